@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiler settings shared by every target: warnings, sanitizers, ccache, and whether there is a CUDA device to build.
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wno-sign-compare>)
+if(INTRAWARP_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(INTRAWARP_SANITIZE)
+  add_compile_options(-fsanitize=${INTRAWARP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${INTRAWARP_SANITIZE})
+endif()
+
+set(INTRAWARP_WITH_CUDA OFF)
+if(NOT INTRAWARP_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 90-virtual)
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    # CMake 3.25 does not know that nvcc 13 takes C++20 and drops CUDA_STANDARD 20, so the flag goes in by hand.
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
+    set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall")
+    enable_language(CUDA)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    set(INTRAWARP_WITH_CUDA ON)
+  elseif(INTRAWARP_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "INTRAWARP_CUDA=ON, but no CUDA compiler was found")
+  endif()
+endif()
+message(STATUS "intrawarp: CUDA device ${INTRAWARP_WITH_CUDA}")

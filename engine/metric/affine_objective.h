@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registration objective of an affine map, with its gradient and Gauss-Newton Hessian, in one pass over the fixed
+// image (seed 003, chapter 2): explicit and matrix-free, nothing stored per voxel.
+//
+// The map is given in index space: the moving index of the fixed voxel i is W (q, 1), where q = (i - centre) / radius with
+// centre = (n - 1) / 2 and radius = max(n - 1, 1) / 2 per axis, so q lies in [-1, 1] and an entry of W is a displacement in
+// moving voxels. W is 3 x 4, and its derivative is ordered row by row: W00 W01 W02 W03 W10 ... W23.
+//
+//   SSD  D = 1/(2N) sum (T - R)^2                                         (eq. 7)
+//   NGF  D = 1/N sum 1 - <g(T), g(R)>^2 / (|g(T)|_eta^2 |g(R)|_eta^2)       (eq. 10)
+//
+// with T the moving image at the mapped voxel, R the fixed image, g central differences on the fixed grid, and N the
+// number of samples that count. A sample counts when its fixed voxel is in the mask and every point it needs (for NGF
+// those of the central differences, too, on all axes longer than one voxel) lies inside both images and moving mask.
+//
+// The Hessian of NGF is not the seed's (eq. 31, the product of the derivative of r = <n(T), n(R)> with itself), which
+// vanishes as the images come into line (there r is at its maximum), so that steps become too long just where they should
+// be exact. It is the Gauss-Newton matrix of the equal sum of squares |n(T) x n(R)|^2 (up to terms of eta), 2 J^T J with
+// J = n(R) x dn(T)/dW.
+#ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
+#define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
+
+#include "absl/status/status.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/volume.h"
+
+namespace intrawarp {
+
+enum class MetricKind { kSsd, kNgf };
+
+inline constexpr int kAffineParameters = 12;
+inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78
+
+// Sums over the samples that count, not yet divided by N. `hessian` is the upper triangle, row by row.
+struct NormalEquations {
+  double value = 0;
+  double samples = 0;
+  double gradient[kAffineParameters] = {};
+  double hessian[kAffineHessianEntries] = {};
+};
+
+// What is registered, at one level.
+struct AffineObjective {
+  MetricKind metric = MetricKind::kSsd;
+  ConstVolumeView fixed;
+  ConstVolumeView moving;
+  ConstMaskView fixed_mask;
+  ConstMaskView moving_mask;
+  // NGF: eta of each image, intensity per mm.
+  double fixed_edge = 0;
+  double moving_edge = 0;
+  // SSD: intensities are multiplied by this, so that values do not depend on their unit.
+  double intensity_scale = 1;
+};
+
+// q as a function of the fixed index, and back.
+AffineMap IndexToNormalized(const Geometry& fixed);
+AffineMap NormalizedToIndex(const Geometry& fixed);
+
+namespace cpu {
+// The sums at W. Bit-identical for any number of cores.
+void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums);
+}  // namespace cpu
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_

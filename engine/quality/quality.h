@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The quality report that travels with every result: similarity before and after, overlap, Jacobian, verdict.
+#ifndef INTRAWARP_ENGINE_QUALITY_QUALITY_H_
+#define INTRAWARP_ENGINE_QUALITY_QUALITY_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/pyramid.h"
+#include "engine/transform/transform.h"
+
+namespace intrawarp {
+
+// Between the fixed and the warped moving image, over the fixed voxels that have a source and that masks allow.
+// A value is absent where it is undefined: all without overlap, ncc and nmi when either image is constant there.
+struct Similarity {
+  std::optional<double> mse;
+  // Sum of squared differences.
+  std::optional<double> sse;
+  std::optional<double> mae;
+  // Pearson's correlation, -1 to 1.
+  std::optional<double> ncc;
+  // (H(F) + H(M)) / H(F, M), 64 equal bins from each image's minimum to its maximum over the whole image; 1 to 2.
+  std::optional<double> nmi;
+  // Mean structural similarity (Wang 2004, eq. 13): Gaussian window of sigma 1.5 voxels cut at 5 and normalised over the
+  // valid voxels inside, K1 0.01, K2 0.03, dynamic range of the fixed image; averaged over the valid voxels.
+  std::optional<double> ssim;
+};
+
+struct SimilarityResult {
+  Similarity similarity;
+  // Fraction of the fixed voxels (of the fixed mask) that have a source the moving mask allows.
+  double overlap = 0;
+};
+
+// Waits for the stream. Masks lie on their images' grids; a mask without data selects everything.
+absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const PreparedImage& fixed,
+                                                   const PreparedImage& moving, ConstMaskView fixed_mask,
+                                                   ConstMaskView moving_mask, const Transform& transform);
+size_t SimilarityWorkspaceBytes(const Geometry& fixed);
+
+// Of det(grad T) over the voxels of the fixed grid, central differences (one-sided at the faces).
+struct JacobianStatistics {
+  double min = 1;
+  double max = 1;
+  double nonpositive_fraction = 0;
+};
+
+// Waits for the stream when the transform has a displacement.
+absl::StatusOr<JacobianStatistics> MeasureJacobian(const ExecContext& ctx, const Transform& transform,
+                                                   const Geometry& fixed);
+
+// |T^-1(T(p)) - p| in mm.
+struct InverseConsistency {
+  double mean_mm = 0;
+  double max_mm = 0;
+};
+
+struct QualityReport {
+  Similarity before;
+  Similarity after;
+  double overlap = 0;
+  JacobianStatistics jacobian;
+  // Absent where the method has no inverse.
+  std::optional<InverseConsistency> inverse_consistency;
+  // Empty: ok. Otherwise a person should look: "worse than the start", "folding", "low overlap", "not converged".
+  std::vector<std::string> review_reasons;
+};
+
+// Below this fraction of the fixed image (mask), a result is marked "low overlap".
+inline constexpr double kLowOverlap = 0.4;
+
+// The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its start.
+std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_QUALITY_QUALITY_H_

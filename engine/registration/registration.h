@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registration of two prepared images: a pipeline of stages, each starting from the result of the one before.
+#ifndef INTRAWARP_ENGINE_REGISTRATION_REGISTRATION_H_
+#define INTRAWARP_ENGINE_REGISTRATION_REGISTRATION_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/pyramid.h"
+#include "engine/metric/affine_objective.h"
+#include "engine/transform/transform.h"
+
+namespace intrawarp {
+
+enum class Method { kRigid, kAffine };
+
+// In the order of how good the news is not: converged, then limits.
+enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
+
+struct StageOptions {
+  Method method = Method::kAffine;
+  MetricKind metric = MetricKind::kSsd;
+  // Pyramid levels, finest included; 0: as many as the images allow.
+  int levels = 0;
+  // Iterations a level at most; 0: the default (50).
+  int iterations = 0;
+};
+
+inline constexpr int kMaxStages = 4;
+inline constexpr int kMaxLevels = 16;
+inline constexpr int kMaxIterations = 10000;
+
+struct RegistrationInput {
+  const PreparedImage* fixed = nullptr;
+  const PreparedImage* moving = nullptr;
+  // On their images' grids; a mask voxel counts where the image is not 0. Null: no mask.
+  const PreparedImage* fixed_mask = nullptr;
+  const PreparedImage* moving_mask = nullptr;
+  std::vector<StageOptions> stages;
+  // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
+  std::optional<AffineMap> initial;
+};
+
+struct LevelReport {
+  Int3 size;
+  int iterations = 0;
+  double value_before = 0;
+  double value_after = 0;
+};
+
+struct StageReport {
+  Method method = Method::kAffine;
+  MetricKind metric = MetricKind::kSsd;
+  StopReason stop_reason = StopReason::kConverged;
+  std::vector<LevelReport> levels;
+};
+
+struct RegistrationResult {
+  AffineMap affine;
+  StopReason stop_reason = StopReason::kConverged;
+  std::vector<StageReport> stages;
+  // The objective at the finest level at the result is above what it was at the start.
+  bool worse_than_start = false;
+};
+
+// Everything that can be known to be wrong before work starts. INVALID_ARGUMENT: no stage or too many, levels or
+// iterations out of range ("stages[0].levels: ..."), a mask on another grid ("fixed_mask: ..."), an initial matrix that
+// is not finite or singular; 2-D with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one.
+// FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ...").
+absl::Status ValidateRegistration(const RegistrationInput& input);
+
+// Device memory that Register takes from the arena.
+int64_t RegistrationWorkspaceBytes(const RegistrationInput& input);
+
+// Runs the stages. Looks at ctx.Checkpoint between iterations: kStop returns the best so far with stop_reason kBudget,
+// kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough at the start, or a mask
+// selects nothing. Waits for the stream.
+absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_REGISTRATION_H_

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phases of a frame's life, the same words in the latency breakdown, the Prometheus label and the NVTX range.
+#ifndef INTRAWARP_ENGINE_SCHEDULE_LATENCY_H_
+#define INTRAWARP_ENGINE_SCHEDULE_LATENCY_H_
+
+#include <array>
+#include <chrono>
+
+namespace intrawarp {
+
+enum class Phase { kReceive, kAdmit, kQueue, kUpload, kPrepare, kOptimise, kAssess, kEncode, kDownload, kSend };
+inline constexpr int kPhases = 10;
+inline constexpr std::array<const char*, kPhases> kPhaseNames = {
+    "receive", "admit", "queue", "upload", "prepare", "optimise", "assess", "encode", "download", "send"};
+
+// Wall time per phase and in all. A plain value; thread-compatible.
+class LatencyBreakdown {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  void Add(Phase phase, Duration elapsed) { phases_[static_cast<int>(phase)] += elapsed; }
+  Duration phase(Phase phase) const { return phases_[static_cast<int>(phase)]; }
+  void set_total(Duration total) { total_ = total; }
+  Duration total() const { return total_; }
+
+ private:
+  std::array<Duration, kPhases> phases_{};
+  Duration total_{};
+};
+
+// Adds the time until its destruction to a phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(LatencyBreakdown& latency, Phase phase)
+      : latency_(latency), phase_(phase), begin_(std::chrono::steady_clock::now()) {}
+  PhaseTimer(const PhaseTimer&) = delete;
+  ~PhaseTimer() { latency_.Add(phase_, std::chrono::steady_clock::now() - begin_); }
+
+ private:
+  LatencyBreakdown& latency_;
+  Phase phase_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_SCHEDULE_LATENCY_H_

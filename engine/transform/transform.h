@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transform: maps points of the fixed image to points of the moving image, LPS mm: T(x) = A(x + u(x)).
+//
+// A is affine; u, when there is one, is a dense displacement on a grid (linear between its nodes, 0 outside its domain).
+// Immutable once made; safe to read from several threads and streams. (Control-point grids and velocities join u later.)
+#ifndef INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
+#define INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/volume.h"
+#include "engine/image/warp.h"
+
+namespace intrawarp {
+
+class Transform {
+ public:
+  explicit Transform(const AffineMap& affine, std::optional<Geometry> domain = std::nullopt)
+      : affine_(affine), domain_(domain) {}
+  // `memory` holds 3 float32 per voxel of `domain`, all finite.
+  Transform(Buffer memory, const Geometry& domain)
+      : affine_(AffineMap::Identity()), domain_(domain), displacement_(std::move(memory)) {}
+
+  const AffineMap& affine() const { return affine_; }
+  // The fixed image's grid, where it is known.
+  const std::optional<Geometry>& domain() const { return domain_; }
+  bool has_displacement() const { return !displacement_.empty(); }
+  // Only when has_displacement().
+  ConstFieldView displacement() const { return {displacement_.as<float>(), *domain_}; }
+  int64_t resident_bytes() const { return static_cast<int64_t>(displacement_.bytes()); }
+
+ private:
+  AffineMap affine_;
+  std::optional<Geometry> domain_;
+  Buffer displacement_;
+};
+
+// The dense field T(p) - p of the voxels [first, first + count) of `grid` in memory order (so that a field can be made and
+// sent piece by piece), 3 float32 each. Stream-ordered.
+absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, int64_t first,
+                           int64_t count, float* out);
+
+// out(p) = moving(T(p)), or moving(T^-1(p)); `fill` where there is no source or no inverse. Stream-ordered.
+absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool inverse, ConstVolumeView moving,
+                        Interpolation interpolation, float fill, VolumeView out);
+
+// Maps points in place: x y z of each, LPS mm, in host memory. Through the inverse of a displacement by fixed-point
+// iteration to 1e-4 mm; a point where that does not converge (T is not invertible there) becomes NaN NaN NaN.
+// FAILED_PRECONDITION for the inverse of a singular matrix. Waits for the stream.
+absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool inverse, absl::Span<double> points);
+size_t MapPointsWorkspaceBytes(const Transform& transform, int64_t points);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServerContext: what the RPC services share. Owned by the Server; references stay valid while any RPC runs.
+#ifndef INTRAWARP_SERVER_SERVER_CONTEXT_H_
+#define INTRAWARP_SERVER_SERVER_CONTEXT_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "engine/device/device.h"
+#include "engine/device/pinned_pool.h"
+#include "engine/schedule/job_runner.h"
+#include "server/metrics.h"
+#include "server/transform_store.h"
+#include "server/volume_store.h"
+
+namespace intrawarp {
+
+struct ServerLimits {
+  int64_t max_chunk_bytes = int64_t{1} << 20;
+  int64_t max_volume_bytes = int64_t{4} << 30;  // as uploaded
+  int64_t resident_capacity_bytes = 0;
+  int64_t pinned_capacity_bytes = 0;
+  int64_t max_transforms = 4096;
+  int max_uploads = 64;       // unfinished uploads
+  int max_streams = 64;       // bulk streams and registrations under way
+  int max_queued_jobs = 64;
+  std::chrono::seconds upload_ttl{300};
+};
+
+struct ServerContext {
+  Device& device;
+  JobRunner& jobs;
+  PinnedPool& pinned;
+  ResidentBudget& budget;
+  VolumeStore& volumes;
+  TransformStore& transforms;
+  Metrics& metrics;
+  const ServerLimits& limits;
+  // Live RPC reactors, counted by StreamCount (rpc_support.h).
+  std::atomic<int64_t>& streams;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_SERVER_SERVER_CONTEXT_H_

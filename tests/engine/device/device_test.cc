@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/device_test.h"
+
+#include <numeric>
+
+namespace intrawarp {
+namespace {
+
+class DeviceMemoryTest : public DeviceTest {};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(DeviceMemoryTest);
+
+TEST_P(DeviceMemoryTest, CopiesThroughDeviceAndPinnedMemory) {
+  for (size_t count : {size_t{1}, size_t{255}, size_t{3} << 20}) {
+    std::vector<int> values(count);
+    std::iota(values.begin(), values.end(), 7);
+    absl::StatusOr<PinnedBuffer> pinned = device().AllocatePinned(count * sizeof(int));
+    ASSERT_OK(pinned) << pinned.status();
+    int* on_device = Upload(values);
+    ASSERT_OK(device().Copy(pinned->as<int>(), on_device, count * sizeof(int), ctx().stream()));
+    ASSERT_OK(device().Synchronize(ctx().stream()));
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), pinned->as<int>()));
+  }
+}
+
+TEST_P(DeviceMemoryTest, RefusesWhatDoesNotFitAndGoesOn) {
+  EXPECT_EQ(device().Allocate(size_t{1} << 50, ctx().stream()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_OK(device().health());
+  EXPECT_EQ(Download(Upload(std::vector<int>{1, 2, 3}), 3), (std::vector<int>{1, 2, 3}));
+}
+
+TEST_P(DeviceMemoryTest, EventsMarkPointsInAStream) {
+  absl::StatusOr<Event> event = device().CreateEvent();
+  ASSERT_OK(event);
+  ASSERT_OK(event->Record(ctx().stream()));
+  EXPECT_OK(event->Wait());
+}
+
+TEST_P(DeviceMemoryTest, ArenaGivesBackByScopeAndRefusesBeyondItsEnd) {
+  OwnedContext owned = *OwnedContext::Create(device(), 4096);
+  const ExecContext small = owned.context();
+  {
+    ArenaScope scope(small.arena());
+    ASSERT_OK(small.arena().Allocate<float>(1000));
+    EXPECT_EQ(small.arena().Allocate<float>(100).status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(small.arena().used(), 0u);
+  EXPECT_OK(small.arena().Allocate<float>(1024));
+}
+
+TEST(OpenDeviceTest, KnowsItsWords) {
+  EXPECT_EQ((*OpenDevice("cpu"))->name(), "cpu");
+  EXPECT_OK(OpenDevice("auto"));
+  EXPECT_EQ(OpenDevice("gpu").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenDevice("cuda:x").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(OpenDevice("cuda:99").ok());
+}
+
+}  // namespace
+}  // namespace intrawarp
