@@ -57,6 +57,10 @@ struct AffineObjective {
 AffineMap IndexToNormalized(const Geometry& fixed);
 AffineMap NormalizedToIndex(const Geometry& fixed);
 
+// The sums at W, on the context's device; waits for the stream. INVALID_ARGUMENT when a mask is not as large as its image.
+absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums);
+
 namespace cpu {
 // The sums at W. Bit-identical for any number of cores.
 void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums);
