@@ -11,6 +11,7 @@
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/job_runner.h"
 #include "server/metrics.h"
+#include "server/rpc_support.h"
 #include "server/transform_store.h"
 #include "server/volume_store.h"
 
@@ -22,8 +23,8 @@ struct ServerLimits {
   int64_t resident_capacity_bytes = 0;
   int64_t pinned_capacity_bytes = 0;
   int64_t max_transforms = 4096;
-  int max_uploads = 64;       // unfinished uploads
-  int max_streams = 64;       // bulk streams and registrations under way
+  int max_uploads = 64;  // unfinished uploads
+  int max_streams = 64;  // bulk streams and registrations under way
   int max_queued_jobs = 64;
   std::chrono::seconds upload_ttl{300};
 };
@@ -37,6 +38,7 @@ struct ServerContext {
   TransformStore& transforms;
   Metrics& metrics;
   const ServerLimits& limits;
+  const Seams& seams;
   // Live RPC reactors, counted by StreamCount (rpc_support.h).
   std::atomic<int64_t>& streams;
 };

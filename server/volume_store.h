@@ -2,7 +2,8 @@
 // VolumeStore: the volumes that are resident on the device, by id, and the accounting of their memory.
 //
 // A volume is reserved (its bytes are counted) before anything is allocated for it, and committed once it is prepared.
-// Users hold a shared_ptr: a deleted volume's memory is freed, and its bytes are given back, when the last user lets go.
+// Users hold a shared_ptr: a deleted volume's memory is freed, and its bytes are given back, when the last user lets
+// go.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_VOLUME_STORE_H_
@@ -61,7 +62,7 @@ class ResidentBudget {
 struct StoredVolume {
   std::string id;
   PixelType pixel_type = PixelType::kFloat32;
-  std::string digest;  // SHA-256 of the uploaded bytes and, appended, of geometry and rescale; 32 bytes
+  std::string digest;          // SHA-256 of the uploaded bytes and, appended, of geometry and rescale; 32 bytes
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
   std::chrono::system_clock::time_point create_time;
   ResidentReservation reservation;
