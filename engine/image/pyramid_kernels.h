@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two versions of the downsampling operators, and the weights that they share. Internal.
+#ifndef INTRAWARP_ENGINE_IMAGE_PYRAMID_KERNELS_H_
+#define INTRAWARP_ENGINE_IMAGE_PYRAMID_KERNELS_H_
+
+#include "engine/base/host_device.h"
+#include "engine/image/pyramid.h"
+
+namespace intrawarp {
+
+// One axis of a box average: n in voxels on m out voxels of the same length in all. In units of 1 / m in voxels, in voxel
+// i covers [i m, (i + 1) m) and out voxel j covers [j n, (j + 1) n); with axes of at most kMaxAxis all of it fits an int.
+struct BoxAxis {
+  int n, m;
+
+  INTRAWARP_HD int first(int j) const { return j * n / m; }
+  INTRAWARP_HD int last(int j) const { return ((j + 1) * n - 1) / m; }
+  // The length that voxels i and j share; adds up to n over the i of one j.
+  INTRAWARP_HD int overlap(int i, int j) const {
+    const int begin_i = i * m, begin_j = j * n, end_i = begin_i + m, end_j = begin_j + n;
+    return (end_i < end_j ? end_i : end_j) - (begin_i > begin_j ? begin_i : begin_j);
+  }
+  bool halved() const { return n == 2 * m; }
+  bool kept() const { return n == m; }
+};
+
+struct Boxes {
+  BoxAxis x, y, z;
+
+  Boxes(Int3 in, Int3 out) : x{in.x, out.x}, y{in.y, out.y}, z{in.z, out.z} {}
+  // Every axis is halved exactly or left alone: a mean of whole voxels.
+  bool whole() const {
+    return (x.halved() || x.kept()) && (y.halved() || y.kept()) && (z.halved() || z.kept());
+  }
+  // What the weights of a box add up to.
+  INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
+};
+
+namespace cpu {
+absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
+absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
+}  // namespace cpu
+namespace cuda {
+absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
+absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
+}  // namespace cuda
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_IMAGE_PYRAMID_KERNELS_H_
