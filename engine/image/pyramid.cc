@@ -86,6 +86,22 @@ absl::Status UploadAndConvert(const ExecContext& ctx, const void* pixels, PixelT
   return ConvertPixels(ctx, staged, type, slope, intercept, out);
 }
 
+// Converts to the finest level, averages the others, and reads back what was computed of them.
+absl::StatusOr<PreparedScalars> FillLevels(const ExecContext& ctx, const void* pixels, PixelType type, double slope,
+                                           double intercept, const std::vector<VolumeView>& levels) {
+  INTRAWARP_RETURN_IF_ERROR(UploadAndConvert(ctx, pixels, type, slope, intercept, levels.front()));
+  for (size_t i = 1; i < levels.size(); ++i) INTRAWARP_RETURN_IF_ERROR(Downsample(ctx, levels[i - 1], levels[i]));
+  const std::vector<ConstVolumeView> views(levels.begin(), levels.end());
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(PreparedScalars * on_device, ctx.arena().Allocate<PreparedScalars>(1));
+  INTRAWARP_RETURN_IF_ERROR(EnqueueStatistics(ctx, views.front(), &on_device->statistics));
+  INTRAWARP_RETURN_IF_ERROR(EnqueueMeanGradients(ctx, views, on_device->mean_gradient));
+  PreparedScalars scalars;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&scalars, on_device, sizeof(scalars), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return scalars;
+}
+
 }  // namespace
 
 std::vector<Geometry> PyramidGeometries(const Geometry& finest) {
@@ -125,30 +141,24 @@ absl::StatusOr<PreparedImage> PreparedImage::Prepare(const ExecContext& ctx, con
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
   PreparedImage image;
   INTRAWARP_ASSIGN_OR_RETURN(image.memory_, ctx.device().Allocate(Bytes(geometry), ctx.stream()));
-  std::vector<ConstVolumeView> levels;
+  std::vector<VolumeView> levels;
   size_t offset = 0;
   for (const Geometry& g : PyramidGeometries(geometry)) {
-    const VolumeView level{reinterpret_cast<float*>(image.memory_.as<char>() + offset), g};
+    levels.push_back({reinterpret_cast<float*>(image.memory_.as<char>() + offset), g});
     offset += LevelBytes(g);
-    INTRAWARP_RETURN_IF_ERROR(levels.empty() ? UploadAndConvert(ctx, pixels, type, slope, intercept, level)
-                                             : Downsample(ctx, levels.back(), level));
-    levels.push_back(level);
   }
+  absl::StatusOr<PreparedScalars> scalars = FillLevels(ctx, pixels, type, slope, intercept, levels);
+  // Waits whatever happened: the upload may still be reading the caller's pixels.
+  const absl::Status waited = ctx.device().Synchronize(ctx.stream());
+  if (!scalars.ok()) return scalars.status();
+  INTRAWARP_RETURN_IF_ERROR(waited);
 
-  ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(PreparedScalars * on_device, ctx.arena().Allocate<PreparedScalars>(1));
-  INTRAWARP_RETURN_IF_ERROR(EnqueueStatistics(ctx, levels.front(), &on_device->statistics));
-  INTRAWARP_RETURN_IF_ERROR(EnqueueMeanGradients(ctx, levels, on_device->mean_gradient));
-  PreparedScalars scalars;
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&scalars, on_device, sizeof(scalars), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-
-  image.statistics_ = FinishStatistics(geometry, scalars.statistics);
+  image.statistics_ = FinishStatistics(geometry, scalars->statistics);
   if (image.statistics_.nonfinite > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("voxels: ", image.statistics_.nonfinite, " of ", geometry.voxels(), " are NaN or infinite"));
   }
-  for (size_t i = 0; i < levels.size(); ++i) image.levels_.push_back({levels[i], scalars.mean_gradient[i]});
+  for (size_t i = 0; i < levels.size(); ++i) image.levels_.push_back({levels[i], scalars->mean_gradient[i]});
   return image;
 }
 
