@@ -13,8 +13,7 @@ constexpr int64_t kPiece = 1 << 16;
 // Calls body(begin, end) for pieces of [0, count).
 template <typename Body>
 void ForPieces(int64_t count, const Body& body) {
-  ParallelFor((count + kPiece - 1) / kPiece,
-              [&](int64_t i) { body(i * kPiece, std::min(count, (i + 1) * kPiece)); });
+  ParallelFor((count + kPiece - 1) / kPiece, [&](int64_t i) { body(i * kPiece, std::min(count, (i + 1) * kPiece)); });
 }
 
 // `pixels` may be unaligned: it comes straight from a message or a file.

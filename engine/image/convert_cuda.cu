@@ -21,8 +21,8 @@ bool AlignedForFour(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % alignof(Four<T>) == 0;
 }
 
-// out[i] = map(in[i]). `vectors` is the number of whole fours to move as such: all, or none when a pointer is unaligned.
-// Each thread reads what it replaces before it writes, so `in` may be `out` where elements have one size.
+// out[i] = map(in[i]). `vectors` is the number of whole fours to move as such: all, or none when a pointer is
+// unaligned. Each thread reads what it replaces before it writes, so `in` may be `out` where elements have one size.
 template <typename In, typename Out, typename Map>
 __global__ void MapKernel(const In* in, Out* out, int64_t count, int64_t vectors, Map map) {
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x, step = int64_t{gridDim.x} * kThreads;

@@ -19,8 +19,7 @@ AffineMapF HalfPhysicalToIndex(const Geometry& geometry) {
 }
 
 size_t MeanGradientWorkspaceBytes(const Geometry& geometry) {
-  return Arena::Rounded(sizeof(double)) +
-         Arena::Rounded(GradientInteriorRows(geometry.size).pieces * sizeof(double));
+  return Arena::Rounded(sizeof(double)) + Arena::Rounded(GradientInteriorRows(geometry.size).pieces * sizeof(double));
 }
 
 absl::Status Gradient(const ExecContext& ctx, ConstVolumeView volume, FieldView out) {

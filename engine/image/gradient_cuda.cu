@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kRunThreads = 128;
 
-// A block writes a run of kRunThreads voxels of a row, by way of shared memory, so that the interleaved components leave
-// in whole lines.
+// A block writes a run of kRunThreads voxels of a row, by way of shared memory, so that the interleaved components
+// leave in whole lines.
 __global__ void GradientKernel(const float* data, Int3 n, AffineMapF to_index, float* out) {
   __shared__ float staged[3 * kRunThreads];
   const int x0 = blockIdx.x * kRunThreads, x = x0 + threadIdx.x, y = blockIdx.y, z = blockIdx.z;

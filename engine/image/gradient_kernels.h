@@ -24,8 +24,8 @@ INTRAWARP_HD inline float AxisDifference(const float* at, size_t stride, int i, 
   return 0.5f * (at[stride] - *(at - stride));
 }
 
-// The part of a volume over which its gradient's magnitude is averaged: the voxels that have two neighbours on every axis
-// longer than one voxel.
+// The part of a volume over which its gradient's magnitude is averaged: the voxels that have two neighbours on every
+// axis longer than one voxel.
 struct GradientInterior {
   Int3 begin, count;
   // Offset of the next voxel along each axis; 0 along an axis of one voxel.
@@ -54,7 +54,8 @@ RowPieces GradientInteriorRows(Int3 size);
 // The magnitude of the central-difference gradient at a voxel of the interior; to_physical carries an index gradient to
 // LPS and includes the half of the central differences.
 INTRAWARP_HD inline float InteriorMagnitude(const float* at, const size_t (&stride)[3], const AffineMapF& to_physical) {
-  const Vec3f d{at[stride[0]] - *(at - stride[0]), at[stride[1]] - *(at - stride[1]), at[stride[2]] - *(at - stride[2])};
+  const Vec3f d{at[stride[0]] - *(at - stride[0]), at[stride[1]] - *(at - stride[1]),
+                at[stride[2]] - *(at - stride[2])};
   const Vec3f g = to_physical.LinearTransposed(d);
   return sqrtf(Dot(g, g));
 }

@@ -38,8 +38,7 @@ void AverageWhole(ConstVolumeView in, VolumeView out, const Boxes& box, int y, i
   const float* rows[4] = {};
   int count = 0;
   for (int k = 0; k < step_z; ++k)
-    for (int j = 0; j < step_y; ++j)
-      rows[count++] = in.data + (int64_t{z * step_z + k} * n.y + (y * step_y + j)) * n.x;
+    for (int j = 0; j < step_y; ++j) rows[count++] = in.data + (int64_t{z * step_z + k} * n.y + (y * step_y + j)) * n.x;
   float* to = out.data + (int64_t{z} * box.y.m + y) * box.x.m;
   box.x.halved() ? AverageRows<true>(rows, count, box.x.m, to) : AverageRows<false>(rows, count, box.x.m, to);
 }

@@ -9,9 +9,7 @@ namespace {
 
 constexpr int kTileX = 64, kTileY = 4;
 
-dim3 Grid(const Boxes& box) {
-  return dim3((box.x.m + kTileX - 1) / kTileX, (box.y.m + kTileY - 1) / kTileY, box.z.m);
-}
+dim3 Grid(const Boxes& box) { return dim3((box.x.m + kTileX - 1) / kTileX, (box.y.m + kTileY - 1) / kTileY, box.z.m); }
 
 // The sum of in[2 x] and in[2 x + 1], or in[x].
 template <bool kHalveX>
@@ -48,7 +46,8 @@ __device__ Sum SumBox(const Boxes& box, int x, int y, int z, const Value& value)
     for (int j = box.y.first(y); j <= box.y.last(y); ++j) {
       const size_t offset = (static_cast<size_t>(k) * box.y.n + j) * box.x.n;
       Sum row = 0;
-      for (int i = box.x.first(x); i <= box.x.last(x); ++i) row += static_cast<Sum>(box.x.overlap(i, x)) * value(offset + i);
+      for (int i = box.x.first(x); i <= box.x.last(x); ++i)
+        row += static_cast<Sum>(box.x.overlap(i, x)) * value(offset + i);
       plane += static_cast<Sum>(box.y.overlap(j, y)) * row;
     }
     sum += static_cast<Sum>(box.z.overlap(k, z)) * plane;
@@ -79,11 +78,11 @@ absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView o
   const int step_y = box.y.halved() ? 2 : 1, step_z = box.z.halved() ? 2 : 1;
   const bool aligned = reinterpret_cast<uintptr_t>(in.data) % sizeof(float2) == 0;
   if (box.whole() && box.x.halved() && aligned) {
-    AverageWholeKernel<true><<<grid, threads, 0, CudaStream(ctx)>>>(in.data, in.geometry.size, step_y, step_z, out.data,
-                                                                    out.geometry.size);
+    AverageWholeKernel<true>
+        <<<grid, threads, 0, CudaStream(ctx)>>>(in.data, in.geometry.size, step_y, step_z, out.data, out.geometry.size);
   } else if (box.whole() && box.x.kept()) {
-    AverageWholeKernel<false><<<grid, threads, 0, CudaStream(ctx)>>>(in.data, in.geometry.size, step_y, step_z,
-                                                                     out.data, out.geometry.size);
+    AverageWholeKernel<false>
+        <<<grid, threads, 0, CudaStream(ctx)>>>(in.data, in.geometry.size, step_y, step_z, out.data, out.geometry.size);
   } else {
     AverageAnyKernel<<<grid, threads, 0, CudaStream(ctx)>>>(in.data, box, out.data);
   }

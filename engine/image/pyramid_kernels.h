@@ -8,8 +8,9 @@
 
 namespace intrawarp {
 
-// One axis of a box average: n in voxels on m out voxels of the same length in all. In units of 1 / m in voxels, in voxel
-// i covers [i m, (i + 1) m) and out voxel j covers [j n, (j + 1) n); with axes of at most kMaxAxis all of it fits an int.
+// One axis of a box average: n in voxels on m out voxels of the same length in all. In units of 1 / m in voxels, in
+// voxel i covers [i m, (i + 1) m) and out voxel j covers [j n, (j + 1) n); with axes of at most kMaxAxis all of it fits
+// an int.
 struct BoxAxis {
   int n, m;
 
@@ -29,9 +30,7 @@ struct Boxes {
 
   Boxes(Int3 in, Int3 out) : x{in.x, out.x}, y{in.y, out.y}, z{in.z, out.z} {}
   // Every axis is halved exactly or left alone: a mean of whole voxels.
-  bool whole() const {
-    return (x.halved() || x.kept()) && (y.halved() || y.kept()) && (z.halved() || z.kept());
-  }
+  bool whole() const { return (x.halved() || x.kept()) && (y.halved() || y.kept()) && (z.halved() || z.kept()); }
   // What the weights of a box add up to.
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };

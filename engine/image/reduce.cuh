@@ -9,7 +9,8 @@ inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceWarps = kReduceThreads / 32;
 
 // Combines the values of all threads by a tree and returns the result to each. Every thread must call it; combine(a, b)
-// adds b to a. T is any trivially copyable type; `scratch` holds kReduceThreads of them and may be reused after a barrier.
+// adds b to a. T is any trivially copyable type; `scratch` holds kReduceThreads of them and may be reused after a
+// barrier.
 template <typename T, typename Combine>
 __device__ T BlockReduce(T value, T* scratch, const Combine& combine) {
   const int t = threadIdx.x;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a reduction over a grid is cut into pieces: runs of whole rows (x fastest), by the sizes alone, so that the order of
-// summation never depends on the number of cores or SMs.
+// How a reduction over a grid is cut into pieces: runs of whole rows (x fastest), by the sizes alone, so that the order
+// of summation never depends on the number of cores or SMs.
 #ifndef INTRAWARP_ENGINE_IMAGE_ROWS_H_
 #define INTRAWARP_ENGINE_IMAGE_ROWS_H_
 

@@ -97,7 +97,8 @@ __global__ void MassKernel(const float* data, Int3 n, RowPieces rows, const RawS
   MassSums s;
   if (HasRange(raw->intensity)) {
     // The count above, the bin below it, turned round so that the first of equal bins wins.
-    const uint64_t key = (static_cast<uint64_t>(raw->histogram[threadIdx.x]) << 32) | (kBackgroundBins - 1 - threadIdx.x);
+    const uint64_t key =
+        (static_cast<uint64_t>(raw->histogram[threadIdx.x]) << 32) | (kBackgroundBins - 1 - threadIdx.x);
     const uint64_t best = BlockReduce(key, fullest, [](uint64_t& a, uint64_t b) { a = b > a ? b : a; });
     const int bin = kBackgroundBins - 1 - static_cast<int>(best & 0xffffffffu);
     const double background = BackgroundOf(raw->intensity, bin), threshold = MassThreshold(raw->intensity);

@@ -24,7 +24,8 @@ struct IntensitySums {
   float maximum = -INFINITY;
 };
 
-// Adds `b` to `a`: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+// Adds `b` to `a`: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances"
+// (1979).
 INTRAWARP_HD inline void Combine(IntensitySums& a, const IntensitySums& b) {
   a.nonfinite += b.nonfinite;
   if (b.count == 0) return;

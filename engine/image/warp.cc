@@ -9,8 +9,7 @@ absl::Status WarpAffine(const ExecContext& ctx, ConstVolumeView moving, const Af
                         Interpolation interpolation, float fill, VolumeView out) {
   const AffineMap index_map =
       Compose(PhysicalToIndex(moving.geometry), Compose(transform, IndexToPhysical(out.geometry)));
-  const WarpTask task{moving.data, moving.geometry.size, index_map, nullptr,
-                      {},          fill,                 out.data,  out.geometry.size};
+  const WarpTask task{moving.data, moving.geometry.size, index_map, nullptr, {}, fill, out.data, out.geometry.size};
   return INTRAWARP_DISPATCH(ctx, Warp, task, interpolation);
 }
 
@@ -20,14 +19,9 @@ absl::Status WarpField(const ExecContext& ctx, ConstVolumeView moving, ConstFiel
     return absl::InvalidArgumentError("out: not on the displacement's grid");
   }
   const AffineMap to_moving = PhysicalToIndex(moving.geometry);
-  const WarpTask task{moving.data,
-                      moving.geometry.size,
-                      Compose(to_moving, IndexToPhysical(out.geometry)),
-                      displacement.data,
-                      to_moving.Cast<float>(),
-                      fill,
-                      out.data,
-                      out.geometry.size};
+  const WarpTask task{moving.data,       moving.geometry.size,    Compose(to_moving, IndexToPhysical(out.geometry)),
+                      displacement.data, to_moving.Cast<float>(), fill,
+                      out.data,          out.geometry.size};
   return INTRAWARP_DISPATCH(ctx, Warp, task, interpolation);
 }
 

@@ -9,8 +9,8 @@
 
 namespace intrawarp {
 
-// The moving index of voxel x of a row: start + x * step. The start is computed in float64, so that the index is exact to
-// a few float32 roundings of itself however far from the origin the grids lie.
+// The moving index of voxel x of a row: start + x * step. The start is computed in float64, so that the index is exact
+// to a few float32 roundings of itself however far from the origin the grids lie.
 struct IndexRow {
   Vec3f start, step;
 

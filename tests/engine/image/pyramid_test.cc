@@ -228,8 +228,7 @@ TEST_P(PreparedImageTest, RefusesVoxelsThatAreNotFinite) {
   }
   // Finite as pixels, infinite as float32 after rescaling.
   const std::vector<uint16_t> pixels(g.voxels(), 60000);
-  EXPECT_EQ(Prepare(pixels.data(), PixelType::kUint16, 1e35, 0, g).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Prepare(pixels.data(), PixelType::kUint16, 1e35, 0, g).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(PreparedImageTest, RefusesABadGrid) {

@@ -78,8 +78,8 @@ class StatisticsTest : public DeviceTest {
 INTRAWARP_INSTANTIATE_DEVICE_TEST(StatisticsTest);
 
 TEST_P(StatisticsTest, RandomVolumesOfManySizes) {
-  const Int3 sizes[] = {{7, 5, 3},   {31, 33, 9},   {64, 64, 64}, {257, 3, 2},  {1, 40, 50}, {8193, 2, 1},
-                        {130, 67, 1}, {2, 2, 2}, {1, 1, 9},    {5000, 1, 1}, {3, 300, 91}};
+  const Int3 sizes[] = {{7, 5, 3},    {31, 33, 9}, {64, 64, 64}, {257, 3, 2},  {1, 40, 50}, {8193, 2, 1},
+                        {130, 67, 1}, {2, 2, 2},   {1, 1, 9},    {5000, 1, 1}, {3, 300, 91}};
   uint32_t seed = 1;
   for (Int3 size : sizes) {
     SCOPED_TRACE(SizeString(ObliqueGeometry(size)));

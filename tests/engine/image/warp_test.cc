@@ -15,8 +15,8 @@ struct HostVolume {
   Geometry geometry;
   std::vector<float> values;
 
-  // Distance, in voxels, of an index from the edge of the domain or, for the nearest voxel, of the decision between two:
-  // where it is tiny, float32 may decide either way.
+  // Distance, in voxels, of an index from the edge of the domain or, for the nearest voxel, of the decision between
+  // two: where it is tiny, float32 may decide either way.
   bool Ambiguous(Vec3d i, Interpolation interpolation) const {
     for (int a = 0; a < 3; ++a) {
       const double edge = std::min(std::abs(i[a] + 0.5), std::abs(i[a] - (geometry.size[a] - 0.5)));
@@ -119,8 +119,8 @@ TEST_P(WarpTest, IdentityIsExact) {
   const HostVolume moving = RandomVolume({50, 41, 13}, 3, true);
   const VolumeView view{Poisoned<float>(moving.values.size()), moving.geometry};
   for (Interpolation interpolation : {Interpolation::kLinear, Interpolation::kNearest}) {
-    ASSERT_OK(WarpAffine(ctx(), {Upload(moving.values), moving.geometry}, AffineMap::Identity(), interpolation, kFill,
-                         view));
+    ASSERT_OK(
+        WarpAffine(ctx(), {Upload(moving.values), moving.geometry}, AffineMap::Identity(), interpolation, kFill, view));
     const std::vector<float> got = Download(view.data, moving.values.size());
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], moving.values[i], 2e-5) << i;
   }
@@ -159,8 +159,8 @@ TEST_P(WarpTest, FieldMatchesTheDefinition) {
       SCOPED_TRACE(SizeString(out));
       const std::vector<float> u = RandomFloats(3 * out.voxels(), seed++, -6, 6);
       const VolumeView view{Poisoned<float>(out.voxels()), out};
-      ASSERT_OK(WarpField(ctx(), {Upload(moving.values), moving.geometry}, {Upload(u), out}, interpolation, kFill,
-                          view));
+      ASSERT_OK(
+          WarpField(ctx(), {Upload(moving.values), moving.geometry}, {Upload(u), out}, interpolation, kFill, view));
       ExpectSampled(moving, out, interpolation, Download(view.data, out.voxels()), [&](Vec3d p, size_t i) {
         return p + Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
       });
