@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/transform/transform.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/transform/displacement.h"
+#include "engine/transform/transform_kernels.h"
+
+namespace intrawarp {
+namespace {
+
+bool IsIdentity(const AffineMap& affine) {
+  const AffineMap difference = MinusIdentity(affine);
+  for (const auto& row : difference.m)
+    for (double value : row)
+      if (value != 0) return false;
+  return true;
+}
+
+absl::Status ValidateInvertible(const AffineMap& affine) {
+  const double determinant = Determinant(affine);
+  if (std::isfinite(determinant) && determinant != 0 && std::isfinite(1 / determinant)) return absl::OkStatus();
+  return absl::FailedPreconditionError("matrix: singular, it has no inverse");
+}
+
+}  // namespace
+
+AffineMap MinusIdentity(const AffineMap& affine) {
+  AffineMap a = affine;
+  for (int r = 0; r < 3; ++r) a.m[r][r] -= 1;
+  return a;
+}
+
+ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
+  ForwardMap map;
+  const AffineMap last = Compose(outer, transform.affine());
+  map.affine = Compose(last, inner);
+  if (!transform.has_displacement()) return map;
+  const ConstFieldView u = transform.displacement();
+  map.displacement = u.data;
+  map.size = u.geometry.size;
+  map.to_domain = Compose(PhysicalToIndex(u.geometry), inner);
+  map.linear = last;
+  return map;
+}
+
+InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
+  const ConstFieldView u = transform.displacement();
+  InverseMap map;
+  map.displacement = u.data;
+  map.size = u.geometry.size;
+  map.to_index = PhysicalToIndex(u.geometry);
+  map.to_domain = Compose(map.to_index, Compose(Inverse(transform.affine()), inner));
+  map.from_domain = Compose(outer, IndexToPhysical(u.geometry));
+  return map;
+}
+
+absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, int64_t first,
+                           int64_t count, float* out) {
+  if (first < 0 || count < 0 || first > grid.voxels() || count > grid.voxels() - first) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("range: ", count, " voxels from ", first, " are not part of ", SizeString(grid)));
+  }
+  if (count == 0) return absl::OkStatus();
+  const AffineMap to_physical = IndexToPhysical(grid);
+  const AffineMap field = Compose(MinusIdentity(transform.affine()), to_physical);
+  if (!transform.has_displacement()) {
+    return INTRAWARP_DISPATCH(ctx, EvaluateAffineField, field, grid.size, first, count, out);
+  }
+  const ConstFieldView u = transform.displacement();
+  if (u.geometry == grid && IsIdentity(transform.affine())) {
+    return ctx.device().Copy(out, u.data + 3 * first, 3 * sizeof(float) * count, ctx.stream());
+  }
+  ForwardMap map = MakeForwardMap(transform, to_physical, AffineMap::Identity());
+  map.affine = field;
+  return INTRAWARP_DISPATCH(ctx, EvaluateField, map, grid.size, first, count, out);
+}
+
+absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool inverse, ConstVolumeView moving,
+                        Interpolation interpolation, float fill, VolumeView out) {
+  if (inverse) INTRAWARP_RETURN_IF_ERROR(ValidateInvertible(transform.affine()));
+  if (!transform.has_displacement()) {
+    return WarpAffine(ctx, moving, inverse ? Inverse(transform.affine()) : transform.affine(), interpolation, fill,
+                      out);
+  }
+  const AffineMap inner = IndexToPhysical(out.geometry), outer = PhysicalToIndex(moving.geometry);
+  if (inverse) {
+    return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeInverseMap(transform, inner, outer), moving, interpolation, fill,
+                              out);
+  }
+  return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeForwardMap(transform, inner, outer), moving, interpolation, fill,
+                            out);
+}
+
+absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool inverse, absl::Span<double> points) {
+  if (points.size() % 3 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("points: ", points.size(), " numbers, must be x y z of each"));
+  }
+  if (inverse) INTRAWARP_RETURN_IF_ERROR(ValidateInvertible(transform.affine()));
+  if (points.empty()) return absl::OkStatus();
+  const AffineMap identity = AffineMap::Identity();
+  if (!transform.has_displacement()) {
+    ForwardMap map;
+    map.affine = inverse ? Inverse(transform.affine()) : transform.affine();
+    return cpu::MapThrough(ctx, map, points);
+  }
+  if (inverse) return INTRAWARP_DISPATCH(ctx, MapThrough, MakeInverseMap(transform, identity, identity), points);
+  return INTRAWARP_DISPATCH(ctx, MapThrough, MakeForwardMap(transform, identity, identity), points);
+}
+
+size_t MapPointsWorkspaceBytes(const Transform& transform, int64_t points) {
+  return transform.has_displacement() ? Arena::Rounded(3 * sizeof(double) * points) : 0;
+}
+
+}  // namespace intrawarp
