@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header's layout, byte swapping and quaternions are nifticlib's. Its image functions are not used: they allocate
+// by the header before they have looked at the file, and report truncation on stderr.
+#include "io/nifti.h"
+
+#include <fcntl.h>
+#include <nifti1_io.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/checked.h"
+#include "engine/base/status_macros.h"
+#include "io/file.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int64_t kHeaderBytes = 348;
+constexpr int64_t kSingleFileOffset = 352;
+constexpr int64_t kMaxOffset = int64_t{256} << 20;
+constexpr int64_t kIoStep = int64_t{1} << 20;
+constexpr int64_t kFirstAllocation = int64_t{64} << 20;
+constexpr unsigned kGzBuffer = 1 << 18;
+constexpr const char* kAxisName[3] = {"x", "y", "z"};
+
+absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+// ---- Bytes in -------------------------------------------------------------------------------------------------------
+
+// A regular file read through zlib, which passes uncompressed files on as they are.
+class Reader {
+ public:
+  static absl::StatusOr<Reader> Open(const std::string& path) {
+    // O_NONBLOCK: opening a FIFO must not wait for its writer.
+    const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return FileError("cannot be opened", errno);
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+      close(fd);
+      return Invalid("file: not a regular file");
+    }
+    gzFile file = gzdopen(fd, "rb");
+    if (file == nullptr) {
+      close(fd);
+      return absl::ResourceExhaustedError("file: no memory to read it");
+    }
+    gzbuffer(file, kGzBuffer);
+    return Reader(file, info.st_size);
+  }
+  Reader(Reader&& other) noexcept : file_(std::exchange(other.file_, nullptr)), file_bytes_(other.file_bytes_) {}
+  Reader& operator=(Reader&&) = delete;
+  ~Reader() {
+    if (file_ != nullptr) gzclose_r(file_);
+  }
+
+  bool compressed() { return gzdirect(file_) == 0; }
+  int64_t file_bytes() const { return file_bytes_; }
+
+  // How many of `size` bytes came; fewer only at the end of the file, or when the compressed data is broken.
+  int64_t Read(void* data, int64_t size) {
+    int64_t done = 0;
+    while (done < size) {
+      const unsigned step = static_cast<unsigned>(std::min(size - done, kIoStep));
+      const int got = gzread(file_, static_cast<uint8_t*>(data) + done, step);
+      if (got <= 0) break;
+      done += got;
+    }
+    return done;
+  }
+
+  bool Skip(int64_t size) {
+    std::vector<uint8_t> scratch(std::min(size, kIoStep));
+    while (size > 0) {
+      const int64_t step = std::min(size, kIoStep);
+      if (Read(scratch.data(), step) != step) return false;
+      size -= step;
+    }
+    return true;
+  }
+
+  // Nothing may follow. Of a compressed file this also compares the checksum and the length in its trailer.
+  absl::Status ExpectEnd() {
+    uint8_t extra;
+    if (Read(&extra, 1) != 0) return Invalid("data: there are more bytes than the header says");
+    int error = Z_OK;
+    gzerror(file_, &error);
+    if (error == Z_OK || error == Z_STREAM_END) return absl::OkStatus();
+    return absl::DataLossError(error == Z_BUF_ERROR ? "data: the compressed stream is cut short"
+                                                    : "data: the compressed stream is corrupt");
+  }
+
+  // What is wrong after Read came back short.
+  absl::Status Broken(absl::string_view where, int64_t got, int64_t wanted) {
+    int error = Z_OK;
+    gzerror(file_, &error);
+    if (error == Z_DATA_ERROR) return absl::DataLossError(absl::StrCat(where, ": the compressed stream is corrupt"));
+    return absl::DataLossError(absl::StrCat(where, ": ends after ", got, " of ", wanted, " bytes"));
+  }
+
+ private:
+  Reader(gzFile file, int64_t file_bytes) : file_(file), file_bytes_(file_bytes) {}
+  gzFile file_;
+  int64_t file_bytes_;
+};
+
+// `size` bytes, then the end of the file. Memory is taken as bytes come, unless the file's length vouches for them.
+absl::StatusOr<std::vector<uint8_t>> ReadToEnd(Reader& reader, int64_t size) {
+  std::vector<uint8_t> bytes;
+  int64_t next = reader.compressed() ? std::min(size, std::max(kFirstAllocation, 8 * reader.file_bytes())) : size;
+  int64_t done = 0;
+  while (done < size) {
+    bytes.resize(next);
+    const int64_t got = reader.Read(bytes.data() + done, next - done);
+    if (got != next - done) return reader.Broken("data", done + got, size);
+    done = next;
+    next = std::min(size, 2 * next);
+  }
+  INTRAWARP_RETURN_IF_ERROR(reader.ExpectEnd());
+  return bytes;
+}
+
+// ---- Header in ------------------------------------------------------------------------------------------------------
+
+struct Header {
+  nifti_1_header raw;
+  bool swapped = false;
+  bool pair = false;  // voxels in a file of their own (.img)
+};
+
+absl::StatusOr<Header> ReadHeader(Reader& reader) {
+  Header header;
+  const int64_t got = reader.Read(&header.raw, kHeaderBytes);
+  if (got != kHeaderBytes) return reader.Broken("header", got, kHeaderBytes);
+  int32_t size = header.raw.sizeof_hdr;
+  if (size != kHeaderBytes && size != 540) {
+    size = static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(size)));
+    header.swapped = true;
+  }
+  if (size == 540) return absl::UnimplementedError("header: NIfTI-2 is not supported");
+  if (size != kHeaderBytes) return Invalid("header: not a NIfTI-1 file");
+  if (header.swapped) swap_nifti_header(&header.raw, 1);
+  if (std::memcmp(header.raw.magic, "n+1", 4) == 0) return header;
+  if (std::memcmp(header.raw.magic, "ni1", 4) != 0) return Invalid("header: the magic is not that of NIfTI-1");
+  header.pair = true;
+  return header;
+}
+
+absl::StatusOr<PixelType> PixelTypeOf(const nifti_1_header& h) {
+  static constexpr std::pair<int, PixelType> kTypes[] = {
+      {DT_UINT8, PixelType::kUint8},     {DT_INT8, PixelType::kInt8},      {DT_UINT16, PixelType::kUint16},
+      {DT_INT16, PixelType::kInt16},     {DT_UINT32, PixelType::kUint32},  {DT_INT32, PixelType::kInt32},
+      {DT_FLOAT32, PixelType::kFloat32}, {DT_FLOAT64, PixelType::kFloat64}};
+  for (const auto& [code, type] : kTypes) {
+    if (code != h.datatype) continue;
+    if (h.bitpix == 8 * BytesPerPixel(type)) return type;
+    return Invalid(absl::StrCat("bitpix: is ", h.bitpix, ", must be ", 8 * BytesPerPixel(type), " for ",
+                                nifti_datatype_to_string(code)));
+  }
+  if (!nifti_is_valid_datatype(h.datatype) || h.datatype == DT_UNKNOWN) {
+    return Invalid(absl::StrCat("datatype: ", h.datatype, " is none of NIfTI's"));
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("datatype: ", nifti_datatype_to_string(h.datatype), " is not supported"));
+}
+
+// The seven lengths, those beyond dim[0] being 1.
+absl::StatusOr<std::vector<int>> DimsOf(const nifti_1_header& h) {
+  if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid(absl::StrCat("size: dim[0] is ", h.dim[0], ", must be 1 to 7"));
+  std::vector<int> dims(7, 1);
+  for (int i = 0; i < h.dim[0]; ++i) {
+    if (h.dim[i + 1] < 1) return Invalid(absl::StrCat("size: dim[", i + 1, "] is ", h.dim[i + 1], ", must be above 0"));
+    dims[i] = h.dim[i + 1];
+  }
+  return dims;
+}
+
+absl::StatusOr<double> UnitOf(const nifti_1_header& h) {
+  const int unit = h.xyzt_units & 7;
+  switch (unit) {
+    case NIFTI_UNITS_UNKNOWN:
+    case NIFTI_UNITS_MM:
+      return 1.0;
+    case NIFTI_UNITS_METER:
+      return 1e3;
+    case NIFTI_UNITS_MICRON:
+      return 1e-3;
+    default:
+      return Invalid(absl::StrCat("units: ", unit, " is not a unit of length"));
+  }
+}
+
+// pixdim in mm. Refused unless above 0 on every axis that has voxels to be apart.
+absl::StatusOr<Vec3d> PixdimOf(const nifti_1_header& h, Int3 size, double unit) {
+  Vec3d spacing;
+  for (int a = 0; a < 3; ++a) {
+    const double pixdim = h.pixdim[a + 1];
+    const bool given = std::isfinite(pixdim) && pixdim > 0;
+    if (!given && size[a] > 1) {
+      return Invalid(absl::StrCat("spacing: ", kAxisName[a], " is ", pixdim, ", must be finite and above 0"));
+    }
+    spacing[a] = given ? pixdim * unit : 1.0;
+  }
+  return spacing;
+}
+
+void SetColumn(Geometry& g, int c, Vec3d v) {
+  for (int r = 0; r < 3; ++r) g.direction[r][c] = v[r];
+}
+Vec3d Column(const Geometry& g, int c) { return {g.direction[0][c], g.direction[1][c], g.direction[2][c]}; }
+Vec3d Cross(Vec3d a, Vec3d b) { return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x}; }
+
+// The nearest orthonormal matrix, by Newton's iteration for the polar decomposition (Higham 1986): X <- (X + X^-T) / 2.
+void Orthonormalise(Geometry& g) {
+  for (int iteration = 0; iteration < 8; ++iteration) {
+    AffineMap x;
+    for (int r = 0; r < 3; ++r) std::copy(g.direction[r], g.direction[r] + 3, x.m[r]);
+    const AffineMap inverse = Inverse(x);
+    double change = 0;
+    for (int r = 0; r < 3; ++r) {
+      for (int c = 0; c < 3; ++c) {
+        const double next = 0.5 * (x.m[r][c] + inverse.m[c][r]);
+        change = std::max(change, std::abs(next - x.m[r][c]));
+        g.direction[r][c] = next;
+      }
+    }
+    if (change < 1e-15) return;
+  }
+}
+
+bool IsIdentityLike(const Geometry& g) {
+  for (const auto& row : g.direction)
+    for (double v : row)
+      if (v != 0 && std::abs(v) != 1) return false;
+  return true;
+}
+
+absl::StatusOr<Geometry> FromSform(const nifti_1_header& h, Geometry g, double unit) {
+  const float* rows[3] = {h.srow_x, h.srow_y, h.srow_z};
+  for (int c = 0; c < 3; ++c) {
+    Vec3d column{-unit * rows[0][c], -unit * rows[1][c], unit * rows[2][c]};
+    const double length = std::hypot(column.x, column.y, column.z);
+    if (c == 2 && g.size.z == 1 && length == 0) {
+      SetColumn(g, 2, Cross(Column(g, 0), Column(g, 1)));
+      continue;
+    }
+    g.spacing[c] = length;
+    SetColumn(g, c, (1 / length) * column);
+  }
+  g.origin = {-unit * rows[0][3], -unit * rows[1][3], unit * rows[2][3]};
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(g));
+  if (!IsIdentityLike(g)) Orthonormalise(g);
+  return g;
+}
+
+// NIfTI-1's method 2: a unit quaternion (a, b, c, d) with a >= 0, and qfac, the sign of the third axis.
+absl::StatusOr<Geometry> FromQform(const nifti_1_header& h, Geometry g, double unit) {
+  double b = h.quatern_b, c = h.quatern_c, d = h.quatern_d;
+  const double rest = 1 - (b * b + c * c + d * d);
+  if (!(rest > -1e-3)) return Invalid("direction: the quaternion of the qform is not of unit length");
+  const double a = rest > 0 ? std::sqrt(rest) : 0;
+  const double scale = rest > 0 ? 1 : 1 / std::sqrt(1 - rest);
+  b *= scale, c *= scale, d *= scale;
+  const double qfac = h.pixdim[0] < 0 ? -1 : 1;
+  SetColumn(g, 0, {-(a * a + b * b - c * c - d * d), -2 * (b * c + a * d), 2 * (b * d - a * c)});
+  SetColumn(g, 1, {-2 * (b * c - a * d), -(a * a + c * c - b * b - d * d), 2 * (c * d + a * b)});
+  SetColumn(g, 2, {-qfac * 2 * (b * d + a * c), -qfac * 2 * (c * d - a * b), qfac * (a * a + d * d - c * c - b * b)});
+  g.origin = {-unit * h.qoffset_x, -unit * h.qoffset_y, unit * h.qoffset_z};
+  return g;
+}
+
+absl::StatusOr<Geometry> GeometryOf(const nifti_1_header& h, const std::vector<int>& dims) {
+  Geometry g;
+  g.size = {dims[0], dims[1], dims[2]};
+  INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
+  INTRAWARP_ASSIGN_OR_RETURN(g.spacing, PixdimOf(h, g.size, unit));
+  if (h.sform_code > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(g, FromSform(h, g, unit));
+  } else if (h.qform_code > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(g, FromQform(h, g, unit));
+  }
+  // -0.0 from the change of sign is 0 to everyone else.
+  for (int r = 0; r < 3; ++r) {
+    g.origin[r] += 0.0;
+    for (double& v : g.direction[r]) v += 0.0;
+  }
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(g));
+  return g;
+}
+
+absl::Status RescaleOf(const nifti_1_header& h, double* slope, double* intercept) {
+  *slope = 1;
+  *intercept = 0;
+  if (h.scl_slope == 0 || std::isnan(h.scl_slope)) return absl::OkStatus();
+  if (!std::isfinite(h.scl_slope)) return Invalid("rescale_slope: is not finite");
+  if (!std::isfinite(h.scl_inter)) return Invalid("rescale_intercept: is not finite");
+  *slope = h.scl_slope;
+  *intercept = h.scl_inter;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> OffsetOf(const Header& header) {
+  const float offset = header.raw.vox_offset;
+  const int64_t least = header.pair ? 0 : kSingleFileOffset;
+  if (!(offset >= least && offset <= kMaxOffset) || offset != std::floor(offset)) {
+    return Invalid(
+        absl::StrCat("vox_offset: is ", offset, ", must be a whole number from ", least, " to ", kMaxOffset));
+  }
+  return static_cast<int64_t>(offset);
+}
+
+// ---- Voxels in ------------------------------------------------------------------------------------------------------
+
+// The name of the voxels' file beside "*.hdr[.gz]", and the other way round; nothing for other names.
+std::optional<std::string> Sibling(const std::string& path, absl::string_view from, absl::string_view to) {
+  for (absl::string_view zip : {"", ".gz"}) {
+    if (absl::EndsWith(path, absl::StrCat(from, zip))) {
+      return absl::StrCat(absl::string_view(path).substr(0, path.size() - from.size() - zip.size()), to, zip);
+    }
+  }
+  return std::nullopt;
+}
+
+// The bytes of the voxels from `offset` on, in native byte order.
+absl::StatusOr<std::vector<uint8_t>> ReadVoxels(Reader& reader, int64_t already_read, int64_t offset, int64_t bytes) {
+  if (!reader.compressed()) {
+    if (reader.file_bytes() < offset + bytes) {
+      return absl::DataLossError(absl::StrCat("data: ends after ", std::max<int64_t>(0, reader.file_bytes() - offset),
+                                              " of ", bytes, " bytes"));
+    }
+    if (reader.file_bytes() > offset + bytes) return Invalid("data: there are more bytes than the header says");
+  } else if (bytes / 1040 > reader.file_bytes()) {
+    // Deflate packs at most 1032 bytes into one (zlib's technical details).
+    return absl::DataLossError("data: the file is too short for the size that its header says");
+  }
+  if (!reader.Skip(offset - already_read)) return reader.Broken("data", 0, bytes);
+  return ReadToEnd(reader, bytes);
+}
+
+struct OpenNifti {
+  Reader reader;
+  Header header;
+  std::string voxels_path;  // of a pair
+};
+
+absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
+  const std::optional<std::string> header_path = Sibling(path, ".img", ".hdr");
+  INTRAWARP_ASSIGN_OR_RETURN(Reader reader, Reader::Open(header_path.value_or(path)));
+  INTRAWARP_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader));
+  OpenNifti file{std::move(reader), header, ""};
+  if (!header.pair) return file;
+  const std::optional<std::string> voxels_path = Sibling(header_path.value_or(path), ".hdr", ".img");
+  if (!voxels_path) return Invalid("header: its magic is that of a .hdr and .img pair");
+  file.voxels_path = *voxels_path;
+  return file;
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadVoxelsOf(OpenNifti& file, int64_t count, PixelType type) {
+  const int64_t bytes = count * BytesPerPixel(type);
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t offset, OffsetOf(file.header));
+  absl::StatusOr<std::vector<uint8_t>> voxels;
+  if (file.header.pair) {
+    INTRAWARP_ASSIGN_OR_RETURN(Reader reader, Reader::Open(file.voxels_path));
+    voxels = ReadVoxels(reader, 0, offset, bytes);
+  } else {
+    voxels = ReadVoxels(file.reader, kHeaderBytes, offset, bytes);
+  }
+  if (voxels.ok() && file.header.swapped && BytesPerPixel(type) > 1) {
+    nifti_swap_Nbytes(count, static_cast<int>(BytesPerPixel(type)), voxels->data());
+  }
+  return voxels;
+}
+
+// voxels * components, when that many bytes are within the limit.
+absl::StatusOr<int64_t> CountOf(const Geometry& g, int64_t components, PixelType type, int64_t max_bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CheckedMultiply(g.voxels(), components));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedMultiply(count, BytesPerPixel(type)));
+  if (bytes <= max_bytes) return count;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("size: ", SizeString(g), " takes ", bytes, " bytes, the limit is ", max_bytes));
+}
+
+absl::Status CheckVectorIntent(const nifti_1_header& h) {
+  if (absl::StartsWith(absl::string_view(h.intent_name, strnlen(h.intent_name, sizeof(h.intent_name))), "NREG")) {
+    return absl::UnimplementedError("intent: a transformation of NiftyReg, not a displacement field");
+  }
+  if (h.intent_code == NIFTI_INTENT_VECTOR || h.intent_code == NIFTI_INTENT_DISPVECT) return absl::OkStatus();
+  return Invalid(absl::StrCat("intent: is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
+}
+
+// Planes of T to interleaved float, INVALID_ARGUMENT when one is not finite in float32.
+template <typename T>
+absl::Status Interleave(const std::vector<uint8_t>& planes, int64_t voxels, int components, const double scale[3],
+                        double offset, std::vector<float>& out) {
+  for (int c = 0; c < components; ++c) {
+    for (int64_t i = 0; i < voxels; ++i) {
+      T value;
+      std::memcpy(&value, planes.data() + (c * voxels + i) * sizeof(T), sizeof(T));
+      const float v = static_cast<float>(scale[c] * (static_cast<double>(value) + offset));
+      if (!std::isfinite(v)) return Invalid(absl::StrCat("displacement: voxel ", i, " is not finite"));
+      out[3 * i + c] = v;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Out ------------------------------------------------------------------------------------------------------------
+
+class Writer {
+ public:
+  explicit Writer(const std::string& path) : path_(path) {}
+  ~Writer() { Close().IgnoreError(); }
+
+  absl::Status Open() {
+    const bool zip = absl::EndsWith(path_, ".nii.gz");
+    if (!zip && !absl::EndsWith(path_, ".nii")) return Invalid("path: must end in .nii or .nii.gz");
+    errno = 0;
+    // zlib writes neither a name nor a time into the gzip header, so that equal input gives equal bytes.
+    file_ = gzopen(path_.c_str(), zip ? "wb1" : "wbT");
+    if (file_ == nullptr) return FileError("cannot be created", errno);
+    gzbuffer(file_, kGzBuffer);
+    return absl::OkStatus();
+  }
+  absl::Status Write(const void* data, int64_t size) {
+    for (int64_t done = 0; done < size;) {
+      const unsigned step = static_cast<unsigned>(std::min(size - done, kIoStep));
+      errno = 0;
+      if (gzwrite(file_, static_cast<const uint8_t*>(data) + done, step) != static_cast<int>(step)) return Failed();
+      done += step;
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Close() {
+    if (file_ == nullptr) return absl::OkStatus();
+    errno = 0;
+    if (gzclose_w(std::exchange(file_, nullptr)) != Z_OK || failed_) return Failed();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Failed() {
+    const int error = errno;
+    failed_ = true;
+    if (file_ == nullptr) RemovePartialFile(path_);
+    return FileError("cannot be written", error);
+  }
+  std::string path_;
+  gzFile file_ = nullptr;
+  bool failed_ = false;
+};
+
+int DatatypeOf(PixelType type) {
+  switch (type) {
+    case PixelType::kUint8:
+      return DT_UINT8;
+    case PixelType::kInt8:
+      return DT_INT8;
+    case PixelType::kUint16:
+      return DT_UINT16;
+    case PixelType::kInt16:
+      return DT_INT16;
+    case PixelType::kUint32:
+      return DT_UINT32;
+    case PixelType::kInt32:
+      return DT_INT32;
+    case PixelType::kFloat32:
+      return DT_FLOAT32;
+    case PixelType::kFloat64:
+      return DT_FLOAT64;
+  }
+  return DT_UNKNOWN;
+}
+
+nifti_1_header MakeHeader(const Geometry& g, PixelType type) {
+  nifti_1_header h{};
+  h.sizeof_hdr = kHeaderBytes;
+  h.regular = 'r';
+  h.dim[0] = 3;
+  for (int a = 0; a < 3; ++a) h.dim[a + 1] = static_cast<short>(g.size[a]);
+  for (int a = 4; a < 8; ++a) h.dim[a] = 1;
+  h.datatype = static_cast<short>(DatatypeOf(type));
+  h.bitpix = static_cast<short>(8 * BytesPerPixel(type));
+  h.vox_offset = kSingleFileOffset;
+  h.scl_slope = 1;
+  h.xyzt_units = NIFTI_UNITS_MM;
+  std::memcpy(h.magic, "n+1", 4);
+
+  const AffineMap lps = IndexToPhysical(g);
+  mat44 ras{};
+  for (int r = 0; r < 3; ++r)
+    for (int c = 0; c < 4; ++c) ras.m[r][c] = static_cast<float>((r < 2 ? -lps.m[r][c] : lps.m[r][c]) + 0.0);
+  ras.m[3][3] = 1;
+  float dx, dy, dz, qfac;
+  nifti_mat44_to_quatern(ras, &h.quatern_b, &h.quatern_c, &h.quatern_d, &h.qoffset_x, &h.qoffset_y, &h.qoffset_z, &dx,
+                         &dy, &dz, &qfac);
+  h.pixdim[0] = qfac;
+  for (int a = 0; a < 3; ++a) h.pixdim[a + 1] = static_cast<float>(g.spacing[a]);
+  for (int a = 4; a < 8; ++a) h.pixdim[a] = 1;
+  std::copy(ras.m[0], ras.m[0] + 4, h.srow_x);
+  std::copy(ras.m[1], ras.m[1] + 4, h.srow_y);
+  std::copy(ras.m[2], ras.m[2] + 4, h.srow_z);
+  h.qform_code = h.sform_code = NIFTI_XFORM_SCANNER_ANAT;
+  return h;
+}
+
+absl::Status WriteHeader(Writer& writer, const nifti_1_header& header) {
+  static constexpr char kNoExtension[4] = {};
+  INTRAWARP_RETURN_IF_ERROR(writer.Write(&header, kHeaderBytes));
+  return writer.Write(kNoExtension, sizeof(kNoExtension));
+}
+
+absl::Status WritePlane(Writer& writer, const float* displacement, int64_t voxels, int component) {
+  std::vector<float> plane(std::min<int64_t>(voxels, kIoStep / sizeof(float)));
+  for (int64_t done = 0; done < voxels;) {
+    const int64_t step = std::min<int64_t>(voxels - done, plane.size());
+    for (int64_t i = 0; i < step; ++i) plane[i] = displacement[3 * (done + i) + component];
+    INTRAWARP_RETURN_IF_ERROR(writer.Write(plane.data(), step * sizeof(float)));
+    done += step;
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void ConvertToFloat(const HostVolume& volume, std::vector<float>& out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, volume.pixels.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(volume.rescale_slope * static_cast<double>(value) + volume.rescale_intercept);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
+  const nifti_1_header& h = file.header.raw;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
+  if (dims[3] > 1) return Invalid(absl::StrCat("size: ", dims[3], " time points (4-D), must be one"));
+  if (dims[4] > 1) return Invalid(absl::StrCat("size: ", dims[4], " components per voxel (5-D), must be one"));
+  if (dims[5] > 1 || dims[6] > 1) return Invalid("size: more than 5 dimensions");
+  HostVolume volume;
+  INTRAWARP_ASSIGN_OR_RETURN(volume.pixel_type, PixelTypeOf(h));
+  INTRAWARP_ASSIGN_OR_RETURN(volume.geometry, GeometryOf(h, dims));
+  INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &volume.rescale_slope, &volume.rescale_intercept));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(volume.geometry, 1, volume.pixel_type, max_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(volume.pixels, ReadVoxelsOf(file, count, volume.pixel_type));
+  return volume;
+}
+
+absl::StatusOr<HostField> ReadField(const std::string& path, int64_t max_bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
+  const nifti_1_header& h = file.header.raw;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
+  const int components = dims[4];
+  const bool right_count = components == 3 || (components == 2 && dims[2] == 1);
+  if (!right_count || dims[3] != 1 || dims[5] > 1 || dims[6] > 1) {
+    return Invalid("size: a displacement field must be 5-D, (x, y, z, 1, 3)");
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckVectorIntent(h));
+  INTRAWARP_ASSIGN_OR_RETURN(const PixelType type, PixelTypeOf(h));
+  if (type != PixelType::kFloat32 && type != PixelType::kFloat64) {
+    return absl::UnimplementedError("datatype: of a displacement field must be float32 or float64");
+  }
+  HostField field;
+  INTRAWARP_ASSIGN_OR_RETURN(field.geometry, GeometryOf(h, dims));
+  INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
+  if (unit != 1) return absl::UnimplementedError("units: of a displacement field must be mm");
+  double slope, intercept;
+  INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &slope, &intercept));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(field.geometry, components, type, max_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> planes, ReadVoxelsOf(file, count, type));
+
+  const double to_lps = h.intent_code == NIFTI_INTENT_DISPVECT ? -1 : 1;
+  const double scale[3] = {to_lps * slope, to_lps * slope, slope};
+  const double offset = intercept / slope;
+  const int64_t voxels = field.geometry.voxels();
+  field.displacement.resize(3 * voxels);
+  INTRAWARP_RETURN_IF_ERROR(type == PixelType::kFloat32
+                                ? Interleave<float>(planes, voxels, components, scale, offset, field.displacement)
+                                : Interleave<double>(planes, voxels, components, scale, offset, field.displacement));
+  return field;
+}
+
+absl::Status WriteNifti(const std::string& path, const Geometry& geometry, PixelType pixel_type, const void* pixels,
+                        double rescale_slope, double rescale_intercept) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
+  nifti_1_header header = MakeHeader(geometry, pixel_type);
+  header.scl_slope = static_cast<float>(rescale_slope);
+  header.scl_inter = static_cast<float>(rescale_intercept);
+  if (!std::isfinite(header.scl_slope) || header.scl_slope == 0) return Invalid("rescale_slope: must be finite, not 0");
+  if (!std::isfinite(header.scl_inter)) return Invalid("rescale_intercept: is not finite");
+  Writer writer(path);
+  INTRAWARP_RETURN_IF_ERROR(writer.Open());
+  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, header));
+  INTRAWARP_RETURN_IF_ERROR(writer.Write(pixels, geometry.voxels() * BytesPerPixel(pixel_type)));
+  return writer.Close();
+}
+
+absl::Status WriteNifti(const std::string& path, const HostVolume& volume) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(volume.geometry));
+  if (static_cast<int64_t>(volume.pixels.size()) != volume.geometry.voxels() * BytesPerPixel(volume.pixel_type)) {
+    return Invalid("pixels: their number of bytes does not match the size");
+  }
+  return WriteNifti(path, volume.geometry, volume.pixel_type, volume.pixels.data(), volume.rescale_slope,
+                    volume.rescale_intercept);
+}
+
+absl::Status WriteField(const std::string& path, const Geometry& geometry, const float* displacement) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
+  nifti_1_header header = MakeHeader(geometry, PixelType::kFloat32);
+  header.dim[0] = 5;
+  header.dim[5] = 3;
+  header.intent_code = NIFTI_INTENT_VECTOR;
+  Writer writer(path);
+  INTRAWARP_RETURN_IF_ERROR(writer.Open());
+  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, header));
+  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(writer, displacement, geometry.voxels(), c));
+  return writer.Close();
+}
+
+absl::Status WriteField(const std::string& path, const HostField& field) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(field.geometry));
+  if (static_cast<int64_t>(field.displacement.size()) != 3 * field.geometry.voxels()) {
+    return Invalid("displacement: the number of values does not match the size");
+  }
+  return WriteField(path, field.geometry, field.displacement.data());
+}
+
+std::vector<float> ToFloat(const HostVolume& volume) {
+  std::vector<float> out(volume.pixels.size() / BytesPerPixel(volume.pixel_type));
+  switch (volume.pixel_type) {
+    case PixelType::kUint8:
+      ConvertToFloat<uint8_t>(volume, out);
+      break;
+    case PixelType::kInt8:
+      ConvertToFloat<int8_t>(volume, out);
+      break;
+    case PixelType::kUint16:
+      ConvertToFloat<uint16_t>(volume, out);
+      break;
+    case PixelType::kInt16:
+      ConvertToFloat<int16_t>(volume, out);
+      break;
+    case PixelType::kUint32:
+      ConvertToFloat<uint32_t>(volume, out);
+      break;
+    case PixelType::kInt32:
+      ConvertToFloat<int32_t>(volume, out);
+      break;
+    case PixelType::kFloat32:
+      ConvertToFloat<float>(volume, out);
+      break;
+    case PixelType::kFloat64:
+      ConvertToFloat<double>(volume, out);
+      break;
+  }
+  return out;
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Volumes and displacement fields as NIfTI-1 files: .nii, .nii.gz, and for reading also .hdr/.img (or .hdr.gz/.img.gz).
+//
+// Geometry. NIfTI's world is RAS; ours is LPS, so the first two rows of every transform change sign on the way in and
+// out. The sform counts before the qform; a file with neither gets its spacing with the identity as direction (in LPS)
+// and the origin at 0. Units: mm, assumed when absent; metres and microns are converted. An sform whose normalised
+// columns are orthonormal to kDirectionTolerance is made exactly orthonormal (the nearest rotation); another one, a
+// shear, is refused. Of an image with one slice, a third column or pixdim that is not given becomes the normal of the
+// plane, 1 mm.
+//
+// Files are taken for hostile. All of the header is checked before memory is taken for the voxels, a plain file must
+// have exactly the length that its header says, and memory for a compressed one grows with the bytes that have
+// really come out. Errors begin with the field at fault: INVALID_ARGUMENT "size: ...", "spacing: ...", "direction: ..."
+// and so on; DATA_LOSS "data: ..." for truncated or corrupt files; RESOURCE_EXHAUSTED "size: ..." above `max_bytes`;
+// UNIMPLEMENTED "datatype: ..." by name; NOT_FOUND and the like "file: ...". Messages hold no free text of the file.
+//
+// Thread-safe functions.
+#ifndef INTRAWARP_IO_NIFTI_H_
+#define INTRAWARP_IO_NIFTI_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/geometry/geometry.h"
+#include "engine/image/volume.h"
+
+namespace intrawarp {
+
+// A volume on the host; x fastest, native byte order. The intensity of a pixel is slope * pixel + intercept.
+struct HostVolume {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kUint8;
+  double rescale_slope = 1;
+  double rescale_intercept = 0;
+  std::vector<uint8_t> pixels;  // geometry.voxels() * BytesPerPixel(pixel_type) bytes
+};
+
+// Displacements T(p) - p at the voxel centres, x y z interleaved, LPS mm.
+struct HostField {
+  Geometry geometry;
+  std::vector<float> displacement;  // 3 * geometry.voxels()
+};
+
+inline constexpr int64_t kDefaultMaxVolumeBytes = int64_t{16} << 30;
+
+// One scalar volume of one time point. A slope of 0 or NaN means that there is no rescaling.
+absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
+
+// Writes .nii or, compressed, .nii.gz, by the suffix; the same input gives the same bytes. What could not be written
+// whole is removed.
+absl::Status WriteNifti(const std::string& path, const Geometry& geometry, PixelType pixel_type, const void* pixels,
+                        double rescale_slope = 1, double rescale_intercept = 0);
+absl::Status WriteNifti(const std::string& path, const HostVolume& volume);
+
+// A 5-D file (x, y, z, 1, 3), float32 or float64, the components in planes: intent 1007 (vector) holds LPS components
+// as ITK and ANTs write them; intent 1006 (displacement vector) holds RAS ones, as ITK takes it. A field of one slice
+// may have two components. NiftyReg's transformations, which have intent 1007 too, are refused.
+absl::StatusOr<HostField> ReadField(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
+
+// Intent 1007, float32; `displacement` is x y z interleaved, LPS mm.
+absl::Status WriteField(const std::string& path, const Geometry& geometry, const float* displacement);
+absl::Status WriteField(const std::string& path, const HostField& field);
+
+// The intensities of a volume as float32, rescaled.
+std::vector<float> ToFloat(const HostVolume& volume);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_IO_NIFTI_H_

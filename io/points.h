@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of points as CSV: a header line "x,y,z", then one point a line; LPS millimetres.
+//
+// Spaces around numbers, CRLF line ends and empty lines at the end are accepted; anything else that is not three finite
+// numbers is INVALID_ARGUMENT "line N: ...". Numbers are written so that they read back exactly. Thread-safe functions.
+#ifndef INTRAWARP_IO_POINTS_H_
+#define INTRAWARP_IO_POINTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "engine/geometry/vec.h"
+
+namespace intrawarp {
+
+absl::StatusOr<std::vector<Vec3d>> ParsePoints(absl::string_view csv);
+std::string FormatPoints(absl::Span<const Vec3d> points);
+
+// A file above 256 MiB is RESOURCE_EXHAUSTED.
+absl::StatusOr<std::vector<Vec3d>> ReadPoints(const std::string& path);
+absl::Status WritePoints(const std::string& path, absl::Span<const Vec3d> points);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_IO_POINTS_H_

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/points.h"
+
+#include <limits>
+
+#include "tests/io/io_test.h"
+
+namespace intrawarp {
+namespace {
+
+using PointsTest = FileTest;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST_F(PointsTest, WrittenPointsReadBackExactly) {
+  const std::vector<Vec3d> points = {{0.1, -1.0 / 3, 1e-300}, {1e17, -0.0, 123456.789}, {5, 6, 7}};
+  ASSERT_THAT(WritePoints(Path("p.csv"), points), Succeeds());
+  const auto read = ReadPoints(Path("p.csv"));
+  ASSERT_THAT(read, Succeeds());
+  EXPECT_EQ(*read, points);
+}
+
+TEST_F(PointsTest, AcceptsWhatSpreadsheetsWrite) {
+  const auto points = ParsePoints("\xef\xbb\xbfX, Y ,Z\r\n 1.5,\t-2 ,+3e1\r\n4,5,6\r\n\r\n");
+  ASSERT_THAT(points, Succeeds());
+  EXPECT_EQ(*points, (std::vector<Vec3d>{{1.5, -2, 30}, {4, 5, 6}}));
+  EXPECT_EQ(ParsePoints("x,y,z")->size(), 0u);
+}
+
+TEST_F(PointsTest, ErrorsNameTheLine) {
+  EXPECT_THAT(ParsePoints(""), Fails(kInvalid, "line 1: the header"));
+  EXPECT_THAT(ParsePoints("1,2,3\n"), Fails(kInvalid, "line 1: the header"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3\n1,2\n"), Fails(kInvalid, "line 3: must have three"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3,4\n"), Fails(kInvalid, "line 2: must have three"));
+  EXPECT_THAT(ParsePoints("x,y,z\n\n1,2,3\n"), Fails(kInvalid, "line 2: must have three"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,,3\n"), Fails(kInvalid, "line 2: y is not a number"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,3mm\n"), Fails(kInvalid, "line 2: z is not a number"));
+  EXPECT_THAT(ParsePoints("x,y,z\nnan,2,3\n"), Fails(kInvalid, "line 2: x is not finite"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,-inf,3\n"), Fails(kInvalid, "line 2: y is not finite"));
+  EXPECT_THAT(ParsePoints("x,y,z\n1,2,+-3\n"), Fails(kInvalid, "line 2: z is not a number"));
+}
+
+TEST_F(PointsTest, FilesThatAreNotThere) {
+  EXPECT_THAT(ReadPoints(Path("none.csv")), Fails(absl::StatusCode::kNotFound, "file: "));
+  EXPECT_THAT(WritePoints(Path("no/such/folder.csv"), {}), Fails(absl::StatusCode::kNotFound, "file: "));
+  EXPECT_THAT(ReadPoints(folder_.string()), Fails(absl::StatusCode::kUnknown, "file: "));
+  EXPECT_THAT(WritePoints("/dev/full", {{1, 2, 3}}), Fails(absl::StatusCode::kResourceExhausted, "file: "));
+  EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
+TEST_F(PointsTest, ReadsLandmarksOfTheLiverPairs) {
+  const auto fixed = TestData("reg3d/liver_4dmri_eth/dataset18/exhMaster_landmarks_liver.csv");
+  if (!fixed) GTEST_SKIP() << "INTRAWARP_TEST_DATA is not set";
+  const auto points = ReadPoints(*fixed);
+  ASSERT_THAT(points, Succeeds());
+  EXPECT_GT(points->size(), 10u);
+  EXPECT_EQ((*points)[0], (Vec3d{75.7609, 159.0690, 84.0}));
+}
+
+}  // namespace
+}  // namespace intrawarp
