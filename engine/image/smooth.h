@@ -9,9 +9,10 @@
 
 namespace intrawarp {
 
-// Standard deviations in voxels along x, y, z; 0 leaves an axis alone. The kernel is cut at ceil(3 sigma) and normalised
-// to sum 1; at the faces, where part of it falls outside, it is normalised over the rest. INVALID_ARGUMENT unless sigmas
-// are finite and in [0, 64]. out.geometry equals volume.geometry; out.data may be volume.data. Stream-ordered.
+// Standard deviations in voxels along x, y, z; 0 leaves an axis alone. The kernel is cut at ceil(3 sigma) and
+// normalised to sum 1; at the faces, where part of it falls outside, it is normalised over the rest. INVALID_ARGUMENT
+// unless sigmas are finite and in [0, 64]. out.geometry equals volume.geometry; out.data may be volume.data.
+// Stream-ordered.
 absl::Status SmoothGaussian(const ExecContext& ctx, ConstVolumeView volume, Vec3d sigma, VolumeView out);
 size_t SmoothGaussianWorkspaceBytes(const Geometry& geometry);
 
