@@ -93,26 +93,44 @@ Vec3d NormalizedReference(const Geometry& g, Int3 p) {
   return q;
 }
 
-// The derivative of the moving image at the fixed voxel p by W, times a factor, added to j.
-void AddDerivative(Vec3d gradient, Vec3d q, double factor, double j[12]) {
-  for (int r = 0; r < 3; ++r) {
-    for (int c = 0; c < 4; ++c) j[4 * r + c] += factor * gradient[r] * (c < 3 ? q[c] : 1.0);
-  }
-}
+// Entries of a derivative by W, and the magnitudes of what they are sums of.
+struct Derivative {
+  double value[12] = {}, magnitude[12] = {};
+};
 
-void AddSquare(const double j[12], double weight, double magnitude_weight, Reference* reference) {
-  int k = 0;
-  for (int r = 0; r < 12; ++r) {
-    for (int c = r; c < 12; ++c, ++k) {
-      reference->sums.hessian[k] += weight * j[r] * j[c];
-      reference->magnitudes.hessian[k] += magnitude_weight * weight * std::abs(j[r] * j[c]);
+// The derivative of the moving image at the fixed voxel p by W, times a factor, added to j.
+void AddDerivative(Vec3d gradient, Vec3d q, double factor, Derivative* j) {
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 4; ++c) {
+      const double term = factor * gradient[r] * (c < 3 ? q[c] : 1.0);
+      j->value[4 * r + c] += term;
+      j->magnitude[4 * r + c] += std::abs(term);
     }
   }
 }
 
-void AddGradient(int i, double term, double magnitude, Reference* reference) {
-  reference->sums.gradient[i] += term;
-  reference->magnitudes.gradient[i] += magnitude;
+void AddScaled(const Derivative& term, double factor, Derivative* j) {
+  for (int i = 0; i < 12; ++i) {
+    j->value[i] += factor * term.value[i];
+    j->magnitude[i] += std::abs(factor) * term.magnitude[i];
+  }
+}
+
+void AddSquare(const Derivative& j, double weight, double magnitude_weight, Reference* reference) {
+  int k = 0;
+  for (int r = 0; r < 12; ++r) {
+    for (int c = r; c < 12; ++c, ++k) {
+      reference->sums.hessian[k] += weight * j.value[r] * j.value[c];
+      reference->magnitudes.hessian[k] += magnitude_weight * weight * j.magnitude[r] * j.magnitude[c];
+    }
+  }
+}
+
+void AddGradient(const Derivative& j, double factor, double magnitude_weight, Reference* reference) {
+  for (int i = 0; i < 12; ++i) {
+    reference->sums.gradient[i] += factor * j.value[i];
+    reference->magnitudes.gradient[i] += magnitude_weight * std::abs(factor) * j.magnitude[i];
+  }
 }
 
 void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Reference* reference) {
@@ -121,11 +139,11 @@ void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   if (!problem.fixed.InMask(p) || !SampleReference(problem.moving, w(q), &t)) return;
   const double residual = problem.intensity_scale * (t.value - problem.fixed.At(p));
   const double magnitude_weight = t.ambiguous ? kAmbiguousWeight : 1;
-  double j[12] = {};
-  AddDerivative(t.gradient, q, problem.intensity_scale, j);
+  Derivative j;
+  AddDerivative(t.gradient, q, problem.intensity_scale, &j);
   reference->sums.value += 0.5 * residual * residual;
   reference->sums.samples += 1;
-  for (int i = 0; i < 12; ++i) AddGradient(i, residual * j[i], magnitude_weight * std::abs(residual * j[i]), reference);
+  AddGradient(j, residual, magnitude_weight, reference);
   AddSquare(j, 1, magnitude_weight, reference);
 }
 
@@ -134,7 +152,7 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   Sample center;
   if (!problem.fixed.InMask(p) || !SampleReference(problem.moving, w(NormalizedReference(g, p)), &center)) return;
   Vec3d gt, gr;
-  double dg[3][12] = {};
+  Derivative dg[3];
   double magnitude_weight = 1;
   for (int a = 0; a < 3; ++a) {
     if (g.size[a] == 1) continue;
@@ -149,29 +167,29 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
       const double factor = sign / (2 * g.spacing[a]);
       gt[a] += factor * t.value;
       gr[a] += factor * problem.fixed.At(neighbour);
-      AddDerivative(t.gradient, q, factor, dg[a]);
+      AddDerivative(t.gradient, q, factor, &dg[a]);
     }
   }
   const double norm_t = std::sqrt(Dot(gt, gt) + problem.moving_edge * problem.moving_edge);
   const double norm_r = std::sqrt(Dot(gr, gr) + problem.fixed_edge * problem.fixed_edge);
   const Vec3d u = (1 / norm_t) * gt, v = (1 / norm_r) * gr;
   const double uv = Dot(u, v);
-  double du[3][12];
-  for (int i = 0; i < 12; ++i) {
-    for (int a = 0; a < 3; ++a) {
-      du[a][i] = (dg[a][i] - u[a] * (u.x * dg[0][i] + u.y * dg[1][i] + u.z * dg[2][i])) / norm_t;
-    }
-    const double term = v.x * du[0][i] + v.y * du[1][i] + v.z * du[2][i];
-    const double magnitude = std::abs(v.x * du[0][i]) + std::abs(v.y * du[1][i]) + std::abs(v.z * du[2][i]);
-    AddGradient(i, -2 * uv * term, magnitude_weight * 2 * std::abs(uv) * magnitude, reference);
+  // du = (I - u u^T) / |g(T)|_eta dg.
+  Derivative du[3], u_dg, v_du;
+  for (int a = 0; a < 3; ++a) AddScaled(dg[a], u[a], &u_dg);
+  for (int a = 0; a < 3; ++a) {
+    AddScaled(dg[a], 1 / norm_t, &du[a]);
+    AddScaled(u_dg, -u[a] / norm_t, &du[a]);
+    AddScaled(du[a], v[a], &v_du);
   }
-  double cross[3][12];
-  for (int i = 0; i < 12; ++i) {
-    cross[0][i] = v.y * du[2][i] - v.z * du[1][i];
-    cross[1][i] = v.z * du[0][i] - v.x * du[2][i];
-    cross[2][i] = v.x * du[1][i] - v.y * du[0][i];
+  AddGradient(v_du, -2 * uv, magnitude_weight, reference);
+  for (int a = 0; a < 3; ++a) {
+    const int b = (a + 1) % 3, c = (a + 2) % 3;
+    Derivative cross;
+    AddScaled(du[c], v[b], &cross);
+    AddScaled(du[b], -v[c], &cross);
+    AddSquare(cross, 2, magnitude_weight, reference);
   }
-  for (const auto& row : cross) AddSquare(row, 2, magnitude_weight, reference);
   reference->sums.value += 1 - uv * uv;
   reference->sums.samples += 1;
 }

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sums of NGF over a brick of the fixed grid, for the vector target that includes this.
+//
+// Three planes of warped rows roll through the brick. With u = g(T) / |g(T)|_eta and v = g(R) / |g(R)|_eta, what is needed
+// of a voxel are products of c . du/dW with fixed vectors c: v for the gradient, and for the Hessian two vectors of length
+// |v| that span the plane across v, since |v x du|^2 is the sum of their squares. Such a product is, row r of W and q of
+// the voxel,
+//   sum_a c'_a (P_a + -M_a)[r] (q, 1)  +  c'_a delta_a (P_a + M_a)[r] e_a,     c' = (I - u u^T) c / (|g(T)|_eta 2 h_a),
+// with P_a, M_a the moving image's derivatives at the two neighbours along axis a, h_a the spacing, and delta_a the step
+// of q_a. The 12-vectors of the Hessian are buffered for a few vectors of voxels, and then multiplied by their transpose
+// in tiles of 4 x 4 sums that stay in registers.
+#if defined(INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#undef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#else
+#define INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/metric/affine_plan.h"
+#include "engine/metric/row_sampler-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace intrawarp {
+namespace cpu {
+namespace HWY_NAMESPACE {
+
+// 1 / sqrt(v) to nearly all of float32's digits.
+HWY_INLINE VF InverseSqrt(VF v) {
+#if HWY_ARCH_X86
+  const VF y = hn::ApproximateReciprocalSqrt(v);
+  return y * hn::NegMulAdd(Splat(0.5f) * v * y, y, Splat(1.5f));
+#else
+  return hn::Div(Splat(1.0f), hn::Sqrt(v));
+#endif
+}
+
+HWY_INLINE VF Inverse(VF v) {
+#if HWY_ARCH_X86
+  const VF y = hn::ApproximateReciprocal(v);
+  return y * hn::NegMulAdd(v, y, Splat(2.0f));
+#else
+  return hn::Div(Splat(1.0f), v);
+#endif
+}
+
+HWY_INLINE VF Dot3(const VF a[3], const VF b[3]) {
+  return hn::MulAdd(a[0], b[0], hn::MulAdd(a[1], b[1], a[2] * b[2]));
+}
+
+// Sums in float32 lanes, moved to float64 every few hundred voxels.
+class NgfSums {
+ public:
+  NgfSums() { Clear(); }
+
+  HWY_INLINE void AddGradient(int i, VF v) { Accumulate(gradient_[i], v); }
+  HWY_INLINE void AddValue(VF v) { Accumulate(value_, v); }
+
+  // Adds j j^T of `count` 12-vectors of lanes.
+  HWY_INLINE void AddSquares(const float* j, int count) {
+    Tile<0, 0>(j, count);
+    Tile<0, 4>(j, count);
+    Tile<0, 8>(j, count);
+    Tile<4, 4>(j, count);
+    Tile<4, 8>(j, count);
+    Tile<8, 8>(j, count);
+  }
+
+  // Counts voxels, and moves the sums to float64 when there were enough.
+  void Counted(double samples, int voxels) {
+    total_.samples += samples;
+    pending_ += voxels;
+    if (pending_ >= kRun) Flush();
+  }
+
+  void Finish(NormalEquations* sums) {
+    Flush();
+    *sums = total_;
+  }
+
+ private:
+  static constexpr int kRun = 1024;
+  static constexpr int TriangleOffset(int r, int c) { return r * kAffineParameters - r * (r - 1) / 2 + c - r; }
+
+  static HWY_INLINE void Accumulate(float* lanes, VF v) { hn::Store(hn::Load(DF(), lanes) + v, DF(), lanes); }
+
+  template <int kRow, int kColumn>
+  HWY_INLINE void Tile(const float* j, int count) {
+    VF sums[4][4];
+    for (int r = 0; r < 4; ++r) {
+      for (int c = kRow == kColumn ? r : 0; c < 4; ++c) {
+        sums[r][c] = hn::Load(DF(), hessian_[TriangleOffset(kRow + r, kColumn + c)]);
+      }
+    }
+    for (int i = 0; i < count; ++i, j += kAffineParameters * kLanes) {
+      VF column[4];
+      for (int c = 0; c < 4; ++c) column[c] = hn::Load(DF(), j + (kColumn + c) * kLanes);
+      for (int r = 0; r < 4; ++r) {
+        const VF row = kRow == kColumn ? column[r] : hn::Load(DF(), j + (kRow + r) * kLanes);
+        for (int c = kRow == kColumn ? r : 0; c < 4; ++c) sums[r][c] = hn::MulAdd(row, column[c], sums[r][c]);
+      }
+    }
+    for (int r = 0; r < 4; ++r) {
+      for (int c = kRow == kColumn ? r : 0; c < 4; ++c) {
+        hn::Store(sums[r][c], DF(), hessian_[TriangleOffset(kRow + r, kColumn + c)]);
+      }
+    }
+  }
+
+  static double Total(const float* lanes) { return hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), lanes))); }
+
+  void Flush() {
+    for (int i = 0; i < kAffineHessianEntries; ++i) total_.hessian[i] += Total(hessian_[i]);
+    for (int i = 0; i < kAffineParameters; ++i) total_.gradient[i] += Total(gradient_[i]);
+    total_.value += Total(value_);
+    Clear();
+  }
+
+  void Clear() {
+    for (auto& lanes : hessian_) hn::Store(Zeros(), DF(), lanes);
+    for (auto& lanes : gradient_) hn::Store(Zeros(), DF(), lanes);
+    hn::Store(Zeros(), DF(), value_);
+    pending_ = 0;
+  }
+
+  HWY_ALIGN float hessian_[kAffineHessianEntries][kLanes];
+  HWY_ALIGN float gradient_[kAffineParameters][kLanes];
+  HWY_ALIGN float value_[kLanes];
+  NormalEquations total_;
+  int pending_ = 0;
+};
+
+class NgfBrick {
+ public:
+  // Floats of scratch for bricks of `rows` x any number of planes.
+  static size_t ScratchFloats(int n, int rows) {
+    return 3 * static_cast<size_t>(rows + 2) * WarpedRowFloats(n) + n + 2 * kLanes;
+  }
+
+  NgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
+      : plan_(plan),
+        sampler_(plan),
+        y_(y),
+        z_(z),
+        rows_(y.end - y.begin + 2),
+        scratch_(scratch),
+        counts_(scratch + 3 * rows_ * WarpedRowFloats(plan.size.x)) {
+    for (int a = 0; a < 3; ++a) {
+      active_[a] = plan.size[a] > 1;
+      difference_[a] = active_[a] ? static_cast<float>(0.5 / plan.objective.fixed.geometry.spacing[a]) : 0;
+      delta_[a] = static_cast<float>(plan.normalize.m[a][a]);
+    }
+    const double moving_edge = plan.objective.moving_edge, fixed_edge = plan.objective.fixed_edge;
+    moving_edge_squared_ = static_cast<float>(std::max(moving_edge * moving_edge, double{kTiny}));
+    fixed_edge_squared_ = static_cast<float>(std::max(fixed_edge * fixed_edge, double{kTiny}));
+  }
+
+  void Evaluate(NormalEquations* sums) {
+    const Range inner_y = Inner(1, y_), inner_z = Inner(2, z_);
+    if (inner_y.empty() || inner_z.empty()) return sums_.Finish(sums);
+    for (int z = inner_z.begin - active_[2]; z < inner_z.begin + active_[2]; ++z) SamplePlane(z);
+    for (int z = inner_z.begin; z < inner_z.end; ++z) {
+      SamplePlane(z + active_[2]);
+      for (int y = inner_y.begin; y < inner_y.end; ++y) AddRow(y, z);
+    }
+    sums_.Finish(sums);
+  }
+
+ private:
+  // Below this a squared gradient is nothing.
+  static constexpr float kTiny = 1e-30f;
+  // Vectors of voxels that are buffered for the Hessian.
+  static constexpr int kBuffered = 8;
+
+  // The rows around a voxel; along an axis of one voxel the row itself.
+  struct Stencil {
+    const WarpedRow *center, *plus[3], *minus[3];
+    const float *fixed, *fixed_plus[3], *fixed_minus[3];
+    // From x to its neighbours.
+    int step;
+    float qy, qz;
+  };
+
+  // The part of a range that has both neighbours.
+  Range Inner(int axis, Range range) const {
+    const int margin = active_[axis];
+    return {std::max(range.begin, margin), std::min(range.end, plan_.size[axis] - margin)};
+  }
+
+  // Rows y_.begin - 1 to y_.end of the planes z - 1 to z + 1 are held.
+  WarpedRow& Row(int y, int z) { return held_[(z + 1) % 3][y - y_.begin + 1]; }
+  const WarpedRow& Row(int y, int z) const { return held_[(z + 1) % 3][y - y_.begin + 1]; }
+
+  void SamplePlane(int z) {
+    const size_t row_floats = WarpedRowFloats(plan_.size.x);
+    const bool with_mask = plan_.objective.moving_mask.data != nullptr;
+    const int begin = std::max(y_.begin - 1, 0), end = std::min(y_.end + 1, plan_.size.y);
+    for (int y = begin; y < end; ++y) {
+      float* row = scratch_ + ((z + 1) % 3 * rows_ + y - y_.begin + 1) * row_floats;
+      Row(y, z) = MakeWarpedRow(row, plan_.size.x, with_mask);
+      sampler_.Sample(y, z, &Row(y, z));
+    }
+  }
+
+  Stencil MakeStencil(int y, int z) const {
+    const int dy = active_[1], dz = active_[2];
+    Stencil s;
+    s.center = s.plus[0] = s.minus[0] = &Row(y, z);
+    s.plus[1] = &Row(y + dy, z);
+    s.minus[1] = &Row(y - dy, z);
+    s.plus[2] = &Row(y, z + dz);
+    s.minus[2] = &Row(y, z - dz);
+    s.fixed = s.fixed_plus[0] = s.fixed_minus[0] = plan_.FixedRow(y, z);
+    s.fixed_plus[1] = plan_.FixedRow(y + dy, z);
+    s.fixed_minus[1] = plan_.FixedRow(y - dy, z);
+    s.fixed_plus[2] = plan_.FixedRow(y, z + dz);
+    s.fixed_minus[2] = plan_.FixedRow(y, z - dz);
+    s.step = active_[0];
+    s.qy = static_cast<float>(plan_.Q(1, y));
+    s.qz = static_cast<float>(plan_.Q(2, z));
+    return s;
+  }
+
+  // The voxels all of whose points map inside.
+  Range Inside(const Stencil& s) const {
+    Range range{s.center->inside.begin + s.step, s.center->inside.end - s.step};
+    for (int a = 1; a < 3; ++a) {
+      range.begin = std::max({range.begin, s.plus[a]->inside.begin, s.minus[a]->inside.begin});
+      range.end = std::min({range.end, s.plus[a]->inside.end, s.minus[a]->inside.end});
+    }
+    return range;
+  }
+
+  void AddRow(int y, int z) {
+    const Stencil s = MakeStencil(y, z);
+    const Range range = Inside(s);
+    if (range.empty()) return;
+    if (plan_.masked()) {
+      CountMasks(s, range, plan_.FixedMaskRow(y, z));
+      active_[2] ? Sum<false, true>(s, range) : Sum<true, true>(s, range);
+    } else {
+      active_[2] ? Sum<false, false>(s, range) : Sum<true, false>(s, range);
+    }
+  }
+
+  // counts_[x] = 1 where the masks of the voxel and of all its points are set.
+  void CountMasks(const Stencil& s, Range range, const uint8_t* fixed_mask) {
+    for (int x = range.begin; x < range.end; ++x) counts_[x] = fixed_mask == nullptr || fixed_mask[x] != 0 ? 1.0f : 0.0f;
+    if (s.center->in_mask == nullptr) return;
+    for (int x = range.begin; x < range.end; ++x) counts_[x] *= s.center->in_mask[x];
+    for (int a = 0; a < 3; ++a) {
+      const float *plus = s.plus[a]->in_mask + (a == 0 ? s.step : 0), *minus = s.minus[a]->in_mask - (a == 0 ? s.step : 0);
+      for (int x = range.begin; x < range.end; ++x) counts_[x] *= plus[x] * minus[x];
+    }
+  }
+
+  template <bool kPlanar, bool kMasked>
+  void Sum(const Stencil& s, Range range) {
+    constexpr int kVectors = kPlanar ? 1 : 2;
+    HWY_ALIGN float buffer[2 * kBuffered * kAffineParameters * kLanes];
+    int x = range.begin / kLanes * kLanes;
+    while (x < range.end) {
+      const int begin = x;
+      int buffered = 0;
+      double samples = 0;
+      for (; x < range.end && buffered < kVectors * kBuffered; x += kLanes, buffered += kVectors) {
+        float* out = buffer + buffered * kAffineParameters * kLanes;
+        if (kMasked || HWY_UNLIKELY(x < range.begin || x + kLanes > range.end)) {
+          MF counts = InRange(x, range);
+          if (kMasked) counts = hn::And(counts, hn::Ne(hn::LoadU(DF(), counts_ + x), Zeros()));
+          samples += static_cast<double>(hn::CountTrue(DF(), counts));
+          AddVector<kPlanar, true>(s, x, counts, out);
+        } else {
+          samples += kLanes;
+          AddVector<kPlanar, false>(s, x, InRange(x, range), out);
+        }
+      }
+      sums_.AddSquares(buffer, buffered);
+      sums_.Counted(samples, x - begin);
+    }
+  }
+
+  // One vector of voxels: adds its gradient and value, and writes its one or two 12-vectors for the Hessian.
+  template <bool kPlanar, bool kPartial>
+  HWY_INLINE void AddVector(const Stencil& s, int x, MF counts, float* out) {
+    constexpr int kAxes = kPlanar ? 2 : 3, kVectors = kPlanar ? 1 : 2;
+    const int n = plan_.size.x;
+    VF gt[3], gr[3];
+    gt[2] = gr[2] = Zeros();
+    for (int a = 0; a < kAxes; ++a) {
+      const int step = a == 0 ? s.step : 0;
+      const VF f = Splat(difference_[a]);
+      gt[a] = f * (hn::LoadU(DF(), s.plus[a]->value + x + step) - hn::LoadU(DF(), s.minus[a]->value + x - step));
+      gr[a] = f * (LoadRow(s.fixed_plus[a], x + step, n) - LoadRow(s.fixed_minus[a], x - step, n));
+      if (kPartial) {
+        gt[a] = hn::IfThenElseZero(counts, gt[a]);
+        gr[a] = hn::IfThenElseZero(counts, gr[a]);
+      }
+    }
+    const VF inverse_t = InverseSqrt(Dot3(gt, gt) + Splat(moving_edge_squared_));
+    const VF inverse_r = InverseSqrt(Dot3(gr, gr) + Splat(fixed_edge_squared_));
+    VF u[3], v[3], c[3][3];
+    for (int a = 0; a < 3; ++a) {
+      u[a] = inverse_t * gt[a];
+      v[a] = inverse_r * gr[a];
+    }
+    const VF cosine = Dot3(u, v);
+    const VF value = hn::NegMulAdd(cosine, cosine, Splat(1.0f));
+    sums_.AddValue(kPartial ? hn::IfThenElseZero(counts, value) : value);
+    for (int a = 0; a < 3; ++a) c[2][a] = Splat(-2.0f) * cosine * v[a];
+    if (kPlanar) {
+      const VF root2 = Splat(1.41421356f);
+      c[0][0] = hn::Neg(root2 * v[1]);
+      c[0][1] = root2 * v[0];
+      c[0][2] = Zeros();
+    } else {
+      Across(v, c[0], c[1]);
+    }
+    for (int k = 0; k < 3; ++k) {
+      if (k >= kVectors && k < 2) continue;
+      const VF along = Dot3(c[k], u);
+      for (int a = 0; a < kAxes; ++a) {
+        c[k][a] = Splat(difference_[a]) * inverse_t * hn::NegMulAdd(along, u[a], c[k][a]);
+      }
+    }
+    const VF q[3] = {hn::MulAdd(Ramp(x), Splat(delta_[0]), Splat(static_cast<float>(plan_.normalize.m[0][3]))),
+                     Splat(s.qy), Splat(s.qz)};
+    for (int r = 0; r < 3; ++r) {
+      VF difference[3], sum[3];
+      for (int a = 0; a < kAxes; ++a) {
+        const int step = a == 0 ? s.step : 0;
+        const VF plus = hn::LoadU(DF(), s.plus[a]->gradient[r] + x + step);
+        const VF minus = hn::LoadU(DF(), s.minus[a]->gradient[r] + x - step);
+        difference[a] = plus - minus;
+        sum[a] = Splat(delta_[a]) * (plus + minus);
+        if (kPartial) {
+          difference[a] = hn::IfThenElseZero(counts, difference[a]);
+          sum[a] = hn::IfThenElseZero(counts, sum[a]);
+        }
+      }
+      for (int k = 0; k < 3; ++k) {
+        if (k >= kVectors && k < 2) continue;
+        VF d = hn::MulAdd(c[k][0], difference[0], c[k][1] * difference[1]);
+        if (!kPlanar) d = hn::MulAdd(c[k][2], difference[2], d);
+        for (int b = 0; b < 4; ++b) {
+          const VF entry = b == 3 ? d : b == 2 && kPlanar ? Zeros() : hn::MulAdd(c[k][b], sum[b], d * q[b]);
+          if (k < 2) {
+            hn::Store(entry, DF(), out + ((k * 3 + r) * 4 + b) * kLanes);
+          } else {
+            sums_.AddGradient(4 * r + b, entry);
+          }
+        }
+      }
+    }
+  }
+
+  // Two vectors that are orthogonal to v and to each other, of length sqrt(2) |v|: the basis of Duff et al., "Building an
+  // Orthonormal Basis, Revisited" (JCGT 2017), scaled.
+  static HWY_INLINE void Across(const VF v[3], VF e1[3], VF e2[3]) {
+    const VF root2 = Splat(1.41421356f), tiny = Splat(kTiny);
+    const VF squared = Dot3(v, v);
+    const VF length = squared * InverseSqrt(hn::Max(squared, tiny));
+    const VF k = root2 * Inverse(hn::Max(length + hn::Abs(v[2]), Splat(1e-15f)));
+    const VF scaled = root2 * length, kx = k * v[0];
+    e1[0] = hn::NegMulAdd(kx, v[0], scaled);
+    e1[1] = e2[0] = hn::Neg(kx * v[1]);
+    e2[1] = hn::NegMulAdd(k * v[1], v[1], scaled);
+    const VF minus_root2 = hn::CopySign(root2, hn::Neg(v[2]));
+    e1[2] = minus_root2 * v[0];
+    e2[2] = minus_root2 * v[1];
+  }
+
+  const AffinePlan& plan_;
+  const RowSampler sampler_;
+  const Range y_, z_;
+  const size_t rows_;
+  float* scratch_;
+  float* counts_;
+  int active_[3];
+  // 1 / (2 spacing), and the step of q; 0 for the first along an axis of one voxel.
+  float difference_[3], delta_[3];
+  float moving_edge_squared_, fixed_edge_squared_;
+  WarpedRow held_[3][kNgfBlock + 2];
+  NgfSums sums_;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace cpu
+}  // namespace intrawarp
+HWY_AFTER_NAMESPACE();
+
+#endif  // INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_

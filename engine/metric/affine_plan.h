@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every row of one evaluation of the affine objective on the CPU shares, and how the fixed grid is cut into pieces.
+// The cut depends on the grid's size alone.
+#ifndef INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
+#define INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/metric/affine_objective.h"
+
+namespace intrawarp::cpu {
+
+// Voxels [begin, end) of a row or of an axis.
+struct Range {
+  int begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+struct AffinePlan {
+  AffinePlan(const AffineObjective& objective_in, const AffineMap& w)
+      : objective(objective_in),
+        size(objective_in.fixed.geometry.size),
+        normalize(IndexToNormalized(objective_in.fixed.geometry)),
+        to_moving(Compose(w, normalize)) {}
+
+  double Q(int axis, int index) const { return normalize.m[axis][axis] * index + normalize.m[axis][3]; }
+  bool masked() const { return objective.fixed_mask.data != nullptr || objective.moving_mask.data != nullptr; }
+  const float* FixedRow(int y, int z) const { return objective.fixed.data + RowOffset(y, z); }
+  // Null without a mask.
+  const uint8_t* FixedMaskRow(int y, int z) const {
+    return objective.fixed_mask.data == nullptr ? nullptr : objective.fixed_mask.data + RowOffset(y, z);
+  }
+  int64_t RowOffset(int y, int z) const { return (int64_t{z} * size.y + y) * size.x; }
+
+  const AffineObjective& objective;
+  Int3 size;
+  AffineMap normalize;
+  // Fixed index to moving index.
+  AffineMap to_moving;
+};
+
+// An axis cut into blocks that are alike but for the last.
+struct AxisBlocks {
+  int size, block;
+  int count() const { return (size + block - 1) / block; }
+  Range operator[](int i) const { return {i * block, std::min(size, (i + 1) * block)}; }
+};
+
+// SSD: runs of rows, about 256 of them.
+inline AxisBlocks SsdBlocks(const AffinePlan& plan) {
+  const int64_t rows = int64_t{plan.size.y} * plan.size.z;
+  return {static_cast<int>(rows), static_cast<int>(std::max<int64_t>(4, (rows + 255) / 256))};
+}
+
+// NGF: bricks of y and z, whose halo of one row on each side is sampled again by their neighbours.
+inline constexpr int kNgfBlock = 32;
+inline AxisBlocks NgfBlocks(int size) { return {size, size >= 128 ? kNgfBlock : size >= 64 ? 16 : 8}; }
+
+}  // namespace intrawarp::cpu
+
+#endif  // INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
