@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hwy/targets.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -595,6 +596,30 @@ TEST_P(AffineObjectiveTest, BitIdenticalForAnyNumberOfCores) {
       }
     }
   }
+}
+
+// Every instruction set that this processor has.
+TEST_P(AffineObjectiveTest, MatchesReferenceOnEveryVectorTarget) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for (MetricKind metric : kMetrics) {
+      for (int nz : {1, 14}) {
+        const HostProblem p = MakeProblem(metric, {45, 37, nz}, {41, 39, nz}, 960 + nz, Content::kNoisy, nz == 1, nz == 1);
+        for (double degrees : {2.9, 28.1}) {
+          SCOPED_TRACE(Describe(p) + " target " + hwy::TargetName(rest & -rest) + " " + std::to_string(degrees));
+          MapOptions map;
+          map.degrees = IsFlat(p) ? Vec3d{0, 0, degrees} : Vec3d{1.3, -2.2, degrees};
+          map.shift = {0.113, -0.171, IsFlat(p) ? 0.0 : 0.093};
+          EXPECT_GT(Check(p, MakeMap(p, map)), 100);
+        }
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 TEST_P(AffineObjectiveTest, RefusesAMaskOfAnotherSize) {
