@@ -27,12 +27,12 @@ __global__ void AffineFieldKernel(AffineMap field, Int3 size, int64_t first, int
   const int begin = static_cast<int>(max(first - start, int64_t{0})),
             end = static_cast<int>(min(first + count - start, static_cast<int64_t>(size.x)));
   const int c = threadIdx.x % 3;
-  const double step = field.m[c][0];
-  const double base = field.m[c][1] * static_cast<double>(row % size.y) +
-                      field.m[c][2] * static_cast<double>(row / size.y) + field.m[c][3];
+  const Vec3d step{field.m[0][0], field.m[1][0], field.m[2][0]};
+  const Vec3d base = field({0, static_cast<double>(row % size.y), static_cast<double>(row / size.y)});
+  const double step_c = step[c], base_c = base[c];
   float* to = out + 3 * (start - first) + c;
   for (int i = begin + threadIdx.x / 3; i < end; i += kRowThreads / 3)
-    to[3 * int64_t{i}] = static_cast<float>(base + step * i);
+    to[3 * int64_t{i}] = static_cast<float>(base_c + step_c * i);
 }
 
 __global__ void FieldKernel(ForwardMap map, Int3 size, int64_t first, int64_t count, float* out) {
