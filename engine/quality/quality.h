@@ -15,7 +15,8 @@
 namespace intrawarp {
 
 // Between the fixed and the warped moving image, over the fixed voxels that have a source and that masks allow.
-// A value is absent where it is undefined: all without overlap, ncc and nmi when either image is constant there.
+// A value is absent where it is undefined: all without overlap, ncc and nmi when either image is constant there (nmi
+// also when both stay within one bin), ssim when the whole fixed image is constant.
 struct Similarity {
   std::optional<double> mse;
   // Sum of squared differences.
@@ -36,7 +37,9 @@ struct SimilarityResult {
   double overlap = 0;
 };
 
-// Waits for the stream. Masks lie on their images' grids; a mask without data selects everything.
+// Waits for the stream. Masks lie on their images' grids (INVALID_ARGUMENT "fixed_mask: ..." otherwise); a mask without
+// data selects everything. Whether the moving mask allows a source is decided by the voxel nearest to it. Sums run in a
+// fixed order, so that a result is the same each time on one device; SSIM is computed in float32.
 absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const PreparedImage& fixed,
                                                    const PreparedImage& moving, ConstMaskView fixed_mask,
                                                    ConstMaskView moving_mask, const Transform& transform);
@@ -52,6 +55,8 @@ struct JacobianStatistics {
 // Waits for the stream when the transform has a displacement.
 absl::StatusOr<JacobianStatistics> MeasureJacobian(const ExecContext& ctx, const Transform& transform,
                                                    const Geometry& fixed);
+// 0 suffices for a transform without a displacement.
+size_t JacobianWorkspaceBytes(const Geometry& fixed);
 
 // |T^-1(T(p)) - p| in mm.
 struct InverseConsistency {
