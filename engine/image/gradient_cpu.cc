@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "engine/device/parallel.h"
 #include "engine/image/gradient_kernels.h"
+#include "engine/image/row_simd.h"
 
 namespace intrawarp::cpu {
 namespace {
-
-// Voxels whose magnitudes are held at a time, so that they and their sum are computed in SIMD.
-constexpr int kRun = 256;
-
-double SumRowMagnitudes(const float* row, int count, const size_t (&stride)[3], const AffineMapF& to_physical) {
-  double sum = 0;
-  for (int begin = 0; begin < count; begin += kRun) {
-    const int run = std::min(kRun, count - begin);
-    float magnitude[kRun];
-    for (int x = 0; x < run; ++x) magnitude[x] = InteriorMagnitude(row + begin + x, stride, to_physical);
-    double lanes[8] = {};
-    int x = 0;
-    for (; x + 8 <= run; x += 8)
-      for (int lane = 0; lane < 8; ++lane) lanes[lane] += magnitude[x + lane];
-    for (; x < run; ++x) lanes[0] += magnitude[x];
-    for (double lane : lanes) sum += lane;
-  }
-  return sum;
-}
 
 double MeanMagnitude(ConstVolumeView volume) {
   const GradientInterior interior = MakeGradientInterior(volume.geometry.size);

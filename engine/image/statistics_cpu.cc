@@ -1,55 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "engine/device/parallel.h"
+#include "engine/image/row_simd.h"
 #include "engine/image/statistics_kernels.h"
 
 namespace intrawarp::cpu {
 namespace {
 
-// Independent sums that the compiler turns into SIMD lanes; added up in order at the end.
-constexpr int kLanes = 8;
-
-double SumLanes(const double (&lanes)[kLanes]) {
-  double sum = 0;
-  for (double lane : lanes) sum += lane;
-  return sum;
-}
-
-// Two passes over a piece, which stays in the cache: mean first, then squared differences from it.
+// Squares are of differences from the piece's first value, so that a large offset common to all intensities cancels
+// before it is squared.
 IntensitySums SumIntensities(const float* data, int64_t count) {
-  double sum[kLanes] = {}, m2[kLanes] = {};
-  float low[kLanes], high[kLanes];
-  uint32_t nonfinite[kLanes] = {};
-  std::fill_n(low, kLanes, INFINITY);
-  std::fill_n(high, kLanes, -INFINITY);
-  const int64_t whole = count / kLanes * kLanes;
-  const auto add = [&](float v, int lane) {
-    nonfinite[lane] += !IsFiniteBits(std::bit_cast<uint32_t>(v));
-    low[lane] = v < low[lane] ? v : low[lane];
-    high[lane] = v > high[lane] ? v : high[lane];
-    sum[lane] += v;
-  };
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) add(data[i + lane], lane);
-  for (int64_t i = whole; i < count; ++i) add(data[i], 0);
-
+  const double shift = data[0], n = static_cast<double>(count);
+  const RangeAndSums run = SumRun(data, count, shift);
   IntensitySums s;
-  s.count = static_cast<double>(count);
-  s.mean = SumLanes(sum) / s.count;
-  const auto add_square = [&](float v, int lane) {
-    const double d = v - s.mean;
-    m2[lane] += d * d;
-  };
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) add_square(data[i + lane], lane);
-  for (int64_t i = whole; i < count; ++i) add_square(data[i], 0);
-  s.m2 = SumLanes(m2);
-  s.minimum = *std::min_element(low, low + kLanes);
-  s.maximum = *std::max_element(high, high + kLanes);
-  for (uint32_t n : nonfinite) s.nonfinite += n;
+  s.count = n;
+  s.minimum = run.minimum;
+  s.maximum = run.maximum;
+  s.mean = shift + run.sum / n;
+  s.m2 = std::max(0.0, run.squares - run.sum * (run.sum / n));
+  // Finite float32 values cannot make these sums overflow, others always show in them.
+  if (!std::isfinite(run.sum)) {
+    for (int64_t i = 0; i < count; ++i) s.nonfinite += !std::isfinite(data[i]);
+  }
   return s;
 }
 
@@ -70,23 +45,6 @@ void CountFaces(ConstVolumeView volume, RawStatistics* raw) {
   }
 }
 
-MassSums SumRowMass(const float* row, int nx, double background, double threshold) {
-  double mass[kLanes] = {}, moment[kLanes] = {};
-  const int whole = nx / kLanes * kLanes;
-  const auto add = [&](int x, int lane) {
-    const double w = MassOf(row[x], background, threshold);
-    mass[lane] += w;
-    moment[lane] += w * x;
-  };
-  for (int x = 0; x < whole; x += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) add(x + lane, lane);
-  for (int x = whole; x < nx; ++x) add(x, 0);
-  MassSums s;
-  s.mass = SumLanes(mass);
-  s.x = SumLanes(moment);
-  return s;
-}
-
 MassSums SumMass(ConstVolumeView volume, const RowPieces& rows, const RawStatistics& raw) {
   const Int3 n = volume.geometry.size;
   const double background = BackgroundOf(raw.intensity, FullestBin(raw.histogram));
@@ -94,10 +52,8 @@ MassSums SumMass(ConstVolumeView volume, const RowPieces& rows, const RawStatist
   const auto piece = [&](int64_t i) {
     MassSums s;
     for (int row = rows.begin(i); row < rows.end(i); ++row) {
-      MassSums r = SumRowMass(volume.data + int64_t{row} * n.x, n.x, background, threshold);
-      r.y = r.mass * (row % n.y);
-      r.z = r.mass * (row / n.y);
-      Combine(s, r);
+      const RowMass r = SumRowMass(volume.data + int64_t{row} * n.x, n.x, background, threshold);
+      Combine(s, {r.mass, r.moment, r.mass * (row % n.y), r.mass * (row / n.y)});
     }
     return s;
   };
