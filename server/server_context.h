@@ -17,6 +17,8 @@
 
 namespace intrawarp {
 
+class UploadStore;
+
 struct ServerLimits {
   int64_t max_chunk_bytes = int64_t{1} << 20;
   int64_t max_volume_bytes = int64_t{4} << 30;  // as uploaded
@@ -36,6 +38,7 @@ struct ServerContext {
   ResidentBudget& budget;
   VolumeStore& volumes;
   TransformStore& transforms;
+  UploadStore& uploads;
   Metrics& metrics;
   const ServerLimits& limits;
   const Seams& seams;

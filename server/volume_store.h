@@ -62,7 +62,7 @@ class ResidentBudget {
 struct StoredVolume {
   std::string id;
   PixelType pixel_type = PixelType::kFloat32;
-  std::string digest;          // SHA-256 of the uploaded bytes and, appended, of geometry and rescale; 32 bytes
+  std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
   std::chrono::system_clock::time_point create_time;
   ResidentReservation reservation;

@@ -48,6 +48,7 @@ absl::StatusOr<int64_t> ImageBytes(const Geometry& geometry, int64_t bytes_per_v
 struct Rescale {
   double slope = 1;
   double intercept = 0;
+  friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 absl::StatusOr<Rescale> RescaleFromProto(double slope, double intercept);
 

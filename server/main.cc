@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once.
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
+#include "server/log.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/version.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int kWrongCommandLine = 2;
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Blocked in every thread, so that only sigwait takes them.
+void BlockStopSignals() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+int WaitForStopSignal() {
+  const sigset_t signals = StopSignals();
+  int signal = 0;
+  sigwait(&signals, &signal);
+  return signal;
+}
+
+int Serve(const ServerOptions& options) {
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
+  if (!server.ok()) {
+    Log(Severity::kError, "start_failed", {{"cause", server.status().ToString()}});
+    return EXIT_FAILURE;
+  }
+  const BuildInfo build = ThisBuild();
+  const ServerLimits& limits = (*server)->context().limits;
+  Log(Severity::kInfo, "started",
+      {{"version", build.version},
+       {"revision", build.revision},
+       {"device", (*server)->device_name()},
+       {"resident_bytes", absl::StrCat(limits.resident_capacity_bytes)},
+       {"pinned_bytes", absl::StrCat(limits.pinned_capacity_bytes)}});
+  std::printf("ready grpc=%s http=%s device=%s\n", (*server)->grpc_address().c_str(), (*server)->http_address().c_str(),
+              (*server)->device_name().c_str());
+  std::fflush(stdout);
+
+  Log(Severity::kInfo, "stopping", {{"signal", strsignal(WaitForStopSignal())}});
+  std::thread([] {
+    WaitForStopSignal();
+    Log(Severity::kWarning, "stopped_at_once");
+    _exit(EXIT_FAILURE);
+  }).detach();
+  (*server)->Stop();
+  server->reset();
+  Log(Severity::kInfo, "stopped");
+  return EXIT_SUCCESS;
+}
+
+// Its lines, in the form of ours.
+void LogGrpc(gpr_log_func_args* args) {
+  if (args->severity == GPR_LOG_SEVERITY_ERROR) Log(Severity::kError, "grpc", {{"message", args->message}});
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
+  if (!command_line.ok()) {
+    std::fprintf(stderr, "intrawarpd: %s\n", std::string(command_line.status().message()).c_str());
+    return kWrongCommandLine;
+  }
+  if (command_line->help) {
+    std::fputs(CommandLineHelp().c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (command_line->version) {
+    std::printf("intrawarpd %s %s\n", ThisBuild().version.c_str(), ThisBuild().revision.c_str());
+    return EXIT_SUCCESS;
+  }
+  BlockStopSignals();
+  // Its messages would name what a client sent.
+  google::protobuf::SetLogHandler(nullptr);
+  gpr_set_log_function(LogGrpc);
+  return Serve(command_line->options);
+}
+
+}  // namespace
+}  // namespace intrawarp
+
+int main(int argc, char** argv) { return intrawarp::Main(std::vector<std::string>(argv + 1, argv + argc)); }

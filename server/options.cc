@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/options.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "engine/base/checked.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+struct Flag {
+  const char* name;
+  const char* value;  // what stands after '=' in the help; nullptr: a switch
+  const char* help;
+  std::function<absl::Status(absl::string_view value, CommandLine& to)> set;
+};
+
+absl::Status ParseAddress(absl::string_view value, std::string* to) {
+  const size_t colon = value.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(value.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return absl::InvalidArgumentError("must be HOST:PORT");
+  }
+  *to = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status ParseBytes(absl::string_view value, int64_t* to) {
+  int64_t unit = 1;
+  constexpr const char* kSuffixes[] = {"KiB", "MiB", "GiB", "TiB"};
+  for (int i = 0; i < 4; ++i) {
+    if (absl::ConsumeSuffix(&value, kSuffixes[i])) {
+      unit = int64_t{1} << (10 * (i + 1));
+      break;
+    }
+  }
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(value, &number) || number <= 0) {
+    return absl::InvalidArgumentError("must be a positive number of bytes, KiB, MiB, GiB or TiB");
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(*to, CheckedMultiply(number, unit));
+  return absl::OkStatus();
+}
+
+template <typename Count>
+absl::Status ParseCount(absl::string_view value, Count* to) {
+  int32_t number = 0;
+  if (!absl::SimpleAtoi(value, &number) || number <= 0) return absl::InvalidArgumentError("must be a positive number");
+  *to = number;
+  return absl::OkStatus();
+}
+
+template <typename Duration>
+absl::Status ParseDuration(absl::string_view value, Duration* to) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(value, &duration) || duration < absl::ZeroDuration() || duration > absl::Hours(24 * 365)) {
+    return absl::InvalidArgumentError("must be a duration such as 500ms, 30s or 5m");
+  }
+  *to = std::chrono::duration_cast<Duration>(absl::ToChronoNanoseconds(duration));
+  return absl::OkStatus();
+}
+
+// Larger chunks delay other calls on the connection; smaller ones cost more than what they carry.
+absl::Status ParseChunkBytes(absl::string_view value, int64_t* to) {
+  INTRAWARP_RETURN_IF_ERROR(ParseBytes(value, to));
+  if (*to < 4096 || *to > (int64_t{16} << 20)) return absl::InvalidArgumentError("must be 4KiB to 16MiB");
+  return absl::OkStatus();
+}
+
+const std::vector<Flag>& Flags() {
+  static const auto* const flags = new std::vector<Flag>{
+      {"listen", "HOST:PORT", "where gRPC is served (127.0.0.1:50051); port 0 takes a free one",
+       [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.listen); }},
+      {"http", "HOST:PORT", "where /metrics and /healthz are served (127.0.0.1:9464)",
+       [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.http); }},
+      {"device", "auto|cpu|cuda[:N]", "what computes (auto: the first GPU that works, else the CPU)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.device = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must not be empty") : absl::OkStatus();
+       }},
+      {"resident_bytes", "BYTES", "device memory for resident objects (80 % of a GPU's, 50 % of the host's on the CPU)",
+       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},
+      {"pinned_bytes", "BYTES", "host memory for transfers (25 % of the host's, at most 8GiB)",
+       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.pinned_capacity_bytes); }},
+      {"max_volume_bytes", "BYTES", "largest volume, as uploaded (4GiB)",
+       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.max_volume_bytes); }},
+      {"max_chunk_bytes", "BYTES", "largest chunk (1MiB)",
+       [](absl::string_view v, CommandLine& c) { return ParseChunkBytes(v, &c.options.limits.max_chunk_bytes); }},
+      {"max_transforms", "N", "stored transforms (4096)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_transforms); }},
+      {"max_uploads", "N", "unfinished uploads (64)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_uploads); }},
+      {"max_streams", "N", "bulk streams and registrations under way (64)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_streams); }},
+      {"max_queued_jobs", "N", "jobs that wait for the device (64)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_queued_jobs); }},
+      {"upload_ttl", "DURATION", "an upload that nobody resumes is dropped after this (5m)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.upload_ttl); }},
+      {"drain_timeout", "DURATION", "a stop waits so long for calls under way (10s)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.drain_timeout); }},
+      {"reflection", nullptr, "serve gRPC reflection",
+       [](absl::string_view, CommandLine& c) {
+         c.options.reflection = true;
+         return absl::OkStatus();
+       }},
+      {"version", nullptr, "print the version and exit",
+       [](absl::string_view, CommandLine& c) {
+         c.version = true;
+         return absl::OkStatus();
+       }},
+      {"help", nullptr, "print this and exit",
+       [](absl::string_view, CommandLine& c) {
+         c.help = true;
+         return absl::OkStatus();
+       }},
+  };
+  return *flags;
+}
+
+absl::Status SetFlag(absl::string_view argument, CommandLine& to) {
+  absl::string_view name = argument;
+  if (!absl::ConsumePrefix(&name, "--")) return absl::InvalidArgumentError(absl::StrCat(argument, ": is not a flag"));
+  const size_t equals = name.find('=');
+  const bool has_value = equals != absl::string_view::npos;
+  const absl::string_view value = has_value ? name.substr(equals + 1) : absl::string_view();
+  name = name.substr(0, equals);
+  for (const Flag& flag : Flags()) {
+    if (name != flag.name) continue;
+    if (has_value != (flag.value != nullptr)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, has_value ? ": takes no value" : ": needs =VALUE"));
+    }
+    const absl::Status status = flag.set(value, to);
+    if (status.ok()) return status;
+    return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--", name, ": there is no such flag"));
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
+  CommandLine command_line;
+  for (const std::string& argument : arguments) INTRAWARP_RETURN_IF_ERROR(SetFlag(argument, command_line));
+  return command_line;
+}
+
+std::string CommandLineHelp() {
+  std::string help = "intrawarpd: registration of medical images over gRPC\n\n";
+  for (const Flag& flag : Flags()) {
+    std::string left = absl::StrCat("  --", flag.name, flag.value == nullptr ? "" : "=");
+    if (flag.value != nullptr) absl::StrAppend(&left, flag.value);
+    left.resize(std::max<size_t>(left.size() + 2, 30), ' ');
+    absl::StrAppend(&help, left, flag.help, "\n");
+  }
+  return help;
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration of a server, and the command line that sets it.
+#ifndef INTRAWARP_SERVER_OPTIONS_H_
+#define INTRAWARP_SERVER_OPTIONS_H_
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/rpc_support.h"
+#include "server/server_context.h"
+
+namespace intrawarp {
+
+struct ServerOptions {
+  // HOST:PORT; port 0 takes a free one.
+  std::string listen = "127.0.0.1:50051";
+  std::string http = "127.0.0.1:9464";
+  // As OpenDevice takes it.
+  std::string device = "auto";
+  // Capacities that are 0 are chosen from the device's and the host's memory.
+  ServerLimits limits;
+  bool reflection = false;
+  // How long a stop waits for calls under way.
+  std::chrono::milliseconds drain_timeout{10000};
+  Seams seams = SystemSeams();
+};
+
+struct CommandLine {
+  ServerOptions options;
+  bool help = false;
+  bool version = false;
+};
+
+// Arguments without the program's name, as --name=value; a size takes a suffix KiB, MiB, GiB or TiB, a duration a unit
+// (500ms, 30s, 5m). INVALID_ARGUMENT, naming the flag, for what it does not understand.
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
+
+// One line a flag.
+std::string CommandLineHelp();
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_SERVER_OPTIONS_H_

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Server: everything that intrawarpd runs: the device, its job runner, the stores, the gRPC and the HTTP port.
+//
+// Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device has failed.
+//
+// Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
+#ifndef INTRAWARP_SERVER_SERVER_H_
+#define INTRAWARP_SERVER_SERVER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/http_server.h"
+#include "server/options.h"
+#include "server/rpc_monitor.h"
+#include "server/server_context.h"
+#include "server/services.h"
+#include "server/upload_store.h"
+
+namespace intrawarp {
+
+class Server {
+ public:
+  // Serves when it returns. Errors: OpenDevice's; UNAVAILABLE when a port cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  // As Stop.
+  ~Server();
+
+  // HOST:PORT with the real ports.
+  const std::string& grpc_address() const { return grpc_address_; }
+  const std::string& http_address() const { return http_->address(); }
+  const std::string& device_name() const { return device_->name(); }
+  ServerContext& context() { return *context_; }
+
+  // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
+  void Stop();
+
+  // What the housekeeping thread does once a second: drops uploads that nobody resumes, and turns health off when the
+  // device has failed.
+  void Housekeep();
+
+ private:
+  Server(const ServerOptions& options, std::unique_ptr<Device> device, const DeviceMemory& memory);
+  absl::Status Serve();
+  absl::Status ServeGrpc();
+  absl::Status ServeHttp();
+  HttpPage Page(const std::string& path) const;
+  MetricsSample Sample() const;
+  void HousekeepingLoop();
+  void ShutdownGrpc();
+  void WaitForTransport();
+
+  const ServerOptions options_;
+  const ServerLimits limits_;
+  // Memory and streams outlive what was made of them: the order is the order of need.
+  std::unique_ptr<Device> device_;
+  PinnedPool pinned_;
+  ResidentBudget budget_;
+  std::unique_ptr<JobRunner> jobs_;
+  VolumeStore volumes_;
+  TransformStore transforms_;
+  UploadStore uploads_;
+  Metrics metrics_;
+  std::atomic<int64_t> streams_{0};
+  std::atomic<bool> serving_{false};
+  std::unique_ptr<ServerContext> context_;
+  RpcMonitor monitor_;
+  std::vector<NamedService> services_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::string grpc_address_;
+  std::unique_ptr<HttpServer> http_;
+  bool stopped_ = false;
+
+  std::mutex housekeeping_mutex_;
+  std::condition_variable housekeeping_wake_;
+  bool housekeeping_stop_ = false;
+  std::thread housekeeping_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_SERVER_SERVER_H_

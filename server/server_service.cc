@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server_service.h"
+
+#include "server/upload_store.h"
+#include "server/version.h"
+#include "server/wire.h"
+
+namespace intrawarp {
+
+grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* call,
+                                                       const v1::GetServerInfoRequest*,
+                                                       v1::GetServerInfoResponse* response) {
+  v1::ServerInfo* info = response->mutable_info();
+  const BuildInfo build = ThisBuild();
+  info->set_version(build.version);
+  info->set_revision(build.revision);
+  *info->mutable_start_time() = TimestampToProto(start_time_);
+  v1::Device* device = info->add_devices();
+  device->set_name(context_.device.name());
+  device->set_model(context_.device.model());
+  device->set_healthy(context_.device.health().ok());
+  if (const auto memory = context_.device.memory(); memory.ok()) {
+    device->set_memory_total_bytes(memory->total_bytes);
+    device->set_memory_free_bytes(memory->free_bytes);
+  }
+  FillLimits(info->mutable_limits());
+  FillUsage(info->mutable_usage());
+  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE}) info->add_methods(method);
+  for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF}) info->add_metrics(metric);
+  for (int type = v1::PIXEL_TYPE_UINT8; type <= v1::PIXEL_TYPE_FLOAT64; ++type) {
+    info->add_pixel_types(static_cast<v1::PixelType>(type));
+  }
+  info->add_field_encodings(v1::FIELD_ENCODING_FLOAT32);
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+void ServerService::FillLimits(v1::Limits* to) const {
+  const ServerLimits& limits = context_.limits;
+  to->set_max_chunk_bytes(limits.max_chunk_bytes);
+  to->set_max_volume_bytes(limits.max_volume_bytes);
+  to->set_resident_capacity_bytes(limits.resident_capacity_bytes);
+  to->set_max_queued_jobs(limits.max_queued_jobs);
+  *to->mutable_upload_ttl() = DurationToProto(limits.upload_ttl);
+}
+
+void ServerService::FillUsage(v1::Usage* to) const {
+  to->set_volumes(context_.volumes.size());
+  to->set_transforms(context_.transforms.size());
+  to->set_uploads(context_.uploads.size());
+  to->set_streams(context_.streams.load());
+  to->set_jobs(context_.jobs.pending());
+  to->set_resident_bytes(context_.budget.used_bytes());
+}
+
+}  // namespace intrawarp

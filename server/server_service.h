@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServerService: what this server is, what it can do, and what it holds.
+#ifndef INTRAWARP_SERVER_SERVER_SERVICE_H_
+#define INTRAWARP_SERVER_SERVER_SERVICE_H_
+
+#include "intrawarp/v1/server.grpc.pb.h"
+#include "server/server_context.h"
+
+namespace intrawarp {
+
+class ServerService final : public v1::ServerService::CallbackService {
+ public:
+  explicit ServerService(ServerContext& context) : context_(context), start_time_(context.seams.system_now()) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* call, const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+
+ private:
+  void FillLimits(v1::Limits* to) const;
+  void FillUsage(v1::Usage* to) const;
+
+  ServerContext& context_;
+  const std::chrono::system_clock::time_point start_time_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_SERVER_SERVER_SERVICE_H_

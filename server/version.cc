@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/version.h"
+
+#include <grpcpp/grpcpp.h>
+
+namespace intrawarp {
+
+BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, grpc::Version()}; }
+
+}  // namespace intrawarp

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/log.h"
+
+namespace intrawarp {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CommandLine, DefaultsWithoutArguments) {
+  const auto line = ParseCommandLine({});
+  ASSERT_TRUE(line.ok());
+  EXPECT_EQ(line->options.device, "auto");
+  EXPECT_FALSE(line->options.reflection);
+  EXPECT_EQ(line->options.limits.resident_capacity_bytes, 0);
+}
+
+TEST(CommandLine, SetsWhatItIsTold) {
+  const auto line = ParseCommandLine(
+      {"--listen=0.0.0.0:1", "--http=[::1]:0", "--device=cuda:1", "--resident_bytes=3GiB", "--pinned_bytes=1048577",
+       "--max_volume_bytes=5MiB", "--max_chunk_bytes=64KiB", "--max_transforms=7", "--max_uploads=2", "--max_streams=3",
+       "--max_queued_jobs=4", "--upload_ttl=90s", "--drain_timeout=1500ms", "--reflection"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const ServerOptions& options = line->options;
+  EXPECT_EQ(options.listen, "0.0.0.0:1");
+  EXPECT_EQ(options.http, "[::1]:0");
+  EXPECT_EQ(options.device, "cuda:1");
+  EXPECT_EQ(options.limits.resident_capacity_bytes, int64_t{3} << 30);
+  EXPECT_EQ(options.limits.pinned_capacity_bytes, 1048577);
+  EXPECT_EQ(options.limits.max_volume_bytes, 5 << 20);
+  EXPECT_EQ(options.limits.max_chunk_bytes, 64 << 10);
+  EXPECT_EQ(options.limits.max_transforms, 7);
+  EXPECT_EQ(options.limits.max_uploads, 2);
+  EXPECT_EQ(options.limits.max_streams, 3);
+  EXPECT_EQ(options.limits.max_queued_jobs, 4);
+  EXPECT_EQ(options.limits.upload_ttl, std::chrono::seconds(90));
+  EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_TRUE(options.reflection);
+}
+
+TEST(CommandLine, NamesTheFlagAtFault) {
+  const std::vector<std::string> bad = {"listen",
+                                        "-listen=a:1",
+                                        "--bogus",
+                                        "--bogus=1",
+                                        "--listen",
+                                        "--listen=",
+                                        "--listen=host",
+                                        "--listen=:50",
+                                        "--listen=h:99999",
+                                        "--listen=h:x",
+                                        "--http=h:-1",
+                                        "--device=",
+                                        "--resident_bytes=0",
+                                        "--resident_bytes=-1",
+                                        "--resident_bytes=x",
+                                        "--resident_bytes=9999999999TiB",
+                                        "--max_chunk_bytes=1",
+                                        "--max_chunk_bytes=1GiB",
+                                        "--max_uploads=0",
+                                        "--max_uploads=99999999999",
+                                        "--upload_ttl=5",
+                                        "--upload_ttl=-5s",
+                                        "--drain_timeout=inf",
+                                        "--reflection=yes"};
+  for (const std::string& argument : bad) {
+    const auto line = ParseCommandLine({argument});
+    ASSERT_EQ(line.status().code(), absl::StatusCode::kInvalidArgument) << argument;
+    EXPECT_THAT(std::string(line.status().message()), HasSubstr(argument.substr(0, argument.find('='))));
+  }
+}
+
+TEST(CommandLine, HelpNamesEveryFlag) {
+  for (const char* flag :
+       {"--listen=", "--http=", "--device=", "--resident_bytes=", "--reflection", "--drain_timeout="}) {
+    EXPECT_THAT(CommandLineHelp(), HasSubstr(flag));
+  }
+  EXPECT_TRUE(ParseCommandLine({"--help"})->help);
+  EXPECT_TRUE(ParseCommandLine({"--version"})->version);
+}
+
+TEST(Log, QuotesWhatNeedsIt) {
+  const auto time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1500));
+  EXPECT_EQ(FormatLogLine(time, Severity::kWarning, "e",
+                          {{"a", "plain/1:2"}, {"b", "two words"}, {"c", "line\nbreak=\"x\""}, {"d", ""}}),
+            "time=1970-01-01T00:00:01.500Z level=warning event=e a=plain/1:2 b=\"two words\" "
+            "c=\"line\\nbreak=\\\"x\\\"\" d=\"\"");
+}
+
+}  // namespace
+}  // namespace intrawarp

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server as a whole: information, health, metrics, reflection, stop.
+#include "server/server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "intrawarp/v1/volume.grpc.pb.h"
+#include "server/version.h"
+#include "tests/server/http_client.h"
+#include "tests/server/promtool.h"
+#include "tests/server/test_server.h"
+
+namespace intrawarp {
+namespace {
+
+using ::testing::HasSubstr;
+
+// grpc.health.v1 by its wire format, for which Debian has no header: {string service = 1} -> {enum status = 1}.
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+grpc::ByteBuffer HealthRequest(const std::string& service) {
+  std::string bytes;
+  if (!service.empty()) bytes = std::string("\x0a") + static_cast<char>(service.size()) + service;
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string Flat(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes;
+}
+
+// A call of any method with raw messages.
+class RawCall {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
+    call_ = stub_.PrepareCall(&context_, method, &queue_);
+    call_->StartCall(nullptr);
+    Next();
+  }
+  ~RawCall() {
+    context_.TryCancel();
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+  bool Write(const grpc::ByteBuffer& message) {
+    call_->Write(message, nullptr);
+    return Next();
+  }
+  // nullopt at the end of the stream.
+  std::optional<std::string> Read() {
+    grpc::ByteBuffer message;
+    call_->Read(&message, nullptr);
+    if (!Next()) return std::nullopt;
+    return Flat(message);
+  }
+  grpc::Status Finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Next();
+    return status;
+  }
+
+ private:
+  bool Next() {
+    void* tag;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    return ok;
+  }
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+TEST(Server, TellsWhatItIs) {
+  TestServer test;
+  const v1::ServerInfo info = test.Info();
+  EXPECT_EQ(info.version(), ThisBuild().version);
+  EXPECT_NE(info.revision(), "");
+  EXPECT_GT(info.start_time().seconds(), 1700000000);
+  ASSERT_EQ(info.devices_size(), 1);
+  EXPECT_EQ(info.devices(0).name(), test.server->device_name());
+  EXPECT_NE(info.devices(0).model(), "");
+  EXPECT_TRUE(info.devices(0).healthy());
+  EXPECT_GT(info.devices(0).memory_total_bytes(), info.devices(0).memory_free_bytes());
+  EXPECT_EQ(info.limits().max_chunk_bytes(), 1 << 20);
+  EXPECT_EQ(info.limits().resident_capacity_bytes(), 1 << 28);
+  EXPECT_EQ(info.limits().upload_ttl().seconds(), 300);
+  EXPECT_EQ(info.usage().SerializeAsString(), "");  // all zero
+  EXPECT_EQ(info.pixel_types_size(), 8);
+  EXPECT_GT(info.methods_size(), 0);
+  EXPECT_GT(info.metrics_size(), 0);
+}
+
+TEST(Server, ChoosesCapacitiesFromMemory) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.limits = ServerLimits();
+  TestServer test(options);
+  EXPECT_GT(test.server->context().limits.resident_capacity_bytes, int64_t{1} << 28);
+  EXPECT_GT(test.server->context().limits.pinned_capacity_bytes, int64_t{1} << 28);
+  EXPECT_LE(test.server->context().limits.pinned_capacity_bytes, int64_t{8} << 30);
+}
+
+TEST(Server, HealthKnowsTheWholeAndEachService) {
+  TestServer test;
+  for (const std::string service : {"", "intrawarp.v1.ServerService"}) {
+    RawCall check(test.channel, "/grpc.health.v1.Health/Check");
+    check.Write(HealthRequest(service));
+    EXPECT_EQ(check.Read(), kServing) << service;
+    EXPECT_TRUE(check.Finish().ok());
+  }
+  RawCall check(test.channel, "/grpc.health.v1.Health/Check");
+  check.Write(HealthRequest("nobody"));
+  EXPECT_EQ(check.Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(HttpGet(test.server->http_address(), "/healthz").status, 200);
+}
+
+TEST(Server, WatchHearsOfAStopWhichThenTakesNoTime) {
+  TestServer test;
+  RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest(""));
+  EXPECT_EQ(watch.Read(), kServing);
+  const auto begin = std::chrono::steady_clock::now();
+  std::future<void> stop = std::async(std::launch::async, [&] { test.server->Stop(); });
+  // The stream may end before the news has left.
+  const std::optional<std::string> news = watch.Read();
+  if (news) {
+    EXPECT_EQ(*news, kNotServing);
+  }
+  stop.wait();
+  // Far below the drain timeout of the test: the watch did not hold it up.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+}
+
+TEST(Server, MetricsAreWhatPrometheusWants) {
+  TestServer test;
+  test.Info();
+  test.Info();
+  const HttpAnswer answer = HttpGet(test.server->http_address(), "/metrics");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.head, HasSubstr("text/plain; version=0.0.4"));
+  const std::string method = "method=\"intrawarp.v1.ServerService/GetServerInfo\"";
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_started_total{" + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_handled_total{code=\"OK\"," + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_streams_active{" + method + "} 0\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_handling_seconds_count{" + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_volume_capacity_bytes 268435456\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_queue_capacity{class=\"all\"} 64\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_device_healthy{device=\"" + test.server->device_name() + "\"} 1\n"));
+  const PromtoolResult result = PromtoolCheck(answer.body);
+  if (!result.available) GTEST_SKIP() << "promtool is not installed";
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+TEST(Server, HttpKnowsItsPagesAndMethods) {
+  TestServer test;
+  const std::string& address = test.server->http_address();
+  EXPECT_EQ(HttpGet(address, "/").status, 404);
+  EXPECT_EQ(HttpGet(address, "/../etc/passwd").status, 404);
+  EXPECT_EQ(HttpRequest(address, "POST", "/metrics").status, 405);
+  const HttpAnswer head = HttpRequest(address, "HEAD", "/healthz");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, "");
+}
+
+TEST(Server, ReflectionOnlyWhenAsked) {
+  // {string list_services = 7} with "*".
+  const grpc::Slice list(std::string("\x3a\x01*"));
+  for (const bool reflection : {false, true, false}) {
+    ServerOptions options = TestServer::DefaultOptions();
+    options.reflection = reflection;
+    TestServer test(options);
+    RawCall call(test.channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+    call.Write(grpc::ByteBuffer(&list, 1));
+    const std::optional<std::string> answer = call.Read();
+    ASSERT_EQ(answer.has_value(), reflection);
+    if (reflection) {
+      EXPECT_THAT(*answer, HasSubstr("intrawarp.v1.ServerService"));
+    } else {
+      EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    }
+  }
+}
+
+TEST(Server, RefusesMessagesMuchLargerThanAChunk) {
+  TestServer test;
+  RawCall call(test.channel, "/intrawarp.v1.ServerService/GetServerInfo");
+  const grpc::Slice slice(std::string(2 << 20, 'x'));
+  call.Write(grpc::ByteBuffer(&slice, 1));
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST(Server, UnknownMethodsAreUnimplementedAndNotNamedInMetrics) {
+  TestServer test;
+  RawCall call(test.channel, "/intrawarp.v1.NoSuchService/Secret");
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(HttpGet(test.server->http_address(), "/metrics").body.find("Secret"), std::string::npos);
+}
+
+TEST(Server, APortInUseIsUnavailable) {
+  TestServer test;
+  ServerOptions options = TestServer::DefaultOptions();
+  options.listen = test.server->grpc_address();
+  EXPECT_EQ(Server::Start(options).status().code(), absl::StatusCode::kUnavailable);
+  options = TestServer::DefaultOptions();
+  options.http = test.server->http_address();
+  EXPECT_EQ(Server::Start(options).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Server, AnUnknownDeviceIsRefused) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.device = "abacus";
+  EXPECT_EQ(Server::Start(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Server, StopsTwice) {
+  TestServer test;
+  test.server->Stop();
+  test.server->Stop();
+  grpc::ClientContext call;
+  call.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  v1::GetServerInfoResponse response;
+  EXPECT_FALSE(test.Stub<v1::ServerService>()->GetServerInfo(&call, {}, &response).ok());
+}
+
+}  // namespace
+}  // namespace intrawarp
