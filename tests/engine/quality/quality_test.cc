@@ -22,7 +22,8 @@ struct Image {
 
 int64_t Place(Int3 size, int x, int y, int z) { return (int64_t{z} * size.y + y) * size.x + x; }
 
-void ForEachVoxel(Int3 size, const std::function<void(int, int, int)>& body) {
+template <typename Body>
+void ForEachVoxel(Int3 size, const Body& body) {
   for (int z = 0; z < size.z; ++z)
     for (int y = 0; y < size.y; ++y)
       for (int x = 0; x < size.x; ++x) body(x, y, z);
@@ -96,18 +97,20 @@ Pairs ReferencePairs(const Image& fixed, const Image& moving, const std::vector<
 
 double ReferenceSsim(const Pairs& p, double range) {
   const double c1 = std::pow(0.01 * range, 2), c2 = std::pow(0.03 * range, 2);
+  double gauss[6];
+  for (int t = 0; t <= 5; ++t) gauss[t] = std::exp(-t * t / (2 * 1.5 * 1.5));
   double total = 0;
   int64_t count = 0;
   ForEachVoxel(p.size, [&](int x, int y, int z) {
     if (!p.valid[Place(p.size, x, y, z)]) return;
     double w = 0, f = 0, m = 0;
-    const auto window = [&](const std::function<void(double, double, double)>& add) {
+    const auto window = [&](const auto& add) {
       for (int k = std::max(0, z - 5); k <= std::min(p.size.z - 1, z + 5); ++k) {
         for (int j = std::max(0, y - 5); j <= std::min(p.size.y - 1, y + 5); ++j) {
           for (int i = std::max(0, x - 5); i <= std::min(p.size.x - 1, x + 5); ++i) {
             const int64_t at = Place(p.size, i, j, k);
-            const double r2 = (i - x) * (i - x) + (j - y) * (j - y) + (k - z) * (k - z);
-            if (p.valid[at]) add(std::exp(-r2 / (2 * 1.5 * 1.5)), p.f[at], p.m[at]);
+            if (p.valid[at])
+              add(gauss[std::abs(i - x)] * gauss[std::abs(j - y)] * gauss[std::abs(k - z)], p.f[at], p.m[at]);
           }
         }
       }
