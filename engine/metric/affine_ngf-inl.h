@@ -57,7 +57,10 @@ class NgfSums {
   NgfSums() { Clear(); }
 
   HWY_INLINE void AddGradient(int i, VF v) { Accumulate(gradient_[i], v); }
-  HWY_INLINE void AddValue(VF v) { Accumulate(value_, v); }
+  HWY_INLINE void AddValue(VF value, VF weight) {
+    Accumulate(value_, value);
+    Accumulate(weight_, weight);
+  }
 
   // Adds j j^T of `count` 12-vectors of lanes.
   HWY_INLINE void AddSquares(const float* j, int count) {
@@ -116,6 +119,7 @@ class NgfSums {
     for (int i = 0; i < kAffineHessianEntries; ++i) total_.hessian[i] += Total(hessian_[i]);
     for (int i = 0; i < kAffineParameters; ++i) total_.gradient[i] += Total(gradient_[i]);
     total_.value += Total(value_);
+    total_.weight += Total(weight_);
     Clear();
   }
 
@@ -123,12 +127,14 @@ class NgfSums {
     for (auto& lanes : hessian_) hn::Store(Zeros(), DF(), lanes);
     for (auto& lanes : gradient_) hn::Store(Zeros(), DF(), lanes);
     hn::Store(Zeros(), DF(), value_);
+    hn::Store(Zeros(), DF(), weight_);
     pending_ = 0;
   }
 
   HWY_ALIGN float hessian_[kAffineHessianEntries][kLanes];
   HWY_ALIGN float gradient_[kAffineParameters][kLanes];
   HWY_ALIGN float value_[kLanes];
+  HWY_ALIGN float weight_[kLanes];
   NormalEquations total_;
   int pending_ = 0;
 };
@@ -308,8 +314,12 @@ class NgfBrick {
       v[a] = inverse_r * gr[a];
     }
     const VF cosine = Dot3(u, v);
-    const VF value = hn::NegMulAdd(cosine, cosine, Splat(1.0f));
-    sums_.AddValue(kPartial ? hn::IfThenElseZero(counts, value) : value);
+    // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2). Where `counts` is off, v is 0.
+    const VF weight = Dot3(v, v);
+    VF cross[3];
+    for (int a = 0; a < 3; ++a) cross[a] = u[(a + 1) % 3] * v[(a + 2) % 3] - u[(a + 2) % 3] * v[(a + 1) % 3];
+    const VF short_of_one = Splat(moving_edge_squared_) * inverse_t * inverse_t;
+    sums_.AddValue(hn::MulAdd(weight, short_of_one, Dot3(cross, cross)), weight);
     for (int a = 0; a < 3; ++a) c[2][a] = Splat(-2.0f) * cosine * v[a];
     if (kPlanar) {
       const VF root2 = Splat(1.41421356f);

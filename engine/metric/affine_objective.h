@@ -2,21 +2,26 @@
 // The registration objective of an affine map, with its gradient and Gauss-Newton Hessian, in one pass over the fixed
 // image (seed 003, chapter 2): explicit and matrix-free, nothing stored per voxel.
 //
-// The map is given in index space: the moving index of the fixed voxel i is W (q, 1), where q = (i - centre) / radius with
-// centre = (n - 1) / 2 and radius = max(n - 1, 1) / 2 per axis, so q lies in [-1, 1] and an entry of W is a displacement in
-// moving voxels. W is 3 x 4, and its derivative is ordered row by row: W00 W01 W02 W03 W10 ... W23.
+// The map is given in index space: the moving index of the fixed voxel i is W (q, 1), where q = (i - centre) / radius
+// with centre = (n - 1) / 2 and radius = max(n - 1, 1) / 2 per axis, so q lies in [-1, 1] and an entry of W is a
+// displacement in moving voxels. W is 3 x 4, and its derivative is ordered row by row: W00 W01 W02 W03 W10 ... W23.
 //
-//   SSD  D = 1/(2N) sum (T - R)^2                                         (eq. 7)
-//   NGF  D = 1/N sum 1 - <g(T), g(R)>^2 / (|g(T)|_eta^2 |g(R)|_eta^2)       (eq. 10)
+//   SSD  D = 1/N sum 1/2 (T - R)^2                                  (eq. 7)
+//   NGF  D = 1/N sum |v|^2 - <u, v>^2,  u = g(T) / |g(T)|_eta,  v = g(R) / |g(R)|_eta      (eq. 10, see below)
 //
-// with T the moving image at the mapped voxel, R the fixed image, g central differences on the fixed grid, and N the
-// number of samples that count. A sample counts when its fixed voxel is in the mask and every point it needs (for NGF
-// those of the central differences, too, on all axes longer than one voxel) lies inside both images and moving mask.
+// with T the moving image at the mapped voxel, R the fixed image, g central differences on the fixed grid,
+// |.|_eta = sqrt(|.|^2 + eta^2), and N the weight of the samples that count: each weighs 1 for SSD, |v|^2 for NGF. A
+// sample counts when its fixed voxel is in the mask and every point it needs (for NGF those of the central differences,
+// too, on all axes longer than one voxel) lies inside both images and moving mask.
+//
+// The seed's NGF sums 1 - <u, v>^2 over a fixed domain. The sum over |v|^2 - <u, v>^2 differs from it by what does not
+// depend on W, and has the same gradient; but normalised by the overlap it does not fall when flat surroundings (where
+// the seed's term is 1, above any mean) leave the overlap, which would pull the map towards just that.
 //
 // The Hessian of NGF is not the seed's (eq. 31, the product of the derivative of r = <n(T), n(R)> with itself), which
-// vanishes as the images come into line (there r is at its maximum), so that steps become too long just where they should
-// be exact. It is the Gauss-Newton matrix of the equal sum of squares |n(T) x n(R)|^2 (up to terms of eta), 2 J^T J with
-// J = n(R) x dn(T)/dW.
+// vanishes as the images come into line (there r is at its maximum), so that steps become too long just where they
+// should be exact. It is the Gauss-Newton matrix of the equal sum of squares |n(T) x n(R)|^2 (up to terms of eta), 2
+// J^T J with J = n(R) x dn(T)/dW.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 
@@ -31,9 +36,12 @@ enum class MetricKind { kSsd, kNgf };
 inline constexpr int kAffineParameters = 12;
 inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78
 
-// Sums over the samples that count, not yet divided by N. `hessian` is the upper triangle, row by row.
+// Sums over the samples that count, not yet divided by N, which is `weight`. `hessian` is the upper triangle, row by
+// row.
 struct NormalEquations {
   double value = 0;
+  double weight = 0;
+  // How many samples count.
   double samples = 0;
   double gradient[kAffineParameters] = {};
   double hessian[kAffineHessianEntries] = {};
@@ -57,14 +65,23 @@ struct AffineObjective {
 AffineMap IndexToNormalized(const Geometry& fixed);
 AffineMap NormalizedToIndex(const Geometry& fixed);
 
-// The sums at W, on the context's device; waits for the stream. INVALID_ARGUMENT when a mask is not as large as its image.
+// The sums at W, on the context's device; waits for the stream. INVALID_ARGUMENT when a mask is not as large as its
+// image. Workspace: AffineObjectiveWorkspaceBytes.
 absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
                                      NormalEquations* sums);
+
+// Device memory that one evaluation takes from the arena, whatever the images' size.
+int64_t AffineObjectiveWorkspaceBytes();
 
 namespace cpu {
 // The sums at W. Bit-identical for any number of cores.
 void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums);
 }  // namespace cpu
+
+namespace cuda {
+absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums);
+}  // namespace cuda
 
 }  // namespace intrawarp
 

@@ -60,6 +60,7 @@ float* Scratch(size_t floats) {
 
 void Add(NormalEquations& total, const NormalEquations& part) {
   total.value += part.value;
+  total.weight += part.weight;
   total.samples += part.samples;
   for (int i = 0; i < kAffineParameters; ++i) total.gradient[i] += part.gradient[i];
   for (int i = 0; i < kAffineHessianEntries; ++i) total.hessian[i] += part.hessian[i];

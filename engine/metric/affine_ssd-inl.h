@@ -48,7 +48,7 @@ class SsdRows {
 
   void Finish(NormalEquations* sums) const {
     sums->value = value_;
-    sums->samples = samples_;
+    sums->weight = sums->samples = samples_;
     for (int r = 0; r < 3; ++r) {
       for (int c = 0; c < 4; ++c) sums->gradient[4 * r + c] = gradient_[r][c];
     }

@@ -75,8 +75,8 @@ absl::Status ValidateRegistration(const RegistrationInput& input);
 int64_t RegistrationWorkspaceBytes(const RegistrationInput& input);
 
 // Runs the stages. Looks at ctx.Checkpoint between iterations: kStop returns the best so far with stop_reason kBudget,
-// kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough at the start, or a mask
-// selects nothing. Waits for the stream.
+// kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough at the start, or a
+// mask selects nothing. Waits for the stream.
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input);
 
 }  // namespace intrawarp

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// One affine or rigid stage: Gauss-Newton from the coarsest level to the finest (seed 003, algorithm 1).
+#ifndef INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
+#define INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/registration/mask_levels.h"
+#include "engine/registration/registration.h"
+
+namespace intrawarp {
+
+// The images of a registration with their masks at every level.
+struct AffineImages {
+  const PreparedImage* fixed;
+  const PreparedImage* moving;
+  std::vector<MaskLevel> fixed_masks;
+  std::vector<MaskLevel> moving_masks;
+};
+
+struct AffineStageResult {
+  AffineMap transform;  // fixed to moving, LPS mm
+  StageReport report;
+};
+
+// Starts from each of `starts` at the coarsest level, goes on with the best. FAILED_PRECONDITION when none overlaps
+// enough; CANCELLED when a checkpoint says so. Waits for the stream. Workspace: AffineStageWorkspaceBytes.
+absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const AffineImages& images,
+                                                 const StageOptions& options, int stage,
+                                                 const std::vector<AffineMap>& starts);
+int64_t AffineStageWorkspaceBytes();
+
+// Mean objective of `metric` at the finest level; absent where too little overlaps. Waits for the stream.
+absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const AffineImages& images,
+                                                      MetricKind metric, const AffineMap& transform);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_

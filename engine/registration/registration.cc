@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/registration.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/registration/affine.h"
+#include "engine/registration/mask_levels.h"
+
+namespace intrawarp {
+namespace {
+
+// A linear part whose volume change is beyond this in either direction is taken for a mistake.
+constexpr double kMaxVolumeChange = 1e3;
+// 2-D planes count as parallel when their normals are within this of each other (cosine).
+constexpr double kParallelCosine = 1 - 1e-4;
+
+absl::Status ValidateStages(const std::vector<StageOptions>& stages) {
+  if (stages.empty() || stages.size() > kMaxStages) {
+    return absl::InvalidArgumentError(absl::StrCat("stages: ", stages.size(), ", must be 1 to ", kMaxStages));
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const std::string field = absl::StrCat("stages[", i, "].");
+    if (stages[i].levels < 0 || stages[i].levels > kMaxLevels) {
+      return absl::InvalidArgumentError(absl::StrCat(field, "levels: must be 0 to ", kMaxLevels));
+    }
+    if (stages[i].iterations < 0 || stages[i].iterations > kMaxIterations) {
+      return absl::InvalidArgumentError(absl::StrCat(field, "iterations: must be 0 to ", kMaxIterations));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateInitial(const AffineMap& initial) {
+  for (const auto& row : initial.m) {
+    for (double entry : row) {
+      if (!std::isfinite(entry)) return absl::InvalidArgumentError("initial: an entry is not finite");
+    }
+  }
+  const double determinant = std::abs(Determinant(initial));
+  if (!(determinant >= 1 / kMaxVolumeChange && determinant <= kMaxVolumeChange)) {
+    return absl::InvalidArgumentError(absl::StrCat("initial: determinant ", determinant, ", must be ",
+                                                   1 / kMaxVolumeChange, " to ", kMaxVolumeChange));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMask(const char* name, const PreparedImage& image, const PreparedImage* mask) {
+  if (mask == nullptr || SameGrid(mask->geometry(), image.geometry())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": ", SizeString(mask->geometry()),
+                                                 ", is not on the grid of its image, ", SizeString(image.geometry())));
+}
+
+absl::Status ValidateContrast(const char* name, const PreparedImage& image) {
+  if (image.statistics().maximum > image.statistics().minimum) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(name, ": the image is constant"));
+}
+
+absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
+  if (fixed.is_2d() != moving.is_2d()) {
+    return absl::UnimplementedError("registration of a 2-D image with a 3-D one");
+  }
+  if (!fixed.is_2d()) return absl::OkStatus();
+  double cosine = 0;
+  for (int r = 0; r < 3; ++r) cosine += fixed.direction[r][2] * moving.direction[r][2];
+  if (std::abs(cosine) < kParallelCosine) {
+    return absl::InvalidArgumentError("direction: the planes of the 2-D images are not parallel");
+  }
+  return absl::OkStatus();
+}
+
+// Header alignment, and the translation that brings the centres of mass together.
+std::vector<AffineMap> Starts(const RegistrationInput& input) {
+  if (input.initial.has_value()) return {*input.initial};
+  AffineMap shift = AffineMap::Identity();
+  const Vec3d d = input.moving->statistics().center_of_mass - input.fixed->statistics().center_of_mass;
+  for (int r = 0; r < 3; ++r) shift.m[r][3] = d[r];
+  return {AffineMap::Identity(), shift};
+}
+
+}  // namespace
+
+absl::Status ValidateRegistration(const RegistrationInput& input) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.stages));
+  if (input.initial.has_value()) INTRAWARP_RETURN_IF_ERROR(ValidateInitial(*input.initial));
+  INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateContrast("fixed", *input.fixed));
+  return ValidateContrast("moving", *input.moving);
+}
+
+int64_t RegistrationWorkspaceBytes(const RegistrationInput& input) {
+  int64_t bytes = AffineStageWorkspaceBytes();
+  if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
+  if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
+  return bytes;
+}
+
+absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(input));
+  ArenaScope scope(ctx.arena());
+  AffineImages images{input.fixed, input.moving, {}, {}};
+  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks, BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
+                             BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
+  RegistrationResult result;
+  const std::vector<AffineMap> first_starts = Starts(input);
+  std::vector<AffineMap> starts = first_starts;
+  for (size_t i = 0; i < input.stages.size(); ++i) {
+    INTRAWARP_ASSIGN_OR_RETURN(AffineStageResult stage,
+                               RunAffineStage(ctx, images, input.stages[i], static_cast<int>(i), starts));
+    result.affine = stage.transform;
+    result.stop_reason = stage.report.stop_reason;
+    result.stages.push_back(std::move(stage.report));
+    starts = {result.affine};
+    if (result.stop_reason == StopReason::kBudget) break;
+  }
+  const MetricKind metric = result.stages.back().metric;
+  INTRAWARP_ASSIGN_OR_RETURN(std::optional<double> after, FinestObjective(ctx, images, metric, result.affine));
+  for (const AffineMap& start : first_starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<double> before, FinestObjective(ctx, images, metric, start));
+    if (before.has_value() && (!after.has_value() || *after > *before)) result.worse_than_start = true;
+  }
+  return result;
+}
+
+}  // namespace intrawarp
