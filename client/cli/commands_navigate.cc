@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp navigate: a folder of frames against a resident volume.
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/command.h"
+#include "client/cli/files.h"
+#include "client/cli/registration_flags.h"
+#include "client/cli/registration_inputs.h"
+#include "client/cli/report_json.h"
+#include "client/cpp/rpc_status.h"
+#include "engine/base/status_macros.h"
+#include "io/file.h"
+#include "io/nifti.h"
+
+namespace intrawarp {
+namespace {
+
+struct FrameOutcome {
+  absl::Status status = absl::UnavailableError("no answer");
+  v1::Report report;
+};
+
+// One stream over a list of files: a thread reads and sends them, the calling thread takes the answers.
+class Navigation {
+ public:
+  Navigation(Session& session, std::vector<std::string> paths, std::string field_dir)
+      : session_(session), paths_(std::move(paths)), field_dir_(std::move(field_dir)), outcomes_(paths_.size()) {}
+
+  // How the stream went; how each frame went is in outcomes().
+  absl::Status Run(const v1::NavigateConfig& config) {
+    const std::unique_ptr<NavigateStream> stream = session_.client().Navigate(config, session_.call());
+    std::thread sender([&] { SendAll(*stream); });
+    const absl::Status status = ReceiveAll(*stream);
+    if (!status.ok()) stream->Cancel();
+    sender.join();
+    return status;
+  }
+
+  const std::vector<std::string>& paths() const { return paths_; }
+  const std::vector<FrameOutcome>& outcomes() const { return outcomes_; }
+
+ private:
+  // Frames are numbered from 1 in the order of their names.
+  void SendAll(NavigateStream& stream) {
+    for (size_t i = 0; i < paths_.size(); ++i) {
+      const absl::StatusOr<HostVolume> volume = ReadNifti(paths_[i]);
+      if (!volume.ok()) {
+        SetOutcome(i, {volume.status(), {}});
+        continue;
+      }
+      Frame frame;
+      frame.number = static_cast<int64_t>(i) + 1;
+      frame.geometry = volume->geometry;
+      frame.pixel_type = volume->pixel_type;
+      frame.bytes = absl::string_view(reinterpret_cast<const char*>(volume->pixels.data()), volume->pixels.size());
+      frame.rescale_slope = volume->rescale_slope;
+      frame.rescale_intercept = volume->rescale_intercept;
+      // Why a stream ended is for the receiver to say.
+      if (!stream.Send(frame).ok()) return;
+    }
+    (void)stream.CloseSend();
+  }
+
+  absl::Status ReceiveAll(NavigateStream& stream) {
+    ProgressLine progress;
+    GridData field;
+    while (true) {
+      INTRAWARP_ASSIGN_OR_RETURN(std::optional<FrameAnswer> answer, stream.Receive(SinkInto(&field)));
+      if (!answer.has_value()) return absl::OkStatus();
+      const int64_t number = answer->result.frame_number();
+      if (number < 1 || number > static_cast<int64_t>(paths_.size())) {
+        return absl::InternalError(absl::StrCat("the server answered frame ", number, ", which was not sent"));
+      }
+      const auto index = static_cast<size_t>(number - 1);
+      if (answer->has_field && !field_dir_.empty()) INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, field));
+      SetOutcome(index, {FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
+      progress.Show(absl::StrFormat("frame %d of %d", number, paths_.size()));
+    }
+  }
+
+  absl::Status WriteFrameField(size_t index, const GridData& field) {
+    const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), ".nii.gz");
+    return Annotate(WriteField(out, field.geometry, field.values.data()), out);
+  }
+
+  void SetOutcome(size_t index, FrameOutcome outcome) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    outcomes_[index] = std::move(outcome);
+  }
+
+  Session& session_;
+  const std::vector<std::string> paths_;
+  const std::string field_dir_;
+  std::mutex mutex_;
+  std::vector<FrameOutcome> outcomes_;
+};
+
+std::string ErrorText(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+}
+
+std::string OutcomeText(const FrameOutcome& outcome) {
+  if (!outcome.status.ok()) return absl::StrCat("failed\t", ErrorText(outcome.status));
+  const bool ok = outcome.report.verdict() == v1::VERDICT_OK;
+  return absl::StrFormat("%s\t%.1f ms\t%s", ok ? "ok" : "review", outcome.report.latency_ms().total(),
+                         absl::StrJoin(outcome.report.verdict_reasons(), ", "));
+}
+
+absl::Status WriteReport(const Navigation& navigation, const std::string& method, const std::string& out) {
+  if (out.empty()) return absl::OkStatus();
+  Json list = Json::array();
+  for (size_t i = 0; i < navigation.paths().size(); ++i) {
+    const FrameOutcome& outcome = navigation.outcomes()[i];
+    list.push_back(FrameReportToJson(method, FileName(navigation.paths()[i]), outcome.report, outcome.status));
+  }
+  return Annotate(WriteSmallFile(out, JsonText(list)), out);
+}
+
+// The first frame that failed, and how many did.
+absl::Status FailedFrames(const Navigation& navigation) {
+  absl::Status first;
+  int failed = 0;
+  for (size_t i = 0; i < navigation.paths().size(); ++i) {
+    const absl::Status& status = navigation.outcomes()[i].status;
+    if (!status.ok() && failed++ == 0) first = Annotate(status, FileName(navigation.paths()[i]));
+  }
+  if (failed == 0) return absl::OkStatus();
+  return Annotate(first, absl::StrCat(failed, " of ", navigation.paths().size(), " frames failed, the first"));
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  if (folder.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? Annotate(FileError("cannot be created", error.value()), folder) : absl::OkStatus();
+}
+
+absl::Status Navigate(const ParsedFlags& flags, Session& session) {
+  if (flags.Has("fixed") == flags.Has("moving")) {
+    return UsageError(absl::InvalidArgumentError("--fixed, --moving: exactly one names the resident volume"));
+  }
+  const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
+  if (!registration.ok()) return UsageError(registration.status());
+  INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
+  const std::string field_dir = flags.String("field_dir");
+  INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
+
+  Navigation navigation(session, std::move(paths), field_dir);
+  Temporaries temporaries(session);
+  const absl::Status streamed = temporaries.Run([&]() -> absl::Status {
+    v1::NavigateConfig config;
+    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), ResolveOptions(*registration, temporaries));
+    std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
+    INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
+    if (!field_dir.empty()) config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+    return navigation.Run(config);
+  });
+  const absl::Status deleted = temporaries.DeleteAll();
+  for (size_t i = 0; i < navigation.paths().size(); ++i) {
+    std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
+  }
+  const absl::Status reported = WriteReport(navigation, registration->method, flags.String("report"));
+  for (const absl::Status& status : {streamed, FailedFrames(navigation), reported, deleted}) {
+    INTRAWARP_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<FlagSpec> NavigateFlagSpecs() {
+  std::vector<FlagSpec> specs = {
+      {.name = "fixed", .placeholder = "X", .help = "the resident volume; frames are the moving images"},
+      {.name = "moving", .placeholder = "X", .help = "the resident volume; frames are the fixed images"},
+      {.name = "frames", .placeholder = "DIR", .help = "every volume in it, in name order", .required = true},
+      {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
+      {.name = "report", .placeholder = "OUT.json", .help = "a list of reports, one a frame"},
+  };
+  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  return specs;
+}
+
+}  // namespace
+
+std::vector<Command> NavigateCommands() {
+  return {{.name = "navigate",
+           .summary = "register a stream of frames to a resident volume, each from the last good result",
+           .syntax = {.flags = NavigateFlagSpecs()},
+           .run = Navigate,
+           .notes = "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
+                    "good result; the exit status is then 1. Without --method: affine.\n"}};
+}
+
+}  // namespace intrawarp

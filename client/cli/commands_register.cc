@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp register: one registration and its outputs.
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/command.h"
+#include "client/cli/files.h"
+#include "client/cli/registration_flags.h"
+#include "client/cli/registration_inputs.h"
+#include "client/cli/registration_montage.h"
+#include "client/cli/report_json.h"
+#include "engine/base/status_macros.h"
+#include "io/file.h"
+#include "io/nifti.h"
+
+namespace intrawarp {
+namespace {
+
+struct Outcome {
+  v1::RegisterResult result;
+  GridData field;
+  GridData warped;
+};
+
+void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
+  const bool known = p.stage() >= 0 && p.stage() < options.stages_size();
+  line->Show(absl::StrFormat("%s: level %d of %d, iteration %d, value %.6g",
+                             known ? MethodName(options.stages(p.stage()).method()) : "stage", p.level() + 1, p.levels(),
+                             p.iteration(), p.value()));
+}
+
+absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
+                             Temporaries& temporaries, Outcome* outcome) {
+  v1::RegisterRequest request;
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), ResolveOptions(registration, temporaries));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(flags.String("fixed")));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
+  if (flags.Has("field") || flags.Has("montage")) request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  ProgressLine line;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      outcome->result,
+      session.client().Register(
+          request, [&](const v1::Progress& progress) { ShowProgress(request.options(), progress, &line); },
+          SinkInto(&outcome->field), session.call()));
+  return absl::OkStatus();
+}
+
+absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, Session& session,
+                        Temporaries& temporaries, GridData* warped) {
+  v1::WarpVolumeRequest request;
+  request.set_transform(transform);
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_like_volume(), temporaries.Volume(flags.String("fixed")));
+  return session.client().WarpVolume(request, SinkInto(warped), session.call());
+}
+
+// What the network is still needed for, before the uploaded volumes are deleted.
+absl::Status FetchOutputs(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
+                          Temporaries& temporaries, Outcome* outcome, MontageInputs* montage) {
+  if (flags.Has("warped") || flags.Has("montage")) {
+    INTRAWARP_RETURN_IF_ERROR(temporaries.Run([&] {
+      return WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped);
+    }));
+  }
+  if (!flags.Has("montage")) return absl::OkStatus();
+  return temporaries.Run([&] {
+    return FetchMontageInputs(flags.String("fixed"), flags.String("moving"), registration.initial, session, temporaries,
+                              montage);
+  });
+}
+
+absl::Status WriteReport(const Outcome& outcome, const std::string& method, const std::string& out) {
+  return Annotate(WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
+}
+
+absl::Status WriteOutputs(const ParsedFlags& flags, const Outcome& outcome, const MontageInputs& montage) {
+  if (flags.Has("field")) {
+    const std::string out = flags.String("field");
+    INTRAWARP_RETURN_IF_ERROR(
+        Annotate(WriteField(out, outcome.field.geometry, outcome.field.values.data()), out));
+  }
+  if (flags.Has("warped")) {
+    const std::string out = flags.String("warped");
+    INTRAWARP_RETURN_IF_ERROR(Annotate(
+        WriteNifti(out, outcome.warped.geometry, PixelType::kFloat32, outcome.warped.values.data()), out));
+  }
+  if (flags.Has("montage")) {
+    const std::string out = flags.String("montage");
+    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteMontageFile(out, montage, outcome.warped, outcome.field), out));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputs(const ParsedFlags& flags) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "field", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "warped", {".nii", ".nii.gz"}));
+  return CheckSuffix(flags, "montage", {".png"});
+}
+
+absl::Status Register(const ParsedFlags& flags, Session& session) {
+  const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
+  if (!registration.ok()) return UsageError(registration.status());
+  INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
+  INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
+
+  Temporaries temporaries(session);
+  Outcome outcome;
+  MontageInputs montage;
+  INTRAWARP_RETURN_IF_ERROR(
+      temporaries.Run([&] { return RunRegistration(flags, *registration, session, temporaries, &outcome); }));
+  std::printf("%s\n", outcome.result.transform().c_str());
+  std::fflush(stdout);
+  if (flags.Has("report")) {
+    INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
+  }
+  INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, *registration, session, temporaries, &outcome, &montage));
+  const absl::Status deleted = temporaries.DeleteAll();
+  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, outcome, montage));
+  return deleted;
+}
+
+std::vector<FlagSpec> RegisterFlagSpecs() {
+  std::vector<FlagSpec> specs = {
+      {.name = "fixed", .placeholder = "X", .help = "the image whose grid the transform maps from", .required = true},
+      {.name = "moving", .placeholder = "X", .help = "the image that is aligned to it", .required = true},
+  };
+  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/true)) specs.push_back(std::move(spec));
+  for (FlagSpec spec : std::vector<FlagSpec>{
+           {.name = "field", .placeholder = "OUT.nii.gz", .help = "the dense displacement field, LPS mm"},
+           {.name = "warped", .placeholder = "OUT.nii.gz", .help = "the moving image on the fixed grid"},
+           {.name = "report", .placeholder = "OUT.json", .help = "what was done and how good it is"},
+           {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+}  // namespace
+
+std::vector<Command> RegisterCommands() {
+  return {{.name = "register",
+           .summary = "register a moving image to a fixed one; prints transforms/ID",
+           .syntax = {.flags = RegisterFlagSpecs()},
+           .run = Register,
+           .notes = "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
+                    "does, and ngf, which serves unlike intensities best, otherwise.\n"}};
+}
+
+}  // namespace intrawarp

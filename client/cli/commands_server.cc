@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp server info, health, multiply
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/command.h"
+#include "client/cli/report_json.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+void PrintDevices(const v1::ServerInfo& info) {
+  for (const v1::Device& device : info.devices()) {
+    std::printf("device %s: %s, %lld of %lld MiB free, %s\n", device.name().c_str(), device.model().c_str(),
+                static_cast<long long>(device.memory_free_bytes() >> 20),
+                static_cast<long long>(device.memory_total_bytes() >> 20), device.healthy() ? "healthy" : "unhealthy");
+  }
+}
+
+void PrintUsage(const v1::ServerInfo& info) {
+  const v1::Usage& usage = info.usage();
+  std::printf("resident: %lld of %lld MiB; volumes %lld, transforms %lld\n",
+              static_cast<long long>(usage.resident_bytes() >> 20),
+              static_cast<long long>(info.limits().resident_capacity_bytes() >> 20),
+              static_cast<long long>(usage.volumes()), static_cast<long long>(usage.transforms()));
+  std::printf("under way: uploads %lld, streams %lld, jobs %lld\n", static_cast<long long>(usage.uploads()),
+              static_cast<long long>(usage.streams()), static_cast<long long>(usage.jobs()));
+}
+
+void PrintAbilities(const v1::ServerInfo& info) {
+  std::string methods, metrics;
+  for (int method : info.methods()) absl::StrAppend(&methods, " ", MethodName(static_cast<v1::Method>(method)));
+  for (int metric : info.metrics()) absl::StrAppend(&metrics, " ", MetricName(static_cast<v1::Metric>(metric)));
+  std::printf("methods:%s\nmetrics:%s\n", methods.c_str(), metrics.c_str());
+}
+
+absl::Status Info(const ParsedFlags&, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+  std::printf("version %s (%s)\n", info.version().c_str(), info.revision().c_str());
+  PrintDevices(info);
+  PrintUsage(info);
+  PrintAbilities(info);
+  return absl::OkStatus();
+}
+
+absl::Status Health(const ParsedFlags&, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
+  if (!serving) return absl::UnavailableError("the server is not serving");
+  std::printf("SERVING\n");
+  return absl::OkStatus();
+}
+
+absl::Status Multiply(const ParsedFlags&, Session&) {
+  return absl::UnimplementedError("multiply comes with a later version");
+}
+
+}  // namespace
+
+std::vector<Command> ServerCommands() {
+  return {
+      {.name = "server info",
+       .summary = "what the server is, what it can do, and what it holds",
+       .syntax = {},
+       .run = Info},
+      {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
+      {.name = "multiply",
+       .summary = "multiply sparse matrices (not in this version)",
+       .syntax = {.flags = {{.name = "a", .placeholder = "A.mtx|matrices/ID", .help = "left factor", .required = true},
+                            {.name = "b", .placeholder = "B.mtx|matrices/ID", .help = "right factor; default: A"},
+                            {.name = "out", .placeholder = "C.mtx", .help = "the product", .required = true},
+                            {.name = "precision",
+                             .placeholder = "fp16|bf16|tf32|fp32|fp64",
+                             .help = "of the products",
+                             .choices = {"fp16", "bf16", "tf32", "fp32", "fp64"}},
+                            {.name = "report", .placeholder = "OUT.json", .help = "what was measured"}}},
+       .run = Multiply},
+  };
+}
+
+}  // namespace intrawarp

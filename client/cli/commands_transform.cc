@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp transform list | get | delete, warp, points
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/command.h"
+#include "client/cli/files.h"
+#include "client/cpp/convert.h"
+#include "engine/base/status_macros.h"
+#include "io/matrix_text.h"
+#include "io/nifti.h"
+#include "io/points.h"
+
+namespace intrawarp {
+namespace {
+
+const char* KindName(v1::TransformKind kind) {
+  switch (kind) {
+    case v1::TRANSFORM_KIND_AFFINE:
+      return "affine";
+    case v1::TRANSFORM_KIND_DISPLACEMENT:
+      return "displacement";
+    default:
+      return "unknown";
+  }
+}
+
+absl::Status List(const ParsedFlags&, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms,
+                             session.client().ListTransforms(session.call()));
+  for (const v1::Transform& transform : transforms) {
+    std::printf("%s\t%s\t%lld bytes\n", transform.name().c_str(), KindName(transform.kind()),
+                static_cast<long long>(transform.resident_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GetMatrix(const std::string& name, const std::string& out, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, session.client().GetTransform(name, session.call()));
+  if (transform.kind() != v1::TRANSFORM_KIND_AFFINE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz"));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, FromProto(transform.matrix()));
+  return Annotate(WriteMatrix(out, matrix), out);
+}
+
+absl::Status GetField(const std::string& name, const std::string& out, Session& session) {
+  GridData field;
+  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(name, nullptr, SinkInto(&field), session.call()));
+  return Annotate(WriteField(out, field.geometry, field.values.data()), out);
+}
+
+absl::Status Get(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".txt", ".nii", ".nii.gz"}));
+  const std::string out = flags.String("out");
+  return HasMatrixSuffix(out) ? GetMatrix(flags.Positional(0), out, session)
+                              : GetField(flags.Positional(0), out, session);
+}
+
+absl::Status Delete(const ParsedFlags& flags, Session& session) {
+  return session.client().DeleteTransform(flags.Positional(0), session.call());
+}
+
+// A resident volume is named; of a file, only the grid travels.
+absl::Status SetLike(const std::string& like, v1::WarpVolumeRequest* request) {
+  if (IsVolumeName(like)) {
+    request->set_like_volume(like);
+    return absl::OkStatus();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(like));
+  *request->mutable_like_geometry() = ToProto(volume.geometry);
+  return absl::OkStatus();
+}
+
+v1::Interpolation InterpolationFromName(const std::string& name) {
+  if (name == "nearest") return v1::INTERPOLATION_NEAREST;
+  if (name == "cubic") return v1::INTERPOLATION_CUBIC;
+  return v1::INTERPOLATION_LINEAR;
+}
+
+absl::Status Warp(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".nii", ".nii.gz"}));
+  v1::WarpVolumeRequest request;
+  request.set_inverse(flags.Has("inverse"));
+  request.set_fill(static_cast<float>(flags.Number("fill")));
+  request.set_interpolation(InterpolationFromName(flags.String("interpolation", "linear")));
+  INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), &request));
+  GridData warped;
+  Temporaries temporaries(session);
+  INTRAWARP_RETURN_IF_ERROR(temporaries.Run([&]() -> absl::Status {
+    INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
+    INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
+    return session.client().WarpVolume(request, SinkInto(&warped), session.call());
+  }));
+  INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
+  const std::string out = flags.String("out");
+  return Annotate(WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);
+}
+
+absl::Status Points(const ParsedFlags& flags, Session& session) {
+  const absl::StatusOr<std::vector<Vec3d>> points = ReadPoints(flags.String("in"));
+  if (!points.ok()) return Annotate(points.status(), flags.String("in"));
+  Temporaries temporaries(session);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string transform, temporaries.Transform(flags.String("transform")));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const std::vector<Vec3d> mapped,
+      session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
+  INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
+  return Annotate(WritePoints(flags.String("out"), mapped), flags.String("out"));
+}
+
+const FlagSpec kTransform = {.name = "transform",
+                             .placeholder = "transforms/ID|PATH",
+                             .help = "a field (.nii, .nii.gz) or matrix (.txt) file is uploaded, used and deleted",
+                             .required = true};
+const FlagSpec kInverse = {
+    .name = "inverse", .type = FlagType::kSwitch, .placeholder = "", .help = "through the inverse transform"};
+
+}  // namespace
+
+std::vector<Command> TransformCommands() {
+  return {
+      {.name = "transform list",
+       .summary = "list stored transforms: name, kind, device memory",
+       .syntax = {},
+       .run = List},
+      {.name = "transform get",
+       .summary = "download a transform: its matrix as text, or its dense displacement field",
+       .syntax = {.flags = {{.name = "out",
+                             .placeholder = "PATH",
+                             .help = ".txt: 4x4 matrix; .nii or .nii.gz: field",
+                             .required = true}},
+                  .positionals = {"transforms/ID"}},
+       .run = Get},
+      {.name = "transform delete",
+       .summary = "delete a transform",
+       .syntax = {.flags = {}, .positionals = {"transforms/ID"}},
+       .run = Delete},
+      {.name = "warp",
+       .summary = "resample a volume through a transform",
+       .syntax = {.flags = {kTransform,
+                            {.name = "moving", .placeholder = "X", .help = "what is resampled", .required = true},
+                            {.name = "like", .placeholder = "X", .help = "the grid of the result", .required = true},
+                            {.name = "out", .placeholder = "PATH", .help = ".nii or .nii.gz", .required = true},
+                            kInverse,
+                            {.name = "fill",
+                             .type = FlagType::kNumber,
+                             .placeholder = "V",
+                             .help = "where there is no source; default 0",
+                             .minimum = -3.4e38,
+                             .maximum = 3.4e38},
+                            {.name = "interpolation",
+                             .placeholder = "linear|nearest|cubic",
+                             .help = "default linear",
+                             .choices = {"linear", "nearest", "cubic"}}}},
+       .run = Warp},
+      {.name = "points",
+       .summary = "map points, fixed to moving",
+       .syntax = {.flags = {kTransform,
+                            {.name = "in", .placeholder = "P.csv", .help = "header x,y,z; LPS mm", .required = true},
+                            {.name = "out", .placeholder = "Q.csv", .help = "the same, in order", .required = true},
+                            kInverse}},
+       .run = Points},
+  };
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp volume put | list | get | delete
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/command.h"
+#include "client/cli/files.h"
+#include "engine/base/status_macros.h"
+#include "io/nifti.h"
+
+namespace intrawarp {
+namespace {
+
+absl::Status Put(const ParsedFlags& flags, Session& session) {
+  const std::string path = flags.Positional(0);
+  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeResponse uploaded, session.Upload(volume, path, flags.String("id")));
+  std::printf("%s\n", uploaded.volume().name().c_str());
+  return absl::OkStatus();
+}
+
+std::string Sizes(const v1::Geometry& geometry) {
+  std::string text;
+  for (int64_t n : geometry.size()) absl::StrAppend(&text, text.empty() ? "" : "x", n);
+  return text;
+}
+
+std::string Spacings(const v1::Geometry& geometry) {
+  std::string text;
+  for (double mm : geometry.spacing()) absl::StrAppend(&text, text.empty() ? "" : "x", mm);
+  return text;
+}
+
+std::string PixelTypeName(v1::PixelType type) {
+  std::string name = v1::PixelType_Name(type);
+  const std::string prefix = "PIXEL_TYPE_";
+  if (name.rfind(prefix, 0) == 0) name = name.substr(prefix.size());
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+absl::Status List(const ParsedFlags&, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, session.client().ListVolumes(session.call()));
+  for (const v1::Volume& volume : volumes) {
+    std::printf("%s\t%s\t%s mm\t%s\t%lld bytes\n", volume.name().c_str(), Sizes(volume.geometry()).c_str(),
+                Spacings(volume.geometry()).c_str(), PixelTypeName(volume.pixel_type()).c_str(),
+                static_cast<long long>(volume.resident_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Get(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".nii", ".nii.gz"}));
+  GridData data;
+  INTRAWARP_RETURN_IF_ERROR(
+      session.client().DownloadVolume(flags.Positional(0), SinkInto(&data), session.call()).status());
+  const std::string out = flags.String("out");
+  return Annotate(WriteNifti(out, data.geometry, PixelType::kFloat32, data.values.data()), out);
+}
+
+absl::Status Delete(const ParsedFlags& flags, Session& session) {
+  return session.client().DeleteVolume(flags.Positional(0), session.call());
+}
+
+}  // namespace
+
+std::vector<Command> VolumeCommands() {
+  return {
+      {.name = "volume put",
+       .summary = "upload a volume, where it stays resident; prints volumes/ID",
+       .syntax = {.flags = {{.name = "id", .placeholder = "ID", .help = "the wanted id; default: the server's choice"}},
+                  .positionals = {"PATH"}},
+       .run = Put},
+      {.name = "volume list",
+       .summary = "list resident volumes: name, size, spacing, pixel type, device memory",
+       .syntax = {},
+       .run = List},
+      {.name = "volume get",
+       .summary = "download a volume as float32 NIfTI",
+       .syntax = {.flags = {{.name = "out", .placeholder = "PATH", .help = ".nii or .nii.gz", .required = true}},
+                  .positionals = {"volumes/ID"}},
+       .run = Get},
+      {.name = "volume delete",
+       .summary = "delete a volume",
+       .syntax = {.flags = {}, .positionals = {"volumes/ID"}},
+       .run = Delete},
+  };
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/command.h"
+#include "io/file.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr const char* kVolumeSuffixes[] = {".nii.gz", ".nii"};
+
+}  // namespace
+
+bool HasVolumeSuffix(const std::string& path) {
+  return std::any_of(std::begin(kVolumeSuffixes), std::end(kVolumeSuffixes),
+                     [&](const char* suffix) { return absl::EndsWith(path, suffix); });
+}
+
+bool HasMatrixSuffix(const std::string& path) { return absl::EndsWith(path, ".txt"); }
+
+absl::Status CheckSuffix(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
+  const std::string path = flags.String(name);
+  const bool known = std::any_of(suffixes.begin(), suffixes.end(),
+                                 [&](const std::string& suffix) { return absl::EndsWith(path, suffix); });
+  if (path.empty() || known) return absl::OkStatus();
+  return UsageError(absl::InvalidArgumentError(
+      absl::StrCat("--", name, ": must end in ", absl::StrJoin(suffixes, " or "), ": ", path)));
+}
+
+absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> paths;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (HasVolumeSuffix(entry->path().string())) paths.push_back(entry->path().string());
+  }
+  if (error) return FileError(folder, error.value());
+  if (paths.empty()) return absl::NotFoundError(absl::StrCat(folder, ": no .nii or .nii.gz files"));
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string FileName(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+std::string Stem(const std::string& path) {
+  std::string name = FileName(path);
+  for (const char* suffix : kVolumeSuffixes) {
+    if (absl::EndsWith(name, suffix)) return name.substr(0, name.size() - std::string(suffix).size());
+  }
+  return name;
+}
+
+}  // namespace intrawarp

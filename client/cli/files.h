@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of files that commands read and write, told apart by their suffix. Thread-safe functions.
+#ifndef INTRAWARP_CLIENT_CLI_FILES_H_
+#define INTRAWARP_CLIENT_CLI_FILES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/flags.h"
+
+namespace intrawarp {
+
+bool HasVolumeSuffix(const std::string& path);  // .nii, .nii.gz
+bool HasMatrixSuffix(const std::string& path);  // .txt
+
+// A wrong command line (UsageError) when the flag is given and its value has none of the suffixes.
+absl::Status CheckSuffix(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes);
+
+// The volumes in a folder, as paths, in the order of their names. NOT_FOUND and the like for a folder that cannot be
+// read, and NOT_FOUND for one without volumes.
+absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& folder);
+
+// "frame_001" of "/data/frame_001.nii.gz".
+std::string Stem(const std::string& path);
+std::string FileName(const std::string& path);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CLI_FILES_H_

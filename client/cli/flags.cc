@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/flags.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+absl::Status Wrong(const std::string& argument, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(argument, ": ", what));
+}
+
+absl::Status CheckRange(const FlagSpec& spec, double value) {
+  if (value < spec.minimum) return Wrong("--" + spec.name, absl::StrCat("must be at least ", spec.minimum));
+  if (value > spec.maximum) return Wrong("--" + spec.name, absl::StrCat("must be at most ", spec.maximum));
+  return absl::OkStatus();
+}
+
+absl::Status CheckValue(const FlagSpec& spec, const std::string& value) {
+  int64_t integer = 0;
+  double number = 0;
+  switch (spec.type) {
+    case FlagType::kInteger:
+      if (!absl::SimpleAtoi(value, &integer)) return Wrong("--" + spec.name, "not an integer: " + value);
+      return CheckRange(spec, static_cast<double>(integer));
+    case FlagType::kNumber:
+      if (!absl::SimpleAtod(value, &number) || !std::isfinite(number)) {
+        return Wrong("--" + spec.name, "not a finite number: " + value);
+      }
+      return CheckRange(spec, number);
+    default:
+      break;
+  }
+  if (spec.choices.empty() || std::count(spec.choices.begin(), spec.choices.end(), value) > 0) return absl::OkStatus();
+  return Wrong("--" + spec.name, absl::StrCat("must be one of ", absl::StrJoin(spec.choices, ", "), ": ", value));
+}
+
+const FlagSpec* Find(const CommandSyntax& syntax, const std::string& name) {
+  const auto found =
+      std::find_if(syntax.flags.begin(), syntax.flags.end(), [&](const FlagSpec& spec) { return spec.name == name; });
+  return found == syntax.flags.end() ? nullptr : &*found;
+}
+
+// "--name=value" or "--name" into the map.
+absl::Status ParseFlag(const CommandSyntax& syntax, const std::string& argument,
+                       std::map<std::string, std::string>* values) {
+  const size_t equals = argument.find('=');
+  const std::string option = argument.substr(0, equals);
+  const FlagSpec* spec = absl::StartsWith(option, "--") ? Find(syntax, option.substr(2)) : nullptr;
+  if (spec == nullptr) return Wrong(option, "unknown option");
+  if (values->count(spec->name) > 0) return Wrong(option, "given more than once");
+  const bool has_value = equals != std::string::npos;
+  if (spec->type == FlagType::kSwitch && has_value) return Wrong(option, "takes no value");
+  if (spec->type != FlagType::kSwitch && (!has_value || equals + 1 == argument.size())) {
+    return Wrong(option, absl::StrCat("needs a value: ", option, "=", spec->placeholder));
+  }
+  const std::string value = has_value ? argument.substr(equals + 1) : "";
+  INTRAWARP_RETURN_IF_ERROR(CheckValue(*spec, value));
+  values->emplace(spec->name, value);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ParsedFlags::String(const std::string& name, const std::string& otherwise) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? otherwise : found->second;
+}
+
+int64_t ParsedFlags::Integer(const std::string& name, int64_t otherwise) const {
+  int64_t value = otherwise;
+  if (Has(name)) (void)absl::SimpleAtoi(values_.at(name), &value);
+  return value;
+}
+
+double ParsedFlags::Number(const std::string& name, double otherwise) const {
+  double value = otherwise;
+  if (Has(name)) (void)absl::SimpleAtod(values_.at(name), &value);
+  return value;
+}
+
+absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<const std::string> arguments) {
+  ParsedFlags parsed;
+  for (const std::string& argument : arguments) {
+    if (absl::StartsWith(argument, "-")) {
+      INTRAWARP_RETURN_IF_ERROR(ParseFlag(syntax, argument, &parsed.values_));
+    } else if (parsed.positionals_.size() == syntax.positionals.size()) {
+      return Wrong(argument.empty() ? "''" : argument, "unexpected argument");
+    } else if (argument.empty()) {
+      return Wrong(syntax.positionals[parsed.positionals_.size()], "is empty");
+    } else {
+      parsed.positionals_.push_back(argument);
+    }
+  }
+  if (parsed.positionals_.size() < syntax.positionals.size()) {
+    return Wrong(syntax.positionals[parsed.positionals_.size()], "is missing");
+  }
+  for (const FlagSpec& spec : syntax.flags) {
+    if (spec.required && !parsed.Has(spec.name)) return Wrong("--" + spec.name, "is missing");
+  }
+  return parsed;
+}
+
+std::string FlagHelp(const CommandSyntax& syntax) {
+  std::string help;
+  for (const FlagSpec& spec : syntax.flags) {
+    const std::string left =
+        spec.type == FlagType::kSwitch ? absl::StrCat("--", spec.name) : absl::StrCat("--", spec.name, "=", spec.placeholder);
+    absl::StrAppendFormat(&help, "  %-38s %s%s\n", left, spec.help, spec.required ? " (required)" : "");
+  }
+  return help;
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp: the command line of the client. Exit status: 0; 1 with one line on stderr that names the gRPC code and the
+// cause; 2 for a wrong command line.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/command.h"
+#include "client/cli/flags.h"
+#include "client/cli/session.h"
+#include "client/cpp/client.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongCommandLine = 2;
+constexpr int kInterruptedTwice = 130;
+
+std::vector<Command> AllCommands() {
+  std::vector<Command> all;
+  for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, ServerCommands,
+                      PhantomCommands}) {
+    for (Command& command : family()) all.push_back(std::move(command));
+  }
+  return all;
+}
+
+std::string GeneralHelp(const std::vector<Command>& commands) {
+  std::string help =
+      "intrawarp --server=HOST:PORT COMMAND [...]\n\n"
+      "Commands (intrawarp COMMAND --help says more):\n";
+  for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
+  absl::StrAppend(&help,
+                  "\nX is volumes/ID or a file (.nii, .nii.gz), which is uploaded, used and deleted.\n"
+                  "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
+                  "command line.\n");
+  return help;
+}
+
+std::string CommandHelp(const Command& command) {
+  const std::vector<std::string>& positionals = command.syntax.positionals;
+  return absl::StrCat("intrawarp ", command.needs_server ? "--server=HOST:PORT " : "", command.name,
+                      positionals.empty() ? "" : " ", absl::StrJoin(positionals, " "),
+                      command.syntax.flags.empty() ? "" : " [options]", "\n\n", command.summary, "\n",
+                      command.syntax.flags.empty() ? "" : "\n", FlagHelp(command.syntax),
+                      command.notes.empty() ? "" : "\n", command.notes);
+}
+
+// The error line; what a server or a file name put into the message stays on one line.
+int Report(const absl::Status& status, int exit_status) {
+  std::string line = exit_status == kWrongCommandLine ? std::string(status.message())
+                                                      : absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                                                                     status.message());
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  std::fprintf(stderr, "intrawarp: %s\n", line.c_str());
+  return exit_status;
+}
+
+int WrongCommandLine(const std::string& message) {
+  return Report(absl::InvalidArgumentError(message), kWrongCommandLine);
+}
+
+// The command that the words name, and how many words that took.
+const Command* FindCommand(const std::vector<Command>& commands, const std::vector<std::string>& words, size_t* used) {
+  for (size_t count = std::min<size_t>(2, words.size()); count > 0; --count) {
+    const std::string name = absl::StrJoin(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count), " ");
+    for (const Command& command : commands) {
+      *used = count;
+      if (command.name == name) return &command;
+    }
+  }
+  return nullptr;
+}
+
+// Turns the first SIGINT, SIGTERM or SIGHUP into a cancellation, so that the command can clean up, and ends the process
+// at the second. Made before any other thread, which then inherit the blocked signals.
+class InterruptWatcher {
+ public:
+  explicit InterruptWatcher(Cancellation* cancellation) {
+    sigemptyset(&signals_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    thread_ = std::thread([this, cancellation] { Watch(cancellation); });
+  }
+  ~InterruptWatcher() {
+    stopping_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+
+ private:
+  void Watch(Cancellation* cancellation) {
+    int signal = 0;
+    while (sigwait(&signals_, &signal) == 0 && !stopping_) {
+      if (cancellation->cancelled()) _exit(kInterruptedTwice);
+      cancellation->Cancel();
+    }
+  }
+
+  sigset_t signals_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+absl::Status FlushOutput(absl::Status status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  return status.ok() ? absl::DataLossError("stdout: could not be written") : status;
+}
+
+absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const std::string& server) {
+  Cancellation interrupt;
+  InterruptWatcher watcher(&interrupt);
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server);
+  if (!client.ok()) return client.status();
+  Session session(client->get(), &interrupt);
+  const absl::Status status = command.run(flags, session);
+  if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
+  return status;
+}
+
+absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const std::string& server) {
+  if (command.needs_server) return RunWithServer(command, flags, server);
+  Cancellation never;
+  Session session(nullptr, &never);
+  return command.run(flags, session);
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const std::vector<Command> commands = AllCommands();
+  const auto is_flag = [](const std::string& argument) { return argument.rfind('-', 0) == 0; };
+  const auto command_begin = std::find_if_not(arguments.begin(), arguments.end(), is_flag);
+  const std::vector<std::string> global(arguments.begin(), command_begin);
+  std::vector<std::string> words(command_begin, arguments.end());
+  if (std::count(global.begin(), global.end(), "--help") > 0) {
+    std::fputs(GeneralHelp(commands).c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  const CommandSyntax global_syntax = {{{.name = "server", .placeholder = "HOST:PORT", .help = ""}}};
+  const absl::StatusOr<ParsedFlags> global_flags = ParseFlags(global_syntax, global);
+  if (!global_flags.ok()) return Report(global_flags.status(), kWrongCommandLine);
+  if (words.empty()) return WrongCommandLine("no command; intrawarp --help lists them");
+
+  size_t used = 0;
+  const Command* command = FindCommand(commands, words, &used);
+  if (command == nullptr && std::count(words.begin(), words.end(), "--help") > 0) {
+    std::fputs(GeneralHelp(commands).c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (command == nullptr) {
+    words.resize(std::min<size_t>(2, words.size()));
+    return WrongCommandLine(absl::StrCat(absl::StrJoin(words, " "), ": unknown command; intrawarp --help lists them"));
+  }
+  const std::vector<std::string> rest(words.begin() + static_cast<std::ptrdiff_t>(used), words.end());
+  if (std::count(rest.begin(), rest.end(), "--help") > 0) {
+    std::fputs(CommandHelp(*command).c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  const absl::StatusOr<ParsedFlags> flags = ParseFlags(command->syntax, rest);
+  if (!flags.ok()) return Report(flags.status(), kWrongCommandLine);
+  if (command->needs_server && !global_flags->Has("server")) return WrongCommandLine("--server: is missing");
+
+  const absl::Status status = FlushOutput(RunCommand(*command, *flags, global_flags->String("server")));
+  if (status.ok()) return EXIT_SUCCESS;
+  return Report(status, IsUsageError(status) ? kWrongCommandLine : kFailed);
+}
+
+}  // namespace
+}  // namespace intrawarp
+
+int main(int argc, char** argv) {
+  // The transport's own log lines would stand between a script and the one error line.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  signal(SIGPIPE, SIG_IGN);
+  return intrawarp::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/registration_flags.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/cli/report_json.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+v1::Method MethodFromName(const std::string& name) {
+  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
+    if (MethodName(method) == name) return method;
+  }
+  return v1::METHOD_UNSPECIFIED;
+}
+
+v1::Metric MetricFromName(const std::string& name) {
+  for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+    if (MetricName(metric) == name) return metric;
+  }
+  return v1::METRIC_UNSPECIFIED;
+}
+
+bool IsAffine(v1::Method method) { return method == v1::METHOD_RIGID || method == v1::METHOD_AFFINE; }
+
+absl::StatusOr<std::vector<v1::Method>> ParseMethods(const std::string& list) {
+  std::vector<v1::Method> methods;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(list, ','))) {
+    const v1::Method method = MethodFromName(name);
+    if (method == v1::METHOD_UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--method: must list rigid, affine, ffd or log-demons: '", name, "'"));
+    }
+    methods.push_back(method);
+  }
+  return methods;
+}
+
+absl::Status CheckUsed(const ParsedFlags& flags, const std::string& name, bool used, const std::string& by) {
+  if (!flags.Has(name) || used) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
+}
+
+}  // namespace
+
+std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
+  constexpr double kMaxInt = 1e9;
+  return {
+      {.name = "method", .placeholder = "M[,M...]", .help = "stages in order: rigid, affine, ffd, log-demons",
+       .required = method_required},
+      {.name = "metric",
+       .placeholder = "ssd|ngf|nmi|lncc",
+       .help = "of the last stage; default: ssd for rigid and affine",
+       .choices = {"ssd", "ngf", "nmi", "lncc"}},
+      {.name = "levels",
+       .type = FlagType::kInteger,
+       .placeholder = "N",
+       .help = "pyramid levels; default: as many as the images allow",
+       .minimum = 1,
+       .maximum = kMaxInt},
+      {.name = "iterations",
+       .type = FlagType::kInteger,
+       .placeholder = "N",
+       .help = "at most, on each level",
+       .minimum = 1,
+       .maximum = kMaxInt},
+      {.name = "spacing_vox",
+       .type = FlagType::kNumber,
+       .placeholder = "N",
+       .help = "control-point spacing of ffd in voxels",
+       .minimum = 1,
+       .maximum = kMaxInt},
+      {.name = "bending_weight",
+       .type = FlagType::kNumber,
+       .placeholder = "W",
+       .help = "weight of the bending energy of ffd",
+       .minimum = 0},
+      {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
+      {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
+      {.name = "initial",
+       .placeholder = "transforms/ID|MATRIX.txt",
+       .help = "where to start; MATRIX.txt: 4x4, fixed to moving, LPS mm"},
+      {.name = "budget_ms",
+       .type = FlagType::kInteger,
+       .placeholder = "N",
+       .help = "end the optimisation after this long",
+       .minimum = 1,
+       .maximum = kMaxInt},
+      {.name = "best_effort",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "with --budget_ms: the best result so far instead of an error"},
+  };
+}
+
+absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags) {
+  RegistrationFlags parsed;
+  parsed.method = flags.String("method", "affine");
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Method> methods, ParseMethods(parsed.method));
+  const v1::Method last = methods.back();
+  INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "spacing_vox", last == v1::METHOD_FFD, "ffd as the last stage"));
+  INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "bending_weight", last == v1::METHOD_FFD, "ffd as the last stage"));
+  INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "best_effort", flags.Has("budget_ms"), "--budget_ms"));
+
+  const v1::Metric metric = MetricFromName(flags.String("metric"));
+  const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && IsAffine(last));
+  for (v1::Method method : methods) {
+    v1::Stage* stage = parsed.options.add_stages();
+    stage->set_method(method);
+    if (IsAffine(method)) stage->set_metric(last_is_ssd ? v1::METRIC_SSD : v1::METRIC_NGF);
+  }
+  v1::Stage* stage = parsed.options.mutable_stages(parsed.options.stages_size() - 1);
+  stage->set_metric(metric);
+  stage->set_levels(static_cast<int32_t>(flags.Integer("levels")));
+  stage->set_iterations(static_cast<int32_t>(flags.Integer("iterations")));
+
+  if (flags.Has("budget_ms")) {
+    const int64_t ms = flags.Integer("budget_ms");
+    parsed.options.mutable_budget()->set_seconds(ms / 1000);
+    parsed.options.mutable_budget()->set_nanos(static_cast<int32_t>(ms % 1000) * 1000000);
+  }
+  parsed.options.set_best_effort(flags.Has("best_effort"));
+  parsed.fixed_mask = flags.String("fixed_mask");
+  parsed.moving_mask = flags.String("moving_mask");
+  parsed.initial = flags.String("initial");
+  return parsed;
+}
+
+absl::Status CheckImplemented(const ParsedFlags& flags) {
+  for (const char* name : {"spacing_vox", "bending_weight"}) {
+    if (flags.Has(name)) return absl::UnimplementedError(absl::StrCat("--", name, ": ffd comes with a later version"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp

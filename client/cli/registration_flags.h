@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that register and navigate share, and how they become stages. Thread-safe functions, plain values.
+#ifndef INTRAWARP_CLIENT_CLI_REGISTRATION_FLAGS_H_
+#define INTRAWARP_CLIENT_CLI_REGISTRATION_FLAGS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/flags.h"
+#include "intrawarp/v1/registration.pb.h"
+
+namespace intrawarp {
+
+// --method, --metric, --levels, --iterations, --spacing_vox, --bending_weight, masks, --initial, --budget_ms,
+// --best_effort. Where --method is not required, affine is what it means.
+std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required);
+
+struct RegistrationFlags {
+  // As given: "affine,ffd".
+  std::string method;
+  // Stages, budget and best_effort are filled in; masks and the start are resources that are resolved later.
+  v1::RegistrationOptions options;
+  std::string fixed_mask;
+  std::string moving_mask;
+  std::string initial;
+};
+
+// Options govern the last stage. A rigid or affine stage before it uses SSD when the last stage does, and NGF, which
+// serves unlike intensities best, otherwise. INVALID_ARGUMENT (a wrong command line) for a method that does not exist
+// and for an option that no stage uses.
+absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags);
+
+// UNIMPLEMENTED for options of methods that this version of the command line cannot send.
+absl::Status CheckImplemented(const ParsedFlags& flags);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CLI_REGISTRATION_FLAGS_H_

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/registration_inputs.h"
+
+#include "client/cpp/convert.h"
+#include "engine/base/status_macros.h"
+#include "io/matrix_text.h"
+
+namespace intrawarp {
+namespace {
+
+absl::Status SetInitial(const std::string& initial, v1::RegistrationOptions* options) {
+  if (initial.empty()) return absl::OkStatus();
+  if (IsTransformName(initial)) {
+    options->set_initial_transform(initial);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<AffineMap> matrix = ReadMatrix(initial);
+  if (!matrix.ok()) return Annotate(matrix.status(), initial);
+  *options->mutable_initial_matrix() = ToProto(*matrix);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& flags, Temporaries& temporaries) {
+  v1::RegistrationOptions options = flags.options;
+  INTRAWARP_RETURN_IF_ERROR(SetInitial(flags.initial, &options));
+  if (!flags.fixed_mask.empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_fixed_mask(), temporaries.Volume(flags.fixed_mask));
+  }
+  if (!flags.moving_mask.empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_moving_mask(), temporaries.Volume(flags.moving_mask));
+  }
+  return options;
+}
+
+}  // namespace intrawarp

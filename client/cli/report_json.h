@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of a registration as JSON. The names are a contract (other people's scripts read them); what is undefined or
+// not finite is null. Thread-safe functions.
+#ifndef INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
+#define INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/status.h"
+#include "intrawarp/v1/registration.pb.h"
+
+namespace intrawarp {
+
+// Keeps the order in which keys were added, so that a file reads as the contract lists them.
+using Json = nlohmann::ordered_json;
+
+// `method` is the list of stages as on the command line, "affine,ffd".
+Json ReportToJson(const std::string& method, const v1::Report& report);
+
+// One frame of a navigation: the report, all null when the frame failed, with the file's name as "frame" and the cause of
+// a failure, else null, as "error".
+Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
+                       const absl::Status& status);
+
+// Indented by two, with a line end; bytes that are not UTF-8 are replaced.
+std::string JsonText(const Json& json);
+
+// The words of the command line and of the report: "affine", "ngf". Empty for UNSPECIFIED.
+std::string MethodName(v1::Method method);
+std::string MetricName(v1::Metric metric);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CLI_REPORT_JSON_H_

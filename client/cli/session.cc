@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/session.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/files.h"
+#include "client/cpp/uuid.h"
+#include "engine/base/status_macros.h"
+#include "io/matrix_text.h"
+
+namespace intrawarp {
+namespace {
+
+// Cleaning up is not cancelled by Ctrl-C, so it must end by itself.
+constexpr std::chrono::milliseconds kDeleteTimeout(10000);
+constexpr int kStepAttempts = 4;
+
+}  // namespace
+
+bool IsVolumeName(const std::string& x) { return absl::StartsWith(x, "volumes/"); }
+bool IsTransformName(const std::string& x) { return absl::StartsWith(x, "transforms/"); }
+
+absl::Status Annotate(const absl::Status& status, const std::string& subject) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(subject, ": ", status.message()));
+}
+
+absl::StatusOr<HostVolume> LoadVolume(const std::string& path) {
+  absl::StatusOr<HostVolume> volume = ReadNifti(path);
+  if (!volume.ok()) return Annotate(volume.status(), path);
+  return volume;
+}
+
+absl::Status Session::CheckInterrupt() const {
+  return interrupt_->cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const HostVolume& volume, const std::string& path,
+                                                         const std::string& id) {
+  INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
+  VolumeUpload upload;
+  upload.id = id;
+  upload.geometry = volume.geometry;
+  upload.pixel_type = volume.pixel_type;
+  upload.bytes = absl::string_view(reinterpret_cast<const char*>(volume.pixels.data()), volume.pixels.size());
+  upload.rescale_slope = volume.rescale_slope;
+  upload.rescale_intercept = volume.rescale_intercept;
+  ProgressLine progress;
+  upload.on_progress = [&](int64_t sent, int64_t total) {
+    progress.Show(absl::StrFormat("%s: uploaded %d of %d MiB", path, sent >> 20, total >> 20));
+  };
+  absl::StatusOr<v1::UploadVolumeResponse> response = client().UploadVolume(upload, call());
+  if (!response.ok()) return Annotate(response.status(), path);
+  return response;
+}
+
+absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
+  if (IsVolumeName(x)) return x;
+  const auto known = volumes_.find(x);
+  if (known != volumes_.end()) return known->second.name;
+  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(x));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  // Noted before the answer, which may get lost.
+  Resource& resource = volumes_[x];
+  resource = {"volumes/" + id, true};
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeResponse uploaded, session_.Upload(volume, x, id));
+  resource = {uploaded.volume().name(), uploaded.volume().name() == "volumes/" + id};
+  return resource.name;
+}
+
+absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
+  if (IsTransformName(t)) return t;
+  const auto known = transforms_.find(t);
+  if (known != transforms_.end()) return known->second;
+  const absl::StatusOr<std::string> name = HasMatrixSuffix(t) ? UploadMatrixFile(t) : UploadFieldFile(t);
+  if (!name.ok()) return Annotate(name.status(), t);
+  return name;
+}
+
+absl::StatusOr<std::string> Temporaries::Matrix(const AffineMap& matrix, const std::string& key) {
+  const auto known = transforms_.find(key);
+  if (known != transforms_.end()) return known->second;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  transforms_[key] = "transforms/" + id;
+  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
+  return transforms_[key];
+}
+
+absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, ReadMatrix(path));
+  return Matrix(matrix, path);
+}
+
+absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostField field, ReadField(path));
+  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  transforms_[path] = "transforms/" + id;
+  INTRAWARP_RETURN_IF_ERROR(
+      session_.client().UploadField(id, field.geometry, field.displacement, session_.call()).status());
+  return transforms_[path];
+}
+
+absl::Status Temporaries::Run(const std::function<absl::Status()>& step) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kStepAttempts; ++attempt) {
+    status = step();
+    if (!absl::IsNotFound(status) || !ForgetBorrowed()) break;
+  }
+  return status;
+}
+
+// Forgets the volumes that another client owns, so that they are uploaded again; false when there are none.
+bool Temporaries::ForgetBorrowed() {
+  std::set<std::string> ours;
+  for (const auto& [path, volume] : volumes_) {
+    if (volume.ours) ours.insert(volume.name);
+  }
+  return std::erase_if(volumes_, [&](const auto& entry) { return ours.count(entry.second.name) == 0; }) > 0;
+}
+
+absl::Status Temporaries::DeleteAll() {
+  absl::Status first;
+  const CallOptions options = {.timeout = kDeleteTimeout};
+  const auto keep_first = [&](const absl::Status& status) {
+    if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
+  };
+  for (const auto& [path, volume] : volumes_) {
+    if (volume.ours) keep_first(session_.client().DeleteVolume(volume.name, options));
+  }
+  for (const auto& [path, name] : transforms_) keep_first(session_.client().DeleteTransform(name, options));
+  volumes_.clear();
+  transforms_.clear();
+  return first;
+}
+
+ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLine::Show(const std::string& text) {
+  if (!terminal_) return;
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void ProgressLine::Clear() {
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+}  // namespace intrawarp

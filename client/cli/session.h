@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Session: what one run of the command line holds: the client, what Ctrl-C cancels, and the resources that it uploaded
+// for its own use and deletes again. Thread safety: thread-compatible.
+#ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
+#define INTRAWARP_CLIENT_CLI_SESSION_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+#include "engine/geometry/vec.h"
+#include "io/nifti.h"
+
+namespace intrawarp {
+
+class Session {
+ public:
+  // Both outlive the session. `client` may be null for commands that need none.
+  Session(Client* client, Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
+
+  Client& client() { return *client_; }
+  // Options for a call that Ctrl-C cancels.
+  CallOptions call() const { return {.cancellation = interrupt_}; }
+  // CANCELLED once Ctrl-C was pressed.
+  absl::Status CheckInterrupt() const;
+  // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
+  absl::StatusOr<v1::UploadVolumeResponse> Upload(const HostVolume& volume, const std::string& path,
+                                                  const std::string& id);
+
+ private:
+  Client* const client_;
+  Cancellation* const interrupt_;
+};
+
+// The volumes and transforms that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
+// happened. A volume that another client has made resident already is used and left alone; should that client delete it
+// meanwhile, Run uploads it again.
+class Temporaries {
+ public:
+  explicit Temporaries(Session& session) : session_(session) {}
+  Temporaries(const Temporaries&) = delete;
+  Temporaries& operator=(const Temporaries&) = delete;
+  ~Temporaries() { (void)DeleteAll(); }
+
+  // "volumes/ID" as it is; otherwise the name of the uploaded file.
+  absl::StatusOr<std::string> Volume(const std::string& x);
+  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt) or field.
+  absl::StatusOr<std::string> Transform(const std::string& t);
+  // A matrix of this command's own, under a key that is no path.
+  absl::StatusOr<std::string> Matrix(const AffineMap& matrix, const std::string& key);
+
+  // Runs a step that asks for its volumes inside; again, a few times, when one that is not ours was gone.
+  absl::Status Run(const std::function<absl::Status()>& step);
+
+  // The first error, after all have been tried; what is gone already is no error.
+  absl::Status DeleteAll();
+
+ private:
+  struct Resource {
+    std::string name;
+    bool ours = true;
+  };
+
+  absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
+  absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
+  bool ForgetBorrowed();
+
+  Session& session_;
+  // By path.
+  std::map<std::string, Resource> volumes_;
+  std::map<std::string, std::string> transforms_;
+};
+
+// ReadNifti, with the path in the message of an error.
+absl::StatusOr<HostVolume> LoadVolume(const std::string& path);
+
+bool IsVolumeName(const std::string& x);
+bool IsTransformName(const std::string& x);
+
+// Prefixes the message with the file or option that it is about; keeps the code.
+absl::Status Annotate(const absl::Status& status, const std::string& subject);
+
+// One line on a terminal that is overwritten again and again; nothing where stderr is not a terminal.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine() { Clear(); }
+  void Show(const std::string& text);
+  void Clear();
+
+ private:
+  const bool terminal_;
+  bool shown_ = false;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CLI_SESSION_H_

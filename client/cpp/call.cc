@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/call.h"
+
+namespace intrawarp {
+
+void Cancellation::Cancel() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_ = true;
+  for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  changed_.notify_all();
+}
+
+bool Cancellation::cancelled() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return cancelled_;
+}
+
+bool Cancellation::WaitFor(std::chrono::milliseconds duration) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_until(lock, std::chrono::system_clock::now() + duration, [this] { return cancelled_; });
+}
+
+void Cancellation::Register(grpc::ClientContext* context) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  contexts_.insert(context);
+  if (cancelled_) context->TryCancel();
+}
+
+void Cancellation::Unregister(grpc::ClientContext* context) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  contexts_.erase(context);
+}
+
+Call::Call(const CallOptions& options, std::chrono::milliseconds default_timeout)
+    : cancellation_(options.cancellation) {
+  const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : default_timeout;
+  if (timeout.count() > 0) context_.set_deadline(std::chrono::system_clock::now() + timeout);
+  if (cancellation_ != nullptr) cancellation_->Register(&context_);
+}
+
+Call::~Call() {
+  if (cancellation_ != nullptr) cancellation_->Unregister(&context_);
+}
+
+}  // namespace intrawarp

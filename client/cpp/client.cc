@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <future>
+
+#include "client/cpp/client_impl.h"
+
+namespace intrawarp {
+namespace {
+
+// No message is larger than a chunk or a page; the slack is for the fields around them.
+constexpr int kMaxMessageBytes = (4 << 20) + (64 << 10);
+
+// Channels with equal arguments share a connection; `role` keeps ours apart.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, const char* role) {
+  grpc::ChannelArguments arguments;
+  arguments.SetString("intrawarp.role", role);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive_time.count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(options.keepalive_timeout.count()));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // Servers are on the local network; a proxy that the environment names for the web is not for them.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Client::Impl::Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Channel> control,
+                   std::shared_ptr<grpc::Channel> bulk)
+    : options(client_options),
+      volumes(control),
+      bulk_volumes(bulk),
+      transforms(control),
+      bulk_transforms(bulk),
+      bulk_registration(bulk),
+      server(control),
+      health(control) {}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, const ClientOptions& options) {
+  if (target.empty()) return absl::InvalidArgumentError("target: is empty");
+  if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
+  if (options.upload_attempts < 1) return absl::InvalidArgumentError("upload_attempts: must be at least 1");
+  auto impl = std::make_unique<Impl>(options, MakeChannel(target, options, "control"),
+                                     MakeChannel(target, options, "bulk"));
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
+  Call call(options, impl_->options.unary_timeout);
+  v1::GetServerInfoResponse response;
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->server.GetServerInfo(call.context(), {}, &response)));
+  return std::move(*response.mutable_info());
+}
+
+absl::StatusOr<bool> Client::IsServing(const std::string& service, const CallOptions& options) {
+  constexpr int kServing = 1;
+  google::protobuf::StringValue request;
+  request.set_value(service);
+  google::protobuf::Int32Value response;
+  std::promise<grpc::Status> done;
+  Call call(options, impl_->options.unary_timeout);
+  impl_->health.UnaryCall(call.context(), "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                          [&done](grpc::Status status) { done.set_value(std::move(status)); });
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(done.get_future().get()));
+  return response.value() == kServing;
+}
+
+}  // namespace intrawarp

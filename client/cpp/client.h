@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Client: one server, as typed synchronous calls.
+//
+// It keeps two connections: one for control (small questions and answers), one for bulk (everything that streams), so
+// that a small call never waits behind a field. Both connect lazily, on the first call; a server that cannot be reached
+// makes a call fail at once with UNAVAILABLE. Nothing is compressed: voxels and fields do not shrink enough to pay.
+//
+// Errors are the server's, with what google.rpc details say folded into the message (rpc_status.h), or:
+//   UNAVAILABLE (no connection, or it broke), DEADLINE_EXCEEDED and CANCELLED (CallOptions), DATA_LOSS (a stream with
+//   missing, doubled or misplaced chunks), INTERNAL (an answer that contradicts itself).
+//
+// Thread safety: every method may be called from several threads at once.
+#ifndef INTRAWARP_CLIENT_CPP_CLIENT_H_
+#define INTRAWARP_CLIENT_CPP_CLIENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cpp/call_options.h"
+#include "client/cpp/grid_data.h"
+#include "client/cpp/navigate_stream.h"
+#include "engine/geometry/geometry.h"
+#include "engine/geometry/vec.h"
+#include "engine/image/volume.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "intrawarp/v1/server.pb.h"
+#include "intrawarp/v1/transform.pb.h"
+#include "intrawarp/v1/volume.pb.h"
+
+namespace intrawarp {
+
+struct ClientOptions {
+  // For calls with a single small answer; CallOptions.timeout overrides it.
+  std::chrono::milliseconds unary_timeout{30000};
+  // How long a connection with calls may be silent before it is probed, and how long the probe may take.
+  std::chrono::milliseconds keepalive_time{20000};
+  std::chrono::milliseconds keepalive_timeout{10000};
+  // Of what is sent; at most the server's limits.max_chunk_bytes.
+  int64_t chunk_bytes = int64_t{1} << 20;
+  // A volume or field larger than this is refused with RESOURCE_EXHAUSTED before memory is asked for.
+  int64_t max_answer_bytes = int64_t{16} << 30;
+  // Streams that UploadVolume opens for one volume at most, the first one included.
+  int upload_attempts = 6;
+};
+
+// One volume to be uploaded. The bytes are not copied; they stay valid during the call.
+struct VolumeUpload {
+  // The wanted id; empty: the server chooses one.
+  std::string id;
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  // Dense, x fastest, little-endian.
+  absl::string_view bytes;
+  // A stored value v means v * slope + intercept; both 0: none.
+  double rescale_slope = 0;
+  double rescale_intercept = 0;
+  // Called from the calling thread after each chunk; after a broken stream `sent` may go back.
+  std::function<void(int64_t sent, int64_t total)> on_progress;
+};
+
+using ProgressCallback = std::function<void(const v1::Progress& progress)>;
+
+class Client {
+ public:
+  // Does not connect yet. `target` is HOST:PORT, or any gRPC name ("unix:/path"). INVALID_ARGUMENT for an empty target
+  // or options out of range.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, const ClientOptions& options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Idempotent by content: when the same volume is resident, that one is the answer (already_resident). A stream that
+  // breaks is resumed where the server got to, a bounded number of times; a server that cannot be reached in the first
+  // place is an error at once.
+  absl::StatusOr<v1::UploadVolumeResponse> UploadVolume(const VolumeUpload& upload, const CallOptions& options = {});
+  absl::StatusOr<v1::Volume> GetVolume(const std::string& name, const CallOptions& options = {});
+  // All pages.
+  absl::StatusOr<std::vector<v1::Volume>> ListVolumes(const CallOptions& options = {});
+  // The voxels as float32.
+  absl::StatusOr<v1::Volume> DownloadVolume(const std::string& name, const GridSink& voxels,
+                                            const CallOptions& options = {});
+  absl::Status DeleteVolume(const std::string& name, const CallOptions& options = {});
+
+  // `field` gets the displacement on the fixed image's grid when the request names an encoding; it may be null when the
+  // request names none. `on_progress` (may be null) is called from the calling thread.
+  absl::StatusOr<v1::RegisterResult> Register(const v1::RegisterRequest& request, const ProgressCallback& on_progress,
+                                              const GridSink& field, const CallOptions& options = {});
+  // Opens a stream of frames. CallOptions.timeout bounds the whole stream. The client outlives the stream.
+  std::unique_ptr<NavigateStream> Navigate(const v1::NavigateConfig& config, const CallOptions& options = {});
+
+  absl::StatusOr<v1::Transform> GetTransform(const std::string& name, const CallOptions& options = {});
+  // All pages; without reports.
+  absl::StatusOr<std::vector<v1::Transform>> ListTransforms(const CallOptions& options = {});
+  absl::Status DeleteTransform(const std::string& name, const CallOptions& options = {});
+  // `id` may be empty.
+  absl::StatusOr<v1::Transform> UploadMatrix(const std::string& id, const AffineMap& matrix,
+                                             const CallOptions& options = {});
+  // `displacement`: 3 floats a voxel. Not resumed when the stream breaks.
+  absl::StatusOr<v1::Transform> UploadField(const std::string& id, const Geometry& geometry,
+                                            absl::Span<const float> displacement, const CallOptions& options = {});
+  // On the grid of `grid`, or on the transform's domain when it is null.
+  absl::Status DownloadField(const std::string& name, const Geometry* grid, const GridSink& displacement,
+                             const CallOptions& options = {});
+  absl::Status WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,
+                          const CallOptions& options = {});
+  // LPS mm, any number of points; sent in batches. A point whose inverse was not found is NaN NaN NaN.
+  absl::StatusOr<std::vector<Vec3d>> MapPoints(const std::string& transform, absl::Span<const Vec3d> points,
+                                               bool inverse, const CallOptions& options = {});
+
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+  // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
+  absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
+
+ private:
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+
+  absl::Status SendVolume(const v1::UploadVolumeHeader& header, const VolumeUpload& upload, int64_t offset,
+                          const CallOptions& options, v1::UploadVolumeResponse* response, bool* sent_any);
+  absl::StatusOr<int64_t> CommittedBytes(const v1::UploadVolumeHeader& header, const CallOptions& options);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CPP_CLIENT_H_

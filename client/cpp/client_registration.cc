@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registration calls of Client.
+#include <optional>
+
+#include "client/cpp/client_impl.h"
+#include "client/cpp/navigate_stream_impl.h"
+
+namespace intrawarp {
+
+absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& request,
+                                                    const ProgressCallback& on_progress, const GridSink& field,
+                                                    const CallOptions& options) {
+  const bool wants_field = request.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  if (wants_field && !field) return absl::InvalidArgumentError("field: no place for the field that is asked for");
+  Call call(options);
+  std::optional<v1::RegisterResult> result;
+  GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
+  const auto accept = [&](v1::RegisterResponse& response) -> absl::Status {
+    if (result.has_value()) return absl::InternalError("the server sent more after the result");
+    switch (response.payload_case()) {
+      case v1::RegisterResponse::kProgress:
+        if (on_progress) on_progress(response.progress());
+        return absl::OkStatus();
+      case v1::RegisterResponse::kField:
+        if (!wants_field) return absl::InternalError("the server sent a field that was not asked for");
+        return receiver.Begin(response.field().geometry(), response.field().total_bytes());
+      case v1::RegisterResponse::kChunk:
+        return receiver.Append(response.chunk());
+      case v1::RegisterResponse::kResult:
+        result = std::move(*response.mutable_result());
+        return absl::OkStatus();
+      default:
+        return absl::OkStatus();  // a kind of message of a later version
+    }
+  };
+  const auto reader = impl_->bulk_registration.Register(call.context(), request);
+  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, accept));
+  if (!result.has_value()) return absl::InternalError("the server ended without a result");
+  if (wants_field) INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
+  return *std::move(result);
+}
+
+std::unique_ptr<NavigateStream> Client::Navigate(const v1::NavigateConfig& config, const CallOptions& options) {
+  auto impl = std::make_unique<NavigateStream::Impl>(options, impl_->options);
+  impl->stream = impl_->bulk_registration.Navigate(impl->call.context());
+  impl->wants_field = config.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  v1::NavigateRequest request;
+  *request.mutable_config() = config;
+  // Of a false Write, Receive tells the cause.
+  impl->stream->Write(request);
+  return std::unique_ptr<NavigateStream>(new NavigateStream(std::move(impl)));
+}
+
+}  // namespace intrawarp

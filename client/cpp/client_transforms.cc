@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transform calls of Client.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client_impl.h"
+#include "client/cpp/convert.h"
+#include "io/digest.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int kPageSize = 500;
+// Points a call: what the server takes, so that no message passes a chunk.
+constexpr size_t kMaxPoints = 32768;
+// More points than this go over the bulk connection.
+constexpr size_t kControlPoints = 1024;
+
+absl::string_view Bytes(absl::Span<const float> values) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+v1::MapPointsRequest MakeRequest(const std::string& transform, absl::Span<const Vec3d> points, bool inverse) {
+  v1::MapPointsRequest request;
+  request.set_transform(transform);
+  request.set_inverse(inverse);
+  request.mutable_points()->Reserve(static_cast<int>(3 * points.size()));
+  for (const Vec3d& p : points) {
+    for (double value : {p.x, p.y, p.z}) request.add_points(value);
+  }
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Transform> Client::GetTransform(const std::string& name, const CallOptions& options) {
+  Call call(options, impl_->options.unary_timeout);
+  v1::GetTransformRequest request;
+  request.set_name(name);
+  v1::GetTransformResponse response;
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->transforms.GetTransform(call.context(), request, &response)));
+  return std::move(*response.mutable_transform());
+}
+
+absl::StatusOr<std::vector<v1::Transform>> Client::ListTransforms(const CallOptions& options) {
+  std::vector<v1::Transform> transforms;
+  v1::ListTransformsRequest request;
+  request.set_page_size(kPageSize);
+  do {
+    Call call(options, impl_->options.unary_timeout);
+    v1::ListTransformsResponse response;
+    INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->transforms.ListTransforms(call.context(), request, &response)));
+    for (v1::Transform& transform : *response.mutable_transforms()) transforms.push_back(std::move(transform));
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return transforms;
+}
+
+absl::Status Client::DeleteTransform(const std::string& name, const CallOptions& options) {
+  Call call(options, impl_->options.unary_timeout);
+  v1::DeleteTransformRequest request;
+  request.set_name(name);
+  v1::DeleteTransformResponse response;
+  return FromGrpcStatus(impl_->transforms.DeleteTransform(call.context(), request, &response));
+}
+
+absl::StatusOr<v1::Transform> Client::UploadMatrix(const std::string& id, const AffineMap& matrix,
+                                                   const CallOptions& options) {
+  Call call(options);
+  v1::UploadTransformResponse response;
+  const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
+  v1::UploadTransformRequest request;
+  request.mutable_header()->set_id(id);
+  *request.mutable_header()->mutable_matrix() = ToProto(matrix);
+  if (writer->Write(request)) writer->WritesDone();
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
+  return std::move(*response.mutable_transform());
+}
+
+absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const Geometry& geometry,
+                                                  absl::Span<const float> displacement, const CallOptions& options) {
+  Call call(options);
+  v1::UploadTransformResponse response;
+  const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
+  const absl::string_view bytes = Bytes(displacement);
+  v1::UploadTransformRequest request;
+  request.mutable_header()->set_id(id);
+  request.mutable_header()->set_digest(Sha256Of(bytes.data(), bytes.size()));
+  v1::FieldHeader* field = request.mutable_header()->mutable_field();
+  *field->mutable_geometry() = ToProto(geometry);
+  field->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  field->set_total_bytes(static_cast<int64_t>(bytes.size()));
+  const bool open = writer->Write(request) &&
+                    WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
+                                [&](int64_t) { return writer->Write(request); });
+  if (open) writer->WritesDone();
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
+  return std::move(*response.mutable_transform());
+}
+
+absl::Status Client::DownloadField(const std::string& name, const Geometry* grid, const GridSink& displacement,
+                                   const CallOptions& options) {
+  Call call(options);
+  v1::DownloadFieldRequest request;
+  request.set_name(name);
+  request.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  if (grid != nullptr) *request.mutable_geometry() = ToProto(*grid);
+  GridReceiver receiver(displacement, 3, impl_->options.max_answer_bytes);
+  const auto reader = impl_->bulk_transforms.DownloadField(call.context(), request);
+  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, [&](const v1::DownloadFieldResponse& response) {
+    if (!response.has_header()) return receiver.Append(response.chunk());
+    return receiver.Begin(response.header().geometry(), response.header().total_bytes());
+  }));
+  return receiver.Finish();
+}
+
+absl::Status Client::WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,
+                                const CallOptions& options) {
+  Call call(options);
+  GridReceiver receiver(voxels, 1, impl_->options.max_answer_bytes);
+  const auto reader = impl_->bulk_transforms.WarpVolume(call.context(), request);
+  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, [&](const v1::WarpVolumeResponse& response) {
+    if (!response.has_header()) return receiver.Append(response.chunk());
+    return receiver.Begin(response.header().geometry(), response.header().total_bytes());
+  }));
+  return receiver.Finish();
+}
+
+absl::StatusOr<std::vector<Vec3d>> Client::MapPoints(const std::string& transform, absl::Span<const Vec3d> points,
+                                                     bool inverse, const CallOptions& options) {
+  auto& stub = points.size() > kControlPoints ? impl_->bulk_transforms : impl_->transforms;
+  std::vector<Vec3d> mapped;
+  mapped.reserve(points.size());
+  for (size_t first = 0; first < points.size(); first += kMaxPoints) {
+    const absl::Span<const Vec3d> batch = points.subspan(first, kMaxPoints);
+    Call call(options, impl_->options.unary_timeout);
+    v1::MapPointsResponse response;
+    INTRAWARP_RETURN_IF_ERROR(
+        FromGrpcStatus(stub.MapPoints(call.context(), MakeRequest(transform, batch, inverse), &response)));
+    if (static_cast<size_t>(response.points_size()) != 3 * batch.size()) {
+      return absl::InternalError(
+          absl::StrCat("the server answered ", response.points_size(), " numbers for ", batch.size(), " points"));
+    }
+    for (int i = 0; i < response.points_size(); i += 3) {
+      mapped.push_back({response.points(i), response.points(i + 1), response.points(i + 2)});
+    }
+  }
+  return mapped;
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/grid_receiver.h"
+
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/convert.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+
+static_assert(std::endian::native == std::endian::little, "floats travel little-endian and are not swapped");
+
+GridSink SinkInto(GridData* data) {
+  return [data](const Geometry& geometry, int64_t values) -> absl::StatusOr<absl::Span<float>> {
+    data->geometry = geometry;
+    data->values.resize(static_cast<size_t>(values));
+    return absl::MakeSpan(data->values);
+  };
+}
+
+absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes) {
+  if (begun_) return absl::InternalError("the server sent a second header");
+  absl::StatusOr<Geometry> geometry = FromProto(proto);
+  if (!geometry.ok()) return absl::InternalError(absl::StrCat("header of the server: ", geometry.status().message()));
+  // kMaxAxis bounds the product far below an overflow.
+  const int64_t values = geometry->voxels() * components_;
+  if (total_bytes != values * static_cast<int64_t>(sizeof(float))) {
+    return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes for ", SizeString(*geometry),
+                                            " voxels of ", components_, " floats"));
+  }
+  if (total_bytes > max_bytes_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the answer has ", total_bytes, " bytes, more than the client's limit of ", max_bytes_));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<float> floats, sink_(*geometry, values));
+  if (floats.size() != static_cast<size_t>(values)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sink: memory for ", floats.size(), " floats instead of ", values));
+  }
+  destination_ = absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float));
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status GridReceiver::Append(const v1::Chunk& chunk) {
+  if (!begun_) return absl::DataLossError("a chunk came before its header");
+  if (chunk.offset() != received_bytes_) {
+    return absl::DataLossError(absl::StrCat("a chunk at ", chunk.offset(), " instead of ", received_bytes_));
+  }
+  const auto bytes = static_cast<int64_t>(chunk.data().size());
+  if (bytes > static_cast<int64_t>(destination_.size()) - received_bytes_) {
+    return absl::DataLossError(absl::StrCat("a chunk at ", chunk.offset(), " reaches past the announced end"));
+  }
+  if (bytes > 0) std::memcpy(destination_.data() + received_bytes_, chunk.data().data(), static_cast<size_t>(bytes));
+  received_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status GridReceiver::Finish() const {
+  if (!begun_) return absl::DataLossError("the server sent no header");
+  if (received_bytes_ == static_cast<int64_t>(destination_.size())) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("the server sent ", received_bytes_, " of ", destination_.size(), " announced bytes"));
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// GridReceiver: checks a header and the chunks after it, and puts their bytes into the caller's memory.
+// Internal to the client library. Thread-compatible.
+#ifndef INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
+#define INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client/cpp/grid_data.h"
+#include "intrawarp/v1/common.pb.h"
+
+namespace intrawarp {
+
+class GridReceiver {
+ public:
+  // `components`: floats a voxel. More than `max_bytes` is refused before the sink is asked for memory.
+  GridReceiver(GridSink sink, int components, int64_t max_bytes)
+      : sink_(std::move(sink)), components_(components), max_bytes_(max_bytes) {}
+
+  // INTERNAL when the server contradicts itself, RESOURCE_EXHAUSTED beyond max_bytes, or what the sink answers.
+  absl::Status Begin(const v1::Geometry& geometry, int64_t total_bytes);
+  // DATA_LOSS for a chunk before the header, out of order, or past the end.
+  absl::Status Append(const v1::Chunk& chunk);
+  // DATA_LOSS unless everything that was announced is there.
+  absl::Status Finish() const;
+
+  bool begun() const { return begun_; }
+  int64_t received_bytes() const { return received_bytes_; }
+
+ private:
+  const GridSink sink_;
+  const int components_;
+  const int64_t max_bytes_;
+  bool begun_ = false;
+  absl::Span<char> destination_;
+  int64_t received_bytes_ = 0;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_

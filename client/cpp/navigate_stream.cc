@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/navigate_stream.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/convert.h"
+#include "client/cpp/navigate_stream_impl.h"
+
+namespace intrawarp {
+namespace {
+
+absl::Status StreamEnded() { return absl::UnavailableError("the stream has ended"); }
+
+v1::FrameHeader MakeHeader(const Frame& frame) {
+  v1::FrameHeader header;
+  header.set_frame_number(frame.number);
+  *header.mutable_geometry() = ToProto(frame.geometry);
+  header.set_pixel_type(ToProto(frame.pixel_type));
+  header.set_total_bytes(static_cast<int64_t>(frame.bytes.size()));
+  header.set_acquisition_time_ns(frame.acquisition_time_ns);
+  header.set_rescale_slope(frame.rescale_slope);
+  header.set_rescale_intercept(frame.rescale_intercept);
+  return header;
+}
+
+}  // namespace
+
+NavigateStream::NavigateStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+NavigateStream::~NavigateStream() {
+  if (impl_->end.has_value()) return;
+  impl_->call.Cancel();
+  (void)Finish();
+}
+
+absl::Status NavigateStream::Send(const Frame& frame) {
+  v1::NavigateRequest request;
+  *request.mutable_frame() = MakeHeader(frame);
+  if (!impl_->stream->Write(request)) return StreamEnded();
+  const bool open = WriteChunks(frame.bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
+                                [&](int64_t) { return impl_->stream->Write(request); });
+  return open ? absl::OkStatus() : StreamEnded();
+}
+
+absl::Status NavigateStream::CloseSend() { return impl_->stream->WritesDone() ? absl::OkStatus() : StreamEnded(); }
+
+absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSink& field) {
+  if (!impl_->end.has_value()) {
+    FrameAnswer answer;
+    const absl::StatusOr<bool> read = ReadAnswer(field, &answer);
+    if (read.ok() && *read) return answer;
+    if (!read.ok()) impl_->call.Cancel();
+    (void)Finish();
+    if (!read.ok()) impl_->end = read.status();
+  }
+  INTRAWARP_RETURN_IF_ERROR(*impl_->end);
+  return std::nullopt;
+}
+
+absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnswer* answer) {
+  GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
+  int64_t field_frame = 0;
+  v1::NavigateResponse response;
+  while (impl_->stream->Read(&response)) {
+    if (response.has_field()) {
+      if (!impl_->wants_field || !field) return absl::InternalError("the server sent a field that was not asked for");
+      field_frame = response.field().frame_number();
+      const v1::FieldHeader& header = response.field().field();
+      INTRAWARP_RETURN_IF_ERROR(receiver.Begin(header.geometry(), header.total_bytes()));
+    } else if (response.has_chunk()) {
+      INTRAWARP_RETURN_IF_ERROR(receiver.Append(response.chunk()));
+    } else if (response.has_result()) {
+      answer->result = std::move(*response.mutable_result());
+      answer->has_field = receiver.begun() && answer->result.status().code() == 0;
+      if (!answer->has_field) return true;
+      if (field_frame != answer->result.frame_number()) {
+        return absl::InternalError(absl::StrCat("the field of frame ", field_frame, " came with the result of frame ",
+                                                answer->result.frame_number()));
+      }
+      INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
+      return true;
+    }
+  }
+  if (!receiver.begun()) return false;
+  INTRAWARP_RETURN_IF_ERROR(Finish());
+  return absl::DataLossError("the stream ended within a field");
+}
+
+absl::Status NavigateStream::Finish() {
+  if (!impl_->end.has_value()) impl_->end = FromGrpcStatus(impl_->stream->Finish());
+  return *impl_->end;
+}
+
+void NavigateStream::Cancel() { impl_->call.Cancel(); }
+
+}  // namespace intrawarp

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// NavigateStream: frames go to the server, one result for each comes back, in order. Made by Client::Navigate.
+//
+// The server reads only a few frames ahead (NavigateConfig.max_pending), so Send blocks until there is room. Receive
+// has to run at the same time, in another thread, or after each Send: whoever sends many frames without receiving waits
+// for ever.
+//
+// Thread safety: one thread may send (Send, CloseSend) while another receives (Receive); Cancel may be called from any.
+#ifndef INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
+#define INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/grid_data.h"
+#include "engine/geometry/geometry.h"
+#include "engine/image/volume.h"
+#include "intrawarp/v1/registration.pb.h"
+
+namespace intrawarp {
+
+// One frame. The bytes are not copied; they stay valid during Send.
+struct Frame {
+  // Grows from frame to frame.
+  int64_t number = 0;
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  absl::string_view bytes;
+  int64_t acquisition_time_ns = 0;
+  double rescale_slope = 0;
+  double rescale_intercept = 0;
+};
+
+struct FrameAnswer {
+  // status.code other than 0: this frame failed; the stream goes on.
+  v1::FrameResult result;
+  // Whether the sink got this frame's field.
+  bool has_field = false;
+};
+
+class NavigateStream {
+ public:
+  // Cancels what is still under way.
+  ~NavigateStream();
+  NavigateStream(const NavigateStream&) = delete;
+  NavigateStream& operator=(const NavigateStream&) = delete;
+
+  // UNAVAILABLE when the stream has ended; Receive then tells why.
+  absl::Status Send(const Frame& frame);
+  // Says that no frame follows.
+  absl::Status CloseSend();
+
+  // Waits for the next answer; nothing when the server has answered all frames and ended the stream. An error ends the
+  // stream, and is returned again by later calls. `field` (may be null when the config names no encoding) gets the
+  // frame's field.
+  absl::StatusOr<std::optional<FrameAnswer>> Receive(const GridSink& field);
+
+  void Cancel();
+
+ private:
+  friend class Client;
+  struct Impl;
+  explicit NavigateStream(std::unique_ptr<Impl> impl);
+
+  absl::Status SendChunks(absl::string_view bytes);
+  // Reads until a result; false at the end of the stream.
+  absl::StatusOr<bool> ReadAnswer(const GridSink& field, FrameAnswer* answer);
+  // The end of the stream, asked for once and kept.
+  absl::Status Finish();
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_

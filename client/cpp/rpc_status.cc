@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/rpc_status.h"
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "google/rpc/error_details.pb.h"
+
+namespace intrawarp {
+namespace {
+
+// What a detail adds that the message does not say yet.
+void AddField(const google::rpc::BadRequest::FieldViolation& violation, std::string* message) {
+  const bool has_field = absl::StrContains(*message, violation.field());
+  const bool has_description = absl::StrContains(*message, violation.description());
+  if (has_field && has_description) return;
+  if (has_description) {
+    absl::StrAppend(message, " (", violation.field(), ")");
+  } else {
+    absl::StrAppend(message, message->empty() ? "" : "; ", violation.field(), ": ", violation.description());
+  }
+}
+
+void AddResource(const google::rpc::ResourceInfo& info, std::string* message) {
+  if (info.resource_name().empty() || absl::StrContains(*message, info.resource_name())) return;
+  absl::StrAppend(message, " (", info.resource_name(), ")");
+}
+
+void AddReason(const google::rpc::ErrorInfo& info, std::string* message) {
+  if (info.reason().empty() || absl::StrContains(*message, info.reason())) return;
+  absl::StrAppend(message, " [", info.reason(), "]");
+}
+
+void AddRetry(const google::rpc::RetryInfo& info, std::string* message) {
+  const double seconds =
+      static_cast<double>(info.retry_delay().seconds()) + static_cast<double>(info.retry_delay().nanos()) * 1e-9;
+  if (seconds > 0) absl::StrAppend(message, " (try again in ", seconds, " s)");
+}
+
+std::string MessageWithDetails(const google::rpc::Status& status) {
+  std::string message = status.message();
+  google::rpc::BadRequest bad_request;
+  google::rpc::ResourceInfo resource;
+  google::rpc::RetryInfo retry;
+  google::rpc::ErrorInfo error;
+  for (const auto& detail : status.details()) {
+    if (detail.UnpackTo(&bad_request)) {
+      for (const auto& violation : bad_request.field_violations()) AddField(violation, &message);
+    } else if (detail.UnpackTo(&resource)) {
+      AddResource(resource, &message);
+    } else if (detail.UnpackTo(&retry)) {
+      AddRetry(retry, &message);
+    } else if (detail.UnpackTo(&error)) {
+      AddReason(error, &message);
+    }
+  }
+  return message;
+}
+
+absl::StatusCode Canonical(int code) {
+  const bool known = code >= static_cast<int>(absl::StatusCode::kOk) &&
+                     code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
+}
+
+}  // namespace
+
+absl::Status FromRpcStatus(const google::rpc::Status& status) {
+  if (status.code() == 0) return absl::OkStatus();
+  absl::Status result(Canonical(status.code()), MessageWithDetails(status));
+  result.SetPayload(kRpcStatusPayload, absl::Cord(status.SerializeAsString()));
+  return result;
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status details;
+  const bool has_details = !status.error_details().empty() && details.ParseFromString(status.error_details()) &&
+                           details.code() == static_cast<int>(status.error_code());
+  if (!has_details) return absl::Status(Canonical(status.error_code()), status.error_message());
+  if (details.message().empty()) details.set_message(status.error_message());
+  return FromRpcStatus(details);
+}
+
+}  // namespace intrawarp
