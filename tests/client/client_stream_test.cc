@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything of the client library but uploads of volumes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/cpp/client.h"
+#include "client/cpp/convert.h"
+#include "io/digest.h"
+#include "tests/client/fake_server.h"
+
+namespace intrawarp {
+namespace {
+
+Geometry Grid() {
+  Geometry geometry;
+  geometry.size = {5, 4, 3};
+  geometry.spacing = {0.5, 1, 2};
+  geometry.origin = {-10, 20, 30};
+  return geometry;
+}
+constexpr int64_t kVoxels = 5 * 4 * 3;
+
+std::vector<float> Ramp(int64_t count, float first) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
+  return values;
+}
+
+// Calls write(chunk) for pieces of the values.
+template <typename Write>
+void SendValues(const std::vector<float>& values, size_t chunk_bytes, const Write& write) {
+  const auto* bytes = reinterpret_cast<const char*>(values.data());
+  const size_t total = values.size() * sizeof(float);
+  for (size_t offset = 0; offset < total; offset += chunk_bytes) {
+    v1::Chunk chunk;
+    chunk.set_offset(static_cast<int64_t>(offset));
+    chunk.set_data(bytes + offset, std::min(chunk_bytes, total - offset));
+    write(chunk);
+  }
+}
+
+v1::FieldHeader MakeFieldHeader() {
+  v1::FieldHeader header;
+  *header.mutable_geometry() = ToProto(Grid());
+  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  header.set_total_bytes(kVoxels * 12);
+  return header;
+}
+
+class ClientStreamTest : public testing::Test {
+ protected:
+  ClientStreamTest() { client_ = *Client::Connect(server_.target()); }
+
+  FakeServer server_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ClientStreamTest, ControlAndBulkUseTwoConnections) {
+  std::string control, bulk;
+  server_.volumes.get = [&](grpc::ServerContext* context, auto*, auto*) {
+    control = context->peer();
+    return grpc::Status::OK;
+  };
+  server_.volumes.download = [&](grpc::ServerContext* context, auto*, auto*) {
+    bulk = context->peer();
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "volumes/a");
+  };
+  GridData data;
+  ASSERT_TRUE(client_->GetVolume("volumes/a").ok());
+  EXPECT_EQ(client_->DownloadVolume("volumes/a", SinkInto(&data)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(control.empty());
+  EXPECT_FALSE(bulk.empty());
+  EXPECT_NE(control, bulk);
+}
+
+TEST_F(ClientStreamTest, ListsAllPages) {
+  server_.volumes.list = [](grpc::ServerContext*, const v1::ListVolumesRequest* request,
+                            v1::ListVolumesResponse* response) {
+    const int page = request->page_token().empty() ? 0 : std::stoi(request->page_token());
+    response->add_volumes()->set_name("volumes/" + std::to_string(page));
+    if (page < 2) response->set_next_page_token(std::to_string(page + 1));
+    return grpc::Status::OK;
+  };
+  const auto volumes = client_->ListVolumes();
+  ASSERT_TRUE(volumes.ok()) << volumes.status();
+  ASSERT_EQ(volumes->size(), 3u);
+  EXPECT_EQ((*volumes)[2].name(), "volumes/2");
+}
+
+TEST_F(ClientStreamTest, DownloadsIntoMemoryOfTheCaller) {
+  const std::vector<float> values = Ramp(kVoxels, 7);
+  server_.volumes.download = [&](grpc::ServerContext*, const v1::DownloadVolumeRequest* request,
+                                 grpc::ServerWriter<v1::DownloadVolumeResponse>* writer) {
+    v1::DownloadVolumeResponse response;
+    response.mutable_header()->mutable_volume()->set_name(request->name());
+    *response.mutable_header()->mutable_volume()->mutable_geometry() = ToProto(Grid());
+    response.mutable_header()->set_total_bytes(kVoxels * 4);
+    writer->Write(response);
+    SendValues(values, 50, [&](const v1::Chunk& chunk) {
+      *response.mutable_chunk() = chunk;
+      writer->Write(response);
+    });
+    return grpc::Status::OK;
+  };
+  std::vector<float> mine(kVoxels);
+  const auto volume = client_->DownloadVolume("volumes/a", [&](const Geometry& geometry, int64_t count) {
+    EXPECT_EQ(geometry, Grid());
+    EXPECT_EQ(count, kVoxels);
+    return absl::MakeSpan(mine);
+  });
+  ASSERT_TRUE(volume.ok()) << volume.status();
+  EXPECT_EQ(volume->name(), "volumes/a");
+  EXPECT_EQ(mine, values);
+}
+
+TEST_F(ClientStreamTest, ADownloadThatEndsEarlyIsDataLoss) {
+  server_.transforms.download = [&](grpc::ServerContext*, auto*,
+                                    grpc::ServerWriter<v1::DownloadFieldResponse>* writer) {
+    v1::DownloadFieldResponse response;
+    *response.mutable_header() = MakeFieldHeader();
+    writer->Write(response);
+    response.mutable_chunk()->set_data("abcd");
+    writer->Write(response);
+    return grpc::Status::OK;
+  };
+  GridData data;
+  const absl::Status status = client_->DownloadField("transforms/a", nullptr, SinkInto(&data));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("4 of 720"));
+}
+
+TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
+  std::promise<bool> cancelled;
+  server_.transforms.download = [&](grpc::ServerContext* context, auto*,
+                                    grpc::ServerWriter<v1::DownloadFieldResponse>* writer) {
+    v1::DownloadFieldResponse response;
+    *response.mutable_header() = MakeFieldHeader();
+    writer->Write(response);
+    response.mutable_chunk()->set_offset(8);
+    response.mutable_chunk()->set_data("abcd");
+    writer->Write(response);
+    for (int i = 0; i < 10000 && !context->IsCancelled(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    cancelled.set_value(context->IsCancelled());
+    return grpc::Status::OK;
+  };
+  GridData data;
+  EXPECT_EQ(client_->DownloadField("transforms/a", nullptr, SinkInto(&data)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(cancelled.get_future().get());
+}
+
+TEST_F(ClientStreamTest, RegisterGivesProgressFieldAndResult) {
+  const std::vector<float> field = Ramp(3 * kVoxels, -5);
+  server_.registration.register_once = [&](grpc::ServerContext*, const v1::RegisterRequest* request,
+                                           grpc::ServerWriter<v1::RegisterResponse>* writer) {
+    EXPECT_EQ(request->fixed(), "volumes/f");
+    v1::RegisterResponse response;
+    for (int i = 0; i < 3; ++i) {
+      response.mutable_progress()->set_iteration(i);
+      writer->Write(response);
+    }
+    *response.mutable_field() = MakeFieldHeader();
+    writer->Write(response);
+    SendValues(field, 64, [&](const v1::Chunk& chunk) {
+      *response.mutable_chunk() = chunk;
+      writer->Write(response);
+    });
+    response.mutable_result()->set_transform("transforms/t");
+    writer->Write(response);
+    return grpc::Status::OK;
+  };
+  v1::RegisterRequest request;
+  request.set_fixed("volumes/f");
+  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  std::vector<int> iterations;
+  GridData data;
+  const auto result = client_->Register(
+      request, [&](const v1::Progress& progress) { iterations.push_back(progress.iteration()); }, SinkInto(&data));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->transform(), "transforms/t");
+  EXPECT_THAT(iterations, testing::ElementsAre(0, 1, 2));
+  EXPECT_EQ(data.values, field);
+  EXPECT_EQ(data.geometry, Grid());
+}
+
+TEST_F(ClientStreamTest, RegisterWithoutAResultIsAnError) {
+  server_.registration.register_once = [&](grpc::ServerContext*, auto*, auto*) { return grpc::Status::OK; };
+  EXPECT_EQ(client_->Register({}, nullptr, nullptr).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(ClientStreamTest, RegisterWithoutTheFieldThatWasAskedForIsDataLoss) {
+  server_.registration.register_once = [&](grpc::ServerContext*, auto*,
+                                           grpc::ServerWriter<v1::RegisterResponse>* writer) {
+    v1::RegisterResponse response;
+    response.mutable_result()->set_transform("transforms/t");
+    writer->Write(response);
+    return grpc::Status::OK;
+  };
+  v1::RegisterRequest request;
+  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  GridData data;
+  EXPECT_EQ(client_->Register(request, nullptr, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Register(request, nullptr, SinkInto(&data)).status().code(), absl::StatusCode::kDataLoss);
+  request.clear_field_encoding();
+  EXPECT_TRUE(client_->Register(request, nullptr, nullptr).ok());
+}
+
+using NavigateServerStream = grpc::ServerReaderWriter<v1::NavigateResponse, v1::NavigateRequest>;
+
+// Answers each frame: an odd one with a field that begins with the frame's number, an even one with an error.
+grpc::Status AnswerFrames(NavigateServerStream* stream) {
+  v1::NavigateRequest request;
+  EXPECT_TRUE(stream->Read(&request));
+  EXPECT_EQ(request.config().fixed(), "volumes/f");
+  int64_t number = 0, missing = 0;
+  while (stream->Read(&request)) {
+    if (request.has_frame()) {
+      number = request.frame().frame_number();
+      missing = request.frame().total_bytes();
+      continue;
+    }
+    missing -= static_cast<int64_t>(request.chunk().data().size());
+    if (missing > 0) continue;
+    v1::NavigateResponse response;
+    if (number % 2 == 1) {
+      response.mutable_field()->set_frame_number(number);
+      *response.mutable_field()->mutable_field() = MakeFieldHeader();
+      stream->Write(response);
+      SendValues(Ramp(3 * kVoxels, static_cast<float>(number)), 100, [&](const v1::Chunk& chunk) {
+        *response.mutable_chunk() = chunk;
+        stream->Write(response);
+      });
+    }
+    response.mutable_result()->set_frame_number(number);
+    if (number % 2 == 0) response.mutable_result()->mutable_status()->set_code(9);
+    stream->Write(response);
+  }
+  return grpc::Status::OK;
+}
+
+TEST_F(ClientStreamTest, NavigateSendsAndReceivesFromTwoThreads) {
+  server_.registration.navigate = [](grpc::ServerContext*, NavigateServerStream* stream) {
+    return AnswerFrames(stream);
+  };
+  constexpr int kFrames = 20;
+  v1::NavigateConfig config;
+  config.set_fixed("volumes/f");
+  config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  const std::unique_ptr<NavigateStream> stream = client_->Navigate(config);
+  std::thread sender([&] {
+    const std::string bytes(3 << 20, 'x');
+    for (int i = 1; i <= kFrames; ++i) {
+      Frame frame;
+      frame.number = i;
+      frame.bytes = bytes;
+      EXPECT_TRUE(stream->Send(frame).ok());
+    }
+    EXPECT_TRUE(stream->CloseSend().ok());
+  });
+  for (int i = 1; i <= kFrames; ++i) {
+    GridData field;
+    const auto answer = stream->Receive(SinkInto(&field));
+    EXPECT_TRUE(answer.ok() && answer->has_value()) << answer.status();
+    if (!answer.ok() || !answer->has_value()) break;
+    EXPECT_EQ((*answer)->result.frame_number(), i);
+    EXPECT_EQ((*answer)->has_field, i % 2 == 1);
+    EXPECT_EQ((*answer)->result.status().code(), i % 2 == 1 ? 0 : 9);
+    EXPECT_EQ(field.values, i % 2 == 1 ? Ramp(3 * kVoxels, static_cast<float>(i)) : std::vector<float>());
+  }
+  const auto end = stream->Receive(nullptr);
+  EXPECT_TRUE(end.ok() && !end->has_value()) << end.status();
+  sender.join();
+}
+
+TEST_F(ClientStreamTest, NavigateTellsWhyAStreamEnded) {
+  server_.registration.navigate = [](grpc::ServerContext*, NavigateServerStream* stream) {
+    v1::NavigateRequest request;
+    stream->Read(&request);
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "volumes/f: no such volume");
+  };
+  const std::unique_ptr<NavigateStream> stream = client_->Navigate({});
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = stream->Receive(nullptr).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(status.message(), "volumes/f: no such volume");
+  }
+  EXPECT_EQ(stream->Send({}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientStreamTest, AnAbandonedNavigationIsCancelled) {
+  std::promise<bool> cancelled;
+  server_.registration.navigate = [&](grpc::ServerContext* context, NavigateServerStream* stream) {
+    v1::NavigateRequest request;
+    while (stream->Read(&request)) {
+    }
+    cancelled.set_value(context->IsCancelled());
+    return grpc::Status::OK;
+  };
+  { const std::unique_ptr<NavigateStream> stream = client_->Navigate({}); }
+  EXPECT_TRUE(cancelled.get_future().get());
+}
+
+TEST_F(ClientStreamTest, UploadsAMatrix) {
+  server_.transforms.upload = [](grpc::ServerContext*, grpc::ServerReader<v1::UploadTransformRequest>* reader,
+                                 v1::UploadTransformResponse* response) {
+    v1::UploadTransformRequest request;
+    EXPECT_TRUE(reader->Read(&request));
+    *response->mutable_transform()->mutable_matrix() = request.header().matrix();
+    EXPECT_FALSE(reader->Read(&request));
+    return grpc::Status::OK;
+  };
+  AffineMap map = AffineMap::Identity();
+  map.m[1][3] = 2.5;
+  const auto transform = client_->UploadMatrix("m", map);
+  ASSERT_TRUE(transform.ok()) << transform.status();
+  EXPECT_THAT(transform->matrix().values(), testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 2.5, 0, 0, 1, 0, 0, 0, 0, 1));
+}
+
+TEST_F(ClientStreamTest, UploadsAField) {
+  const std::vector<float> field = Ramp(3 * kVoxels, 1);
+  server_.transforms.upload = [&](grpc::ServerContext*, grpc::ServerReader<v1::UploadTransformRequest>* reader,
+                                  v1::UploadTransformResponse* response) {
+    v1::UploadTransformRequest request;
+    EXPECT_TRUE(reader->Read(&request));
+    EXPECT_EQ(request.header().digest(), Sha256Of(field.data(), field.size() * 4));
+    EXPECT_EQ(request.header().field().total_bytes(), kVoxels * 12);
+    EXPECT_EQ(request.header().field().encoding(), v1::FIELD_ENCODING_FLOAT32);
+    std::string bytes;
+    while (reader->Read(&request)) bytes += request.chunk().data();
+    EXPECT_EQ(bytes.size(), field.size() * 4);
+    EXPECT_EQ(std::memcmp(bytes.data(), field.data(), bytes.size()), 0);
+    response->mutable_transform()->set_name("transforms/f");
+    return grpc::Status::OK;
+  };
+  const auto transform = client_->UploadField("f", Grid(), field);
+  ASSERT_TRUE(transform.ok()) << transform.status();
+  EXPECT_EQ(transform->name(), "transforms/f");
+}
+
+TEST_F(ClientStreamTest, MapsPointsInBatches) {
+  std::atomic<int> calls{0};
+  server_.transforms.map_points = [&](grpc::ServerContext*, const v1::MapPointsRequest* request,
+                                      v1::MapPointsResponse* response) {
+    ++calls;
+    EXPECT_LE(request->points_size(), 3 * 32768);
+    for (double value : request->points()) response->add_points(value + 1);
+    return grpc::Status::OK;
+  };
+  std::vector<Vec3d> points(70000);
+  for (size_t i = 0; i < points.size(); ++i) points[i] = {double(i), 2.0 * double(i), -double(i)};
+  const auto mapped = client_->MapPoints("transforms/t", points, false);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  ASSERT_EQ(mapped->size(), points.size());
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ((*mapped)[69999], (Vec3d{70000, 139999, -69998}));
+  EXPECT_TRUE(client_->MapPoints("transforms/t", {}, false)->empty());
+}
+
+TEST_F(ClientStreamTest, AWrongNumberOfPointsIsInternal) {
+  server_.transforms.map_points = [&](grpc::ServerContext*, auto*, v1::MapPointsResponse* response) {
+    response->add_points(1);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(client_->MapPoints("transforms/t", {{1, 2, 3}}, true).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(ClientStreamTest, HealthIsWhatTheServerSays) {
+  auto serving = client_->IsServing();
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  EXPECT_TRUE(*serving);
+  server_.server().GetHealthCheckService()->SetServingStatus(false);
+  serving = client_->IsServing();
+  ASSERT_TRUE(serving.ok()) << serving.status();
+  EXPECT_FALSE(*serving);
+  EXPECT_EQ(client_->IsServing("no.such.Service").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ConvertTest, GeometryGoesThereAndBack) {
+  Geometry geometry = Grid();
+  geometry.direction[0][0] = -1;
+  const auto back = FromProto(ToProto(geometry));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, geometry);
+}
+
+TEST(ConvertTest, WrongGeometriesAreNamed) {
+  v1::Geometry proto = ToProto(Grid());
+  proto.set_spacing(1, 0);
+  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("spacing: "));
+  proto = ToProto(Grid());
+  proto.add_direction(1);
+  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("direction: "));
+}
+
+TEST(ConvertTest, MatrixGoesThereAndBack) {
+  AffineMap map = AffineMap::Identity();
+  map.m[0][1] = 0.25;
+  map.m[2][3] = -7;
+  const auto back = FromProto(ToProto(map));
+  ASSERT_TRUE(back.ok()) << back.status();
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 4; ++c) EXPECT_EQ(back->m[r][c], map.m[r][c]);
+  }
+  v1::Matrix proto = ToProto(map);
+  proto.set_values(15, 2);
+  EXPECT_FALSE(FromProto(proto).ok());
+  proto = ToProto(map);
+  proto.set_values(3, std::numeric_limits<double>::infinity());
+  EXPECT_FALSE(FromProto(proto).ok());
+}
+
+}  // namespace
+}  // namespace intrawarp

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/report_json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "google/protobuf/text_format.h"
+
+namespace intrawarp {
+namespace {
+
+v1::Report Filled() {
+  v1::Report report;
+  const bool parsed = google::protobuf::TextFormat::ParseFromString(R"pb(
+    device: "cuda:0"
+    stop_reason: STOP_REASON_CONVERGED
+    stages {
+      method: METHOD_RIGID metric: METRIC_NGF stop_reason: STOP_REASON_ITERATION_LIMIT
+      levels { size: 8 size: 9 size: 1 iterations: 12 value_before: 0.5 value_after: 0.25 }
+    }
+    stages { method: METHOD_AFFINE metric: METRIC_SSD stop_reason: STOP_REASON_CONVERGED }
+    matrix { values: [ 1, 0, 0, 2.5, 0, 1, 0, -3, 0, 0, 1, 4, 0, 0, 0, 1 ] }
+    before { mse: 4 sse: 40 mae: 1.5 ncc: 0.25 nmi: 1.125 ssim: 0.5 }
+    after { mse: 0 sse: 0 mae: 0 }
+    overlap: 0.75
+    jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
+    inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
+    verdict: VERDICT_REVIEW
+    verdict_reasons: [ "low overlap", "not converged" ]
+    latency_ms {
+      receive: 1 admit: 2 queue: 3 upload: 4 prepare: 5 optimise: 6 assess: 7 encode: 8 download: 9 send: 10 total: 55.5
+    }
+  )pb", &report);
+  EXPECT_TRUE(parsed);
+  return report;
+}
+
+TEST(ReportJsonTest, Golden) {
+  const std::string expected = R"({
+  "method": "rigid,affine",
+  "device": "cuda:0",
+  "stop_reason": "converged",
+  "stages": [
+    {
+      "name": "rigid",
+      "metric": "ngf",
+      "stop_reason": "iteration_limit",
+      "levels": [
+        {
+          "size": [
+            8,
+            9,
+            1
+          ],
+          "iterations": 12,
+          "value_before": 0.5,
+          "value_after": 0.25
+        }
+      ]
+    },
+    {
+      "name": "affine",
+      "metric": "ssd",
+      "stop_reason": "converged",
+      "levels": []
+    }
+  ],
+  "matrix": [
+    [
+      1.0,
+      0.0,
+      0.0,
+      2.5
+    ],
+    [
+      0.0,
+      1.0,
+      0.0,
+      -3.0
+    ],
+    [
+      0.0,
+      0.0,
+      1.0,
+      4.0
+    ],
+    [
+      0.0,
+      0.0,
+      0.0,
+      1.0
+    ]
+  ],
+  "similarity": {
+    "before": {
+      "mse": 4.0,
+      "sse": 40.0,
+      "mae": 1.5,
+      "ncc": 0.25,
+      "nmi": 1.125,
+      "ssim": 0.5
+    },
+    "after": {
+      "mse": 0.0,
+      "sse": 0.0,
+      "mae": 0.0,
+      "ncc": null,
+      "nmi": null,
+      "ssim": null
+    }
+  },
+  "overlap": 0.75,
+  "jacobian": {
+    "min": 0.5,
+    "max": 2.0,
+    "nonpositive_fraction": 0.0
+  },
+  "inverse_consistency_mm": {
+    "mean": 0.125,
+    "max": 0.5
+  },
+  "verdict": "review",
+  "reasons": [
+    "low overlap",
+    "not converged"
+  ],
+  "latency_ms": {
+    "receive": 1.0,
+    "admit": 2.0,
+    "queue": 3.0,
+    "upload": 4.0,
+    "prepare": 5.0,
+    "optimise": 6.0,
+    "assess": 7.0,
+    "encode": 8.0,
+    "download": 9.0,
+    "send": 10.0,
+    "total": 55.5
+  }
+}
+)";
+  EXPECT_EQ(JsonText(ReportToJson("rigid,affine", Filled())), expected);
+}
+
+TEST(ReportJsonTest, WhatIsUndefinedIsNull) {
+  v1::Report report = Filled();
+  report.clear_inverse_consistency();
+  report.clear_matrix();
+  report.mutable_before()->set_ncc(std::numeric_limits<double>::quiet_NaN());
+  report.mutable_jacobian()->set_max(std::numeric_limits<double>::infinity());
+  report.set_verdict(v1::VERDICT_UNSPECIFIED);
+  const Json json = ReportToJson("affine", report);
+  EXPECT_TRUE(json["inverse_consistency_mm"].is_null());
+  EXPECT_TRUE(json["matrix"].is_null());
+  EXPECT_TRUE(json["similarity"]["before"]["ncc"].is_null());
+  EXPECT_TRUE(json["jacobian"]["max"].is_null());
+  EXPECT_TRUE(json["verdict"].is_null());
+  EXPECT_EQ(json["jacobian"]["min"], 0.5);
+}
+
+TEST(ReportJsonTest, AFailedFrameHasItsCauseAndNoNumbers) {
+  const Json json = FrameReportToJson("affine", "001.nii", {}, absl::FailedPreconditionError("no overlap"));
+  EXPECT_EQ(json["frame"], "001.nii");
+  EXPECT_EQ(json["error"], "FAILED_PRECONDITION: no overlap");
+  EXPECT_EQ(json["method"], "affine");
+  for (const char* name : {"device", "stop_reason", "stages", "matrix", "similarity", "overlap", "jacobian",
+                           "inverse_consistency_mm", "verdict", "reasons", "latency_ms"}) {
+    ASSERT_TRUE(json.contains(name)) << name;
+    EXPECT_TRUE(json[name].is_null()) << name;
+  }
+}
+
+TEST(ReportJsonTest, AGoodFrameHasTheReport) {
+  const Json json = FrameReportToJson("affine", "001.nii", Filled(), absl::OkStatus());
+  EXPECT_TRUE(json["error"].is_null());
+  EXPECT_EQ(json["overlap"], 0.75);
+  EXPECT_EQ(json["verdict"], "review");
+}
+
+TEST(ReportJsonTest, BytesThatAreNotUtf8AreReplaced) {
+  const std::string text = JsonText(FrameReportToJson("affine", "a\xff.nii", {}, absl::OkStatus()));
+  EXPECT_TRUE(Json::accept(text));
+}
+
+}  // namespace
+}  // namespace intrawarp
