@@ -30,4 +30,8 @@ absl::Status FetchMontageInputs(const std::string& fixed, const std::string& mov
   return session.client().DownloadVolume(request.like_volume(), SinkInto(&inputs->fixed), session.call()).status();
 }
 
+absl::Status WriteMontageFile(const std::string&, const MontageInputs&, const GridData&, const GridData&) {
+  return absl::UnimplementedError("the montage comes with a later version");
+}
+
 }  // namespace intrawarp

@@ -81,7 +81,11 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   google::rpc::Status details;
   const bool has_details = !status.error_details().empty() && details.ParseFromString(status.error_details()) &&
                            details.code() == static_cast<int>(status.error_code());
-  if (!has_details) return absl::Status(Canonical(status.error_code()), status.error_message());
+  if (!has_details) {
+    const bool unknown_method = status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty();
+    return absl::Status(Canonical(status.error_code()),
+                        unknown_method ? "the server does not have this call" : status.error_message());
+  }
   if (details.message().empty()) details.set_message(status.error_message());
   return FromRpcStatus(details);
 }
