@@ -36,8 +36,7 @@ absl::Status SetSize(const ParsedFlags& flags, Int3* size) {
   for (int i = 0; i < 3; ++i) {
     const double n = triple[static_cast<size_t>(i)];
     if (!(n >= 1 && n <= kMaxAxis && n == static_cast<int>(n))) {
-      return UsageError(
-          absl::InvalidArgumentError(absl::StrCat("--size: must be whole numbers from 1 to ", kMaxAxis)));
+      return UsageError(absl::InvalidArgumentError(absl::StrCat("--size: must be whole numbers from 1 to ", kMaxAxis)));
     }
     (*size)[i] = static_cast<int>(n);
   }
@@ -94,26 +93,26 @@ std::vector<Command> PhantomCommands() {
   return {
       {.name = "phantom",
        .summary = "make a liver-like pair with a known deformation; needs no server",
-       .syntax = {.flags =
-                      {{.name = "out", .placeholder = "DIR", .help = "where the files go", .required = true},
-                       {.name = "size", .placeholder = "NXxNYxNZ", .help = "voxels; default 160x160x120; NZ 1: a slice"},
-                       {.name = "spacing", .placeholder = "DXxDYxDZ", .help = "mm between voxels; default 2x2x2"},
-                       {.name = "seed",
-                        .type = FlagType::kInteger,
-                        .placeholder = "N",
-                        .help = "of texture, vessels and noise; default 1",
-                        .minimum = 0,
-                        .maximum = 4294967295.0},
-                       {.name = "amplitude_mm",
-                        .type = FlagType::kNumber,
-                        .placeholder = "MM",
-                        .help = "how far the abdominal wall moves; default 30",
-                        .minimum = 0},
-                       {.name = "affine", .placeholder = "MATRIX.txt", .help = "fixed to moving, after the deformation"},
-                       {.name = "invert",
-                        .type = FlagType::kSwitch,
-                        .placeholder = "",
-                        .help = "invert and rescale the moving image's intensities"}}},
+       .syntax =
+           {.flags = {{.name = "out", .placeholder = "DIR", .help = "where the files go", .required = true},
+                      {.name = "size", .placeholder = "NXxNYxNZ", .help = "voxels; default 160x160x120; NZ 1: a slice"},
+                      {.name = "spacing", .placeholder = "DXxDYxDZ", .help = "mm between voxels; default 2x2x2"},
+                      {.name = "seed",
+                       .type = FlagType::kInteger,
+                       .placeholder = "N",
+                       .help = "of texture, vessels and noise; default 1",
+                       .minimum = 0,
+                       .maximum = 4294967295.0},
+                      {.name = "amplitude_mm",
+                       .type = FlagType::kNumber,
+                       .placeholder = "MM",
+                       .help = "how far the abdominal wall moves; default 30",
+                       .minimum = 0},
+                      {.name = "affine", .placeholder = "MATRIX.txt", .help = "fixed to moving, after the deformation"},
+                      {.name = "invert",
+                       .type = FlagType::kSwitch,
+                       .placeholder = "",
+                       .help = "invert and rescale the moving image's intensities"}}},
        .needs_server = false,
        .run = MakePhantomFiles,
        .notes = "Writes fixed.nii.gz, moving.nii.gz, mask.nii.gz (the body), field.nii.gz (the true displacement,\n"

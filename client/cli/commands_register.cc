@@ -26,8 +26,8 @@ struct Outcome {
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
   const bool known = p.stage() >= 0 && p.stage() < options.stages_size();
   line->Show(absl::StrFormat("%s: level %d of %d, iteration %d, value %.6g",
-                             known ? MethodName(options.stages(p.stage()).method()) : "stage", p.level() + 1, p.levels(),
-                             p.iteration(), p.value()));
+                             known ? MethodName(options.stages(p.stage()).method()) : "stage", p.level() + 1,
+                             p.levels(), p.iteration(), p.value()));
 }
 
 absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
@@ -59,9 +59,8 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
 absl::Status FetchOutputs(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
                           Temporaries& temporaries, Outcome* outcome, MontageInputs* montage) {
   if (flags.Has("warped") || flags.Has("montage")) {
-    INTRAWARP_RETURN_IF_ERROR(temporaries.Run([&] {
-      return WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped);
-    }));
+    INTRAWARP_RETURN_IF_ERROR(temporaries.Run(
+        [&] { return WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped); }));
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   return temporaries.Run([&] {
@@ -77,13 +76,12 @@ absl::Status WriteReport(const Outcome& outcome, const std::string& method, cons
 absl::Status WriteOutputs(const ParsedFlags& flags, const Outcome& outcome, const MontageInputs& montage) {
   if (flags.Has("field")) {
     const std::string out = flags.String("field");
-    INTRAWARP_RETURN_IF_ERROR(
-        Annotate(WriteField(out, outcome.field.geometry, outcome.field.values.data()), out));
+    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteField(out, outcome.field.geometry, outcome.field.values.data()), out));
   }
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
-    INTRAWARP_RETURN_IF_ERROR(Annotate(
-        WriteNifti(out, outcome.warped.geometry, PixelType::kFloat32, outcome.warped.values.data()), out));
+    INTRAWARP_RETURN_IF_ERROR(
+        Annotate(WriteNifti(out, outcome.warped.geometry, PixelType::kFloat32, outcome.warped.values.data()), out));
   }
   if (flags.Has("montage")) {
     const std::string out = flags.String("montage");

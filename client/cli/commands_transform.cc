@@ -103,9 +103,8 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
   if (!points.ok()) return Annotate(points.status(), flags.String("in"));
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(const std::string transform, temporaries.Transform(flags.String("transform")));
-  INTRAWARP_ASSIGN_OR_RETURN(
-      const std::vector<Vec3d> mapped,
-      session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> mapped,
+                             session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   return Annotate(WritePoints(flags.String("out"), mapped), flags.String("out"));
 }

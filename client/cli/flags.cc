@@ -113,8 +113,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
 std::string FlagHelp(const CommandSyntax& syntax) {
   std::string help;
   for (const FlagSpec& spec : syntax.flags) {
-    const std::string left =
-        spec.type == FlagType::kSwitch ? absl::StrCat("--", spec.name) : absl::StrCat("--", spec.name, "=", spec.placeholder);
+    const std::string left = spec.type == FlagType::kSwitch ? absl::StrCat("--", spec.name)
+                                                            : absl::StrCat("--", spec.name, "=", spec.placeholder);
     absl::StrAppendFormat(&help, "  %-38s %s%s\n", left, spec.help, spec.required ? " (required)" : "");
   }
   return help;

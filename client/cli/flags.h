@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A strict command-line parser: --name=value, --switch, and a fixed number of other arguments. What is unknown, doubled,
-// missing or ill-formed is INVALID_ARGUMENT with a message that names it. Thread-safe functions, plain values.
+// A strict command-line parser: --name=value, --switch, and a fixed number of other arguments. What is unknown,
+// doubled, missing or ill-formed is INVALID_ARGUMENT with a message that names it. Thread-safe functions, plain values.
 #ifndef INTRAWARP_CLIENT_CLI_FLAGS_H_
 #define INTRAWARP_CLIENT_CLI_FLAGS_H_
 

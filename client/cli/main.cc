@@ -32,8 +32,8 @@ constexpr int kInterruptedTwice = 130;
 
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
-  for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, ServerCommands,
-                      PhantomCommands}) {
+  for (auto family :
+       {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, ServerCommands, PhantomCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -62,9 +62,9 @@ std::string CommandHelp(const Command& command) {
 
 // The error line; what a server or a file name put into the message stays on one line.
 int Report(const absl::Status& status, int exit_status) {
-  std::string line = exit_status == kWrongCommandLine ? std::string(status.message())
-                                                      : absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
-                                                                     status.message());
+  std::string line = exit_status == kWrongCommandLine
+                         ? std::string(status.message())
+                         : absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
   std::replace_if(
       line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   std::fprintf(stderr, "intrawarp: %s\n", line.c_str());

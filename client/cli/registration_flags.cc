@@ -48,7 +48,9 @@ absl::Status CheckUsed(const ParsedFlags& flags, const std::string& name, bool u
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
   constexpr double kMaxInt = 1e9;
   return {
-      {.name = "method", .placeholder = "M[,M...]", .help = "stages in order: rigid, affine, ffd, log-demons",
+      {.name = "method",
+       .placeholder = "M[,M...]",
+       .help = "stages in order: rigid, affine, ffd, log-demons",
        .required = method_required},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",

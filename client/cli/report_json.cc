@@ -93,9 +93,9 @@ Json InverseConsistency(const v1::Report& report) {
 }
 
 Json Latency(const v1::LatencyBreakdown& ms) {
-  return {{"receive", Finite(ms.receive())}, {"admit", Finite(ms.admit())},       {"queue", Finite(ms.queue())},
-          {"upload", Finite(ms.upload())},   {"prepare", Finite(ms.prepare())},   {"optimise", Finite(ms.optimise())},
-          {"assess", Finite(ms.assess())},   {"encode", Finite(ms.encode())},     {"download", Finite(ms.download())},
+  return {{"receive", Finite(ms.receive())}, {"admit", Finite(ms.admit())},     {"queue", Finite(ms.queue())},
+          {"upload", Finite(ms.upload())},   {"prepare", Finite(ms.prepare())}, {"optimise", Finite(ms.optimise())},
+          {"assess", Finite(ms.assess())},   {"encode", Finite(ms.encode())},   {"download", Finite(ms.download())},
           {"send", Finite(ms.send())},       {"total", Finite(ms.total())}};
 }
 
@@ -150,7 +150,9 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
 
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
                        const absl::Status& status) {
-  Json json = {{"frame", frame}, {"error", status.ok() ? Json(nullptr) : Json(status.ToString(absl::StatusToStringMode::kWithNoExtraData))}};
+  Json json = {
+      {"frame", frame},
+      {"error", status.ok() ? Json(nullptr) : Json(status.ToString(absl::StatusToStringMode::kWithNoExtraData))}};
   const Json measured = ReportToJson(method, report);
   for (const auto& [name, value] : measured.items()) {
     json[name] = status.ok() || name == "method" ? value : Json(nullptr);

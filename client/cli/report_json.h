@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a registration as JSON. The names are a contract (other people's scripts read them); what is undefined or
-// not finite is null. Thread-safe functions.
+// The report of a registration as JSON. The names are a contract (other people's scripts read them); what is undefined
+// or not finite is null. Thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
 #define INTRAWARP_CLIENT_CLI_REPORT_JSON_H_
 
@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 // `method` is the list of stages as on the command line, "affine,ffd".
 Json ReportToJson(const std::string& method, const v1::Report& report);
 
-// One frame of a navigation: the report, all null when the frame failed, with the file's name as "frame" and the cause of
-// a failure, else null, as "error".
+// One frame of a navigation: the report, all null when the frame failed, with the file's name as "frame" and the cause
+// of a failure, else null, as "error".
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
                        const absl::Status& status);
 

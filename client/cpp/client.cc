@@ -54,8 +54,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (target.empty()) return absl::InvalidArgumentError("target: is empty");
   if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
   if (options.upload_attempts < 1) return absl::InvalidArgumentError("upload_attempts: must be at least 1");
-  auto impl = std::make_unique<Impl>(options, MakeChannel(target, options, "control"),
-                                     MakeChannel(target, options, "bulk"));
+  auto impl =
+      std::make_unique<Impl>(options, MakeChannel(target, options, "control"), MakeChannel(target, options, "bulk"));
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
 

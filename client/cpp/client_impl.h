@@ -29,7 +29,8 @@ namespace intrawarp {
 using HealthStub = grpc::TemplatedGenericStub<google::protobuf::StringValue, google::protobuf::Int32Value>;
 
 struct Client::Impl {
-  Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Channel> control, std::shared_ptr<grpc::Channel> bulk);
+  Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Channel> control,
+       std::shared_ptr<grpc::Channel> bulk);
 
   const ClientOptions options;
   v1::VolumeService::Stub volumes;

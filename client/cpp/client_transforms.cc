@@ -90,9 +90,8 @@ absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const G
   *field->mutable_geometry() = ToProto(geometry);
   field->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   field->set_total_bytes(static_cast<int64_t>(bytes.size()));
-  const bool open = writer->Write(request) &&
-                    WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
-                                [&](int64_t) { return writer->Write(request); });
+  const bool open = writer->Write(request) && WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
+                                                          [&](int64_t) { return writer->Write(request); });
   if (open) writer->WritesDone();
   INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
   return std::move(*response.mutable_transform());

@@ -67,11 +67,11 @@ absl::Status Client::SendVolume(const v1::UploadVolumeHeader& header, const Volu
   *request.mutable_header() = header;
   bool open = writer->Write(request);
   *sent_any |= open;
-  open = open && WriteChunks(upload.bytes, offset, impl_->options.chunk_bytes, request.mutable_chunk(),
-                             [&](int64_t sent) {
-                               if (upload.on_progress) upload.on_progress(sent, header.total_bytes());
-                               return writer->Write(request);
-                             });
+  open =
+      open && WriteChunks(upload.bytes, offset, impl_->options.chunk_bytes, request.mutable_chunk(), [&](int64_t sent) {
+        if (upload.on_progress) upload.on_progress(sent, header.total_bytes());
+        return writer->Write(request);
+      });
   if (open) writer->WritesDone();
   return FromGrpcStatus(writer->Finish());
 }
@@ -83,13 +83,12 @@ absl::StatusOr<int64_t> Client::CommittedBytes(const v1::UploadVolumeHeader& hea
   v1::GetUploadStatusRequest request;
   request.set_upload_id(header.upload_id());
   v1::GetUploadStatusResponse response;
-  const absl::Status status =
-      FromGrpcStatus(impl_->volumes.GetUploadStatus(call.context(), request, &response));
+  const absl::Status status = FromGrpcStatus(impl_->volumes.GetUploadStatus(call.context(), request, &response));
   if (absl::IsNotFound(status)) return 0;
   INTRAWARP_RETURN_IF_ERROR(status);
   if (response.committed_size() < 0 || response.committed_size() > header.total_bytes()) {
-    return absl::InternalError(absl::StrCat("the server committed ", response.committed_size(), " of ",
-                                            header.total_bytes(), " bytes"));
+    return absl::InternalError(
+        absl::StrCat("the server committed ", response.committed_size(), " of ", header.total_bytes(), " bytes"));
   }
   return response.committed_size();
 }

@@ -36,8 +36,7 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
   }
   INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<float> floats, sink_(*geometry, values));
   if (floats.size() != static_cast<size_t>(values)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sink: memory for ", floats.size(), " floats instead of ", values));
+    return absl::InvalidArgumentError(absl::StrCat("sink: memory for ", floats.size(), " floats instead of ", values));
   }
   destination_ = absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float));
   begun_ = true;

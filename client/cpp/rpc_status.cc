@@ -62,8 +62,8 @@ std::string MessageWithDetails(const google::rpc::Status& status) {
 }
 
 absl::StatusCode Canonical(int code) {
-  const bool known = code >= static_cast<int>(absl::StatusCode::kOk) &&
-                     code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  const bool known =
+      code >= static_cast<int>(absl::StatusCode::kOk) && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
 }
 
@@ -82,7 +82,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   const bool has_details = !status.error_details().empty() && details.ParseFromString(status.error_details()) &&
                            details.code() == static_cast<int>(status.error_code());
   if (!has_details) {
-    const bool unknown_method = status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty();
+    const bool unknown_method =
+        status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty();
     return absl::Status(Canonical(status.error_code()),
                         unknown_method ? "the server does not have this call" : status.error_message());
   }

@@ -13,26 +13,40 @@ namespace {
 
 v1::Report Filled() {
   v1::Report report;
-  const bool parsed = google::protobuf::TextFormat::ParseFromString(R"pb(
-    device: "cuda:0"
-    stop_reason: STOP_REASON_CONVERGED
-    stages {
-      method: METHOD_RIGID metric: METRIC_NGF stop_reason: STOP_REASON_ITERATION_LIMIT
-      levels { size: 8 size: 9 size: 1 iterations: 12 value_before: 0.5 value_after: 0.25 }
-    }
-    stages { method: METHOD_AFFINE metric: METRIC_SSD stop_reason: STOP_REASON_CONVERGED }
-    matrix { values: [ 1, 0, 0, 2.5, 0, 1, 0, -3, 0, 0, 1, 4, 0, 0, 0, 1 ] }
-    before { mse: 4 sse: 40 mae: 1.5 ncc: 0.25 nmi: 1.125 ssim: 0.5 }
-    after { mse: 0 sse: 0 mae: 0 }
-    overlap: 0.75
-    jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
-    inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
-    verdict: VERDICT_REVIEW
-    verdict_reasons: [ "low overlap", "not converged" ]
-    latency_ms {
-      receive: 1 admit: 2 queue: 3 upload: 4 prepare: 5 optimise: 6 assess: 7 encode: 8 download: 9 send: 10 total: 55.5
-    }
-  )pb", &report);
+  const bool parsed = google::protobuf::TextFormat::ParseFromString(
+      R"pb(
+        device: "cuda:0"
+        stop_reason: STOP_REASON_CONVERGED
+        stages {
+          method: METHOD_RIGID
+          metric: METRIC_NGF
+          stop_reason: STOP_REASON_ITERATION_LIMIT
+          levels { size: 8 size: 9 size: 1 iterations: 12 value_before: 0.5 value_after: 0.25 }
+        }
+        stages { method: METHOD_AFFINE metric: METRIC_SSD stop_reason: STOP_REASON_CONVERGED }
+        matrix { values: [ 1, 0, 0, 2.5, 0, 1, 0, -3, 0, 0, 1, 4, 0, 0, 0, 1 ] }
+        before { mse: 4 sse: 40 mae: 1.5 ncc: 0.25 nmi: 1.125 ssim: 0.5 }
+        after { mse: 0 sse: 0 mae: 0 }
+        overlap: 0.75
+        jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
+        inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
+        verdict: VERDICT_REVIEW
+        verdict_reasons: [ "low overlap", "not converged" ]
+        latency_ms {
+          receive: 1
+          admit: 2
+          queue: 3
+          upload: 4
+          prepare: 5
+          optimise: 6
+          assess: 7
+          encode: 8
+          download: 9
+          send: 10
+          total: 55.5
+        }
+      )pb",
+      &report);
   EXPECT_TRUE(parsed);
   return report;
 }
