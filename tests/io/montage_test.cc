@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/montage.h"
+
+#include <png.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "io/canvas.h"
+#include "tests/engine/device_test.h"
+#include "tests/io/io_test.h"
+
+namespace intrawarp {
+namespace {
+
+using PngTest = FileTest;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+Picture ReadPng(const std::string& path) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  EXPECT_TRUE(png_image_begin_read_from_file(&image, path.c_str())) << image.message;
+  Picture picture;
+  picture.channels = image.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
+  image.format = picture.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  picture.width = image.width;
+  picture.height = image.height;
+  picture.pixels.resize(PNG_IMAGE_SIZE(image));
+  EXPECT_TRUE(png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr));
+  return picture;
+}
+
+TEST_F(PngTest, GreyAndColourComeBack) {
+  for (int channels : {1, 3}) {
+    Picture picture{37, 21, channels, {}};
+    for (int i = 0; i < 37 * 21 * channels; ++i) picture.pixels.push_back(static_cast<uint8_t>(i * 7));
+    ASSERT_THAT(WritePng(Path("p.png"), picture), Succeeds());
+    const Picture read = ReadPng(Path("p.png"));
+    EXPECT_EQ(read.width, 37);
+    EXPECT_EQ(read.height, 21);
+    EXPECT_EQ(read.channels, channels);
+    EXPECT_EQ(read.pixels, picture.pixels);
+  }
+}
+
+TEST_F(PngTest, Refuses) {
+  const Picture good{2, 2, 1, {1, 2, 3, 4}};
+  Picture bad = good;
+  bad.pixels.pop_back();
+  EXPECT_THAT(WritePng(Path("p.png"), bad), Fails(kInvalid, "picture: the number of bytes"));
+  bad = good;
+  bad.channels = 4;
+  EXPECT_THAT(WritePng(Path("p.png"), bad), Fails(kInvalid, "picture: channels"));
+  bad = good;
+  bad.width = 0;
+  EXPECT_THAT(WritePng(Path("p.png"), bad), Fails(kInvalid, "picture: 0x2"));
+  bad.width = 1 << 30;
+  EXPECT_THAT(WritePng(Path("p.png"), bad), Fails(kInvalid, "picture: "));
+  EXPECT_FALSE(std::filesystem::exists(Path("p.png")));
+  EXPECT_THAT(WritePng("/dev/full", good), Fails(absl::StatusCode::kResourceExhausted, "file: "));
+}
+
+using Rgb = std::array<int, 3>;
+Rgb At(const Picture& p, int x, int y) {
+  const uint8_t* pixel = p.pixels.data() + 3 * (size_t(y) * p.width + x);
+  return {pixel[0], pixel[1], pixel[2]};
+}
+
+TEST(CanvasTest, LettersAreClippedAndScaled) {
+  Canvas canvas(20, 16, {});
+  canvas.Text(0, 0, "t?", {1, 1, 1}, 2);
+  const auto lit = [&](int x, int y) { return At(canvas.picture(), x, y)[0] == 255; };
+  for (int x = 0; x < 20; ++x) EXPECT_EQ(lit(x, 1), x < 10) << x;
+  for (int x = 0; x < 20; ++x) EXPECT_EQ(lit(x, 13), x == 4 || x == 5) << x;
+  for (int x = 0; x < 20; ++x) EXPECT_FALSE(lit(x, 14)) << x;
+  canvas.Text(-3, -3, "MM", {1, 0, 0}, 1);
+  canvas.Text(18, 14, "MM", {1, 0, 0}, 1);
+  EXPECT_EQ(Canvas::TextWidth("AB", 2), 22);
+  EXPECT_EQ(Canvas::TextWidth(""), 0);
+}
+
+TEST(WindowTest, LeavesBackgroundOutAndSurvivesAnything) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  std::vector<float> body = RandomFloats(4000, 1, 0, 100);
+  std::vector<float> values(6000, -1000.f);
+  values.insert(values.end(), body.begin(), body.end());
+  values.push_back(3000);
+  values.push_back(nan);
+  values.push_back(-inf);
+  const IntensityWindow window = FindWindow(values);
+  EXPECT_GT(window.low, -100);
+  EXPECT_LT(window.low, 20);
+  EXPECT_GT(window.high, 80);
+  EXPECT_LT(window.high, 200);
+  for (const std::vector<float>& odd :
+       {std::vector<float>{}, {nan, nan}, {5, 5, 5}, {1e30f, 1e30f}, {0, 0, 0, 1}, std::vector<float>(100, 7.f)}) {
+    const IntensityWindow w = FindWindow(odd);
+    EXPECT_GT(w.high, w.low);
+    EXPECT_TRUE(std::isfinite(w.low) && std::isfinite(w.high));
+  }
+  std::vector<float> mask(1000, 0.f);
+  std::fill(mask.begin(), mask.begin() + 300, 1.f);
+  EXPECT_EQ(FindWindow(mask).low, 0);
+  EXPECT_EQ(FindWindow(mask).high, 1);
+}
+
+// The layout of the montage.
+constexpr int kPanel = 96, kGap = 6, kLeft = 10, kTop = 46;
+enum Column { kFixed, kWarped, kChecker, kBefore, kAfter, kGrid };
+
+Picture Panel(const Picture& montage, int column, int row_top, int width, int height) {
+  Picture panel{width, height, 3, {}};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      for (int c : At(montage, kLeft + column * (kPanel + kGap) + x, kTop + row_top + y)) {
+        panel.pixels.push_back(static_cast<uint8_t>(c));
+      }
+    }
+  }
+  return panel;
+}
+
+HostImage ImageOf(const Geometry& g, const std::function<float(Vec3d)>& f) {
+  HostImage image{g, {}};
+  const AffineMap to_physical = IndexToPhysical(g);
+  for (int z = 0; z < g.size.z; ++z)
+    for (int y = 0; y < g.size.y; ++y)
+      for (int x = 0; x < g.size.x; ++x) image.values.push_back(f(to_physical({double(x), double(y), double(z)})));
+  return image;
+}
+
+HostField FieldOf(const Geometry& g, const std::function<Vec3d(Vec3d)>& f) {
+  HostField field{g, std::vector<float>(3 * g.voxels())};
+  for (int c = 0; c < 3; ++c) {
+    const HostImage component = ImageOf(g, [&](Vec3d p) { return static_cast<float>(f(p)[c]); });
+    for (int64_t i = 0; i < g.voxels(); ++i) field.displacement[3 * i + c] = component.values[i];
+  }
+  return field;
+}
+
+// 31 mm to every side of 0.
+Geometry Cube(int size = 31) {
+  Geometry g;
+  g.size = {size, size, size};
+  g.spacing = {62.0 / size, 62.0 / size, 62.0 / size};
+  g.origin = {-31 + 31.0 / size, -31 + 31.0 / size, -31 + 31.0 / size};
+  return g;
+}
+
+// Something different in each of the eight corners, and in the middle of each face.
+float Scene(Vec3d p) {
+  return static_cast<float>(100 + p.x + 0.5 * p.y + 0.25 * p.z + 40 * std::sin(p.x / 9) * std::cos(p.y / 7 + p.z / 11));
+}
+
+Picture Render(const HostImage& fixed, const HostImage& moving, const HostImage& warped, const HostField& field) {
+  const absl::StatusOr<Picture> picture = RenderMontage(fixed, moving, warped, field, {kPanel});
+  EXPECT_THAT(picture, Succeeds());
+  return *picture;
+}
+
+HostField NoField(const Geometry& g) {
+  return FieldOf(g, [](Vec3d) { return Vec3d{}; });
+}
+
+TEST(MontageTest, PatientsAxesDecideWhateverTheOrderOfTheVoxels) {
+  const Geometry lps = Cube();
+  const HostImage image = ImageOf(lps, Scene);
+  const Picture expected = Render(image, image, image, NoField(lps));
+  EXPECT_EQ(expected.height, kTop + 3 * (kPanel + kGap) - kGap + kLeft);
+  // The patient's left is on the right, and the image gets brighter towards it, the back and the head.
+  const Picture axial = Panel(expected, kFixed, 0, kPanel, kPanel);
+  EXPECT_GT(At(axial, 80, 40)[0], At(axial, 15, 40)[0]);
+  const Picture coronal = Panel(expected, kFixed, kPanel + kGap, kPanel, kPanel);
+  EXPECT_GT(At(coronal, 48, 20)[0], At(coronal, 48, 75)[0]);
+
+  const int orders[][3] = {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {1, 0, 2}};
+  for (const auto& order : orders) {
+    for (int flips = 0; flips < 8; ++flips) {
+      Geometry g = lps;
+      for (auto& row : g.direction) std::fill(row, row + 3, 0.0);
+      for (int c = 0; c < 3; ++c) {
+        const int sign = flips >> c & 1 ? -1 : 1;
+        g.direction[order[c]][c] = sign;
+        g.origin[order[c]] = sign * -30;
+      }
+      const HostImage other = ImageOf(g, Scene);
+      const Picture picture = Render(other, other, other, NoField(g));
+      ASSERT_EQ(picture.height, expected.height);
+      int worst = 0;
+      for (int row = 0; row < 3; ++row) {
+        const Picture a = Panel(expected, kFixed, row * (kPanel + kGap), kPanel, kPanel);
+        const Picture b = Panel(picture, kFixed, row * (kPanel + kGap), kPanel, kPanel);
+        for (size_t i = 0; i < a.pixels.size(); ++i) worst = std::max(worst, std::abs(a.pixels[i] - b.pixels[i]));
+      }
+      EXPECT_LE(worst, 1) << order[0] << order[1] << order[2] << " flips " << flips;
+    }
+  }
+}
+
+TEST(MontageTest, PixelsAreSquareInMillimetres) {
+  Geometry g = Cube();
+  g.size.z = 5;
+  g.spacing.z = 4;
+  const HostImage image = ImageOf(g, Scene);
+  const Picture picture = Render(image, image, image, NoField(g));
+  const int slab = std::lround(20 / 62.0 * kPanel);
+  EXPECT_EQ(picture.width, 2 * kLeft + 6 * (kPanel + kGap) - kGap);
+  EXPECT_EQ(picture.height, kTop + kPanel + kGap + 2 * slab + kGap + kLeft);
+}
+
+TEST(MontageTest, TwoDimensionalHasOneRow) {
+  Geometry g = Cube();
+  g.size.z = 1;
+  const HostImage image = ImageOf(g, Scene);
+  EXPECT_EQ(Render(image, image, image, NoField(g)).height, kTop + kPanel + kLeft);
+}
+
+TEST(MontageTest, DifferencesHaveSignsAndVanishWhereNothingDiffers) {
+  const Geometry g = Cube();
+  const HostImage fixed = ImageOf(g, [](Vec3d p) { return p.x < -10 ? 100.f : p.x > 10 ? 50.f : 75.f; });
+  const HostImage moving = ImageOf(g, [](Vec3d p) { return p.x < -10 ? 50.f : p.x > 10 ? 100.f : 75.f; });
+  const Picture picture = Render(fixed, moving, fixed, NoField(g));
+  const Picture before = Panel(picture, kBefore, 0, kPanel, kPanel);
+  const Rgb brighter = At(before, 10, 48), darker = At(before, 85, 48), same = At(before, 48, 48);
+  EXPECT_GT(brighter[0], brighter[2] + 100) << "orange";
+  EXPECT_GT(darker[2], darker[0] + 100) << "blue";
+  EXPECT_LT(*std::max_element(same.begin(), same.end()), 20);
+  const Picture after = Panel(picture, kAfter, 0, kPanel, kPanel);
+  EXPECT_LT(*std::max_element(after.pixels.begin(), after.pixels.end()), 20);
+}
+
+// Before, the moving image lies where its header says; after, the field has brought it over.
+TEST(MontageTest, BeforeFollowsTheHeader) {
+  const Geometry g = Cube();
+  Geometry shifted = g;
+  shifted.origin.x += 8;
+  const HostImage fixed = ImageOf(g, Scene);
+  HostImage moving = fixed;
+  moving.geometry = shifted;
+  const HostField field = FieldOf(g, [](Vec3d) { return Vec3d{8, 0, 0}; });
+  const Picture picture = Render(fixed, moving, fixed, field);
+  const Picture before = Panel(picture, kBefore, 0, kPanel, kPanel), after = Panel(picture, kAfter, 0, kPanel, kPanel);
+  const Rgb empty = At(before, 3, 30);
+  EXPECT_EQ(empty, At(before, 9, 60)) << "left of the moving image there is nothing";
+  EXPECT_GT(*std::max_element(before.pixels.begin(), before.pixels.end()), 100);
+  EXPECT_LT(*std::max_element(after.pixels.begin(), after.pixels.end()), 20);
+}
+
+TEST(MontageTest, WarpedIsEmptyWithoutASource) {
+  const Geometry g = Cube();
+  const HostImage image = ImageOf(g, Scene);
+  const HostField field = FieldOf(g, [](Vec3d p) { return p.x > 0 ? Vec3d{1000, 0, 0} : Vec3d{}; });
+  const Picture picture = Render(image, image, image, field);
+  const Picture warped = Panel(picture, kWarped, 0, kPanel, kPanel), fixed = Panel(picture, kFixed, 0, kPanel, kPanel);
+  EXPECT_EQ(At(warped, 20, 40), At(fixed, 20, 40));
+  EXPECT_EQ(At(warped, 60, 40), At(warped, 80, 70));
+  EXPECT_LT(At(warped, 60, 40)[0], 40);
+}
+
+// Vertical lines crossed on the way from left to right.
+int LinesAcross(const Picture& panel, int y) {
+  int lines = 0;
+  bool on = false;
+  for (int x = 0; x < panel.width; ++x) {
+    const Rgb color = At(panel, x, y);
+    const bool now = *std::max_element(color.begin(), color.end()) > 110;
+    lines += now && !on;
+    on = now;
+  }
+  return lines;
+}
+
+TEST(MontageTest, GridIsThatOfTheTransform) {
+  const Geometry g = Cube(63);
+  const HostImage black = ImageOf(g, [](Vec3d) { return 0.f; });
+  const auto lines = [&](const std::function<Vec3d(Vec3d)>& u) {
+    const Picture panel = Panel(Render(black, black, black, FieldOf(g, u)), kGrid, 0, kPanel, kPanel);
+    int most = 0;
+    for (int y = 0; y < kPanel; ++y) most = std::max(most, LinesAcross(panel, y));
+    return most;
+  };
+  const int straight = lines([](Vec3d) { return Vec3d{}; });
+  EXPECT_GE(straight, 10);
+  EXPECT_LE(straight, 22);
+  EXPECT_NEAR(lines([](Vec3d p) { return Vec3d{-0.5 * p.x, 0, 0}; }), straight / 2, 1);
+  EXPECT_NEAR(lines([](Vec3d p) { return Vec3d{0.5 * p.x, 0, 0}; }), straight * 3 / 2, 2);
+  EXPECT_NEAR(lines([](Vec3d) { return Vec3d{2.5, 0, 0}; }), straight, 1);
+}
+
+TEST(MontageTest, RefusesWhatDoesNotFit) {
+  const Geometry g = Cube(9);
+  const HostImage image = ImageOf(g, Scene);
+  const HostField field = NoField(g);
+  Geometry other = g;
+  other.origin.x += 5;
+  HostImage bad = image;
+  bad.values.pop_back();
+  EXPECT_THAT(RenderMontage(bad, image, image, field), Fails(kInvalid, "fixed: the number of values"));
+  EXPECT_THAT(RenderMontage(image, bad, image, field), Fails(kInvalid, "moving: the number of values"));
+  bad = image;
+  bad.geometry = other;
+  EXPECT_THAT(RenderMontage(image, bad, image, field), Succeeds());
+  EXPECT_THAT(RenderMontage(image, image, bad, field), Fails(kInvalid, "warped: does not lie on the grid"));
+  HostField bad_field = field;
+  bad_field.geometry = other;
+  EXPECT_THAT(RenderMontage(image, image, image, bad_field), Fails(kInvalid, "field: does not lie on the grid"));
+  bad_field = field;
+  bad_field.displacement.resize(9);
+  EXPECT_THAT(RenderMontage(image, image, image, bad_field), Fails(kInvalid, "field: the number of values"));
+  bad = image;
+  bad.geometry.spacing.y = 0;
+  EXPECT_THAT(RenderMontage(bad, image, image, field), Fails(kInvalid, "fixed: spacing: y"));
+  EXPECT_THAT(RenderMontage(image, image, image, field, {10}), Fails(kInvalid, "panel_pixels: "));
+}
+
+TEST(MontageTest, SurvivesWhatIsNotFinite) {
+  const Geometry g = Cube(9);
+  const float nan = std::nanf("");
+  const HostImage image{g, std::vector<float>(g.voxels(), nan)};
+  HostField field = NoField(g);
+  std::fill(field.displacement.begin(), field.displacement.end(), nan);
+  EXPECT_THAT(RenderMontage(image, image, image, field), Succeeds());
+}
+
+}  // namespace
+}  // namespace intrawarp
