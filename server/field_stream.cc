@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/field_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+// Three chunks of 1 MiB: small enough that the first chunk leaves early, large enough to fill a GPU.
+constexpr int64_t kSlabVoxels = int64_t{1} << 18;
+constexpr int64_t kFieldVoxelBytes = 3 * sizeof(float);
+constexpr int64_t kSlabBytes = kSlabVoxels * kFieldVoxelBytes;
+
+// Announces slabs one behind the device: while slab k is copied, k + 1 is already enqueued.
+class SlabPipeline {
+ public:
+  static absl::StatusOr<SlabPipeline> Create(const ExecContext& ctx, FieldStream& stream, LatencyBreakdown& latency,
+                                             const AdvanceFn& advanced) {
+    INTRAWARP_ASSIGN_OR_RETURN(Event first, ctx.device().CreateEvent());
+    INTRAWARP_ASSIGN_OR_RETURN(Event second, ctx.device().CreateEvent());
+    return SlabPipeline(ctx, stream, latency, advanced, std::move(first), std::move(second));
+  }
+
+  // Copies the slab that ends at byte `end` of the stream from `data`, unless it is already in place.
+  absl::Status Push(const void* data, int64_t end) {
+    char* to = stream_.data() + enqueued_;
+    {
+      PhaseTimer timer(latency_, Phase::kDownload);
+      if (data != to) {
+        INTRAWARP_RETURN_IF_ERROR(ctx_.device().Copy(to, data, end - enqueued_, ctx_.stream()));
+      }
+      INTRAWARP_RETURN_IF_ERROR(events_[next_].Record(ctx_.stream()));
+    }
+    const int64_t previous = std::exchange(enqueued_, end);
+    next_ = 1 - next_;
+    return previous == 0 ? absl::OkStatus() : Announce(events_[next_], previous);
+  }
+  absl::Status Flush() { return Announce(events_[1 - next_], enqueued_); }
+
+ private:
+  SlabPipeline(const ExecContext& ctx, FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced,
+               Event first, Event second)
+      : ctx_(ctx),
+        stream_(stream),
+        latency_(latency),
+        advanced_(advanced),
+        events_{std::move(first), std::move(second)} {}
+
+  absl::Status Announce(const Event& event, int64_t end) {
+    {
+      PhaseTimer timer(latency_, Phase::kDownload);
+      INTRAWARP_RETURN_IF_ERROR(event.Wait());
+    }
+    stream_.Advance(end);
+    return advanced_() ? absl::OkStatus() : absl::CancelledError("nobody waits for the result any more");
+  }
+
+  const ExecContext& ctx_;
+  FieldStream& stream_;
+  LatencyBreakdown& latency_;
+  const AdvanceFn& advanced_;
+  Event events_[2];
+  int next_ = 0;
+  int64_t enqueued_ = 0;
+};
+
+absl::Status FieldSlabs(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
+                        LatencyBreakdown& latency, const AdvanceFn& advanced) {
+  INTRAWARP_ASSIGN_OR_RETURN(SlabPipeline pipeline, SlabPipeline::Create(ctx, stream, latency, advanced));
+  float* scratch = nullptr;
+  if (ctx.is_cuda()) {
+    INTRAWARP_ASSIGN_OR_RETURN(scratch, ctx.arena().Allocate<float>(3 * std::min(kSlabVoxels, grid.voxels())));
+  }
+  for (int64_t first = 0; first < grid.voxels(); first += kSlabVoxels) {
+    const int64_t count = std::min(kSlabVoxels, grid.voxels() - first);
+    float* out = ctx.is_cuda() ? scratch : reinterpret_cast<float*>(stream.data()) + 3 * first;
+    {
+      PhaseTimer timer(latency, Phase::kEncode);
+      INTRAWARP_RETURN_IF_ERROR(EvaluateField(ctx, transform, grid, first, count, out));
+    }
+    INTRAWARP_RETURN_IF_ERROR(pipeline.Push(out, (first + count) * kFieldVoxelBytes));
+  }
+  return pipeline.Flush();
+}
+
+absl::Status CopySlabs(const ExecContext& ctx, const void* data, FieldStream& stream, LatencyBreakdown& latency,
+                       const AdvanceFn& advanced) {
+  INTRAWARP_ASSIGN_OR_RETURN(SlabPipeline pipeline, SlabPipeline::Create(ctx, stream, latency, advanced));
+  for (int64_t begin = 0; begin < stream.total_bytes(); begin += kSlabBytes) {
+    const int64_t end = std::min(begin + kSlabBytes, stream.total_bytes());
+    INTRAWARP_RETURN_IF_ERROR(pipeline.Push(static_cast<const char*>(data) + begin, end));
+  }
+  return pipeline.Flush();
+}
+
+// Whatever still runs writes into the arena and the pinned buffer, so the device comes to rest before either goes.
+absl::Status Conclude(const ExecContext& ctx, absl::Status status, FieldStream& stream) {
+  if (status.ok()) return status;
+  stream.Abandon();
+  (void)ctx.device().Synchronize(ctx.stream());
+  return status;
+}
+
+}  // namespace
+
+void FieldStream::Advance(int64_t produced) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  produced_ = produced;
+}
+
+void FieldStream::Abandon() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  abandoned_ = true;
+}
+
+int64_t FieldStream::produced() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return produced_;
+}
+
+bool FieldStream::abandoned() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return abandoned_;
+}
+
+int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid) {
+  if (device.kind() != DeviceKind::kCuda) return 0;
+  return static_cast<int64_t>(Arena::Rounded(std::min(kSlabVoxels, grid.voxels()) * kFieldVoxelBytes));
+}
+
+absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
+                          LatencyBreakdown& latency, const AdvanceFn& advanced) {
+  ArenaScope scope(ctx.arena());
+  return Conclude(ctx, FieldSlabs(ctx, transform, grid, stream, latency, advanced), stream);
+}
+
+absl::Status ProduceCopy(const ExecContext& ctx, const void* data, FieldStream& stream, LatencyBreakdown& latency,
+                         const AdvanceFn& advanced) {
+  return Conclude(ctx, CopySlabs(ctx, data, stream, latency, advanced), stream);
+}
+
+}  // namespace intrawarp

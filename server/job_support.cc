@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/job_support.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/rpc_support.h"
+#include "server/wire.h"
+
+namespace intrawarp {
+namespace {
+
+// `status`, counted and given a reason when it says that there is too much of something.
+absl::Status Counted(ServerContext& context, absl::Status status, Rejection rejection, absl::string_view reason) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  context.metrics.CountRejection(rejection);
+  return WithReason(std::move(status), reason);
+}
+
+}  // namespace
+
+absl::Status SubmitJob(ServerContext& context, Job job) {
+  return Counted(context, context.jobs.Submit(std::move(job)), Rejection::kQueueFull, "QUEUE_FULL");
+}
+
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes) {
+  absl::StatusOr<std::shared_ptr<PinnedBuffer>> lease = context.pinned.Lease(bytes);
+  if (lease.ok()) return lease;
+  return Counted(context, lease.status(), Rejection::kPinnedMemory, "PINNED_MEMORY");
+}
+
+absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes) {
+  absl::StatusOr<ResidentReservation> reservation = context.budget.Reserve(bytes);
+  if (reservation.ok()) return reservation;
+  return Counted(context, reservation.status(), Rejection::kResidentMemory, "RESIDENT_MEMORY");
+}
+
+absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform) {
+  return Counted(context, context.transforms.Insert(std::move(transform)), Rejection::kTooManyTransforms,
+                 "TOO_MANY_TRANSFORMS");
+}
+
+absl::Status StoreAffine(ServerContext& context, const std::string& id, const AffineMap& map, const Geometry& domain,
+                         const v1::Report& report) {
+  auto stored = std::make_shared<StoredTransform>(
+      StoredTransform{id, context.seams.system_now(), report, ResidentReservation(), Transform(map, domain)});
+  return StoreTransform(context, std::move(stored));
+}
+
+int64_t FieldBytes(const Geometry& grid) { return grid.voxels() * int64_t{3 * sizeof(float)}; }
+
+v1::FieldHeader MakeFieldHeader(const Geometry& grid) {
+  v1::FieldHeader header;
+  *header.mutable_geometry() = GeometryToProto(grid);
+  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  header.set_total_bytes(FieldBytes(grid));
+  return header;
+}
+
+absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
+  const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
+  if (grid.voxels() <= most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
+}
+
+}  // namespace intrawarp

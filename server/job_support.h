@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the services that compute have in common: submitting, leasing, storing, with the metrics of what was refused.
+#ifndef INTRAWARP_SERVER_JOB_SUPPORT_H_
+#define INTRAWARP_SERVER_JOB_SUPPORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/geometry/geometry.h"
+#include "engine/schedule/job_runner.h"
+#include "engine/transform/transform.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/server_context.h"
+#include "server/transform_store.h"
+
+namespace intrawarp {
+
+// RESOURCE_EXHAUSTED when the queue is full; then the job is dropped without being run.
+absl::Status SubmitJob(ServerContext& context, Job job);
+
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes);
+
+absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes);
+
+// ALREADY_EXISTS, or RESOURCE_EXHAUSTED beyond the number allowed.
+absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
+// The same for the result of a registration.
+absl::Status StoreAffine(ServerContext& context, const std::string& id, const AffineMap& map, const Geometry& domain,
+                         const v1::Report& report);
+
+// Of a float32 displacement field.
+int64_t FieldBytes(const Geometry& grid);
+v1::FieldHeader MakeFieldHeader(const Geometry& grid);
+
+// RESOURCE_EXHAUSTED "size: ..." for a grid larger than that of the largest volume (as float32).
+absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_SERVER_JOB_SUPPORT_H_

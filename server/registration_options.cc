@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration_options.h"
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/rpc_support.h"
+#include "server/wire.h"
+
+namespace intrawarp {
+namespace {
+
+absl::StatusOr<Method> MethodFromProto(v1::Method method) {
+  switch (method) {
+    case v1::METHOD_RIGID:
+      return Method::kRigid;
+    case v1::METHOD_AFFINE:
+      return Method::kAffine;
+    case v1::METHOD_FFD:
+      return absl::UnimplementedError("method: FFD is not in this version");
+    case v1::METHOD_LOG_DEMONS:
+      return absl::UnimplementedError("method: LOG_DEMONS is not in this version");
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("method: ", static_cast<int>(method), " is not a method"));
+  }
+}
+
+absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric) {
+  switch (metric) {
+    case v1::METRIC_UNSPECIFIED:
+    case v1::METRIC_SSD:
+      return MetricKind::kSsd;
+    case v1::METRIC_NGF:
+      return MetricKind::kNgf;
+    case v1::METRIC_NMI:
+      return absl::UnimplementedError("metric: NMI is not in this version");
+    case v1::METRIC_LNCC:
+      return absl::UnimplementedError("metric: LNCC is not in this version");
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("metric: ", static_cast<int>(metric), " is not a metric"));
+  }
+}
+
+// `status` with `path` before the field it names, whatever its code.
+absl::Status Within(absl::string_view path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ".", status.message()));
+}
+
+absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
+  StageOptions to;
+  INTRAWARP_ASSIGN_OR_RETURN(to.method, MethodFromProto(from.method()));
+  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric()));
+  if (from.levels() < 0 || from.levels() > kMaxLevels) {
+    return absl::InvalidArgumentError(absl::StrCat("levels: is ", from.levels(), ", must be 0 to ", kMaxLevels));
+  }
+  if (from.iterations() < 0 || from.iterations() > kMaxIterations) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("iterations: is ", from.iterations(), ", must be 0 to ", kMaxIterations));
+  }
+  to.levels = from.levels();
+  to.iterations = from.iterations();
+  return to;
+}
+
+absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::RegistrationOptions& options) {
+  if (options.stages_size() < 1 || options.stages_size() > kMaxStages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stages: ", options.stages_size(), " are given, must be 1 to ", kMaxStages));
+  }
+  std::vector<StageOptions> stages;
+  for (int i = 0; i < options.stages_size(); ++i) {
+    absl::StatusOr<StageOptions> stage = StageFromProto(options.stages(i));
+    if (!stage.ok()) return Within(absl::StrCat("stages[", i, "]"), stage.status());
+    stages.push_back(*stage);
+  }
+  return stages;
+}
+
+absl::StatusOr<std::optional<AffineMap>> InitialFromProto(const v1::RegistrationOptions& options,
+                                                          const TransformStore& transforms) {
+  if (options.has_initial_matrix()) {
+    absl::StatusOr<AffineMap> map = InvertibleMatrixFromProto(options.initial_matrix());
+    if (!map.ok()) return Within("initial_matrix", map.status());
+    return std::optional<AffineMap>(*map);
+  }
+  // An empty name is as good as none, which is what proto3 clients that copy fields send.
+  if (options.initial_transform().empty()) return std::optional<AffineMap>();
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(options.initial_transform(), "initial_transform"));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id));
+  if (stored->transform.has_displacement()) {
+    return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
+  }
+  return std::optional<AffineMap>(stored->transform.affine());
+}
+
+}  // namespace
+
+absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
+                                                const TransformStore& transforms) {
+  RegistrationPlan plan;
+  INTRAWARP_ASSIGN_OR_RETURN(plan.stages, StagesFromProto(options));
+  if (!options.fixed_mask().empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask"));
+  }
+  if (!options.moving_mask().empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan.moving_mask, FindVolume(volumes, options.moving_mask(), "moving_mask"));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(plan.initial, InitialFromProto(options, transforms));
+  if (options.has_budget()) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget"));
+    if (plan.budget->count() == 0) return absl::InvalidArgumentError("budget: must be above 0");
+  }
+  plan.best_effort = options.best_effort();
+  return plan;
+}
+
+RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
+                                        const PreparedImage& moving) {
+  RegistrationInput input;
+  input.fixed = &fixed;
+  input.moving = &moving;
+  if (plan.fixed_mask != nullptr) input.fixed_mask = &plan.fixed_mask->image;
+  if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
+  input.stages = plan.stages;
+  input.initial = plan.initial;
+  return input;
+}
+
+absl::Status InRequest(const absl::Status& status) {
+  for (const char* field : {"stages", "fixed_mask", "moving_mask", "initial", "budget"}) {
+    if (absl::StartsWith(status.message(), field)) return Within("options", status);
+  }
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
+                                                               absl::string_view field) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseVolumeName(name, field));
+  return volumes.Find(id);
+}
+
+absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from) {
+  INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, MatrixFromProto(from));
+  if (IsSingular(map)) return absl::InvalidArgumentError("values: the matrix is singular");
+  return map;
+}
+
+bool IsSingular(const AffineMap& map) {
+  double volume = 1;
+  for (int c = 0; c < 3; ++c) volume *= std::hypot(map.m[0][c], map.m[1][c], map.m[2][c]);
+  return !(std::abs(Determinant(map)) > 1e-9 * volume) || !std::isfinite(volume);
+}
+
+absl::Status ValidateFieldEncoding(v1::FieldEncoding encoding, absl::string_view field) {
+  if (encoding == v1::FIELD_ENCODING_UNSPECIFIED || encoding == v1::FIELD_ENCODING_FLOAT32) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", static_cast<int>(encoding), " is not an encoding of this version"));
+}
+
+}  // namespace intrawarp

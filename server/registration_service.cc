@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration_service.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "intrawarp/v1/registration.grpc.pb.h"
+#include "server/chunk_codec.h"
+#include "server/job_stream.h"
+#include "server/job_support.h"
+#include "server/registration_job.h"
+#include "server/registration_options.h"
+#include "server/registration_report.h"
+
+namespace intrawarp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One Register call. Validated on gRPC's thread, then used by its job alone, then by the making of its result.
+struct RegisterCall {
+  RegisterCall(ServerContext& context, std::shared_ptr<JobStream> stream)
+      : context(context), stream(std::move(stream)), record(context.metrics, WorkClass::kRegister) {}
+
+  ServerContext& context;
+  const std::shared_ptr<JobStream> stream;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point submitted;
+  std::shared_ptr<const StoredVolume> fixed;
+  std::shared_ptr<const StoredVolume> moving;
+  RegistrationPlan plan;
+  RegistrationInput input;
+  bool with_field = false;
+  RegistrationOutcome outcome;
+  LatencyBreakdown latency;
+  FrameRecord record;
+};
+
+absl::Status Resolve(RegisterCall& call, const grpc::ByteBuffer& bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, ParseMessage<v1::RegisterRequest>(bytes));
+  INTRAWARP_RETURN_IF_ERROR(ValidateFieldEncoding(request.field_encoding(), "field_encoding"));
+  call.with_field = request.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  absl::StatusOr<RegistrationPlan> plan =
+      ResolveOptions(request.options(), call.context.volumes, call.context.transforms);
+  if (!plan.ok()) return InRequest(plan.status());
+  call.plan = *std::move(plan);
+  call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
+  return InRequest(ValidateRegistration(call.input));
+}
+
+absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, std::shared_ptr<PinnedBuffer> memory,
+                         const Transform& transform) {
+  const Geometry& grid = call.fixed->image.geometry();
+  auto field = std::make_shared<FieldStream>(std::move(memory), FieldBytes(grid));
+  v1::RegisterResponse header;
+  *header.mutable_field() = MakeFieldHeader(grid);
+  call.stream->SendField(SerializeMessage(header), field, v1::RegisterResponse::kChunkFieldNumber);
+  return ProduceField(ctx, transform, grid, *field, call.latency, [&call] { return call.stream->Advanced(); });
+}
+
+absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
+  if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
+  RegistrationTask task{call.input, call.plan.budget, call.plan.best_effort, nullptr};
+  std::shared_ptr<PinnedBuffer> memory;
+  if (call.with_field) {
+    // Before the work, so that it is not done in vain.
+    PhaseTimer timer(call.latency, Phase::kAdmit);
+    INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, FieldBytes(call.fixed->image.geometry())));
+    task.on_transform = [&](const Transform& transform) {
+      return StreamField(call, ctx, std::move(memory), transform);
+    };
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(call.outcome, RunRegistration(ctx, task, call.stream->control(), call.latency));
+  return absl::OkStatus();
+}
+
+// Stores the transform with its report and makes the last message of the stream.
+absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, const std::string& id,
+                                            std::chrono::nanoseconds sending) {
+  call.latency.Add(Phase::kSend, sending);
+  call.latency.set_total(Clock::now() - call.begin);
+  v1::RegisterResponse response;
+  response.mutable_result()->set_transform(TransformName(id));
+  *response.mutable_result()->mutable_report() = MakeReport(call.context.device.name(), call.outcome, call.latency);
+  absl::Status stored = StoreAffine(call.context, id, call.outcome.result.affine, call.fixed->image.geometry(),
+                                    response.result().report());
+  if (!stored.ok()) {
+    call.record.Failed(stored);
+    return stored;
+  }
+  call.record.Succeeded(call.outcome, call.latency);
+  return SerializeMessage(response);
+}
+
+void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& status) {
+  if (!status.ok()) {
+    call->record.Failed(status);
+    call->stream->Close(status);
+    return;
+  }
+  const std::string id = RandomId(call->context.seams);
+  call->stream->SendResult(
+      [call, id](std::chrono::nanoseconds sending) { return MakeResult(*call, id, sending); },
+      [&transforms = call->context.transforms, id] { (void)transforms.Erase(id); });
+}
+
+absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
+  call->stream->control().set_on_progress([stream = call->stream.get()](const Progress& progress) {
+    v1::RegisterResponse response;
+    *response.mutable_progress() = ProgressToProto(progress);
+    stream->SendProgress(SerializeMessage(response));
+  });
+  Job job;
+  job.workspace_bytes = RegistrationJobBytes(call->context.device, call->input);
+  job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
+  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+    call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
+    Finish(call, ctx.ok() ? RunJob(*call, **ctx) : ctx.status());
+  };
+  call->submitted = Clock::now();
+  call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
+  return SubmitJob(call->context, std::move(job));
+}
+
+class RegistrationServiceImpl final
+    : public v1::RegistrationService::WithRawCallbackMethod_Register<
+          v1::RegistrationService::WithRawCallbackMethod_Navigate<v1::RegistrationService::Service>> {
+ public:
+  explicit RegistrationServiceImpl(ServerContext& context) : context_(context) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Register(grpc::CallbackServerContext* rpc,
+                                                       const grpc::ByteBuffer* request) override {
+    std::shared_ptr<JobStream> stream = JobStream::Create(context_, *rpc);
+    if (stream->closed()) return stream.get();
+    auto call = std::make_shared<RegisterCall>(context_, stream);
+    absl::Status status = Resolve(*call, *request);
+    if (status.ok()) status = Submit(call);
+    if (!status.ok()) Finish(call, status);
+    return stream.get();
+  }
+
+ private:
+  ServerContext& context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeRegistrationService(ServerContext& context) {
+  return std::make_unique<RegistrationServiceImpl>(context);
+}
+
+}  // namespace intrawarp
