@@ -58,10 +58,31 @@ v1::FieldHeader MakeFieldHeader(const Geometry& grid) {
   return header;
 }
 
+absl::Status Within(absl::string_view path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ".", status.message()));
+}
+
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
   const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
+}
+
+absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received,
+                           int64_t total) {
+  if (size == 0) return absl::InvalidArgumentError("chunk.data: is empty");
+  if (size > context.limits.max_chunk_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk.data: has ", size, " bytes, at most ", context.limits.max_chunk_bytes, " are allowed"));
+  }
+  if (offset != received) {
+    return absl::OutOfRangeError(absl::StrCat("chunk.offset: is ", offset, ", must be ", received));
+  }
+  if (size > total - received) {
+    return absl::OutOfRangeError(
+        absl::StrCat("chunk.offset: the chunk reaches past the end, ", total, " bytes were announced"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace intrawarp

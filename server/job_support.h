@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/job_runner.h"
@@ -37,8 +38,15 @@ absl::Status StoreAffine(ServerContext& context, const std::string& id, const Af
 int64_t FieldBytes(const Geometry& grid);
 v1::FieldHeader MakeFieldHeader(const Geometry& grid);
 
+// The status with `path` and a dot before its message, which begins with a field's path. As Prefixed(), for any code.
+absl::Status Within(absl::string_view path, const absl::Status& status);
+
 // RESOURCE_EXHAUSTED "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
+
+// That a chunk continues a byte stream of `total` bytes of which `received` are there: OUT_OF_RANGE "chunk.offset: ..."
+// (out of order, overlapping, or past the end), INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed).
+absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received, int64_t total);
 
 }  // namespace intrawarp
 

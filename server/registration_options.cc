@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/job_support.h"
 #include "server/rpc_support.h"
 #include "server/wire.h"
 
@@ -41,11 +42,6 @@ absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric) {
     default:
       return absl::InvalidArgumentError(absl::StrCat("metric: ", static_cast<int>(metric), " is not a metric"));
   }
-}
-
-// `status` with `path` before the field it names, whatever its code.
-absl::Status Within(absl::string_view path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ".", status.message()));
 }
 
 absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {

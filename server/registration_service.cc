@@ -10,6 +10,7 @@
 #include "server/chunk_codec.h"
 #include "server/job_stream.h"
 #include "server/job_support.h"
+#include "server/navigate_stream.h"
 #include "server/registration_job.h"
 #include "server/registration_options.h"
 #include "server/registration_report.h"
@@ -141,6 +142,10 @@ class RegistrationServiceImpl final
     if (status.ok()) status = Submit(call);
     if (!status.ok()) Finish(call, status);
     return stream.get();
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Navigate(grpc::CallbackServerContext* rpc) override {
+    return StartNavigate(context_, *rpc);
   }
 
  private:

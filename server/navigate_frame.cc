@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/navigate_frame.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/job_support.h"
+#include "server/rpc_support.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int kDefaultPending = 2;
+constexpr int kMaxPending = 4;
+
+// An error about the options, whose path is relative to the config, as the client finds them.
+absl::Status InConfig(const absl::Status& status) {
+  const absl::Status in_config = InRequest(status);
+  return absl::StartsWith(in_config.message(), "options") ? Within("config", in_config) : in_config;
+}
+
+// On CUDA the upload is a step of its own, so that its time can be told from that of preparing.
+absl::StatusOr<const void*> UploadPixels(const ExecContext& ctx, Frame& frame) {
+  if (!ctx.is_cuda()) return frame.memory->as<const void>();
+  PhaseTimer timer(frame.latency, Phase::kUpload);
+  INTRAWARP_ASSIGN_OR_RETURN(void* pixels, ctx.arena().AllocateBytes(frame.total_bytes));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(pixels, frame.memory->as<char>(), frame.total_bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return pixels;
+}
+
+absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, Frame& frame) {
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const void* pixels, UploadPixels(ctx, frame));
+  PhaseTimer timer(frame.latency, Phase::kPrepare);
+  absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(
+      ctx, pixels, frame.pixel_type, frame.rescale.slope, frame.rescale.intercept, frame.geometry);
+  frame.memory.reset();
+  return image;
+}
+
+}  // namespace
+
+absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
+  NavigateSetup setup;
+  if (config.fixed().empty() == config.moving().empty()) {
+    return absl::InvalidArgumentError("fixed: exactly one of fixed and moving must be given");
+  }
+  setup.resident_is_fixed = !config.fixed().empty();
+  if (setup.resident_is_fixed) {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.resident, FindVolume(context.volumes, config.fixed(), "fixed"));
+  } else {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.resident, FindVolume(context.volumes, config.moving(), "moving"));
+  }
+  absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms);
+  if (!plan.ok()) return InRequest(plan.status());
+  setup.plan = *std::move(plan);
+  INTRAWARP_RETURN_IF_ERROR(ValidateFieldEncoding(config.field_encoding(), "field_encoding"));
+  setup.with_field = config.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  if (config.max_pending() < 0 || config.max_pending() > kMaxPending) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_pending: is ", config.max_pending(), ", must be 0 to ", kMaxPending));
+  }
+  setup.max_pending = config.max_pending() == 0 ? kDefaultPending : config.max_pending();
+  return setup;
+}
+
+absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, Frame& frame) {
+  PhaseTimer timer(frame.latency, Phase::kAdmit);
+  absl::StatusOr<Geometry> geometry = GeometryFromProto(header.geometry());
+  if (!geometry.ok()) return Prefixed(geometry.status(), "geometry");
+  frame.geometry = *geometry;
+  INTRAWARP_ASSIGN_OR_RETURN(frame.pixel_type, PixelTypeFromProto(header.pixel_type()));
+  INTRAWARP_ASSIGN_OR_RETURN(frame.rescale, RescaleFromProto(header.rescale_slope(), header.rescale_intercept()));
+  absl::StatusOr<int64_t> bytes = ImageBytes(frame.geometry, BytesPerPixel(frame.pixel_type));
+  if (!bytes.ok()) return Prefixed(bytes.status(), "geometry");
+  if (header.total_bytes() != *bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("total_bytes: is ", header.total_bytes(), ", must be ", *bytes,
+                                                   " for ", SizeString(frame.geometry), " voxels of this type"));
+  }
+  if (*bytes > context.limits.max_volume_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("total_bytes: is ", *bytes, ", at most ", context.limits.max_volume_bytes, " are allowed"));
+  }
+  frame.total_bytes = *bytes;
+  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context, *bytes));
+  return absl::OkStatus();
+}
+
+int64_t FrameJobBytes(const Device& device, const Frame& frame) {
+  const int64_t upload =
+      device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(frame.total_bytes)) : 0;
+  return upload + PreparedImage::WorkspaceBytes(frame.geometry, frame.pixel_type);
+}
+
+absl::Status RegisterFrame(
+    const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial, JobControl& control,
+    const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform, Frame& frame) {
+  if (control.cancelled()) return control.CancelStatus();
+  absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
+  if (!image.ok()) return Prefixed(image.status(), "frame");
+  const PreparedImage& resident = setup.resident->image;
+  RegistrationTask task;
+  task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
+                                       : MakeRegistrationInput(setup.plan, *image, resident);
+  if (initial) task.input.initial = initial;
+  task.budget = setup.plan.budget;
+  task.best_effort = setup.plan.best_effort;
+  absl::Status valid = ValidateRegistration(task.input);
+  if (!valid.ok()) return InConfig(valid);
+  INTRAWARP_ASSIGN_OR_RETURN(
+      Buffer workspace,
+      ctx.device().Allocate(Arena::Rounded(RegistrationJobBytes(ctx.device(), task.input)), ctx.stream()));
+  Arena arena(std::move(workspace));
+  const ExecContext registration_ctx(ctx.device(), ctx.stream(), arena,
+                                     [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
+  if (on_transform) {
+    task.on_transform = [&](const Transform& transform) { return on_transform(registration_ctx, transform); };
+  }
+  absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
+  if (!outcome.ok()) return InConfig(outcome.status());
+  frame.outcome = *std::move(outcome);
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp

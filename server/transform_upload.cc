@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadTransform: a header, and for a field its chunks, straight into pinned memory; a job checks and stores the field.
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "io/digest.h"
+#include "server/chunk_codec.h"
+#include "server/job_stream.h"
+#include "server/job_support.h"
+#include "server/registration_options.h"
+#include "server/transform_service.h"
+#include "server/wire.h"
+
+namespace intrawarp {
+namespace {
+
+// True when every float is finite: none has all bits of its exponent set.
+bool AllFinite(const char* data, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  const auto* bits = reinterpret_cast<const uint32_t*>(data);
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) bad |= (bits[i] & kExponent) == kExponent;
+  return bad == 0;
+}
+
+// Thread safety: gRPC's reactions and the job meet under mutex_.
+class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+ public:
+  UploadTransform(ServerContext& context, const grpc::CallbackServerContext& rpc, grpc::ByteBuffer* response)
+      : context_(context), rpc_(rpc), response_(response), control_(Deadline(rpc)) {}
+
+  void Start(std::shared_ptr<UploadTransform> self) {
+    self_ = std::move(self);
+    std::lock_guard<std::mutex> lock(mutex_);
+    absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
+    if (!count.ok()) {
+      context_.metrics.CountRejection(Rejection::kTooManyStreams);
+      return FinishNow(count.status());
+    }
+    count_ = *std::move(count);
+    StartRead(&message_);
+  }
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    absl::Status status = ok ? Receive() : EndOfStream();
+    message_.Clear();
+    if (!status.ok()) return FinishNow(status);
+    if (ok) StartRead(&message_);
+  }
+
+  void OnCancel() override {
+    control_.Cancel();
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!finished_) FinishNow(control_.CancelStatus());
+  }
+
+  void OnDone() override {
+    // Stored, but the client never learned it.
+    if (stored_ && rpc_.IsCancelled()) (void)context_.transforms.Erase(id_);
+    count_ = StreamCount();
+    self_.reset();  // may delete this
+  }
+
+ private:
+  // All of these with the mutex held, but for StoreField.
+  absl::Status Receive() {
+    INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::UploadTransformRequest> request,
+                               ReceiveRequest<v1::UploadTransformRequest>(message_));
+    if (request.chunk) return ReceiveChunk(*request.chunk);
+    if (!request.message.has_header()) return absl::InvalidArgumentError("payload: must be header or chunk");
+    if (has_header_) return absl::InvalidArgumentError("header: is sent twice");
+    has_header_ = true;
+    return Prefixed(ReceiveHeader(request.message.header()), "header");
+  }
+
+  absl::Status ReceiveHeader(const v1::UploadTransformHeader& header) {
+    INTRAWARP_RETURN_IF_ERROR(ChooseId(header.id()));
+    switch (header.content_case()) {
+      case v1::UploadTransformHeader::kMatrix:
+        return ReceiveMatrix(header);
+      case v1::UploadTransformHeader::kField:
+        return ReceiveFieldHeader(header);
+      case v1::UploadTransformHeader::CONTENT_NOT_SET:
+        break;
+    }
+    return absl::InvalidArgumentError("content: matrix or field must be given");
+  }
+
+  absl::Status ChooseId(const std::string& wanted) {
+    id_ = wanted.empty() ? RandomId(context_.seams) : wanted;
+    INTRAWARP_RETURN_IF_ERROR(ValidateId(id_, "id"));
+    if (!context_.transforms.Find(id_).ok()) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat(TransformName(id_), " exists"));
+  }
+
+  absl::Status ReceiveMatrix(const v1::UploadTransformHeader& header) {
+    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(header.matrix());
+    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
+    if (!header.digest().empty()) return absl::InvalidArgumentError("digest: must be empty for a matrix");
+    matrix_ = *matrix;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReceiveFieldHeader(const v1::UploadTransformHeader& header) {
+    const v1::FieldHeader& field = header.field();
+    absl::StatusOr<Geometry> grid = GeometryFromProto(field.geometry());
+    if (!grid.ok()) return Prefixed(grid.status(), "field.geometry");
+    grid_ = *grid;
+    if (field.encoding() != v1::FIELD_ENCODING_FLOAT32) {
+      return absl::InvalidArgumentError("field.encoding: must be FLOAT32");
+    }
+    absl::Status size = ValidateOutputSize(context_, grid_);
+    if (!size.ok()) return Within("header.field.geometry", size);
+    if (field.total_bytes() != FieldBytes(grid_)) {
+      return absl::InvalidArgumentError(absl::StrCat("field.total_bytes: is ", field.total_bytes(), ", must be ",
+                                                     FieldBytes(grid_), " for ", SizeString(grid_), " voxels"));
+    }
+    if (header.digest().size() != Sha256::kBytes) {
+      return absl::InvalidArgumentError("digest: must be the SHA-256 of the field, 32 bytes");
+    }
+    digest_ = header.digest();
+    INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, FieldBytes(grid_)));
+    INTRAWARP_ASSIGN_OR_RETURN(memory_, LeasePinned(context_, FieldBytes(grid_)));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
+    if (!has_header_) return absl::InvalidArgumentError("chunk: comes before the header");
+    if (memory_ == nullptr) return absl::InvalidArgumentError("chunk: a matrix has none");
+    INTRAWARP_RETURN_IF_ERROR(
+        ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, FieldBytes(grid_)));
+    char* to = memory_->as<char>() + received_bytes_;
+    chunk.CopyTo(to);
+    sha_.Update(to, chunk.size());
+    received_bytes_ += chunk.size();
+    return absl::OkStatus();
+  }
+
+  absl::Status EndOfStream() {
+    if (rpc_.IsCancelled()) return control_.CancelStatus();
+    if (!has_header_) return absl::InvalidArgumentError("header: is missing");
+    if (memory_ == nullptr) {
+      INTRAWARP_RETURN_IF_ERROR(Store(Transform(matrix_)));
+      FinishNow(absl::OkStatus());
+      return absl::OkStatus();
+    }
+    if (received_bytes_ < FieldBytes(grid_)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chunk: the stream ended after ", received_bytes_, " of ", FieldBytes(grid_), " bytes"));
+    }
+    if (sha_.Finish() != digest_) {
+      return WithReason(absl::DataLossError("header.digest: is not that of the bytes received"), "DIGEST_MISMATCH");
+    }
+    return SubmitStoreField();
+  }
+
+  absl::Status SubmitStoreField() {
+    Job job;
+    job.run = [self = self_](const absl::StatusOr<const ExecContext*>& ctx) {
+      self->FieldStored(ctx.ok() ? self->UploadField(**ctx) : ctx.status());
+    };
+    return SubmitJob(context_, std::move(job));
+  }
+
+  // On the job's thread, without the mutex: no chunk comes any more.
+  absl::StatusOr<Buffer> UploadField(const ExecContext& ctx) {
+    if (control_.cancelled()) return control_.CancelStatus();
+    if (!AllFinite(memory_->as<char>(), 3 * grid_.voxels())) {
+      return absl::InvalidArgumentError("field: holds a component that is NaN or infinite");
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(FieldBytes(grid_), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(
+        ctx.device().Copy(buffer.as<char>(), memory_->as<char>(), FieldBytes(grid_), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+    return buffer;
+  }
+
+  void FieldStored(absl::StatusOr<Buffer> buffer) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    FinishNow(buffer.ok() ? Store(Transform(*std::move(buffer), grid_)) : buffer.status());
+  }
+
+  absl::Status Store(Transform transform) {
+    auto stored = std::make_shared<StoredTransform>(StoredTransform{
+        id_, context_.seams.system_now(), std::nullopt, std::move(reservation_), std::move(transform)});
+    v1::UploadTransformResponse response;
+    *response.mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
+    INTRAWARP_RETURN_IF_ERROR(StoreTransform(context_, std::move(stored)));
+    stored_ = true;
+    *response_ = SerializeMessage(response);
+    return absl::OkStatus();
+  }
+
+  void FinishNow(const absl::Status& status) {
+    finished_ = true;
+    control_.Cancel();
+    Finish(ToGrpcStatus(status));
+  }
+
+  ServerContext& context_;
+  const grpc::CallbackServerContext& rpc_;  // until OnDone
+  grpc::ByteBuffer* const response_;
+  JobControl control_;
+  std::shared_ptr<UploadTransform> self_;  // until OnDone
+  StreamCount count_;
+  std::mutex mutex_;
+  grpc::ByteBuffer message_;
+  bool has_header_ = false;
+  bool finished_ = false;
+  bool stored_ = false;
+  std::string id_;
+  AffineMap matrix_;
+  // Of a field only.
+  Geometry grid_;
+  std::string digest_;
+  ResidentReservation reservation_;
+  std::shared_ptr<PinnedBuffer> memory_;
+  Sha256 sha_;
+  int64_t received_bytes_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartUploadTransform(ServerContext& context,
+                                                                const grpc::CallbackServerContext& rpc,
+                                                                grpc::ByteBuffer* response) {
+  auto reactor = std::make_shared<UploadTransform>(context, rpc, response);
+  reactor->Start(reactor);
+  return reactor.get();
+}
+
+}  // namespace intrawarp
