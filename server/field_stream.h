@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FieldStream: a field (or volume) on its way from the job that makes it to the stream that sends it: one pinned buffer,
-// filled from the front by a producer and sent from the front by a consumer, so that the first chunk can leave while later
-// slabs are still computed. The buffer holds the whole, so neither side ever waits for the other: a slow or vanished
-// client cannot hold up the device.
+// FieldStream: a field (or volume) on its way from the job that makes it to the stream that sends it: one pinned
+// buffer, filled from the front by a producer and sent from the front by a consumer, so that the first chunk can leave
+// while later slabs are still computed. The buffer holds the whole, so neither side ever waits for the other: a slow or
+// vanished client cannot hold up the device.
 //
 // ProduceField and ProduceCopy are the producers; they know nothing of gRPC.
 #ifndef INTRAWARP_SERVER_FIELD_STREAM_H_
@@ -51,15 +51,16 @@ class FieldStream {
   bool abandoned_ = false;
 };
 
-// Called by a producer on its thread, after each advance. Answers whether to go on: false ends the production CANCELLED.
+// Called by a producer on its thread, after each advance. Answers whether to go on: false ends the production
+// CANCELLED.
 using AdvanceFn = std::function<bool()>;
 
 // Workspace of ProduceField on this device.
 int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid);
 
-// Evaluates the displacement field of `transform` on `grid` slab by slab into `stream` (12 bytes a voxel, float32). Adds
-// to the phases encode (evaluation) and download (copies, and on CUDA the wait for both). Waits for the stream. Abandons
-// `stream` on error.
+// Evaluates the displacement field of `transform` on `grid` slab by slab into `stream` (12 bytes a voxel, float32).
+// Adds to the phases encode (evaluation) and download (copies, and on CUDA the wait for both). Waits for the stream.
+// Abandons `stream` on error.
 absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
                           LatencyBreakdown& latency, const AdvanceFn& advanced);
 

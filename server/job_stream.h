@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStream: a server-streaming call whose responses a job makes. The job hands over messages, fields and results and
-// goes on at once; the stream writes them as fast as the client reads. When the client goes away or the deadline passes,
-// the job learns it from control().
+// goes on at once; the stream writes them as fast as the client reads. When the client goes away or the deadline
+// passes, the job learns it from control().
 //
 // Lifetime: the stream lives until gRPC is done with it and the last job that holds it has let go.
 // Thread safety: safe for concurrent use.
@@ -17,7 +17,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "server/registration_job.h"
+#include "server/job_control.h"
 #include "server/response_queue.h"
 #include "server/rpc_support.h"
 #include "server/server_context.h"

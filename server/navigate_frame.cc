@@ -35,8 +35,8 @@ absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, Frame& frame)
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const void* pixels, UploadPixels(ctx, frame));
   PhaseTimer timer(frame.latency, Phase::kPrepare);
-  absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(
-      ctx, pixels, frame.pixel_type, frame.rescale.slope, frame.rescale.intercept, frame.geometry);
+  absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx, pixels, frame.pixel_type, frame.rescale.slope,
+                                                               frame.rescale.intercept, frame.geometry);
   frame.memory.reset();
   return image;
 }
@@ -95,9 +95,10 @@ int64_t FrameJobBytes(const Device& device, const Frame& frame) {
   return upload + PreparedImage::WorkspaceBytes(frame.geometry, frame.pixel_type);
 }
 
-absl::Status RegisterFrame(
-    const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial, JobControl& control,
-    const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform, Frame& frame) {
+absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
+                           JobControl& control,
+                           const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
+                           Frame& frame) {
   if (control.cancelled()) return control.CancelStatus();
   absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
   if (!image.ok()) return Prefixed(image.status(), "frame");

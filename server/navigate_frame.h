@@ -57,7 +57,8 @@ struct Frame {
   FrameRecord record;
 };
 
-// Checks a header against the limits and leases the memory for its pixels. Errors name the field relative to the header.
+// Checks a header against the limits and leases the memory for its pixels. Errors name the field relative to the
+// header.
 absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, Frame& frame);
 
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
@@ -66,7 +67,8 @@ int64_t FrameJobBytes(const Device& device, const Frame& frame);
 // Uploads, prepares and registers a frame, starting from `initial` where there is one, and fills in frame.outcome and
 // frame.latency. `on_transform` as in RegistrationTask. Waits for the stream.
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
-                           JobControl& control, const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
+                           JobControl& control,
+                           const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
                            Frame& frame);
 
 }  // namespace intrawarp

@@ -83,6 +83,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Everything below holds the mutex, but for RunJob and StreamField.
 
   absl::Status Receive() {
+    context_.metrics.RpcReceivedBytes("intrawarp.v1.RegistrationService/Navigate", message_.Length());
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::NavigateRequest> request,
                                ReceiveRequest<v1::NavigateRequest>(message_));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
@@ -189,9 +190,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     Job job;
     job.workspace_bytes = FrameJobBytes(context_.device, *frame);
     job.checkpoint = [self = self_](const Progress& progress) { return self->control_.Check(progress); };
-    job.run = [self = self_, frame](const absl::StatusOr<const ExecContext*>& ctx) {
-      self->RunJob(frame, ctx);
-    };
+    job.run = [self = self_, frame](const absl::StatusOr<const ExecContext*>& ctx) { self->RunJob(frame, ctx); };
     return SubmitJob(context_, std::move(job));
   }
 

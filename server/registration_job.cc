@@ -14,8 +14,6 @@
 namespace intrawarp {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressInterval{50};
-
 int64_t MaskBytes(const PreparedImage* mask) {
   return mask == nullptr ? 0 : static_cast<int64_t>(Arena::Rounded(mask->geometry().voxels()));
 }
@@ -46,7 +44,8 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
   if (control.cancelled()) return control.CancelStatus();
   if (!result.ok()) return result;
   if (result->stop_reason == StopReason::kBudget && !task.best_effort) {
-    const double ms = std::chrono::duration<double, std::milli>(task.budget.value_or(std::chrono::nanoseconds(0))).count();
+    const double ms =
+        std::chrono::duration<double, std::milli>(task.budget.value_or(std::chrono::nanoseconds(0))).count();
     return WithReason(absl::DeadlineExceededError(absl::StrCat("options.budget: ", ms, " ms were used up")),
                       "BUDGET_USED_UP");
   }
@@ -65,8 +64,8 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView fixed_mask, Binarize(ctx, in.fixed_mask));
   INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView moving_mask, Binarize(ctx, in.moving_mask));
   const Transform header_alignment(AffineMap::Identity());
-  INTRAWARP_ASSIGN_OR_RETURN(
-      SimilarityResult before, MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, header_alignment));
+  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before,
+                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, header_alignment));
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after,
                              MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, transform));
   QualityReport report;
@@ -75,43 +74,16 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   report.overlap = after.overlap;
   INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, transform, in.fixed->geometry()));
   report.inverse_consistency = AffineInverseConsistency(result.affine, in.fixed->geometry());
-  report.review_reasons =
-      ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
+  report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
   return report;
 }
 
 }  // namespace
 
-absl::Status JobControl::CancelStatus() const {
-  return DeadlinePassed() ? absl::DeadlineExceededError("the deadline of the call has passed")
-                          : absl::CancelledError("the call was cancelled");
-}
-
-void JobControl::StartBudget(std::optional<std::chrono::nanoseconds> budget) {
-  budget_end_.reset();
-  if (budget) budget_end_ = std::chrono::steady_clock::now() + *budget;
-}
-
-Decision JobControl::Check(const Progress& progress) {
-  if (cancelled()) return Decision::kCancel;
-  if (on_progress_) Report(progress);
-  return budget_end_ && std::chrono::steady_clock::now() >= *budget_end_ ? Decision::kStop : Decision::kContinue;
-}
-
-void JobControl::Report(const Progress& progress) {
-  const auto now = std::chrono::steady_clock::now();
-  const bool same_level = progress.stage == last_stage_ && progress.level == last_level_;
-  if (same_level && now - last_report_ < kProgressInterval) return;
-  last_stage_ = progress.stage;
-  last_level_ = progress.level;
-  last_report_ = now;
-  on_progress_(progress);
-}
-
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
-  const int64_t assess =
-      MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + static_cast<int64_t>(SimilarityWorkspaceBytes(fixed));
+  const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) +
+                         static_cast<int64_t>(SimilarityWorkspaceBytes(fixed));
   return std::max({RegistrationWorkspaceBytes(input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
 

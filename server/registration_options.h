@@ -40,7 +40,8 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
                                         const PreparedImage& moving);
 
-// An error of ValidateRegistration with its field's path in the request: those of the options get "options." before them.
+// An error of ValidateRegistration with its field's path in the request: those of the options get "options." before
+// them.
 absl::Status InRequest(const absl::Status& status);
 
 // "volumes/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.

@@ -104,9 +104,8 @@ void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& statu
     return;
   }
   const std::string id = RandomId(call->context.seams);
-  call->stream->SendResult(
-      [call, id](std::chrono::nanoseconds sending) { return MakeResult(*call, id, sending); },
-      [&transforms = call->context.transforms, id] { (void)transforms.Erase(id); });
+  call->stream->SendResult([call, id](std::chrono::nanoseconds sending) { return MakeResult(*call, id, sending); },
+                           [&transforms = call->context.transforms, id] { (void)transforms.Erase(id); });
 }
 
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {

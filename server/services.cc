@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/server_service.h"
+#include "server/transform_service.h"
 
 namespace intrawarp {
 namespace {
@@ -18,6 +20,7 @@ void Add(ServerContext& context, const char* name, std::vector<NamedService>& se
 std::vector<NamedService> MakeServices(ServerContext& context) {
   std::vector<NamedService> services;
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
+  services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   return services;
 }
 

@@ -39,7 +39,8 @@ absl::Status TransformStore::Erase(const std::string& id) {
 std::vector<std::shared_ptr<const StoredTransform>> TransformStore::List(const std::string& after, int limit) const {
   std::vector<std::shared_ptr<const StoredTransform>> page;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto it = transforms_.upper_bound(after); it != transforms_.end() && static_cast<int>(page.size()) < limit; ++it) {
+  for (auto it = transforms_.upper_bound(after); it != transforms_.end() && static_cast<int>(page.size()) < limit;
+       ++it) {
     page.push_back(it->second);
   }
   return page;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadTransform: a header, and for a field its chunks, straight into pinned memory; a job checks and stores the field.
+// UploadTransform: a header, and for a field its chunks, straight into pinned memory; a job checks and stores the
+// field.
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -69,6 +70,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  private:
   // All of these with the mutex held, but for StoreField.
   absl::Status Receive() {
+    context_.metrics.RpcReceivedBytes("intrawarp.v1.TransformService/UploadTransform", message_.Length());
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::UploadTransformRequest> request,
                                ReceiveRequest<v1::UploadTransformRequest>(message_));
     if (request.chunk) return ReceiveChunk(*request.chunk);
@@ -187,8 +189,8 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   absl::Status Store(Transform transform) {
-    auto stored = std::make_shared<StoredTransform>(StoredTransform{
-        id_, context_.seams.system_now(), std::nullopt, std::move(reservation_), std::move(transform)});
+    auto stored = std::make_shared<StoredTransform>(
+        StoredTransform{id_, context_.seams.system_now(), std::nullopt, std::move(reservation_), std::move(transform)});
     v1::UploadTransformResponse response;
     *response.mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
     INTRAWARP_RETURN_IF_ERROR(StoreTransform(context_, std::move(stored)));

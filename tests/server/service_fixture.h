@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real server in this process and stubs on a channel to it, for tests of the services that compute; on every device
+// present. Each test ends with a check that nothing is left: no stream, no job, no pinned memory, no reserved bytes.
+#ifndef INTRAWARP_TESTS_SERVER_SERVICE_FIXTURE_H_
+#define INTRAWARP_TESTS_SERVER_SERVICE_FIXTURE_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/image/pyramid.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "intrawarp/v1/registration.grpc.pb.h"
+#include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/server.h"
+#include "server/wire.h"
+#include "tests/engine/device_test.h"
+
+namespace intrawarp {
+
+// Keeps the job runner busy until it goes.
+class JobBlocker {
+ public:
+  explicit JobBlocker(JobRunner& jobs) {
+    auto gate = std::make_shared<std::shared_future<void>>(release_.get_future().share());
+    auto started = std::make_shared<std::promise<void>>();
+    std::future<void> running = started->get_future();
+    Job job;
+    job.run = [gate, started](const absl::StatusOr<const ExecContext*>&) {
+      started->set_value();
+      gate->wait();
+    };
+    EXPECT_TRUE(jobs.Submit(std::move(job)).ok());
+    running.wait();
+  }
+  ~JobBlocker() { Release(); }
+  void Release() {
+    if (!std::exchange(released_, true)) release_.set_value();
+  }
+
+ private:
+  std::promise<void> release_;
+  bool released_ = false;
+};
+
+class ServiceTest : public testing::TestWithParam<std::string> {
+ protected:
+  ServiceTest() : ServiceTest(ServerLimits()) {}
+  explicit ServiceTest(const ServerLimits& limits) {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.http = "127.0.0.1:0";
+    options.device = GetParam();
+    options.limits = limits;
+    options.drain_timeout = std::chrono::seconds(5);
+    server_ = *Server::Start(options);
+    channel_ = NewChannel();
+    registration_ = v1::RegistrationService::NewStub(channel_);
+    transforms_ = v1::TransformService::NewStub(channel_);
+  }
+
+  void TearDown() override {
+    EXPECT_TRUE(Eventually([this] {
+      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+    })) << "streams "
+        << context().streams << ", jobs " << context().jobs.pending() << ", pinned bytes "
+        << context().pinned.leased_bytes();
+  }
+
+  // A channel with a connection of its own.
+  std::shared_ptr<grpc::Channel> NewChannel() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(server_->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  ServerContext& context() { return server_->context(); }
+
+  static bool Eventually(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return true;
+  }
+
+  // Runs on the server's job runner, whose stream outlives what is made there.
+  void OnDevice(int64_t workspace_bytes, const std::function<void(const ExecContext&)>& body) {
+    std::promise<void> done;
+    Job job;
+    job.workspace_bytes = workspace_bytes;
+    job.run = [&](const absl::StatusOr<const ExecContext*>& ctx) {
+      EXPECT_TRUE(ctx.ok()) << ctx.status();
+      if (ctx.ok()) body(**ctx);
+      done.set_value();
+    };
+    ASSERT_TRUE(context().jobs.Submit(std::move(job)).ok());
+    done.get_future().wait();
+  }
+
+  // Makes "volumes/{id}" resident.
+  void PutVolume(const std::string& id, const Geometry& geometry, const std::vector<float>& voxels) {
+    ASSERT_EQ(geometry.voxels(), voxels.size());
+    OnDevice(PreparedImage::WorkspaceBytes(geometry, PixelType::kFloat32), [&](const ExecContext& ctx) {
+      auto image = PreparedImage::Prepare(ctx, voxels.data(), PixelType::kFloat32, 1, 0, geometry);
+      ASSERT_TRUE(image.ok()) << image.status();
+      auto volume = std::make_shared<StoredVolume>();
+      volume->id = id;
+      volume->digest = id;
+      volume->image = *std::move(image);
+      EXPECT_TRUE(context().volumes.Insert(std::move(volume)).ok());
+    });
+  }
+
+  // Stores "transforms/{id}" without a report.
+  void PutTransform(const std::string& id, Transform transform) {
+    auto stored = std::make_shared<StoredTransform>(StoredTransform{id, std::chrono::system_clock::now(), std::nullopt,
+                                                                    ResidentReservation(), std::move(transform)});
+    ASSERT_TRUE(context().transforms.Insert(std::move(stored)).ok());
+  }
+
+  // The whole field by the engine.
+  std::vector<float> EngineField(const std::string& id, const Geometry& grid) {
+    std::vector<float> field(3 * grid.voxels());
+    auto stored = *context().transforms.Find(id);
+    OnDevice(Arena::Rounded(12 * grid.voxels()), [&](const ExecContext& ctx) {
+      float* out = *ctx.arena().Allocate<float>(field.size());
+      EXPECT_OK(EvaluateField(ctx, stored->transform, grid, 0, grid.voxels(), out));
+      EXPECT_OK(ctx.device().Copy(field.data(), out, 12 * grid.voxels(), ctx.stream()));
+      EXPECT_OK(ctx.device().Synchronize(ctx.stream()));
+    });
+    return field;
+  }
+
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::RegistrationService::Stub> registration_;
+  std::unique_ptr<v1::TransformService::Stub> transforms_;
+};
+
+// The field that a status' details name; empty when none.
+inline std::string FieldOf(const google::rpc::Status& status) {
+  google::rpc::BadRequest bad_request;
+  for (const auto& detail : status.details()) {
+    if (detail.UnpackTo(&bad_request)) return bad_request.field_violations(0).field();
+  }
+  return "";
+}
+inline std::string FieldOf(const grpc::Status& status) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  return FieldOf(proto);
+}
+
+#define EXPECT_STATUS(status, expected_code, text)                               \
+  do {                                                                           \
+    const auto& status_ = (status);                                              \
+    EXPECT_EQ(status_.error_code(), (expected_code)) << status_.error_message(); \
+    EXPECT_THAT(status_.error_message(), testing::HasSubstr(text));              \
+  } while (false)
+
+// Bytes of a chunked stream, checking that each chunk continues it.
+class ChunkCollector {
+ public:
+  void Add(const v1::Chunk& chunk) {
+    EXPECT_EQ(chunk.offset(), bytes_.size());
+    EXPECT_LE(chunk.data().size(), size_t{1} << 20);
+    EXPECT_FALSE(chunk.data().empty());
+    bytes_ += chunk.data();
+    ++chunks_;
+  }
+  const std::string& bytes() const { return bytes_; }
+  int chunks() const { return chunks_; }
+  std::vector<float> floats() const {
+    std::vector<float> values(bytes_.size() / sizeof(float));
+    std::memcpy(values.data(), bytes_.data(), values.size() * sizeof(float));
+    return values;
+  }
+
+ private:
+  std::string bytes_;
+  int chunks_ = 0;
+};
+
+// A few soft blobs at fixed places of the grid's domain seen through `map`: image(p) = blobs(map(p)). An image made
+// with T and one made with the identity, on whatever grids, are registered by T.
+inline std::vector<float> Blobs(const Geometry& grid, const Vec3d& center, double scale, const AffineMap& map) {
+  struct Blob {
+    Vec3d at;
+    double radius, height;
+  };
+  const Blob blobs[] = {{{0, 0, 0}, 0.30, 100},           {{0.35, 0.10, 0.15}, 0.12, 160},
+                        {{-0.30, 0.25, -0.1}, 0.15, 130}, {{0.05, -0.35, 0.22}, 0.10, 190},
+                        {{-0.2, -0.25, -0.3}, 0.13, 90},  {{0.22, 0.3, -0.28}, 0.09, 170}};
+  const AffineMap to_physical = IndexToPhysical(grid);
+  std::vector<float> voxels;
+  voxels.reserve(grid.voxels());
+  for (int z = 0; z < grid.size.z; ++z) {
+    for (int y = 0; y < grid.size.y; ++y) {
+      for (int x = 0; x < grid.size.x; ++x) {
+        const Vec3d p = map(to_physical({double(x), double(y), double(z)}));
+        double value = 0;
+        for (const Blob& blob : blobs) {
+          const Vec3d d = p - center - scale * blob.at;
+          value += blob.height * std::exp(-Dot(d, d) / (2 * scale * scale * blob.radius * blob.radius));
+        }
+        voxels.push_back(static_cast<float>(value));
+      }
+    }
+  }
+  return voxels;
+}
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_TESTS_SERVER_SERVICE_FIXTURE_H_
