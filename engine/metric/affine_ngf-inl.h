@@ -90,28 +90,56 @@ class NgfSums {
 
   static HWY_INLINE void Accumulate(float* lanes, VF v) { hn::Store(hn::Load(DF(), lanes) + v, DF(), lanes); }
 
+  // Four sums of a row, in registers: named, because arrays of vectors end up on the stack. Those before kFirst are not
+  // used.
+  template <int kFirst>
+  struct Quad {
+    explicit HWY_INLINE Quad(const float* lanes) {
+      if (kFirst <= 0) a = hn::Load(DF(), lanes);
+      if (kFirst <= 1) b = hn::Load(DF(), lanes + kLanes);
+      if (kFirst <= 2) c = hn::Load(DF(), lanes + 2 * kLanes);
+      d = hn::Load(DF(), lanes + 3 * kLanes);
+    }
+    HWY_INLINE void MulAdd(VF factor, const Quad<0>& column) {
+      if (kFirst <= 0) a = hn::MulAdd(factor, column.a, a);
+      if (kFirst <= 1) b = hn::MulAdd(factor, column.b, b);
+      if (kFirst <= 2) c = hn::MulAdd(factor, column.c, c);
+      d = hn::MulAdd(factor, column.d, d);
+    }
+    HWY_INLINE void Store(float* lanes) const {
+      if (kFirst <= 0) hn::Store(a, DF(), lanes);
+      if (kFirst <= 1) hn::Store(b, DF(), lanes + kLanes);
+      if (kFirst <= 2) hn::Store(c, DF(), lanes + 2 * kLanes);
+      hn::Store(d, DF(), lanes + 3 * kLanes);
+    }
+    VF a, b, c, d;
+  };
+
+  // The 4 x 4 block of sums at (kRow, kColumn); of one on the diagonal, the upper triangle.
   template <int kRow, int kColumn>
-  HWY_INLINE void Tile(const float* j, int count) {
-    VF sums[4][4];
-    for (int r = 0; r < 4; ++r) {
-      for (int c = kRow == kColumn ? r : 0; c < 4; ++c) {
-        sums[r][c] = hn::Load(DF(), hessian_[TriangleOffset(kRow + r, kColumn + c)]);
-      }
-    }
+  HWY_NOINLINE void Tile(const float* j, int count) {
+    constexpr int kTriangle = kRow == kColumn ? 1 : 0;
+    float* const rows[4] = {Sums(kRow, kColumn), Sums(kRow + 1, kColumn), Sums(kRow + 2, kColumn),
+                            Sums(kRow + 3, kColumn)};
+    Quad<0> sums0(rows[0]);
+    Quad<1 * kTriangle> sums1(rows[1]);
+    Quad<2 * kTriangle> sums2(rows[2]);
+    Quad<3 * kTriangle> sums3(rows[3]);
     for (int i = 0; i < count; ++i, j += kAffineParameters * kLanes) {
-      VF column[4];
-      for (int c = 0; c < 4; ++c) column[c] = hn::Load(DF(), j + (kColumn + c) * kLanes);
-      for (int r = 0; r < 4; ++r) {
-        const VF row = kRow == kColumn ? column[r] : hn::Load(DF(), j + (kRow + r) * kLanes);
-        for (int c = kRow == kColumn ? r : 0; c < 4; ++c) sums[r][c] = hn::MulAdd(row, column[c], sums[r][c]);
-      }
+      const Quad<0> column(j + kColumn * kLanes), row(j + kRow * kLanes);
+      sums0.MulAdd(row.a, column);
+      sums1.MulAdd(row.b, column);
+      sums2.MulAdd(row.c, column);
+      sums3.MulAdd(row.d, column);
     }
-    for (int r = 0; r < 4; ++r) {
-      for (int c = kRow == kColumn ? r : 0; c < 4; ++c) {
-        hn::Store(sums[r][c], DF(), hessian_[TriangleOffset(kRow + r, kColumn + c)]);
-      }
-    }
+    sums0.Store(rows[0]);
+    sums1.Store(rows[1]);
+    sums2.Store(rows[2]);
+    sums3.Store(rows[3]);
   }
+
+  // Where row r of the triangle would have column c.
+  HWY_INLINE float* Sums(int r, int c) { return hessian_[0] + TriangleOffset(r, c) * kLanes; }
 
   static double Total(const float* lanes) { return hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), lanes))); }
 
@@ -149,6 +177,7 @@ class NgfBrick {
   NgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
       : plan_(plan),
         sampler_(plan),
+        fixed_(plan),
         y_(y),
         z_(z),
         rows_(y.end - y.begin + 2),
@@ -180,6 +209,8 @@ class NgfBrick {
   static constexpr float kTiny = 1e-30f;
   // Vectors of voxels that are buffered for the Hessian.
   static constexpr int kBuffered = 8;
+  static constexpr int kCoefficients = 9;
+  static constexpr float kRoot2 = 1.41421356f;
 
   // The rows around a voxel; along an axis of one voxel the row itself.
   struct Stencil {
@@ -263,44 +294,57 @@ class NgfBrick {
     }
   }
 
+  // In three passes over a few vectors of voxels at a time, since one alone would wait for each of its inverse roots.
   template <bool kPlanar, bool kMasked>
   void Sum(const Stencil& s, Range range) {
+    HWY_ALIGN float coefficients[kBuffered * kCoefficients * kLanes];
+    HWY_ALIGN float squares[2 * kBuffered * kAffineParameters * kLanes];
     constexpr int kVectors = kPlanar ? 1 : 2;
-    HWY_ALIGN float buffer[2 * kBuffered * kAffineParameters * kLanes];
-    int x = range.begin / kLanes * kLanes;
-    while (x < range.end) {
-      const int begin = x;
-      int buffered = 0;
+    for (int begin = range.begin / kLanes * kLanes; begin < range.end; begin += kBuffered * kLanes) {
+      const int count = std::min(kBuffered, (range.end - begin + kLanes - 1) / kLanes);
       double samples = 0;
-      for (; x < range.end && buffered < kVectors * kBuffered; x += kLanes, buffered += kVectors) {
-        float* out = buffer + buffered * kAffineParameters * kLanes;
-        if (kMasked || HWY_UNLIKELY(x < range.begin || x + kLanes > range.end)) {
-          MF counts = InRange(x, range);
-          if (kMasked) counts = hn::And(counts, hn::Ne(hn::LoadU(DF(), counts_ + x), Zeros()));
-          samples += static_cast<double>(hn::CountTrue(DF(), counts));
-          AddVector<kPlanar, true>(s, x, counts, out);
-        } else {
-          samples += kLanes;
-          AddVector<kPlanar, false>(s, x, InRange(x, range), out);
-        }
+      for (int i = 0; i < count; ++i) {
+        const int x = begin + i * kLanes;
+        const bool full = IsFull<kMasked>(x, range);
+        const MF counts = Counts<kMasked>(x, range);
+        samples += full ? kLanes : static_cast<double>(hn::CountTrue(DF(), counts));
+        float* out = coefficients + i * kCoefficients * kLanes;
+        full ? Coefficients<kPlanar, false>(s, x, counts, out) : Coefficients<kPlanar, true>(s, x, counts, out);
       }
-      sums_.AddSquares(buffer, buffered);
-      sums_.Counted(samples, x - begin);
+      for (int i = 0; i < count; ++i) {
+        const int x = begin + i * kLanes;
+        const float* c = coefficients + i * kCoefficients * kLanes;
+        float* out = squares + i * kVectors * kAffineParameters * kLanes;
+        IsFull<kMasked>(x, range) ? Products<kPlanar, false>(s, x, Counts<kMasked>(x, range), c, out)
+                                  : Products<kPlanar, true>(s, x, Counts<kMasked>(x, range), c, out);
+      }
+      sums_.AddSquares(squares, count * kVectors);
+      sums_.Counted(samples, count * kLanes);
     }
   }
 
-  // One vector of voxels: adds its gradient and value, and writes its one or two 12-vectors for the Hessian.
+  template <bool kMasked>
+  static HWY_INLINE bool IsFull(int x, Range range) {
+    return !kMasked && HWY_LIKELY(x >= range.begin && x + kLanes <= range.end);
+  }
+
+  template <bool kMasked>
+  HWY_INLINE MF Counts(int x, Range range) const {
+    const MF in_range = InRange(x, range);
+    return kMasked ? hn::And(in_range, hn::Ne(hn::LoadU(DF(), counts_ + x), Zeros())) : in_range;
+  }
+
+  // Adds the values of a vector of voxels, and writes c', three for each of the three c, that of the gradient last.
   template <bool kPlanar, bool kPartial>
-  HWY_INLINE void AddVector(const Stencil& s, int x, MF counts, float* out) {
-    constexpr int kAxes = kPlanar ? 2 : 3, kVectors = kPlanar ? 1 : 2;
-    const int n = plan_.size.x;
+  HWY_NOINLINE void Coefficients(const Stencil& s, int x, MF counts, float* out) {
+    constexpr int kAxes = kPlanar ? 2 : 3;
     VF gt[3], gr[3];
     gt[2] = gr[2] = Zeros();
     for (int a = 0; a < kAxes; ++a) {
       const int step = a == 0 ? s.step : 0;
       const VF f = Splat(difference_[a]);
       gt[a] = f * (hn::LoadU(DF(), s.plus[a]->value + x + step) - hn::LoadU(DF(), s.minus[a]->value + x - step));
-      gr[a] = f * (LoadRow(s.fixed_plus[a], x + step, n) - LoadRow(s.fixed_minus[a], x - step, n));
+      gr[a] = f * (fixed_.Load(s.fixed_plus[a] + x + step) - fixed_.Load(s.fixed_minus[a] + x - step));
       if (kPartial) {
         gt[a] = hn::IfThenElseZero(counts, gt[a]);
         gr[a] = hn::IfThenElseZero(counts, gr[a]);
@@ -322,18 +366,30 @@ class NgfBrick {
     sums_.AddValue(hn::MulAdd(weight, short_of_one, Dot3(cross, cross)), weight);
     for (int a = 0; a < 3; ++a) c[2][a] = Splat(-2.0f) * cosine * v[a];
     if (kPlanar) {
-      const VF root2 = Splat(1.41421356f);
-      c[0][0] = hn::Neg(root2 * v[1]);
-      c[0][1] = root2 * v[0];
+      c[0][0] = Splat(-kRoot2) * v[1];
+      c[0][1] = Splat(kRoot2) * v[0];
       c[0][2] = Zeros();
     } else {
       Across(v, c[0], c[1]);
     }
     for (int k = 0; k < 3; ++k) {
-      if (k >= kVectors && k < 2) continue;
+      if (kPlanar && k == 1) continue;
       const VF along = Dot3(c[k], u);
       for (int a = 0; a < kAxes; ++a) {
-        c[k][a] = Splat(difference_[a]) * inverse_t * hn::NegMulAdd(along, u[a], c[k][a]);
+        const VF projected = hn::NegMulAdd(along, u[a], c[k][a]);
+        hn::Store(Splat(difference_[a]) * inverse_t * projected, DF(), out + (3 * k + a) * kLanes);
+      }
+    }
+  }
+
+  // Adds the gradient of a vector of voxels, and writes its one or two 12-vectors for the Hessian.
+  template <bool kPlanar, bool kPartial>
+  HWY_NOINLINE void Products(const Stencil& s, int x, MF counts, const float* coefficients, float* out) {
+    constexpr int kAxes = kPlanar ? 2 : 3;
+    VF c[3][3];
+    for (int k = 0; k < 3; ++k) {
+      for (int a = 0; a < kAxes; ++a) {
+        if (!kPlanar || k != 1) c[k][a] = hn::Load(DF(), coefficients + (3 * k + a) * kLanes);
       }
     }
     const VF q[3] = {hn::MulAdd(Ramp(x), Splat(delta_[0]), Splat(static_cast<float>(plan_.normalize.m[0][3]))),
@@ -352,7 +408,7 @@ class NgfBrick {
         }
       }
       for (int k = 0; k < 3; ++k) {
-        if (k >= kVectors && k < 2) continue;
+        if (kPlanar && k == 1) continue;
         VF d = hn::MulAdd(c[k][0], difference[0], c[k][1] * difference[1]);
         if (!kPlanar) d = hn::MulAdd(c[k][2], difference[2], d);
         for (int b = 0; b < 4; ++b) {
@@ -370,7 +426,7 @@ class NgfBrick {
   // Two vectors that are orthogonal to v and to each other, of length sqrt(2) |v|: the basis of Duff et al., "Building an
   // Orthonormal Basis, Revisited" (JCGT 2017), scaled.
   static HWY_INLINE void Across(const VF v[3], VF e1[3], VF e2[3]) {
-    const VF root2 = Splat(1.41421356f), tiny = Splat(kTiny);
+    const VF root2 = Splat(kRoot2), tiny = Splat(kTiny);
     const VF squared = Dot3(v, v);
     const VF length = squared * InverseSqrt(hn::Max(squared, tiny));
     const VF k = root2 * Inverse(hn::Max(length + hn::Abs(v[2]), Splat(1e-15f)));
@@ -385,6 +441,7 @@ class NgfBrick {
 
   const AffinePlan& plan_;
   const RowSampler sampler_;
+  const FixedReader fixed_;
   const Range y_, z_;
   const size_t rows_;
   float* scratch_;

@@ -28,6 +28,7 @@ class SsdRows {
   SsdRows(const AffinePlan& plan, float* scratch)
       : plan_(plan),
         sampler_(plan),
+        fixed_(plan),
         row_(MakeWarpedRow(scratch, plan.size.x, plan.objective.moving_mask.data != nullptr)) {}
 
   // Adds a row.
@@ -99,7 +100,7 @@ class SsdRows {
     for (auto& power : gradient)
       for (VF& sum : power) sum = Zeros();
     for (int x = range.begin / kLanes * kLanes; x < range.end; x += kLanes) {
-      VF residual = scale * (hn::Load(DF(), row_.value + x) - LoadRow(fixed, x, plan_.size.x));
+      VF residual = scale * (hn::Load(DF(), row_.value + x) - fixed_.Load(fixed + x));
       VF g[3];
       for (int a = 0; a < 3; ++a) g[a] = scale * hn::Load(DF(), row_.gradient[a] + x);
       if (kMasked || HWY_UNLIKELY(x < range.begin || x + kLanes > range.end)) {
@@ -153,6 +154,7 @@ class SsdRows {
 
   const AffinePlan& plan_;
   const RowSampler sampler_;
+  const FixedReader fixed_;
   WarpedRow row_;
   double value_ = 0, samples_ = 0;
   double gradient_[3][4] = {};

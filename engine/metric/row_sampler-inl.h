@@ -45,13 +45,38 @@ HWY_INLINE MF InRange(int x, Range range) {
   return hn::And(hn::Ge(i, Splat(static_cast<float>(range.begin))), hn::Lt(i, Splat(static_cast<float>(range.end))));
 }
 
-// row[x], row[x + 1], ... of a row of n voxels, 0 beyond it.
-HWY_INLINE VF LoadRow(const float* row, int x, int n) {
-  if (HWY_LIKELY(x >= 0 && x + kLanes <= n)) return hn::LoadU(DF(), row + x);
-  HWY_ALIGN float lanes[kLanes] = {};
-  for (int i = std::max(0, -x); i < std::min(kLanes, n - x); ++i) lanes[i] = row[x + i];
-  return hn::Load(DF(), lanes);
+// To integers, towards 0; for values that fit, so without ConvertTo's care for others.
+HWY_INLINE VI Truncate(VF v) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  using Integers = int32_t __attribute__((vector_size(sizeof(v.raw))));
+  return VI{reinterpret_cast<decltype(VI().raw)>(__builtin_convertvector(v.raw, Integers))};
+#else
+  return hn::ConvertTo(DI(), v);
+#endif
 }
+
+// Vectors of the fixed image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the image.
+class FixedReader {
+ public:
+  explicit FixedReader(const AffinePlan& plan)
+      : begin_(plan.objective.fixed.data), end_(begin_ + plan.objective.fixed.geometry.voxels()) {}
+
+  HWY_INLINE VF Load(const float* p) const {
+    return HWY_LIKELY(p >= begin_ && p + kLanes <= end_) ? hn::LoadU(DF(), p) : LoadPart(p);
+  }
+
+ private:
+  HWY_NOINLINE VF LoadPart(const float* p) const {
+    HWY_ALIGN float lanes[kLanes] = {};
+    for (int i = 0; i < kLanes; ++i) {
+      if (p + i >= begin_ && p + i < end_) lanes[i] = p[i];
+    }
+    return hn::Load(DF(), lanes);
+  }
+
+  const float* begin_;
+  const float* end_;
+};
 
 // A warped row in scratch memory: pointers to x = 0, aligned; a vector before and one after the row may be read.
 struct WarpedRow {
@@ -85,12 +110,13 @@ class RowSampler {
         plain_(size_.x == 1 || voxels_ > std::numeric_limits<int32_t>::max()) {
     for (int a = 0; a < 3; ++a) {
       step_[a] = static_cast<float>(Snap(plan.to_moving.m[a][0], kStepScale));
+      inverse_step_[a] = 1.0 / step_[a];
       // An axis of one voxel has index 0 wherever it is inside.
       cell_step_[a] = size_[a] > 1 ? step_[a] : 0;
-      inside_low_[a] = -0.5f;
-      inside_high_[a] = size_[a] - 0.5f;
-      interior_low_[a] = size_[a] > 1 ? 0.0f : -0.5f;
-      interior_high_[a] = size_[a] > 1 ? std::nextafter(size_[a] - 1.0f, 0.0f) : 0.5f;
+      inside_.low[a] = -0.5f;
+      inside_.high[a] = size_[a] - 0.5f;
+      interior_.low[a] = size_[a] > 1 ? 0.0f : -0.5f;
+      interior_.high[a] = size_[a] > 1 ? std::nextafter(size_[a] - 1.0f, 0.0f) : 0.5f;
     }
     const float across = std::abs(cell_step_[1]) + std::abs(cell_step_[2]);
     lookup_ = kHasLookup && std::abs(step_[0]) * (kLanes - 1) < 2 * kLanes - 3 && across * kLanes < kMaxRuns;
@@ -103,7 +129,7 @@ class RowSampler {
       const double start = plan_.to_moving.m[a][1] * y + plan_.to_moving.m[a][2] * z + plan_.to_moving.m[a][3];
       line.base[a] = static_cast<float>(Snap(start, kBaseScale));
     }
-    out->inside = Clip(line, inside_low_, inside_high_);
+    out->inside = Clip(line, inside_, {0, plan_.size.x});
     if (out->inside.empty()) return;
     if (plain_) {
       SamplePlain(line, out);
@@ -129,8 +155,14 @@ class RowSampler {
   static constexpr double kStepScale = int64_t{1} << 34;
   static double Snap(double v, double scale) { return std::nearbyint(v * scale) / scale; }
 
+  // Three axes and one that is always 0, so that they make a vector.
+  using DAxes = hn::CappedTag<float, 4>;
   struct Line {
-    float base[3];
+    HWY_ALIGN float base[4] = {};
+  };
+  struct Bounds {
+    HWY_ALIGN float low[4] = {};
+    HWY_ALIGN float high[4] = {};
   };
 
   // The four pairs of neighbours along x around a point: [z][y].
@@ -144,33 +176,41 @@ class RowSampler {
     return hn::GetLane(hn::MulAdd(hn::Set(d, static_cast<float>(x)), hn::Set(d, step_[axis]), hn::Set(d, line.base[axis])));
   }
 
-  HWY_INLINE bool Within(const Line& line, int x, const float low[3], const float high[3]) const {
-    const float i = IndexAt(line, 0, x), j = IndexAt(line, 1, x), k = IndexAt(line, 2, x);
-    return i >= low[0] && i <= high[0] && j >= low[1] && j <= high[1] && k >= low[2] && k <= high[2];
+  HWY_INLINE bool Within(const Line& line, int x, const Bounds& bounds) const {
+    if (hn::MaxLanes(DAxes()) < 3) {
+      for (int a = 0; a < 3; ++a) {
+        const float index = IndexAt(line, a, x);
+        if (!(index >= bounds.low[a] && index <= bounds.high[a])) return false;
+      }
+      return true;
+    }
+    const DAxes d;
+    const auto index = hn::MulAdd(hn::Set(d, static_cast<float>(x)), hn::Load(d, step_), hn::Load(d, line.base));
+    return hn::AllTrue(d, hn::And(hn::Ge(index, hn::Load(d, bounds.low)), hn::Le(index, hn::Load(d, bounds.high))));
   }
 
-  // The voxels whose index is within the bounds. The index is monotone in x along each axis, rounding included, so they
-  // are one range; its ends are solved for, and then moved to where rounding puts them.
-  Range Clip(const Line& line, const float low[3], const float high[3]) const {
-    const int n = plan_.size.x;
-    if (Within(line, 0, low, high) && Within(line, n - 1, low, high)) return {0, n};
-    double first = 0, last = n - 1;
+  // The voxels of `from`, which is not empty, whose index is within the bounds. The index is monotone in x along each
+  // axis, rounding included, so they are one range; its ends are solved for, and then moved to where rounding puts them.
+  Range Clip(const Line& line, const Bounds& bounds, Range from) const {
+    if (Within(line, from.begin, bounds) && Within(line, from.end - 1, bounds)) return from;
+    double first = from.begin, last = from.end - 1;
     for (int a = 0; a < 3; ++a) {
       if (!std::isfinite(line.base[a]) || !std::isfinite(step_[a])) return {};
       if (step_[a] == 0) continue;
-      const double t0 = (double{low[a]} - line.base[a]) / step_[a], t1 = (double{high[a]} - line.base[a]) / step_[a];
+      const double t0 = (double{bounds.low[a]} - line.base[a]) * inverse_step_[a];
+      const double t1 = (double{bounds.high[a]} - line.base[a]) * inverse_step_[a];
       first = std::max(first, std::min(t0, t1));
       last = std::min(last, std::max(t0, t1));
     }
     constexpr double kMargin = 0.01;
     if (!(first - kMargin <= last + kMargin)) return {};
-    Range range{std::max(0, static_cast<int>(std::ceil(first - kMargin))),
-                std::min(n, static_cast<int>(std::floor(last + kMargin)) + 1)};
-    while (!range.empty() && !Within(line, range.begin, low, high)) ++range.begin;
-    while (!range.empty() && !Within(line, range.end - 1, low, high)) --range.end;
+    Range range{std::max(from.begin, static_cast<int>(first - kMargin)),
+                std::min(from.end, static_cast<int>(last + kMargin) + 1)};
+    while (!range.empty() && !Within(line, range.begin, bounds)) ++range.begin;
+    while (!range.empty() && !Within(line, range.end - 1, bounds)) --range.end;
     if (range.empty()) return {};
-    while (range.begin > 0 && Within(line, range.begin - 1, low, high)) --range.begin;
-    while (range.end < n && Within(line, range.end, low, high)) ++range.end;
+    while (range.begin > from.begin && Within(line, range.begin - 1, bounds)) --range.begin;
+    while (range.end < from.end && Within(line, range.end, bounds)) ++range.end;
     return range;
   }
 
@@ -192,7 +232,7 @@ class RowSampler {
 
   template <bool kPlanar>
   HWY_INLINE void SampleBlocks(const Line& line, WarpedRow* out) const {
-    const Range interior = Clip(line, interior_low_, interior_high_);
+    const Range interior = Clip(line, interior_, out->inside);
     for (int x = out->inside.begin / kLanes * kLanes; x < out->inside.end; x += kLanes) {
       if (HWY_LIKELY(x >= interior.begin && x + kLanes <= interior.end)) {
         SampleInterior<kPlanar>(line, x, out);
@@ -211,9 +251,9 @@ class RowSampler {
   HWY_INLINE void SampleInterior(const Line& line, int x, WarpedRow* out) const {
     const VF ramp = Ramp(x);
     const VF fx = CellIndex(line, 0, ramp), fy = CellIndex(line, 1, ramp), fz = CellIndex(line, 2, ramp);
-    const VI lx = hn::ConvertTo(DI(), fx), ly = hn::ConvertTo(DI(), fy), lz = hn::ConvertTo(DI(), fz);
+    const VI lx = Truncate(fx), ly = Truncate(fy), lz = Truncate(fz);
     Corners corners;
-    if (!lookup_ || !LookUp<kPlanar>(line, x, lx, ly, lz, &corners)) Gather<kPlanar>(lx, ly, lz, &corners);
+    Fetch<kPlanar>(line, x, lx, ly, lz, &corners);
     VF gradient[3];
     const VF value = Interpolate<kPlanar>(corners, fx - hn::ConvertTo(DF(), lx), fy - hn::ConvertTo(DF(), ly),
                                           fz - hn::ConvertTo(DF(), lz), gradient);
@@ -230,12 +270,12 @@ class RowSampler {
     for (int a = 0; a < 3; ++a) {
       const VF index = CellIndex(line, a, Ramp(x));
       const VF clamped = hn::Min(hn::Max(index, Zeros()), Splat(size_[a] - 1.0f));
-      lower[a] = hn::Min(hn::ConvertTo(DI(), clamped), hn::Set(DI(), std::max(size_[a] - 2, 0)));
+      lower[a] = hn::Min(Truncate(clamped), hn::Set(DI(), std::max(size_[a] - 2, 0)));
       weight[a] = clamped - hn::ConvertTo(DF(), lower[a]);
       interior[a] = hn::Eq(clamped, index);
     }
     Corners corners;
-    Gather<kPlanar>(lower[0], lower[1], lower[2], &corners);
+    Fetch<kPlanar>(line, x, lower[0], lower[1], lower[2], &corners);
     VF gradient[3];
     hn::Store(Interpolate<kPlanar>(corners, weight[0], weight[1], weight[2], gradient), DF(), out->value + x);
     for (int a = 0; a < 3; ++a) hn::Store(hn::IfThenElseZero(interior[a], gradient[a]), DF(), out->gradient[a] + x);
@@ -261,6 +301,11 @@ class RowSampler {
     gradient[1] = hn::MulAdd(wz, dy[1] - dy[0], dy[0]);
     gradient[2] = value[1] - value[0];
     return hn::MulAdd(wz, gradient[2], value[0]);
+  }
+
+  template <bool kPlanar>
+  HWY_INLINE void Fetch(const Line& line, int x, VI lx, VI ly, VI lz, Corners* c) const {
+    if (!lookup_ || !LookUp<kPlanar>(line, x, lx, ly, lz, c)) Gather<kPlanar>(lx, ly, lz, c);
   }
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
@@ -312,7 +357,8 @@ class RowSampler {
   // Takes the lanes run by run, a run being the lanes in one cell row; false near the end of the image's memory.
   template <bool kPlanar>
   HWY_INLINE bool LookUp(const Line& line, int x, VI lx, VI ly, VI lz, Corners* c) const {
-    const int first_x = static_cast<int>(IndexAt(line, 0, step_[0] >= 0 ? x : x + kLanes - 1));
+    const float first = IndexAt(line, 0, step_[0] >= 0 ? x : x + kLanes - 1);
+    const int first_x = static_cast<int>(std::min(std::max(first, 0.0f), size_.x - 2.0f));
     const int64_t reach = voxels_ - plane_ - row_ - first_x - 2 * kLanes;
     const VI low = hn::Sub(lx, hn::Set(DI(), first_x)), high = hn::Add(low, hn::Set(DI(), 1));
     const VI key = hn::Or(ly, hn::ShiftLeft<16>(lz));
@@ -369,8 +415,10 @@ class RowSampler {
   // Sampled voxel by voxel: what the vectors have no index for.
   bool plain_;
   bool lookup_;
-  float step_[3], cell_step_[3];
-  float inside_low_[3], inside_high_[3], interior_low_[3], interior_high_[3];
+  HWY_ALIGN float step_[4] = {};
+  double inverse_step_[3];
+  float cell_step_[3];
+  Bounds inside_, interior_;
 };
 
 }  // namespace HWY_NAMESPACE
