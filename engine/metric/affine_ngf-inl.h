@@ -207,10 +207,22 @@ class NgfBrick {
  private:
   // Below this a squared gradient is nothing.
   static constexpr float kTiny = 1e-30f;
+  static constexpr float kTinyLength = 1e-15f;
   // Vectors of voxels that are buffered for the Hessian.
   static constexpr int kBuffered = 8;
   static constexpr int kCoefficients = 9;
   static constexpr float kRoot2 = 1.41421356f;
+
+  // Of a vector of voxels: the two gradients, 1 / |.|_eta of each, <u, v>, and of g(R) what Across needs.
+  struct Normals {
+    HWY_ALIGN float gt[3][kLanes];
+    HWY_ALIGN float gr[3][kLanes];
+    HWY_ALIGN float inverse_t[kLanes];
+    HWY_ALIGN float inverse_r[kLanes];
+    HWY_ALIGN float cosine[kLanes];
+    HWY_ALIGN float length[kLanes];
+    HWY_ALIGN float inverse_sum[kLanes];
+  };
 
   // The rows around a voxel; along an axis of one voxel the row itself.
   struct Stencil {
@@ -294,31 +306,35 @@ class NgfBrick {
     }
   }
 
-  // In three passes over a few vectors of voxels at a time, since one alone would wait for each of its inverse roots.
+  // In passes over a few vectors of voxels at a time: one vector alone would wait for each of its inverse roots.
   template <bool kPlanar, bool kMasked>
   void Sum(const Stencil& s, Range range) {
-    HWY_ALIGN float coefficients[kBuffered * kCoefficients * kLanes];
-    HWY_ALIGN float squares[2 * kBuffered * kAffineParameters * kLanes];
     constexpr int kVectors = kPlanar ? 1 : 2;
     for (int begin = range.begin / kLanes * kLanes; begin < range.end; begin += kBuffered * kLanes) {
       const int count = std::min(kBuffered, (range.end - begin + kLanes - 1) / kLanes);
       double samples = 0;
       for (int i = 0; i < count; ++i) {
         const int x = begin + i * kLanes;
-        const bool full = IsFull<kMasked>(x, range);
         const MF counts = Counts<kMasked>(x, range);
-        samples += full ? kLanes : static_cast<double>(hn::CountTrue(DF(), counts));
-        float* out = coefficients + i * kCoefficients * kLanes;
-        full ? Coefficients<kPlanar, false>(s, x, counts, out) : Coefficients<kPlanar, true>(s, x, counts, out);
+        if (IsFull<kMasked>(x, range)) {
+          samples += kLanes;
+          Gradients<kPlanar, false>(s, x, counts, &normals_[i]);
+        } else {
+          samples += static_cast<double>(hn::CountTrue(DF(), counts));
+          Gradients<kPlanar, true>(s, x, counts, &normals_[i]);
+        }
       }
+      for (int i = 0; i < count; ++i) Coefficients<kPlanar>(normals_[i], coefficients_[i]);
       for (int i = 0; i < count; ++i) {
         const int x = begin + i * kLanes;
-        const float* c = coefficients + i * kCoefficients * kLanes;
-        float* out = squares + i * kVectors * kAffineParameters * kLanes;
-        IsFull<kMasked>(x, range) ? Products<kPlanar, false>(s, x, Counts<kMasked>(x, range), c, out)
-                                  : Products<kPlanar, true>(s, x, Counts<kMasked>(x, range), c, out);
+        float* out = squares_ + i * kVectors * kAffineParameters * kLanes;
+        if (IsFull<kMasked>(x, range)) {
+          Products<kPlanar, false>(s, x, Counts<kMasked>(x, range), coefficients_[i], out);
+        } else {
+          Products<kPlanar, true>(s, x, Counts<kMasked>(x, range), coefficients_[i], out);
+        }
       }
-      sums_.AddSquares(squares, count * kVectors);
+      sums_.AddSquares(squares_, count * kVectors);
       sums_.Counted(samples, count * kLanes);
     }
   }
@@ -334,9 +350,9 @@ class NgfBrick {
     return kMasked ? hn::And(in_range, hn::Ne(hn::LoadU(DF(), counts_ + x), Zeros())) : in_range;
   }
 
-  // Adds the values of a vector of voxels, and writes c', three for each of the three c, that of the gradient last.
+  // Adds the values of a vector of voxels, and writes what their coefficients are made from.
   template <bool kPlanar, bool kPartial>
-  HWY_NOINLINE void Coefficients(const Stencil& s, int x, MF counts, float* out) {
+  HWY_INLINE void Gradients(const Stencil& s, int x, MF counts, Normals* out) {
     constexpr int kAxes = kPlanar ? 2 : 3;
     VF gt[3], gr[3];
     gt[2] = gr[2] = Zeros();
@@ -349,42 +365,73 @@ class NgfBrick {
         gt[a] = hn::IfThenElseZero(counts, gt[a]);
         gr[a] = hn::IfThenElseZero(counts, gr[a]);
       }
+      hn::Store(gt[a], DF(), out->gt[a]);
+      hn::Store(gr[a], DF(), out->gr[a]);
     }
+    const VF squared = Dot3(gr, gr);
     const VF inverse_t = InverseSqrt(Dot3(gt, gt) + Splat(moving_edge_squared_));
-    const VF inverse_r = InverseSqrt(Dot3(gr, gr) + Splat(fixed_edge_squared_));
-    VF u[3], v[3], c[3][3];
-    for (int a = 0; a < 3; ++a) {
-      u[a] = inverse_t * gt[a];
-      v[a] = inverse_r * gr[a];
-    }
-    const VF cosine = Dot3(u, v);
+    const VF inverse_r = InverseSqrt(squared + Splat(fixed_edge_squared_));
+    const VF both = inverse_t * inverse_r;
+    const VF cosine = Dot3(gt, gr) * both;
     // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2). Where `counts` is off, v is 0.
-    const VF weight = Dot3(v, v);
-    VF cross[3];
-    for (int a = 0; a < 3; ++a) cross[a] = u[(a + 1) % 3] * v[(a + 2) % 3] - u[(a + 2) % 3] * v[(a + 1) % 3];
+    const VF weight = squared * inverse_r * inverse_r;
     const VF short_of_one = Splat(moving_edge_squared_) * inverse_t * inverse_t;
-    sums_.AddValue(hn::MulAdd(weight, short_of_one, Dot3(cross, cross)), weight);
-    for (int a = 0; a < 3; ++a) c[2][a] = Splat(-2.0f) * cosine * v[a];
-    if (kPlanar) {
-      c[0][0] = Splat(-kRoot2) * v[1];
-      c[0][1] = Splat(kRoot2) * v[0];
-      c[0][2] = Zeros();
-    } else {
-      Across(v, c[0], c[1]);
+    VF value = weight * short_of_one;
+    for (int a = kPlanar ? 2 : 0; a < 3; ++a) {
+      const int b = (a + 1) % 3, c = (a + 2) % 3;
+      const VF cross = both * (gt[b] * gr[c] - gt[c] * gr[b]);
+      value = hn::MulAdd(cross, cross, value);
     }
-    for (int k = 0; k < 3; ++k) {
-      if (kPlanar && k == 1) continue;
-      const VF along = Dot3(c[k], u);
+    sums_.AddValue(value, weight);
+    hn::Store(inverse_t, DF(), out->inverse_t);
+    hn::Store(inverse_r, DF(), out->inverse_r);
+    hn::Store(cosine, DF(), out->cosine);
+    if (kPlanar) return;
+    const VF length = squared * InverseSqrt(hn::Max(squared, Splat(kTiny)));
+    hn::Store(length, DF(), out->length);
+    hn::Store(Inverse(hn::Max(length + hn::Abs(gr[2]), Splat(kTinyLength))), DF(), out->inverse_sum);
+  }
+
+  // Writes c', three for each of the three c, that of the gradient last.
+  template <bool kPlanar>
+  HWY_INLINE void Coefficients(const Normals& in, float* out) const {
+    constexpr int kAxes = kPlanar ? 2 : 3;
+    VF gt[3], gr[3];
+    gt[2] = gr[2] = Zeros();
+    for (int a = 0; a < kAxes; ++a) {
+      gt[a] = hn::Load(DF(), in.gt[a]);
+      gr[a] = hn::Load(DF(), in.gr[a]);
+    }
+    const VF inverse_t = hn::Load(DF(), in.inverse_t), inverse_r = hn::Load(DF(), in.inverse_r);
+    const VF cosine = hn::Load(DF(), in.cosine);
+    const VF squared_t = inverse_t * inverse_t, both = inverse_t * inverse_r;
+    // -2 <u, v> (v - <u, v> u) / |g(T)|
+    const VF of_r = Splat(-2.0f) * cosine * both, of_t = Splat(2.0f) * cosine * cosine * squared_t;
+    VF scale[3];
+    for (int a = 0; a < kAxes; ++a) {
+      const VF f = Splat(difference_[a]);
+      hn::Store(f * hn::MulAdd(of_r, gr[a], of_t * gt[a]), DF(), out + (6 + a) * kLanes);
+      scale[a] = f * Splat(kRoot2) * both;
+    }
+    VF e[2][3];
+    if (kPlanar) {
+      e[0][0] = hn::Neg(gr[1]);
+      e[0][1] = gr[0];
+      e[0][2] = Zeros();
+    } else {
+      Across(gr, hn::Load(DF(), in.length), hn::Load(DF(), in.inverse_sum), e[0], e[1]);
+    }
+    for (int k = 0; k < (kPlanar ? 1 : 2); ++k) {
+      const VF along = Dot3(e[k], gt) * squared_t;
       for (int a = 0; a < kAxes; ++a) {
-        const VF projected = hn::NegMulAdd(along, u[a], c[k][a]);
-        hn::Store(Splat(difference_[a]) * inverse_t * projected, DF(), out + (3 * k + a) * kLanes);
+        hn::Store(scale[a] * hn::NegMulAdd(along, gt[a], e[k][a]), DF(), out + (3 * k + a) * kLanes);
       }
     }
   }
 
   // Adds the gradient of a vector of voxels, and writes its one or two 12-vectors for the Hessian.
   template <bool kPlanar, bool kPartial>
-  HWY_NOINLINE void Products(const Stencil& s, int x, MF counts, const float* coefficients, float* out) {
+  HWY_INLINE void Products(const Stencil& s, int x, MF counts, const float* coefficients, float* out) {
     constexpr int kAxes = kPlanar ? 2 : 3;
     VF c[3][3];
     for (int k = 0; k < 3; ++k) {
@@ -423,20 +470,16 @@ class NgfBrick {
     }
   }
 
-  // Two vectors that are orthogonal to v and to each other, of length sqrt(2) |v|: the basis of Duff et al., "Building an
-  // Orthonormal Basis, Revisited" (JCGT 2017), scaled.
-  static HWY_INLINE void Across(const VF v[3], VF e1[3], VF e2[3]) {
-    const VF root2 = Splat(kRoot2), tiny = Splat(kTiny);
-    const VF squared = Dot3(v, v);
-    const VF length = squared * InverseSqrt(hn::Max(squared, tiny));
-    const VF k = root2 * Inverse(hn::Max(length + hn::Abs(v[2]), Splat(1e-15f)));
-    const VF scaled = root2 * length, kx = k * v[0];
-    e1[0] = hn::NegMulAdd(kx, v[0], scaled);
+  // Two vectors that are orthogonal to v and to each other, and as long: the basis of Duff et al., "Building an Orthonormal
+  // Basis, Revisited" (JCGT 2017), scaled. inverse_sum = 1 / (length + |v[2]|).
+  static HWY_INLINE void Across(const VF v[3], VF length, VF inverse_sum, VF e1[3], VF e2[3]) {
+    const VF kx = inverse_sum * v[0], ky = inverse_sum * v[1];
+    const VF minus_sign = hn::CopySign(Splat(1.0f), hn::Neg(v[2]));
+    e1[0] = hn::NegMulAdd(kx, v[0], length);
     e1[1] = e2[0] = hn::Neg(kx * v[1]);
-    e2[1] = hn::NegMulAdd(k * v[1], v[1], scaled);
-    const VF minus_root2 = hn::CopySign(root2, hn::Neg(v[2]));
-    e1[2] = minus_root2 * v[0];
-    e2[2] = minus_root2 * v[1];
+    e1[2] = minus_sign * v[0];
+    e2[1] = hn::NegMulAdd(ky, v[1], length);
+    e2[2] = minus_sign * v[1];
   }
 
   const AffinePlan& plan_;
@@ -452,6 +495,9 @@ class NgfBrick {
   float moving_edge_squared_, fixed_edge_squared_;
   WarpedRow held_[3][kNgfBlock + 2];
   NgfSums sums_;
+  Normals normals_[kBuffered];
+  HWY_ALIGN float coefficients_[kBuffered][kCoefficients * kLanes];
+  HWY_ALIGN float squares_[2 * kBuffered * kAffineParameters * kLanes];
 };
 
 }  // namespace HWY_NAMESPACE
