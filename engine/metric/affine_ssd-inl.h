@@ -72,6 +72,43 @@ class SsdRows {
     double samples = 0;
   };
 
+  // Sums in lanes; named, because arrays of vectors end up on the stack.
+  struct LaneProducts {
+    HWY_INLINE LaneProducts() { xx = xy = xz = yy = yz = zz = Zeros(); }
+    // Adds a b^T, which is symmetric.
+    HWY_INLINE void Add(VF ax, VF ay, VF az, VF bx, VF by, VF bz) {
+      xx = hn::MulAdd(ax, bx, xx);
+      xy = hn::MulAdd(ax, by, xy);
+      xz = hn::MulAdd(ax, bz, xz);
+      yy = hn::MulAdd(ay, by, yy);
+      yz = hn::MulAdd(ay, bz, yz);
+      zz = hn::MulAdd(az, bz, zz);
+    }
+    void AddTotalsTo(double sums[6]) const {
+      sums[0] += Total(xx);
+      sums[1] += Total(xy);
+      sums[2] += Total(xz);
+      sums[3] += Total(yy);
+      sums[4] += Total(yz);
+      sums[5] += Total(zz);
+    }
+    VF xx, xy, xz, yy, yz, zz;
+  };
+  struct LaneVector {
+    HWY_INLINE LaneVector() { x = y = z = Zeros(); }
+    HWY_INLINE void Add(VF factor, VF ax, VF ay, VF az) {
+      x = hn::MulAdd(factor, ax, x);
+      y = hn::MulAdd(factor, ay, y);
+      z = hn::MulAdd(factor, az, z);
+    }
+    void AddTotalsTo(double sums[3]) const {
+      sums[0] += Total(x);
+      sums[1] += Total(y);
+      sums[2] += Total(z);
+    }
+    VF x, y, z;
+  };
+
   static constexpr int PairOf(int a, int b) { return a > b ? PairOf(b, a) : a == 0 ? b : a + b + 1; }
   // Monomials of (qx, qy, qz, 1): xx xy xz x yy yz y zz z 1.
   static constexpr int MonomialOf(int a, int b) { return a > b ? MonomialOf(b, a) : 4 * a - a * (a - 1) / 2 + b - a; }
@@ -94,40 +131,36 @@ class SsdRows {
     const VF scale = Splat(static_cast<float>(plan_.objective.intensity_scale));
     const VF q_step = Splat(static_cast<float>(plan_.normalize.m[0][0]));
     const VF q_base = Splat(static_cast<float>(plan_.normalize.m[0][3]));
-    VF products[3][6], gradient[2][3], value = Zeros();
-    for (auto& power : products)
-      for (VF& sum : power) sum = Zeros();
-    for (auto& power : gradient)
-      for (VF& sum : power) sum = Zeros();
+    LaneProducts products0, products1, products2;
+    LaneVector gradient0, gradient1;
+    VF value = Zeros();
     for (int x = range.begin / kLanes * kLanes; x < range.end; x += kLanes) {
       VF residual = scale * (hn::Load(DF(), row_.value + x) - fixed_.Load(fixed + x));
-      VF g[3];
-      for (int a = 0; a < 3; ++a) g[a] = scale * hn::Load(DF(), row_.gradient[a] + x);
+      VF gx = scale * hn::Load(DF(), row_.gradient[0] + x);
+      VF gy = scale * hn::Load(DF(), row_.gradient[1] + x);
+      VF gz = scale * hn::Load(DF(), row_.gradient[2] + x);
       if (kMasked || HWY_UNLIKELY(x < range.begin || x + kLanes > range.end)) {
         const MF counts = Counts<kMasked>(x, range, fixed_mask);
         residual = hn::IfThenElseZero(counts, residual);
-        for (VF& component : g) component = hn::IfThenElseZero(counts, component);
+        gx = hn::IfThenElseZero(counts, gx);
+        gy = hn::IfThenElseZero(counts, gy);
+        gz = hn::IfThenElseZero(counts, gz);
         if (kMasked) moments->samples += static_cast<double>(hn::CountTrue(DF(), counts));
       }
       const VF q = hn::MulAdd(Ramp(x), q_step, q_base);
+      const VF qx = q * gx, qy = q * gy, qz = q * gz;
       value = hn::MulAdd(residual, residual, value);
-      for (int a = 0, pair = 0; a < 3; ++a) {
-        const VF qg = q * g[a];
-        gradient[0][a] = hn::MulAdd(residual, g[a], gradient[0][a]);
-        gradient[1][a] = hn::MulAdd(residual, qg, gradient[1][a]);
-        for (int b = a; b < 3; ++b, ++pair) {
-          products[0][pair] = hn::MulAdd(g[a], g[b], products[0][pair]);
-          products[1][pair] = hn::MulAdd(qg, g[b], products[1][pair]);
-          products[2][pair] = hn::MulAdd(qg, q * g[b], products[2][pair]);
-        }
-      }
+      gradient0.Add(residual, gx, gy, gz);
+      gradient1.Add(residual, qx, qy, qz);
+      products0.Add(gx, gy, gz, gx, gy, gz);
+      products1.Add(qx, qy, qz, gx, gy, gz);
+      products2.Add(qx, qy, qz, qx, qy, qz);
     }
-    for (int power = 0; power < 3; ++power) {
-      for (int pair = 0; pair < 6; ++pair) moments->products[power][pair] += Total(products[power][pair]);
-    }
-    for (int power = 0; power < 2; ++power) {
-      for (int a = 0; a < 3; ++a) moments->gradient[power][a] += Total(gradient[power][a]);
-    }
+    products0.AddTotalsTo(moments->products[0]);
+    products1.AddTotalsTo(moments->products[1]);
+    products2.AddTotalsTo(moments->products[2]);
+    gradient0.AddTotalsTo(moments->gradient[0]);
+    gradient1.AddTotalsTo(moments->gradient[1]);
     moments->value += Total(value);
     if (!kMasked) moments->samples += range.end - range.begin;
   }
