@@ -14,6 +14,8 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/match.h"
+
 namespace intrawarp {
 namespace {
 
@@ -265,6 +267,12 @@ void Metrics::ObserveSimilarity(double ncc) { impl_->similarity->Observe(ncc); }
 void Metrics::CountNonconverged(Nonconvergence reason) { impl_->nonconverged[static_cast<int>(reason)]->Increment(); }
 
 void Metrics::CountRejection(Rejection reason) { impl_->rejections[static_cast<int>(reason)]->Increment(); }
+
+void Metrics::CountRejection(absl::string_view reason) {
+  for (size_t i = 0; i < kRejectionNames.size(); ++i) {
+    if (absl::EqualsIgnoreCase(reason, kRejectionNames[i])) impl_->rejections[i]->Increment();
+  }
+}
 
 void Metrics::CountDeviceError(bool sticky) { impl_->device_errors[sticky ? 1 : 0]->Increment(); }
 

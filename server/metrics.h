@@ -78,6 +78,8 @@ class Metrics {
   void ObserveSimilarity(double ncc);
   void CountNonconverged(Nonconvergence reason);
   void CountRejection(Rejection reason);
+  // By the reason in the ErrorInfo of a status (QUEUE_FULL, RESIDENT_MEMORY, ...); others are not rejections.
+  void CountRejection(absl::string_view reason);
   // A failed device operation; `sticky` when the device is lost with it.
   void CountDeviceError(bool sticky);
 

@@ -6,6 +6,7 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/server_service.h"
 #include "server/transform_service.h"
+#include "server/volume_service.h"
 
 namespace intrawarp {
 namespace {
@@ -19,6 +20,7 @@ void Add(ServerContext& context, const char* name, std::vector<NamedService>& se
 
 std::vector<NamedService> MakeServices(ServerContext& context) {
   std::vector<NamedService> services;
+  Add<VolumeService>(context, v1::VolumeService::service_full_name(), services);
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   return services;
