@@ -19,8 +19,7 @@
 
 namespace intrawarp::cuda {
 
-inline constexpr int kObjectiveThreads = 256;
-inline constexpr int kObjectiveWarps = kObjectiveThreads / 32;
+inline constexpr int kSsdThreads = 256, kSsdWarps = kSsdThreads / 32;
 // Sums of one block, padded to three warps' width: SSD 60 + 12 + 2, NGF 78 + 12 + 3 (2-D: 21 + 6 + 3).
 inline constexpr int kObjectiveSums = 96;
 inline constexpr int kMaxObjectiveBlocks = 2048;
@@ -73,26 +72,28 @@ __device__ inline void LoadIndexMap(const AffineMap& w, const ObjectiveArgs& arg
   __syncthreads();
 }
 
+template <int kOffset>
+__device__ inline void ReduceScatterStep(float (&v)[32], int lane) {
+  const bool upper = lane & kOffset;
+#pragma unroll
+  for (int i = 0; i < kOffset; ++i) {
+    const float send = upper ? v[i] : v[i + kOffset];
+    const float keep = upper ? v[i + kOffset] : v[i];
+    v[i] = keep + __shfl_xor_sync(0xffffffffu, send, kOffset);
+  }
+  if constexpr (kOffset > 1) ReduceScatterStep<kOffset / 2>(v, lane);
+}
+
 // Sums 32 values over the 32 lanes; lane i gets the sum of value i. 31 shuffles instead of 160.
 __device__ inline float ReduceScatter(float (&v)[32]) {
-  const int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int offset = 16; offset >= 1; offset >>= 1) {
-    const bool upper = lane & offset;
-#pragma unroll
-    for (int i = 0; i < offset; ++i) {
-      const float send = upper ? v[i] : v[i + offset];
-      const float keep = upper ? v[i + offset] : v[i];
-      v[i] = keep + __shfl_xor_sync(0xffffffffu, send, offset);
-    }
-  }
+  ReduceScatterStep<16>(v, threadIdx.x & 31);
   return v[0];
 }
 
-// Column sums of `rows` rows of kObjectiveSums doubles into total[0..95]; all threads call it.
+// Column sums of `count` rows of kObjectiveSums doubles into total[0..95]; all threads (192 or more) call it.
 __device__ inline void SumRows(const double* rows, int count, double (*scratch)[kObjectiveSums], double* total) {
-  const int column = threadIdx.x % 128, slice = threadIdx.x / 128;
-  if (column < kObjectiveSums) {
+  const int column = threadIdx.x % kObjectiveSums, slice = threadIdx.x / kObjectiveSums;
+  if (slice < 2) {
     double sum = 0;
 #pragma unroll 8
     for (int row = slice; row < count; row += 2) sum += __ldcg(rows + row * kObjectiveSums + column);
@@ -124,7 +125,7 @@ __device__ inline bool ReduceBlocks(const ObjectiveArgs& args, double (*warp_sum
   __syncthreads();
   if (threadIdx.x < kObjectiveSums) {
     double sum = 0;
-    for (int w = 0; w < kObjectiveWarps; ++w) sum += warp_sums[w][threadIdx.x];
+    for (int w = 0; w < blockDim.x / 32; ++w) sum += warp_sums[w][threadIdx.x];
     args.block_sums[blockIdx.x * kObjectiveSums + threadIdx.x] = sum;
   }
   const int group = blockIdx.x / kObjectiveGroup, groups = (gridDim.x + kObjectiveGroup - 1) / kObjectiveGroup;
@@ -229,14 +230,14 @@ __device__ inline void ExpandSsd(const double* total, NormalEquations& sums) {
 }
 
 template <bool kMasked, typename Finish>
-__global__ void __launch_bounds__(kObjectiveThreads) SsdKernel(const ObjectiveArgs args, Finish finish) {
+__global__ void __launch_bounds__(kSsdThreads) SsdKernel(const ObjectiveArgs args, Finish finish) {
   if (finish.Done()) return;
   __shared__ AffineMapF map;
-  __shared__ double warp_sums[kObjectiveWarps][kObjectiveSums];
+  __shared__ double warp_sums[kSsdWarps][kObjectiveSums];
   __shared__ double total[kObjectiveSums];
   LoadIndexMap(finish.Position(), args, map);
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  const int worker = blockIdx.x * kObjectiveWarps + warp;
+  const int worker = blockIdx.x * kSsdWarps + warp;
   const int columns = (args.fixed_size.x + 31) / 32, runs = (args.fixed_size.y + args.run - 1) / args.run;
   double lane_sums[3] = {0, 0, 0};
   const int end = min((worker + 1) * args.pieces_per_worker, args.pieces);
@@ -267,10 +268,11 @@ __global__ void __launch_bounds__(kObjectiveThreads) SsdKernel(const ObjectiveAr
 }
 
 // ---------------------------------------------------------------------------------------------------------------- NGF
-// A block takes tiles of 32 x 8 voxels and marches along z (3-D). The warped moving image, its derivative and the fixed
+// A block takes tiles of 32 x 6 voxels and marches along z (3-D). The warped moving image, its derivative and the fixed
 // image are kept for three planes, with a rim of one voxel, in shared memory.
 
-inline constexpr int kTileX = 32, kTileY = 8;
+inline constexpr int kTileX = 32, kTileY = 6;
+inline constexpr int kNgfThreads = kTileX * kTileY, kNgfWarps = kTileY;
 inline constexpr int kRimX = kTileX + 2, kRimPoints = kRimX * (kTileY + 2);
 
 struct NgfPlane {
@@ -281,7 +283,7 @@ struct NgfPlane {
 template <bool kMasked>
 __device__ inline void LoadNgfPlane(const ObjectiveArgs& args, const AffineMapF& map, int x0, int y0, int z,
                                     NgfPlane& plane) {
-  for (int p = threadIdx.x; p < kRimPoints; p += kObjectiveThreads) {
+  for (int p = threadIdx.x; p < kRimPoints; p += kNgfThreads) {
     const int x = x0 - 1 + p % kRimX, y = y0 - 1 + p / kRimX;
     float4 warped = {__int_as_float(0x7fffffff), 0, 0, 0};
     float fixed = 0;
@@ -468,14 +470,13 @@ __device__ inline void ExpandNgf(const double* total, NormalEquations& sums) {
 }
 
 template <int kDim, bool kMasked, typename Finish>
-__global__ void __launch_bounds__(kObjectiveThreads, kDim == 3 ? 1 : 2)
-    NgfKernel(const ObjectiveArgs args, Finish finish) {
+__global__ void __launch_bounds__(kNgfThreads, 2) NgfKernel(const ObjectiveArgs args, Finish finish) {
   if (finish.Done()) return;
   __shared__ AffineMapF map;
   __shared__ union {
     NgfPlane planes[kDim == 3 ? 3 : 1];
     struct {
-      double warp_sums[kObjectiveWarps][kObjectiveSums];
+      double warp_sums[kNgfWarps][kObjectiveSums];
       double total[kObjectiveSums];
     };
   } shared;
@@ -567,12 +568,12 @@ absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective
   if (objective.metric == MetricKind::kSsd) {
     args.run = voxels >= (1 << 21) ? 32 : voxels >= (1 << 18) ? 16 : 8;
     args.pieces = CeilDivide(n.x, 32) * CeilDivide(n.y, args.run) * n.z;
-    args.pieces_per_worker = CeilDivide(args.pieces, 528 * kObjectiveWarps);
-    const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kObjectiveWarps);
+    args.pieces_per_worker = CeilDivide(args.pieces, 528 * kSsdWarps);
+    const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kSsdWarps);
     if (masked) {
-      SsdKernel<true><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      SsdKernel<true><<<blocks, kSsdThreads, 0, stream>>>(args, finish);
     } else {
-      SsdKernel<false><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      SsdKernel<false><<<blocks, kSsdThreads, 0, stream>>>(args, finish);
     }
   } else {
     const bool is_3d = n.z > 1;
@@ -586,13 +587,13 @@ absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective
     args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
     const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
     if (is_3d && masked) {
-      NgfKernel<3, true><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      NgfKernel<3, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
     } else if (is_3d) {
-      NgfKernel<3, false><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      NgfKernel<3, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
     } else if (masked) {
-      NgfKernel<2, true><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      NgfKernel<2, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
     } else {
-      NgfKernel<2, false><<<blocks, kObjectiveThreads, 0, stream>>>(args, finish);
+      NgfKernel<2, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
     }
   }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
