@@ -25,6 +25,8 @@ constexpr int kCoarsestAxis = 24;
 // minimum then lies up to two voxels beside the truth. So its eta is a small part of its mean gradient, which only
 // guards zeros.
 constexpr double kMovingEdge = 0.03;
+// Coarser levels stop at steps of about a hundredth of a voxel: the next level's own minimum is farther away than that.
+constexpr double kCoarseValueTolerance = 1e-5, kCoarseStepTolerance = 1e-3, kCoarseGradientTolerance = 1e-3;
 // Evaluations enqueued between two looks at the checkpoint.
 constexpr int kBatchSmall = 8, kBatchLarge = 4;
 constexpr int64_t kLargeVoxels = int64_t{1} << 21;
@@ -115,6 +117,11 @@ Level MakeLevel(const AffineImages& images, const StageOptions& options, int ind
   problem.rigid = options.method == Method::kRigid;
   problem.dimensions = fixed.volume.geometry.is_2d() ? 2 : 3;
   problem.max_iterations = options.iterations > 0 ? options.iterations : kDefaultIterations;
+  if (index > 0) {
+    problem.value_tolerance = kCoarseValueTolerance;
+    problem.step_tolerance = kCoarseStepTolerance;
+    problem.gradient_tolerance = kCoarseGradientTolerance;
+  }
   const double moving_in_fixed =
       moving_mask.count *
       std::pow(VoxelScale(moving.volume.geometry) / VoxelScale(fixed.volume.geometry), problem.dimensions);
@@ -188,7 +195,7 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const A
                                                  const StageOptions& options, int stage,
                                                  const std::vector<AffineMap>& starts) {
   AffineStageResult result;
-  result.transform = starts.front();
+  result.transform = result.start = starts.front();
   result.report.method = options.method;
   result.report.metric = options.metric;
   result.report.stop_reason = StopReason::kBudget;
@@ -200,7 +207,10 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const A
     std::optional<LevelRun> best;
     for (const AffineMap& start : candidates) {
       INTRAWARP_ASSIGN_OR_RETURN(LevelRun run, RunLevel(ctx, level, start, progress));
-      if (!best.has_value() || IsBetter(run.state, best->state)) best = std::move(run);
+      if (!best.has_value() || IsBetter(run.state, best->state)) {
+        best = std::move(run);
+        if (candidates.size() > 1) result.start = start;
+      }
       if (run.decision == Decision::kStop) {
         best->decision = Decision::kStop;
         break;
@@ -217,6 +227,7 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const A
           absl::StrCat("the images (masks) overlap by less than ", kMinOverlap * 100, " % at the start"));
     }
     if (best->decision == Decision::kStop) return result;
+    if (index == 0) result.value = ReportedValue(level, state.value);
     if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }
   return result;

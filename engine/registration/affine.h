@@ -23,6 +23,9 @@ struct AffineImages {
 
 struct AffineStageResult {
   AffineMap transform;  // fixed to moving, LPS mm
+  AffineMap start;      // the one of the starts that it goes back to
+  // Mean objective at the finest level at `transform`; absent when a budget ended the stage before.
+  std::optional<double> value;
   StageReport report;
 };
 

@@ -86,7 +86,7 @@ struct SingleLane {
 namespace gauss_newton_internal {
 
 inline constexpr double kArmijo = 1e-4;
-inline constexpr int kMaxHalvings = 12;
+inline constexpr int kMaxHalvings = 6;
 // A step may move the faces of the fixed image by at most this part of its extent in the moving image.
 inline constexpr double kStepLimit = 0.5;
 inline constexpr double kStop4 = 1e-7;

@@ -108,11 +108,14 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
   INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
   RegistrationResult result;
-  const std::vector<AffineMap> first_starts = Starts(input);
-  std::vector<AffineMap> starts = first_starts;
+  std::vector<AffineMap> starts = Starts(input);
+  std::optional<AffineMap> first_start;
+  std::optional<double> after;
   for (size_t i = 0; i < input.stages.size(); ++i) {
     INTRAWARP_ASSIGN_OR_RETURN(AffineStageResult stage,
                                RunAffineStage(ctx, images, input.stages[i], static_cast<int>(i), starts));
+    if (!first_start.has_value()) first_start = stage.start;
+    after = stage.value;
     result.affine = stage.transform;
     result.stop_reason = stage.report.stop_reason;
     result.stages.push_back(std::move(stage.report));
@@ -120,11 +123,11 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
     if (result.stop_reason == StopReason::kBudget) break;
   }
   const MetricKind metric = result.stages.back().metric;
-  INTRAWARP_ASSIGN_OR_RETURN(std::optional<double> after, FinestObjective(ctx, images, metric, result.affine));
-  for (const AffineMap& start : first_starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(std::optional<double> before, FinestObjective(ctx, images, metric, start));
-    if (before.has_value() && (!after.has_value() || *after > *before)) result.worse_than_start = true;
+  if (!after.has_value()) {
+    INTRAWARP_ASSIGN_OR_RETURN(after, FinestObjective(ctx, images, metric, result.affine));
   }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before, FinestObjective(ctx, images, metric, *first_start));
+  result.worse_than_start = before.has_value() && (!after.has_value() || *after > *before);
   return result;
 }
 
