@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as a process against a server in the test's process, which does what no real one does on demand:
+// blocks, fails, and answers with other clients' volumes. What is looked at is what the command line leaves behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/nifti.h"
+#include "tests/client/fake_server.h"
+#include "tests/client/process.h"
+
+namespace intrawarp {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CliFakeServerTest : public testing::Test {
+ protected:
+  CliFakeServerTest() {
+    Geometry geometry;
+    geometry.size = {4, 3, 2};
+    std::vector<float> voxels(24);
+    for (const char* name : {"fixed.nii", "moving.nii"}) {
+      voxels[0] += 1;
+      EXPECT_TRUE(WriteNifti(folder_ / name, geometry, PixelType::kFloat32, voxels.data()).ok());
+    }
+    server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+      v1::UploadVolumeRequest request;
+      reader->Read(&request);
+      return Upload(request.header(), reader, response);
+    };
+    server_.volumes.remove = [this](grpc::ServerContext*, const v1::DeleteVolumeRequest* request, auto*) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      deleted_.insert(request->name());
+      if (volumes_.erase(request->name()) == 0) return grpc::Status(grpc::StatusCode::NOT_FOUND, request->name());
+      return grpc::Status::OK;
+    };
+  }
+
+  grpc::Status Upload(const v1::UploadVolumeHeader& header, grpc::ServerReader<v1::UploadVolumeRequest>* reader,
+                      v1::UploadVolumeResponse* response) {
+    v1::UploadVolumeRequest request;
+    while (reader->Read(&request)) {
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    response->mutable_volume()->set_name("volumes/" + header.id());
+    volumes_.insert(response->volume().name());
+    ++uploads_;
+    return grpc::Status::OK;
+  }
+
+  std::vector<std::string> RegisterArguments() const {
+    return {INTRAWARP_CLI,
+            "--server=" + server_.target(),
+            "register",
+            "--fixed=" + (folder_ / "fixed.nii"),
+            "--moving=" + (folder_ / "moving.nii"),
+            "--method=affine"};
+  }
+
+  std::set<std::string> Volumes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return volumes_;
+  }
+  std::set<std::string> Deleted() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return deleted_;
+  }
+
+  static grpc::Status Succeed(grpc::ServerWriter<v1::RegisterResponse>* writer) {
+    v1::RegisterResponse response;
+    response.mutable_result()->set_transform("transforms/t");
+    writer->Write(response);
+    return grpc::Status::OK;
+  }
+
+  TemporaryFolder folder_;
+  std::mutex mutex_;
+  std::set<std::string> volumes_;
+  std::set<std::string> deleted_;
+  std::atomic<int> uploads_{0};
+  FakeServer server_;
+};
+
+TEST_F(CliFakeServerTest, DeletesWhatItUploaded) {
+  server_.registration.register_once = [&](grpc::ServerContext*, const v1::RegisterRequest* request, auto* writer) {
+    EXPECT_EQ(Volumes().count(request->fixed()), 1u);
+    EXPECT_EQ(Volumes().count(request->moving()), 1u);
+    return Succeed(writer);
+  };
+  const ProcessResult result = RunProcess(RegisterArguments());
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(result.out, "transforms/t\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(uploads_, 2);
+  EXPECT_THAT(Volumes(), IsEmpty());
+}
+
+TEST_F(CliFakeServerTest, DeletesWhatItUploadedAfterAFailure) {
+  server_.registration.register_once = [&](grpc::ServerContext*, auto*, auto*) {
+    return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "images do\nnot overlap");
+  };
+  const ProcessResult result = RunProcess(RegisterArguments());
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "intrawarp: FAILED_PRECONDITION: images do not overlap\n");
+  EXPECT_EQ(uploads_, 2);
+  EXPECT_THAT(Volumes(), IsEmpty());
+}
+
+TEST_F(CliFakeServerTest, DeletesTheFirstWhenTheSecondUploadFails) {
+  std::atomic<int> calls{0};
+  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
+    v1::UploadVolumeRequest request;
+    reader->Read(&request);
+    if (++calls == 2) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
+    return Upload(request.header(), reader, response);
+  };
+  const ProcessResult result = RunProcess(RegisterArguments());
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.err, HasSubstr("RESOURCE_EXHAUSTED: "));
+  EXPECT_THAT(result.err, HasSubstr("full"));
+  EXPECT_EQ(uploads_, 1);
+  EXPECT_THAT(Volumes(), IsEmpty());
+}
+
+TEST_F(CliFakeServerTest, AnInterruptCancelsAndCleansUp) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    std::promise<void> begun;
+    std::atomic<bool> cancelled{false};
+    server_.registration.register_once = [&](grpc::ServerContext* context, auto*, auto*) {
+      begun.set_value();
+      while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      cancelled = true;
+      return grpc::Status::CANCELLED;
+    };
+    Process process(RegisterArguments());
+    ASSERT_EQ(begun.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    process.Signal(signal);
+    const ProcessResult result = process.Wait();
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_EQ(result.err, "intrawarp: CANCELLED: interrupted\n");
+    EXPECT_THAT(Volumes(), IsEmpty());
+    for (int i = 0; i < 5000 && !cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(cancelled);
+  }
+}
+
+TEST_F(CliFakeServerTest, AnInterruptWithinAnUploadDeletesWhatMayHaveBeenStored) {
+  std::promise<void> begun;
+  server_.volumes.upload = [&](grpc::ServerContext* context, auto* reader, auto* response) {
+    v1::UploadVolumeRequest request;
+    reader->Read(&request);
+    const grpc::Status status = Upload(request.header(), reader, response);
+    begun.set_value();
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return status;
+  };
+  Process process(RegisterArguments());
+  ASSERT_EQ(begun.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait().exit_status, 1);
+  EXPECT_EQ(uploads_, 1);
+  EXPECT_THAT(Volumes(), IsEmpty());
+}
+
+// Another client's volume with the same content: used, and left alone.
+TEST_F(CliFakeServerTest, LeavesAVolumeThatWasResidentBefore) {
+  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
+    v1::UploadVolumeRequest request;
+    reader->Read(&request);
+    response->mutable_volume()->set_name("volumes/other");
+    response->set_already_resident(true);
+    return grpc::Status::OK;
+  };
+  server_.registration.register_once = [&](grpc::ServerContext*, auto*, auto* writer) { return Succeed(writer); };
+  const ProcessResult result = RunProcess(RegisterArguments());
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(Deleted(), IsEmpty());
+}
+
+TEST_F(CliFakeServerTest, UploadsAgainWhatAnotherClientDeleted) {
+  std::atomic<int> calls{0}, registrations{0};
+  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
+    v1::UploadVolumeRequest request;
+    reader->Read(&request);
+    if (++calls > 1) return Upload(request.header(), reader, response);
+    response->mutable_volume()->set_name("volumes/other");
+    response->set_already_resident(true);
+    return grpc::Status::OK;
+  };
+  server_.registration.register_once = [&](grpc::ServerContext*, const v1::RegisterRequest* request, auto* writer) {
+    ++registrations;
+    if (request->fixed() == "volumes/other") return grpc::Status(grpc::StatusCode::NOT_FOUND, "volumes/other");
+    return Succeed(writer);
+  };
+  const ProcessResult result = RunProcess(RegisterArguments());
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(registrations, 2);
+  EXPECT_EQ(uploads_, 2);
+  EXPECT_THAT(Volumes(), IsEmpty());
+  EXPECT_EQ(Deleted().count("volumes/other"), 0u);
+}
+
+TEST_F(CliFakeServerTest, HealthFollowsTheServer) {
+  const std::vector<std::string> arguments = {INTRAWARP_CLI, "--server=" + server_.target(), "health"};
+  EXPECT_EQ(RunProcess(arguments).exit_status, 0);
+  server_.server().GetHealthCheckService()->SetServingStatus(false);
+  const ProcessResult result = RunProcess(arguments);
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.err, "intrawarp: UNAVAILABLE: the server is not serving\n");
+}
+
+}  // namespace
+}  // namespace intrawarp

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/client/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace intrawarp {
+namespace {
+
+std::string MakeFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "intrawarp_test_XXXXXX").string();
+  return mkdtemp(pattern.data()) == nullptr ? "" : pattern;
+}
+
+}  // namespace
+
+TemporaryFolder::TemporaryFolder() : path_(MakeFolder()) {}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code error;
+  if (!path_.empty()) std::filesystem::remove_all(path_, error);
+}
+
+std::string FileContents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream contents;
+  contents << file.rdbuf();
+  return contents.str();
+}
+
+Process::Process(const std::vector<std::string>& arguments) : folder_(MakeFolder()) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, (folder_ + "/out").c_str(), flags, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, (folder_ + "/err").c_str(), flags, 0600);
+  if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+  posix_spawn_file_actions_destroy(&actions);
+}
+
+Process::~Process() {
+  Signal(SIGKILL);
+  Wait();
+  std::error_code error;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, error);
+}
+
+void Process::Signal(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+ProcessResult Process::Wait() {
+  ProcessResult result;
+  int status = 0;
+  if (pid_ > 0 && waitpid(pid_, &status, 0) == pid_) {
+    result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  pid_ = -1;
+  result.out = FileContents(folder_ + "/out");
+  result.err = FileContents(folder_ + "/err");
+  return result;
+}
+
+std::string Process::Output() const { return FileContents(folder_ + "/out"); }
+
+std::string Process::WaitForLine(const std::string& prefix) {
+  for (int i = 0; i < 1000; ++i) {
+    std::istringstream lines(Output());
+    std::string line;
+    while (std::getline(lines, line) && !lines.eof()) {
+      if (line.rfind(prefix, 0) == 0) return line;
+    }
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return "";
+}
+
+ProcessResult RunProcess(const std::vector<std::string>& arguments) { return Process(arguments).Wait(); }
+
+}  // namespace intrawarp
