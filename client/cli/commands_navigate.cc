@@ -2,8 +2,8 @@
 // intrawarp navigate: a folder of frames against a resident volume.
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -143,6 +143,17 @@ absl::Status MakeFolder(const std::string& folder) {
   return error ? Annotate(FileError("cannot be created", error.value()), folder) : absl::OkStatus();
 }
 
+// Two frames must not share a field's file.
+absl::Status CheckFieldNames(const std::vector<std::string>& paths) {
+  std::set<std::string> stems;
+  for (const std::string& path : paths) {
+    if (!stems.insert(Stem(path)).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--field_dir: two frames are called ", Stem(path)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (flags.Has("fixed") == flags.Has("moving")) {
     return UsageError(absl::InvalidArgumentError("--fixed, --moving: exactly one names the resident volume"));
@@ -152,6 +163,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
+  if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths));
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
   Navigation navigation(session, std::move(paths), field_dir);

@@ -21,6 +21,9 @@ struct Outcome {
   v1::RegisterResult result;
   GridData field;
   GridData warped;
+  // For the montage alone.
+  HostImage fixed;
+  HostImage moving;
 };
 
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
@@ -56,38 +59,36 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
 }
 
 // What the network is still needed for, before the uploaded volumes are deleted.
-absl::Status FetchOutputs(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
-                          Temporaries& temporaries, Outcome* outcome, MontageInputs* montage) {
+absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome) {
   if (flags.Has("warped") || flags.Has("montage")) {
     INTRAWARP_RETURN_IF_ERROR(temporaries.Run(
         [&] { return WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped); }));
   }
   if (!flags.Has("montage")) return absl::OkStatus();
-  return temporaries.Run([&] {
-    return FetchMontageInputs(flags.String("fixed"), flags.String("moving"), registration.initial, session, temporaries,
-                              montage);
-  });
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->fixed, FetchImage(flags.String("fixed"), session));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome->moving, FetchImage(flags.String("moving"), session));
+  return absl::OkStatus();
 }
 
 absl::Status WriteReport(const Outcome& outcome, const std::string& method, const std::string& out) {
   return Annotate(WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
 }
 
-absl::Status WriteOutputs(const ParsedFlags& flags, const Outcome& outcome, const MontageInputs& montage) {
+absl::Status WriteOutputs(const ParsedFlags& flags, Outcome outcome) {
   if (flags.Has("field")) {
     const std::string out = flags.String("field");
     INTRAWARP_RETURN_IF_ERROR(Annotate(WriteField(out, outcome.field.geometry, outcome.field.values.data()), out));
   }
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
+    const GridData& warped = outcome.warped;
     INTRAWARP_RETURN_IF_ERROR(
-        Annotate(WriteNifti(out, outcome.warped.geometry, PixelType::kFloat32, outcome.warped.values.data()), out));
+        Annotate(WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out));
   }
-  if (flags.Has("montage")) {
-    const std::string out = flags.String("montage");
-    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteMontageFile(out, montage, outcome.warped, outcome.field), out));
-  }
-  return absl::OkStatus();
+  if (!flags.Has("montage")) return absl::OkStatus();
+  const std::string out = flags.String("montage");
+  return Annotate(WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.field)),
+                  out);
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
@@ -104,7 +105,6 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
 
   Temporaries temporaries(session);
   Outcome outcome;
-  MontageInputs montage;
   INTRAWARP_RETURN_IF_ERROR(
       temporaries.Run([&] { return RunRegistration(flags, *registration, session, temporaries, &outcome); }));
   std::printf("%s\n", outcome.result.transform().c_str());
@@ -112,9 +112,9 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   if (flags.Has("report")) {
     INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
   }
-  INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, *registration, session, temporaries, &outcome, &montage));
+  INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
   const absl::Status deleted = temporaries.DeleteAll();
-  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, outcome, montage));
+  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, std::move(outcome)));
   return deleted;
 }
 

@@ -2,36 +2,26 @@
 #include "client/cli/registration_montage.h"
 
 #include "engine/base/status_macros.h"
-#include "io/matrix_text.h"
+#include "io/png.h"
 
 namespace intrawarp {
-namespace {
 
-// A key of Temporaries that is no path.
-constexpr char kIdentityKey[] = "\nidentity";
-
-absl::StatusOr<std::string> StartTransform(const std::string& initial, Temporaries& temporaries) {
-  if (IsTransformName(initial)) return initial;
-  if (initial.empty()) return temporaries.Matrix(AffineMap::Identity(), kIdentityKey);
-  const absl::StatusOr<AffineMap> matrix = ReadMatrix(initial);
-  if (!matrix.ok()) return Annotate(matrix.status(), initial);
-  return temporaries.Matrix(*matrix, initial);
+absl::StatusOr<HostImage> FetchImage(const std::string& x, Session& session) {
+  if (!IsVolumeName(x)) {
+    INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(x));
+    return HostImage{volume.geometry, ToFloat(volume)};
+  }
+  GridData data;
+  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadVolume(x, SinkInto(&data), session.call()).status());
+  return HostImage{data.geometry, std::move(data.values)};
 }
 
-}  // namespace
-
-absl::Status FetchMontageInputs(const std::string& fixed, const std::string& moving, const std::string& initial,
-                                Session& session, Temporaries& temporaries, MontageInputs* inputs) {
-  v1::WarpVolumeRequest request;
-  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), StartTransform(initial, temporaries));
-  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(moving));
-  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_like_volume(), temporaries.Volume(fixed));
-  INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, SinkInto(&inputs->start), session.call()));
-  return session.client().DownloadVolume(request.like_volume(), SinkInto(&inputs->fixed), session.call()).status();
-}
-
-absl::Status WriteMontageFile(const std::string&, const MontageInputs&, const GridData&, const GridData&) {
-  return absl::UnimplementedError("the montage comes with a later version");
+absl::Status WriteMontage(const std::string& path, const HostImage& fixed, const HostImage& moving, GridData warped,
+                          GridData field) {
+  const HostImage warped_image = {warped.geometry, std::move(warped.values)};
+  const HostField host_field = {field.geometry, std::move(field.values)};
+  INTRAWARP_ASSIGN_OR_RETURN(const Picture picture, RenderMontage(fixed, moving, warped_image, host_field));
+  return WritePng(path, picture);
 }
 
 }  // namespace intrawarp

@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the montage of a registration shows, fetched from the server. Thread-safe functions.
+// The montage of a registration, from what the command line was given. Thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CLI_REGISTRATION_MONTAGE_H_
 #define INTRAWARP_CLIENT_CLI_REGISTRATION_MONTAGE_H_
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/cli/session.h"
 #include "client/cpp/grid_data.h"
+#include "io/montage.h"
 
 namespace intrawarp {
 
-struct MontageInputs {
-  GridData fixed;
-  // The moving image on the fixed grid before the registration: through `initial`, or as the headers place it.
-  GridData start;
-};
+// The intensities of volumes/ID, downloaded, or of a file.
+absl::StatusOr<HostImage> FetchImage(const std::string& x, Session& session);
 
-// `fixed` and `moving` as on the command line; `initial` is transforms/ID, a matrix file, or empty.
-absl::Status FetchMontageInputs(const std::string& fixed, const std::string& moving, const std::string& initial,
-                                Session& session, Temporaries& temporaries, MontageInputs* inputs);
-
-absl::Status WriteMontageFile(const std::string& path, const MontageInputs& inputs, const GridData& warped,
-                              const GridData& field);
+// A PNG file; `warped` and `field` lie on the fixed grid.
+absl::Status WriteMontage(const std::string& path, const HostImage& fixed, const HostImage& moving, GridData warped,
+                          GridData field);
 
 }  // namespace intrawarp
 

@@ -84,18 +84,12 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   return name;
 }
 
-absl::StatusOr<std::string> Temporaries::Matrix(const AffineMap& matrix, const std::string& key) {
-  const auto known = transforms_.find(key);
-  if (known != transforms_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
-  transforms_[key] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
-  return transforms_[key];
-}
-
 absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& path) {
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, ReadMatrix(path));
-  return Matrix(matrix, path);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  transforms_[path] = "transforms/" + id;
+  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
+  return transforms_[path];
 }
 
 absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
-#include "engine/geometry/vec.h"
 #include "io/nifti.h"
 
 namespace intrawarp {
@@ -50,8 +49,6 @@ class Temporaries {
   absl::StatusOr<std::string> Volume(const std::string& x);
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt) or field.
   absl::StatusOr<std::string> Transform(const std::string& t);
-  // A matrix of this command's own, under a key that is no path.
-  absl::StatusOr<std::string> Matrix(const AffineMap& matrix, const std::string& key);
 
   // Runs a step that asks for its volumes inside; again, a few times, when one that is not ours was gone.
   absl::Status Run(const std::function<absl::Status()>& step);
