@@ -161,6 +161,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
   INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report"));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
   if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths));

@@ -92,9 +92,10 @@ absl::Status WriteOutputs(const ParsedFlags& flags, Outcome outcome) {
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
-  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "field", {".nii", ".nii.gz"}));
-  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "warped", {".nii", ".nii.gz"}));
-  return CheckSuffix(flags, "montage", {".png"});
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
+  return CheckOutput(flags, "report");
 }
 
 absl::Status Register(const ParsedFlags& flags, Session& session) {

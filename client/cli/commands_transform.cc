@@ -52,7 +52,7 @@ absl::Status GetField(const std::string& name, const std::string& out, Session& 
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".txt", ".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".nii", ".nii.gz"}));
   const std::string out = flags.String("out");
   return HasMatrixSuffix(out) ? GetMatrix(flags.Positional(0), out, session)
                               : GetField(flags.Positional(0), out, session);
@@ -80,7 +80,7 @@ v1::Interpolation InterpolationFromName(const std::string& name) {
 }
 
 absl::Status Warp(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
   v1::WarpVolumeRequest request;
   request.set_inverse(flags.Has("inverse"));
   request.set_fill(static_cast<float>(flags.Number("fill")));
@@ -99,6 +99,7 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
 }
 
 absl::Status Points(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out"));
   const absl::StatusOr<std::vector<Vec3d>> points = ReadPoints(flags.String("in"));
   if (!points.ok()) return Annotate(points.status(), flags.String("in"));
   Temporaries temporaries(session);

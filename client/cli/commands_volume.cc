@@ -51,7 +51,7 @@ absl::Status List(const ParsedFlags&, Session& session) {
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckSuffix(flags, "out", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
   GridData data;
   INTRAWARP_RETURN_IF_ERROR(
       session.client().DownloadVolume(flags.Positional(0), SinkInto(&data), session.call()).status());

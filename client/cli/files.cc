@@ -25,13 +25,20 @@ bool HasVolumeSuffix(const std::string& path) {
 
 bool HasMatrixSuffix(const std::string& path) { return absl::EndsWith(path, ".txt"); }
 
-absl::Status CheckSuffix(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
+absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
+  if (!flags.Has(name)) return absl::OkStatus();
   const std::string path = flags.String(name);
-  const bool known = std::any_of(suffixes.begin(), suffixes.end(),
-                                 [&](const std::string& suffix) { return absl::EndsWith(path, suffix); });
-  if (path.empty() || known) return absl::OkStatus();
-  return UsageError(absl::InvalidArgumentError(
-      absl::StrCat("--", name, ": must end in ", absl::StrJoin(suffixes, " or "), ": ", path)));
+  const bool known = suffixes.empty() || std::any_of(suffixes.begin(), suffixes.end(), [&](const std::string& suffix) {
+                       return absl::EndsWith(path, suffix);
+                     });
+  if (!known) {
+    return UsageError(absl::InvalidArgumentError(
+        absl::StrCat("--", name, ": must end in ", absl::StrJoin(suffixes, " or "), ": ", path)));
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("--", name, ": there is no folder ", folder.string()));
 }
 
 absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& folder) {

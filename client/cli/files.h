@@ -15,8 +15,10 @@ namespace intrawarp {
 bool HasVolumeSuffix(const std::string& path);  // .nii, .nii.gz
 bool HasMatrixSuffix(const std::string& path);  // .txt
 
-// A wrong command line (UsageError) when the flag is given and its value has none of the suffixes.
-absl::Status CheckSuffix(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes);
+// Before work is begun for a file that the flag names, if it is given: a wrong command line (UsageError) when the name
+// has none of the suffixes (none given: any will do), NOT_FOUND when its folder does not exist.
+absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name,
+                         const std::vector<std::string>& suffixes = {});
 
 // The volumes in a folder, as paths, in the order of their names. NOT_FOUND and the like for a folder that cannot be
 // read, and NOT_FOUND for one without volumes.

@@ -13,6 +13,12 @@
 namespace intrawarp {
 namespace {
 
+absl::StatusCode Canonical(int code) {
+  const bool known =
+      code >= static_cast<int>(absl::StatusCode::kOk) && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
+}
+
 // What a detail adds that the message does not say yet.
 void AddField(const google::rpc::BadRequest::FieldViolation& violation, std::string* message) {
   const bool has_field = absl::StrContains(*message, violation.field());
@@ -30,8 +36,10 @@ void AddResource(const google::rpc::ResourceInfo& info, std::string* message) {
   absl::StrAppend(message, " (", info.resource_name(), ")");
 }
 
-void AddReason(const google::rpc::ErrorInfo& info, std::string* message) {
-  if (info.reason().empty() || absl::StrContains(*message, info.reason())) return;
+// A reason that only repeats the code says nothing.
+void AddReason(const google::rpc::ErrorInfo& info, absl::StatusCode code, std::string* message) {
+  if (info.reason().empty() || info.reason() == absl::StatusCodeToString(code)) return;
+  if (absl::StrContains(*message, info.reason())) return;
   absl::StrAppend(message, " [", info.reason(), "]");
 }
 
@@ -55,16 +63,10 @@ std::string MessageWithDetails(const google::rpc::Status& status) {
     } else if (detail.UnpackTo(&retry)) {
       AddRetry(retry, &message);
     } else if (detail.UnpackTo(&error)) {
-      AddReason(error, &message);
+      AddReason(error, Canonical(status.code()), &message);
     }
   }
   return message;
-}
-
-absl::StatusCode Canonical(int code) {
-  const bool known =
-      code >= static_cast<int>(absl::StatusCode::kOk) && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
 }
 
 }  // namespace

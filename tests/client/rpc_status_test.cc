@@ -57,6 +57,8 @@ TEST(RpcStatusTest, NothingIsSaidTwice) {
   google::rpc::Status proto = MakeStatus(3, "spacing: must be above 0");
   AddViolation("spacing", "must be above 0", &proto);
   EXPECT_EQ(FromRpcStatus(proto).message(), "spacing: must be above 0");
+  AddReason("INVALID_ARGUMENT", &proto);
+  EXPECT_EQ(FromRpcStatus(proto).message(), "spacing: must be above 0");
 }
 
 TEST(RpcStatusTest, SeveralFields) {
