@@ -16,6 +16,7 @@
 
 #include "engine/metric/affine_plan.h"
 #include "engine/metric/row_sampler-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -131,10 +132,13 @@ class SsdRows {
     const VF scale = Splat(static_cast<float>(plan_.objective.intensity_scale));
     const VF q_step = Splat(static_cast<float>(plan_.normalize.m[0][0]));
     const VF q_base = Splat(static_cast<float>(plan_.normalize.m[0][3]));
+    // To the last voxel of the image.
+    const int64_t to_end = plan_.objective.fixed.geometry.voxels() - 1 - plan_.RowOffset(y, z);
     LaneProducts products0, products1, products2;
     LaneVector gradient0, gradient1;
     VF value = Zeros();
     for (int x = range.begin / kLanes * kLanes; x < range.end; x += kLanes) {
+      hwy::Prefetch(fixed + std::min<int64_t>(x + plan_.size.x, to_end));
       VF residual = scale * (hn::Load(DF(), row_.value + x) - fixed_.Load(fixed + x));
       VF gx = scale * hn::Load(DF(), row_.gradient[0] + x);
       VF gy = scale * hn::Load(DF(), row_.gradient[1] + x);

@@ -20,6 +20,7 @@
 
 #include "engine/image/sample.h"
 #include "engine/metric/affine_plan.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -148,7 +149,7 @@ class RowSampler {
   static constexpr bool kHasLookup = false;
 #endif
   // Rows of the moving image that a vector may cross before gathering is faster.
-  static constexpr float kMaxRuns = 2.5f;
+  static constexpr float kMaxRuns = 0.4f;
   // Indices are rounded to these fractions of a voxel, so that a map that is the identity but for rounding lands on
   // voxel centres and not just outside the outermost of them.
   static constexpr double kBaseScale = 1 << 20;
@@ -303,6 +304,11 @@ class RowSampler {
     return hn::MulAdd(wz, gradient[2], value[0]);
   }
 
+  // For the next row of the fixed grid, which is likely to need the next row of the moving image.
+  HWY_INLINE void PrefetchNextRow(int64_t offset) const {
+    hwy::Prefetch(data_ + std::min(offset + plane_ + 2 * row_, voxels_ - 1));
+  }
+
   template <bool kPlanar>
   HWY_INLINE void Fetch(const Line& line, int x, VI lx, VI ly, VI lz, Corners* c) const {
     if (!lookup_ || !LookUp<kPlanar>(line, x, lx, ly, lz, c)) Gather<kPlanar>(lx, ly, lz, c);
@@ -320,6 +326,7 @@ class RowSampler {
     const hn::Half<DI> half;
     const VPair first = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::LowerHalf(half, offset)));
     const VPair second = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::UpperHalf(half, offset)));
+    PrefetchNextRow(hn::GetLane(offset));
     for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
       for (int y = 0; y < 2; ++y) {
         const int64_t* base = reinterpret_cast<const int64_t*>(data_ + z * plane_ + y * row_);
@@ -366,6 +373,7 @@ class RowSampler {
     hn::Store(key, DI(), keys);
     int64_t offset = (keys[0] >> 16) * plane_ + (keys[0] & 0xffff) * row_;
     if (HWY_UNLIKELY(offset > reach)) return false;
+    PrefetchNextRow(offset + first_x);
     LookUpRun<kPlanar>(data_ + offset + first_x, low, high, c);
     auto rest = hn::Ne(key, hn::Set(DI(), keys[0]));
     for (intptr_t lane = hn::FindFirstTrue(DI(), rest); lane >= 0; lane = hn::FindFirstTrue(DI(), rest)) {
