@@ -493,7 +493,7 @@ class NgfBrick {
   // 1 / (2 spacing), and the step of q; 0 for the first along an axis of one voxel.
   float difference_[3], delta_[3];
   float moving_edge_squared_, fixed_edge_squared_;
-  WarpedRow held_[3][kNgfBlock + 2];
+  WarpedRow held_[3][kBrick + 2];
   NgfSums sums_;
   Normals normals_[kBuffered];
   HWY_ALIGN float coefficients_[kBuffered][kCoefficients * kLanes];

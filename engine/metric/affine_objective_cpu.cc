@@ -21,20 +21,19 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-size_t SsdScratchFloats(const AffinePlan& plan) { return WarpedRowFloats(plan.size.x); }
+size_t ScratchFloats(const AffinePlan& plan) {
+  return plan.objective.metric == MetricKind::kSsd
+             ? WarpedRowFloats(plan.size.x)
+             : NgfBrick::ScratchFloats(plan.size.x, BrickBlocks(plan.size.y).block);
+}
 
-void EvaluateSsd(const AffinePlan& plan, Range rows, float* scratch, NormalEquations* sums) {
+void EvaluateBrick(const AffinePlan& plan, Range y, Range z, float* scratch, NormalEquations* sums) {
+  if (plan.objective.metric == MetricKind::kNgf) return NgfBrick(plan, y, z, scratch).Evaluate(sums);
   SsdRows ssd(plan, scratch);
-  for (int row = rows.begin; row < rows.end; ++row) ssd.Add(row % plan.size.y, row / plan.size.y);
+  for (int k = z.begin; k < z.end; ++k) {
+    for (int j = y.begin; j < y.end; ++j) ssd.Add(j, k);
+  }
   ssd.Finish(sums);
-}
-
-size_t NgfScratchFloats(const AffinePlan& plan) {
-  return NgfBrick::ScratchFloats(plan.size.x, NgfBlocks(plan.size.y).block);
-}
-
-void EvaluateNgf(const AffinePlan& plan, Range y, Range z, float* scratch, NormalEquations* sums) {
-  NgfBrick(plan, y, z, scratch).Evaluate(sums);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -46,10 +45,8 @@ HWY_AFTER_NAMESPACE();
 namespace intrawarp::cpu {
 namespace {
 
-HWY_EXPORT(SsdScratchFloats);
-HWY_EXPORT(EvaluateSsd);
-HWY_EXPORT(NgfScratchFloats);
-HWY_EXPORT(EvaluateNgf);
+HWY_EXPORT(ScratchFloats);
+HWY_EXPORT(EvaluateBrick);
 
 // This thread's, kept for the next piece: a few megabytes for the largest grids.
 float* Scratch(size_t floats) {
@@ -66,38 +63,21 @@ void Add(NormalEquations& total, const NormalEquations& part) {
   for (int i = 0; i < kAffineHessianEntries; ++i) total.hessian[i] += part.hessian[i];
 }
 
-NormalEquations Ssd(const AffinePlan& plan) {
-  const AxisBlocks blocks = SsdBlocks(plan);
-  const size_t floats = HWY_DYNAMIC_DISPATCH(SsdScratchFloats)(plan);
-  return OrderedReduce(
-      blocks.count(), NormalEquations{},
-      [&](int64_t i) {
-        NormalEquations part;
-        HWY_DYNAMIC_DISPATCH(EvaluateSsd)(plan, blocks[static_cast<int>(i)], Scratch(floats), &part);
-        return part;
-      },
-      Add);
-}
-
-NormalEquations Ngf(const AffinePlan& plan) {
-  const AxisBlocks y = NgfBlocks(plan.size.y), z = NgfBlocks(plan.size.z);
-  const size_t floats = HWY_DYNAMIC_DISPATCH(NgfScratchFloats)(plan);
-  return OrderedReduce(
-      int64_t{y.count()} * z.count(), NormalEquations{},
-      [&](int64_t i) {
-        const int brick = static_cast<int>(i);
-        NormalEquations part;
-        HWY_DYNAMIC_DISPATCH(EvaluateNgf)(plan, y[brick % y.count()], z[brick / y.count()], Scratch(floats), &part);
-        return part;
-      },
-      Add);
-}
-
 }  // namespace
 
 void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums) {
   const AffinePlan plan(objective, w);
-  *sums = objective.metric == MetricKind::kSsd ? Ssd(plan) : Ngf(plan);
+  const AxisBlocks y = BrickBlocks(plan.size.y), z = BrickBlocks(plan.size.z);
+  const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
+  *sums = OrderedReduce(
+      int64_t{y.count()} * z.count(), NormalEquations{},
+      [&](int64_t i) {
+        const int brick = static_cast<int>(i);
+        NormalEquations part;
+        HWY_DYNAMIC_DISPATCH(EvaluateBrick)(plan, y[brick % y.count()], z[brick / y.count()], Scratch(floats), &part);
+        return part;
+      },
+      Add);
 }
 
 }  // namespace intrawarp::cpu

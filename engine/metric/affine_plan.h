@@ -47,15 +47,10 @@ struct AxisBlocks {
   Range operator[](int i) const { return {i * block, std::min(size, (i + 1) * block)}; }
 };
 
-// SSD: runs of rows, about 256 of them.
-inline AxisBlocks SsdBlocks(const AffinePlan& plan) {
-  const int64_t rows = int64_t{plan.size.y} * plan.size.z;
-  return {static_cast<int>(rows), static_cast<int>(std::max<int64_t>(4, (rows + 255) / 256))};
-}
-
-// NGF: bricks of y and z, whose halo of one row on each side is sampled again by their neighbours.
-inline constexpr int kNgfBlock = 32;
-inline AxisBlocks NgfBlocks(int size) { return {size, size >= 128 ? kNgfBlock : size >= 64 ? 16 : 8}; }
+// The grid is cut into bricks of y and z; small enough that, where the map is oblique, a brick's part of the moving image
+// stays in cache from plane to plane, and large enough that the halo of NGF is a small part.
+inline constexpr int kBrick = 32;
+inline AxisBlocks BrickBlocks(int size) { return {size, size >= 128 ? kBrick : size >= 64 ? 16 : 8}; }
 
 }  // namespace intrawarp::cpu
 
