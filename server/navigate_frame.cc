@@ -123,6 +123,8 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
   if (!outcome.ok()) return InConfig(outcome.status());
   frame.outcome = *std::move(outcome);
+  task.input.initial = frame.outcome.result.affine;
+  frame.is_good_start = !frame.outcome.result.worse_than_start && ValidateRegistration(task.input).ok();
   return absl::OkStatus();
 }
 

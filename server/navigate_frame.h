@@ -54,6 +54,8 @@ struct Frame {
   // What is wrong with it, or the outcome.
   absl::Status status;
   RegistrationOutcome outcome;
+  // The outcome serves the next frame as a start: it is no worse than its own, and one that the engine takes.
+  bool is_good_start = false;
   FrameRecord record;
 };
 
@@ -64,8 +66,8 @@ absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, F
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
 int64_t FrameJobBytes(const Device& device, const Frame& frame);
 
-// Uploads, prepares and registers a frame, starting from `initial` where there is one, and fills in frame.outcome and
-// frame.latency. `on_transform` as in RegistrationTask. Waits for the stream.
+// Uploads, prepares and registers a frame, starting from `initial` where there is one, and fills in frame.outcome,
+// is_good_start and latency. `on_transform` as in RegistrationTask. Waits for the stream.
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
                            JobControl& control,
                            const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,

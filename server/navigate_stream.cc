@@ -177,10 +177,12 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     while (!job_running_ && !ready_.empty()) {
       std::shared_ptr<Frame> frame = std::move(ready_.front());
       ready_.pop_front();
-      if (frame->status.ok()) frame->status = Submit(frame);
-      if (frame->status.ok()) {
+      // Once submitted, the frame is the job's, which may have ended it before Submit returns.
+      absl::Status status = frame->status.ok() ? Submit(frame) : frame->status;
+      if (status.ok()) {
         job_running_ = true;
       } else {
+        frame->status = std::move(status);
         PushResult(std::move(frame));
       }
     }
@@ -203,7 +205,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
       };
     }
     frame->status = ctx.ok() ? RegisterFrame(**ctx, *setup_, last_good_, control_, on_transform, *frame) : ctx.status();
-    if (frame->status.ok()) last_good_ = frame->outcome.result.affine;
+    if (frame->status.ok() && frame->is_good_start) last_good_ = frame->outcome.result.affine;
     frame->memory.reset();
     std::lock_guard<std::mutex> lock(mutex_);
     job_running_ = false;

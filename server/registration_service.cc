@@ -75,7 +75,9 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
       return StreamField(call, ctx, std::move(memory), transform);
     };
   }
-  INTRAWARP_ASSIGN_OR_RETURN(call.outcome, RunRegistration(ctx, task, call.stream->control(), call.latency));
+  absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(ctx, task, call.stream->control(), call.latency);
+  if (!outcome.ok()) return InRequest(outcome.status());
+  call.outcome = *std::move(outcome);
   return absl::OkStatus();
 }
 

@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/registration_service.h"
 #include "server/server_service.h"
 #include "server/transform_service.h"
 #include "server/volume_service.h"
@@ -22,6 +24,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   std::vector<NamedService> services;
   Add<VolumeService>(context, v1::VolumeService::service_full_name(), services);
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
+  services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   return services;
 }
