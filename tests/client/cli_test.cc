@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line against the server, both as processes: every command, its outputs, exit statuses and error lines.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "engine/geometry/vec.h"
+#include "io/matrix_text.h"
+#include "io/nifti.h"
+#include "io/points.h"
+#include "tests/client/process.h"
+
+namespace intrawarp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr double kVoxelMm = 8;
+
+// Of every test: one server, and one pair with a known affine map.
+struct World {
+  TemporaryFolder folder;
+  std::unique_ptr<Process> server;
+  std::string grpc;
+  std::string pair;
+  AffineMap truth;
+};
+World* world = nullptr;
+
+// The value, or a failure of the test and an empty one.
+template <typename T>
+T Value(absl::StatusOr<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *std::move(result) : T();
+}
+
+nlohmann::json ReadJson(const std::string& path) {
+  nlohmann::json json = nlohmann::json::parse(FileContents(path), nullptr, /*allow_exceptions=*/false);
+  EXPECT_FALSE(json.is_discarded()) << path;
+  return json;
+}
+
+std::string Word(const std::string& line, const std::string& key) {
+  const size_t begin = line.find(key) + key.size();
+  return line.substr(begin, line.find_first_of(" \n", begin) - begin);
+}
+
+class CliTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    world = new World;
+    world->server = std::make_unique<Process>(
+        std::vector<std::string>{INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
+    const std::string ready = world->server->WaitForLine("ready ");
+    ASSERT_THAT(ready, MatchesRegex("ready grpc=127\\.0\\.0\\.1:[0-9]+ http=127\\.0\\.0\\.1:[0-9]+ device=cpu"));
+    world->grpc = Word(ready, "grpc=");
+    world->pair = world->folder / "pair";
+    world->truth = AffineMap::Identity();
+    world->truth.m[0][1] = 0.1;
+    world->truth.m[1][0] = -0.1;
+    world->truth.m[0][3] = 9;
+    world->truth.m[1][3] = -7;
+    world->truth.m[2][3] = 5;
+    ASSERT_TRUE(WriteMatrix(world->folder / "truth.txt", world->truth).ok());
+    const ProcessResult made =
+        RunProcess({INTRAWARP_CLI, "phantom", "--out=" + world->pair, "--size=40x40x24", "--spacing=8x8x10", "--seed=3",
+                    "--amplitude_mm=0", "--affine=" + (world->folder / "truth.txt")});
+    ASSERT_EQ(made.exit_status, 0) << made.err;
+  }
+
+  static void TearDownTestSuite() {
+    world->server->Signal(SIGTERM);
+    EXPECT_EQ(world->server->Wait().exit_status, 0);
+    delete world;
+    world = nullptr;
+  }
+
+  // Whatever a test did, no volume, upload, stream or job is left, and transforms go when they are deleted.
+  void TearDown() override {
+    for (const char* kind : {"transform", "volume"}) {
+      const std::string list = Run({kind, "list"}).out;
+      EXPECT_TRUE(list.empty() || kind == std::string("transform")) << list;
+      std::istringstream lines(list);
+      for (std::string line; std::getline(lines, line);) {
+        EXPECT_EQ(Run({kind, "delete", line.substr(0, line.find('\t'))}).exit_status, 0) << line;
+      }
+    }
+    const std::string info = Run({"server", "info"}).out;
+    EXPECT_THAT(info, HasSubstr("resident: 0 of"));
+    EXPECT_THAT(info, HasSubstr("volumes 0, transforms 0"));
+    EXPECT_THAT(info, HasSubstr("uploads 0, streams 0, jobs 0"));
+  }
+
+  static ProcessResult Run(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {INTRAWARP_CLI, "--server=" + world->grpc};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return RunProcess(all);
+  }
+
+  // Runs what has to succeed; its stdout without the last line end.
+  static std::string Succeed(const std::vector<std::string>& arguments) {
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_status, 0) << absl::StrCat(arguments[0], ": ", result.err);
+    EXPECT_EQ(result.err, "");
+    return result.out.substr(0, result.out.find_last_not_of('\n') + 1);
+  }
+
+  // Runs what has to fail with one line that begins with the code and names the cause.
+  static void Fail(const std::vector<std::string>& arguments, const std::string& code, const std::string& cause) {
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_status, 1) << absl::StrCat(arguments[0], ": ", result.out);
+    EXPECT_THAT(result.err, testing::StartsWith("intrawarp: " + code + ": "));
+    EXPECT_THAT(result.err, HasSubstr(cause));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+
+  static void Wrong(const std::vector<std::string>& arguments, const std::string& cause) {
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_status, 2) << cause;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr(cause));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+
+  static std::string Pair(const std::string& name) { return world->pair + "/" + name; }
+  static std::string Out(const std::string& name) { return world->folder / name; }
+  static std::vector<std::string> Register(std::vector<std::string> more) {
+    more.insert(more.begin(), {"register", "--fixed=" + Pair("fixed.nii.gz"), "--moving=" + Pair("moving.nii.gz")});
+    return more;
+  }
+
+  // The largest distance in mm between two lists of points.
+  static double Distance(const std::vector<Vec3d>& a, const std::vector<Vec3d>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double largest = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      largest = std::max(largest, std::sqrt(Dot(a[i] - b[i], a[i] - b[i])));
+    }
+    return largest;
+  }
+};
+
+TEST_F(CliTest, HealthAndServerInfo) {
+  EXPECT_EQ(Succeed({"health"}), "SERVING");
+  const std::string info = Succeed({"server", "info"});
+  EXPECT_THAT(info, HasSubstr("version "));
+  EXPECT_THAT(info, HasSubstr("device cpu"));
+  EXPECT_THAT(info, HasSubstr("methods: rigid affine"));
+}
+
+TEST_F(CliTest, VolumesComeBackAsTheyWere) {
+  const std::string fixed = Pair("fixed.nii.gz");
+  EXPECT_EQ(Succeed({"volume", "put", fixed, "--id=ct"}), "volumes/ct");
+  EXPECT_EQ(Succeed({"volume", "put", fixed}), "volumes/ct");
+  const std::string other = Succeed({"volume", "put", Pair("moving.nii.gz")});
+  EXPECT_THAT(other, MatchesRegex("volumes/[A-Za-z0-9._-]+"));
+  EXPECT_NE(other, "volumes/ct");
+  const std::string list = Succeed({"volume", "list"});
+  EXPECT_THAT(list, HasSubstr("volumes/ct\t40x40x24\t8x8x10 mm\tint16\t"));
+  EXPECT_THAT(list, HasSubstr(other + "\t"));
+
+  Succeed({"volume", "get", "volumes/ct", "--out=" + Out("back.nii.gz")});
+  const auto sent = ReadNifti(fixed), back = ReadNifti(Out("back.nii.gz"));
+  ASSERT_TRUE(sent.ok() && back.ok());
+  EXPECT_TRUE(SameGrid(sent->geometry, back->geometry, 1e-4));
+  EXPECT_EQ(ToFloat(*sent), ToFloat(*back));
+
+  EXPECT_EQ(Succeed({"volume", "delete", "volumes/ct"}), "");
+  EXPECT_EQ(Succeed({"volume", "delete", other}), "");
+  EXPECT_EQ(Succeed({"volume", "list"}), "");
+}
+
+TEST_F(CliTest, WrongVolumesHaveTheirCause) {
+  Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=taken"});
+  Fail({"volume", "put", Pair("moving.nii.gz"), "--id=taken"}, "ALREADY_EXISTS", "taken");
+  Succeed({"volume", "delete", "volumes/taken"});
+  Fail({"volume", "put", Pair("fixed.nii.gz"), "--id=../etc"}, "INVALID_ARGUMENT", "id");
+  Fail({"volume", "put", Pair("nothing.nii.gz")}, "NOT_FOUND", "nothing.nii.gz");
+  Fail({"volume", "get", "volumes/nothing", "--out=" + Out("x.nii")}, "NOT_FOUND", "volumes/nothing");
+  EXPECT_FALSE(std::filesystem::exists(Out("x.nii")));
+  Fail({"volume", "delete", "volumes/nothing"}, "NOT_FOUND", "volumes/nothing");
+  std::ofstream(Out("rubbish.nii")) << "no image";
+  EXPECT_EQ(Run({"volume", "put", Out("rubbish.nii")}).exit_status, 1);
+  std::vector<float> voxels(8, 1.0f);
+  voxels[3] = NAN;
+  Geometry geometry;
+  geometry.size = {2, 2, 2};
+  ASSERT_TRUE(WriteNifti(Out("nan.nii"), geometry, PixelType::kFloat32, voxels.data()).ok());
+  Fail({"volume", "put", Out("nan.nii")}, "INVALID_ARGUMENT", "finite");
+}
+
+TEST_F(CliTest, RegisterFindsTheKnownMap) {
+  const std::string name =
+      Succeed(Register({"--method=affine", "--field=" + Out("field.nii.gz"), "--warped=" + Out("warped.nii.gz"),
+                        "--report=" + Out("report.json"), "--montage=" + Out("montage.png")}));
+  ASSERT_THAT(name, MatchesRegex("transforms/[A-Za-z0-9._-]+"));
+  EXPECT_EQ(Succeed({"volume", "list"}), "");
+
+  const auto fixed_points = ReadPoints(Pair("landmarks_fixed.csv"));
+  const auto moving_points = ReadPoints(Pair("landmarks_moving.csv"));
+  ASSERT_TRUE(fixed_points.ok() && moving_points.ok());
+  ASSERT_GT(Distance(*fixed_points, *moving_points), kVoxelMm);
+  Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("mapped.csv")});
+  const auto mapped = ReadPoints(Out("mapped.csv"));
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_LT(Distance(*mapped, *moving_points), 0.1 * kVoxelMm);
+  Succeed({"points", "--transform=" + name, "--in=" + Out("mapped.csv"), "--out=" + Out("back.csv"), "--inverse"});
+  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), *fixed_points), 1e-6);
+
+  EXPECT_THAT(Succeed({"transform", "list"}), testing::StartsWith(name + "\taffine\t"));
+  Succeed({"transform", "get", name, "--out=" + Out("matrix.txt")});
+  const auto matrix = ReadMatrix(Out("matrix.txt"));
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  for (size_t i = 0; i < fixed_points->size(); ++i) {
+    const Vec3d error = (*matrix)((*fixed_points)[i]) - (*mapped)[i];
+    EXPECT_LT(std::sqrt(Dot(error, error)), 1e-9);
+  }
+
+  const auto field = ReadField(Out("field.nii.gz"));
+  const auto fixed = ReadNifti(Pair("fixed.nii.gz"));
+  ASSERT_TRUE(field.ok() && fixed.ok());
+  ASSERT_TRUE(SameGrid(field->geometry, fixed->geometry, 1e-4));
+  const Vec3d corner = IndexToPhysical(fixed->geometry)({39, 39, 23});
+  const Vec3d moved = (*matrix)(corner)-corner;
+  const float* last = field->displacement.data() + field->displacement.size() - 3;
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(last[i], moved[i], 1e-3);
+  Succeed({"transform", "get", name, "--out=" + Out("field_again.nii")});
+  EXPECT_EQ(Value(ReadField(Out("field_again.nii"))).displacement, field->displacement);
+
+  Succeed({"warp", "--transform=" + name, "--moving=" + Pair("moving.nii.gz"), "--like=" + Pair("fixed.nii.gz"),
+           "--out=" + Out("warped_again.nii.gz")});
+  const auto warped = ReadNifti(Out("warped.nii.gz")), again = ReadNifti(Out("warped_again.nii.gz"));
+  ASSERT_TRUE(warped.ok() && again.ok());
+  EXPECT_EQ(ToFloat(*warped), ToFloat(*again));
+  EXPECT_EQ(FileContents(Out("montage.png")).substr(1, 3), "PNG");
+}
+
+TEST_F(CliTest, TheReportHasTheNamesOfTheContract) {
+  Succeed(Register(
+      {"--method=rigid,affine", "--metric=ngf", "--levels=2", "--iterations=5", "--report=" + Out("report.json")}));
+  const auto report = ReadJson(Out("report.json"));
+  EXPECT_EQ(report["method"], "rigid,affine");
+  EXPECT_EQ(report["device"], "cpu");
+  EXPECT_TRUE(report["stop_reason"].is_string());
+  ASSERT_EQ(report["stages"].size(), 2u);
+  EXPECT_EQ(report["stages"][0]["name"], "rigid");
+  EXPECT_EQ(report["stages"][0]["metric"], "ngf");
+  EXPECT_EQ(report["stages"][1]["name"], "affine");
+  const auto& levels = report["stages"][1]["levels"];
+  ASSERT_EQ(levels.size(), 2u);
+  EXPECT_THAT(levels[1]["size"].get<std::vector<int>>(), ElementsAre(40, 40, 24));
+  EXPECT_LE(levels[1]["iterations"], 5);
+  EXPECT_LE(levels[1]["value_after"].get<double>(), levels[1]["value_before"].get<double>());
+  ASSERT_EQ(report["matrix"].size(), 4u);
+  EXPECT_THAT(report["matrix"][3].get<std::vector<double>>(), ElementsAre(0, 0, 0, 1));
+  for (const char* when : {"before", "after"}) {
+    for (const char* name : {"mse", "sse", "mae", "ncc", "nmi", "ssim"}) {
+      EXPECT_TRUE(report["similarity"][when][name].is_number()) << when << " " << name;
+    }
+  }
+  EXPECT_GT(report["similarity"]["after"]["ncc"], report["similarity"]["before"]["ncc"]);
+  EXPECT_GT(report["overlap"], 0.5);
+  EXPECT_GT(report["jacobian"]["min"], 0.5);
+  EXPECT_EQ(report["jacobian"]["nonpositive_fraction"], 0);
+  EXPECT_LT(report["inverse_consistency_mm"]["max"], 1e-3);
+  EXPECT_THAT(report["verdict"].get<std::string>(), testing::AnyOf("ok", "review"));
+  EXPECT_TRUE(report["reasons"].is_array());
+  for (const char* phase : {"receive", "admit", "queue", "upload", "prepare", "optimise", "assess", "encode",
+                            "download", "send", "total"}) {
+    EXPECT_GE(report["latency_ms"][phase], 0) << phase;
+  }
+  EXPECT_GT(report["latency_ms"]["optimise"], 0);
+}
+
+TEST_F(CliTest, RegisterTakesResidentVolumesMasksAndAStart) {
+  const std::string fixed = Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=f"});
+  const std::string moving = Succeed({"volume", "put", Pair("moving.nii.gz"), "--id=m"});
+  const std::vector<std::string> command = {"register",
+                                            "--fixed=" + fixed,
+                                            "--moving=" + moving,
+                                            "--method=affine",
+                                            "--fixed_mask=" + Pair("mask.nii.gz"),
+                                            "--report=" + Out("report.json")};
+  std::vector<std::string> from_matrix = command;
+  from_matrix.push_back("--initial=" + (world->folder / "truth.txt"));
+  const std::string first = Succeed(from_matrix);
+  const auto report = ReadJson(Out("report.json"));
+  EXPECT_NEAR(report["matrix"][0][3].get<double>(), 9, 0.1 * kVoxelMm);
+  std::vector<std::string> from_transform = command;
+  from_transform.push_back("--initial=" + first);
+  const std::string second = Succeed(from_transform);
+  EXPECT_NE(first, second);
+  Succeed({"volume", "delete", fixed});
+  Succeed({"volume", "delete", moving});
+}
+
+TEST_F(CliTest, ABudgetEndsTheRegistration) {
+  TemporaryFolder folder;
+  ASSERT_EQ(
+      RunProcess({INTRAWARP_CLI, "phantom", "--out=" + folder.path(), "--size=96x96x64", "--spacing=4"}).exit_status,
+      0);
+  const std::vector<std::string> command = {"register", "--fixed=" + (folder / "fixed.nii.gz"),
+                                            "--moving=" + (folder / "moving.nii.gz"), "--method=affine",
+                                            "--budget_ms=1"};
+  Fail(command, "DEADLINE_EXCEEDED", "budget");
+  std::vector<std::string> best_effort = command;
+  best_effort.insert(best_effort.end(), {"--best_effort", "--report=" + Out("report.json")});
+  Succeed(best_effort);
+  EXPECT_EQ(ReadJson(Out("report.json"))["stop_reason"], "budget");
+}
+
+TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
+  Fail(Register({"--method=ffd"}), "UNIMPLEMENTED", "");
+  Fail(Register({"--method=affine,log-demons"}), "UNIMPLEMENTED", "");
+  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "");
+  Fail(Register({"--method=affine,ffd", "--spacing_vox=5"}), "UNIMPLEMENTED", "spacing_vox");
+  Fail(Register({"--method=affine", "--initial=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
+  Fail(Register({"--method=affine", "--initial=" + Pair("landmarks_fixed.csv")}), "INVALID_ARGUMENT",
+       "landmarks_fixed.csv");
+  Fail({"register", "--fixed=volumes/nothing", "--moving=" + Pair("moving.nii.gz"), "--method=affine"}, "NOT_FOUND",
+       "volumes/nothing");
+  Fail(Register({"--method=affine", "--report=" + Out("no/such/folder/report.json")}), "NOT_FOUND", "no/such/folder");
+  EXPECT_EQ(Succeed({"transform", "list"}), "");
+
+  Geometry geometry;
+  geometry.size = {16, 16, 16};
+  const std::vector<float> constant(16 * 16 * 16, 3.0f);
+  ASSERT_TRUE(WriteNifti(Out("constant.nii"), geometry, PixelType::kFloat32, constant.data()).ok());
+  Fail({"register", "--fixed=" + Pair("fixed.nii.gz"), "--moving=" + Out("constant.nii"), "--method=affine"},
+       "FAILED_PRECONDITION", "constant");
+  const std::vector<uint8_t> nothing(40 * 40 * 24, 0);
+  const HostVolume fixed = Value(ReadNifti(Pair("fixed.nii.gz")));
+  ASSERT_TRUE(WriteNifti(Out("nothing.nii"), fixed.geometry, PixelType::kUint8, nothing.data()).ok());
+  Fail(Register({"--method=affine", "--fixed_mask=" + Out("nothing.nii")}), "FAILED_PRECONDITION", "mask");
+  Fail(Register({"--method=affine", "--fixed_mask=" + Out("constant.nii")}), "INVALID_ARGUMENT", "mask");
+}
+
+TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
+  const auto warp = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"warp", "--moving=" + Pair("moving.nii.gz"), "--like=" + Pair("fixed.nii.gz"),
+                                        "--out=" + Out("warped.nii.gz")};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const std::string truth = world->folder / "truth.txt";
+  Succeed(warp({"--transform=" + truth}));
+  const std::vector<float> by_matrix = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  Succeed(warp({"--transform=" + Pair("field.nii.gz")}));
+  const std::vector<float> by_field = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  ASSERT_EQ(by_matrix.size(), by_field.size());
+  double difference = 0;
+  for (size_t i = 0; i < by_matrix.size(); ++i) difference += std::abs(by_matrix[i] - by_field[i]);
+  EXPECT_LT(difference / static_cast<double>(by_matrix.size()), 1);
+
+  Succeed(warp({"--transform=" + truth, "--interpolation=nearest", "--fill=-2000", "--inverse"}));
+  const std::vector<float> nearest = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  EXPECT_EQ(*std::min_element(nearest.begin(), nearest.end()), -2000);
+  for (float value : nearest) ASSERT_EQ(value, std::round(value));
+  Fail(warp({"--transform=" + truth, "--interpolation=cubic"}), "UNIMPLEMENTED", "");
+  Fail(warp({"--transform=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
+
+  Succeed({"points", "--transform=" + Pair("field.nii.gz"), "--in=" + Pair("landmarks_fixed.csv"),
+           "--out=" + Out("mapped.csv")});
+  EXPECT_LT(Distance(Value(ReadPoints(Out("mapped.csv"))), Value(ReadPoints(Pair("landmarks_moving.csv")))), 1e-2);
+  EXPECT_EQ(Succeed({"transform", "list"}), "");
+  EXPECT_EQ(Succeed({"volume", "list"}), "");
+  Fail({"points", "--transform=" + truth, "--in=" + truth, "--out=" + Out("mapped.csv")}, "INVALID_ARGUMENT", "line 1");
+}
+
+TEST_F(CliTest, TransformErrorsHaveTheirCause) {
+  Fail({"transform", "get", "transforms/nothing", "--out=" + Out("m.txt")}, "NOT_FOUND", "transforms/nothing");
+  Fail({"transform", "get", "transforms/nothing", "--out=" + Out("m.nii")}, "NOT_FOUND", "transforms/nothing");
+  Fail({"transform", "delete", "transforms/nothing"}, "NOT_FOUND", "transforms/nothing");
+  Wrong({"transform", "get", "transforms/nothing", "--out=" + Out("m.xml")}, "--out");
+}
+
+TEST_F(CliTest, NavigateReportsEachFrameAndGoesOnAfterAFailure) {
+  const std::string frames = Out("frames"), fields = Out("fields");
+  std::filesystem::create_directories(frames);
+  std::filesystem::copy_file(Pair("moving.nii.gz"), frames + "/001.nii.gz");
+  Geometry geometry;
+  geometry.size = {16, 16, 16};
+  const std::vector<float> constant(16 * 16 * 16, 3.0f);
+  ASSERT_TRUE(WriteNifti(frames + "/002.nii", geometry, PixelType::kFloat32, constant.data()).ok());
+  std::ofstream(frames + "/003.nii") << "no image";
+  std::filesystem::copy_file(Pair("moving.nii.gz"), frames + "/004.nii.gz");
+  std::ofstream(frames + "/README.txt") << "not a frame";
+
+  const ProcessResult result = Run({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames,
+                                    "--method=affine", "--field_dir=" + fields, "--report=" + Out("frames.json")});
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.err, testing::StartsWith("intrawarp: FAILED_PRECONDITION: 2 of 4 frames failed"));
+  EXPECT_THAT(result.err, HasSubstr("002.nii"));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 4);
+
+  const auto list = ReadJson(Out("frames.json"));
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0]["frame"], "001.nii.gz");
+  EXPECT_TRUE(list[0]["error"].is_null());
+  EXPECT_THAT(list[1]["error"].get<std::string>(), testing::StartsWith("FAILED_PRECONDITION: "));
+  EXPECT_TRUE(list[1]["matrix"].is_null());
+  EXPECT_TRUE(list[2]["error"].is_string());
+  for (int i : {0, 3}) EXPECT_NEAR(list[i]["matrix"][0][3].get<double>(), 9, 0.1 * kVoxelMm) << i;
+  // The fourth frame is the first one again, and starts from its result.
+  EXPECT_LT(list[3]["stages"][0]["levels"][0]["value_before"].get<double>(),
+            list[0]["stages"][0]["levels"][0]["value_before"].get<double>());
+  EXPECT_TRUE(ReadField(fields + "/001.nii.gz").ok());
+  EXPECT_TRUE(ReadField(fields + "/004.nii.gz").ok());
+  EXPECT_FALSE(std::filesystem::exists(fields + "/002.nii.gz"));
+}
+
+TEST_F(CliTest, NavigateTakesFramesAsFixedImages) {
+  const std::string frames = Out("fixed_frames");
+  std::filesystem::create_directories(frames);
+  std::filesystem::copy_file(Pair("fixed.nii.gz"), frames + "/001.nii.gz");
+  const std::string moving = Succeed({"volume", "put", Pair("moving.nii.gz")});
+  Succeed({"navigate", "--moving=" + moving, "--frames=" + frames, "--report=" + Out("frames.json")});
+  const auto list = ReadJson(Out("frames.json"));
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NEAR(list[0]["matrix"][0][3].get<double>(), 9, 0.1 * kVoxelMm);
+  Succeed({"volume", "delete", moving});
+}
+
+TEST_F(CliTest, NavigateErrorsHaveTheirCause) {
+  Wrong({"navigate", "--frames=" + world->pair}, "--fixed");
+  Wrong({"navigate", "--fixed=volumes/a", "--moving=volumes/b", "--frames=" + world->pair}, "--fixed");
+  Fail({"navigate", "--fixed=volumes/a", "--frames=" + Out("no_such_folder")}, "NOT_FOUND", "no_such_folder");
+  Fail({"navigate", "--fixed=volumes/nothing", "--frames=" + world->pair}, "NOT_FOUND", "volumes/nothing");
+}
+
+TEST_F(CliTest, MultiplyIsNotThereYet) { Fail({"multiply", "--a=a.mtx", "--out=c.mtx"}, "UNIMPLEMENTED", "multiply"); }
+
+TEST_F(CliTest, AWrongCommandLineIsExitStatusTwo) {
+  Wrong({}, "no command");
+  Wrong({"volume"}, "volume");
+  Wrong({"volume", "frob"}, "volume frob");
+  Wrong({"volume", "put"}, "PATH");
+  Wrong({"volume", "put", "a.nii", "b.nii"}, "b.nii");
+  Wrong({"volume", "get", "volumes/a"}, "--out");
+  Wrong({"volume", "get", "volumes/a", "--out=a.png"}, "--out");
+  Wrong(Register({}), "--method");
+  Wrong(Register({"--method=affine", "--method=affine"}), "--method");
+  Wrong(Register({"--method=elastic"}), "--method");
+  Wrong(Register({"--method=affine", "--metric=foo"}), "--metric");
+  Wrong(Register({"--method=affine", "--levels=0"}), "--levels");
+  Wrong(Register({"--method=affine", "--levels=two"}), "--levels");
+  Wrong(Register({"--method=affine", "--spacing_vox=5"}), "--spacing_vox");
+  Wrong(Register({"--method=affine", "--best_effort"}), "--best_effort");
+  Wrong(Register({"--method=affine", "--field=a.mha"}), "--field");
+  Wrong(Register({"--method=affine", "--montage=a.jpg"}), "--montage");
+  Wrong({"warp", "--transform=t", "--moving=m", "--like=l", "--out=o.nii", "--interpolation=sinc"}, "--interpolation");
+  Wrong({"phantom", "--out=x", "--size=1x2"}, "--size");
+  const ProcessResult no_server = RunProcess({INTRAWARP_CLI, "volume", "list"});
+  EXPECT_EQ(no_server.exit_status, 2);
+  EXPECT_THAT(no_server.err, HasSubstr("--server"));
+}
+
+TEST_F(CliTest, HelpIsForEachCommand) {
+  EXPECT_THAT(Succeed({"--help"}), HasSubstr("transform delete"));
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"volume", "put"}, {"register"}, {"navigate"}, {"transform", "get"}, {"warp"}, {"points"}, {"phantom"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back("--help");
+    EXPECT_THAT(Succeed(arguments), HasSubstr(command.back())) << command.back();
+  }
+  EXPECT_THAT(RunProcess({INTRAWARP_CLI, "register", "--help"}).out, HasSubstr("--fixed=X"));
+}
+
+TEST(CliWithoutServerTest, IsUnavailable) {
+  const ProcessResult result = RunProcess({INTRAWARP_CLI, "--server=127.0.0.1:1", "volume", "list"});
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.err, testing::StartsWith("intrawarp: UNAVAILABLE: "));
+}
+
+TEST(CliPhantomTest, EqualOptionsGiveEqualFiles) {
+  TemporaryFolder a, b, c;
+  const auto make = [](const TemporaryFolder& folder, const std::string& seed) {
+    return RunProcess({INTRAWARP_CLI, "phantom", "--out=" + folder.path(), "--size=24x24x16", "--spacing=12,12,15",
+                       "--seed=" + seed, "--amplitude_mm=20"})
+        .exit_status;
+  };
+  ASSERT_EQ(make(a, "1"), 0);
+  ASSERT_EQ(make(b, "1"), 0);
+  ASSERT_EQ(make(c, "2"), 0);
+  for (const char* name : {"fixed.nii.gz", "moving.nii.gz", "mask.nii.gz", "field.nii.gz", "landmarks_fixed.csv",
+                           "landmarks_moving.csv"}) {
+    EXPECT_FALSE(FileContents(a / name).empty()) << name;
+    EXPECT_EQ(FileContents(a / name), FileContents(b / name)) << name;
+  }
+  EXPECT_NE(FileContents(a / "fixed.nii.gz"), FileContents(c / "fixed.nii.gz"));
+  EXPECT_EQ(Value(ReadNifti(a / "fixed.nii.gz")).geometry.size, (Int3{24, 24, 16}));
+}
+
+}  // namespace
+}  // namespace intrawarp
