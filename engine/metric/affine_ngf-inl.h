@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums of NGF over a brick of the fixed grid, for the vector target that includes this.
 //
-// Three planes of warped rows roll through the brick. With u = g(T) / |g(T)|_eta and v = g(R) / |g(R)|_eta, what is needed
-// of a voxel are products of c . du/dW with fixed vectors c: v for the gradient, and for the Hessian two vectors of length
-// |v| that span the plane across v, since |v x du|^2 is the sum of their squares. Such a product is, row r of W and q of
-// the voxel,
+// Three planes of warped rows roll through the brick. With u = g(T) / |g(T)|_eta and v = g(R) / |g(R)|_eta, what is
+// needed of a voxel are products of c . du/dW with fixed vectors c: v for the gradient, and for the Hessian two vectors
+// of length |v| that span the plane across v, since |v x du|^2 is the sum of their squares. Such a product is, row r of
+// W and q of the voxel,
 //   sum_a c'_a (P_a + -M_a)[r] (q, 1)  +  c'_a delta_a (P_a + M_a)[r] e_a,     c' = (I - u u^T) c / (|g(T)|_eta 2 h_a),
-// with P_a, M_a the moving image's derivatives at the two neighbours along axis a, h_a the spacing, and delta_a the step
-// of q_a. The 12-vectors of the Hessian are buffered for a few vectors of voxels, and then multiplied by their transpose
-// in tiles of 4 x 4 sums that stay in registers.
+// with P_a, M_a the moving image's derivatives at the two neighbours along axis a, h_a the spacing, and delta_a the
+// step of q_a. The 12-vectors of the Hessian are buffered for a few vectors of voxels, and then multiplied by their
+// transpose in tiles of 4 x 4 sums that stay in registers.
 #if defined(INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
 #undef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
@@ -47,9 +47,7 @@ HWY_INLINE VF Inverse(VF v) {
 #endif
 }
 
-HWY_INLINE VF Dot3(const VF a[3], const VF b[3]) {
-  return hn::MulAdd(a[0], b[0], hn::MulAdd(a[1], b[1], a[2] * b[2]));
-}
+HWY_INLINE VF Dot3(const VF a[3], const VF b[3]) { return hn::MulAdd(a[0], b[0], hn::MulAdd(a[1], b[1], a[2] * b[2])); }
 
 // Sums in float32 lanes, moved to float64 every few hundred voxels.
 class NgfSums {
@@ -297,11 +295,13 @@ class NgfBrick {
 
   // counts_[x] = 1 where the masks of the voxel and of all its points are set.
   void CountMasks(const Stencil& s, Range range, const uint8_t* fixed_mask) {
-    for (int x = range.begin; x < range.end; ++x) counts_[x] = fixed_mask == nullptr || fixed_mask[x] != 0 ? 1.0f : 0.0f;
+    for (int x = range.begin; x < range.end; ++x)
+      counts_[x] = fixed_mask == nullptr || fixed_mask[x] != 0 ? 1.0f : 0.0f;
     if (s.center->in_mask == nullptr) return;
     for (int x = range.begin; x < range.end; ++x) counts_[x] *= s.center->in_mask[x];
     for (int a = 0; a < 3; ++a) {
-      const float *plus = s.plus[a]->in_mask + (a == 0 ? s.step : 0), *minus = s.minus[a]->in_mask - (a == 0 ? s.step : 0);
+      const float *plus = s.plus[a]->in_mask + (a == 0 ? s.step : 0),
+                  *minus = s.minus[a]->in_mask - (a == 0 ? s.step : 0);
       for (int x = range.begin; x < range.end; ++x) counts_[x] *= plus[x] * minus[x];
     }
   }
@@ -470,8 +470,8 @@ class NgfBrick {
     }
   }
 
-  // Two vectors that are orthogonal to v and to each other, and as long: the basis of Duff et al., "Building an Orthonormal
-  // Basis, Revisited" (JCGT 2017), scaled. inverse_sum = 1 / (length + |v[2]|).
+  // Two vectors that are orthogonal to v and to each other, and as long: the basis of Duff et al., "Building an
+  // Orthonormal Basis, Revisited" (JCGT 2017), scaled. inverse_sum = 1 / (length + |v[2]|).
   static HWY_INLINE void Across(const VF v[3], VF length, VF inverse_sum, VF e1[3], VF e2[3]) {
     const VF kx = inverse_sum * v[0], ky = inverse_sum * v[1];
     const VF minus_sign = hn::CopySign(Splat(1.0f), hn::Neg(v[2]));

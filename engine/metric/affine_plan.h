@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every row of one evaluation of the affine objective on the CPU shares, and how the fixed grid is cut into pieces.
-// The cut depends on the grid's size alone.
+// What every row of one evaluation of the affine objective on the CPU shares, and how the fixed grid is cut into
+// pieces. The cut depends on the grid's size alone.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
 
@@ -47,8 +47,8 @@ struct AxisBlocks {
   Range operator[](int i) const { return {i * block, std::min(size, (i + 1) * block)}; }
 };
 
-// The grid is cut into bricks of y and z; small enough that, where the map is oblique, a brick's part of the moving image
-// stays in cache from plane to plane, and large enough that the halo of NGF is a small part.
+// The grid is cut into bricks of y and z; small enough that, where the map is oblique, a brick's part of the moving
+// image stays in cache from plane to plane, and large enough that the halo of NGF is a small part.
 inline constexpr int kBrick = 32;
 inline AxisBlocks BrickBlocks(int size) { return {size, size >= 128 ? kBrick : size >= 64 ? 16 : 8}; }
 

@@ -120,6 +120,10 @@ class SsdRows {
     if (!kMasked) return counts;
     if (row_.in_mask != nullptr) counts = hn::And(counts, hn::Ne(hn::Load(DF(), row_.in_mask + x), Zeros()));
     if (fixed_mask == nullptr) return counts;
+    if (HWY_LIKELY(x + kLanes <= plan_.size.x)) {
+      const VI set = hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, DI>(), fixed_mask + x));
+      return hn::And(counts, hn::RebindMask(DF(), hn::Ne(set, hn::Zero(DI()))));
+    }
     HWY_ALIGN float lanes[kLanes] = {};
     for (int i = 0; i < std::min(kLanes, plan_.size.x - x); ++i) lanes[i] = fixed_mask[x + i];
     return hn::And(counts, hn::Ne(hn::Load(DF(), lanes), Zeros()));
@@ -183,8 +187,8 @@ class SsdRows {
     }
     for (int pair = 0; pair < 6; ++pair) {
       const double one = m.products[0][pair], x = m.products[1][pair];
-      const double monomials[10] = {m.products[2][pair], qy * x,       qz * x,   x,       qy * qy * one,
-                                    qy * qz * one,       qy * one,     qz * qz * one, qz * one, one};
+      const double monomials[10] = {m.products[2][pair], qy * x,   qz * x,        x,        qy * qy * one,
+                                    qy * qz * one,       qy * one, qz * qz * one, qz * one, one};
       for (int k = 0; k < 10; ++k) products_[pair][k] += monomials[k];
     }
   }

@@ -2,9 +2,9 @@
 // The moving image along a row of the fixed grid, for the vector target that includes this (Highway's foreach_target):
 // value and exact trilinear derivative at base + x * step, as engine/image/sample.h defines them.
 //
-// Along a row the index into the moving image is an affine function of x, so the voxels that map inside are one range, as
-// are those that need no clamping. Corners are fetched by lookups in consecutive voxels where the row stays in few rows of
-// the moving image (small rotations), and otherwise gathered, two neighbours along x at a time.
+// Along a row the index into the moving image is an affine function of x, so the voxels that map inside are one range,
+// as are those that need no clamping. Corners are fetched by lookups in consecutive voxels where the row stays in few
+// rows of the moving image (small rotations), and otherwise gathered, two neighbours along x at a time.
 #if defined(INTRAWARP_ENGINE_METRIC_ROW_SAMPLER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef INTRAWARP_ENGINE_METRIC_ROW_SAMPLER_INL_H_
 #undef INTRAWARP_ENGINE_METRIC_ROW_SAMPLER_INL_H_
@@ -56,7 +56,8 @@ HWY_INLINE VI Truncate(VF v) {
 #endif
 }
 
-// Vectors of the fixed image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the image.
+// Vectors of the fixed image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the
+// image.
 class FixedReader {
  public:
   explicit FixedReader(const AffinePlan& plan)
@@ -95,7 +96,8 @@ inline size_t WarpedRowFloats(int n) { return size_t{5} * ((n + kLanes - 1) / kL
 inline WarpedRow MakeWarpedRow(float* scratch, int n, bool with_mask) {
   const size_t stride = WarpedRowFloats(n) / 5;
   float* first = scratch + kLanes;
-  return {first, {first + stride, first + 2 * stride, first + 3 * stride}, with_mask ? first + 4 * stride : nullptr, {}};
+  return {
+      first, {first + stride, first + 2 * stride, first + 3 * stride}, with_mask ? first + 4 * stride : nullptr, {}};
 }
 
 class RowSampler {
@@ -174,7 +176,8 @@ class RowSampler {
   // The index of voxel x along one axis, exactly as the lanes compute it.
   HWY_INLINE float IndexAt(const Line& line, int axis, int x) const {
     const hn::CappedTag<float, 1> d;
-    return hn::GetLane(hn::MulAdd(hn::Set(d, static_cast<float>(x)), hn::Set(d, step_[axis]), hn::Set(d, line.base[axis])));
+    return hn::GetLane(
+        hn::MulAdd(hn::Set(d, static_cast<float>(x)), hn::Set(d, step_[axis]), hn::Set(d, line.base[axis])));
   }
 
   HWY_INLINE bool Within(const Line& line, int x, const Bounds& bounds) const {
@@ -191,7 +194,8 @@ class RowSampler {
   }
 
   // The voxels of `from`, which is not empty, whose index is within the bounds. The index is monotone in x along each
-  // axis, rounding included, so they are one range; its ends are solved for, and then moved to where rounding puts them.
+  // axis, rounding included, so they are one range; its ends are solved for, and then moved to where rounding puts
+  // them.
   Range Clip(const Line& line, const Bounds& bounds, Range from) const {
     if (Within(line, from.begin, bounds) && Within(line, from.end - 1, bounds)) return from;
     double first = from.begin, last = from.end - 1;
@@ -218,17 +222,39 @@ class RowSampler {
   void SamplePlain(const Line& line, WarpedRow* out) const {
     for (int x = out->inside.begin; x < out->inside.end; ++x) {
       Vec3f gradient;
-      out->value[x] = SampleLinearGradient(
-          data_, size_, {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)}, &gradient);
+      out->value[x] = SampleLinearGradient(data_, size_,
+                                           {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)}, &gradient);
       for (int a = 0; a < 3; ++a) out->gradient[a][x] = gradient[a];
     }
   }
 
   void SampleMask(const Line& line, WarpedRow* out) const {
+    if (plain_) return SampleMaskPlain(line, out);
+    for (int x = out->inside.begin / kLanes * kLanes; x < out->inside.end; x += kLanes) {
+      VI nearest[3];
+      for (int a = 0; a < 3; ++a) {
+        const VF index = CellIndex(line, a, Ramp(x)) + Splat(0.5f);
+        nearest[a] = Truncate(hn::Min(hn::Max(index, Zeros()), Splat(size_[a] - 1.0f)));
+      }
+      HWY_ALIGN int32_t offsets[kLanes];
+      HWY_ALIGN float in_mask[kLanes];
+      hn::Store(Offset(nearest[0], nearest[1], nearest[2]), DI(), offsets);
+      for (int i = 0; i < kLanes; ++i) in_mask[i] = mask_[offsets[i]];
+      const MF set = hn::Ne(hn::Load(DF(), in_mask), Zeros());
+      hn::Store(hn::IfThenElseZero(set, Splat(1.0f)), DF(), out->in_mask + x);
+    }
+  }
+
+  void SampleMaskPlain(const Line& line, WarpedRow* out) const {
     for (int x = out->inside.begin; x < out->inside.end; ++x) {
       const size_t nearest = NearestOffset(size_, {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)});
       out->in_mask[x] = mask_[nearest] != 0 ? 1.0f : 0.0f;
     }
+  }
+
+  HWY_INLINE VI Offset(VI x, VI y, VI z) const {
+    return hn::Add(x, hn::Add(hn::Mul(y, hn::Set(DI(), static_cast<int32_t>(row_))),
+                              hn::Mul(z, hn::Set(DI(), static_cast<int32_t>(plane_)))));
   }
 
   template <bool kPlanar>
@@ -321,8 +347,7 @@ class RowSampler {
   // Two neighbours make one 64-bit load.
   template <bool kPlanar>
   HWY_INLINE void Gather(VI lx, VI ly, VI lz, Corners* c) const {
-    const VI offset = hn::Add(lx, hn::Add(hn::Mul(ly, hn::Set(DI(), static_cast<int32_t>(row_))),
-                                          hn::Mul(lz, hn::Set(DI(), static_cast<int32_t>(plane_)))));
+    const VI offset = Offset(lx, ly, lz);
     const hn::Half<DI> half;
     const VPair first = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::LowerHalf(half, offset)));
     const VPair second = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::UpperHalf(half, offset)));
@@ -396,8 +421,7 @@ class RowSampler {
 #else
   template <bool kPlanar>
   HWY_INLINE void Gather(VI lx, VI ly, VI lz, Corners* c) const {
-    const VI offset = hn::Add(lx, hn::Add(hn::Mul(ly, hn::Set(DI(), static_cast<int32_t>(row_))),
-                                          hn::Mul(lz, hn::Set(DI(), static_cast<int32_t>(plane_)))));
+    const VI offset = Offset(lx, ly, lz);
     for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
       for (int y = 0; y < 2; ++y) {
         const float* base = data_ + z * plane_ + y * row_;

@@ -23,9 +23,7 @@ struct HostVolume {
   std::vector<float> data;
   std::vector<uint8_t> mask;  // empty: everything counts
 
-  double At(Int3 p) const {
-    return data[(static_cast<size_t>(p.z) * geometry.size.y + p.y) * geometry.size.x + p.x];
-  }
+  double At(Int3 p) const { return data[(static_cast<size_t>(p.z) * geometry.size.y + p.y) * geometry.size.x + p.x]; }
   bool InMask(Int3 p) const {
     return mask.empty() || mask[(static_cast<size_t>(p.z) * geometry.size.y + p.y) * geometry.size.x + p.x] != 0;
   }
@@ -72,7 +70,8 @@ bool SampleReference(const HostVolume& v, Vec3d index, Sample* sample) {
   }
   if (!v.InMask(nearest)) return false;
   *sample = {};
-  for (int a = 0; a < 3; ++a) sample->ambiguous |= n[a] > 1 && std::abs(index[a] - std::round(index[a])) < kCellRounding;
+  for (int a = 0; a < 3; ++a)
+    sample->ambiguous |= n[a] > 1 && std::abs(index[a] - std::round(index[a])) < kCellRounding;
   for (int corner = 0; corner < 8; ++corner) {
     Int3 p;
     double w[3], dw[3];
@@ -83,7 +82,8 @@ bool SampleReference(const HostVolume& v, Vec3d index, Sample* sample) {
       dw[a] = interior[a] ? (bit ? 1 : -1) : 0;
     }
     sample->value += w[0] * w[1] * w[2] * v.At(p);
-    sample->gradient = sample->gradient + v.At(p) * Vec3d{dw[0] * w[1] * w[2], w[0] * dw[1] * w[2], w[0] * w[1] * dw[2]};
+    sample->gradient =
+        sample->gradient + v.At(p) * Vec3d{dw[0] * w[1] * w[2], w[0] * dw[1] * w[2], w[0] * w[1] * dw[2]};
   }
   return true;
 }
@@ -324,7 +324,8 @@ constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf};
 const char* Name(MetricKind m) { return m == MetricKind::kSsd ? "ssd" : "ngf"; }
 
 std::string Describe(const HostProblem& p) {
-  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " + SizeString(p.moving.geometry);
+  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
+         SizeString(p.moving.geometry);
 }
 
 // A 2-D image stays in its plane.
@@ -341,9 +342,8 @@ HostProblem MakeProblem(MetricKind metric, Int3 fixed, Int3 moving, uint32_t see
 }
 
 TEST_P(AffineObjectiveTest, MatchesReferenceAtManySizes) {
-  const Int3 sizes[] = {{1, 1, 1},  {2, 3, 1},   {3, 3, 3},   {17, 33, 1}, {16, 16, 1},
-                        {1, 9, 7},  {9, 1, 7},   {64, 5, 4},  {31, 8, 5},  {33, 17, 9},
-                        {15, 4, 3}, {129, 7, 6}, {7, 35, 34}, {67, 66, 3}};
+  const Int3 sizes[] = {{1, 1, 1},  {2, 3, 1},  {3, 3, 3},   {17, 33, 1}, {16, 16, 1}, {1, 9, 7},   {9, 1, 7},
+                        {64, 5, 4}, {31, 8, 5}, {33, 17, 9}, {15, 4, 3},  {129, 7, 6}, {7, 35, 34}, {67, 66, 3}};
   uint32_t seed = 1;
   for (MetricKind metric : kMetrics) {
     for (Int3 size : sizes) {
@@ -379,7 +379,8 @@ TEST_P(AffineObjectiveTest, MatchesReferenceForLargeMaps) {
                              {{4, 8, 9}, {-1.4, 1.1, 1.2}, {2.1, 0, 1}}, {{0, 0, 7}, {0.6, -0.7, 0.8}, {4.1, 5, 2}}};
   for (MetricKind metric : kMetrics) {
     for (bool masked : {false, true}) {
-      const HostProblem p = MakeProblem(metric, {45, 37, 19}, {45, 37, 19}, 200 + masked, Content::kNoisy, masked, masked);
+      const HostProblem p =
+          MakeProblem(metric, {45, 37, 19}, {45, 37, 19}, 200 + masked, Content::kNoisy, masked, masked);
       for (const MapOptions& map : maps) {
         SCOPED_TRACE(Describe(p) + (masked ? " masked " : " ") + std::to_string(&map - maps));
         EXPECT_GT(Check(p, MakeMap(p, map)), 300);
@@ -415,7 +416,8 @@ TEST_P(AffineObjectiveTest, MatchesReferenceWithMasks) {
   for (MetricKind metric : kMetrics) {
     for (int which = 1; which < 4; ++which) {
       for (Int3 size : {Int3{33, 17, 9}, Int3{40, 35, 1}, Int3{70, 6, 5}}) {
-        const HostProblem p = MakeProblem(metric, size, {37, 19, size.z}, 400 + which, Content::kNoisy, which & 1, which & 2);
+        const HostProblem p =
+            MakeProblem(metric, size, {37, 19, size.z}, 400 + which, Content::kNoisy, which & 1, which & 2);
         SCOPED_TRACE(Describe(p) + " masks " + std::to_string(which));
         MapOptions map;
         map.degrees = IsFlat(p) ? Vec3d{0, 0, 3.1} : Vec3d{1.3, -1.4, 3.1};
@@ -539,8 +541,7 @@ TEST_P(AffineObjectiveTest, IntensitiesOfAComputedTomography) {
 TEST_P(AffineObjectiveTest, GradientMatchesFiniteDifferences) {
   for (MetricKind metric : kMetrics) {
     for (int nz : {1, 12}) {
-      const HostProblem p =
-          MakeProblem(metric, {24, 20, nz}, {40, 36, nz == 1 ? 1 : 26}, 800 + nz, Content::kSmooth);
+      const HostProblem p = MakeProblem(metric, {24, 20, nz}, {40, 36, nz == 1 ? 1 : 26}, 800 + nz, Content::kSmooth);
       SCOPED_TRACE(Describe(p));
       MapOptions map;
       map.degrees = nz == 1 ? Vec3d{0, 0, 3.3} : Vec3d{2.1, 1.7, 3.3};
@@ -611,7 +612,8 @@ TEST_P(AffineObjectiveTest, MatchesReferenceOnEveryVectorTarget) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     for (MetricKind metric : kMetrics) {
       for (int nz : {1, 14}) {
-        const HostProblem p = MakeProblem(metric, {45, 37, nz}, {41, 39, nz}, 960 + nz, Content::kNoisy, nz == 1, nz == 1);
+        const HostProblem p =
+            MakeProblem(metric, {45, 37, nz}, {41, 39, nz}, 960 + nz, Content::kNoisy, nz == 1, nz == 1);
         for (double degrees : {2.9, 28.1}) {
           SCOPED_TRACE(Describe(p) + " target " + hwy::TargetName(rest & -rest) + " " + std::to_string(degrees));
           MapOptions map;
