@@ -407,11 +407,13 @@ class NgfBrick {
     const VF squared_t = inverse_t * inverse_t, both = inverse_t * inverse_r;
     // -2 <u, v> (v - <u, v> u) / |g(T)|
     const VF of_r = Splat(-2.0f) * cosine * both, of_t = Splat(2.0f) * cosine * cosine * squared_t;
+    // Of e, which is as long as g(R): sqrt(2) |<u, v>| / (|g(R)| |g(T)|_eta).
+    const VF of_e = Splat(kRoot2) * inverse_t * hn::Abs(cosine) * InverseSqrt(hn::Max(Dot3(gr, gr), Splat(kTiny)));
     VF scale[3];
     for (int a = 0; a < kAxes; ++a) {
       const VF f = Splat(difference_[a]);
       hn::Store(f * hn::MulAdd(of_r, gr[a], of_t * gt[a]), DF(), out + (6 + a) * kLanes);
-      scale[a] = f * Splat(kRoot2) * both;
+      scale[a] = f * of_e;
     }
     VF e[2][3];
     if (kPlanar) {

@@ -431,7 +431,7 @@ __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* b
   const float f_norm_inverse = rsqrtf(f_norm2);
 #pragma unroll
   for (int a = 0; a < kDim; ++a) n[a] = f[a] * f_norm_inverse;
-  Complement(n, 1.41421356f * f_norm2 * f_norm_inverse * f_inverse, e);  // length sqrt(2) |v|
+  Complement(n, 1.41421356f * fabsf(uv), e);
 #pragma unroll
   for (int k = 0; k < kDim - 1; ++k) {
     float ue = 0;

@@ -37,9 +37,9 @@ struct GaussNewtonProblem {
   int max_iterations = 50;
   // Stops 1 to 3. Values are about 1 at a bad start (SSD is in units of the fixed image's variance), steps and W are in
   // moving voxels at the faces of the fixed image.
-  double value_tolerance = 1e-6;
-  double step_tolerance = 1e-5;
-  double gradient_tolerance = 1e-4;
+  double value_tolerance = 1e-5;
+  double step_tolerance = 4e-5;
+  double gradient_tolerance = 1e-3;
 
   INTRAWARP_HD int parameters() const {
     return rigid ? (dimensions == 3 ? 6 : 3) : (dimensions == 3 ? kAffineParameters : 6);
@@ -63,6 +63,8 @@ struct GaussNewtonState {
   // Directional derivative along `step`, and the part of it that `trial` tries.
   double slope = 0;
   double alpha = 1;
+  // Where the last line had its minimum, by the secant through the derivatives at its ends; the next line starts there.
+  double stretch = 1;
   double step[kAffineParameters] = {};
 };
 
@@ -90,6 +92,9 @@ inline constexpr int kMaxHalvings = 6;
 // A step may move the faces of the fixed image by at most this part of its extent in the moving image.
 inline constexpr double kStepLimit = 0.5;
 inline constexpr double kStop4 = 1e-7;
+// A mean that rises by more than this part is not explained by samples that enter or leave the overlap.
+inline constexpr double kOverlapSlack = 0.02;
+inline constexpr double kMaxStretch = 4;
 
 INTRAWARP_HD inline int UpperIndex(int i, int j) {  // i <= j
   return i * kAffineParameters - i * (i - 1) / 2 + (j - i);
@@ -275,6 +280,28 @@ INTRAWARP_HD void SolveLoaded(int n, double load, GaussNewtonScratch& s, const L
   }
 }
 
+// By how much the objective changes from state.current to state.trial. Where samples entered or left the overlap, their
+// mean changes for that alone, by more than a small step can gain; unless that is much, the change is then judged by
+// the directional derivative at both ends (trapezoid), to which such samples add little.
+INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, double samples, double end_slope) {
+  if (samples == state.samples || value > (1 + kOverlapSlack) * state.value) return value - state.value;
+  return fmin(value - state.value, 0.5 * state.alpha * (state.slope + end_slope));
+}
+
+// Gauss-Newton steps are too short (long) where its matrix is too large (small), which on images that never match
+// perfectly it is; steps that follow each other are so in the same proportion.
+INTRAWARP_HD inline double Stretch(const GaussNewtonState& state, double end_slope) {
+  const double drop = state.slope - end_slope;
+  const double minimum = drop < 0 ? state.alpha * state.slope / drop : kMaxStretch;
+  return fmin(fmax(minimum, 1 / kMaxStretch), kMaxStretch);
+}
+
+INTRAWARP_HD inline double DirectionalDerivative(const GaussNewtonState& state, const double* gradient) {
+  double slope = 0;
+  for (int p = 0; p < state.problem.parameters(); ++p) slope += gradient[p] * state.step[p];
+  return slope;
+}
+
 // The five rules after an accepted step; `moved` and `change` are those of the step just made.
 INTRAWARP_HD inline bool HasConverged(const GaussNewtonState& state, double change, double moved,
                                       double gradient_norm) {
@@ -309,14 +336,14 @@ INTRAWARP_HD void StartStep(GaussNewtonState& state, GaussNewtonScratch& s, cons
     state.slope += s.gradient[p] * s.right[p];
   }
   state.halvings = 0;
-  state.alpha = 1;
-  state.trial = Retract(state.problem, state.current, state.step, 1);
+  state.alpha = state.stretch;
+  state.trial = Retract(state.problem, state.current, state.step, state.alpha);
   double extent = 0;
   for (int r = 0; r < state.problem.dimensions; ++r)
     for (int c = 0; c < 3; ++c) extent = fmax(extent, fabs(state.current.m[r][c]));
   const double moved = Distance(state.trial, state.current);
   if (moved > kStepLimit * extent) {
-    state.alpha = kStepLimit * extent / moved;
+    state.alpha *= kStepLimit * extent / moved;
     state.trial = Retract(state.problem, state.current, state.step, state.alpha);
   }
 }
@@ -332,9 +359,11 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   const GaussNewtonProblem& problem = state.problem;
   const bool enough = sums.samples >= problem.min_samples && sums.weight > 0;
   const double value = enough ? sums.value / sums.weight : 0;
-  const bool started = state.started;
-  const bool accepted =
-      enough && value == value && (!started || value <= state.value + kArmijo * state.alpha * state.slope);
+  const bool started = state.started, usable = enough && value == value;
+  if (usable) Reduce(problem, state.trial, sums, scratch, lanes);
+  const double end_slope = usable && started ? DirectionalDerivative(state, scratch.gradient) : 0;
+  const double change = usable && started ? Change(state, value, sums.samples, end_slope) : 0;
+  const bool accepted = usable && (!started || change <= kArmijo * state.alpha * state.slope);
   lanes.Sync();
   if (!accepted) {
     if (lanes.rank() == 0) {
@@ -354,9 +383,8 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
     lanes.Sync();
     return;
   }
-  Reduce(problem, state.trial, sums, scratch, lanes);
   if (lanes.rank() == 0) {
-    const double change = state.value - value, moved = Distance(state.trial, state.current);
+    const double moved = Distance(state.trial, state.current);
     double norm = 0;
     for (int p = 0; p < problem.parameters(); ++p) norm += scratch.gradient[p] * scratch.gradient[p];
     norm = sqrt(norm);
@@ -370,6 +398,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
       if (norm <= kStop4) state.status = GaussNewtonStatus::kConverged;
     } else {
       ++state.iterations;
+      state.stretch = Stretch(state, end_slope);
       if (HasConverged(state, change, moved, norm)) state.status = GaussNewtonStatus::kConverged;
     }
     if (state.status == GaussNewtonStatus::kRunning && state.iterations >= problem.max_iterations) {

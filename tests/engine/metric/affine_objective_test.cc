@@ -185,12 +185,13 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
     AddScaled(du[a], v[a], &v_du);
   }
   AddGradient(v_du, -2 * uv, magnitude_weight, reference);
+  const double v2 = Dot(v, v);
   for (int a = 0; a < 3; ++a) {
     const int b = (a + 1) % 3, c = (a + 2) % 3;
     Derivative cross;
     AddScaled(du[c], v[b], &cross);
     AddScaled(du[b], -v[c], &cross);
-    AddSquare(cross, 2, magnitude_weight, reference);
+    AddSquare(cross, v2 > 0 ? 2 * uv * uv / v2 : 0, magnitude_weight, reference);
   }
   reference->sums.value += Dot(v, v) - uv * uv;
   reference->sums.weight += Dot(v, v);
