@@ -31,3 +31,28 @@ install_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null
 }
+
+# build_programs DIR: builds the server and the command line, preset release, into DIR/bin. The CUDA device is built for
+# the GPU of this machine where it has one and a toolkit; INTRAWARP_CUDA=ON builds it for every architecture instead.
+build_programs() {
+  local directory="$1" cuda="${INTRAWARP_CUDA:-}" options=()
+  if [[ -z "$cuda" ]]; then
+    local capability=""
+    if command -v nvidia-smi >/dev/null; then
+      capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | tr -d . | tr '\n' ';')"
+    fi
+    if [[ "$capability" =~ ^([0-9]+\;)+$ ]]; then
+      cuda=AUTO
+      options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability%;}")
+    else
+      cuda=OFF
+    fi
+  fi
+  install_packages build
+  say "configuring $directory (CUDA: $cuda)"
+  cmake --preset release -B "$directory" -DINTRAWARP_BUILD_TESTS=OFF -DINTRAWARP_BUILD_BENCH=OFF \
+    -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$PWD/$directory/bin" "-DINTRAWARP_CUDA=$cuda" "${options[@]}" \
+    --log-level=WARNING >/dev/null
+  say "building the server and the command line with $(nproc) jobs"
+  cmake --build "$directory" --target intrawarpd intrawarp --parallel "$(nproc)"
+}
