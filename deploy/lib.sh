@@ -39,7 +39,8 @@ build_programs() {
   if [[ -z "$cuda" ]]; then
     local capability=""
     if command -v nvidia-smi >/dev/null; then
-      capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | tr -d . | tr '\n' ';')"
+      capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+        sort -u | tr -d . | tr '\n' ';')"
     fi
     if [[ "$capability" =~ ^([0-9]+\;)+$ ]]; then
       cuda=AUTO

@@ -98,7 +98,8 @@ class Comparison:
         return '| ' + ' | '.join(titles) + ' |\n' + '|---' * len(titles) + '|'
 
     def row(self, pair):
-        return '| ' + ' | '.join([pair.name, pair.metric, before(pair), *(self._cell(pair, w) for w in self._ways)]) + ' |'
+        cells = [pair.name, pair.metric, before(pair), *(self._cell(pair, way) for way in self._ways)]
+        return '| ' + ' | '.join(cells) + ' |'
 
     def _cell(self, pair, way):
         work = self._folder / f'{pair.name.replace(" ", "_").replace(",", "")}-{way.name}'
@@ -107,7 +108,8 @@ class Comparison:
             outcome = way.register(pair, work)
             np.savetxt(work / 'matrix.txt', outcome.matrix, fmt='%.9g')
             self._matrices[pair.name, way.name] = outcome.matrix
-            parts = [f'{outcome.seconds:.1f} s', similarity(pair, outcome.matrix), *self._errors(pair, way, outcome, work)]
+            parts = [f'{outcome.seconds:.1f} s', similarity(pair, outcome.matrix)]
+            parts += self._errors(pair, way, outcome, work)
             way.forget(outcome, work)
         except methods.Failed as reason:
             return str(reason)
@@ -159,8 +161,10 @@ def main():
         return 0
     try:
         binaries = methods.find_binaries(arguments.bin)
-        with methods.server(binaries, arguments.device) as (address, device):
-            print(f'intrawarp on {device}, {os.cpu_count()} CPU cores. Points: mean / max distance. Seconds: a whole command.\n')
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        with methods.server(binaries, arguments.device, arguments.out / 'server.log') as (address, device):
+            print(f'intrawarp on {device}, {os.cpu_count()} CPU cores. Points: mean / max distance. '
+                  'Seconds: a whole command, files read and volumes uploaded.\n')
             compare(arguments, [*peers, methods.Intrawarp(binaries, address)])
     except methods.Failed as reason:
         print(f'tests/accuracy/run: {reason}', file=sys.stderr)

@@ -45,14 +45,15 @@ def execute(command, log):
 
 
 @contextlib.contextmanager
-def server(binaries, device):
+def server(binaries, device, log):
     """A server of its own on free ports; yields its gRPC address and its device."""
-    process = subprocess.Popen([str(binaries / 'intrawarpd'), '--listen=127.0.0.1:0', '--http=127.0.0.1:0',
-                                f'--device={device}'], stdout=subprocess.PIPE, text=True)
+    with open(log, 'w', encoding='utf-8') as file:
+        process = subprocess.Popen([str(binaries / 'intrawarpd'), '--listen=127.0.0.1:0', '--http=127.0.0.1:0',
+                                    f'--device={device}'], stdout=subprocess.PIPE, stderr=file, text=True)
     try:
         words = dict(word.split('=', 1) for word in process.stdout.readline().split() if '=' in word)
         if 'grpc' not in words:
-            raise Failed('the server did not become ready')
+            raise Failed(f'the server did not become ready, see {log}')
         yield words['grpc'], words['device']
     finally:
         process.terminate()
@@ -74,7 +75,8 @@ class Intrawarp:
              f'--metric={pair.metric}', f'--report={report}'], work / 'register.log')
         values = json.loads(report.read_text())
         return Outcome(seconds, np.array(values['matrix'], dtype=float).reshape(4, 4), output.split()[-1],
-                       values['latency_ms']['optimise'], values['verdict'])
+                       values['latency_ms']['optimise'],
+                       ': '.join([values['verdict'], *values['reasons']]))
 
     def warp_labels(self, outcome, pair, work):
         warped = work / 'labels.nii.gz'
