@@ -76,7 +76,7 @@ class Intrawarp:
         values = json.loads(report.read_text())
         return Outcome(seconds, np.array(values['matrix'], dtype=float).reshape(4, 4), output.split()[-1],
                        values['latency_ms']['optimise'],
-                       ': '.join([values['verdict'], *values['reasons']]))
+                       values['verdict'] + (f' ({", ".join(values["reasons"])})' if values['reasons'] else ''))
 
     def warp_labels(self, outcome, pair, work):
         warped = work / 'labels.nii.gz'
