@@ -304,6 +304,9 @@ __device__ inline void LoadNgfPlane(const ObjectiveArgs& args, const AffineMapF&
   }
 }
 
+// Whether an index has both neighbours, on an axis of n voxels; one voxel needs none.
+__device__ inline bool IsInterior(int i, int n) { return n == 1 ? i == 0 : i >= 1 && i < n - 1; }
+
 template <int kDim>
 struct NgfSums {
   static constexpr int kParameters = kDim * (kDim + 1);
@@ -374,12 +377,14 @@ __device__ inline float CrossSquared(const float (&a)[2], const float (&b)[2]) {
 template <int kDim>
 __device__ inline void AddNgfSample(const ObjectiveArgs& args, const NgfPlane* below, const NgfPlane* plane,
                                     const NgfPlane* above, int p, const float (&q)[kDim], NgfSums<kDim>& sums) {
-  const float4 plus[3] = {plane->warped[p + 1], plane->warped[p + kRimX],
+  // Along an axis of one voxel the neighbours are the voxel itself, and half_inverse_spacing is 0.
+  const int dx = args.fixed_size.x > 1 ? 1 : 0, dy = args.fixed_size.y > 1 ? kRimX : 0;
+  const float4 plus[3] = {plane->warped[p + dx], plane->warped[p + dy],
                           kDim == 3 ? above->warped[p] : make_float4(0, 0, 0, 0)};
-  const float4 minus[3] = {plane->warped[p - 1], plane->warped[p - kRimX],
+  const float4 minus[3] = {plane->warped[p - dx], plane->warped[p - dy],
                            kDim == 3 ? below->warped[p] : make_float4(0, 0, 0, 0)};
-  const float fixed_difference[3] = {plane->fixed[p + 1] - plane->fixed[p - 1],
-                                     plane->fixed[p + kRimX] - plane->fixed[p - kRimX],
+  const float fixed_difference[3] = {plane->fixed[p + dx] - plane->fixed[p - dx],
+                                     plane->fixed[p + dy] - plane->fixed[p - dy],
                                      kDim == 3 ? above->fixed[p] - below->fixed[p] : 0.0f};
   float g[kDim], f[kDim], all = plane->warped[p].x;
   float g2 = args.moving_eta2, f2 = args.fixed_eta2, f_norm2 = 0;
@@ -490,7 +495,7 @@ __global__ void __launch_bounds__(kNgfThreads, 2) NgfKernel(const ObjectiveArgs 
     const int x0 = piece % tiles_x * kTileX, y0 = piece / tiles_x % tiles_y * kTileY;
     const int z0 = piece / tiles_x / tiles_y * args.run, z1 = min(z0 + args.run, args.fixed_size.z);
     const int x = x0 + tx, y = y0 + ty;
-    const bool interior = x >= 1 && x < args.fixed_size.x - 1 && y >= 1 && y < args.fixed_size.y - 1;
+    const bool interior = IsInterior(x, args.fixed_size.x) && IsInterior(y, args.fixed_size.y);
     __syncthreads();
     if constexpr (kDim == 3) {
       LoadNgfPlane<kMasked>(args, map, x0, y0, z0 - 1, shared.planes[(z0 + 2) % 3]);
@@ -500,7 +505,7 @@ __global__ void __launch_bounds__(kNgfThreads, 2) NgfKernel(const ObjectiveArgs 
       LoadNgfPlane<kMasked>(args, map, x0, y0, kDim == 3 ? z + 1 : z, shared.planes[kDim == 3 ? (z + 1) % 3 : 0]);
       __syncthreads();
       const bool counts =
-          interior && (kDim == 2 || (z >= 1 && z < args.fixed_size.z - 1)) &&
+          interior && (kDim == 2 || IsInterior(z, args.fixed_size.z)) &&
           (!kMasked || args.fixed_mask == nullptr ||
            args.fixed_mask[(static_cast<size_t>(z) * args.fixed_size.y + y) * args.fixed_size.x + x] != 0);
       if (counts) {
@@ -508,8 +513,10 @@ __global__ void __launch_bounds__(kNgfThreads, 2) NgfKernel(const ObjectiveArgs 
         q[0] = (x - args.center.x) * args.inverse_radius.x;
         q[1] = (y - args.center.y) * args.inverse_radius.y;
         if constexpr (kDim == 3) q[2] = (z - args.center.z) * args.inverse_radius.z;
-        AddNgfSample<kDim>(args, &shared.planes[kDim == 3 ? (z + 2) % 3 : 0], &shared.planes[kDim == 3 ? z % 3 : 0],
-                           &shared.planes[kDim == 3 ? (z + 1) % 3 : 0], p, q, sums);
+        const int dz = kDim == 3 && args.fixed_size.z > 1 ? 1 : 0;
+        AddNgfSample<kDim>(args, &shared.planes[kDim == 3 ? (z + 3 - dz) % 3 : 0],
+                           &shared.planes[kDim == 3 ? z % 3 : 0], &shared.planes[kDim == 3 ? (z + dz) % 3 : 0], p, q,
+                           sums);
       }
       __syncthreads();
     }
@@ -543,7 +550,7 @@ inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective
   for (int a = 0; a < 3; ++a) {
     args->center[a] = 0.5f * (fixed.size[a] - 1);
     args->inverse_radius[a] = 2.0f / std::max(fixed.size[a] - 1, 1);
-    args->half_inverse_spacing[a] = static_cast<float>(0.5 / fixed.spacing[a]);
+    args->half_inverse_spacing[a] = fixed.size[a] > 1 ? static_cast<float>(0.5 / fixed.spacing[a]) : 0.0f;
   }
   args->intensity_scale = static_cast<float>(objective.intensity_scale);
   args->fixed_eta2 = static_cast<float>(objective.fixed_edge * objective.fixed_edge);
@@ -576,7 +583,7 @@ absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective
       SsdKernel<false><<<blocks, kSsdThreads, 0, stream>>>(args, finish);
     }
   } else {
-    const bool is_3d = n.z > 1;
+    const bool is_3d = n.z > 1 || args.moving_size.z > 1;
     const int tiles = CeilDivide(n.x, kTileX) * CeilDivide(n.y, kTileY);
     args.run = 1;
     if (is_3d) {
