@@ -91,7 +91,7 @@ struct Metrics::Impl {
   Histogram* similarity;
   std::array<Counter*, kNonconvergenceNames.size()> nonconverged;
   std::array<Counter*, kRejectionNames.size()> rejections;
-  std::array<Counter*, 2> device_errors;  // transient, sticky
+  std::array<Counter*, 2> device_errors;  // by DeviceError
 
   // Set from a sample at each scrape.
   Gauge* queue_depth;
@@ -202,9 +202,9 @@ void Metrics::Impl::AddGauges(const std::string& device) {
   device_healthy =
       &GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.").Add({{"device", device}});
   auto& errors = CounterFamily(registry, "intrawarp_device_errors_total",
-                               "Failed device operations; after a sticky one the device is lost.");
-  device_errors = {&errors.Add({{"device", device}, {"error", "transient"}}),
-                   &errors.Add({{"device", device}, {"error", "sticky"}})};
+                               "What went wrong with the device: no memory for a job, or the device lost.");
+  device_errors = {&errors.Add({{"device", device}, {"error", "out_of_memory"}}),
+                   &errors.Add({{"device", device}, {"error", "lost"}})};
 }
 
 void Metrics::Impl::Apply(const MetricsSample& s) const {
@@ -274,7 +274,7 @@ void Metrics::CountRejection(absl::string_view reason) {
   }
 }
 
-void Metrics::CountDeviceError(bool sticky) { impl_->device_errors[sticky ? 1 : 0]->Increment(); }
+void Metrics::CountDeviceError(DeviceError error) { impl_->device_errors[static_cast<int>(error)]->Increment(); }
 
 void Metrics::set_sampler(std::function<MetricsSample()> sampler) {
   std::lock_guard<std::mutex> lock(impl_->mutex);

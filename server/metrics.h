@@ -34,6 +34,9 @@ enum class Rejection {
 // Values of the label reason of registration_nonconverged.
 enum class Nonconvergence { kIterationLimit, kBudget, kNoProgress };
 
+// Values of the label error of device_errors: no memory for a job, or the device lost until a restart.
+enum class DeviceError { kOutOfMemory, kLost };
+
 struct BuildInfo {
   std::string version;
   std::string revision;
@@ -80,8 +83,7 @@ class Metrics {
   void CountRejection(Rejection reason);
   // By the reason in the ErrorInfo of a status (QUEUE_FULL, RESIDENT_MEMORY, ...); others are not rejections.
   void CountRejection(absl::string_view reason);
-  // A failed device operation; `sticky` when the device is lost with it.
-  void CountDeviceError(bool sticky);
+  void CountDeviceError(DeviceError error);
 
   // Called for each scrape, one at a time. After set_sampler(nullptr) has returned it is not called any more.
   void set_sampler(std::function<MetricsSample()> sampler);

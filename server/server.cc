@@ -166,7 +166,7 @@ void Server::Housekeep() {
   uploads_.Expire();
   const absl::Status health = device_->health();
   if (health.ok() || !serving_.exchange(false)) return;
-  metrics_.CountDeviceError(/*sticky=*/true);
+  metrics_.CountDeviceError(DeviceError::kLost);
   grpc_->GetHealthCheckService()->SetServingStatus(false);
   Log(Severity::kError, "device_lost", {{"device", device_->name()}, {"cause", health.ToString()}});
 }

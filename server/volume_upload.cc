@@ -130,6 +130,8 @@ void VolumeUpload::RunPrepare(const absl::StatusOr<const ExecContext*>& ctx) {
   absl::Status status = absl::CancelledError("the call is over");
   if (!finished()) status = PrepareAndStore(ctx);
   if (status.ok()) return;
+  // Only the device's memory can run out here: the resident share was reserved before.
+  if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory);
   if (DropsUpload(status)) {
     writer_.Drop();
   } else {

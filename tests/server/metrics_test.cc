@@ -35,7 +35,7 @@ TEST(Metrics, SeriesExistBeforeAnythingHappens) {
   EXPECT_THAT(text, HasSubstr("intrawarp_admission_rejections_total{reason=\"queue_full\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_registration_nonconverged_total{reason=\"budget\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("code=\"UNAUTHENTICATED\",method=\"intrawarp.v1.VolumeService/GetVolume\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"sticky\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"lost\"} 0\n"));
 }
 
 TEST(Metrics, CountsRpcsPerMethodAndUnknownOnesTogether) {
@@ -68,7 +68,7 @@ TEST(Metrics, FramesRecordTheirPhasesWhenTheyEndWell) {
   metrics.ObserveSimilarity(0.97);
   metrics.CountNonconverged(Nonconvergence::kNoProgress);
   metrics.CountRejection(Rejection::kPinnedMemory);
-  metrics.CountDeviceError(true);
+  metrics.CountDeviceError(DeviceError::kLost);
   const std::string text = metrics.Scrape();
   EXPECT_THAT(text, HasSubstr("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 1\n"));
@@ -78,7 +78,7 @@ TEST(Metrics, FramesRecordTheirPhasesWhenTheyEndWell) {
   EXPECT_THAT(text, HasSubstr("intrawarp_registration_similarity_bucket{le=\"0.95\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_registration_nonconverged_total{reason=\"no_progress\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_admission_rejections_total{reason=\"pinned_memory\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"sticky\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"lost\"} 1\n"));
 }
 
 TEST(Metrics, GaugesAreSampledAtScrape) {
