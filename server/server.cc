@@ -65,6 +65,13 @@ void SetTransportArguments(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
+// The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
+// write has started. So the process keeps the library.
+void KeepGrpcLibrary() {
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
@@ -99,6 +106,7 @@ absl::Status Server::Serve() {
 }
 
 absl::Status Server::ServeGrpc() {
+  KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
   services_ = MakeServices(*context_);
   grpc::ServerBuilder builder;
