@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp: the command line of the client. Exit status: 0; 1 with one line on stderr that names the gRPC code and the
 // cause; 2 for a wrong command line.
+#include <grpc/grpc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -125,6 +126,9 @@ absl::Status FlushOutput(absl::Status status) {
 absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const std::string& server) {
   Cancellation interrupt;
   InterruptWatcher watcher(&interrupt);
+  // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
+  // the end of the process does as well.
+  grpc_init();
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server);
   if (!client.ok()) return client.status();
   Session session(client->get(), &interrupt);

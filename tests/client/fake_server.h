@@ -4,6 +4,7 @@
 #ifndef INTRAWARP_TESTS_CLIENT_FAKE_SERVER_H_
 #define INTRAWARP_TESTS_CLIENT_FAKE_SERVER_H_
 
+#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -97,6 +98,9 @@ struct FakeRegistration final : v1::RegistrationService::Service {
 class FakeServer {
  public:
   FakeServer() {
+    // The last shutdown of the library may wait ten seconds for one of its pollers; so there is none.
+    static const bool initialised = (grpc_init(), true);
+    (void)initialised;
     grpc::EnableDefaultHealthCheckService(true);
     int port = 0;
     grpc::ServerBuilder builder;
