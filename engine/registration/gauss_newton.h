@@ -37,9 +37,9 @@ struct GaussNewtonProblem {
   int max_iterations = 50;
   // Stops 1 to 3. Values are about 1 at a bad start (SSD is in units of the fixed image's variance), steps and W are in
   // moving voxels at the faces of the fixed image.
-  double value_tolerance = 1e-5;
-  double step_tolerance = 4e-5;
-  double gradient_tolerance = 1e-3;
+  double value_tolerance = 2.5e-6;
+  double step_tolerance = 1e-5;
+  double gradient_tolerance = 2.5e-4;
 
   INTRAWARP_HD int parameters() const {
     return rigid ? (dimensions == 3 ? 6 : 3) : (dimensions == 3 ? kAffineParameters : 6);
