@@ -137,8 +137,11 @@ class RegistrationServiceImpl final
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Register(grpc::CallbackServerContext* rpc,
                                                        const grpc::ByteBuffer* request) override {
     std::shared_ptr<JobStream> stream = JobStream::Create(context_, *rpc);
-    if (stream->closed()) return stream.get();
     auto call = std::make_shared<RegisterCall>(context_, stream);
+    if (stream->closed()) {
+      call->record.Failed(absl::ResourceExhaustedError("too many streams"));
+      return stream.get();
+    }
     absl::Status status = Resolve(*call, *request);
     if (status.ok()) status = Submit(call);
     if (!status.ok()) Finish(call, status);

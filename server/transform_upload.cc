@@ -61,10 +61,12 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   void OnDone() override {
+    std::shared_ptr<UploadTransform> self;  // may delete this when it goes, after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    self = std::move(self_);
     // Stored, but the client never learned it.
     if (stored_ && rpc_.IsCancelled()) (void)context_.transforms.Erase(id_);
     count_ = StreamCount();
-    self_.reset();  // may delete this
   }
 
  private:
