@@ -36,9 +36,11 @@ class SlabPipeline {
     }
     const int64_t previous = std::exchange(enqueued_, end);
     next_ = 1 - next_;
+    // On the CPU a slab is done by now.
+    if (!ctx_.is_cuda()) return Announce(events_[1 - next_], enqueued_);
     return previous == 0 ? absl::OkStatus() : Announce(events_[next_], previous);
   }
-  absl::Status Flush() { return Announce(events_[1 - next_], enqueued_); }
+  absl::Status Flush() { return ctx_.is_cuda() ? Announce(events_[1 - next_], enqueued_) : absl::OkStatus(); }
 
  private:
   SlabPipeline(const ExecContext& ctx, FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced,
