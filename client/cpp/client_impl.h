@@ -6,6 +6,9 @@
 #include <google/protobuf/wrappers.pb.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/impl/rpc_method.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
@@ -15,6 +18,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/client.h"
 #include "client/cpp/grid_receiver.h"
+#include "client/cpp/raw_message.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
@@ -30,9 +34,10 @@ using HealthStub = grpc::TemplatedGenericStub<google::protobuf::StringValue, goo
 
 struct Client::Impl {
   Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Channel> control,
-       std::shared_ptr<grpc::Channel> bulk);
+       std::shared_ptr<grpc::Channel> bulk_channel);
 
   const ClientOptions options;
+  const std::shared_ptr<grpc::Channel> bulk;
   v1::VolumeService::Stub volumes;
   v1::VolumeService::Stub bulk_volumes;
   v1::TransformService::Stub transforms;
@@ -56,14 +61,26 @@ bool WriteChunks(absl::string_view bytes, int64_t offset, int64_t chunk_bytes, v
   return true;
 }
 
-// Reads a stream to its end through `accept`; the first error of `accept` cancels the call and is the result.
-template <typename Response, typename Accept>
-absl::Status ReadAll(Call& call, grpc::ClientReader<Response>& reader, const Accept& accept) {
-  Response response;
+// Calls a method that streams Responses with a grid in chunks. Chunks go from the transport's memory into that of
+// `receiver`, in one copy; every other message goes through `accept`. Their first error cancels the call and is the
+// result.
+template <typename Response, typename Request, typename Accept>
+absl::Status ReadGrid(Call& call, grpc::Channel& channel, const char* method, const Request& request,
+                      GridReceiver& receiver, const Accept& accept) {
+  const grpc::internal::RpcMethod rpc(method, grpc::internal::RpcMethod::SERVER_STREAMING);
+  // What the generated stubs do, for a response that is left in its bytes.
+  const std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> reader(
+      grpc::internal::ClientReaderFactory<grpc::ByteBuffer>::Create(&channel, rpc, call.context(), request));
+  grpc::ByteBuffer message;
   absl::Status accepted;
-  while (accepted.ok() && reader.Read(&response)) accepted = accept(response);
+  while (accepted.ok() && reader->Read(&message)) {
+    if (receiver.AppendPlain(message, Response::kChunkFieldNumber)) continue;
+    Response response;
+    accepted = ParseRaw(message, &response);
+    if (accepted.ok()) accepted = accept(response);
+  }
   if (!accepted.ok()) call.Cancel();
-  const absl::Status finished = FromGrpcStatus(reader.Finish());
+  const absl::Status finished = FromGrpcStatus(reader->Finish());
   return accepted.ok() ? finished : accepted;
 }
 

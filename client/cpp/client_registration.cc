@@ -33,8 +33,8 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
         return absl::OkStatus();  // a kind of message of a later version
     }
   };
-  const auto reader = impl_->bulk_registration.Register(call.context(), request);
-  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, accept));
+  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::RegisterResponse>(
+      call, *impl_->bulk, "/intrawarp.v1.RegistrationService/Register", request, receiver, accept));
   if (!result.has_value()) return absl::InternalError("the server ended without a result");
   if (wants_field) INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
   return *std::move(result);

@@ -105,11 +105,12 @@ absl::Status Client::DownloadField(const std::string& name, const Geometry* grid
   request.set_encoding(v1::FIELD_ENCODING_FLOAT32);
   if (grid != nullptr) *request.mutable_geometry() = ToProto(*grid);
   GridReceiver receiver(displacement, 3, impl_->options.max_answer_bytes);
-  const auto reader = impl_->bulk_transforms.DownloadField(call.context(), request);
-  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, [&](const v1::DownloadFieldResponse& response) {
+  const auto accept = [&](const v1::DownloadFieldResponse& response) {
     if (!response.has_header()) return receiver.Append(response.chunk());
     return receiver.Begin(response.header().geometry(), response.header().total_bytes());
-  }));
+  };
+  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::DownloadFieldResponse>(
+      call, *impl_->bulk, "/intrawarp.v1.TransformService/DownloadField", request, receiver, accept));
   return receiver.Finish();
 }
 
@@ -117,11 +118,12 @@ absl::Status Client::WarpVolume(const v1::WarpVolumeRequest& request, const Grid
                                 const CallOptions& options) {
   Call call(options);
   GridReceiver receiver(voxels, 1, impl_->options.max_answer_bytes);
-  const auto reader = impl_->bulk_transforms.WarpVolume(call.context(), request);
-  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, [&](const v1::WarpVolumeResponse& response) {
+  const auto accept = [&](const v1::WarpVolumeResponse& response) {
     if (!response.has_header()) return receiver.Append(response.chunk());
     return receiver.Begin(response.header().geometry(), response.header().total_bytes());
-  }));
+  };
+  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::WarpVolumeResponse>(
+      call, *impl_->bulk, "/intrawarp.v1.TransformService/WarpVolume", request, receiver, accept));
   return receiver.Finish();
 }
 

@@ -123,12 +123,13 @@ absl::StatusOr<v1::Volume> Client::DownloadVolume(const std::string& name, const
   request.set_name(name);
   v1::Volume volume;
   GridReceiver receiver(voxels, 1, impl_->options.max_answer_bytes);
-  const auto reader = impl_->bulk_volumes.DownloadVolume(call.context(), request);
-  INTRAWARP_RETURN_IF_ERROR(ReadAll(call, *reader, [&](v1::DownloadVolumeResponse& response) {
+  const auto accept = [&](v1::DownloadVolumeResponse& response) {
     if (!response.has_header()) return receiver.Append(response.chunk());
     volume = std::move(*response.mutable_header()->mutable_volume());
     return receiver.Begin(volume.geometry(), response.header().total_bytes());
-  }));
+  };
+  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::DownloadVolumeResponse>(
+      call, *impl_->bulk, "/intrawarp.v1.VolumeService/DownloadVolume", request, receiver, accept));
   INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
   return volume;
 }

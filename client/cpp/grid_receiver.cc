@@ -1,21 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/grid_receiver.h"
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/convert.h"
+#include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp {
 
 static_assert(std::endian::native == std::endian::little, "floats travel little-endian and are not swapped");
 
+namespace {
+
+// Fresh memory comes in pages of 2 MiB where the system has them: a field takes 100 page faults then, not 50000.
+void PreferLargePages(const void* data, size_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
+  // Advice: what it answers does not matter.
+  if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
 GridSink SinkInto(GridData* data) {
   return [data](const Geometry& geometry, int64_t values) -> absl::StatusOr<absl::Span<float>> {
+    const auto size = static_cast<size_t>(values);
     data->geometry = geometry;
-    data->values.resize(static_cast<size_t>(values));
+    data->values.reserve(size);
+    PreferLargePages(data->values.data(), size * sizeof(float));
+    data->values.resize(size);
     return absl::MakeSpan(data->values);
   };
 }
@@ -55,6 +74,15 @@ absl::Status GridReceiver::Append(const v1::Chunk& chunk) {
   if (bytes > 0) std::memcpy(destination_.data() + received_bytes_, chunk.data().data(), static_cast<size_t>(bytes));
   received_bytes_ += bytes;
   return absl::OkStatus();
+}
+
+bool GridReceiver::AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number) {
+  if (!begun_) return false;
+  const int64_t bytes = ReadPlainChunk(message, chunk_field_number, received_bytes_,
+                                       destination_.subspan(static_cast<size_t>(received_bytes_)));
+  if (bytes < 0) return false;
+  received_bytes_ += bytes;
+  return true;
 }
 
 absl::Status GridReceiver::Finish() const {

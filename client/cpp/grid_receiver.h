@@ -4,6 +4,8 @@
 #ifndef INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 #define INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -23,6 +25,9 @@ class GridReceiver {
   absl::Status Begin(const v1::Geometry& geometry, int64_t total_bytes);
   // DATA_LOSS for a chunk before the header, out of order, or past the end.
   absl::Status Append(const v1::Chunk& chunk);
+  // Appends the chunk of a message that is plainly the next one (ReadPlainChunk) and answers whether it was; if not,
+  // nothing has changed.
+  bool AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number);
   // DATA_LOSS unless everything that was announced is there.
   absl::Status Finish() const;
 

@@ -2,13 +2,16 @@
 #include "client/cpp/grid_receiver.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "client/cpp/convert.h"
+#include "intrawarp/v1/transform.pb.h"
 
 namespace intrawarp {
 namespace {
@@ -79,6 +82,48 @@ TEST_F(GridReceiverTest, RefusesMisplacedChunks) {
   EXPECT_EQ(receiver_.Finish().code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(receiver_.Append(MakeChunk(4, std::string(kBytes - 4, 'x'))).ok());
   EXPECT_TRUE(receiver_.Finish().ok());
+}
+
+grpc::ByteBuffer Raw(const std::string& bytes) {
+  // Two slices, cut within the first fields.
+  const size_t cut = std::min<size_t>(5, bytes.size());
+  const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+std::string ChunkMessage(int64_t offset, const std::string& data) {
+  v1::DownloadFieldResponse response;
+  *response.mutable_chunk() = MakeChunk(offset, data);
+  return response.SerializeAsString();
+}
+
+constexpr int kChunkField = v1::DownloadFieldResponse::kChunkFieldNumber;
+
+TEST_F(GridReceiverTest, TakesPlainChunksFromTheTransportsBytes) {
+  const std::string half(kBytes / 2, 'a'), rest(kBytes / 2, 'b');
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField)) << "before the header";
+  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField));
+  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(kBytes / 2, rest)), kChunkField));
+  EXPECT_TRUE(receiver_.Finish().ok());
+  EXPECT_EQ(std::memcmp(data_.values.data(), (half + rest).data(), kBytes), 0);
+}
+
+TEST_F(GridReceiverTest, LeavesEveryOtherMessageToProtobuf) {
+  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  const std::string good = ChunkMessage(0, "abcd");
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(""), kChunkField));
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(4, "abcd")), kChunkField)) << "misplaced";
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, "")), kChunkField)) << "without data";
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, std::string(kBytes + 1, 'x'))), kChunkField)) << "too long";
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(good), kChunkField + 1)) << "another field";
+  EXPECT_FALSE(receiver_.AppendPlain(Raw(good + good), kChunkField)) << "more after it";
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_FALSE(receiver_.AppendPlain(Raw(good.substr(0, length)), kChunkField)) << length;
+  }
+  EXPECT_EQ(receiver_.received_bytes(), 0);
+  EXPECT_TRUE(receiver_.AppendPlain(Raw(good), kChunkField));
+  EXPECT_EQ(receiver_.received_bytes(), 4);
 }
 
 TEST_F(GridReceiverTest, RefusesASecondHeader) {
