@@ -72,6 +72,15 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     })) << "streams "
         << context().streams << ", jobs " << context().jobs.pending() << ", pinned bytes "
         << context().pinned.leased_bytes();
+    EXPECT_TRUE(Eventually([this] { return NobodyHoldsAVolume(); }));
+  }
+
+  // No call that is over has left a reference behind: the store's and the list's are the only ones.
+  bool NobodyHoldsAVolume() {
+    for (const auto& volume : context().volumes.List("", 1000)) {
+      if (volume.use_count() > 2) return false;
+    }
+    return true;
   }
 
   // A channel with a connection of its own.

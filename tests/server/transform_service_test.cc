@@ -579,10 +579,11 @@ TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
   PutTransform("a", Transform(SomeMap(), ObliqueGeometry({8, 8, 8})));
   JobBlocker blocker(context().jobs);
   grpc::ClientContext rpc;
-  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
   v1::DownloadFieldRequest request;
   request.set_name("transforms/a");
   auto reader = transforms_->DownloadField(&rpc, request);
+  ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
   v1::DownloadFieldResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
