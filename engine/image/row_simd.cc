@@ -164,7 +164,7 @@ HWY_INLINE hn::Vec<FloatTag> GatherLinear(const float* data, Int3 n, hn::Vec<Flo
                                           hn::Vec<FloatTag> iz) {
   const FloatTag d;
   const IntTag di;
-  auto wx = hn::Undefined(d), wy = wx, wz = wx;
+  auto wx = hn::Zero(d), wy = wx, wz = wx;
   const auto z = LowerVoxel(iz, n.z, wz), y = LowerVoxel(iy, n.y, wy), x = LowerVoxel(ix, n.x, wx);
   const auto row = hn::Add(hn::Mul(z, hn::Set(di, n.y)), y);
   const auto offset = hn::Add(hn::Mul(row, hn::Set(di, n.x)), x);
