@@ -3,7 +3,6 @@
 #include "server/server.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <future>
@@ -14,6 +13,7 @@
 #include "server/version.h"
 #include "tests/server/http_client.h"
 #include "tests/server/promtool.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
 
 namespace intrawarp {
@@ -31,61 +31,6 @@ grpc::ByteBuffer HealthRequest(const std::string& service) {
   const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
-
-std::string Flat(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(buffer.Dump(&slices).ok());
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return bytes;
-}
-
-// A call of any method with raw messages.
-class RawCall {
- public:
-  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) : stub_(channel) {
-    call_ = stub_.PrepareCall(&context_, method, &queue_);
-    call_->StartCall(nullptr);
-    Next();
-  }
-  ~RawCall() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    void* tag;
-    bool ok;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-  bool Write(const grpc::ByteBuffer& message) {
-    call_->Write(message, nullptr);
-    return Next();
-  }
-  // nullopt at the end of the stream.
-  std::optional<std::string> Read() {
-    grpc::ByteBuffer message;
-    call_->Read(&message, nullptr);
-    if (!Next()) return std::nullopt;
-    return Flat(message);
-  }
-  grpc::Status Finish() {
-    grpc::Status status;
-    call_->Finish(&status, nullptr);
-    Next();
-    return status;
-  }
-
- private:
-  bool Next() {
-    void* tag;
-    bool ok = false;
-    queue_.Next(&tag, &ok);
-    return ok;
-  }
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-};
 
 TEST(Server, TellsWhatItIs) {
   TestServer test;

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every RPC, however it ends, leaves nothing behind: each method of intrawarp.v1 ends well, ends as an invalid one, by
+// its deadline, by a cancel, and with a client that vanishes; then what the server counts is what it was before, and
+// zero once the volumes and transforms that it was given are deleted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/rpc_monitor.h"
+#include "tests/server/raw_call.h"
+#include "tests/server/service_fixture.h"
+#include "tests/server/tcp_relay.h"
+#include "tests/server/test_server.h"
+#include "tests/server/volume_client.h"
+
+namespace intrawarp {
+namespace {
+
+using Messages = std::vector<std::string>;
+
+// A place where a client stops: it has sent so many messages, and perhaps that these were all.
+struct Stop {
+  size_t messages = 0;
+  bool writes_done = false;
+  // The device is busy meanwhile, so that the job of the call waits.
+  bool device_busy = false;
+};
+
+struct Rpc {
+  std::string method;  // "/intrawarp.v1.VolumeService/GetVolume"
+  Messages good;
+  // Whole streams of requests, each wrong.
+  std::vector<Messages> invalid;
+  std::vector<Stop> stops;
+};
+
+Geometry SmallGrid() { return BoxGeometry(20, 18, 16); }
+// Its field and its voxels are more than a client with a small window lets into the transport.
+Geometry LargeGrid() { return BoxGeometry(80, 80, 80); }
+
+std::vector<float> BlobsOn(const Geometry& grid) { return Blobs(grid, Center(grid), 20, AffineMap::Identity()); }
+
+template <typename Request>
+std::string Make(const std::function<void(Request&)>& fill) {
+  Request request;
+  fill(request);
+  return request.SerializeAsString();
+}
+
+// `header`, then the bytes in two chunks.
+template <typename Request, typename Header>
+Messages HeaderAndChunks(const Header& set_header, const std::string& bytes) {
+  Messages messages = {Make<Request>(set_header)};
+  const size_t half = bytes.size() / 2;
+  messages.push_back(Make<Request>([&](Request& r) { r.mutable_chunk()->set_data(bytes.substr(0, half)); }));
+  messages.push_back(Make<Request>([&](Request& r) {
+    r.mutable_chunk()->set_offset(half);
+    r.mutable_chunk()->set_data(bytes.substr(half));
+  }));
+  return messages;
+}
+
+VolumeData VolumeOn(const Geometry& grid, const std::string& id) {
+  return MakeVolume(grid, BlobsOn(grid), /*upload_id=*/"upload-" + id, id);
+}
+
+Messages VolumeUpload(const std::string& id) {
+  const VolumeData volume = VolumeOn(BoxGeometry(7, 6, 5), id);
+  return HeaderAndChunks<v1::UploadVolumeRequest>(
+      [&](v1::UploadVolumeRequest& r) { *r.mutable_header() = volume.header; }, volume.bytes);
+}
+
+Messages TransformUpload(const std::string& id) {
+  const Geometry grid = SmallGrid();
+  const std::vector<float> field(3 * grid.voxels(), 0.25f);
+  const std::string bytes(reinterpret_cast<const char*>(field.data()), field.size() * sizeof(float));
+  return HeaderAndChunks<v1::UploadTransformRequest>(
+      [&](v1::UploadTransformRequest& r) {
+        r.mutable_header()->set_id(id);
+        v1::FieldHeader& header = *r.mutable_header()->mutable_field();
+        *header.mutable_geometry() = GeometryToProto(grid);
+        header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+        header.set_total_bytes(bytes.size());
+        r.mutable_header()->set_digest(Sha256Of(bytes.data(), bytes.size()));
+      },
+      bytes);
+}
+
+// One iteration is enough.
+void SetStage(v1::RegistrationOptions& options) {
+  v1::Stage& stage = *options.add_stages();
+  stage.set_method(v1::METHOD_RIGID);
+  stage.set_levels(1);
+  stage.set_iterations(1);
+}
+
+std::string Registration(const std::string& volume) {
+  return Make<v1::RegisterRequest>([&](auto& r) {
+    r.set_fixed(volume);
+    r.set_moving(volume);
+    SetStage(*r.mutable_options());
+    r.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  });
+}
+
+// The configuration and one frame on the grid.
+Messages Navigation(const std::string& volume, const Geometry& grid) {
+  const VolumeData frame = VolumeOn(grid, "frame");
+  Messages messages = {Make<v1::NavigateRequest>([&](auto& r) {
+    r.mutable_config()->set_fixed(volume);
+    SetStage(*r.mutable_config()->mutable_options());
+    r.mutable_config()->set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  })};
+  for (std::string& message : HeaderAndChunks<v1::NavigateRequest>(
+           [&](v1::NavigateRequest& r) {
+             v1::FrameHeader& header = *r.mutable_frame();
+             header.set_frame_number(1);
+             *header.mutable_geometry() = GeometryToProto(grid);
+             header.set_pixel_type(v1::PIXEL_TYPE_FLOAT32);
+             header.set_total_bytes(frame.bytes.size());
+           },
+           frame.bytes)) {
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+template <typename Request>
+std::string Named(const std::string& name) {
+  return Make<Request>([&](Request& r) { r.set_name(name); });
+}
+template <typename Request>
+std::string Page(int size) {
+  return Make<Request>([&](Request& r) { r.set_page_size(size); });
+}
+std::string UploadStatus(const std::string& id) {
+  return Make<v1::GetUploadStatusRequest>([&](auto& r) { r.set_upload_id(id); });
+}
+std::string Field(const std::string& transform, const Geometry& grid) {
+  return Make<v1::DownloadFieldRequest>([&](auto& r) {
+    r.set_name(transform);
+    *r.mutable_geometry() = GeometryToProto(grid);
+  });
+}
+std::string Warp(const std::string& transform, const Geometry& grid) {
+  return Make<v1::WarpVolumeRequest>([&](auto& r) {
+    r.set_transform(transform);
+    r.set_moving("volumes/v");
+    *r.mutable_like_geometry() = GeometryToProto(grid);
+  });
+}
+std::string Points(const std::string& transform) {
+  return Make<v1::MapPointsRequest>([&](auto& r) {
+    r.set_transform(transform);
+    for (double x : {1.0, 2.0, 3.0}) r.add_points(x);
+  });
+}
+
+Messages WithoutTheLast(Messages messages) {
+  messages.pop_back();
+  return messages;
+}
+Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
+
+// The server has "volumes/v", "transforms/t", and the unfinished upload "upload-u".
+std::vector<Rpc> AllRpcs() {
+  // A call that is answered at once has only this: the client that does not send its request.
+  const std::vector<Stop> silent = {Stop{}};
+  const std::vector<Stop> queued = {Stop{}, Stop{1, true, true}};
+  const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
+  const std::string volume_service = "/intrawarp.v1.VolumeService/",
+                    transform_service = "/intrawarp.v1.TransformService/";
+  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new");
+  const Messages frame = Navigation("volumes/v", SmallGrid());
+  return {
+      {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
+      {volume_service + "UploadVolume", volume, {Reversed(volume), {volume[0], volume[0]}}, upload},
+      {volume_service + "GetUploadStatus", {UploadStatus("upload-u")}, {{UploadStatus("")}}, silent},
+      {volume_service + "GetVolume",
+       {Named<v1::GetVolumeRequest>("volumes/v")},
+       {{Named<v1::GetVolumeRequest>("v")}},
+       silent},
+      {volume_service + "ListVolumes", {Page<v1::ListVolumesRequest>(3)}, {{Page<v1::ListVolumesRequest>(-1)}}, silent},
+      {volume_service + "DownloadVolume",
+       {Named<v1::DownloadVolumeRequest>("volumes/v")},
+       {{Named<v1::DownloadVolumeRequest>("v")}},
+       queued},
+      {volume_service + "DeleteVolume",
+       {Named<v1::DeleteVolumeRequest>("volumes/v")},
+       {{Named<v1::DeleteVolumeRequest>("v")}},
+       silent},
+      {transform_service + "GetTransform",
+       {Named<v1::GetTransformRequest>("transforms/t")},
+       {{Named<v1::GetTransformRequest>("t")}},
+       silent},
+      {transform_service + "ListTransforms",
+       {Page<v1::ListTransformsRequest>(3)},
+       {{Page<v1::ListTransformsRequest>(-1)}},
+       silent},
+      {transform_service + "DeleteTransform",
+       {Named<v1::DeleteTransformRequest>("transforms/t")},
+       {{Named<v1::DeleteTransformRequest>("t")}},
+       silent},
+      {transform_service + "UploadTransform",
+       transform,
+       {Reversed(transform), {transform[0], transform[0]}, WithoutTheLast(transform)},
+       upload},
+      {transform_service + "DownloadField",
+       {Field("transforms/t", SmallGrid())},
+       {{Field("t", SmallGrid())}, {Field("transforms/t", Geometry{.size = {1, 1, 0}})}},
+       queued},
+      {transform_service + "WarpVolume",
+       {Warp("transforms/t", SmallGrid())},
+       {{Warp("t", SmallGrid())}, {Warp("transforms/t", Geometry{.size = {1, 1, 0}})}},
+       queued},
+      {transform_service + "MapPoints", {Points("transforms/t")}, {{Points("t")}}, queued},
+      {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
+      {"/intrawarp.v1.RegistrationService/Navigate",
+       frame,
+       {{Navigation("v", SmallGrid())}, Reversed(frame)},
+       {Stop{}, Stop{1}, Stop{2}, Stop{3}, Stop{4, false, true}, Stop{4, true, true}}},
+  };
+}
+
+// What a client that does not read is sent until its window is full, and is owed more.
+std::vector<Rpc> RpcsWithLargeAnswers() {
+  return {
+      {"/intrawarp.v1.VolumeService/DownloadVolume", {Named<v1::DownloadVolumeRequest>("volumes/large")}, {}, {}},
+      {"/intrawarp.v1.TransformService/DownloadField", {Field("transforms/t", LargeGrid())}, {}, {}},
+      {"/intrawarp.v1.TransformService/WarpVolume", {Warp("transforms/t", LargeGrid())}, {}, {}},
+      {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/large")}, {}, {}},
+      {"/intrawarp.v1.RegistrationService/Navigate", Navigation("volumes/large", LargeGrid()), {}, {}},
+  };
+}
+
+enum class Outcome { kOk, kInvalid, kDeadline, kCancel, kVanish };
+
+std::string NameOf(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kInvalid:
+      return "invalid";
+    case Outcome::kDeadline:
+      return "deadline";
+    case Outcome::kCancel:
+      return "cancel";
+    case Outcome::kVanish:
+      return "vanished_client";
+  }
+  return "";
+}
+
+grpc::StatusCode CodeOf(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kDeadline:
+      return grpc::DEADLINE_EXCEEDED;
+    case Outcome::kCancel:
+      return grpc::CANCELLED;
+    case Outcome::kVanish:
+      return grpc::UNAVAILABLE;
+    default:
+      return grpc::OK;
+  }
+}
+
+using Cell = std::tuple<std::string, Outcome>;  // the method and its end
+
+std::vector<std::string> Methods(const std::vector<Rpc>& rpcs) {
+  std::vector<std::string> methods;
+  for (const Rpc& rpc : rpcs) methods.push_back(rpc.method);
+  return methods;
+}
+
+std::string CellName(const testing::TestParamInfo<Cell>& info) {
+  const std::string& method = std::get<0>(info.param);
+  return absl::StrCat(method.substr(method.rfind('/') + 1), "_", NameOf(std::get<1>(info.param)));
+}
+
+class StateCleanupTest : public testing::TestWithParam<Cell> {
+ protected:
+  StateCleanupTest() {
+    auto volumes = test_.Stub<v1::VolumeService>();
+    EXPECT_TRUE(Upload(*volumes, VolumeOn(SmallGrid(), "v")).ok());
+    EXPECT_TRUE(Run(test_.channel, kUploadTransform, TransformUpload("t")).ok());
+    UploadCall unfinished(*volumes);
+    unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
+    test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
+    unfinished.Cancel();
+    before_ = test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
+    EXPECT_EQ(before_.uploads(), 1);
+    EXPECT_EQ(before_.volumes(), 1);
+    EXPECT_EQ(before_.transforms(), 1);
+  }
+  // Without what it was given, the server holds nothing.
+  ~StateCleanupTest() override {
+    test_.clock.Advance(std::chrono::hours(1));
+    test_.server->Housekeep();
+    DeleteAll();
+    const v1::Usage usage = test_.WaitForUsage([](const v1::Usage& u) { return u.ByteSizeLong() == 0; });
+    EXPECT_EQ(usage.ByteSizeLong(), 0u) << usage.ShortDebugString();
+    EXPECT_TRUE(Eventually([this] { return context().pinned.leased_bytes() == 0; }))
+        << context().pinned.leased_bytes() << " pinned bytes";
+    EXPECT_TRUE(Eventually([this] { return ActiveCalls().empty(); })) << ActiveCalls();
+  }
+
+  static constexpr char kUploadTransform[] = "/intrawarp.v1.TransformService/UploadTransform";
+
+  ServerContext& context() { return test_.server->context(); }
+
+  static const Rpc& Find(const std::vector<Rpc>& rpcs, const std::string& method) {
+    for (const Rpc& rpc : rpcs) {
+      if (rpc.method == method) return rpc;
+    }
+    ADD_FAILURE() << method;
+    return rpcs.front();
+  }
+
+  static bool Eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 4000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  // A connection of its own, through which a client that does not read is sent little.
+  static std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  // A whole call.
+  static grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                          const Messages& messages) {
+    RawCall call(channel, method);
+    Send(call, messages, messages.size(), /*writes_done=*/true);
+    while (call.Read().has_value()) {
+    }
+    return call.Finish();
+  }
+  // An answer may come before all is sent.
+  static void Send(RawCall& call, const Messages& messages, size_t count, bool writes_done) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!call.Write(messages[i])) return;
+    }
+    if (writes_done) call.WritesDone();
+  }
+
+  // What the server knows of the calls of a connection once this has been answered: all that was sent before.
+  static void Roundtrip(const std::shared_ptr<grpc::Channel>& channel) {
+    EXPECT_TRUE(Run(channel, "/intrawarp.v1.ServerService/GetServerInfo", {""}).ok());
+  }
+
+  void ExpectAsBefore() {
+    const std::string before = before_.SerializeAsString();
+    const v1::Usage usage = test_.WaitForUsage([&](const v1::Usage& u) { return u.SerializeAsString() == before; });
+    EXPECT_EQ(usage.ShortDebugString(), before_.ShortDebugString());
+  }
+
+  // An upload of a volume that broke off can be resumed for a while.
+  void ExpireUploads() {
+    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    test_.clock.Advance(std::chrono::hours(1));
+    test_.server->Housekeep();
+    if (before_.uploads() == 0) return;
+    before_.set_uploads(0);
+    before_.set_resident_bytes(before_.resident_bytes() - UnfinishedBytes());
+  }
+  static int64_t UnfinishedBytes() { return PreparedImage::Bytes(BoxGeometry(3, 3, 3)); }
+
+  void DeleteAll() {
+    for (const auto& volume : context().volumes.List("", 1000)) EXPECT_TRUE(context().volumes.Erase(volume->id).ok());
+    for (const auto& transform : context().transforms.List("", 1000)) {
+      EXPECT_TRUE(context().transforms.Erase(transform->id).ok());
+    }
+  }
+
+  // The lines of the metrics that say that a call is under way.
+  std::string ActiveCalls() {
+    std::string active;
+    for (const absl::string_view line : absl::StrSplit(context().metrics.Scrape(), '\n')) {
+      if (absl::StartsWith(line, "intrawarp_streams_active{") && !absl::EndsWith(line, " 0")) {
+        absl::StrAppend(&active, line, "\n");
+      }
+    }
+    return active;
+  }
+
+  // Ends a call that is under way, and returns how the client saw it end.
+  grpc::Status End(RawCall& call, Outcome outcome, TcpRelay& relay) {
+    if (outcome == Outcome::kCancel) call.Cancel();
+    if (outcome == Outcome::kVanish) relay.Cut();
+    while (call.Read().has_value()) {
+    }
+    return call.Finish();
+  }
+
+  TestServer test_;
+  v1::Usage before_;
+};
+
+class WholeCallTest : public StateCleanupTest {};
+
+TEST_P(WholeCallTest, LeavesNothing) {
+  const std::vector<Rpc> rpcs = AllRpcs();
+  const Rpc& rpc = Find(rpcs, std::get<0>(GetParam()));
+  if (std::get<1>(GetParam()) == Outcome::kOk) {
+    const grpc::Status status = Run(test_.channel, rpc.method, rpc.good);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    return;
+  }
+  for (const Messages& messages : rpc.invalid) {
+    const grpc::Status status = Run(test_.channel, rpc.method, messages);
+    EXPECT_THAT(status.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::OUT_OF_RANGE))
+        << status.error_message();
+  }
+  const grpc::Status garbage = Run(test_.channel, rpc.method, {"\x0a\xff\xff\xff\xff\x0f garbage"});
+  EXPECT_THAT(garbage.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::INTERNAL, grpc::UNIMPLEMENTED))
+      << garbage.error_message();
+  if (absl::EndsWith(rpc.method, "/UploadVolume")) ExpireUploads();
+  ExpectAsBefore();
+}
+
+INSTANTIATE_TEST_SUITE_P(Rpcs, WholeCallTest,
+                         testing::Combine(testing::ValuesIn(Methods(AllRpcs())),
+                                          testing::Values(Outcome::kOk, Outcome::kInvalid)),
+                         CellName);
+
+// Calls whose client stops half way, each in every place where it can.
+class HalfCallTest : public StateCleanupTest {};
+
+TEST_P(HalfCallTest, LeavesNothing) {
+  const auto& [method, outcome] = GetParam();
+  const std::vector<Rpc> rpcs = AllRpcs();
+  const Rpc& rpc = Find(rpcs, method);
+  for (const Stop& stop : rpc.stops) {
+    SCOPED_TRACE(absl::StrCat("after ", stop.messages, " messages", stop.writes_done ? ", the last" : ""));
+    TcpRelay relay(test_.server->grpc_address());
+    const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
+    Roundtrip(channel);
+    auto blocker = stop.device_busy ? std::make_unique<JobBlocker>(context().jobs) : nullptr;
+    std::optional<std::chrono::milliseconds> timeout;
+    if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(100);
+    RawCall call(channel, rpc.method, timeout);
+    Send(call, rpc.good, stop.messages, stop.writes_done);
+    Roundtrip(channel);
+    if (stop.device_busy && outcome != Outcome::kDeadline) {
+      EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+    }
+
+    const grpc::Status status = End(call, outcome, relay);
+
+    EXPECT_EQ(status.error_code(), CodeOf(outcome)) << status.error_message();
+    // The server knows it before a job has its turn.
+    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    blocker.reset();
+    if (absl::EndsWith(rpc.method, "/UploadVolume")) ExpireUploads();
+    ExpectAsBefore();
+  }
+}
+
+// Calls whose client does not read the answer.
+class UnreadAnswerTest : public StateCleanupTest {
+ protected:
+  UnreadAnswerTest() {
+    EXPECT_TRUE(Upload(*test_.Stub<v1::VolumeService>(), VolumeOn(LargeGrid(), "large"), nullptr, 1 << 20).ok());
+    before_ = test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
+  }
+};
+
+TEST_P(UnreadAnswerTest, LeavesNothing) {
+  const auto& [method, outcome] = GetParam();
+  const std::vector<Rpc> rpcs = RpcsWithLargeAnswers();
+  const Rpc& rpc = Find(rpcs, method);
+  TcpRelay relay(test_.server->grpc_address());
+  const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
+  Roundtrip(channel);
+  std::optional<std::chrono::milliseconds> timeout;
+  if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(700);
+  RawCall call(channel, rpc.method, timeout);
+  Send(call, rpc.good, rpc.good.size(), /*writes_done=*/true);
+  const bool answered = call.Read().has_value();
+  if (outcome == Outcome::kDeadline) {
+    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  } else {
+    EXPECT_TRUE(answered);
+    // The job is over, the answer waits.
+    EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
+    EXPECT_EQ(context().streams, 1);
+  }
+
+  const grpc::Status status = End(call, outcome, relay);
+
+  EXPECT_EQ(status.error_code(), CodeOf(outcome)) << status.error_message();
+  ExpectAsBefore();
+}
+
+const auto kBrokenOff = testing::Values(Outcome::kDeadline, Outcome::kCancel, Outcome::kVanish);
+INSTANTIATE_TEST_SUITE_P(Rpcs, HalfCallTest, testing::Combine(testing::ValuesIn(Methods(AllRpcs())), kBrokenOff),
+                         CellName);
+INSTANTIATE_TEST_SUITE_P(Rpcs, UnreadAnswerTest,
+                         testing::Combine(testing::ValuesIn(Methods(RpcsWithLargeAnswers())), kBrokenOff), CellName);
+
+TEST(StateCleanup, KnowsEveryRpc) {
+  std::vector<std::string> expected, tested;
+  for (const std::string& method : AllMethods()) {
+    if (absl::StartsWith(method, "intrawarp.")) expected.push_back("/" + method);
+  }
+  for (const Rpc& rpc : AllRpcs()) tested.push_back(rpc.method);
+  EXPECT_THAT(tested, testing::UnorderedElementsAreArray(expected));
+}
+
+}  // namespace
+}  // namespace intrawarp
