@@ -9,10 +9,10 @@
 namespace intrawarp {
 
 absl::StatusOr<void*> Arena::AllocateBytes(size_t bytes) {
-  const size_t rounded = Rounded(bytes);
-  if (rounded > buffer_.bytes() - used_) {
+  const size_t rounded = Rounded(bytes), left = buffer_.bytes() - used_;
+  if (bytes > left || rounded > left) {  // the first alone where rounding up wraps around
     return absl::ResourceExhaustedError(
-        absl::StrCat("workspace of ", buffer_.bytes(), " bytes is used up: ", used_, " taken, ", rounded, " asked"));
+        absl::StrCat("workspace of ", buffer_.bytes(), " bytes is used up: ", used_, " taken, ", bytes, " asked"));
   }
   void* p = buffer_.as<char>() + used_;
   used_ += rounded;

@@ -5,8 +5,9 @@
 #define INTRAWARP_ENGINE_DEVICE_EXEC_CONTEXT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,7 +32,7 @@ class Arena {
   absl::StatusOr<void*> AllocateBytes(size_t bytes);
   template <typename T>
   absl::StatusOr<T*> Allocate(size_t count) {
-    absl::StatusOr<void*> p = AllocateBytes(count * sizeof(T));
+    absl::StatusOr<void*> p = AllocateBytes(count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T));
     if (!p.ok()) return p.status();
     return static_cast<T*>(*p);
   }

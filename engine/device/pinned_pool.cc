@@ -21,9 +21,10 @@ size_t RoundedSize(size_t bytes) {
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
   if (bytes > capacity_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat("pinned memory: ", bytes, " bytes asked, ", capacity_bytes_, " in all"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("pinned memory: ", bytes, " bytes asked, ", capacity_bytes_, " in all"));
   }
-  const size_t size = RoundedSize(bytes);
+  const size_t size = std::min(RoundedSize(bytes), capacity_bytes_);
   PinnedBuffer buffer;
   std::vector<PinnedBuffer> dropped;  // freed after the lock: freeing pinned memory is slow
   {
@@ -41,8 +42,8 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
         kept_.erase(kept_.begin());
       }
       if (leased_bytes_ + size > capacity_bytes_) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("pinned memory: ", bytes, " bytes asked, ", leased_bytes_, " of ", capacity_bytes_, " in use"));
+        return absl::ResourceExhaustedError(absl::StrCat("pinned memory: ", bytes, " bytes asked, ", leased_bytes_,
+                                                         " of ", capacity_bytes_, " in use"));
       }
       leased_bytes_ += size;
     }

@@ -20,8 +20,8 @@ class PinnedPool {
   // At most `capacity_bytes` in all, leased and kept; `device` must outlive the pool and every lease.
   PinnedPool(Device& device, size_t capacity_bytes) : device_(device), capacity_bytes_(capacity_bytes) {}
 
-  // At least `bytes` of pinned memory, back in the pool when the last copy of the pointer goes; the pool must outlive it.
-  // RESOURCE_EXHAUSTED beyond the capacity.
+  // At least `bytes` of pinned memory, back in the pool when the last copy of the pointer goes; the pool must outlive
+  // it. RESOURCE_EXHAUSTED beyond the capacity.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> Lease(size_t bytes);
 
   size_t leased_bytes() const;

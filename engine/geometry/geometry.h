@@ -31,7 +31,7 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&);
 };
 
-// No axis is longer than this, so that indices are exact in float32 to well below a thousandth of a voxel.
+// No axis is longer than this, so that float32 rounds indices by less than a thousandth of a voxel.
 inline constexpr int kMaxAxis = 16384;
 // Tolerance on the orthonormality of directions: |D^T D - I| in every entry.
 inline constexpr double kDirectionTolerance = 1e-3;

@@ -84,7 +84,6 @@ class NgfSums {
 
  private:
   static constexpr int kRun = 1024;
-  static constexpr int TriangleOffset(int r, int c) { return r * kAffineParameters - r * (r - 1) / 2 + c - r; }
 
   static HWY_INLINE void Accumulate(float* lanes, VF v) { hn::Store(hn::Load(DF(), lanes) + v, DF(), lanes); }
 
@@ -137,7 +136,7 @@ class NgfSums {
   }
 
   // Where row r of the triangle would have column c.
-  HWY_INLINE float* Sums(int r, int c) { return hessian_[0] + TriangleOffset(r, c) * kLanes; }
+  HWY_INLINE float* Sums(int r, int c) { return hessian_[0] + HessianEntry(r, c) * kLanes; }
 
   static double Total(const float* lanes) { return hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), lanes))); }
 

@@ -40,15 +40,7 @@ absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjecti
                                      NormalEquations* sums) {
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));
-#if INTRAWARP_WITH_CUDA
-  if (ctx.is_cuda()) return cuda::EvaluateAffineObjective(ctx, objective, w, sums);
-#else
-  (void)ctx;
-#endif
-  cpu::EvaluateAffineObjective(objective, w, sums);
-  return absl::OkStatus();
+  return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjective, objective, w, sums);
 }
-
-int64_t AffineObjectiveWorkspaceBytes() { return int64_t{2} << 20; }
 
 }  // namespace intrawarp

@@ -25,6 +25,9 @@ inline constexpr int kObjectiveSums = 96;
 inline constexpr int kMaxObjectiveBlocks = 2048;
 inline constexpr int kObjectiveGroup = 32;
 inline constexpr int kMaxObjectiveGroups = kMaxObjectiveBlocks / kObjectiveGroup;
+// SetUpObjective's part of the workspace; the rest is for a position and a result.
+static_assert(sizeof(double) * kObjectiveSums * (kMaxObjectiveBlocks + kMaxObjectiveGroups) + (64 << 10) <=
+              AffineObjectiveWorkspaceBytes());
 
 // The lanes of one warp, for functions that take a Lanes.
 struct WarpLanes {
@@ -140,8 +143,6 @@ __device__ inline bool ReduceBlocks(const ObjectiveArgs& args, double (*warp_sum
   return true;
 }
 
-__device__ inline int UpperIndex12(int i, int j) { return i * kAffineParameters - i * (i - 1) / 2 + (j - i); }
-
 // ---------------------------------------------------------------------------------------------------------------- SSD
 // A warp takes a run of rows, one lane a column of x: along the run x and z are constant, so that of the 60 different
 // entries of sum (g g^T) kron (q q^T) only 18 have to be summed per voxel (6 of g g^T, with q_y^0, q_y^1, q_y^2).
@@ -219,7 +220,7 @@ __device__ inline int Symmetric4(int i, int j) {
 __device__ inline void ExpandSsd(const double* total, NormalEquations& sums) {
   for (int i = threadIdx.x; i < kAffineParameters * kAffineParameters; i += blockDim.x) {
     const int p = i / kAffineParameters, q = i % kAffineParameters;
-    if (p <= q) sums.hessian[UpperIndex12(p, q)] = total[Symmetric3(p / 4, q / 4) * 10 + Symmetric4(p % 4, q % 4)];
+    if (p <= q) sums.hessian[HessianEntry(p, q)] = total[Symmetric3(p / 4, q / 4) * 10 + Symmetric4(p % 4, q % 4)];
   }
   if (threadIdx.x < kAffineParameters) sums.gradient[threadIdx.x] = total[60 + threadIdx.x];
   if (threadIdx.x == 0) {
@@ -463,7 +464,7 @@ __device__ inline void ExpandNgf(const double* total, NormalEquations& sums) {
   const auto entry = [](int p) { return p / (kDim + 1) * 4 + (p % (kDim + 1) == kDim ? 3 : p % (kDim + 1)); };
   for (int i = threadIdx.x; i < kParameters * kParameters; i += blockDim.x) {
     const int p = i / kParameters, q = i % kParameters;
-    if (p <= q) sums.hessian[UpperIndex12(entry(p), entry(q))] = total[p * kParameters - p * (p - 1) / 2 + (q - p)];
+    if (p <= q) sums.hessian[HessianEntry(entry(p), entry(q))] = total[p * kParameters - p * (p - 1) / 2 + (q - p)];
   }
   if (threadIdx.x < kParameters) sums.gradient[entry(threadIdx.x)] = total[kHessian + threadIdx.x];
   if (threadIdx.x == 0) {

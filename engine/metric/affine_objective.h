@@ -25,7 +25,10 @@
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
+#include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
 
@@ -36,8 +39,13 @@ enum class MetricKind { kSsd, kNgf };
 inline constexpr int kAffineParameters = 12;
 inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78
 
+// Where NormalEquations::hessian holds entry (row, column), row <= column.
+INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
+  return row * kAffineParameters - row * (row - 1) / 2 + (column - row);
+}
+
 // Sums over the samples that count, not yet divided by N, which is `weight`. `hessian` is the upper triangle, row by
-// row.
+// row (HessianEntry).
 struct NormalEquations {
   double value = 0;
   double weight = 0;
@@ -71,11 +79,12 @@ absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjecti
                                      NormalEquations* sums);
 
 // Device memory that one evaluation takes from the arena, whatever the images' size.
-int64_t AffineObjectiveWorkspaceBytes();
+constexpr int64_t AffineObjectiveWorkspaceBytes() { return int64_t{2} << 20; }
 
 namespace cpu {
-// The sums at W. Bit-identical for any number of cores.
-void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums);
+// Bit-identical for any number of cores; takes no workspace.
+absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums);
 }  // namespace cpu
 
 namespace cuda {

@@ -65,7 +65,8 @@ void Add(NormalEquations& total, const NormalEquations& part) {
 
 }  // namespace
 
-void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& w, NormalEquations* sums) {
+absl::Status EvaluateAffineObjective(const ExecContext&, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums) {
   const AffinePlan plan(objective, w);
   const AxisBlocks y = BrickBlocks(plan.size.y), z = BrickBlocks(plan.size.z);
   const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
@@ -78,6 +79,7 @@ void EvaluateAffineObjective(const AffineObjective& objective, const AffineMap& 
         return part;
       },
       Add);
+  return absl::OkStatus();
 }
 
 }  // namespace intrawarp::cpu

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@ namespace intrawarp {
 namespace {
 
 constexpr int kDefaultIterations = 50;
-// A position counts when at least this part of the smaller image (mask) overlaps.
+// A position counts when at least this part of the samples that the smaller image (mask) has overlaps.
 constexpr double kMinOverlap = 0.1;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
@@ -95,6 +96,14 @@ void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   }
 }
 
+// The part of a grid where NGF has samples: off the faces, which have no central differences.
+double InteriorFraction(Int3 size) {
+  double fraction = 1;
+  for (int a = 0; a < 3; ++a)
+    if (size[a] > 1) fraction *= std::max(size[a] - 2, 0) / static_cast<double>(size[a]);
+  return fraction;
+}
+
 Level MakeLevel(const AffineImages& images, const StageOptions& options, int index) {
   const PyramidLevel& fixed = images.fixed->levels()[index];
   const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
@@ -125,7 +134,8 @@ Level MakeLevel(const AffineImages& images, const StageOptions& options, int ind
   const double moving_in_fixed =
       moving_mask.count *
       std::pow(VoxelScale(moving.volume.geometry) / VoxelScale(fixed.volume.geometry), problem.dimensions);
-  problem.min_samples = std::max(1.0, kMinOverlap * std::min<double>(fixed_mask.count, moving_in_fixed));
+  const double interior = options.metric == MetricKind::kNgf ? InteriorFraction(fixed.volume.geometry.size) : 1;
+  problem.min_samples = std::max(1.0, kMinOverlap * interior * std::min<double>(fixed_mask.count, moving_in_fixed));
   SetRigid(level, &problem);
   return level;
 }
@@ -177,6 +187,18 @@ StopReason ToStopReason(GaussNewtonStatus status) {
   }
 }
 
+absl::Status NotStarted(GaussNewtonStatus why) {
+  switch (why) {
+    case GaussNewtonStatus::kNoWeight:
+      return absl::FailedPreconditionError("fixed: no gradients where the images (masks) overlap, which ngf needs");
+    case GaussNewtonStatus::kNotFinite:
+      return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
+    default:
+      return absl::FailedPreconditionError(
+          absl::StrCat("the images (masks) overlap by less than ", kMinOverlap * 100, " %"));
+  }
+}
+
 // Index of the coarsest level to use.
 int CoarsestLevel(const AffineImages& images, int wanted) {
   const auto& levels = images.fixed->levels();
@@ -223,11 +245,10 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const A
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
     } else if (index == 0 && best->decision == Decision::kContinue) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the images (masks) overlap by less than ", kMinOverlap * 100, " % at the start"));
+      return NotStarted(state.status);
     }
     if (best->decision == Decision::kStop) return result;
-    if (index == 0) result.value = ReportedValue(level, state.value);
+    if (index == 0) result.value = state.value;
     if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }
   return result;
@@ -243,7 +264,8 @@ absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, co
   NormalEquations sums;
   INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, ToIndexSpace(level, transform), &sums));
   if (sums.samples < level.problem.min_samples || !(sums.weight > 0)) return std::nullopt;
-  return ReportedValue(level, sums.value / sums.weight);
+  const double value = sums.value / sums.weight;
+  return std::isfinite(value) ? std::optional<double>(value) : std::nullopt;
 }
 
 }  // namespace intrawarp

@@ -11,18 +11,13 @@ absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objec
   for (int i = 0; i < evaluations && state->status == GaussNewtonStatus::kRunning; ++i) {
     NormalEquations sums;
     GaussNewtonScratch scratch;
-    INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, objective, state->trial, &sums));
+    INTRAWARP_RETURN_IF_ERROR(cpu::EvaluateAffineObjective(ctx, objective, state->trial, &sums));
     AdvanceGaussNewton(*state, sums, scratch, SingleLane());
   }
   return absl::OkStatus();
 }
 
 }  // namespace cpu
-
-namespace cuda {
-absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
-                            GaussNewtonState* state);
-}  // namespace cuda
 
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
                             GaussNewtonState* state) {

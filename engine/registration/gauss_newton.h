@@ -19,7 +19,16 @@
 
 namespace intrawarp {
 
-enum class GaussNewtonStatus : int { kRunning, kConverged, kIterationLimit, kNoProgress, kTooLittleOverlap };
+enum class GaussNewtonStatus : int {
+  kRunning,
+  kConverged,
+  kIterationLimit,
+  kNoProgress,
+  // The rest: there is no value at the start. Too few samples; samples whose weights are all 0; a sum that overflows.
+  kTooLittleOverlap,
+  kNoWeight,
+  kNotFinite,
+};
 
 // What stays the same during one level.
 struct GaussNewtonProblem {
@@ -51,7 +60,7 @@ struct GaussNewtonState {
   GaussNewtonStatus status = GaussNewtonStatus::kRunning;
   // Where the objective is evaluated next.
   AffineMap trial;
-  // The best so far; valid once started.
+  // The last position that was accepted; valid once started.
   AffineMap current;
   bool started = false;
   int iterations = 0;
@@ -95,10 +104,6 @@ inline constexpr double kStop4 = 1e-7;
 // A mean that rises by more than this part is not explained by samples that enter or leave the overlap.
 inline constexpr double kOverlapSlack = 0.02;
 inline constexpr double kMaxStretch = 4;
-
-INTRAWARP_HD inline int UpperIndex(int i, int j) {  // i <= j
-  return i * kAffineParameters - i * (i - 1) / 2 + (j - i);
-}
 
 INTRAWARP_HD inline void Cross(const double* a, const double* b, double* c) {
   c[0] = a[1] * b[2] - a[2] * b[1];
@@ -215,7 +220,7 @@ INTRAWARP_HD void Reduce(const GaussNewtonProblem& problem, const AffineMap& w, 
     const int e = i / n, p = i % n;
     double sum = 0;
     for (int k = 0; k < kAffineParameters; ++k) {
-      sum += sums.hessian[e <= k ? UpperIndex(e, k) : UpperIndex(k, e)] * s.basis[k][p];
+      sum += sums.hessian[e <= k ? HessianEntry(e, k) : HessianEntry(k, e)] * s.basis[k][p];
     }
     s.product[e][p] = sum * inverse;
   }
@@ -302,7 +307,8 @@ INTRAWARP_HD inline double DirectionalDerivative(const GaussNewtonState& state, 
   return slope;
 }
 
-// The five rules after an accepted step; `moved` and `change` are those of the step just made.
+// Rules 1 to 4 after an accepted step (rule 5 is the limit of iterations); `moved` and `change` are those of the step
+// just made.
 INTRAWARP_HD inline bool HasConverged(const GaussNewtonState& state, double change, double moved,
                                       double gradient_norm) {
   const GaussNewtonProblem& p = state.problem;
@@ -312,6 +318,12 @@ INTRAWARP_HD inline bool HasConverged(const GaussNewtonState& state, double chan
   const bool stop3 = gradient_norm <= p.gradient_tolerance * scale;
   const bool stop4 = gradient_norm <= kStop4;
   return (stop1 && stop2 && stop3) || stop4;
+}
+
+// Why there is no value at the start.
+INTRAWARP_HD inline GaussNewtonStatus WhyNotStarted(const GaussNewtonProblem& problem, const NormalEquations& sums) {
+  if (sums.samples < problem.min_samples) return GaussNewtonStatus::kTooLittleOverlap;
+  return sums.weight == 0 ? GaussNewtonStatus::kNoWeight : GaussNewtonStatus::kNotFinite;
 }
 
 // Sets the next trial along a fresh Gauss-Newton direction from s.gradient and s.hessian.
@@ -359,7 +371,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
   const GaussNewtonProblem& problem = state.problem;
   const bool enough = sums.samples >= problem.min_samples && sums.weight > 0;
   const double value = enough ? sums.value / sums.weight : 0;
-  const bool started = state.started, usable = enough && value == value;
+  const bool started = state.started, usable = enough && value - value == 0;  // neither NaN nor infinite
   if (usable) Reduce(problem, state.trial, sums, scratch, lanes);
   const double end_slope = usable && started ? DirectionalDerivative(state, scratch.gradient) : 0;
   const double change = usable && started ? Change(state, value, sums.samples, end_slope) : 0;
@@ -369,7 +381,7 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
     if (lanes.rank() == 0) {
       ++state.evaluations;
       if (!started) {
-        state.status = GaussNewtonStatus::kTooLittleOverlap;
+        state.status = WhyNotStarted(problem, sums);
       } else if (++state.halvings > kMaxHalvings) {
         // The line is flat to rounding when the step itself is below the tolerance.
         const double moved = Distance(Retract(problem, state.current, state.step, 1), state.current);
@@ -415,6 +427,15 @@ INTRAWARP_HD void AdvanceGaussNewton(GaussNewtonState& state, const NormalEquati
 // status is no longer kRunning. On CUDA they are enqueued together. Waits for the stream; `state` is on the host.
 absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
                             GaussNewtonState* state);
+
+namespace cpu {
+absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
+                            GaussNewtonState* state);
+}  // namespace cpu
+namespace cuda {
+absl::Status RunGaussNewton(const ExecContext& ctx, const AffineObjective& objective, int evaluations,
+                            GaussNewtonState* state);
+}  // namespace cuda
 
 }  // namespace intrawarp
 

@@ -11,7 +11,8 @@ namespace {
 
 __global__ void CountKernel(const uint8_t* mask, int64_t voxels, unsigned long long* count) {
   int mine = 0;
-  for (int64_t i = blockIdx.x * int64_t{kReduceThreads} + threadIdx.x; i < voxels; i += int64_t{gridDim.x} * kReduceThreads) {
+  for (int64_t i = blockIdx.x * int64_t{kReduceThreads} + threadIdx.x; i < voxels;
+       i += int64_t{gridDim.x} * kReduceThreads) {
     mine += mask[i] != 0;
   }
   const int warp = WarpSum(mine);

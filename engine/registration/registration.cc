@@ -15,6 +15,9 @@ namespace {
 
 // A linear part whose volume change is beyond this in either direction is taken for a mistake.
 constexpr double kMaxVolumeChange = 1e3;
+// Objectives (about 1 at a bad start) closer than this are as good as each other: a registration that starts at a
+// minimum ends within its tolerances of it, on either side.
+constexpr double kWorse = 1e-4;
 // 2-D planes count as parallel when their normals are within this of each other (cosine).
 constexpr double kParallelCosine = 1 - 1e-4;
 
@@ -59,14 +62,31 @@ absl::Status ValidateContrast(const char* name, const PreparedImage& image) {
   return absl::FailedPreconditionError(absl::StrCat(name, ": the image is constant"));
 }
 
+// NGF takes central differences on every axis of the fixed image that is longer than one voxel.
+absl::Status ValidateGradients(const std::vector<StageOptions>& stages, const Geometry& fixed) {
+  const Int3 n = fixed.size;
+  if (n.x != 2 && n.y != 2 && n.z != 2) return absl::OkStatus();
+  for (const StageOptions& stage : stages) {
+    if (stage.metric != MetricKind::kNgf) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("fixed: ngf needs gradients, and an axis of two voxels (", SizeString(fixed), ") has none"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
   if (fixed.is_2d() != moving.is_2d()) {
     return absl::UnimplementedError("registration of a 2-D image with a 3-D one");
   }
   if (!fixed.is_2d()) return absl::OkStatus();
-  double cosine = 0;
-  for (int r = 0; r < 3; ++r) cosine += fixed.direction[r][2] * moving.direction[r][2];
-  if (std::abs(cosine) < kParallelCosine) {
+  // Directions are of unit length to kDirectionTolerance only.
+  double dot = 0, fixed2 = 0, moving2 = 0;
+  for (int r = 0; r < 3; ++r) {
+    dot += fixed.direction[r][2] * moving.direction[r][2];
+    fixed2 += fixed.direction[r][2] * fixed.direction[r][2];
+    moving2 += moving.direction[r][2] * moving.direction[r][2];
+  }
+  if (std::abs(dot) < kParallelCosine * std::sqrt(fixed2 * moving2)) {
     return absl::InvalidArgumentError("direction: the planes of the 2-D images are not parallel");
   }
   return absl::OkStatus();
@@ -89,6 +109,7 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateGradients(input.stages, input.fixed->geometry()));
   INTRAWARP_RETURN_IF_ERROR(ValidateContrast("fixed", *input.fixed));
   return ValidateContrast("moving", *input.moving);
 }
@@ -127,7 +148,7 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
     INTRAWARP_ASSIGN_OR_RETURN(after, FinestObjective(ctx, images, metric, result.affine));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before, FinestObjective(ctx, images, metric, *first_start));
-  result.worse_than_start = before.has_value() && (!after.has_value() || *after > *before);
+  result.worse_than_start = before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));
   return result;
 }
 

@@ -16,13 +16,13 @@ namespace intrawarp {
 
 enum class Method { kRigid, kAffine };
 
-// In the order of how good the news is not: converged, then limits.
+// Of a stage at its finest level: within the tolerances; out of iterations; out of time (at any level); no descent.
 enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
 
 struct StageOptions {
   Method method = Method::kAffine;
   MetricKind metric = MetricKind::kSsd;
-  // Pyramid levels, finest included; 0: as many as the images allow.
+  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
   int levels = 0;
   // Iterations a level at most; 0: the default (50).
   int iterations = 0;
@@ -61,22 +61,24 @@ struct RegistrationResult {
   AffineMap affine;
   StopReason stop_reason = StopReason::kConverged;
   std::vector<StageReport> stages;
-  // The objective at the finest level at the result is above what it was at the start.
+  // The objective of the last stage, at the finest level: clearly above what it was at the start of the first, or
+  // undefined (too little overlap) where the start had one.
   bool worse_than_start = false;
 };
 
 // Everything that can be known to be wrong before work starts. INVALID_ARGUMENT: no stage or too many, levels or
 // iterations out of range ("stages[0].levels: ..."), a mask on another grid ("fixed_mask: ..."), an initial matrix that
 // is not finite or singular; 2-D with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one.
-// FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ...").
+// FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed image with an axis of two
+// voxels.
 absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // Device memory that Register takes from the arena.
 int64_t RegistrationWorkspaceBytes(const RegistrationInput& input);
 
-// Runs the stages. Looks at ctx.Checkpoint between iterations: kStop returns the best so far with stop_reason kBudget,
-// kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough at the start, or a
-// mask selects nothing. Waits for the stream.
+// Runs the stages. Looks at ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with
+// stop_reason kBudget, kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough,
+// a mask selects nothing, or the objective is undefined (affine.h). Waits for the stream.
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input);
 
 }  // namespace intrawarp

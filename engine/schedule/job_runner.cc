@@ -37,7 +37,7 @@ void JobRunner::Shutdown() {
     stopping_ = true;
   }
   changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  std::call_once(joined_, [this] { thread_.join(); });
 }
 
 int64_t JobRunner::pending() const {

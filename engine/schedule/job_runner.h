@@ -25,8 +25,8 @@ struct Job {
   int64_t workspace_bytes = 0;
   // What ExecContext::Checkpoint asks; may be empty.
   CheckpointFn checkpoint;
-  // Called exactly once, on the runner's thread: with a context, or with the reason why there is none (no memory for the
-  // workspace, device lost, shutdown). The context is valid during the call.
+  // Called exactly once, on the runner's thread: with a context, or with the reason why there is none (no memory for
+  // the workspace, device lost, shutdown). The context is valid during the call.
   std::function<void(const absl::StatusOr<const ExecContext*>& ctx)> run;
 };
 
@@ -40,7 +40,8 @@ class JobRunner {
   // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE after Shutdown; then `run` is not called.
   absl::Status Submit(Job job);
 
-  // Waits for the job that runs; those still queued get UNAVAILABLE. Idempotent.
+  // Waits for the job that runs; those still queued get UNAVAILABLE. Idempotent. Not from a job, which it would wait
+  // for.
   void Shutdown();
 
   // Waiting and running.
@@ -60,6 +61,7 @@ class JobRunner {
   std::deque<Job> queue_;
   bool running_ = false;
   bool stopping_ = false;
+  std::once_flag joined_;
   std::thread thread_;
 };
 

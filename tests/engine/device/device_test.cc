@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/device_test.h"
 
+#include <cstdint>
 #include <numeric>
+
+#include "engine/device/pinned_pool.h"
 
 namespace intrawarp {
 namespace {
@@ -44,7 +47,29 @@ TEST_P(DeviceMemoryTest, ArenaGivesBackByScopeAndRefusesBeyondItsEnd) {
     EXPECT_EQ(small.arena().Allocate<float>(100).status().code(), absl::StatusCode::kResourceExhausted);
   }
   EXPECT_EQ(small.arena().used(), 0u);
+  EXPECT_EQ(small.arena().AllocateBytes(SIZE_MAX).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(small.arena().Allocate<double>(SIZE_MAX / 8 + 2).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_OK(small.arena().Allocate<float>(1024));
+}
+
+TEST_P(DeviceMemoryTest, PinnedPoolLeasesUpToItsCapacityAndKeepsWhatComesBack) {
+  constexpr size_t kCapacity = 3 * 4096 + 100;
+  PinnedPool pool(device(), kCapacity);
+  void* first = nullptr;
+  {
+    absl::StatusOr<std::shared_ptr<PinnedBuffer>> all = pool.Lease(kCapacity);
+    ASSERT_OK(all) << all.status();
+    EXPECT_GE((*all)->bytes(), kCapacity);
+    EXPECT_EQ(pool.leased_bytes(), kCapacity);
+    EXPECT_EQ(pool.Lease(1).status().code(), absl::StatusCode::kResourceExhausted);
+    first = (*all)->as<void>();
+  }
+  EXPECT_EQ(pool.leased_bytes(), 0u);
+  EXPECT_EQ(pool.kept_bytes(), kCapacity);
+  EXPECT_EQ((*pool.Lease(kCapacity - 5))->as<void>(), first);
+  EXPECT_OK(pool.Lease(4096));  // in place of the one kept, which is too large for it
+  EXPECT_LE(pool.kept_bytes(), kCapacity);
+  EXPECT_EQ(pool.Lease(kCapacity + 1).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(OpenDeviceTest, KnowsItsWords) {

@@ -168,7 +168,7 @@ TEST(GaussNewtonTest, GoesOnWhereTheHessianIsSingular) {
     const double d = w.m[0][3] - 7;
     sums.value = 0.5 * d * d * sums.samples;
     sums.gradient[3] = d * sums.samples;
-    sums.hessian[gauss_newton_internal::UpperIndex(3, 3)] = sums.samples;
+    sums.hessian[HessianEntry(3, 3)] = sums.samples;
     return sums;
   };
   const GaussNewtonState state = Minimise({}, Scaled(30), objective);

@@ -307,5 +307,130 @@ TEST_P(RegistrationTest, SmallestImages) {
   }
 }
 
+TEST_P(RegistrationTest, ARegistrationThatStartsAtItsResultIsNotWorse) {
+  for (uint32_t seed = 41; seed <= 44; ++seed) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+      const Pair pair = MakePair(seed, false, false, metric == MetricKind::kNgf);
+      const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+      RegistrationInput input{&fixed, &moving, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt};
+      for (int again = 0; again < 4; ++again) {
+        absl::StatusOr<RegistrationResult> result = Register(ctx(), input);
+        ASSERT_OK(result) << result.status();
+        EXPECT_FALSE(result->worse_than_start) << "seed " << seed << " run " << again;
+        input.initial = result->affine;
+      }
+    }
+  }
+}
+
+TEST_P(RegistrationTest, AnImageIsNotWorseThanItself) {
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    Geometry grid = ObliqueGeometry({40, 37, 33}, seed % 2 == 0);
+    grid.origin = {-170.3 - seed, 211.7, 1000.1 * seed};
+    std::vector<float> values;
+    const AffineMap to_physical = IndexToPhysical(grid);
+    for (int z = 0; z < 33; ++z)
+      for (int y = 0; y < 37; ++y)
+        for (int x = 0; x < 40; ++x) {
+          values.push_back(static_cast<float>(Anatomy(to_physical({double(x), double(y), double(z)}) - Center(grid))));
+        }
+    const PreparedImage image = Prepare(values, grid);
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+      absl::StatusOr<RegistrationResult> result =
+          Register(ctx(), {&image, &image, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt});
+      ASSERT_OK(result) << result.status();
+      EXPECT_FALSE(result->worse_than_start) << "seed " << seed;
+      EXPECT_EQ(result->stop_reason, StopReason::kConverged) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(RegistrationTest, ASmallMaskDoesNotLetCoarseLevelsRunAway) {
+  for (uint32_t seed = 51; seed <= 56; ++seed) {
+    const Pair pair = MakePair(seed, false, false, false);
+    const AffineMap to_physical = IndexToPhysical(pair.fixed_grid);
+    std::vector<float> mask;
+    // A ball of 15 mm about a blob.
+    for (int z = 0; z < pair.fixed_grid.size.z; ++z)
+      for (int y = 0; y < pair.fixed_grid.size.y; ++y)
+        for (int x = 0; x < pair.fixed_grid.size.x; ++x) {
+          const Vec3d d = pair.truth(to_physical({double(x), double(y), double(z)})) - Vec3d{-6, -20, 12};
+          mask.push_back(Dot(d, d) < 15 * 15 ? 1 : 0);
+        }
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    const PreparedImage fixed_mask = Prepare(mask, pair.fixed_grid);
+    AffineMap start = pair.truth;
+    for (int r = 0; r < 3; ++r) start.m[r][3] += 2;
+    absl::StatusOr<RegistrationResult> result =
+        Register(ctx(), {&fixed, &moving, &fixed_mask, nullptr, {{Method::kAffine, MetricKind::kSsd}}, start});
+    ASSERT_OK(result) << result.status();
+    const Vec3d center = Inverse(pair.truth)({-6, -20, 12}), d = result->affine(center) - Vec3d{-6, -20, 12};
+    EXPECT_LT(std::sqrt(Dot(d, d)), 0.5) << "seed " << seed;
+  }
+}
+
+TEST_P(RegistrationTest, RigidDoesNotDependOnTheUnitOfLength) {
+  const Pair pair = MakePair(31, false, true, false);
+  for (double scale : {0.01, 100.0}) {
+    Pair scaled = pair;
+    for (Geometry* g : {&scaled.fixed_grid, &scaled.moving_grid}) {
+      g->spacing = scale * g->spacing;
+      g->origin = scale * g->origin;
+    }
+    absl::StatusOr<RegistrationResult> result = Run(scaled, {{Method::kRigid, MetricKind::kSsd}});
+    ASSERT_OK(result) << result.status();
+    EXPECT_EQ(result->stop_reason, StopReason::kConverged);
+    for (int r = 0; r < 3; ++r) result->affine.m[r][3] /= scale;
+    EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.05) << "scale " << scale;
+  }
+}
+
+TEST_P(RegistrationTest, NgfOnFewVoxels) {
+  const auto register_itself = [&](Int3 size) {
+    const Geometry grid{.size = size};
+    const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 7), grid);
+    const RegistrationInput input{
+        &image, &image, nullptr, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+    return Register(ctx(), input);
+  };
+  // One interior voxel of 27: all that there can be, so it is no lack of overlap.
+  for (Int3 size : {Int3{3, 3, 3}, Int3{3, 4, 3}, Int3{40, 30, 3}, Int3{4, 3, 1}}) {
+    const auto result = register_itself(size);
+    EXPECT_OK(result) << result.status();
+  }
+  EXPECT_EQ(register_itself({20, 20, 2}).status(),
+            absl::FailedPreconditionError("fixed: ngf needs gradients, and an axis of two voxels (20x20x2) has none"));
+}
+
+TEST_P(RegistrationTest, SaysWhenThereIsNoGradientWhereTheImagesOverlap) {
+  const Geometry grid{.size = {16, 16, 16}};
+  std::vector<float> values(grid.voxels(), 0), mask(grid.voxels(), 0);
+  for (int i = 0; i < 16 * 16; ++i) values[i * 16 + 15] = 1;
+  for (int i = 0; i < 16 * 16; ++i)
+    for (int x = 0; x < 10; ++x) mask[i * 16 + x] = 1;
+  const PreparedImage image = Prepare(values, grid), flat = Prepare(mask, grid);
+  const RegistrationInput input{
+      &image, &image, &flat, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+  EXPECT_EQ(Register(ctx(), input).status(),
+            absl::FailedPreconditionError("fixed: no gradients where the images (masks) overlap, which ngf needs"));
+}
+
+TEST_P(RegistrationTest, SaysWhenSumsOverflow) {
+  const Geometry grid{.size = {20, 18, 16}};
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 9, 0, 1e25f), grid);
+  const RegistrationInput input{
+      &image, &image, nullptr, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+  EXPECT_EQ(Register(ctx(), input).status().message(),
+            "fixed, moving: intensities so large (or small) that sums are not finite");
+}
+
+TEST_P(RegistrationTest, PlanesOfInexactDirectionsAreParallel) {
+  Geometry grid{.size = {40, 30, 1}};
+  for (int r = 0; r < 3; ++r) grid.direction[r][r] = 0.9997;
+  ASSERT_OK(ValidateGeometry(grid));
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 7), grid);
+  EXPECT_OK(ValidateRegistration({&image, &image, nullptr, nullptr, {{}}, std::nullopt}));
+}
+
 }  // namespace
 }  // namespace intrawarp
