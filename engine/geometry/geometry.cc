@@ -43,8 +43,8 @@ absl::Status ValidateGeometry(const Geometry& g) {
   }
   for (int a = 0; a < 3; ++a) {
     if (!(g.spacing[a] >= 1e-6 && g.spacing[a] <= 1e6)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("spacing: ", kAxisName[a], " is ", g.spacing[a], ", must be finite and above 0 (1e-6 to 1e6 mm)"));
+      return absl::InvalidArgumentError(absl::StrCat("spacing: ", kAxisName[a], " is ", g.spacing[a],
+                                                     ", must be finite and above 0 (1e-6 to 1e6 mm)"));
     }
   }
   for (int a = 0; a < 3; ++a) {

@@ -17,7 +17,7 @@ namespace {
 constexpr double kMaxVolumeChange = 1e3;
 // Objectives (about 1 at a bad start) closer than this are as good as each other: a registration that starts at a
 // minimum ends within its tolerances of it, on either side.
-constexpr double kWorse = 1e-4;
+constexpr double kWorse = 1e-5;
 // 2-D planes count as parallel when their normals are within this of each other (cosine).
 constexpr double kParallelCosine = 1 - 1e-4;
 

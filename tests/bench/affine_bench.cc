@@ -4,8 +4,8 @@
 //   affine_bench [--benchmark_filter=cuda:0/...] ...
 //
 // floor_ms: reading the fixed and the moving image once (8 bytes a voxel) at the bandwidth that a plain copy reaches on
-// this device in this run (bytes read and written). For a registration, the floor is that times its evaluations, each
-// at its level's size. to_floor: time over floor.
+// this device in this run (bytes read and written). For a registration, the floor is that times its accepted
+// evaluations (one more than the iterations of a level), each at its level's size. to_floor: time over floor.
 #include "tests/bench/affine_bench.h"
 
 #include <benchmark/benchmark.h>
