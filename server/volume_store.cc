@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeStore::Find(const std:
 std::shared_ptr<const StoredVolume> VolumeStore::FindByDigest(const std::string& digest) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, volume] : volumes_) {
-    if (volume->digest == digest) return volume;
+    if (volume->id_was_chosen && volume->digest == digest) return volume;
   }
   return nullptr;
 }

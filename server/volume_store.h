@@ -61,6 +61,8 @@ class ResidentBudget {
 // Immutable once stored. Member order matters: the image is freed before its reservation is given back.
 struct StoredVolume {
   std::string id;
+  // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.
+  bool id_was_chosen = false;
   PixelType pixel_type = PixelType::kFloat32;
   std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
@@ -75,7 +77,7 @@ class VolumeStore {
   absl::Status Insert(std::shared_ptr<const StoredVolume> volume);
   // NOT_FOUND names "volumes/{id}".
   absl::StatusOr<std::shared_ptr<const StoredVolume>> Find(const std::string& id) const;
-  // Null when there is none.
+  // One whose id the server chose; null when there is none.
   std::shared_ptr<const StoredVolume> FindByDigest(const std::string& digest) const;
   absl::Status Erase(const std::string& id);
   // In order of id, those after `after`, at most `limit`.

@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::FindResident(c
   const std::string digest = IdentityDigest(spec);
   if (spec.id.empty()) return context_.volumes.FindByDigest(digest);
   const auto same_id = context_.volumes.Find(spec.id);
-  if (!same_id.ok()) return context_.volumes.FindByDigest(digest);
+  if (!same_id.ok()) return nullptr;
   if ((*same_id)->digest == digest) return *same_id;
   return absl::AlreadyExistsError(absl::StrCat(VolumeName(spec.id), " exists already, with other content"));
 }
@@ -173,6 +173,7 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::Store(const Up
     INTRAWARP_RETURN_IF_ERROR(context_.volumes.Insert(volume));
     return volume;
   }
+  volume->id_was_chosen = true;
   do {
     volume->id = RandomId(context_.seams);
   } while (!context_.volumes.Insert(volume).ok());

@@ -154,6 +154,16 @@ absl::Status CheckFieldNames(const std::vector<std::string>& paths) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const RegistrationFlags& registration,
+                                              Temporaries& temporaries) {
+  v1::NavigateConfig config;
+  INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), ResolveOptions(registration, temporaries));
+  std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
+  INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
+  if (flags.Has("field_dir")) config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  return config;
+}
+
 absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (flags.Has("fixed") == flags.Has("moving")) {
     return UsageError(absl::InvalidArgumentError("--fixed, --moving: exactly one names the resident volume"));
@@ -169,14 +179,8 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
 
   Navigation navigation(session, std::move(paths), field_dir);
   Temporaries temporaries(session);
-  const absl::Status streamed = temporaries.Run([&]() -> absl::Status {
-    v1::NavigateConfig config;
-    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), ResolveOptions(*registration, temporaries));
-    std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
-    INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
-    if (!field_dir.empty()) config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
-    return navigation.Run(config);
-  });
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, MakeConfig(flags, *registration, temporaries));
+  const absl::Status streamed = navigation.Run(config);
   const absl::Status deleted = temporaries.DeleteAll();
   for (size_t i = 0; i < navigation.paths().size(); ++i) {
     std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());

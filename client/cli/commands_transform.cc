@@ -88,11 +88,9 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), &request));
   GridData warped;
   Temporaries temporaries(session);
-  INTRAWARP_RETURN_IF_ERROR(temporaries.Run([&]() -> absl::Status {
-    INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
-    INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
-    return session.client().WarpVolume(request, SinkInto(&warped), session.call());
-  }));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
+  INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, SinkInto(&warped), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   const std::string out = flags.String("out");
   return Annotate(WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);

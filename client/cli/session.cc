@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +19,6 @@ namespace {
 
 // Cleaning up is not cancelled by Ctrl-C, so it must end by itself.
 constexpr std::chrono::milliseconds kDeleteTimeout(10000);
-constexpr int kStepAttempts = 4;
 
 }  // namespace
 
@@ -64,15 +62,13 @@ absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const HostVolume& volum
 absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
-  if (known != volumes_.end()) return known->second.name;
+  if (known != volumes_.end()) return known->second;
   INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(x));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
   // Noted before the answer, which may get lost.
-  Resource& resource = volumes_[x];
-  resource = {"volumes/" + id, true};
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeResponse uploaded, session_.Upload(volume, x, id));
-  resource = {uploaded.volume().name(), uploaded.volume().name() == "volumes/" + id};
-  return resource.name;
+  const std::string name = volumes_[x] = "volumes/" + id;
+  INTRAWARP_RETURN_IF_ERROR(session_.Upload(volume, x, id).status());
+  return name;
 }
 
 absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
@@ -102,33 +98,13 @@ absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path
   return transforms_[path];
 }
 
-absl::Status Temporaries::Run(const std::function<absl::Status()>& step) {
-  absl::Status status;
-  for (int attempt = 0; attempt < kStepAttempts; ++attempt) {
-    status = step();
-    if (!absl::IsNotFound(status) || !ForgetBorrowed()) break;
-  }
-  return status;
-}
-
-// Forgets the volumes that another client owns, so that they are uploaded again; false when there are none.
-bool Temporaries::ForgetBorrowed() {
-  std::set<std::string> ours;
-  for (const auto& [path, volume] : volumes_) {
-    if (volume.ours) ours.insert(volume.name);
-  }
-  return std::erase_if(volumes_, [&](const auto& entry) { return ours.count(entry.second.name) == 0; }) > 0;
-}
-
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
   const CallOptions options = {.timeout = kDeleteTimeout};
   const auto keep_first = [&](const absl::Status& status) {
     if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
   };
-  for (const auto& [path, volume] : volumes_) {
-    if (volume.ours) keep_first(session_.client().DeleteVolume(volume.name, options));
-  }
+  for (const auto& [path, name] : volumes_) keep_first(session_.client().DeleteVolume(name, options));
   for (const auto& [path, name] : transforms_) keep_first(session_.client().DeleteTransform(name, options));
   volumes_.clear();
   transforms_.clear();

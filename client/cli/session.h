@@ -4,7 +4,6 @@
 #ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
 #define INTRAWARP_CLIENT_CLI_SESSION_H_
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,8 +35,7 @@ class Session {
 };
 
 // The volumes and transforms that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
-// happened. A volume that another client has made resident already is used and left alone; should that client delete it
-// meanwhile, Run uploads it again.
+// happened.
 class Temporaries {
  public:
   explicit Temporaries(Session& session) : session_(session) {}
@@ -50,25 +48,16 @@ class Temporaries {
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt) or field.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
-  // Runs a step that asks for its volumes inside; again, a few times, when one that is not ours was gone.
-  absl::Status Run(const std::function<absl::Status()>& step);
-
   // The first error, after all have been tried; what is gone already is no error.
   absl::Status DeleteAll();
 
  private:
-  struct Resource {
-    std::string name;
-    bool ours = true;
-  };
-
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
-  bool ForgetBorrowed();
 
   Session& session_;
-  // By path.
-  std::map<std::string, Resource> volumes_;
+  // Names by path.
+  std::map<std::string, std::string> volumes_;
   std::map<std::string, std::string> transforms_;
 };
 

@@ -41,7 +41,6 @@ class CliFakeServerTest : public testing::Test {
     };
     server_.volumes.remove = [this](grpc::ServerContext*, const v1::DeleteVolumeRequest* request, auto*) {
       const std::lock_guard<std::mutex> lock(mutex_);
-      deleted_.insert(request->name());
       if (volumes_.erase(request->name()) == 0) return grpc::Status(grpc::StatusCode::NOT_FOUND, request->name());
       return grpc::Status::OK;
     };
@@ -72,10 +71,6 @@ class CliFakeServerTest : public testing::Test {
     const std::lock_guard<std::mutex> lock(mutex_);
     return volumes_;
   }
-  std::set<std::string> Deleted() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return deleted_;
-  }
 
   static grpc::Status Succeed(grpc::ServerWriter<v1::RegisterResponse>* writer) {
     v1::RegisterResponse response;
@@ -87,7 +82,6 @@ class CliFakeServerTest : public testing::Test {
   TemporaryFolder folder_;
   std::mutex mutex_;
   std::set<std::string> volumes_;
-  std::set<std::string> deleted_;
   std::atomic<int> uploads_{0};
   FakeServer server_;
 };
@@ -172,44 +166,6 @@ TEST_F(CliFakeServerTest, AnInterruptWithinAnUploadDeletesWhatMayHaveBeenStored)
   EXPECT_EQ(process.Wait().exit_status, 1);
   EXPECT_EQ(uploads_, 1);
   EXPECT_THAT(Volumes(), IsEmpty());
-}
-
-// Another client's volume with the same content: used, and left alone.
-TEST_F(CliFakeServerTest, LeavesAVolumeThatWasResidentBefore) {
-  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
-    v1::UploadVolumeRequest request;
-    reader->Read(&request);
-    response->mutable_volume()->set_name("volumes/other");
-    response->set_already_resident(true);
-    return grpc::Status::OK;
-  };
-  server_.registration.register_once = [&](grpc::ServerContext*, auto*, auto* writer) { return Succeed(writer); };
-  const ProcessResult result = RunProcess(RegisterArguments());
-  EXPECT_EQ(result.exit_status, 0) << result.err;
-  EXPECT_THAT(Deleted(), IsEmpty());
-}
-
-TEST_F(CliFakeServerTest, UploadsAgainWhatAnotherClientDeleted) {
-  std::atomic<int> calls{0}, registrations{0};
-  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
-    v1::UploadVolumeRequest request;
-    reader->Read(&request);
-    if (++calls > 1) return Upload(request.header(), reader, response);
-    response->mutable_volume()->set_name("volumes/other");
-    response->set_already_resident(true);
-    return grpc::Status::OK;
-  };
-  server_.registration.register_once = [&](grpc::ServerContext*, const v1::RegisterRequest* request, auto* writer) {
-    ++registrations;
-    if (request->fixed() == "volumes/other") return grpc::Status(grpc::StatusCode::NOT_FOUND, "volumes/other");
-    return Succeed(writer);
-  };
-  const ProcessResult result = RunProcess(RegisterArguments());
-  EXPECT_EQ(result.exit_status, 0) << result.err;
-  EXPECT_EQ(registrations, 2);
-  EXPECT_EQ(uploads_, 2);
-  EXPECT_THAT(Volumes(), IsEmpty());
-  EXPECT_EQ(Deleted().count("volumes/other"), 0u);
 }
 
 TEST_F(CliFakeServerTest, HealthFollowsTheServer) {

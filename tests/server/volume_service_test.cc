@@ -422,14 +422,32 @@ TEST_F(VolumeServiceTest, IdsAreHonouredAndTakenOnce) {
   EXPECT_EQ(response.volume().name(), "volumes/a");
   ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u2", "a"), &response).ok());
   EXPECT_TRUE(response.already_resident());
-  // Known content under another wanted id is the volume that is there.
-  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u3", "b"), &response).ok());
-  EXPECT_TRUE(response.already_resident());
-  EXPECT_EQ(response.volume().name(), "volumes/a");
 
   const grpc::Status taken = Upload(*stub_, MakeVolume(geometry, RandomVoxels<float>(geometry, 14), "u4", "a"));
   EXPECT_EQ(taken.error_code(), grpc::StatusCode::ALREADY_EXISTS);
   EXPECT_EQ(DetailsOf(taken).resource, "volumes/a");
+}
+
+// Whoever names a volume may delete it: nobody else is given it for the same content.
+TEST_F(VolumeServiceTest, AVolumeThatAClientNamedIsNobodyElses) {
+  const Geometry geometry = BoxGeometry(6, 5, 4);
+  const std::vector<float> voxels = RandomVoxels<float>(geometry, 13);
+  v1::UploadVolumeResponse named, other, chosen, again;
+  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u1", "a"), &named).ok());
+  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u2", "b"), &other).ok());
+  EXPECT_FALSE(other.already_resident());
+  EXPECT_EQ(other.volume().name(), "volumes/b");
+  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u3"), &chosen).ok());
+  EXPECT_FALSE(chosen.already_resident());
+  EXPECT_NE(chosen.volume().name(), "volumes/a");
+  EXPECT_NE(chosen.volume().name(), "volumes/b");
+  // The id that the server chose serves everyone who asks for none, not one who asks for another.
+  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u4"), &again).ok());
+  EXPECT_TRUE(again.already_resident());
+  EXPECT_EQ(again.volume().name(), chosen.volume().name());
+  ASSERT_TRUE(Upload(*stub_, MakeVolume(geometry, voxels, "u5", "c"), &again).ok());
+  EXPECT_FALSE(again.already_resident());
+  EXPECT_EQ(test_.Info().usage().volumes(), 4);
 }
 
 TEST_F(VolumeServiceTest, TwoUploadsOfOneIdOneWins) {
