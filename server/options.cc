@@ -69,10 +69,10 @@ absl::Status ParseDuration(absl::string_view value, Duration* to) {
   return absl::OkStatus();
 }
 
-// Larger chunks delay other calls on the connection; smaller ones cost more than what they carry.
+// Larger chunks delay other calls on the connection. Chunks of 1 MiB every client may send without asking.
 absl::Status ParseChunkBytes(absl::string_view value, int64_t* to) {
   INTRAWARP_RETURN_IF_ERROR(ParseBytes(value, to));
-  if (*to < 4096 || *to > (int64_t{16} << 20)) return absl::InvalidArgumentError("must be 4KiB to 16MiB");
+  if (*to < (int64_t{1} << 20) || *to > (int64_t{16} << 20)) return absl::InvalidArgumentError("must be 1MiB to 16MiB");
   return absl::OkStatus();
 }
 

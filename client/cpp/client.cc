@@ -12,8 +12,8 @@
 namespace intrawarp {
 namespace {
 
-// No message is larger than a chunk or a page; the slack is for the fields around them.
-constexpr int kMaxMessageBytes = (4 << 20) + (64 << 10);
+// No message is larger than a chunk or a page; the slack is for the fields around them. Servers send 16 MiB at most.
+constexpr int kMaxMessageBytes = (16 << 20) + (64 << 10);
 constexpr int kFrameBytes = 1 << 20;
 // 10 Gbit/s over 6 ms.
 constexpr int kWindowBytes = 8 << 20;

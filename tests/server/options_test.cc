@@ -25,7 +25,7 @@ TEST(CommandLine, DefaultsWithoutArguments) {
 TEST(CommandLine, SetsWhatItIsTold) {
   const auto line = ParseCommandLine(
       {"--listen=0.0.0.0:1", "--http=[::1]:0", "--device=cuda:1", "--resident_bytes=3GiB", "--pinned_bytes=1048577",
-       "--max_volume_bytes=5MiB", "--max_chunk_bytes=64KiB", "--max_transforms=7", "--max_uploads=2", "--max_streams=3",
+       "--max_volume_bytes=5MiB", "--max_chunk_bytes=2MiB", "--max_transforms=7", "--max_uploads=2", "--max_streams=3",
        "--max_queued_jobs=4", "--upload_ttl=90s", "--drain_timeout=1500ms", "--reflection"});
   ASSERT_TRUE(line.ok()) << line.status();
   const ServerOptions& options = line->options;
@@ -35,7 +35,7 @@ TEST(CommandLine, SetsWhatItIsTold) {
   EXPECT_EQ(options.limits.resident_capacity_bytes, int64_t{3} << 30);
   EXPECT_EQ(options.limits.pinned_capacity_bytes, 1048577);
   EXPECT_EQ(options.limits.max_volume_bytes, 5 << 20);
-  EXPECT_EQ(options.limits.max_chunk_bytes, 64 << 10);
+  EXPECT_EQ(options.limits.max_chunk_bytes, 2 << 20);
   EXPECT_EQ(options.limits.max_transforms, 7);
   EXPECT_EQ(options.limits.max_uploads, 2);
   EXPECT_EQ(options.limits.max_streams, 3);
@@ -62,8 +62,8 @@ TEST(CommandLine, NamesTheFlagAtFault) {
                                         "--resident_bytes=-1",
                                         "--resident_bytes=x",
                                         "--resident_bytes=9999999999TiB",
-                                        "--max_chunk_bytes=1",
-                                        "--max_chunk_bytes=1GiB",
+                                        "--max_chunk_bytes=1048575",
+                                        "--max_chunk_bytes=17MiB",
                                         "--max_uploads=0",
                                         "--max_uploads=99999999999",
                                         "--upload_ttl=5",
