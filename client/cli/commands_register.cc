@@ -61,8 +61,7 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
 // What the network is still needed for, before the uploaded volumes are deleted.
 absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome) {
   if (flags.Has("warped") || flags.Has("montage")) {
-    INTRAWARP_RETURN_IF_ERROR(
-        WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped));
+    INTRAWARP_RETURN_IF_ERROR(WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped));
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(outcome->fixed, FetchImage(flags.String("fixed"), session));

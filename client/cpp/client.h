@@ -78,8 +78,8 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Idempotent by content: when the same volume is resident under the wanted id or, without one, under an id that the
-  // server chose, that one is the answer (already_resident). A stream that breaks is resumed where the server got to, a bounded number of times; a server that cannot be reached in the first
-  // place is an error at once.
+  // server chose, that one is the answer (already_resident). A stream that breaks is resumed where the server got to, a
+  // bounded number of times; a server that cannot be reached in the first place is an error at once.
   absl::StatusOr<v1::UploadVolumeResponse> UploadVolume(const VolumeUpload& upload, const CallOptions& options = {});
   absl::StatusOr<v1::Volume> GetVolume(const std::string& name, const CallOptions& options = {});
   // All pages.

@@ -66,7 +66,6 @@ class NavigateStream {
   struct Impl;
   explicit NavigateStream(std::unique_ptr<Impl> impl);
 
-  absl::Status SendChunks(absl::string_view bytes);
   // Reads until a result; false at the end of the stream.
   absl::StatusOr<bool> ReadAnswer(const GridSink& field, FrameAnswer* answer);
   // The end of the stream, asked for once and kept.
