@@ -58,7 +58,7 @@ absl::Status Delete(VolumeStore& volumes, const std::string& name) {
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeService::UploadVolume(grpc::CallbackServerContext* call,
                                                                        grpc::ByteBuffer* response) {
-  return VolumeUpload::Start(context_, call, response);
+  return VolumeUploadReactor::Start(context_, call, response);
 }
 
 grpc::ServerUnaryReactor* VolumeService::GetUploadStatus(grpc::CallbackServerContext* call,

@@ -21,10 +21,10 @@ bool DropsUpload(const absl::Status& status) {
 
 }  // namespace
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeUpload::Start(ServerContext& context,
-                                                               grpc::CallbackServerContext* call,
-                                                               grpc::ByteBuffer* response) {
-  std::shared_ptr<VolumeUpload> upload(new VolumeUpload(context, call, response));
+grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeUploadReactor::Start(ServerContext& context,
+                                                                      grpc::CallbackServerContext* call,
+                                                                      grpc::ByteBuffer* response) {
+  std::shared_ptr<VolumeUploadReactor> upload(new VolumeUploadReactor(context, call, response));
   upload->self_ = upload;
   absl::StatusOr<StreamCount> count = StreamCount::Acquire(context.streams, context.limits.max_streams);
   if (!count.ok()) {
@@ -37,7 +37,7 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeUpload::Start(ServerContext& co
   return upload.get();
 }
 
-void VolumeUpload::OnReadDone(bool ok) {
+void VolumeUploadReactor::OnReadDone(bool ok) {
   if (finished()) return;
   if (!ok) {
     EndOfStream();
@@ -55,7 +55,7 @@ void VolumeUpload::OnReadDone(bool ok) {
   if (!finished()) StartRead(&message_);
 }
 
-absl::Status VolumeUpload::Receive() {
+absl::Status VolumeUploadReactor::Receive() {
   INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::UploadVolumeRequest> request,
                              ReceiveRequest<v1::UploadVolumeRequest>(message_));
   if (!header_received_) {
@@ -75,7 +75,7 @@ absl::Status VolumeUpload::Receive() {
   return writer_.Append(*request.chunk);
 }
 
-absl::Status VolumeUpload::ReceiveHeader(const v1::UploadVolumeHeader& header) {
+absl::Status VolumeUploadReactor::ReceiveHeader(const v1::UploadVolumeHeader& header) {
   INTRAWARP_ASSIGN_OR_RETURN(const UploadSpec spec, ParseUploadHeader(header, context_.limits));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> resident, FindResident(spec));
   if (resident != nullptr) {
@@ -86,7 +86,7 @@ absl::Status VolumeUpload::ReceiveHeader(const v1::UploadVolumeHeader& header) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::FindResident(const UploadSpec& spec) const {
+absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUploadReactor::FindResident(const UploadSpec& spec) const {
   const std::string digest = IdentityDigest(spec);
   if (spec.id.empty()) return context_.volumes.FindByDigest(digest);
   const auto same_id = context_.volumes.Find(spec.id);
@@ -95,7 +95,7 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::FindResident(c
   return absl::AlreadyExistsError(absl::StrCat(VolumeName(spec.id), " exists already, with other content"));
 }
 
-void VolumeUpload::EndOfStream() {
+void VolumeUploadReactor::EndOfStream() {
   if (call_->IsCancelled()) return Fail(absl::CancelledError("the call was cancelled"));
   if (!writer_) return Fail(absl::InvalidArgumentError("header: is missing"));
   if (!writer_.complete()) {
@@ -113,7 +113,7 @@ void VolumeUpload::EndOfStream() {
   if (!status.ok()) Fail(status);
 }
 
-absl::Status VolumeUpload::SubmitPrepare() {
+absl::Status VolumeUploadReactor::SubmitPrepare() {
   Job job;
   job.workspace_bytes = PreparedImage::WorkspaceBytes(writer_.spec().geometry, writer_.spec().pixel_type);
   job.checkpoint = [self = self_](const Progress&) {
@@ -126,7 +126,7 @@ absl::Status VolumeUpload::SubmitPrepare() {
   return WithReason(status, "QUEUE_FULL");
 }
 
-void VolumeUpload::RunPrepare(const absl::StatusOr<const ExecContext*>& ctx) {
+void VolumeUploadReactor::RunPrepare(const absl::StatusOr<const ExecContext*>& ctx) {
   absl::Status status = absl::CancelledError("the call is over");
   if (!finished()) status = PrepareAndStore(ctx);
   if (status.ok()) return;
@@ -140,7 +140,7 @@ void VolumeUpload::RunPrepare(const absl::StatusOr<const ExecContext*>& ctx) {
   Fail(status);
 }
 
-absl::Status VolumeUpload::PrepareAndStore(const absl::StatusOr<const ExecContext*>& ctx) {
+absl::Status VolumeUploadReactor::PrepareAndStore(const absl::StatusOr<const ExecContext*>& ctx) {
   INTRAWARP_RETURN_IF_ERROR(ctx.status());
   const UploadSpec spec = writer_.spec();
   INTRAWARP_ASSIGN_OR_RETURN(PreparedImage image,
@@ -160,7 +160,8 @@ absl::Status VolumeUpload::PrepareAndStore(const absl::StatusOr<const ExecContex
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::Store(const UploadSpec& spec, PreparedImage image) {
+absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUploadReactor::Store(const UploadSpec& spec,
+                                                                               PreparedImage image) {
   auto volume = std::make_shared<StoredVolume>();
   volume->id = spec.id;
   volume->pixel_type = spec.pixel_type;
@@ -180,12 +181,12 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> VolumeUpload::Store(const Up
   return volume;
 }
 
-void VolumeUpload::Answer(const StoredVolume& volume, bool already_resident) {
+void VolumeUploadReactor::Answer(const StoredVolume& volume, bool already_resident) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!finished_) AnswerLocked(volume, already_resident);
 }
 
-void VolumeUpload::AnswerLocked(const StoredVolume& volume, bool already_resident) {
+void VolumeUploadReactor::AnswerLocked(const StoredVolume& volume, bool already_resident) {
   v1::UploadVolumeResponse response;
   *response.mutable_volume() = VolumeToProto(volume);
   response.set_already_resident(already_resident);
@@ -194,20 +195,20 @@ void VolumeUpload::AnswerLocked(const StoredVolume& volume, bool already_residen
   Finish(grpc::Status::OK);
 }
 
-void VolumeUpload::Fail(const absl::Status& status) {
+void VolumeUploadReactor::Fail(const absl::Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(finished_, true)) return;
   Finish(ToGrpcStatus(status));
 }
 
-bool VolumeUpload::finished() {
+bool VolumeUploadReactor::finished() {
   std::lock_guard<std::mutex> lock(mutex_);
   return finished_;
 }
 
-void VolumeUpload::OnCancel() { Fail(absl::CancelledError("the call was cancelled")); }
+void VolumeUploadReactor::OnCancel() { Fail(absl::CancelledError("the call was cancelled")); }
 
-void VolumeUpload::OnDone() {
+void VolumeUploadReactor::OnDone() {
   count_ = StreamCount();
   self_.reset();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// VolumeUpload: one UploadVolume call. Chunks go from the transport's memory to pinned memory in one copy and are
-// hashed on the way; when the client has sent everything, a job prepares the image and the volume is stored.
+// VolumeUploadReactor: one UploadVolume call. Chunks go from the transport's memory to pinned memory in one copy and
+// are hashed on the way; when the client has sent everything, a job prepares the image and the volume is stored.
 //
 // A call that breaks leaves the upload to be resumed; so does one that the client ends too early, since that cannot be
 // told from a broken one for certain, and a refusal for lack of room. A wrong message drops it.
@@ -23,7 +23,7 @@
 namespace intrawarp {
 
 // Lives until gRPC is done with it and its job has let go.
-class VolumeUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+class VolumeUploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   // What a method handler returns to gRPC. `response` is valid until the call is finished.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(ServerContext& context, grpc::CallbackServerContext* call,
@@ -34,7 +34,7 @@ class VolumeUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnDone() override;
 
  private:
-  VolumeUpload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
+  VolumeUploadReactor(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
       : context_(context), call_(call), response_(response) {}
 
   absl::Status Receive();
@@ -57,7 +57,7 @@ class VolumeUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   ServerContext& context_;
   grpc::CallbackServerContext* const call_;
   grpc::ByteBuffer* const response_;
-  std::shared_ptr<VolumeUpload> self_;  // until OnDone
+  std::shared_ptr<VolumeUploadReactor> self_;  // until OnDone
   StreamCount count_;
   grpc::ByteBuffer message_;
   bool header_received_ = false;
