@@ -58,14 +58,10 @@ v1::FieldHeader MakeFieldHeader(const Geometry& grid) {
   return header;
 }
 
-absl::Status Within(absl::string_view path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ".", status.message()));
-}
-
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
   const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
+  return absl::InvalidArgumentError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
 }
 
 absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received,

@@ -38,10 +38,7 @@ absl::Status StoreAffine(ServerContext& context, const std::string& id, const Af
 int64_t FieldBytes(const Geometry& grid);
 v1::FieldHeader MakeFieldHeader(const Geometry& grid);
 
-// The status with `path` and a dot before its message, which begins with a field's path. As Prefixed(), for any code.
-absl::Status Within(absl::string_view path, const absl::Status& status);
-
-// RESOURCE_EXHAUSTED "size: ..." for a grid larger than that of the largest volume (as float32).
+// INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
 
 // That a chunk continues a byte stream of `total` bytes of which `received` are there: OUT_OF_RANGE "chunk.offset: ..."

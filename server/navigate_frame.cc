@@ -22,7 +22,7 @@ absl::Status InConfig(const absl::Status& status) {
 }
 
 // On CUDA the upload is a step of its own, so that its time can be told from that of preparing.
-absl::StatusOr<const void*> UploadPixels(const ExecContext& ctx, Frame& frame) {
+absl::StatusOr<const void*> UploadPixels(const ExecContext& ctx, NavigateFrame& frame) {
   if (!ctx.is_cuda()) return frame.memory->as<const void>();
   PhaseTimer timer(frame.latency, Phase::kUpload);
   INTRAWARP_ASSIGN_OR_RETURN(void* pixels, ctx.arena().AllocateBytes(frame.total_bytes));
@@ -31,7 +31,7 @@ absl::StatusOr<const void*> UploadPixels(const ExecContext& ctx, Frame& frame) {
   return pixels;
 }
 
-absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, Frame& frame) {
+absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, NavigateFrame& frame) {
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const void* pixels, UploadPixels(ctx, frame));
   PhaseTimer timer(frame.latency, Phase::kPrepare);
@@ -67,7 +67,7 @@ absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context
   return setup;
 }
 
-absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, Frame& frame) {
+absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
   PhaseTimer timer(frame.latency, Phase::kAdmit);
   absl::StatusOr<Geometry> geometry = GeometryFromProto(header.geometry());
   if (!geometry.ok()) return Prefixed(geometry.status(), "geometry");
@@ -81,7 +81,7 @@ absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, F
                                                    " for ", SizeString(frame.geometry), " voxels of this type"));
   }
   if (*bytes > context.limits.max_volume_bytes) {
-    return absl::ResourceExhaustedError(
+    return absl::InvalidArgumentError(
         absl::StrCat("total_bytes: is ", *bytes, ", at most ", context.limits.max_volume_bytes, " are allowed"));
   }
   frame.total_bytes = *bytes;
@@ -89,7 +89,7 @@ absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, F
   return absl::OkStatus();
 }
 
-int64_t FrameJobBytes(const Device& device, const Frame& frame) {
+int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
   const int64_t upload =
       device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(frame.total_bytes)) : 0;
   return upload + PreparedImage::WorkspaceBytes(frame.geometry, frame.pixel_type);
@@ -98,7 +98,7 @@ int64_t FrameJobBytes(const Device& device, const Frame& frame) {
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
                            JobControl& control,
                            const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                           Frame& frame) {
+                           NavigateFrame& frame) {
   if (control.cancelled()) return control.CancelStatus();
   absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
   if (!image.ok()) return Prefixed(image.status(), "frame");

@@ -36,8 +36,8 @@ struct NavigateSetup {
 absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config);
 
 // Belongs to one thread at a time: the reader while it is received, then its job, then the writer.
-struct Frame {
-  explicit Frame(Metrics& metrics) : record(metrics, WorkClass::kFrame) {}
+struct NavigateFrame {
+  explicit NavigateFrame(Metrics& metrics) : record(metrics, WorkClass::kFrame) {}
 
   int64_t number = 0;
   int64_t acquisition_time_ns = 0;
@@ -61,17 +61,17 @@ struct Frame {
 
 // Checks a header against the limits and leases the memory for its pixels. Errors name the field relative to the
 // header.
-absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, Frame& frame);
+absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame);
 
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
-int64_t FrameJobBytes(const Device& device, const Frame& frame);
+int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);
 
 // Uploads, prepares and registers a frame, starting from `initial` where there is one, and fills in frame.outcome,
 // is_good_start and latency. `on_transform` as in RegistrationTask. Waits for the stream.
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
                            JobControl& control,
                            const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                           Frame& frame);
+                           NavigateFrame& frame);
 
 }  // namespace intrawarp
 

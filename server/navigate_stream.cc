@@ -112,7 +112,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     last_number_ = header.frame_number();
     passing_over_ = false;
     ++in_flight_;
-    receiving_ = std::make_shared<Frame>(context_.metrics);
+    receiving_ = std::make_shared<NavigateFrame>(context_.metrics);
     receiving_->begin = Clock::now();
     receiving_->number = header.frame_number();
     receiving_->acquisition_time_ns = header.acquisition_time_ns();
@@ -124,7 +124,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
     if (passing_over_) return absl::OkStatus();
     if (receiving_ == nullptr) return absl::InvalidArgumentError("chunk: belongs to no frame");
-    Frame& frame = *receiving_;
+    NavigateFrame& frame = *receiving_;
     absl::Status valid = ValidateChunk(context_, chunk.offset(), chunk.size(), frame.received_bytes, frame.total_bytes);
     if (!valid.ok()) {
       FailReceived(std::move(valid));
@@ -147,7 +147,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     return absl::OkStatus();
   }
 
-  static absl::Status TooFewBytes(const Frame& frame) {
+  static absl::Status TooFewBytes(const NavigateFrame& frame) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk: the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
   }
@@ -175,7 +175,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   void StartJobs() {
     while (!job_running_ && !ready_.empty()) {
-      std::shared_ptr<Frame> frame = std::move(ready_.front());
+      std::shared_ptr<NavigateFrame> frame = std::move(ready_.front());
       ready_.pop_front();
       // Once submitted, the frame is the job's, which may have ended it before Submit returns.
       absl::Status status = frame->status.ok() ? Submit(frame) : frame->status;
@@ -188,7 +188,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     }
   }
 
-  absl::Status Submit(const std::shared_ptr<Frame>& frame) {
+  absl::Status Submit(const std::shared_ptr<NavigateFrame>& frame) {
     Job job;
     job.workspace_bytes = FrameJobBytes(context_.device, *frame);
     job.checkpoint = [self = self_](const Progress& progress) { return self->control_.Check(progress); };
@@ -196,7 +196,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     return SubmitJob(context_, std::move(job));
   }
 
-  void RunJob(const std::shared_ptr<Frame>& frame, const absl::StatusOr<const ExecContext*>& ctx) {
+  void RunJob(const std::shared_ptr<NavigateFrame>& frame, const absl::StatusOr<const ExecContext*>& ctx) {
     frame->latency.Add(Phase::kQueue, Clock::now() - frame->ready);
     std::function<absl::Status(const ExecContext&, const Transform&)> on_transform;
     if (setup_->with_field) {
@@ -214,7 +214,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     Continue();
   }
 
-  absl::Status StreamField(const ExecContext& ctx, const Transform& transform, Frame& frame) {
+  absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
     const Geometry& grid = *transform.domain();
     INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, FieldBytes(grid)));
     auto field = std::make_shared<FieldStream>(std::move(memory), FieldBytes(grid));
@@ -233,14 +233,14 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     });
   }
 
-  void PushResult(std::shared_ptr<Frame> frame) {
+  void PushResult(std::shared_ptr<NavigateFrame> frame) {
     queue_.PushResult([this, frame = std::move(frame)](std::chrono::nanoseconds sending) {
       --in_flight_;
       return absl::StatusOr<grpc::ByteBuffer>(MakeResult(*frame, sending));
     });
   }
 
-  grpc::ByteBuffer MakeResult(Frame& frame, std::chrono::nanoseconds sending) {
+  grpc::ByteBuffer MakeResult(NavigateFrame& frame, std::chrono::nanoseconds sending) {
     v1::NavigateResponse response;
     v1::FrameResult& result = *response.mutable_result();
     result.set_frame_number(frame.number);
@@ -261,7 +261,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     return SerializeMessage(response);
   }
 
-  absl::Status Keep(const Frame& frame, v1::FrameResult* result) {
+  absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
     const Geometry& domain = setup_->resident_is_fixed ? setup_->resident->image.geometry() : frame.geometry;
     const std::string id = RandomId(context_.seams);
     INTRAWARP_RETURN_IF_ERROR(StoreAffine(context_, id, frame.outcome.result.affine, domain, result->report()));
@@ -306,8 +306,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   grpc::ByteBuffer message_;
   grpc::ByteBuffer writing_message_;
   ResponseQueue queue_;
-  std::deque<std::shared_ptr<Frame>> ready_;  // received or failed, waiting for their turn
-  std::shared_ptr<Frame> receiving_;
+  std::deque<std::shared_ptr<NavigateFrame>> ready_;  // received or failed, waiting for their turn
+  std::shared_ptr<NavigateFrame> receiving_;
   std::optional<int64_t> last_number_;
   std::deque<std::string> kept_;  // ids of the last transforms, oldest first
   int in_flight_ = 0;             // frames from their header to their result

@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/job_support.h"
 #include "server/rpc_support.h"
 #include "server/wire.h"
 

@@ -98,11 +98,15 @@ absl::string_view FieldPath(absl::string_view message) {
   return {};
 }
 
+absl::Status Within(absl::string_view path, const absl::Status& status) {
+  absl::Status within(status.code(), absl::StrCat(path, ".", status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { within.SetPayload(url, payload); });
+  return within;
+}
+
 absl::Status Prefixed(const absl::Status& status, absl::string_view prefix) {
   if (!NamesField(status.code()) || FieldPath(status.message()).empty()) return status;
-  absl::Status prefixed(status.code(), absl::StrCat(prefix, ".", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { prefixed.SetPayload(url, payload); });
-  return prefixed;
+  return Within(prefix, status);
 }
 
 google::rpc::Status ToRpcStatusProto(const absl::Status& status) {

@@ -35,6 +35,9 @@ std::string Reason(const absl::Status& status);
 // is "header.geometry.size: ...". Other messages, codes that name no field, and OK stay as they are. Payloads are kept.
 absl::Status Prefixed(const absl::Status& status, absl::string_view prefix);
 
+// The same for any code and any message: the caller knows that it begins with a field's path.
+absl::Status Within(absl::string_view path, const absl::Status& status);
+
 // The path that a message begins with, empty when it begins with none.
 absl::string_view FieldPath(absl::string_view message);
 

@@ -34,7 +34,7 @@ absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::G
   absl::StatusOr<Geometry> grid = GeometryFromProto(from);
   if (!grid.ok()) return Prefixed(grid.status(), field);
   absl::Status size = ValidateOutputSize(context, *grid);
-  if (!size.ok()) return Within(field, size);
+  if (!size.ok()) return Prefixed(size, field);
   return grid;
 }
 

@@ -119,7 +119,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       return absl::InvalidArgumentError("field.encoding: must be FLOAT32");
     }
     absl::Status size = ValidateOutputSize(context_, grid_);
-    if (!size.ok()) return Within("header.field.geometry", size);
+    if (!size.ok()) return Prefixed(size, "field.geometry");
     if (field.total_bytes() != FieldBytes(grid_)) {
       return absl::InvalidArgumentError(absl::StrCat("field.total_bytes: is ", field.total_bytes(), ", must be ",
                                                      FieldBytes(grid_), " for ", SizeString(grid_), " voxels"));

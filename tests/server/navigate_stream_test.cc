@@ -402,6 +402,10 @@ TEST_P(NavigateTest, ABudgetOfAFrameIsItsOwn) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(strict.frames[i].result.status().code(), grpc::DEADLINE_EXCEEDED);
     EXPECT_THAT(strict.frames[i].result.status().message(), testing::StartsWith("config.options.budget: "));
+    google::rpc::ErrorInfo info;
+    ASSERT_GT(strict.frames[i].result.status().details_size(), 0);
+    ASSERT_TRUE(strict.frames[i].result.status().details(0).UnpackTo(&info));
+    EXPECT_EQ(info.reason(), "BUDGET_USED_UP");
     EXPECT_EQ(best_effort.frames[i].result.status().code(), 0);
     EXPECT_EQ(best_effort.frames[i].result.report().stop_reason(), v1::STOP_REASON_BUDGET);
   }
@@ -519,7 +523,7 @@ TEST_P(LimitedNavigateTest, AFrameThatIsTooLargeIsRefusedBeforeItIsReceived) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 4);
   for (const int bad : {0, 2}) {
-    EXPECT_EQ(answer.frames[bad].result.status().code(), grpc::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(answer.frames[bad].result.status().code(), grpc::INVALID_ARGUMENT);
     EXPECT_THAT(answer.frames[bad].result.status().message(), testing::StartsWith("frame.total_bytes: "));
   }
   EXPECT_EQ(answer.frames[1].result.status().code(), 0) << answer.frames[1].result.status().message();

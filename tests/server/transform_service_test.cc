@@ -432,7 +432,7 @@ TEST_P(TransformServiceTest, RefusesWarpsThatCannotBe) {
   EXPECT_EQ(FieldOf(Warp(request).status), "like_geometry.direction");
   *request.mutable_like_geometry() = GeometryToProto(grid);
   for (int a = 0; a < 3; ++a) request.mutable_like_geometry()->set_size(a, 16384);
-  EXPECT_STATUS(Warp(request).status, grpc::RESOURCE_EXHAUSTED, "like_geometry.size: 16384x16384x16384");
+  EXPECT_STATUS(Warp(request).status, grpc::INVALID_ARGUMENT, "like_geometry.size: 16384x16384x16384");
   *request.mutable_like_geometry() = GeometryToProto(grid);
   request.set_interpolation(v1::INTERPOLATION_CUBIC);
   EXPECT_STATUS(Warp(request).status, grpc::UNIMPLEMENTED, "interpolation: CUBIC");
