@@ -154,7 +154,7 @@ inline DownloadedVolume Download(v1::VolumeService::Stub& stub, const std::strin
     EXPECT_EQ(static_cast<int64_t>(bytes.size()), volume.header.total_bytes());
   }
   volume.voxels.resize(bytes.size() / sizeof(float));
-  std::memcpy(volume.voxels.data(), bytes.data(), volume.voxels.size() * sizeof(float));
+  if (!bytes.empty()) std::memcpy(volume.voxels.data(), bytes.data(), volume.voxels.size() * sizeof(float));
   return volume;
 }
 
