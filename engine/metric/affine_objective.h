@@ -31,10 +31,9 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
+#include "engine/metric/metric_kind.h"
 
 namespace intrawarp {
-
-enum class MetricKind { kSsd, kNgf };
 
 inline constexpr int kAffineParameters = 12;
 inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78

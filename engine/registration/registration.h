@@ -9,12 +9,13 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
-#include "engine/metric/affine_objective.h"
+#include "engine/metric/metric_kind.h"
+#include "engine/registration/descent.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
 
-enum class Method { kRigid, kAffine };
+enum class Method { kRigid, kAffine, kFfd };
 
 // Of a stage at its finest level: within the tolerances; out of iterations; out of time (at any level); no descent.
 enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
@@ -24,8 +25,17 @@ struct StageOptions {
   MetricKind metric = MetricKind::kSsd;
   // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
   int levels = 0;
-  // Iterations a level at most; 0: the default (50).
+  // Iterations a level at most; 0: the method's default (rigid, affine 50; ffd 150).
   int iterations = 0;
+  // The rest is for ffd alone.
+  // Distance of control points in voxels of the fixed image at the finest level, at least 1; coarser levels have the
+  // same number of their own voxels. 0: the default (5). A shorter axis has one tile.
+  double spacing_vox = 0;
+  // Weights against the metric (grid_penalty.h); unset: the default of the metric (ffd.h).
+  std::optional<double> bending_weight;
+  std::optional<double> elasticity_weight;
+  std::optional<double> jacobian_weight;
+  DescentMethod optimizer = DescentMethod::kLbfgs;
 };
 
 inline constexpr int kMaxStages = 4;
@@ -41,6 +51,9 @@ struct RegistrationInput {
   std::vector<StageOptions> stages;
   // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
   std::optional<AffineMap> initial;
+  // Instead of `initial`: its affine part starts every stage, its control grid an ffd stage, which then keeps the finest
+  // spacing on every level so that nothing of it is lost. Null: none.
+  const Transform* initial_transform = nullptr;
 };
 
 struct LevelReport {
@@ -58,7 +71,8 @@ struct StageReport {
 };
 
 struct RegistrationResult {
-  AffineMap affine;
+  // With a control grid after an ffd stage; its memory is freed in the order of the context's stream.
+  Transform transform{AffineMap::Identity()};
   StopReason stop_reason = StopReason::kConverged;
   std::vector<StageReport> stages;
   // The objective of the last stage, at the finest level: clearly above what it was at the start of the first, or

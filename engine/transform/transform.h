@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transform: maps points of the fixed image to points of the moving image, LPS mm: T(x) = A(x + u(x)).
 //
-// A is affine; u, when there is one, is a dense displacement on a grid (linear between its nodes, 0 outside its domain).
-// Immutable once made; safe to read from several threads and streams. (Control-point grids and velocities join u later.)
+// A is affine; u, when there is one, is a dense displacement on a grid (linear between its nodes, 0 outside its domain)
+// or a cubic B-spline on a control grid (control_grid.h). Immutable once made; safe to read from several threads and
+// streams. (Velocities join u later.)
 #ifndef INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
 #define INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
 
@@ -24,6 +25,9 @@ class Transform {
   // `memory` holds 3 float32 per voxel of `domain`, all finite.
   Transform(Buffer memory, const Geometry& domain)
       : affine_(AffineMap::Identity()), domain_(domain), displacement_(std::move(memory)) {}
+  // `memory` holds 3 float32 per node of `grid`, all finite; `domain` is the fixed image's grid.
+  Transform(const AffineMap& affine, Buffer memory, const Geometry& grid, std::optional<Geometry> domain)
+      : affine_(affine), domain_(domain), grid_(grid), control_points_(std::move(memory)) {}
 
   const AffineMap& affine() const { return affine_; }
   // The fixed image's grid, where it is known.
@@ -31,12 +35,18 @@ class Transform {
   bool has_displacement() const { return !displacement_.empty(); }
   // Only when has_displacement().
   ConstFieldView displacement() const { return {displacement_.as<float>(), *domain_}; }
-  int64_t resident_bytes() const { return static_cast<int64_t>(displacement_.bytes()); }
+  bool has_control_grid() const { return !control_points_.empty(); }
+  // Only when has_control_grid().
+  ConstFieldView control_grid() const { return {control_points_.as<float>(), *grid_}; }
+  bool is_affine() const { return !has_displacement() && !has_control_grid(); }
+  int64_t resident_bytes() const { return static_cast<int64_t>(displacement_.bytes() + control_points_.bytes()); }
 
  private:
   AffineMap affine_;
   std::optional<Geometry> domain_;
   Buffer displacement_;
+  std::optional<Geometry> grid_;
+  Buffer control_points_;
 };
 
 // The dense field T(p) - p of the voxels [first, first + count) of `grid` in memory order (so that a field can be made and
