@@ -41,10 +41,13 @@ absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const Stored
                  "TOO_MANY_TRANSFORMS");
 }
 
-absl::Status StoreAffine(ServerContext& context, const std::string& id, const AffineMap& map, const Geometry& domain,
-                         const v1::Report& report) {
+absl::Status StoreResult(ServerContext& context, const std::string& id, Transform transform, const v1::Report& report) {
+  ResidentReservation reservation;
+  if (transform.resident_bytes() > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(reservation, ReserveResident(context, transform.resident_bytes()));
+  }
   auto stored = std::make_shared<StoredTransform>(
-      StoredTransform{id, context.seams.system_now(), report, ResidentReservation(), Transform(map, domain)});
+      StoredTransform{id, context.seams.system_now(), report, std::move(reservation), std::move(transform)});
   return StoreTransform(context, std::move(stored));
 }
 

@@ -30,9 +30,8 @@ absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int6
 
 // ALREADY_EXISTS, or RESOURCE_EXHAUSTED beyond the number allowed.
 absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
-// The same for the result of a registration.
-absl::Status StoreAffine(ServerContext& context, const std::string& id, const AffineMap& map, const Geometry& domain,
-                         const v1::Report& report);
+// The same for the result of a registration; its device memory is counted as resident (RESOURCE_EXHAUSTED).
+absl::Status StoreResult(ServerContext& context, const std::string& id, Transform transform, const v1::Report& report);
 
 // Of a float32 displacement field.
 int64_t FieldBytes(const Geometry& grid);

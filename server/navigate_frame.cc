@@ -41,6 +41,11 @@ absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, NavigateFrame
   return image;
 }
 
+void StartFrom(const Transform& transform, RegistrationInput* input) {
+  input->initial.reset();
+  input->initial_transform = &transform;
+}
+
 }  // namespace
 
 absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
@@ -95,7 +100,7 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
   return upload + PreparedImage::WorkspaceBytes(frame.geometry, frame.pixel_type);
 }
 
-absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const std::optional<AffineMap>& initial,
+absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const Transform* initial,
                            JobControl& control,
                            const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
                            NavigateFrame& frame) {
@@ -106,7 +111,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   RegistrationTask task;
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
-  if (initial) task.input.initial = initial;
+  if (initial != nullptr) StartFrom(*initial, &task.input);
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   absl::Status valid = ValidateRegistration(task.input);
@@ -123,7 +128,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
   if (!outcome.ok()) return InConfig(outcome.status());
   frame.outcome = *std::move(outcome);
-  task.input.initial = frame.outcome.result.affine;
+  StartFrom(frame.outcome.result.transform, &task.input);
   frame.is_good_start = !frame.outcome.result.worse_than_start && ValidateRegistration(task.input).ok();
   return absl::OkStatus();
 }

@@ -204,14 +204,20 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
         return StreamField(inner, transform, *frame);
       };
     }
-    frame->status = ctx.ok() ? RegisterFrame(**ctx, *setup_, last_good_, control_, on_transform, *frame) : ctx.status();
-    if (frame->status.ok() && frame->is_good_start) last_good_ = frame->outcome.result.affine;
+    frame->status = ctx.ok() ? RunFrame(**ctx, on_transform, *frame) : ctx.status();
+    if (frame->status.ok() && frame->is_good_start) last_good_ = frame->outcome.result.transform;
     frame->memory.reset();
     std::lock_guard<std::mutex> lock(mutex_);
     job_running_ = false;
     if (finished_) return;
     PushResult(frame);
     Continue();
+  }
+
+  absl::Status RunFrame(const ExecContext& ctx,
+                        const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
+                        NavigateFrame& frame) {
+    return RegisterFrame(ctx, *setup_, last_good_ ? &*last_good_ : nullptr, control_, on_transform, frame);
   }
 
   absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
@@ -262,9 +268,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
-    const Geometry& domain = setup_->resident_is_fixed ? setup_->resident->image.geometry() : frame.geometry;
     const std::string id = RandomId(context_.seams);
-    INTRAWARP_RETURN_IF_ERROR(StoreAffine(context_, id, frame.outcome.result.affine, domain, result->report()));
+    INTRAWARP_RETURN_IF_ERROR(StoreResult(context_, id, frame.outcome.result.transform, result->report()));
     result->set_transform(TransformName(id));
     kept_.push_back(id);
     if (kept_.size() <= kKeptTransforms) return absl::OkStatus();
@@ -299,7 +304,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   StreamCount count_;
 
   // The job's alone; jobs follow one another.
-  std::optional<AffineMap> last_good_;
+  std::optional<Transform> last_good_;
 
   std::mutex mutex_;
   std::shared_ptr<const NavigateSetup> setup_;  // null before the config; set before there is a job

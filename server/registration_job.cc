@@ -49,15 +49,14 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
     return WithReason(absl::DeadlineExceededError(absl::StrCat("options.budget: ", ms, " ms were used up")),
                       "BUDGET_USED_UP");
   }
-  if (!IsFinite(result->affine) || IsSingular(result->affine)) {
+  if (!IsFinite(result->transform.affine()) || IsSingular(result->transform.affine())) {
     return WithReason(absl::FailedPreconditionError("the optimiser diverged"), "OPTIMIZER_DIVERGED");
   }
   return result;
 }
 
 absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationTask& task,
-                                     const RegistrationResult& result, const Transform& transform,
-                                     LatencyBreakdown& latency) {
+                                     const RegistrationResult& result, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAssess);
   ArenaScope scope(ctx.arena());
   const RegistrationInput& in = task.input;
@@ -67,13 +66,15 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before,
                              MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, header_alignment));
   INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after,
-                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, transform));
+                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, result.transform));
   QualityReport report;
   report.before = before.similarity;
   report.after = after.similarity;
   report.overlap = after.overlap;
-  INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, transform, in.fixed->geometry()));
-  report.inverse_consistency = AffineInverseConsistency(result.affine, in.fixed->geometry());
+  INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, result.transform, in.fixed->geometry()));
+  if (result.transform.is_affine()) {
+    report.inverse_consistency = AffineInverseConsistency(result.transform.affine(), in.fixed->geometry());
+  }
   report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
   return report;
 }
@@ -82,8 +83,9 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
-  const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) +
-                         static_cast<int64_t>(SimilarityWorkspaceBytes(fixed));
+  const int64_t measure =
+      static_cast<int64_t>(std::max(SimilarityWorkspaceBytes(fixed), JacobianWorkspaceBytes(fixed)));
+  const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
   return std::max({RegistrationWorkspaceBytes(input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
 
@@ -92,10 +94,9 @@ absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, cons
   if (control.cancelled()) return control.CancelStatus();
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
-  const Transform transform(outcome.result.affine, task.input.fixed->geometry());
-  if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(transform));
+  if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(outcome.result.transform));
   if (control.cancelled()) return control.CancelStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, transform, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
   return outcome;
 }
 

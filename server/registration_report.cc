@@ -116,7 +116,7 @@ v1::Report MakeReport(const std::string& device, const RegistrationOutcome& outc
   report.set_device(device);
   report.set_stop_reason(ToProto(outcome.result.stop_reason));
   for (const StageReport& stage : outcome.result.stages) *report.add_stages() = ToProto(stage);
-  *report.mutable_matrix() = MatrixToProto(outcome.result.affine);
+  *report.mutable_matrix() = MatrixToProto(outcome.result.transform.affine());
   AddQuality(outcome.quality, &report);
   *report.mutable_latency_ms() = LatencyToProto(latency);
   return report;

@@ -89,8 +89,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, const std::strin
   v1::RegisterResponse response;
   response.mutable_result()->set_transform(TransformName(id));
   *response.mutable_result()->mutable_report() = MakeReport(call.context.device.name(), call.outcome, call.latency);
-  absl::Status stored = StoreAffine(call.context, id, call.outcome.result.affine, call.fixed->image.geometry(),
-                                    response.result().report());
+  absl::Status stored = StoreResult(call.context, id, call.outcome.result.transform, response.result().report());
   if (!stored.ok()) {
     call.record.Failed(stored);
     return stored;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TransformStore: transforms by id: results of registrations with their reports, and ones that clients brought.
-// As VolumeStore; bounded by a count, since an affine transform takes no device memory.
+// As VolumeStore; bounded by a count, too, since an affine transform takes no device memory.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_TRANSFORM_STORE_H_

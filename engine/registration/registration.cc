@@ -21,31 +21,51 @@ constexpr double kWorse = 1e-5;
 // 2-D planes count as parallel when their normals are within this of each other (cosine).
 constexpr double kParallelCosine = 1 - 1e-4;
 
+absl::Status ValidateAffineStage(const StageOptions& stage) {
+  if (stage.metric != MetricKind::kSsd && stage.metric != MetricKind::kNgf) {
+    return absl::UnimplementedError("metric: rigid and affine stages take ssd and ngf");
+  }
+  for (const auto& [given, name] :
+       {std::pair(stage.spacing_vox != 0, "spacing_vox"), std::pair(stage.bending_weight.has_value(), "bending_weight"),
+        std::pair(stage.elasticity_weight.has_value(), "elasticity_weight"),
+        std::pair(stage.jacobian_weight.has_value(), "jacobian_weight"),
+        std::pair(stage.optimizer != DescentMethod::kLbfgs, "optimizer")}) {
+    if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for ffd alone"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStage(const StageOptions& stage) {
+  if (stage.levels < 0 || stage.levels > kMaxLevels) {
+    return absl::InvalidArgumentError(absl::StrCat("levels: must be 0 to ", kMaxLevels));
+  }
+  if (stage.iterations < 0 || stage.iterations > kMaxIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("iterations: must be 0 to ", kMaxIterations));
+  }
+  if (stage.method == Method::kFfd) return absl::UnimplementedError("method: ffd is not in this version");
+  return ValidateAffineStage(stage);
+}
+
 absl::Status ValidateStages(const std::vector<StageOptions>& stages) {
   if (stages.empty() || stages.size() > kMaxStages) {
     return absl::InvalidArgumentError(absl::StrCat("stages: ", stages.size(), ", must be 1 to ", kMaxStages));
   }
   for (size_t i = 0; i < stages.size(); ++i) {
-    const std::string field = absl::StrCat("stages[", i, "].");
-    if (stages[i].levels < 0 || stages[i].levels > kMaxLevels) {
-      return absl::InvalidArgumentError(absl::StrCat(field, "levels: must be 0 to ", kMaxLevels));
-    }
-    if (stages[i].iterations < 0 || stages[i].iterations > kMaxIterations) {
-      return absl::InvalidArgumentError(absl::StrCat(field, "iterations: must be 0 to ", kMaxIterations));
-    }
+    const absl::Status valid = ValidateStage(stages[i]);
+    if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat("stages[", i, "].", valid.message()));
   }
   return absl::OkStatus();
 }
 
-absl::Status ValidateInitial(const AffineMap& initial) {
+absl::Status ValidateInitial(const char* name, const AffineMap& initial) {
   for (const auto& row : initial.m) {
     for (double entry : row) {
-      if (!std::isfinite(entry)) return absl::InvalidArgumentError("initial: an entry is not finite");
+      if (!std::isfinite(entry)) return absl::InvalidArgumentError(absl::StrCat(name, ": an entry is not finite"));
     }
   }
   const double determinant = std::abs(Determinant(initial));
   if (!(determinant >= 1 / kMaxVolumeChange && determinant <= kMaxVolumeChange)) {
-    return absl::InvalidArgumentError(absl::StrCat("initial: determinant ", determinant, ", must be ",
+    return absl::InvalidArgumentError(absl::StrCat(name, ": determinant ", determinant, ", must be ",
                                                    1 / kMaxVolumeChange, " to ", kMaxVolumeChange));
   }
   return absl::OkStatus();
@@ -92,9 +112,21 @@ absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateStart(const RegistrationInput& input) {
+  if (input.initial.has_value()) INTRAWARP_RETURN_IF_ERROR(ValidateInitial("initial", *input.initial));
+  if (input.initial_transform == nullptr) return absl::OkStatus();
+  if (input.initial.has_value())
+    return absl::InvalidArgumentError("initial_transform: there is an initial matrix, too");
+  if (input.initial_transform->has_displacement()) {
+    return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
+  }
+  return ValidateInitial("initial_transform", input.initial_transform->affine());
+}
+
 // Header alignment, and the translation that brings the centres of mass together.
 std::vector<AffineMap> Starts(const RegistrationInput& input) {
   if (input.initial.has_value()) return {*input.initial};
+  if (input.initial_transform != nullptr) return {input.initial_transform->affine()};
   AffineMap shift = AffineMap::Identity();
   const Vec3d d = input.moving->statistics().center_of_mass - input.fixed->statistics().center_of_mass;
   for (int r = 0; r < 3; ++r) shift.m[r][3] = d[r];
@@ -105,7 +137,7 @@ std::vector<AffineMap> Starts(const RegistrationInput& input) {
 
 absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.stages));
-  if (input.initial.has_value()) INTRAWARP_RETURN_IF_ERROR(ValidateInitial(*input.initial));
+  INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
@@ -137,15 +169,15 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
                                RunAffineStage(ctx, images, input.stages[i], static_cast<int>(i), starts));
     if (!first_start.has_value()) first_start = stage.start;
     after = stage.value;
-    result.affine = stage.transform;
+    result.transform = Transform(stage.transform, input.fixed->geometry());
     result.stop_reason = stage.report.stop_reason;
     result.stages.push_back(std::move(stage.report));
-    starts = {result.affine};
+    starts = {stage.transform};
     if (result.stop_reason == StopReason::kBudget) break;
   }
   const MetricKind metric = result.stages.back().metric;
   if (!after.has_value()) {
-    INTRAWARP_ASSIGN_OR_RETURN(after, FinestObjective(ctx, images, metric, result.affine));
+    INTRAWARP_ASSIGN_OR_RETURN(after, FinestObjective(ctx, images, metric, result.transform.affine()));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before, FinestObjective(ctx, images, metric, *first_start));
   result.worse_than_start = before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));

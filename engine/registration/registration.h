@@ -32,9 +32,9 @@ struct StageOptions {
   // same number of their own voxels. 0: the default (5). A shorter axis has one tile.
   double spacing_vox = 0;
   // Weights against the metric (grid_penalty.h); unset: the default of the metric (ffd.h).
-  std::optional<double> bending_weight;
-  std::optional<double> elasticity_weight;
-  std::optional<double> jacobian_weight;
+  std::optional<double> bending_weight = std::nullopt;
+  std::optional<double> elasticity_weight = std::nullopt;
+  std::optional<double> jacobian_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
 };
 
@@ -51,8 +51,8 @@ struct RegistrationInput {
   std::vector<StageOptions> stages;
   // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
   std::optional<AffineMap> initial;
-  // Instead of `initial`: its affine part starts every stage, its control grid an ffd stage, which then keeps the finest
-  // spacing on every level so that nothing of it is lost. Null: none.
+  // Instead of `initial`: its affine part starts every stage, its control grid an ffd stage, which then keeps the
+  // finest spacing on every level so that nothing of it is lost. Null: none.
   const Transform* initial_transform = nullptr;
 };
 
@@ -71,7 +71,8 @@ struct StageReport {
 };
 
 struct RegistrationResult {
-  // With a control grid after an ffd stage; its memory is freed in the order of the context's stream.
+  // With a control grid after an ffd stage; its memory is freed in the order of the context's stream. Its domain is the
+  // fixed image's grid.
   Transform transform{AffineMap::Identity()};
   StopReason stop_reason = StopReason::kConverged;
   std::vector<StageReport> stages;

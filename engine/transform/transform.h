@@ -2,13 +2,15 @@
 // Transform: maps points of the fixed image to points of the moving image, LPS mm: T(x) = A(x + u(x)).
 //
 // A is affine; u, when there is one, is a dense displacement on a grid (linear between its nodes, 0 outside its domain)
-// or a cubic B-spline on a control grid (control_grid.h). Immutable once made; safe to read from several threads and
-// streams. (Velocities join u later.)
+// or a cubic B-spline on a control grid (control_grid.h). Immutable once made, and then safe to read from several
+// threads and streams; copies share their memory, which is freed with the last of them. (Velocities join u later.)
 #ifndef INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
 #define INTRAWARP_ENGINE_TRANSFORM_TRANSFORM_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -24,33 +26,37 @@ class Transform {
       : affine_(affine), domain_(domain) {}
   // `memory` holds 3 float32 per voxel of `domain`, all finite.
   Transform(Buffer memory, const Geometry& domain)
-      : affine_(AffineMap::Identity()), domain_(domain), displacement_(std::move(memory)) {}
+      : affine_(AffineMap::Identity()), domain_(domain), displacement_(std::make_shared<Buffer>(std::move(memory))) {}
   // `memory` holds 3 float32 per node of `grid`, all finite; `domain` is the fixed image's grid.
   Transform(const AffineMap& affine, Buffer memory, const Geometry& grid, std::optional<Geometry> domain)
-      : affine_(affine), domain_(domain), grid_(grid), control_points_(std::move(memory)) {}
+      : affine_(affine), domain_(domain), grid_(grid), control_points_(std::make_shared<Buffer>(std::move(memory))) {}
 
   const AffineMap& affine() const { return affine_; }
   // The fixed image's grid, where it is known.
   const std::optional<Geometry>& domain() const { return domain_; }
-  bool has_displacement() const { return !displacement_.empty(); }
+  bool has_displacement() const { return displacement_ != nullptr; }
   // Only when has_displacement().
-  ConstFieldView displacement() const { return {displacement_.as<float>(), *domain_}; }
-  bool has_control_grid() const { return !control_points_.empty(); }
+  ConstFieldView displacement() const { return {displacement_->as<float>(), *domain_}; }
+  bool has_control_grid() const { return control_points_ != nullptr; }
   // Only when has_control_grid().
-  ConstFieldView control_grid() const { return {control_points_.as<float>(), *grid_}; }
+  ConstFieldView control_grid() const { return {control_points_->as<float>(), *grid_}; }
   bool is_affine() const { return !has_displacement() && !has_control_grid(); }
-  int64_t resident_bytes() const { return static_cast<int64_t>(displacement_.bytes() + control_points_.bytes()); }
+  int64_t resident_bytes() const { return Bytes(displacement_) + Bytes(control_points_); }
 
  private:
+  static int64_t Bytes(const std::shared_ptr<const Buffer>& memory) {
+    return memory == nullptr ? 0 : static_cast<int64_t>(memory->bytes());
+  }
+
   AffineMap affine_;
   std::optional<Geometry> domain_;
-  Buffer displacement_;
+  std::shared_ptr<const Buffer> displacement_;
   std::optional<Geometry> grid_;
-  Buffer control_points_;
+  std::shared_ptr<const Buffer> control_points_;
 };
 
-// The dense field T(p) - p of the voxels [first, first + count) of `grid` in memory order (so that a field can be made and
-// sent piece by piece), 3 float32 each. Stream-ordered.
+// The dense field T(p) - p of the voxels [first, first + count) of `grid` in memory order (so that a field can be made
+// and sent piece by piece), 3 float32 each. Stream-ordered.
 absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, int64_t first,
                            int64_t count, float* out);
 

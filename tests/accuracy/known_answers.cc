@@ -83,8 +83,9 @@ Answer Solve(Device& device, const Phantom& phantom, const Row& row) {
   const auto begin = std::chrono::steady_clock::now();
   const RegistrationResult second = Value(Register(ctx, input));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return {first.affine, first.stop_reason, seconds * 1e3,
-          std::memcmp(&first.affine, &second.affine, sizeof(AffineMap)) == 0};
+  const AffineMap& map = first.transform.affine();
+  return {map, first.stop_reason, seconds * 1e3,
+          std::memcmp(&map, &second.transform.affine(), sizeof(AffineMap)) == 0};
 }
 
 void RunRow(const Row& row, int seeds, std::vector<std::unique_ptr<Device>>& devices) {

@@ -138,7 +138,7 @@ TEST_P(RegistrationTest, RecoversRandomAffineMapsWithSsd) {
     const Pair pair = MakePair(seed, false, false, false);
     absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, MetricKind::kSsd}});
     ASSERT_OK(result) << result.status();
-    EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.05) << "seed " << seed;
+    EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05) << "seed " << seed;
     EXPECT_EQ(result->stop_reason, StopReason::kConverged) << "seed " << seed;
     EXPECT_FALSE(result->worse_than_start);
     ASSERT_FALSE(result->stages[0].levels.empty());
@@ -151,7 +151,7 @@ TEST_P(RegistrationTest, RecoversRandomAffineMapsWithNgfOnInvertedIntensities) {
     const Pair pair = MakePair(seed, false, false, true);
     absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, MetricKind::kNgf}});
     ASSERT_OK(result) << result.status();
-    EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.3) << "seed " << seed;
+    EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.3) << "seed " << seed;
   }
 }
 
@@ -161,8 +161,9 @@ TEST_P(RegistrationTest, RecoversRandomMapsIn2d) {
       const Pair pair = MakePair(seed, true, false, metric == MetricKind::kNgf);
       absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, metric}});
       ASSERT_OK(result) << result.status();
-      EXPECT_LT(MeanErrorVoxels(pair, result->affine), metric == MetricKind::kSsd ? 0.05 : 0.3) << "seed " << seed;
-      EXPECT_NEAR(std::abs(Determinant(result->affine)), std::abs(Determinant(pair.truth)), 0.02);
+      EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), metric == MetricKind::kSsd ? 0.05 : 0.3)
+          << "seed " << seed;
+      EXPECT_NEAR(std::abs(Determinant(result->transform.affine())), std::abs(Determinant(pair.truth)), 0.02);
     }
   }
 }
@@ -173,11 +174,11 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
       const Pair pair = MakePair(seed, is_2d, true, false);
       absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kRigid, MetricKind::kSsd}});
       ASSERT_OK(result) << result.status();
-      EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.05) << "seed " << seed;
+      EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05) << "seed " << seed;
       for (int a = 0; a < 3; ++a)
         for (int b = 0; b < 3; ++b) {
           double dot = 0;
-          for (int r = 0; r < 3; ++r) dot += result->affine.m[r][a] * result->affine.m[r][b];
+          for (int r = 0; r < 3; ++r) dot += result->transform.affine().m[r][a] * result->transform.affine().m[r][b];
           EXPECT_NEAR(dot, a == b ? 1 : 0, 1e-9);
         }
     }
@@ -187,8 +188,8 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
 TEST_P(RegistrationTest, IsBitIdenticalWhenRunAgain) {
   const Pair pair = MakePair(3, false, false, false);
   for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
-    const AffineMap first = Run(pair, {{Method::kAffine, metric}})->affine;
-    const AffineMap second = Run(pair, {{Method::kAffine, metric}})->affine;
+    const AffineMap first = Run(pair, {{Method::kAffine, metric}})->transform.affine();
+    const AffineMap second = Run(pair, {{Method::kAffine, metric}})->transform.affine();
     EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
   }
 }
@@ -198,7 +199,7 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
   for (uint32_t seed = 1; seed <= 4; ++seed) {
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       const Pair pair = MakePair(seed, false, false, metric == MetricKind::kNgf);
-      const AffineMap here = Run(pair, {{Method::kAffine, metric}})->affine;
+      const AffineMap here = Run(pair, {{Method::kAffine, metric}})->transform.affine();
       OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), kWorkspaceBytes);
       const ExecContext cpu_ctx = cpu.context();
       const PreparedImage fixed =
@@ -206,7 +207,8 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
       const PreparedImage moving =
           *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
       const AffineMap there =
-          Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt})->affine;
+          Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt})
+              ->transform.affine();
       Pair as_truth = pair;
       as_truth.truth = there;
       EXPECT_LT(MeanErrorVoxels(as_truth, here), 1e-3) << "seed " << seed;
@@ -221,7 +223,7 @@ TEST_P(RegistrationTest, StagesFollowEachOther) {
   ASSERT_OK(result);
   ASSERT_EQ(result->stages.size(), 2u);
   EXPECT_EQ(result->stages[1].levels.size(), 2u);
-  EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.05);
+  EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05);
 }
 
 TEST_P(RegistrationTest, MasksSelectWhatCounts) {
@@ -243,7 +245,7 @@ TEST_P(RegistrationTest, MasksSelectWhatCounts) {
   RegistrationInput input{&fixed, &moving, &fixed_mask, nullptr, {{Method::kAffine, MetricKind::kSsd}}, start};
   absl::StatusOr<RegistrationResult> result = Register(ctx(), input);
   ASSERT_OK(result) << result.status();
-  EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.1);
+  EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.1);
   const PreparedImage empty = Prepare(std::vector<float>(mask.size(), 0), pair.fixed_grid);
   input.fixed_mask = &empty;
   EXPECT_EQ(Register(ctx(), input).status().message(), "fixed_mask: selects no voxel");
@@ -298,7 +300,7 @@ TEST_P(RegistrationTest, SmallestImages) {
       absl::StatusOr<RegistrationResult> result =
           Register(ctx(), {&image, &image, nullptr, nullptr, {{Method::kAffine, metric}}, AffineMap::Identity()});
       if (result.ok()) {
-        for (const auto& row : result->affine.m)
+        for (const auto& row : result->transform.affine().m)
           for (double v : row) EXPECT_TRUE(std::isfinite(v));
       } else {
         EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition) << result.status();
@@ -317,7 +319,7 @@ TEST_P(RegistrationTest, ARegistrationThatStartsAtItsResultIsNotWorse) {
         absl::StatusOr<RegistrationResult> result = Register(ctx(), input);
         ASSERT_OK(result) << result.status();
         EXPECT_FALSE(result->worse_than_start) << "seed " << seed << " run " << again;
-        input.initial = result->affine;
+        input.initial = result->transform.affine();
       }
     }
   }
@@ -364,7 +366,8 @@ TEST_P(RegistrationTest, ASmallMaskDoesNotLetCoarseLevelsRunAway) {
     absl::StatusOr<RegistrationResult> result =
         Register(ctx(), {&fixed, &moving, &fixed_mask, nullptr, {{Method::kAffine, MetricKind::kSsd}}, start});
     ASSERT_OK(result) << result.status();
-    const Vec3d center = Inverse(pair.truth)({-6, -20, 12}), d = result->affine(center) - Vec3d{-6, -20, 12};
+    const Vec3d center = Inverse(pair.truth)({-6, -20, 12}),
+                d = result->transform.affine()(center) - Vec3d{-6, -20, 12};
     EXPECT_LT(std::sqrt(Dot(d, d)), 0.5) << "seed " << seed;
   }
 }
@@ -380,8 +383,9 @@ TEST_P(RegistrationTest, RigidDoesNotDependOnTheUnitOfLength) {
     absl::StatusOr<RegistrationResult> result = Run(scaled, {{Method::kRigid, MetricKind::kSsd}});
     ASSERT_OK(result) << result.status();
     EXPECT_EQ(result->stop_reason, StopReason::kConverged);
-    for (int r = 0; r < 3; ++r) result->affine.m[r][3] /= scale;
-    EXPECT_LT(MeanErrorVoxels(pair, result->affine), 0.05) << "scale " << scale;
+    AffineMap found = result->transform.affine();
+    for (int r = 0; r < 3; ++r) found.m[r][3] /= scale;
+    EXPECT_LT(MeanErrorVoxels(pair, found), 0.05) << "scale " << scale;
   }
 }
 
