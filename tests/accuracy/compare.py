@@ -9,20 +9,21 @@ import sys
 import nibabel
 import numpy as np
 
+import mappings
 import methods
+import nonrigid_peers
 import pairs
 
 
-def sample_linear(fixed, moving, matrix):
+def sample_linear(fixed, moving, mapping):
     """Moving intensities on the fixed grid, and where they have a source."""
-    to_index = np.linalg.inv(pairs.lps_affine(moving)) @ matrix @ pairs.lps_affine(fixed)
+    to_index = np.linalg.inv(pairs.lps_affine(moving))
     voxels = np.asanyarray(moving.dataobj).astype(np.float32)
     limits = np.array(voxels.shape)
     values = np.zeros(fixed.shape, dtype=np.float32)
     inside = np.zeros(fixed.shape, dtype=bool)
     for z in range(fixed.shape[2]):
-        grid = np.stack(np.meshgrid(np.arange(fixed.shape[0]), np.arange(fixed.shape[1]), [z], indexing='ij'), -1)
-        position = pairs.map_points(to_index, grid.reshape(-1, 3).astype(float))
+        position = pairs.map_points(to_index, mapping(pairs.plane_points(fixed, z)))
         here = np.all((position >= 0) & (position <= limits - 1), axis=1)
         lower = np.minimum(np.floor(position[here]).astype(int), np.maximum(limits - 2, 0))
         weight = position[here] - lower
@@ -48,10 +49,10 @@ def normalised_mutual_information(a, b):
     return (entropy(joint.sum(0)) + entropy(joint.sum(1))) / entropy(joint)
 
 
-def similarity(pair, matrix):
+def similarity(pair, mapping):
     """NCC where intensities are alike, NMI where they are not; over the fixed voxels that have a source."""
     fixed, moving = nibabel.load(pair.fixed), nibabel.load(pair.moving)
-    values, inside = sample_linear(fixed, moving, matrix)
+    values, inside = sample_linear(fixed, moving, mapping)
     if not inside.any():
         return 'no overlap'
     reference = np.asanyarray(fixed.dataobj).astype(np.float32)[inside]
@@ -75,7 +76,7 @@ def points_error(pair, mapped):
 
 
 def before(pair):
-    identity = np.eye(4)
+    identity = mappings.Affine(np.eye(4))
     parts = [similarity(pair, identity)]
     if pair.moving_points is not None:
         parts.append(points_error(pair, pair.fixed_points))
@@ -86,12 +87,12 @@ def before(pair):
 
 
 class Comparison:
-    """Runs the table row by row; remembers the matrices that later cells refer to."""
+    """Runs the table row by row; remembers the maps that later cells refer to."""
 
     def __init__(self, ways, folder):
         self._ways = ways
         self._folder = folder
-        self._matrices = {}  # by (pair's name, way's name)
+        self._mappings = {}  # by (pair's name, way's name)
 
     def head(self):
         titles = ['pair', 'metric', 'before', *(way.name for way in self._ways)]
@@ -106,10 +107,11 @@ class Comparison:
         work.mkdir(parents=True, exist_ok=True)
         try:
             outcome = way.register(pair, work)
-            np.savetxt(work / 'matrix.txt', outcome.matrix, fmt='%.9g')
-            self._matrices[pair.name, way.name] = outcome.matrix
-            parts = [f'{outcome.seconds:.1f} s', similarity(pair, outcome.matrix)]
+            self._mappings[pair.name, way.name] = outcome.mapping
+            parts = [f'{outcome.seconds:.1f} s', similarity(pair, outcome.mapping)]
             parts += self._errors(pair, way, outcome, work)
+            if isinstance(outcome.mapping, mappings.Displacement):
+                parts.append(f'det J {outcome.mapping.smallest_determinant(None):.2f} or more')
             way.forget(outcome, work)
         except methods.Failed as reason:
             return str(reason)
@@ -128,11 +130,11 @@ class Comparison:
             yield points_error(pair, mapped)
             return
         for reference, matrix, words in (
-            (self._matrices.get((pair.repeats, way.name)), pair.known, 'repeats the pair above to'),
-            (self._matrices.get((pair.name, 'elastix')) if way.name != 'elastix' else None, np.eye(4),
+            (self._mappings.get((pair.repeats, way.name)), pair.known, 'repeats the pair above to'),
+            (self._mappings.get((pair.name, 'elastix')) if way.name != 'elastix' else None, np.eye(4),
              'from elastix')):
             if reference is not None:
-                expected = pairs.map_points(matrix @ reference, pair.fixed_points)
+                expected = pairs.map_points(matrix, reference(pair.fixed_points))
                 yield f'{words} {np.linalg.norm(mapped - expected, axis=1).mean():.2f} {pair.unit}'
 
 
@@ -150,12 +152,18 @@ def main():
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--device', default='auto')
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/accuracy'))
+    parser.add_argument('--method', choices=('affine', 'ffd'), default='affine',
+                        help='ffd runs after an affine stage')
+    parser.add_argument('--options', default='', help='more options for intrawarp register, by blanks')
     parser.add_argument('--pairs', default='', help='substrings of the names of the pairs to run, by comma')
     parser.add_argument('--peers', action='store_true')
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error('INTRAWARP_TEST_DATA is not set')
-    peers = [methods.Elastix(), methods.Plastimatch()] if arguments.peers else []
+    peers = []
+    if arguments.peers:
+        peers = ([methods.Elastix(), methods.Plastimatch()] if arguments.method == 'affine' else
+                 nonrigid_peers.available())
     if not arguments.bin:
         compare(arguments, peers)
         return 0
@@ -165,7 +173,8 @@ def main():
         with methods.server(binaries, arguments.device, arguments.out / 'server.log') as (address, device):
             print(f'intrawarp on {device}, {os.cpu_count()} CPU cores. Points: mean / max distance. '
                   'Seconds: a whole command, files read and volumes uploaded.\n')
-            compare(arguments, [*peers, methods.Intrawarp(binaries, address)])
+            ours = methods.Intrawarp(binaries, address, arguments.method, arguments.options.split())
+            compare(arguments, [*peers, ours])
     except methods.Failed as reason:
         print(f'tests/accuracy/run: {reason}', file=sys.stderr)
         return 1

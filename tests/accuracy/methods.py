@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to register a pair: this server through its command line, elastix and plastimatch as they come with Debian.
 
-Each returns an Outcome whose matrix maps fixed to moving points, 4x4, LPS mm.
+Each returns an Outcome whose mapping takes fixed to moving points (mappings.py).
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import time
 import nibabel
 import numpy as np
 
+import mappings
 import pairs
 
 
@@ -25,7 +26,7 @@ class Failed(Exception):
 @dataclasses.dataclass
 class Outcome:
     seconds: float
-    matrix: np.ndarray
+    mapping: object
     # Of this server alone.
     transform: str = ''
     optimise_ms: float | None = None
@@ -65,16 +66,26 @@ class Intrawarp:
 
     name = 'intrawarp'
 
-    def __init__(self, binaries, address):
+    def __init__(self, binaries, address, method, options):
         self._command = [binaries / 'intrawarp', f'--server={address}']
+        self._method = method
+        self._options = options
 
     def register(self, pair, work):
-        report = work / 'report.json'
+        report, field = work / 'report.json', work / 'field.nii.gz'
+        options = ([f'--metric={pair.metric}', '--method=affine'] if self._method == 'affine' else
+                   [f'--method=affine,{self._method}'])
         seconds, output = execute(
-            [*self._command, 'register', f'--fixed={pair.fixed}', f'--moving={pair.moving}', '--method=affine',
-             f'--metric={pair.metric}', f'--report={report}'], work / 'register.log')
+            [*self._command, 'register', f'--fixed={pair.fixed}', f'--moving={pair.moving}', *options, *self._options,
+             f'--report={report}'], work / 'register.log')
+        transform = output.split()[-1]
         values = json.loads(report.read_text())
-        return Outcome(seconds, np.array(values['matrix'], dtype=float).reshape(4, 4), output.split()[-1],
+        if self._method == 'affine':
+            mapping = mappings.Affine(np.array(values['matrix'], dtype=float).reshape(4, 4))
+        else:
+            execute([*self._command, 'transform', 'get', transform, f'--out={field}'], work / 'field.log')
+            mapping = mappings.Displacement.read(field)
+        return Outcome(seconds, mapping, transform,
                        values['latency_ms']['optimise'],
                        values['verdict'] + (f' ({", ".join(values["reasons"])})' if values['reasons'] else ''))
 
@@ -96,28 +107,27 @@ class Intrawarp:
 
 
 class Peer:
-    """What the peers share: their result is a matrix, applied here."""
+    """What the peers share: their result is applied here."""
 
     def warp_labels(self, outcome, pair, _):
         fixed, moving = nibabel.load(pair.fixed_labels), nibabel.load(pair.moving_labels)
-        return resample_nearest(fixed, moving, outcome.matrix)
+        return resample_nearest(fixed, moving, outcome.mapping)
 
     def map_points(self, outcome, points, _):
-        return pairs.map_points(outcome.matrix, points)
+        return outcome.mapping(points)
 
     def forget(self, outcome, work):
         pass
 
 
-def resample_nearest(fixed, moving, matrix):
-    """Moving voxels on the grid of `fixed` through a matrix; 0 where there is no source."""
-    to_index = np.linalg.inv(pairs.lps_affine(moving)) @ matrix @ pairs.lps_affine(fixed)
+def resample_nearest(fixed, moving, mapping):
+    """Moving voxels on the grid of `fixed` through a map; 0 where there is no source."""
+    to_index = np.linalg.inv(pairs.lps_affine(moving))
     voxels = np.asanyarray(moving.dataobj)
     out = np.zeros(fixed.shape, dtype=voxels.dtype)
     limits = np.array(voxels.shape)
     for z in range(fixed.shape[2]):
-        grid = np.stack(np.meshgrid(np.arange(fixed.shape[0]), np.arange(fixed.shape[1]), [z], indexing='ij'), -1)
-        index = np.floor(pairs.map_points(to_index, grid.reshape(-1, 3).astype(float)) + 0.5).astype(int)
+        index = np.floor(pairs.map_points(to_index, mapping(pairs.plane_points(fixed, z))) + 0.5).astype(int)
         inside = np.all((index >= 0) & (index < limits), axis=1)
         plane = np.zeros(len(index), dtype=voxels.dtype)
         plane[inside] = voxels[tuple(index[inside].T)]
@@ -174,7 +184,8 @@ class Elastix(Peer):
             metric='AdvancedMeanSquares' if pair.metric == 'ssd' else 'AdvancedMattesMutualInformation'))
         seconds, _ = execute(['elastix', '-f', fixed, '-m', moving, '-out', work, '-p', parameters,
                               '-threads', os.cpu_count()], work / 'elastix.out')
-        return Outcome(seconds, read_elastix(work / 'TransformParameters.0.txt', 2 if pair.is_2d else 3))
+        matrix = read_elastix(work / 'TransformParameters.0.txt', 2 if pair.is_2d else 3)
+        return Outcome(seconds, mappings.Affine(matrix))
 
 
 def write_metaimage_2d(path, source):
@@ -248,7 +259,7 @@ class Plastimatch(Peer):
             fixed=pair.fixed, moving=pair.moving, xform=xform, align=ALIGN_CENTRES if pair.far_apart else '',
             metric='mse' if pair.metric == 'ssd' else 'mattes'))
         seconds, _ = execute(['plastimatch', 'register', parameters], work / 'plastimatch.log')
-        return Outcome(seconds, read_itk_affine(xform))
+        return Outcome(seconds, mappings.Affine(read_itk_affine(xform)))
 
 
 def read_itk_affine(path):

@@ -57,6 +57,12 @@ def map_points(matrix, points):
     return points @ matrix[:3, :3].T + matrix[:3, 3]
 
 
+def plane_points(image, z):
+    """The voxel centres of one plane, LPS mm, in the order of image[:, :, z].ravel()."""
+    grid = np.stack(np.meshgrid(np.arange(image.shape[0]), np.arange(image.shape[1]), [z], indexing='ij'), -1)
+    return map_points(lps_affine(image), grid.reshape(-1, 3).astype(float))
+
+
 def body_points(image, count, seed):
     """Centres of random voxels brighter than the mean, LPS mm."""
     voxels = np.asanyarray(image.dataobj)
@@ -153,6 +159,13 @@ def lapirn(data, _):
                moving_labels=folder / f'{stem.format("B")}_seg.nii.gz')
 
 
+def prostate(data, _):
+    """Prostate MR of two patients, gland labels; 32 slices."""
+    folder = data / 'reg3d/prostate_mr_deepreg'
+    yield Pair('prostate_mr_deepreg 0, 1', 'ssd', folder / 'image0.nii.gz', folder / 'image1.nii.gz',
+               fixed_labels=folder / 'label0.nii.gz', moving_labels=folder / 'label1.nii.gz')
+
+
 def templates(data, work):
     """MNI152 T1 and T2 share one grid; the T2 is moved by a known transform."""
     folder = data / 'reg3d/templates_spm'
@@ -183,5 +196,5 @@ def chris(data, work):
 def prepare(data, work):
     """All pairs, in the order of the table."""
     work.mkdir(parents=True, exist_ok=True)
-    for family in (fair, liver, malf, lapirn, templates, chris):
+    for family in (fair, liver, malf, lapirn, prostate, templates, chris):
         yield from family(data, work)
