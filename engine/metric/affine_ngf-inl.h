@@ -174,7 +174,7 @@ class NgfBrick {
   NgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
       : plan_(plan),
         sampler_(plan),
-        fixed_(plan),
+        fixed_(plan.objective.fixed),
         y_(y),
         z_(z),
         rows_(y.end - y.begin + 2),
@@ -485,7 +485,7 @@ class NgfBrick {
 
   const AffinePlan& plan_;
   const RowSampler sampler_;
-  const FixedReader fixed_;
+  const ImageReader fixed_;
   const Range y_, z_;
   const size_t rows_;
   float* scratch_;

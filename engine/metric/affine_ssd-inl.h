@@ -29,7 +29,7 @@ class SsdRows {
   SsdRows(const AffinePlan& plan, float* scratch)
       : plan_(plan),
         sampler_(plan),
-        fixed_(plan),
+        fixed_(plan.objective.fixed),
         row_(MakeWarpedRow(scratch, plan.size.x, plan.objective.moving_mask.data != nullptr)) {}
 
   // Adds a row.
@@ -195,7 +195,7 @@ class SsdRows {
 
   const AffinePlan& plan_;
   const RowSampler sampler_;
-  const FixedReader fixed_;
+  const ImageReader fixed_;
   WarpedRow row_;
   double value_ = 0, samples_ = 0;
   double gradient_[3][4] = {};

@@ -15,70 +15,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "engine/image/sample.h"
 #include "engine/metric/affine_plan.h"
-#include "hwy/cache_control.h"
+#include "engine/metric/trilinear-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using DF = hn::ScalableTag<float>;
-using DI = hn::ScalableTag<int32_t>;
-using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-using MF = hn::Mask<DF>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-
-HWY_INLINE VF Splat(float v) { return hn::Set(DF(), v); }
-HWY_INLINE VF Zeros() { return hn::Zero(DF()); }
-HWY_INLINE VF Ramp(int x) { return hn::Iota(DF(), static_cast<float>(x)); }
-
-// Lanes of the voxels x, x + 1, ... that are in the range.
-HWY_INLINE MF InRange(int x, Range range) {
-  const VF i = Ramp(x);
-  return hn::And(hn::Ge(i, Splat(static_cast<float>(range.begin))), hn::Lt(i, Splat(static_cast<float>(range.end))));
-}
-
-// To integers, towards 0; for values that fit, so without ConvertTo's care for others.
-HWY_INLINE VI Truncate(VF v) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  using Integers = int32_t __attribute__((vector_size(sizeof(v.raw))));
-  return VI{reinterpret_cast<decltype(VI().raw)>(__builtin_convertvector(v.raw, Integers))};
-#else
-  return hn::ConvertTo(DI(), v);
-#endif
-}
-
-// Vectors of the fixed image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the
-// image.
-class FixedReader {
- public:
-  explicit FixedReader(const AffinePlan& plan)
-      : begin_(plan.objective.fixed.data), end_(begin_ + plan.objective.fixed.geometry.voxels()) {}
-
-  HWY_INLINE VF Load(const float* p) const {
-    return HWY_LIKELY(p >= begin_ && p + kLanes <= end_) ? hn::LoadU(DF(), p) : LoadPart(p);
-  }
-
- private:
-  HWY_NOINLINE VF LoadPart(const float* p) const {
-    HWY_ALIGN float lanes[kLanes] = {};
-    for (int i = 0; i < kLanes; ++i) {
-      if (p + i >= begin_ && p + i < end_) lanes[i] = p[i];
-    }
-    return hn::Load(DF(), lanes);
-  }
-
-  const float* begin_;
-  const float* end_;
-};
 
 // A warped row in scratch memory: pointers to x = 0, aligned; a vector before and one after the row may be read.
 struct WarpedRow {
@@ -104,13 +51,10 @@ class RowSampler {
  public:
   explicit RowSampler(const AffinePlan& plan)
       : plan_(plan),
-        data_(plan.objective.moving.data),
+        corners_(plan.objective.moving),
         mask_(plan.objective.moving_mask.data),
         size_(plan.objective.moving.geometry.size),
-        voxels_(plan.objective.moving.geometry.voxels()),
-        row_(size_.y > 1 ? size_.x : 0),
-        plane_(size_.z > 1 ? int64_t{size_.x} * size_.y : 0),
-        plain_(size_.x == 1 || voxels_ > std::numeric_limits<int32_t>::max()) {
+        plain_(size_.x == 1 || corners_.voxels() > std::numeric_limits<int32_t>::max()) {
     for (int a = 0; a < 3; ++a) {
       step_[a] = static_cast<float>(Snap(plan.to_moving.m[a][0], kStepScale));
       inverse_step_[a] = 1.0 / step_[a];
@@ -122,7 +66,8 @@ class RowSampler {
       interior_.high[a] = size_[a] > 1 ? std::nextafter(size_[a] - 1.0f, 0.0f) : 0.5f;
     }
     const float across = std::abs(cell_step_[1]) + std::abs(cell_step_[2]);
-    lookup_ = kHasLookup && std::abs(step_[0]) * (kLanes - 1) < 2 * kLanes - 3 && across * kLanes < kMaxRuns;
+    lookup_ =
+        CornerReader::kHasLookup && std::abs(step_[0]) * (kLanes - 1) < 2 * kLanes - 3 && across * kLanes < kMaxRuns;
   }
 
   // Samples row (y, z) of the fixed grid into *out.
@@ -145,11 +90,6 @@ class RowSampler {
   }
 
  private:
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  static constexpr bool kHasLookup = true;
-#else
-  static constexpr bool kHasLookup = false;
-#endif
   // Rows of the moving image that a vector may cross before gathering is faster.
   static constexpr float kMaxRuns = 0.4f;
   // Indices are rounded to these fractions of a voxel, so that a map that is the identity but for rounding lands on
@@ -166,11 +106,6 @@ class RowSampler {
   struct Bounds {
     HWY_ALIGN float low[4] = {};
     HWY_ALIGN float high[4] = {};
-  };
-
-  // The four pairs of neighbours along x around a point: [z][y].
-  struct Corners {
-    VF low[2][2], high[2][2];
   };
 
   // The index of voxel x along one axis, exactly as the lanes compute it.
@@ -222,7 +157,7 @@ class RowSampler {
   void SamplePlain(const Line& line, WarpedRow* out) const {
     for (int x = out->inside.begin; x < out->inside.end; ++x) {
       Vec3f gradient;
-      out->value[x] = SampleLinearGradient(data_, size_,
+      out->value[x] = SampleLinearGradient(corners_.data(), size_,
                                            {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)}, &gradient);
       for (int a = 0; a < 3; ++a) out->gradient[a][x] = gradient[a];
     }
@@ -238,7 +173,7 @@ class RowSampler {
       }
       HWY_ALIGN int32_t offsets[kLanes];
       HWY_ALIGN float in_mask[kLanes];
-      hn::Store(Offset(nearest[0], nearest[1], nearest[2]), DI(), offsets);
+      hn::Store(corners_.Offset(nearest[0], nearest[1], nearest[2]), DI(), offsets);
       for (int i = 0; i < kLanes; ++i) in_mask[i] = mask_[offsets[i]];
       const MF set = hn::Ne(hn::Load(DF(), in_mask), Zeros());
       hn::Store(hn::IfThenElseZero(set, Splat(1.0f)), DF(), out->in_mask + x);
@@ -250,11 +185,6 @@ class RowSampler {
       const size_t nearest = NearestOffset(size_, {IndexAt(line, 0, x), IndexAt(line, 1, x), IndexAt(line, 2, x)});
       out->in_mask[x] = mask_[nearest] != 0 ? 1.0f : 0.0f;
     }
-  }
-
-  HWY_INLINE VI Offset(VI x, VI y, VI z) const {
-    return hn::Add(x, hn::Add(hn::Mul(y, hn::Set(DI(), static_cast<int32_t>(row_))),
-                              hn::Mul(z, hn::Set(DI(), static_cast<int32_t>(plane_)))));
   }
 
   template <bool kPlanar>
@@ -309,103 +239,36 @@ class RowSampler {
   }
 
   template <bool kPlanar>
-  static HWY_INLINE VF Interpolate(const Corners& c, VF wx, VF wy, VF wz, VF gradient[3]) {
-    VF value[2], dx[2], dy[2];
-    for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
-      const VF d0 = c.high[z][0] - c.low[z][0], d1 = c.high[z][1] - c.low[z][1];
-      const VF v0 = hn::MulAdd(wx, d0, c.low[z][0]), v1 = hn::MulAdd(wx, d1, c.low[z][1]);
-      dx[z] = hn::MulAdd(wy, d1 - d0, d0);
-      dy[z] = v1 - v0;
-      value[z] = hn::MulAdd(wy, dy[z], v0);
-    }
-    if (kPlanar) {
-      gradient[0] = dx[0];
-      gradient[1] = dy[0];
-      gradient[2] = Zeros();
-      return value[0];
-    }
-    gradient[0] = hn::MulAdd(wz, dx[1] - dx[0], dx[0]);
-    gradient[1] = hn::MulAdd(wz, dy[1] - dy[0], dy[0]);
-    gradient[2] = value[1] - value[0];
-    return hn::MulAdd(wz, gradient[2], value[0]);
-  }
-
-  // For the next row of the fixed grid, which is likely to need the next row of the moving image.
-  HWY_INLINE void PrefetchNextRow(int64_t offset) const {
-    hwy::Prefetch(data_ + std::min(offset + plane_ + 2 * row_, voxels_ - 1));
-  }
-
-  template <bool kPlanar>
   HWY_INLINE void Fetch(const Line& line, int x, VI lx, VI ly, VI lz, Corners* c) const {
-    if (!lookup_ || !LookUp<kPlanar>(line, x, lx, ly, lz, c)) Gather<kPlanar>(lx, ly, lz, c);
-  }
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  using DPair = hn::Repartition<int64_t, DF>;
-  using VPair = hn::Vec<DPair>;
-
-  // Two neighbours make one 64-bit load.
-  template <bool kPlanar>
-  HWY_INLINE void Gather(VI lx, VI ly, VI lz, Corners* c) const {
-    const VI offset = Offset(lx, ly, lz);
-    const hn::Half<DI> half;
-    const VPair first = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::LowerHalf(half, offset)));
-    const VPair second = hn::ShiftLeft<2>(hn::PromoteTo(DPair(), hn::UpperHalf(half, offset)));
-    PrefetchNextRow(hn::GetLane(offset));
-    for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
-      for (int y = 0; y < 2; ++y) {
-        const int64_t* base = reinterpret_cast<const int64_t*>(data_ + z * plane_ + y * row_);
-        const VF a = hn::BitCast(DF(), hn::GatherOffset(DPair(), base, first));
-        const VF b = hn::BitCast(DF(), hn::GatherOffset(DPair(), base, second));
-        c->low[z][y] = hn::ConcatEven(DF(), b, a);
-        c->high[z][y] = hn::ConcatOdd(DF(), b, a);
-      }
+    if constexpr (CornerReader::kHasLookup) {
+      if (lookup_ && LookUp<kPlanar>(line, x, lx, ly, lz, c)) return;
     }
-  }
-
-  // Lane i of the result is element index[i] of the 2 * kLanes elements of first and second.
-  static HWY_INLINE VF LookUpLanes(VF first, VF second, VI index) {
-#if HWY_TARGET <= HWY_AVX3
-    return VF{_mm512_permutex2var_ps(first.raw, index.raw, second.raw)};
-#else
-    const auto lanes = hn::IndicesFromVec(DF(), hn::And(index, hn::Set(DI(), kLanes - 1)));
-    const MF in_second = hn::RebindMask(DF(), hn::Gt(index, hn::Set(DI(), kLanes - 1)));
-    return hn::IfThenElse(in_second, hn::TableLookupLanes(second, lanes), hn::TableLookupLanes(first, lanes));
-#endif
-  }
-
-  template <bool kPlanar>
-  HWY_INLINE void LookUpRun(const float* p, VI low, VI high, Corners* c) const {
-    for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
-      for (int y = 0; y < 2; ++y) {
-        const float* row = p + z * plane_ + y * row_;
-        const VF first = hn::LoadU(DF(), row), second = hn::LoadU(DF(), row + kLanes);
-        c->low[z][y] = LookUpLanes(first, second, low);
-        c->high[z][y] = LookUpLanes(first, second, high);
-      }
-    }
+    const VI offset = corners_.Offset(lx, ly, lz);
+    corners_.PrefetchNextRow(hn::GetLane(offset));
+    corners_.Gather<kPlanar>(offset, c);
   }
 
   // Takes the lanes run by run, a run being the lanes in one cell row; false near the end of the image's memory.
   template <bool kPlanar>
   HWY_INLINE bool LookUp(const Line& line, int x, VI lx, VI ly, VI lz, Corners* c) const {
+    const int64_t row = corners_.row(), plane = corners_.plane();
     const float first = IndexAt(line, 0, step_[0] >= 0 ? x : x + kLanes - 1);
     const int first_x = static_cast<int>(std::min(std::max(first, 0.0f), size_.x - 2.0f));
-    const int64_t reach = voxels_ - plane_ - row_ - first_x - 2 * kLanes;
+    const int64_t reach = corners_.voxels() - plane - row - first_x - 2 * kLanes;
     const VI low = hn::Sub(lx, hn::Set(DI(), first_x)), high = hn::Add(low, hn::Set(DI(), 1));
     const VI key = hn::Or(ly, hn::ShiftLeft<16>(lz));
     HWY_ALIGN int32_t keys[kLanes];
     hn::Store(key, DI(), keys);
-    int64_t offset = (keys[0] >> 16) * plane_ + (keys[0] & 0xffff) * row_;
+    int64_t offset = (keys[0] >> 16) * plane + (keys[0] & 0xffff) * row;
     if (HWY_UNLIKELY(offset > reach)) return false;
-    PrefetchNextRow(offset + first_x);
-    LookUpRun<kPlanar>(data_ + offset + first_x, low, high, c);
+    corners_.PrefetchNextRow(offset + first_x);
+    corners_.LookUp<kPlanar>(corners_.data() + offset + first_x, low, high, c);
     auto rest = hn::Ne(key, hn::Set(DI(), keys[0]));
     for (intptr_t lane = hn::FindFirstTrue(DI(), rest); lane >= 0; lane = hn::FindFirstTrue(DI(), rest)) {
-      offset = (keys[lane] >> 16) * plane_ + (keys[lane] & 0xffff) * row_;
+      offset = (keys[lane] >> 16) * plane + (keys[lane] & 0xffff) * row;
       if (HWY_UNLIKELY(offset > reach)) return false;
       Corners run;
-      LookUpRun<kPlanar>(data_ + offset + first_x, low, high, &run);
+      corners_.LookUp<kPlanar>(corners_.data() + offset + first_x, low, high, &run);
       // Later lanes are overwritten by later runs.
       const MF later = hn::RebindMask(DF(), rest);
       for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
@@ -418,32 +281,11 @@ class RowSampler {
     }
     return true;
   }
-#else
-  template <bool kPlanar>
-  HWY_INLINE void Gather(VI lx, VI ly, VI lz, Corners* c) const {
-    const VI offset = Offset(lx, ly, lz);
-    for (int z = 0; z < (kPlanar ? 1 : 2); ++z) {
-      for (int y = 0; y < 2; ++y) {
-        const float* base = data_ + z * plane_ + y * row_;
-        c->low[z][y] = hn::GatherIndex(DF(), base, offset);
-        c->high[z][y] = hn::GatherIndex(DF(), base + 1, offset);
-      }
-    }
-  }
-
-  template <bool kPlanar>
-  HWY_INLINE bool LookUp(const Line&, int, VI, VI, VI, Corners*) const {
-    return false;
-  }
-#endif
 
   const AffinePlan& plan_;
-  const float* data_;
+  const CornerReader corners_;
   const uint8_t* mask_;
   Int3 size_;
-  int64_t voxels_;
-  // From a voxel to its neighbours along y and z; 0 along an axis of one voxel.
-  int64_t row_, plane_;
   // Sampled voxel by voxel: what the vectors have no index for.
   bool plain_;
   bool lookup_;
