@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tbb/cache_aligned_allocator.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
+#include "engine/metric/ffd_objective.h"
+#include "engine/metric/ffd_rows.h"
+#include "engine/metric/residual.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/metric/ffd_objective_cpu.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "engine/metric/ffd_brick-inl.h"
+#include "engine/metric/ffd_passes-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace intrawarp {
+namespace cpu {
+namespace HWY_NAMESPACE {
+
+template <class Pass>
+void RunBrick(const FfdRows& rows, const float* node_rows, int brick, Pass& pass, float* scratch, float* partial) {
+  if (rows.objective.moving.geometry.size.z == 1) {
+    FfdBrick<Pass, true>(rows, node_rows, brick, pass, scratch).Run(partial);
+  } else {
+    FfdBrick<Pass, false>(rows, node_rows, brick, pass, scratch).Run(partial);
+  }
+}
+
+size_t BrickScratchFloats(const FfdRows& rows) { return FfdBrick<SsdPass<true>, false>::ScratchFloats(rows); }
+
+void NodeRow(const FfdRows& rows, const float* control_points, float* scratch, float* out) {
+  ContractAlongX(rows, control_points, scratch, out);
+}
+
+// `partial` may be null: the value alone.
+FfdValue SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
+  if (partial == nullptr) {
+    SsdPass<false> pass(rows);
+    RunBrick(rows, node_rows, brick, pass, scratch, partial);
+    return pass.Sums();
+  }
+  SsdPass<true> pass(rows);
+  RunBrick(rows, node_rows, brick, pass, scratch, partial);
+  return pass.Sums();
+}
+
+void HistogramBricks(const FfdRows& rows, const float* node_rows, Range bricks, const uint8_t* bins,
+                     const HistogramTask& histogram, float* scratch) {
+  HistogramPass pass(rows, bins, histogram);
+  for (int brick = bricks.begin; brick < bricks.end; ++brick) {
+    RunBrick(rows, node_rows, brick, pass, scratch, nullptr);
+  }
+  pass.Flush();
+}
+
+void NmiBrick(const FfdRows& rows, const float* node_rows, int brick, const uint8_t* bins, const float* polynomials,
+              float* scratch, float* partial) {
+  NmiPass pass(rows, bins, polynomials);
+  RunBrick(rows, node_rows, brick, pass, scratch, partial);
+}
+
+void WarpBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* warped) {
+  WarpPass pass(rows, warped);
+  RunBrick(rows, node_rows, brick, pass, scratch, nullptr);
+}
+
+void ResidualBrick(const FfdRows& rows, const float* node_rows, int brick, const float* residual, float* scratch,
+                   float* partial) {
+  ResidualPass pass(rows, residual);
+  RunBrick(rows, node_rows, brick, pass, scratch, partial);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace cpu
+}  // namespace intrawarp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace intrawarp::cpu {
+namespace {
+
+HWY_EXPORT(BrickScratchFloats);
+HWY_EXPORT(NodeRow);
+HWY_EXPORT(SsdBrick);
+HWY_EXPORT(HistogramBricks);
+HWY_EXPORT(NmiBrick);
+HWY_EXPORT(WarpBrick);
+HWY_EXPORT(ResidualBrick);
+
+// This thread's, kept for the next piece: a few megabytes for the largest grids.
+float* Scratch(size_t floats) {
+  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
+  if (scratch.size() < floats) scratch.resize(floats);
+  return scratch.data();
+}
+
+// Bricks whose histograms are counted together: enough samples that the bins are few beside them.
+constexpr int64_t kHistogramVoxels = 1 << 16;
+AxisBlocks HistogramChunks(const FfdBricks& bricks, const Geometry& fixed) {
+  const int64_t voxels = std::max<int64_t>(1, fixed.voxels() / bricks.count());
+  return {bricks.count(), static_cast<int>(std::clamp<int64_t>(kHistogramVoxels / voxels, 1, bricks.count()))};
+}
+
+// What an evaluator takes from its arena: counts of elements.
+struct Layout {
+  Layout(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
+    const FfdBricks bricks(fixed, grid);
+    node_rows = int64_t{grid.size.z} * grid.size.y * 3 * RowStride(fixed.size.x);
+    partials = int64_t{bricks.count()} * bricks.planes * bricks.rows * 3 * grid.size.x;
+    if (metric == MetricKind::kNmi) {
+      bins = fixed.voxels() + kRowPadding;
+      histograms = int64_t{HistogramChunks(bricks, fixed).count()} * kHistogramCells;
+    }
+    if (metric == MetricKind::kLncc || metric == MetricKind::kNgf) {
+      images = 2 * fixed.voxels();
+      residual_bytes = metric == MetricKind::kLncc ? LnccWorkspaceBytes(fixed.size) : NgfWorkspaceBytes(fixed.size);
+    }
+  }
+  int64_t bytes() const {
+    return Arena::Rounded(node_rows * sizeof(float)) + Arena::Rounded(partials * sizeof(float)) +
+           Arena::Rounded(images * sizeof(float)) + Arena::Rounded(bins) +
+           Arena::Rounded(histograms * sizeof(int64_t)) + residual_bytes;
+  }
+
+  int64_t node_rows = 0, partials = 0, images = 0, bins = 0, histograms = 0, residual_bytes = 0;
+};
+
+// What all metrics share: node rows, bricks, and the way from partial sums to the gradient.
+class Evaluator : public FfdEvaluator {
+ public:
+  absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
+                        FfdValue* value) final {
+    if (skip != nullptr && *skip != 0) return absl::OkStatus();
+    ContractGrid(grid);
+    double scale = 0;
+    INTRAWARP_RETURN_IF_ERROR(EvaluateMetric(ctx, gradient != nullptr, value, &scale));
+    if (gradient == nullptr) return absl::OkStatus();
+    if (value->samples > 0) {
+      Gather(scale, gradient);
+    } else {
+      std::fill_n(gradient, 3 * rows_.objective.grid.voxels(), 0.0f);
+    }
+    return absl::OkStatus();
+  }
+
+  explicit Evaluator(const FfdObjective& objective, const FfdPlan& plan)
+      : rows_(objective, plan), scratch_floats_(HWY_DYNAMIC_DISPATCH(BrickScratchFloats)(rows_)) {}
+
+  absl::Status Allocate(const ExecContext& ctx, const Layout& layout) {
+    INTRAWARP_ASSIGN_OR_RETURN(node_rows_, ctx.arena().Allocate<float>(layout.node_rows));
+    INTRAWARP_ASSIGN_OR_RETURN(partials_, ctx.arena().Allocate<float>(layout.partials));
+    // Their padding stays so.
+    std::fill_n(node_rows_, layout.node_rows, 0.0f);
+    return AllocateMore(ctx, layout);
+  }
+
+ protected:
+  virtual absl::Status AllocateMore(const ExecContext&, const Layout&) { return absl::OkStatus(); }
+  // Writes *value; with forces also the partial sums of all bricks, which times *scale are those of the gradient.
+  virtual absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, FfdValue* value, double* scale) = 0;
+
+  int bricks() const { return rows_.bricks.count(); }
+  float* partial(int64_t brick) const { return partials_ + brick * rows_.partial_floats(); }
+
+  const FfdRows rows_;
+  const size_t scratch_floats_;
+  float* node_rows_ = nullptr;
+  float* partials_ = nullptr;
+
+ private:
+  void ContractGrid(const float* grid) {
+    const Int3 n = rows_.nodes;
+    ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
+      HWY_DYNAMIC_DISPATCH(NodeRow)
+      (rows_, grid + i * 3 * n.x, Scratch(3 * (n.x + kRowPadding)), node_rows_ + i * rows_.row_floats());
+    });
+  }
+
+  void Gather(double scale, float* gradient) const {
+    const Int3 n = rows_.nodes;
+    ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
+      const int y = static_cast<int>(i % n.y), z = static_cast<int>(i / n.y);
+      float* sums = Scratch(3 * static_cast<size_t>(n.x));
+      std::fill_n(sums, 3 * n.x, 0.0f);
+      AddPartials(y, z, sums);
+      float* out = gradient + i * 3 * n.x;
+      for (int x = 0; x < n.x; ++x) {
+        const Vec3d d = rows_.plan.displacement_to_moving.LinearTransposed({sums[x], sums[n.x + x], sums[2 * n.x + x]});
+        for (int a = 0; a < 3; ++a) out[3 * x + a] = static_cast<float>(scale * d[a]);
+      }
+    });
+  }
+
+  void AddPartials(int y, int z, float* sums) const {
+    const FfdBricks& bricks = rows_.bricks;
+    for (int bz = 0; bz < bricks.z.count(); ++bz) {
+      const Range planes = rows_.Nodes(2, bricks.z[bz]);
+      if (z < planes.begin || z >= planes.end) continue;
+      for (int by = 0; by < bricks.y.count(); ++by) {
+        const Range node_rows = rows_.Nodes(1, bricks.y[by]);
+        if (y < node_rows.begin || y >= node_rows.end) continue;
+        const float* from = partial(int64_t{bz} * bricks.y.count() + by) +
+                            (int64_t{z - planes.begin} * bricks.rows + (y - node_rows.begin)) * 3 * rows_.nodes.x;
+        for (int i = 0; i < 3 * rows_.nodes.x; ++i) sums[i] += from[i];
+      }
+    }
+  }
+};
+
+class SsdEvaluator final : public Evaluator {
+ public:
+  using Evaluator::Evaluator;
+
+ private:
+  absl::Status EvaluateMetric(const ExecContext&, bool forces, FfdValue* value, double* scale) override {
+    const FfdValue sums = OrderedReduce(
+        bricks(), FfdValue{},
+        [&](int64_t i) {
+          return HWY_DYNAMIC_DISPATCH(SsdBrick)(rows_, node_rows_, static_cast<int>(i), Scratch(scratch_floats_),
+                                                forces ? partial(i) : nullptr);
+        },
+        [](FfdValue& total, const FfdValue& part) {
+          total.metric += part.metric;
+          total.samples += part.samples;
+        });
+    const double s = rows_.objective.intensity_scale, factor = s * s / sums.samples;
+    *value = {sums.samples > 0 ? sums.metric * factor : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+    *scale = 2 * factor;
+    return absl::OkStatus();
+  }
+};
+
+class NmiEvaluator final : public Evaluator {
+ public:
+  NmiEvaluator(const FfdObjective& objective, const FfdPlan& plan)
+      : Evaluator(objective, plan), chunks_(HistogramChunks(rows_.bricks, objective.fixed.geometry)) {}
+
+ private:
+  absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
+    INTRAWARP_ASSIGN_OR_RETURN(bins_, ctx.arena().Allocate<uint8_t>(layout.bins));
+    INTRAWARP_ASSIGN_OR_RETURN(histograms_, ctx.arena().Allocate<int64_t>(layout.histograms));
+    const FfdObjective& objective = rows_.objective;
+    const NmiScale scale = NmiFixedScale(objective);
+    const int64_t plane = int64_t{rows_.size.x} * rows_.size.y;
+    ParallelFor(rows_.size.z, [&](int64_t z) {
+      for (int64_t i = z * plane; i < (z + 1) * plane; ++i) {
+        const bool in = objective.fixed_mask.data == nullptr || objective.fixed_mask.data[i] != 0;
+        bins_[i] = static_cast<uint8_t>(in ? NmiFixedBin(scale, objective.fixed.data[i]) : kNoBin);
+      }
+    });
+    std::fill_n(bins_ + objective.fixed.geometry.voxels(), kRowPadding, static_cast<uint8_t>(kNoBin));
+    return absl::OkStatus();
+  }
+
+  absl::Status EvaluateMetric(const ExecContext&, bool forces, FfdValue* value, double* scale) override {
+    Count();
+    float derivative[kHistogramCells];
+    *value = NmiFromHistogram(counts_, NmiMovingScale(rows_.objective), forces ? derivative : nullptr);
+    *scale = 1;
+    if (!forces) return absl::OkStatus();
+    MakePolynomials(derivative);
+    ParallelFor(bricks(), [&](int64_t i) {
+      HWY_DYNAMIC_DISPATCH(NmiBrick)
+      (rows_, node_rows_, static_cast<int>(i), bins_, polynomials_, Scratch(scratch_floats_), partial(i));
+    });
+    return absl::OkStatus();
+  }
+
+  void Count() {
+    const int stride = RowStride(rows_.size.x);
+    ParallelFor(chunks_.count(), [&](int64_t i) {
+      int64_t* totals = histograms_ + i * kHistogramCells;
+      std::fill_n(totals, kHistogramCells, int64_t{0});
+      float* scratch = Scratch(scratch_floats_ + kHistogramCopies * kHistogramCells + 5 * stride);
+      auto* counts = reinterpret_cast<uint32_t*>(scratch + scratch_floats_);
+      auto* places = reinterpret_cast<int32_t*>(counts + kHistogramCopies * kHistogramCells);
+      std::fill_n(counts, kHistogramCopies * kHistogramCells, 0u);
+      HWY_DYNAMIC_DISPATCH(HistogramBricks)
+      (rows_, node_rows_, chunks_[static_cast<int>(i)], bins_,
+       {counts, places, reinterpret_cast<uint32_t*>(places + stride), totals}, scratch);
+    });
+    ParallelFor(kNmiBins, [&](int64_t row) {
+      int64_t* sums = counts_ + row * kNmiBins;
+      std::fill_n(sums, kNmiBins, int64_t{0});
+      for (int chunk = 0; chunk < chunks_.count(); ++chunk) {
+        const int64_t* from = histograms_ + int64_t{chunk} * kHistogramCells + row * kNmiBins;
+        for (int i = 0; i < kNmiBins; ++i) sums[i] += from[i];
+      }
+    });
+  }
+
+  // sum over k of derivative[place + k] * BsplineDerivatives(t)[k], in powers of t.
+  void MakePolynomials(const float* derivative) {
+    for (int fixed = 0; fixed < kNmiBins; ++fixed) {
+      for (int cell = 0; cell < kNmiWindowCells; ++cell) {
+        const float* d = derivative + fixed * kNmiBins + cell;
+        float* p = polynomials_ + 4 * (fixed * kNmiBins + cell);
+        p[0] = 0.5f * (d[2] - d[0]);
+        p[1] = d[0] - 2 * d[1] + d[2];
+        p[2] = 0.5f * (d[3] - d[0]) + 1.5f * (d[1] - d[2]);
+      }
+    }
+  }
+
+  const AxisBlocks chunks_;
+  uint8_t* bins_ = nullptr;
+  int64_t* histograms_ = nullptr;
+  int64_t counts_[kHistogramCells];
+  alignas(64) float polynomials_[4 * kHistogramCells] = {};
+};
+
+// LNCC and NGF: by way of the stored warped image and residual.
+class ResidualEvaluator final : public Evaluator {
+ public:
+  using Evaluator::Evaluator;
+
+ private:
+  absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
+    INTRAWARP_ASSIGN_OR_RETURN(warped_, ctx.arena().Allocate<float>(layout.images));
+    residual_ = warped_ + layout.images / 2;
+    return absl::OkStatus();
+  }
+
+  absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, FfdValue* value, double* scale) override {
+    ParallelFor(bricks(), [&](int64_t i) {
+      HWY_DYNAMIC_DISPATCH(WarpBrick)
+      (rows_, node_rows_, static_cast<int>(i), Scratch(scratch_floats_), warped_);
+    });
+    INTRAWARP_RETURN_IF_ERROR(Residual(ctx, forces ? residual_ : nullptr, value));
+    *scale = 1;
+    if (!forces) return absl::OkStatus();
+    ParallelFor(bricks(), [&](int64_t i) {
+      HWY_DYNAMIC_DISPATCH(ResidualBrick)
+      (rows_, node_rows_, static_cast<int>(i), residual_, Scratch(scratch_floats_), partial(i));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Residual(const ExecContext& ctx, float* residual, FfdValue* value) const {
+    const FfdObjective& o = rows_.objective;
+    if (o.metric == MetricKind::kLncc) {
+      LnccTask task{o.fixed.data, warped_, rows_.size, o.lncc_sigma};
+      task.fixed_floor = 1e-6 * o.fixed_stddev * o.fixed_stddev;
+      task.moving_floor = 1e-6 * o.moving_stddev * o.moving_stddev;
+      return LnccResidual(ctx, task, nullptr, residual, value);
+    }
+    return NgfResidual(ctx, {o.fixed.data, warped_, rows_.size, o.fixed.geometry.spacing, o.fixed_edge, o.moving_edge},
+                       nullptr, residual, value);
+  }
+
+  float* warped_ = nullptr;
+  float* residual_ = nullptr;
+};
+
+std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const FfdPlan& plan) {
+  switch (objective.metric) {
+    case MetricKind::kSsd:
+      return std::make_unique<SsdEvaluator>(objective, plan);
+    case MetricKind::kNmi:
+      return std::make_unique<NmiEvaluator>(objective, plan);
+    case MetricKind::kLncc:
+    case MetricKind::kNgf:
+      break;
+  }
+  return std::make_unique<ResidualEvaluator>(objective, plan);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective) {
+  INTRAWARP_ASSIGN_OR_RETURN(const FfdPlan plan, MakeFfdPlan(objective));
+  std::unique_ptr<Evaluator> evaluator = NewEvaluator(objective, plan);
+  INTRAWARP_RETURN_IF_ERROR(
+      evaluator->Allocate(ctx, Layout(objective.metric, objective.fixed.geometry, objective.grid)));
+  return evaluator;
+}
+
+int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
+  return Layout(metric, fixed, grid).bytes();
+}
+
+}  // namespace intrawarp::cpu
+#endif  // HWY_ONCE
