@@ -5,9 +5,11 @@
 // An evaluation at `trial` (value and gradient by the caller) is followed by one Descend, which accepts or refuses the
 // trial, and writes the next. The host is not needed in between: it may enqueue several rounds and look at the state
 // once. The directions are linear combinations of few basis vectors whose coefficients follow from their inner products
-// alone (vector-free L-BFGS, Chen et al. 2014), so a round is two passes over the vectors.
+// alone (vector-free L-BFGS, Chen et al. 2014), so an accepted step costs two passes over the vectors and a third over
+// two of them, a refused one the third alone.
 //
-// The step logic is one function for host and device (AdvanceDescent); sums run in a fixed order.
+// The step logic is one function for host and device (AdvanceDescent, descent_kernels.h); sums run in an order that
+// depends on n alone.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DESCENT_H_
 #define INTRAWARP_ENGINE_REGISTRATION_DESCENT_H_
 
@@ -21,8 +23,11 @@
 
 namespace intrawarp {
 
+// Polak-Ribiere for the conjugate gradients, restarted where beta would be below 0.
 enum class DescentMethod : int { kLbfgs, kConjugateGradient };
 
+// kConverged: within the tolerance, at a gradient of 0, or where steps far below first_step find nothing better.
+// kNoProgress: no trial along the steepest descent has a value. The last two: the start has none.
 enum class DescentStatus : int { kRunning, kConverged, kIterationLimit, kNoProgress, kTooLittleOverlap, kNotFinite };
 
 // Pairs of steps and gradient changes that L-BFGS remembers.
@@ -31,10 +36,11 @@ inline constexpr int kDescentMemory = 6;
 struct DescentProblem {
   DescentMethod method = DescentMethod::kLbfgs;
   int max_iterations = 150;
-  // Converged when the value has fallen by less than this part of itself, over the last kDescentWindow iterations
-  // together.
+  // Converged when the value has fallen by less than this part of itself (or of a thousandth of the first value), over
+  // the last kDescentWindow iterations together.
   double value_tolerance = 1e-4;
-  // The first step, and the longest of any, in mm for the control point that moves most.
+  // The first step along a direction of steepest descent, and the longest of any, for the component (of a control
+  // point, in mm) that changes most.
   double first_step = 1;
   double max_step = 4;
   // Fewer samples than this, and a position is refused.
@@ -42,6 +48,9 @@ struct DescentProblem {
 };
 
 inline constexpr int kDescentWindow = 5;
+
+// What a round does with the vectors.
+enum class DescentAction : int { kNothing, kRefuse, kAccept, kAcceptLast, kRestart };
 
 // A plain value; on CUDA it lies in device memory. Its first member is what evaluations take as `skip`.
 struct DescentState {
@@ -54,30 +63,55 @@ struct DescentState {
   double first_value = 0;
   double value = 0;
   double samples = 0;
-  // The rest belongs to descent.cc and its kernels.
-  double alpha = 0, slope = 0;
-  int halvings = 0, stored = 0, newest = 0, accepted = 0;
+
+  // The rest belongs to descent_kernels.h. Trial = position + alpha * direction; slope: derivative along the direction;
+  // largest: its largest component; last_move: that of the last accepted step.
+  DescentAction action = DescentAction::kNothing;
+  double alpha = 0, slope = 0, largest = 0, last_move = 0;
+  int halvings = 0;
+  bool steepest = true;
+  // Pairs in memory; the slot of the newest; whether the step just accepted became a pair.
+  int stored = 0, newest = 0;
+  bool keep = false;
   double history[kDescentWindow] = {};
+  // Inner products of the basis: steps by slot, gradient changes by slot, gradient.
   double gram[2 * kDescentMemory + 1][2 * kDescentMemory + 1] = {};
+  // Of the direction: of the basis, and of the direction before.
   double coefficients[2 * kDescentMemory + 2] = {};
 };
 
-// Vectors of n float32 and the state, in memory taken from the context's arena.
+// What the passes over the vectors work on; device memory. Vectors are padded with zeros to a multiple of 64.
+struct DescentVectors {
+  int64_t n = 0, stride = 0;
+  float *position = nullptr, *gradient = nullptr;                    // accepted
+  float *trial = nullptr, *trial_gradient = nullptr;                 // evaluated
+  float *direction = nullptr, *steps = nullptr, *changes = nullptr;  // steps, changes: kDescentMemory vectors each
+  DescentState* state = nullptr;
+  FfdValue* value = nullptr;
+  double* penalty = nullptr;
+  // Reductions on CUDA.
+  double* partial = nullptr;
+  float* partial_largest = nullptr;
+  unsigned* ticket = nullptr;
+};
+
+// An optimisation of n float32, in memory taken from the context's arena.
 class Descent {
  public:
   static int64_t Bytes(int64_t n);
-  // `start` (device memory) is copied into trial().
+  // `start` (device memory) is copied into trial() and position().
   static absl::StatusOr<Descent> Create(const ExecContext& ctx, const DescentProblem& problem, const float* start,
                                         int64_t n);
 
-  // Where the objective is evaluated next, and where its gradient, value and penalty go. Device memory.
-  const float* trial() const;
-  float* gradient() const;
-  FfdValue* value() const;
-  double* penalty() const;
-  const int* done() const;
+  // Where the objective is evaluated next, and where its gradient, value and penalty (0 unless written) go. Device
+  // memory.
+  const float* trial() const { return vectors_.trial; }
+  float* gradient() const { return vectors_.trial_gradient; }
+  FfdValue* value() const { return vectors_.value; }
+  double* penalty() const { return vectors_.penalty; }
+  const int* done() const { return &vectors_.state->done; }
   // The best position so far: the last that was accepted.
-  const float* position() const;
+  const float* position() const { return vectors_.position; }
 
   // After an evaluation at trial(): total value = value()->metric + *penalty(). Stream-ordered.
   absl::Status Descend(const ExecContext& ctx) const;
@@ -85,9 +119,7 @@ class Descent {
   absl::StatusOr<DescentState> State(const ExecContext& ctx) const;
 
  private:
-  float* memory_ = nullptr;
-  DescentState* state_ = nullptr;
-  int64_t n_ = 0;
+  DescentVectors vectors_;
 };
 
 }  // namespace intrawarp
