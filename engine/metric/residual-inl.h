@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of LnccResidual and NgfResidual on the CPU, for the vector target that includes this. Formulas stand in
+// residual_kernels.h.
+//
+// A task of LNCC's x and y passes takes a tile of a plane: products of a few rows lie in a ring, four rows at a time
+// are summed along y out of it, and these along x. A task of the z passes takes a run of a tile's row. A task of NGF
+// marches through a brick in z; three planes of c lie in a ring.
+#if defined(INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+#undef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+#else
+#define INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "engine/metric/residual_plan.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace intrawarp {
+namespace cpu {
+namespace HWY_NAMESPACE {
+namespace residual_rows {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+using MF = hn::Mask<DF>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+
+HWY_INLINE VF Splat(float v) { return hn::Set(DF(), v); }
+HWY_INLINE VF Zeros() { return hn::Zero(DF()); }
+constexpr int RoundUp(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+HWY_INLINE double Total(VF v) { return hn::GetLane(hn::SumOfLanes(DF(), v)); }
+
+HWY_INLINE VF InverseSqrt(VF v) {
+#if HWY_ARCH_X86
+  const VF y = hn::ApproximateReciprocalSqrt(v);
+  return hn::Mul(y, hn::NegMulAdd(hn::Mul(hn::Mul(Splat(0.5f), v), y), y, Splat(1.5f)));
+#else
+  return hn::Div(Splat(1.0f), hn::Sqrt(v));
+#endif
+}
+
+// ---------------------------------------------------------------------------------------------------------------- LNCC
+
+// out[o][x] = sum over i of weight(i - o) rows[i][x], for o in [0, 4), i in [0, 2 radius + 4) and x in [0, count), a
+// multiple of kLanes.
+HWY_INLINE void SumAcross(const float* const* rows, const LnccTaps& taps, int count, float* const* out) {
+  const DF d;
+  const int inputs = 2 * taps.radius + kLnccRows;
+  int x = 0;
+  for (; x + 2 * kLanes <= count; x += 2 * kLanes) {
+    VF a0 = Zeros(), a1 = a0, b0 = a0, b1 = a0, c0 = a0, c1 = a0, e0 = a0, e1 = a0;
+    for (int i = 0; i < inputs; ++i) {
+      const VF v0 = hn::LoadU(d, rows[i] + x), v1 = hn::LoadU(d, rows[i] + x + kLanes);
+      const float* w = taps.padded + i;
+      const VF w0 = Splat(w[3]), w1 = Splat(w[2]), w2 = Splat(w[1]), w3 = Splat(w[0]);
+      a0 = hn::MulAdd(w0, v0, a0);
+      a1 = hn::MulAdd(w0, v1, a1);
+      b0 = hn::MulAdd(w1, v0, b0);
+      b1 = hn::MulAdd(w1, v1, b1);
+      c0 = hn::MulAdd(w2, v0, c0);
+      c1 = hn::MulAdd(w2, v1, c1);
+      e0 = hn::MulAdd(w3, v0, e0);
+      e1 = hn::MulAdd(w3, v1, e1);
+    }
+    hn::StoreU(a0, d, out[0] + x);
+    hn::StoreU(a1, d, out[0] + x + kLanes);
+    hn::StoreU(b0, d, out[1] + x);
+    hn::StoreU(b1, d, out[1] + x + kLanes);
+    hn::StoreU(c0, d, out[2] + x);
+    hn::StoreU(c1, d, out[2] + x + kLanes);
+    hn::StoreU(e0, d, out[3] + x);
+    hn::StoreU(e1, d, out[3] + x + kLanes);
+  }
+  for (; x < count; x += kLanes) {
+    VF a = Zeros(), b = a, c = a, e = a;
+    for (int i = 0; i < inputs; ++i) {
+      const VF v = hn::LoadU(d, rows[i] + x);
+      const float* w = taps.padded + i;
+      a = hn::MulAdd(Splat(w[3]), v, a);
+      b = hn::MulAdd(Splat(w[2]), v, b);
+      c = hn::MulAdd(Splat(w[1]), v, c);
+      e = hn::MulAdd(Splat(w[0]), v, e);
+    }
+    hn::StoreU(a, d, out[0] + x);
+    hn::StoreU(b, d, out[1] + x);
+    hn::StoreU(c, d, out[2] + x);
+    hn::StoreU(e, d, out[3] + x);
+  }
+}
+
+// out[o][x] = sum over k in [0, 2 radius] of weight(k) in[o][x + k], for four rows; `count` is a multiple of kLanes.
+HWY_INLINE void SumAlong(float* const* in, const LnccTaps& taps, int count, float* const* out) {
+  const DF d;
+  const int inputs = 2 * taps.radius + 1;
+  const float *in0 = in[0], *in1 = in[1], *in2 = in[2], *in3 = in[3];
+  int x = 0;
+  for (; x + 2 * kLanes <= count; x += 2 * kLanes) {
+    VF a0 = Zeros(), a1 = a0, b0 = a0, b1 = a0, c0 = a0, c1 = a0, e0 = a0, e1 = a0;
+    for (int k = 0; k < inputs; ++k) {
+      const VF w = Splat(taps.padded[kLnccRows - 1 + k]);
+      const int at = x + k;
+      a0 = hn::MulAdd(w, hn::LoadU(d, in0 + at), a0);
+      a1 = hn::MulAdd(w, hn::LoadU(d, in0 + at + kLanes), a1);
+      b0 = hn::MulAdd(w, hn::LoadU(d, in1 + at), b0);
+      b1 = hn::MulAdd(w, hn::LoadU(d, in1 + at + kLanes), b1);
+      c0 = hn::MulAdd(w, hn::LoadU(d, in2 + at), c0);
+      c1 = hn::MulAdd(w, hn::LoadU(d, in2 + at + kLanes), c1);
+      e0 = hn::MulAdd(w, hn::LoadU(d, in3 + at), e0);
+      e1 = hn::MulAdd(w, hn::LoadU(d, in3 + at + kLanes), e1);
+    }
+    hn::StoreU(a0, d, out[0] + x);
+    hn::StoreU(a1, d, out[0] + x + kLanes);
+    hn::StoreU(b0, d, out[1] + x);
+    hn::StoreU(b1, d, out[1] + x + kLanes);
+    hn::StoreU(c0, d, out[2] + x);
+    hn::StoreU(c1, d, out[2] + x + kLanes);
+    hn::StoreU(e0, d, out[3] + x);
+    hn::StoreU(e1, d, out[3] + x + kLanes);
+  }
+  for (; x < count; x += kLanes) {
+    VF a = Zeros(), b = a, c = a, e = a;
+    for (int k = 0; k < inputs; ++k) {
+      const VF w = Splat(taps.padded[kLnccRows - 1 + k]);
+      a = hn::MulAdd(w, hn::LoadU(d, in0 + x + k), a);
+      b = hn::MulAdd(w, hn::LoadU(d, in1 + x + k), b);
+      c = hn::MulAdd(w, hn::LoadU(d, in2 + x + k), c);
+      e = hn::MulAdd(w, hn::LoadU(d, in3 + x + k), e);
+    }
+    hn::StoreU(a, d, out[0] + x);
+    hn::StoreU(b, d, out[1] + x);
+    hn::StoreU(c, d, out[2] + x);
+    hn::StoreU(e, d, out[3] + x);
+  }
+}
+
+// Copies the row's voxels from `begin` on into `count` floats, `fill` where the row (n voxels) has none.
+HWY_INLINE void CopyRow(const float* row, int n, int begin, int count, float fill, float* out) {
+  const int low = std::clamp(-begin, 0, count), high = std::clamp(n - begin, low, count);
+  std::fill(out, out + low, fill);
+  if (high > low) std::memcpy(out + low, row + begin + low, (high - low) * sizeof(float));
+  std::fill(out + high, out + count, fill);
+}
+
+// Where the floats of a task's scratch memory go.
+class FloatStack {
+ public:
+  explicit FloatStack(float* begin) : next_(begin) {}
+  float* Take(size_t count) {
+    float* p = next_;
+    next_ += (count + kLanes - 1) / kLanes * kLanes;
+    return p;
+  }
+
+ private:
+  float* next_;
+};
+
+// The sums over x and y of kChannels images over a tile of a plane. load(y, rows) writes `padded` voxels from x =
+// tile's begin - radius on of each channel's row y.
+template <int kChannels, typename Load>
+HWY_INLINE void SumPlaneTile(const LnccPlan& plan, const LnccTile& tile, FloatStack scratch, const Load& load,
+                             float* const* out) {
+  const int r = plan.taps.radius, depth = 2 * r + kLnccRows, width = tile.x1 - tile.x0;
+  const int padded = RoundUp(RoundUp(width) + 2 * r);
+  float* ring = scratch.Take(size_t{kChannels} * depth * padded);
+  float *across[kLnccRows], *along[kLnccRows];
+  for (int o = 0; o < kLnccRows; ++o) {
+    across[o] = scratch.Take(padded);
+    along[o] = scratch.Take(padded);
+  }
+  const int first = tile.y0 - r;
+  const auto slot = [&](int channel, int y) {
+    return ring + (size_t{0} + channel * depth + (y - first) % depth) * padded;
+  };
+  int loaded = first;
+  for (int y = tile.y0; y < tile.y1; y += kLnccRows) {
+    for (; loaded < y + r + kLnccRows; ++loaded) {
+      float* rows[kChannels];
+      for (int c = 0; c < kChannels; ++c) rows[c] = slot(c, loaded);
+      if (loaded >= 0 && loaded < plan.size().y) {
+        load(loaded, padded, rows);
+      } else {
+        for (float* row : rows) std::fill(row, row + padded, 0.0f);
+      }
+    }
+    const int count = std::min(kLnccRows, tile.y1 - y);
+    for (int c = 0; c < kChannels; ++c) {
+      const float* rows[2 * kMaxLnccRadius + kLnccRows];
+      for (int i = 0; i < depth; ++i) rows[i] = slot(c, y - r + i);
+      SumAcross(rows, plan.taps, padded, across);
+      SumAlong(across, plan.taps, RoundUp(width), along);
+      for (int o = 0; o < count; ++o) {
+        std::memcpy(out[c] + plan.Row(y + o, tile.z) + tile.x0, along[o], width * sizeof(float));
+      }
+    }
+  }
+}
+
+void SumImages(const LnccPlan& plan, int64_t index, float* scratch_floats) {
+  const DF d;
+  const LnccTile tile = plan.PlaneTile(index);
+  const float* shift = plan.shift(tile);
+  const VF fixed_shift = Splat(shift[0]), moving_shift = Splat(shift[1]);
+  FloatStack scratch(scratch_floats);
+  const int floats = RoundUp(RoundUp(tile.x1 - tile.x0) + 2 * plan.taps.radius);
+  float *fixed = scratch.Take(floats), *warped = scratch.Take(floats);
+  const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
+    const int64_t row = plan.Row(y, tile.z);
+    const int begin = tile.x0 - plan.taps.radius;
+    CopyRow(plan.task.fixed + row, plan.size().x, begin, padded, 0.0f, fixed);
+    CopyRow(plan.task.warped + row, plan.size().x, begin, padded, std::numeric_limits<float>::quiet_NaN(), warped);
+    for (int x = 0; x < padded; x += kLanes) {
+      const VF raw = hn::LoadU(d, warped + x);
+      const MF valid = hn::Eq(raw, raw);
+      const VF f = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, fixed + x), fixed_shift));
+      const VF m = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
+      hn::StoreU(hn::IfThenElseZero(valid, Splat(1.0f)), d, rows[0] + x);
+      hn::StoreU(f, d, rows[1] + x);
+      hn::StoreU(m, d, rows[2] + x);
+      hn::StoreU(hn::Mul(f, f), d, rows[3] + x);
+      hn::StoreU(hn::Mul(m, m), d, rows[4] + x);
+      hn::StoreU(hn::Mul(f, m), d, rows[5] + x);
+    }
+  };
+  SumPlaneTile<kLnccChannels>(plan, tile, scratch, load, plan.sums);
+}
+
+void SumCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
+  const LnccTile tile = plan.PlaneTile(index);
+  const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
+    for (int c = 0; c < 3; ++c) {
+      CopyRow(plan.coefficients[c] + plan.Row(y, tile.z), plan.size().x, tile.x0 - plan.taps.radius, padded, 0.0f,
+              rows[c]);
+    }
+  };
+  SumPlaneTile<3>(plan, tile, FloatStack(scratch_floats), load, plan.sums);
+}
+
+// Adds a constant to the images that the six sums are of: f by df, m by dm.
+HWY_INLINE void ChangeShift(const float* const* from, float df, float dm, int count, float* const* to) {
+  const DF d;
+  const VF vf = Splat(df), vm = Splat(dm);
+  for (int x = 0; x < count; x += kLanes) {
+    const VF w = hn::LoadU(d, from[0] + x), f = hn::LoadU(d, from[1] + x), m = hn::LoadU(d, from[2] + x);
+    const VF new_f = hn::MulAdd(vf, w, f), new_m = hn::MulAdd(vm, w, m);
+    hn::StoreU(w, d, to[0] + x);
+    hn::StoreU(new_f, d, to[1] + x);
+    hn::StoreU(new_m, d, to[2] + x);
+    hn::StoreU(hn::MulAdd(vf, hn::Add(f, new_f), hn::LoadU(d, from[3] + x)), d, to[3] + x);
+    hn::StoreU(hn::MulAdd(vm, hn::Add(m, new_m), hn::LoadU(d, from[4] + x)), d, to[4] + x);
+    hn::StoreU(hn::MulAdd(vf, m, hn::MulAdd(vm, new_f, hn::LoadU(d, from[5] + x))), d, to[5] + x);
+  }
+}
+
+// The sums over z of a run's kLnccRun voxels; rows[i] are those of z0 - radius + i.
+HWY_INLINE void SumRun(const LnccPlan& plan, const float* const* rows, int planes, int count, float* out) {
+  for (int z = 0; z < planes; z += kLnccRows) {
+    float* outs[kLnccRows];
+    for (int o = 0; o < kLnccRows; ++o) outs[o] = out + size_t{0} + (z + o) * count;
+    SumAcross(rows + z, plan.taps, count, outs);
+  }
+}
+
+constexpr int kRunRows = kLnccRun + 2 * kMaxLnccRadius + kLnccRows;
+
+// A, B and C of a run, and the run's part of the value.
+void MakeCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
+  const DF d;
+  const LnccTile tile = plan.RunTile(index);
+  const int r = plan.taps.radius, width = tile.x1 - tile.x0, count = RoundUp(width);
+  const int z1 = std::min(tile.z + kLnccRun, plan.size().z);
+  FloatStack scratch(scratch_floats);
+  float* zeros = scratch.Take(count);
+  std::fill(zeros, zeros + count, 0.0f);
+  float* sums = scratch.Take(size_t{kLnccChannels} * kLnccRun * count);
+  float *warped = scratch.Take(count), *results = scratch.Take(size_t{3} * count);
+  const float* rows[kLnccChannels][kRunRows];
+  const float* shift = plan.shift(tile);
+  for (int i = 0; i < kLnccRun + 2 * r; ++i) {
+    const int z = tile.z - r + i;
+    if (z < 0 || z >= plan.size().z) {
+      for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = zeros;
+      continue;
+    }
+    const int64_t row = plan.Row(tile.y, z) + tile.x0;
+    for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = plan.sums[c] + row;
+    if (z >= tile.z && z < tile.z + kLnccRun) continue;
+    LnccTile other = tile;
+    other.z = z;
+    float* to[kLnccChannels];
+    for (float*& p : to) p = scratch.Take(count);
+    const float* from[kLnccChannels];
+    for (int c = 0; c < kLnccChannels; ++c) from[c] = rows[c][i];
+    ChangeShift(from, plan.shift(other)[0] - shift[0], plan.shift(other)[1] - shift[1], count, to);
+    for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = to[c];
+  }
+  const int planes = z1 - tile.z;
+  for (int c = 0; c < kLnccChannels; ++c) {
+    SumRun(plan, rows[c], planes, count, sums + size_t{0} + c * kLnccRun * count);
+  }
+  const VF fixed_floor = Splat(static_cast<float>(plan.task.fixed_floor));
+  const VF moving_floor = Splat(static_cast<float>(plan.task.moving_floor));
+  const VF resolution = Splat(kLnccResolution), one = Splat(1.0f);
+  const VF fixed_offset = Splat(shift[0] - plan.fixed_mean), moving_offset = Splat(shift[1] - plan.moving_mean);
+  VF value = Zeros(), samples = Zeros();
+  for (int p = 0; p < planes; ++p) {
+    const int64_t row = plan.Row(tile.y, tile.z + p);
+    CopyRow(plan.task.warped + row, tile.x1, tile.x0, count, std::numeric_limits<float>::quiet_NaN(), warped);
+    const auto sum = [&](int c, int x)
+                         HWY_ATTR { return hn::LoadU(d, sums + (size_t{0} + c * kLnccRun + p) * count + x); };
+    for (int x = 0; x < count; x += kLanes) {
+      const VF raw = hn::LoadU(d, warped + x);
+      const MF valid = hn::Eq(raw, raw);
+      const VF inverse = hn::Div(one, sum(0, x));
+      const VF f = hn::Mul(inverse, sum(1, x)), m = hn::Mul(inverse, sum(2, x));
+      const VF squares_f = hn::Mul(inverse, sum(3, x)), squares_m = hn::Mul(inverse, sum(4, x));
+      const VF ff = hn::NegMulAdd(f, f, squares_f), mm = hn::NegMulAdd(m, m, squares_m);
+      const VF fm = hn::NegMulAdd(f, m, hn::Mul(inverse, sum(5, x)));
+      const MF counts = hn::And(valid, hn::And(hn::Gt(ff, hn::Max(fixed_floor, hn::Mul(resolution, squares_f))),
+                                               hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
+      const VF by_f = hn::Div(fm, ff), inverse_m = hn::Div(one, mm), by_m = hn::Mul(fm, inverse_m);
+      value = hn::Add(value, hn::IfThenElseZero(counts, hn::Mul(by_f, by_m)));
+      samples = hn::Add(samples, hn::IfThenElseZero(valid, one));
+      const VF a = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(hn::Add(by_f, by_f), inverse_m), inverse));
+      const VF b = hn::IfThenElseZero(counts, hn::Neg(hn::Mul(a, by_m)));
+      const VF e = hn::NegMulAdd(a, hn::Add(f, fixed_offset), hn::Neg(hn::Mul(b, hn::Add(m, moving_offset))));
+      hn::StoreU(a, d, results + x);
+      hn::StoreU(b, d, results + count + x);
+      hn::StoreU(hn::IfThenElseZero(counts, e), d, results + 2 * count + x);
+    }
+    for (int c = 0; c < 3 && plan.coefficients[0] != nullptr; ++c) {
+      std::memcpy(plan.coefficients[c] + row + tile.x0, results + size_t{0} + c * count, width * sizeof(float));
+    }
+  }
+  *total = {Total(value), Total(samples)};
+}
+
+void FinishResidual(const LnccPlan& plan, int64_t index, float* scratch_floats) {
+  const DF d;
+  const LnccTile tile = plan.RunTile(index);
+  const int r = plan.taps.radius, width = tile.x1 - tile.x0, count = RoundUp(width);
+  const int planes = std::min(kLnccRun, plan.size().z - tile.z);
+  FloatStack scratch(scratch_floats);
+  float* zeros = scratch.Take(count);
+  std::fill(zeros, zeros + count, 0.0f);
+  float* sums = scratch.Take(size_t{3} * kLnccRun * count);
+  float *fixed = scratch.Take(count), *warped = scratch.Take(count), *result = scratch.Take(count);
+  for (int c = 0; c < 3; ++c) {
+    const float* rows[kRunRows];
+    for (int i = 0; i < kLnccRun + 2 * r; ++i) {
+      const int z = tile.z - r + i;
+      rows[i] = z >= 0 && z < plan.size().z ? plan.sums[c] + plan.Row(tile.y, z) + tile.x0 : zeros;
+    }
+    SumRun(plan, rows, planes, count, sums + size_t{0} + c * kLnccRun * count);
+  }
+  const VF scale = Splat(plan.scale), fixed_mean = Splat(plan.fixed_mean), moving_mean = Splat(plan.moving_mean);
+  for (int p = 0; p < planes; ++p) {
+    const int64_t row = plan.Row(tile.y, tile.z + p);
+    CopyRow(plan.task.fixed + row, tile.x1, tile.x0, count, 0.0f, fixed);
+    CopyRow(plan.task.warped + row, tile.x1, tile.x0, count, std::numeric_limits<float>::quiet_NaN(), warped);
+    const float* sum = sums + size_t{0} + p * count;
+    const size_t stride = size_t{kLnccRun} * count;
+    for (int x = 0; x < count; x += kLanes) {
+      const VF raw = hn::LoadU(d, warped + x);
+      const VF f = hn::Sub(hn::LoadU(d, fixed + x), fixed_mean), m = hn::Sub(raw, moving_mean);
+      const VF all = hn::MulAdd(f, hn::LoadU(d, sum + x),
+                                hn::MulAdd(m, hn::LoadU(d, sum + stride + x), hn::LoadU(d, sum + 2 * stride + x)));
+      hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
+    }
+    std::memcpy(plan.residual + row + tile.x0, result, width * sizeof(float));
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------------- NGF
+
+// Vectors of an image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the image.
+class ImageReader {
+ public:
+  ImageReader(const float* data, int64_t voxels) : begin_(data), end_(data + voxels) {}
+
+  HWY_INLINE VF Load(const float* p) const {
+    return HWY_LIKELY(p >= begin_ && p + kLanes <= end_) ? hn::LoadU(DF(), p) : LoadPart(p);
+  }
+
+ private:
+  HWY_NOINLINE VF LoadPart(const float* p) const {
+    HWY_ALIGN float lanes[kLanes] = {};
+    for (int i = 0; i < kLanes; ++i) {
+      if (p + i >= begin_ && p + i < end_) lanes[i] = p[i];
+    }
+    return hn::Load(DF(), lanes);
+  }
+
+  const float* begin_;
+  const float* end_;
+};
+
+class NgfMarch {
+ public:
+  NgfMarch(const NgfPlan& plan, int64_t index, float* scratch)
+      : plan_(plan),
+        n_(plan.task.size),
+        brick_(plan.Brick(index)),
+        fixed_(plan.task.fixed, Voxels(plan.task.size)),
+        warped_(plan.task.warped, Voxels(plan.task.size)),
+        pitch_(static_cast<int>(NgfRowFloats(n_.x))),
+        rows_(brick_.y1 - brick_.y0 + 2),
+        scratch_(scratch) {}
+
+  void March(NgfSums* sums) {
+    const int margin = plan_.residual != nullptr ? 1 : 0;
+    if (margin > 0) std::fill(scratch_, scratch_ + size_t{9} * rows_ * pitch_, 0.0f);
+    for (int z = brick_.z0 - margin; z < brick_.z1 + margin; ++z) {
+      for (int y = brick_.y0 - margin; y < brick_.y1 + margin; ++y) DifferenceRow(y, z, sums);
+      if (margin > 0 && z > brick_.z0) {
+        for (int y = brick_.y0; y < brick_.y1; ++y) ResidualRow(y, z - 1);
+      }
+    }
+  }
+
+ private:
+  // Row of c_axis, at x = 0; a vector before it and one behind the row are 0.
+  float* Row(int axis, int y, int z) const {
+    const int slot = ((z + 1) % 3 * rows_ + y - brick_.y0 + 1) * 3 + axis;
+    return scratch_ + size_t{0} + slot * static_cast<int64_t>(pitch_) + kLanes;
+  }
+
+  void DifferenceRow(int y, int z, NgfSums* sums) {
+    const bool owned = y >= brick_.y0 && y < brick_.y1 && z >= brick_.z0 && z < brick_.z1;
+    const bool with_residual = plan_.residual != nullptr;
+    const int first = n_.x > 1 ? 1 : 0, last = n_.x > 1 ? n_.x - 1 : 1;
+    if (!HasNeighbors(y, n_.y) || !HasNeighbors(z, n_.z) || first >= last) {
+      if (with_residual) {
+        for (int a = 0; a < 3; ++a) std::fill(Row(a, y, z), Row(a, y, z) + n_.x, 0.0f);
+      }
+      return;
+    }
+    const int64_t step[3] = {n_.x > 1 ? 1 : 0, n_.y > 1 ? n_.x : 0, n_.z > 1 ? int64_t{n_.x} * n_.y : 0};
+    const int64_t row = (int64_t{z} * n_.y + y) * n_.x;
+    const DF d;
+    const NgfScales& s = plan_.scales;
+    const VF moving_eta2 = Splat(s.moving_eta2), fixed_eta2 = Splat(s.fixed_eta2);
+    VF value = Zeros(), weight = Zeros(), samples = Zeros();
+    for (int x = first; x < last; x += kLanes) {
+      const float *f = plan_.task.fixed + row + x, *m = plan_.task.warped + row + x;
+      VF g[3], h[3], all = warped_.Load(m);
+      for (int a = 0; a < 3; ++a) {
+        const VF plus = warped_.Load(m + step[a]), minus = warped_.Load(m - step[a]);
+        const VF scale = Splat(s.half_inverse[a]);
+        all = hn::Add(all, hn::Add(plus, minus));
+        g[a] = hn::Mul(scale, hn::Sub(plus, minus));
+        h[a] = hn::Mul(scale, hn::Sub(fixed_.Load(f + step[a]), fixed_.Load(f - step[a])));
+      }
+      const MF in_row = hn::Lt(hn::Iota(d, static_cast<float>(x)), Splat(static_cast<float>(last)));
+      const MF counts = hn::And(in_row, hn::Eq(all, all));
+      const VF h2 = hn::MulAdd(h[0], h[0], hn::MulAdd(h[1], h[1], hn::Mul(h[2], h[2])));
+      const VF g2 = hn::MulAdd(g[0], g[0], hn::MulAdd(g[1], g[1], hn::Mul(g[2], g[2])));
+      const VF inverse_g = InverseSqrt(hn::Add(g2, moving_eta2)), inverse_h = InverseSqrt(hn::Add(h2, fixed_eta2));
+      VF u[3], v[3];
+      for (int a = 0; a < 3; ++a) {
+        u[a] = hn::Mul(g[a], inverse_g);
+        v[a] = hn::Mul(h[a], inverse_h);
+      }
+      const VF cosine = hn::MulAdd(u[0], v[0], hn::MulAdd(u[1], v[1], hn::Mul(u[2], v[2])));
+      if (owned) {
+        // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2).
+        const VF v2 = hn::Mul(hn::Mul(h2, inverse_h), inverse_h);
+        const VF p = hn::NegMulAdd(u[2], v[1], hn::Mul(u[1], v[2])), q = hn::NegMulAdd(u[0], v[2], hn::Mul(u[2], v[0]));
+        const VF r = hn::NegMulAdd(u[1], v[0], hn::Mul(u[0], v[1]));
+        const VF cross = hn::MulAdd(p, p, hn::MulAdd(q, q, hn::Mul(r, r)));
+        const VF term = hn::MulAdd(v2, hn::Mul(hn::Mul(moving_eta2, inverse_g), inverse_g), cross);
+        value = hn::Add(value, hn::IfThenElseZero(counts, term));
+        weight = hn::Add(weight, hn::IfThenElseZero(counts, v2));
+        samples = hn::Add(samples, hn::IfThenElseZero(counts, Splat(1.0f)));
+      }
+      if (!with_residual) continue;
+      const VF factor = hn::Mul(hn::Mul(Splat(-2.0f), cosine), inverse_g);
+      for (int a = 0; a < 3; ++a) {
+        const VF c = hn::Mul(hn::Mul(factor, Splat(s.half_inverse[a])), hn::NegMulAdd(cosine, u[a], v[a]));
+        hn::StoreU(hn::IfThenElseZero(counts, c), d, Row(a, y, z) + x);
+      }
+    }
+    sums->value += Total(value);
+    sums->weight += Total(weight);
+    sums->samples += Total(samples);
+  }
+
+  void ResidualRow(int y, int z) {
+    const DF d;
+    float* out = plan_.residual + (int64_t{z} * n_.y + y) * n_.x;
+    const float *cx = Row(0, y, z), *above_y = Row(1, y - 1, z), *below_y = Row(1, y + 1, z);
+    const float *above_z = Row(2, y, z - 1), *below_z = Row(2, y, z + 1);
+    for (int x = 0; x < n_.x; x += kLanes) {
+      VF sum = hn::Sub(hn::LoadU(d, cx + x - 1), hn::LoadU(d, cx + x + 1));
+      sum = hn::Add(sum, hn::Sub(hn::LoadU(d, above_y + x), hn::LoadU(d, below_y + x)));
+      sum = hn::Add(sum, hn::Sub(hn::LoadU(d, above_z + x), hn::LoadU(d, below_z + x)));
+      if (x + kLanes <= n_.x) {
+        hn::StoreU(sum, d, out + x);
+      } else {
+        HWY_ALIGN float lanes[kLanes];
+        hn::Store(sum, d, lanes);
+        std::memcpy(out + x, lanes, (n_.x - x) * sizeof(float));
+      }
+    }
+  }
+
+  const NgfPlan& plan_;
+  const Int3 n_;
+  const NgfBrickRange brick_;
+  const ImageReader fixed_, warped_;
+  const int pitch_, rows_;
+  float* const scratch_;
+};
+
+void MarchBrick(const NgfPlan& plan, int64_t index, float* scratch, NgfSums* sums) {
+  NgfMarch(plan, index, scratch).March(sums);
+}
+
+}  // namespace residual_rows
+}  // namespace HWY_NAMESPACE
+}  // namespace cpu
+}  // namespace intrawarp
+HWY_AFTER_NAMESPACE();
+
+#endif  // INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tbb/cache_aligned_allocator.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
+#include "engine/metric/residual_kernels.h"
+#include "engine/metric/residual_plan.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/metric/residual_cpu.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "engine/metric/residual-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace intrawarp {
+namespace cpu {
+namespace HWY_NAMESPACE {
+
+void SumImages(const LnccPlan& plan, int64_t i, float* scratch) { residual_rows::SumImages(plan, i, scratch); }
+void SumCoefficients(const LnccPlan& plan, int64_t i, float* scratch) {
+  residual_rows::SumCoefficients(plan, i, scratch);
+}
+void MakeCoefficients(const LnccPlan& plan, int64_t i, float* scratch, LnccSums* sums) {
+  residual_rows::MakeCoefficients(plan, i, scratch, sums);
+}
+void FinishResidual(const LnccPlan& plan, int64_t i, float* scratch) {
+  residual_rows::FinishResidual(plan, i, scratch);
+}
+void MarchBrick(const NgfPlan& plan, int64_t i, float* scratch, NgfSums* sums) {
+  residual_rows::MarchBrick(plan, i, scratch, sums);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace cpu
+}  // namespace intrawarp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace intrawarp::cpu {
+namespace {
+
+HWY_EXPORT(SumImages);
+HWY_EXPORT(SumCoefficients);
+HWY_EXPORT(MakeCoefficients);
+HWY_EXPORT(FinishResidual);
+HWY_EXPORT(MarchBrick);
+
+// This thread's, kept for the next task: a few megabytes at most.
+float* Scratch(size_t floats) {
+  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
+  if (scratch.size() < floats) scratch.resize(floats);
+  return scratch.data();
+}
+
+struct Means {
+  double fixed = 0, moving = 0, samples = 0;
+};
+
+// Over the tile's rows and planes that MakeLnccTiles' steps name.
+Means TileMeans(const LnccPlan& plan, Int3 tile) {
+  const Int3 n = plan.size(), t = plan.tiles.tile;
+  Means sum;
+  for (int z = tile.z * t.z; z < std::min(n.z, (tile.z + 1) * t.z); z += kLnccPlaneStep) {
+    for (int y = tile.y * t.y; y < std::min(n.y, (tile.y + 1) * t.y); y += kLnccRowStep) {
+      const float *f = plan.task.fixed + plan.Row(y, z), *m = plan.task.warped + plan.Row(y, z);
+      for (int x = tile.x * t.x; x < std::min(n.x, (tile.x + 1) * t.x); ++x) {
+        if (std::isnan(m[x])) continue;
+        sum.fixed += f[x];
+        sum.moving += m[x];
+        ++sum.samples;
+      }
+    }
+  }
+  if (sum.samples > 0) sum = {sum.fixed / sum.samples, sum.moving / sum.samples, 1};
+  return sum;
+}
+
+void MakeShifts(LnccPlan& plan) {
+  const LnccTiles& t = plan.tiles;
+  const auto tile_of = [&](int64_t i) {
+    return Int3{static_cast<int>(i % t.count.x), static_cast<int>(i / t.count.x % t.count.y),
+                static_cast<int>(i / t.count.x / t.count.y)};
+  };
+  const Means sum = OrderedReduce(
+      t.total(), Means{},
+      [&](int64_t i) {
+        const Means means = TileMeans(plan, tile_of(i));
+        plan.shifts[2 * i] = means.samples > 0 ? static_cast<float>(means.fixed) : std::nanf("");
+        plan.shifts[2 * i + 1] = static_cast<float>(means.moving);
+        return means;
+      },
+      [](Means& total, const Means& part) {
+        total.fixed += part.fixed;
+        total.moving += part.moving;
+        total.samples += part.samples;
+      });
+  if (sum.samples > 0) {
+    plan.fixed_mean = static_cast<float>(sum.fixed / sum.samples);
+    plan.moving_mean = static_cast<float>(sum.moving / sum.samples);
+  }
+  for (int64_t i = 0; i < t.total(); ++i) {
+    if (!std::isnan(plan.shifts[2 * i])) continue;
+    plan.shifts[2 * i] = plan.fixed_mean;
+    plan.shifts[2 * i + 1] = plan.moving_mean;
+  }
+}
+
+// Room for the image, and for what vectors read behind it.
+int64_t PaddedVoxels(Int3 size) { return Voxels(size) + kVectorPad; }
+
+absl::Status AllocateLncc(const ExecContext& ctx, LnccPlan& plan) {
+  INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
+  for (float*& p : plan.sums) {
+    INTRAWARP_ASSIGN_OR_RETURN(p, ctx.arena().Allocate<float>(PaddedVoxels(plan.size())));
+  }
+  for (float*& p : plan.coefficients) {
+    if (plan.residual == nullptr) break;
+    INTRAWARP_ASSIGN_OR_RETURN(p, ctx.arena().Allocate<float>(PaddedVoxels(plan.size())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t LnccWorkspaceBytes(Int3 size) {
+  return Arena::Rounded(2 * LnccPlan::Tiles(size).total() * sizeof(float)) +
+         (kLnccChannels + 3) * Arena::Rounded(PaddedVoxels(size) * sizeof(float));
+}
+
+int64_t NgfWorkspaceBytes(Int3) { return 0; }
+
+absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
+                          FfdValue* value) {
+  if (skip != nullptr && *skip != 0) return absl::OkStatus();
+  ArenaScope scope(ctx.arena());
+  LnccPlan plan(task);
+  plan.residual = residual;
+  INTRAWARP_RETURN_IF_ERROR(AllocateLncc(ctx, plan));
+  MakeShifts(plan);
+  const size_t floats = plan.ScratchFloats();
+  ParallelFor(plan.plane_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(SumImages)(plan, i, Scratch(floats)); });
+  const LnccSums sums = OrderedReduce(
+      plan.run_tiles(), LnccSums{},
+      [&](int64_t i) {
+        LnccSums part;
+        HWY_DYNAMIC_DISPATCH(MakeCoefficients)(plan, i, Scratch(floats), &part);
+        return part;
+      },
+      [](LnccSums& total, const LnccSums& part) {
+        total.value += part.value;
+        total.samples += part.samples;
+      });
+  *value = {sums.samples > 0 ? 1 - sums.value / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+  if (residual == nullptr) return absl::OkStatus();
+  plan.scale = sums.samples > 0 ? static_cast<float>(-1 / sums.samples) : 0;
+  ParallelFor(plan.plane_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(SumCoefficients)(plan, i, Scratch(floats)); });
+  ParallelFor(plan.run_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(FinishResidual)(plan, i, Scratch(floats)); });
+  return absl::OkStatus();
+}
+
+absl::Status NgfResidual(const ExecContext&, const NgfTask& task, const int* skip, float* residual, FfdValue* value) {
+  if (skip != nullptr && *skip != 0) return absl::OkStatus();
+  const NgfPlan plan{task, MakeNgfScales(task), residual};
+  const size_t floats = plan.ScratchFloats();
+  const NgfSums sums = OrderedReduce(
+      plan.bricks(), NgfSums{},
+      [&](int64_t i) {
+        NgfSums part;
+        HWY_DYNAMIC_DISPATCH(MarchBrick)(plan, i, Scratch(floats), &part);
+        return part;
+      },
+      [](NgfSums& total, const NgfSums& part) {
+        total.value += part.value;
+        total.weight += part.weight;
+        total.samples += part.samples;
+      });
+  *value = {sums.weight > 0 ? sums.value / sums.weight : std::numeric_limits<double>::quiet_NaN(), sums.samples};
+  if (residual == nullptr) return absl::OkStatus();
+  const float scale = sums.weight > 0 ? static_cast<float>(1 / sums.weight) : 0;
+  constexpr int64_t kRun = 1 << 16;
+  const int64_t voxels = Voxels(task.size);
+  ParallelFor((voxels + kRun - 1) / kRun, [&](int64_t i) {
+    for (int64_t k = i * kRun; k < std::min(voxels, (i + 1) * kRun); ++k) residual[k] *= scale;
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU and the CUDA version of LnccResidual and NgfResidual share. Internal.
+//
+// LNCC. With G the window (a product over the axes, zero outside the image and at voxels that are no sample), local
+// sums S[q](j) = sum_i G(i - j) q(i), and W = S[1], the local moments at the sample j are
+//   f_j = S[f] / W,  m_j = S[m] / W,  ff = S[f f] / W - f_j^2,  mm, fm likewise,  cc_j = fm^2 / (ff mm).
+// The derivative of cc_j in m(i) is G(i - j) (A_j f(i) + B_j m(i) + C_j) with
+//   A = 2 fm / (ff mm W),  B = -A fm / mm,  C = -A f_j - B m_j,
+// (all 0 where the window is flat), so that the residual is
+//   r(i) = -1/N (f(i) S[A](i) + m(i) S[B](i) + S[C](i)).
+// Four passes: x and y of the six sums; z of the six, which gives A, B, C; x and y of these; z of these.
+//
+// Moments don't change when a constant is subtracted from the images, but their float32 sums do. The image is cut into
+// tiles as deep as the z pass's run, whose sums are relative to their own mean intensities; the z pass takes those of
+// the tiles above and below over to its own (ChangeShift). C, and f and m of the last pass, are relative to one mean.
+//
+// NGF. With c_a(j) = -2 <u,v> (v_a - <u,v> u_a) / |g|_eta, the derivative of the value at j in the difference along
+// axis a,
+//   r(i) = 1/W sum_a (c_a(i - e_a) - c_a(i + e_a)) / (2 h_a).
+// One pass finds it but for 1/W, which a second one multiplies by.
+#ifndef INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
+#define INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
+
+#include <cstdint>
+
+#include "engine/base/host_device.h"
+#include "engine/metric/residual.h"
+
+namespace intrawarp {
+
+inline constexpr int kMaxLnccRadius = 16;  // ceil(3 kMaxLnccSigma)
+// Voxels of z that one thread or task of a z pass makes; the depth of a tile.
+inline constexpr int kLnccRun = 16;
+static_assert(kMaxLnccRadius <= kLnccRun, "a window reaches into neighbouring tiles at most");
+// A variance below this part of its mean square is lost in float32's rounding, and counts as flat.
+inline constexpr float kLnccResolution = 2e-6f;
+inline constexpr int kLnccChannels = 6;  // 1, f, m, ff, mm, fm
+
+// weights[k]: at a distance of k voxels; zeros beyond the radius.
+struct LnccWindow {
+  int radius = 0;
+  float weights[kMaxLnccRadius + 1] = {};
+};
+LnccWindow MakeLnccWindow(double sigma);
+
+// Tiles of `tile` voxels. `shift` holds two float32 a tile: the mean of f and of m over the tile's samples, roughly.
+struct LnccTiles {
+  Int3 size, tile, count;
+  INTRAWARP_HD int64_t Index(int x, int y, int z) const { return (int64_t{z} * count.y + y) * count.x + x; }
+  INTRAWARP_HD int64_t total() const { return int64_t{count.x} * count.y * count.z; }
+};
+inline LnccTiles MakeLnccTiles(Int3 size, int tile_x, int tile_y) {
+  LnccTiles t{size, {tile_x, tile_y, kLnccRun}, {}};
+  for (int a = 0; a < 3; ++a) t.count[a] = (size[a] + t.tile[a] - 1) / t.tile[a];
+  return t;
+}
+
+// Of a tile, the voxels whose mean is its shift: every kLnccRowStep-th row of every kLnccPlaneStep-th plane.
+inline constexpr int kLnccRowStep = 8;
+inline constexpr int kLnccPlaneStep = 4;
+
+// NGF needs both neighbours on axes longer than one voxel.
+INTRAWARP_HD constexpr bool HasNeighbors(int i, int n) { return n == 1 ? i == 0 : i >= 1 && i < n - 1; }
+
+// Below this a squared gradient is nothing.
+inline constexpr float kNgfTiny = 1e-30f;
+
+struct NgfScales {
+  // 1 / (2 spacing); 0 for an axis of one voxel.
+  Vec3f half_inverse;
+  float fixed_eta2, moving_eta2;
+};
+NgfScales MakeNgfScales(const NgfTask& task);
+
+inline int64_t Voxels(Int3 n) { return int64_t{n.x} * n.y * n.z; }
+
+namespace cpu {
+absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
+                          FfdValue* value);
+absl::Status NgfResidual(const ExecContext& ctx, const NgfTask& task, const int* skip, float* residual,
+                         FfdValue* value);
+int64_t LnccWorkspaceBytes(Int3 size);
+int64_t NgfWorkspaceBytes(Int3 size);
+}  // namespace cpu
+
+namespace cuda {
+absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
+                          FfdValue* value);
+absl::Status NgfResidual(const ExecContext& ctx, const NgfTask& task, const int* skip, float* residual,
+                         FfdValue* value);
+int64_t LnccWorkspaceBytes(Int3 size);
+int64_t NgfWorkspaceBytes(Int3 size);
+}  // namespace cuda
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
