@@ -63,7 +63,7 @@ struct Means {
   double fixed = 0, moving = 0, samples = 0;
 };
 
-// Over the tile's rows and planes that MakeLnccTiles' steps name.
+// Over the tile's rows and planes that kLnccRowStep and kLnccPlaneStep name.
 Means TileMeans(const LnccPlan& plan, Int3 tile) {
   const Int3 n = plan.size(), t = plan.tiles.tile;
   Means sum;

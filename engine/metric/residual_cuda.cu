@@ -216,7 +216,7 @@ __device__ inline void SumAlongY(const LnccArgs& args, const float* rows, int fi
 }
 
 template <int kRadius>
-__global__ void __launch_bounds__(kPlaneThreads) SumImagesKernel(const __grid_constant__ LnccArgs args) {
+__global__ void __launch_bounds__(kPlaneThreads, 3) SumImagesKernel(const __grid_constant__ LnccArgs args) {
   using Shape = PlaneShape<kRadius>;
   extern __shared__ __align__(16) float shared[];
   if (Skipped(args.skip)) return;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kPlaneThreads) SumImagesKernel(const __grid_co
 }
 
 template <int kRadius>
-__global__ void __launch_bounds__(kPlaneThreads) SumCoefficientsKernel(const __grid_constant__ LnccArgs args) {
+__global__ void __launch_bounds__(kPlaneThreads, 4) SumCoefficientsKernel(const __grid_constant__ LnccArgs args) {
   using Shape = PlaneShape<kRadius>;
   extern __shared__ __align__(16) float shared[];
   if (Skipped(args.skip)) return;
