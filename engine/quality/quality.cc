@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/quality/quality_kernels.h"
+#include "engine/transform/control_grid.h"
 
 namespace intrawarp {
 namespace {
@@ -31,7 +32,12 @@ SimilarityInput MakeInput(const PreparedImage& fixed, const PreparedImage& movin
   in.moving_mask = moving_mask.data;
   in.fixed_size = fixed.geometry().size;
   in.moving_size = moving.geometry().size;
-  in.map = MakeForwardMap(transform, IndexToPhysical(fixed.geometry()), PhysicalToIndex(moving.geometry()));
+  const AffineMap to_moving = PhysicalToIndex(moving.geometry());
+  // A control grid comes as a dense field.
+  const Transform identity(AffineMap::Identity());
+  in.map = MakeForwardMap(transform.has_control_grid() ? identity : transform, IndexToPhysical(fixed.geometry()),
+                          to_moving);
+  in.field_to_index = to_moving;
   in.fixed_minimum = fixed.statistics().minimum;
   in.moving_minimum = moving.statistics().minimum;
   in.fixed_bins_per_unit = BinsPerUnit(fixed.statistics());
@@ -94,9 +100,14 @@ absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const
                                                    ConstMaskView moving_mask, const Transform& transform) {
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", fixed_mask, fixed.geometry()));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", moving_mask, moving.geometry()));
-  const SimilarityInput in = MakeInput(fixed, moving, fixed_mask, moving_mask, transform);
+  SimilarityInput in = MakeInput(fixed, moving, fixed_mask, moving_mask, transform);
   const Geometry& grid = fixed.geometry();
   ArenaScope scope(ctx.arena());
+  if (transform.has_control_grid()) {
+    INTRAWARP_ASSIGN_OR_RETURN(float* field, ctx.arena().Allocate<float>(3 * grid.voxels()));
+    INTRAWARP_RETURN_IF_ERROR(EvaluateField(ctx, transform, grid, 0, grid.voxels(), field));
+    in.field = field;
+  }
   SimilarityWorkspace workspace;
   INTRAWARP_ASSIGN_OR_RETURN(workspace.warped, ctx.arena().Allocate<float>(grid.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(workspace.sums, ctx.arena().Allocate<SimilaritySums>(Pieces(grid.voxels())));
@@ -109,8 +120,9 @@ absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const
   return MakeResult(totals, in.range);
 }
 
-size_t SimilarityWorkspaceBytes(const Geometry& fixed) {
-  return Arena::Rounded(fixed.voxels() * sizeof(float)) +
+size_t SimilarityWorkspaceBytes(const Geometry& fixed, bool has_control_grid) {
+  return (has_control_grid ? Arena::Rounded(3 * fixed.voxels() * sizeof(float)) : 0) +
+         Arena::Rounded(fixed.voxels() * sizeof(float)) +
          Arena::Rounded(Pieces(fixed.voxels()) * sizeof(SimilaritySums)) +
          Arena::Rounded(Tiles(fixed.size) * sizeof(double)) + Arena::Rounded(sizeof(SimilarityTotals));
 }
@@ -118,20 +130,26 @@ size_t SimilarityWorkspaceBytes(const Geometry& fixed) {
 absl::StatusOr<JacobianStatistics> MeasureJacobian(const ExecContext& ctx, const Transform& transform,
                                                    const Geometry& fixed) {
   const double determinant = Determinant(transform.affine());
-  if (!transform.has_displacement()) {
+  if (transform.is_affine()) {
     return JacobianStatistics{determinant, determinant, determinant > 0 ? 0.0 : 1.0};
   }
-  const ConstFieldView u = transform.displacement();
   JacobianInput in;
   in.size = fixed.size;
-  in.displacement = u.data;
-  in.displacement_size = u.geometry.size;
-  in.same_grid = u.geometry == fixed;
-  in.to_domain = Compose(PhysicalToIndex(u.geometry), IndexToPhysical(fixed));
-  in.to_index = PhysicalToIndex(fixed);
   in.affine_determinant = determinant;
 
   ArenaScope scope(ctx.arena());
+  if (transform.has_control_grid()) {
+    INTRAWARP_ASSIGN_OR_RETURN(float* determinants, ctx.arena().Allocate<float>(fixed.voxels()));
+    INTRAWARP_RETURN_IF_ERROR(EvaluateControlGridDeterminant(ctx, transform.control_grid(), {determinants, fixed}));
+    in.determinant = determinants;
+  } else {
+    const ConstFieldView u = transform.displacement();
+    in.displacement = u.data;
+    in.displacement_size = u.geometry.size;
+    in.same_grid = u.geometry == fixed;
+    in.to_domain = Compose(PhysicalToIndex(u.geometry), IndexToPhysical(fixed));
+    in.to_index = PhysicalToIndex(fixed);
+  }
   INTRAWARP_ASSIGN_OR_RETURN(JacobianSums * partial, ctx.arena().Allocate<JacobianSums>(Pieces(fixed.voxels())));
   INTRAWARP_ASSIGN_OR_RETURN(JacobianSums * on_device, ctx.arena().Allocate<JacobianSums>(1));
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SumJacobian, in, partial, on_device));
@@ -142,8 +160,9 @@ absl::StatusOr<JacobianStatistics> MeasureJacobian(const ExecContext& ctx, const
                             static_cast<double>(total.nonpositive) / static_cast<double>(fixed.voxels())};
 }
 
-size_t JacobianWorkspaceBytes(const Geometry& fixed) {
-  return Arena::Rounded(Pieces(fixed.voxels()) * sizeof(JacobianSums)) + Arena::Rounded(sizeof(JacobianSums));
+size_t JacobianWorkspaceBytes(const Geometry& fixed, bool has_control_grid) {
+  return (has_control_grid ? Arena::Rounded(fixed.voxels() * sizeof(float)) : 0) +
+         Arena::Rounded(Pieces(fixed.voxels()) * sizeof(JacobianSums)) + Arena::Rounded(sizeof(JacobianSums));
 }
 
 std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {

@@ -43,20 +43,21 @@ struct SimilarityResult {
 absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const PreparedImage& fixed,
                                                    const PreparedImage& moving, ConstMaskView fixed_mask,
                                                    ConstMaskView moving_mask, const Transform& transform);
-size_t SimilarityWorkspaceBytes(const Geometry& fixed);
+size_t SimilarityWorkspaceBytes(const Geometry& fixed, bool has_control_grid = false);
 
-// Of det(grad T) over the voxels of the fixed grid, central differences (one-sided at the faces).
+// Of det(grad T) over the voxels of the fixed grid: exact for a control grid, for a dense displacement by central
+// differences (one-sided at the faces).
 struct JacobianStatistics {
   double min = 1;
   double max = 1;
   double nonpositive_fraction = 0;
 };
 
-// Waits for the stream when the transform has a displacement.
+// Waits for the stream unless the transform is affine.
 absl::StatusOr<JacobianStatistics> MeasureJacobian(const ExecContext& ctx, const Transform& transform,
                                                    const Geometry& fixed);
-// 0 suffices for a transform without a displacement.
-size_t JacobianWorkspaceBytes(const Geometry& fixed);
+// 0 suffices for an affine transform.
+size_t JacobianWorkspaceBytes(const Geometry& fixed, bool has_control_grid = false);
 
 // |T^-1(T(p)) - p| in mm.
 struct InverseConsistency {

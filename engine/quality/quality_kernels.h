@@ -52,6 +52,9 @@ struct SimilarityInput {
   Int3 moving_size;
   // Fixed index to moving index.
   ForwardMap map;
+  // Unless null: T(p) - p at the fixed voxels, which `field_to_index` makes a difference of moving indices that is added.
+  const float* field = nullptr;
+  AffineMap field_to_index;
   // Of the whole images.
   double fixed_minimum = 0, moving_minimum = 0;
   double fixed_bins_per_unit = 0, moving_bins_per_unit = 0;
@@ -99,9 +102,13 @@ INTRAWARP_HD inline int HistogramBin(float value, double minimum, double bins_pe
 }
 
 // The moving image at a fixed voxel; NaN where there is no source or the moving mask (nearest voxel) does not allow it.
-INTRAWARP_HD inline float WarpedValue(const SimilarityInput& in, Int3 voxel) {
+INTRAWARP_HD inline float WarpedValue(const SimilarityInput& in, int64_t place, Int3 voxel) {
   Vec3d mapped;
   in.map(ToVec3d(voxel), &mapped);
+  if (in.field != nullptr) {
+    const float* d = in.field + 3 * place;
+    mapped = mapped + in.field_to_index.Linear({d[0], d[1], d[2]});
+  }
   const Vec3f index = ToVec3f(mapped);
   if (!IsInside(in.moving_size, index)) return NAN;
   if (in.moving_mask != nullptr && in.moving_mask[NearestOffset(in.moving_size, index)] == 0) return NAN;
@@ -115,7 +122,7 @@ INTRAWARP_HD inline void Compare(const SimilarityInput& in, int64_t place, Int3 
   *bin = -1;
   if (in.fixed_mask != nullptr && in.fixed_mask[place] == 0) return;
   ++sums->selected;
-  const float m = WarpedValue(in, voxel);
+  const float m = WarpedValue(in, place, voxel);
   // NaN: not valid.
   if (!(m == m)) return;
   const float f = in.fixed[place];
@@ -190,6 +197,8 @@ struct JacobianInput {
   // Physical to fixed index; its linear part is the gradient of the index.
   AffineMap to_index;
   double affine_determinant = 1;
+  // Unless null: det(I + grad u) at the fixed voxels; nothing but the determinant of A counts beside it.
+  const float* determinant = nullptr;
 
   INTRAWARP_HD Vec3d Displacement(Int3 v) const {
     if (!same_grid) return SampleDisplacement(displacement, displacement_size, to_domain(ToVec3d(v)));
@@ -200,6 +209,10 @@ struct JacobianInput {
 
 // det(grad T) at a fixed voxel.
 INTRAWARP_HD inline double JacobianAt(const JacobianInput& in, Int3 voxel) {
+  if (in.determinant != nullptr) {
+    const size_t place = (static_cast<size_t>(voxel.z) * in.size.y + voxel.y) * in.size.x + voxel.x;
+    return in.affine_determinant * in.determinant[place];
+  }
   AffineMap gradient = AffineMap::Identity();
   for (int a = 0; a < 3; ++a) {
     if (in.size[a] == 1) continue;

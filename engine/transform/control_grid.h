@@ -9,6 +9,8 @@
 // 1 <= x <= n_x - 2 (likewise y and z), and is 0 outside. An axis with one control point (z of a 2-D image) has no
 // spline along it: u is constant there, and defined for -0.5 <= z <= 0.5.
 //
+// The number of control points of an axis is 1 or at least 4 (INVALID_ARGUMENT otherwise).
+//
 // All operators are stream-ordered unless they say otherwise, and sum in an order that depends on sizes alone.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_CONTROL_GRID_H_
 #define INTRAWARP_ENGINE_TRANSFORM_CONTROL_GRID_H_
@@ -37,9 +39,11 @@ Geometry ControlGridDomain(const Geometry& grid);
 
 // out = A(p + u(p)) - p at the voxels [first, first + count) of `image` in memory order (so that a field can be made and
 // sent piece by piece), 3 float32 each, LPS mm. Where `image` has the grid's direction (any spacing, any offset) the
-// contraction is separable and the operator is bound by its stores; otherwise each voxel sums its 64 neighbours.
+// contraction is separable and the operator is bound by its stores; otherwise each voxel sums its 64 neighbours. Voxels
+// that `mask` (on the image's grid, INVALID_ARGUMENT otherwise) does not select get 0 0 0.
 absl::Status EvaluateControlGrid(const ExecContext& ctx, ConstFieldView grid, const AffineMap& affine,
-                                 const Geometry& image, int64_t first, int64_t count, float* out);
+                                 const Geometry& image, int64_t first, int64_t count, float* out,
+                                 ConstMaskView mask = {});
 
 // det(I + grad u) at every voxel of `image` (exact: derivatives of the spline), one float32 each.
 absl::Status EvaluateControlGridDeterminant(const ExecContext& ctx, ConstFieldView grid, VolumeView determinant);
@@ -50,11 +54,12 @@ absl::Status EvaluateControlGridDeterminant(const ExecContext& ctx, ConstFieldVi
 absl::Status TransposeControlGrid(const ExecContext& ctx, ConstFieldView field, FieldView grid);
 int64_t TransposeControlGridWorkspaceBytes(const Geometry& image, const Geometry& grid);
 
-// The same u on RefinedControlGrid's grid, exactly (Lane and Riesenfeld's subdivision).
+// The same u on RefinedControlGrid's grid (INVALID_ARGUMENT for another), exactly (Lane and Riesenfeld's subdivision).
 absl::Status RefineControlGrid(const ExecContext& ctx, ConstFieldView coarse, FieldView fine);
 
 // u sampled at the control points of `out` and made interpolating there: a start on another grid. Nodes outside the
-// domain of u take the value at its nearest point. Workspace: that of out.
+// domain of u take the value at its nearest point (along the grid's axes). Workspace:
+// ResampleControlGridWorkspaceBytes.
 absl::Status ResampleControlGrid(const ExecContext& ctx, ConstFieldView grid, FieldView out);
 int64_t ResampleControlGridWorkspaceBytes(const Geometry& out);
 

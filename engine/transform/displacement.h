@@ -11,6 +11,7 @@
 #include "engine/base/host_device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
+#include "engine/transform/bspline.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -60,19 +61,130 @@ INTRAWARP_HD inline Vec3d SampleDisplacement(const float* data, Int3 size, Vec3d
   return {sum.x, sum.y, sum.z};
 }
 
+// How far beyond its domain, in node distances, u is still taken to be defined: rounding of geometries must not decide.
+inline constexpr double kSplineDomainTolerance = 1e-5;
+
+// One axis of a spline at an index: the first of its four neighbours, and where in the middle interval the index lies.
+struct SplineAxis {
+  int base = 0;
+  double t = 0;
+  // False: u is 0 there.
+  bool inside = false;
+};
+
+// Of an axis with n >= 4 control points.
+INTRAWARP_HD inline SplineAxis MakeSplineAxis(double index, int n) {
+  SplineAxis axis;
+  // Written so that NaN is outside.
+  axis.inside = index >= 1 - kSplineDomainTolerance && index <= n - 2 + kSplineDomainTolerance;
+  const double clamped = fmin(fmax(index, 1.0), n - 2.0);
+  const int base = static_cast<int>(clamped) - 1;
+  axis.base = base < n - 4 ? base : n - 4;
+  axis.t = clamped - (axis.base + 1);
+  return axis;
+}
+
+// Four neighbours and their weights on each axis. An axis with one control point repeats it, with the weights 1 0 0 0.
+struct SplineTaps {
+  int base[3];
+  int stride[3];
+  float weight[3][4];
+  float derivative[3][4];
+};
+
+// False outside the domain of u. Derivatives are per node distance.
+template <bool kDerivatives>
+INTRAWARP_HD inline bool MakeSplineTaps(Int3 size, Vec3d index, SplineTaps* taps) {
+  for (int a = 0; a < 3; ++a) {
+    SplineAxis axis;
+    double w[4] = {1, 0, 0, 0}, d[4] = {};
+    if (size[a] == 1) {
+      axis.inside = index[a] >= -0.5 - kSplineDomainTolerance && index[a] <= 0.5 + kSplineDomainTolerance;
+    } else {
+      axis = MakeSplineAxis(index[a], size[a]);
+      BsplineWeights(axis.t, w);
+      if (kDerivatives) BsplineDerivatives(axis.t, d);
+    }
+    if (!axis.inside) return false;
+    taps->base[a] = axis.base;
+    taps->stride[a] = size[a] == 1 ? 0 : 1;
+    for (int k = 0; k < 4; ++k) {
+      taps->weight[a][k] = static_cast<float>(w[k]);
+      if (kDerivatives) taps->derivative[a][k] = static_cast<float>(d[k]);
+    }
+  }
+  return true;
+}
+
+INTRAWARP_HD inline Vec3f ContractTaps(const float* data, Int3 size, const SplineTaps& taps, const float* wx,
+                                       const float* wy, const float* wz) {
+  Vec3f sum;
+  for (int k = 0; k < 4; ++k) {
+    Vec3f plane;
+    for (int j = 0; j < 4; ++j) {
+      const int z = taps.base[2] + k * taps.stride[2], y = taps.base[1] + j * taps.stride[1];
+      const float* node = data + 3 * ((static_cast<size_t>(z) * size.y + y) * size.x + taps.base[0]);
+      Vec3f row;
+      for (int i = 0; i < 4; ++i, node += 3 * taps.stride[0]) {
+        row.x += wx[i] * node[0];
+        row.y += wx[i] * node[1];
+        row.z += wx[i] * node[2];
+      }
+      plane = plane + wy[j] * row;
+    }
+    sum = sum + wz[k] * plane;
+  }
+  return sum;
+}
+
+// u of a control grid (control_grid.h) at an index of that grid; 0 outside its domain.
+INTRAWARP_HD inline Vec3d SampleControlGrid(const float* data, Int3 size, Vec3d index) {
+  SplineTaps taps;
+  if (!MakeSplineTaps<false>(size, index, &taps)) return {};
+  const Vec3f u = ContractTaps(data, size, taps, taps.weight[0], taps.weight[1], taps.weight[2]);
+  return {u.x, u.y, u.z};
+}
+
+// det(I + grad u) at an index; `to_index`: millimetres to the grid's index.
+INTRAWARP_HD inline double ControlGridDeterminant(const float* data, Int3 size, const AffineMap& to_index,
+                                                  Vec3d index) {
+  SplineTaps taps;
+  if (!MakeSplineTaps<true>(size, index, &taps)) return 1;
+  AffineMap gradient = AffineMap::Identity();
+  for (int a = 0; a < 3; ++a) {
+    const Vec3f d = ContractTaps(data, size, taps, a == 0 ? taps.derivative[0] : taps.weight[0],
+                                 a == 1 ? taps.derivative[1] : taps.weight[1],
+                                 a == 2 ? taps.derivative[2] : taps.weight[2]);
+    for (int r = 0; r < 3; ++r)
+      for (int c = 0; c < 3; ++c) gradient.m[r][c] += d[r] * to_index.m[a][c];
+  }
+  return Determinant(gradient);
+}
+
+// u of a transform, by an index of its own grid: dense and linear between nodes, or a spline. Without data: no u.
+struct DisplacementSource {
+  const float* data = nullptr;
+  Int3 size;
+  bool spline = false;
+
+  INTRAWARP_HD Vec3d operator()(Vec3d index) const {
+    return spline ? SampleControlGrid(data, size, index) : SampleDisplacement(data, size, index);
+  }
+};
+
 inline constexpr double kInversionToleranceMm = 1e-4;
 inline constexpr int kMaxInversionIterations = 100;
 
 // Finds x with x + u(x) = y by the fixed-point iteration x <- y - u(x) from x = y (Chen et al. 2008, "A simple
-// fixed-point approach to invert a deformation field"). `y` and `x` are indices of the displacement's grid, `to_index`
-// turns millimetres into them. False unless |x + u(x) - y| comes to kInversionToleranceMm within
+// fixed-point approach to invert a deformation field"). `y` and `x` are indices of u's grid, `to_index` turns
+// millimetres into them. False unless |x + u(x) - y| comes to kInversionToleranceMm within
 // kMaxInversionIterations.
-INTRAWARP_HD inline bool InvertDisplacement(const float* data, Int3 size, const AffineMap& to_index, Vec3d y,
+INTRAWARP_HD inline bool InvertDisplacement(const DisplacementSource& source, const AffineMap& to_index, Vec3d y,
                                             Vec3d* x) {
   Vec3d u{};
   *x = y;
   for (int i = 0; i < kMaxInversionIterations; ++i) {
-    const Vec3d next = SampleDisplacement(data, size, *x);
+    const Vec3d next = source(*x);
     // x + u(x) - y, as x = y - u of the iteration before.
     const Vec3d residual = next - u;
     if (Dot(residual, residual) <= kInversionToleranceMm * kInversionToleranceMm) return true;
@@ -85,35 +197,31 @@ INTRAWARP_HD inline bool InvertDisplacement(const float* data, Int3 size, const 
 // q -> affine(q) + linear(u(to_domain(q))): T in whatever coordinates its maps were made for.
 struct ForwardMap {
   AffineMap affine;
-  // Null: no displacement, and nothing below counts.
-  const float* displacement = nullptr;
-  Int3 size;
+  // Without data nothing below counts.
+  DisplacementSource displacement;
   AffineMap to_domain;
   AffineMap linear;
 
   // Always true; for symmetry with InverseMap.
   INTRAWARP_HD bool operator()(Vec3d q, Vec3d* mapped) const {
     *mapped = affine(q);
-    if (displacement != nullptr) {
-      *mapped = *mapped + linear.Linear(SampleDisplacement(displacement, size, to_domain(q)));
-    }
+    if (displacement.data != nullptr) *mapped = *mapped + linear.Linear(displacement(to_domain(q)));
     return true;
   }
 };
 
-// q -> from_domain(x) with x + u(x) = to_domain(q): T^-1 of a transform with a displacement.
+// q -> from_domain(x) with x + u(x) = to_domain(q): T^-1 of a transform with a u.
 struct InverseMap {
-  const float* displacement = nullptr;
-  Int3 size;
+  DisplacementSource displacement;
   AffineMap to_domain;
-  // Millimetres to the index of the displacement's grid.
+  // Millimetres to the index of u's grid.
   AffineMap to_index;
   AffineMap from_domain;
 
   // False where T has no inverse that the iteration finds.
   INTRAWARP_HD bool operator()(Vec3d q, Vec3d* mapped) const {
     Vec3d x;
-    if (!InvertDisplacement(displacement, size, to_index, to_domain(q), &x)) return false;
+    if (!InvertDisplacement(displacement, to_index, to_domain(q), &x)) return false;
     *mapped = from_domain(x);
     return true;
   }
@@ -122,7 +230,7 @@ struct InverseMap {
 // T after `inner`, then `outer`: with an image's IndexToPhysical and PhysicalToIndex, for example, from fixed to moving
 // indices.
 ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
-// T^-1 likewise, of a transform with a displacement and a matrix that is not singular.
+// T^-1 likewise, of a transform with a u and a matrix that is not singular.
 InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
 // A - identity: p -> A(p) - p, without the cancellation of large coordinates.
 AffineMap MinusIdentity(const AffineMap& affine);

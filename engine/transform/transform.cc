@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/transform/control_grid.h"
 #include "engine/transform/displacement.h"
 #include "engine/transform/transform_kernels.h"
 
@@ -17,6 +18,18 @@ bool IsIdentity(const AffineMap& affine) {
     for (double value : row)
       if (value != 0) return false;
   return true;
+}
+
+struct Displacement {
+  DisplacementSource source;
+  Geometry grid;
+};
+
+// u of a transform that is not affine.
+Displacement DisplacementOf(const Transform& transform) {
+  const bool spline = transform.has_control_grid();
+  const ConstFieldView u = spline ? transform.control_grid() : transform.displacement();
+  return {{u.data, u.geometry.size, spline}, u.geometry};
 }
 
 absl::Status ValidateInvertible(const AffineMap& affine) {
@@ -37,23 +50,21 @@ ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, co
   ForwardMap map;
   const AffineMap last = Compose(outer, transform.affine());
   map.affine = Compose(last, inner);
-  if (!transform.has_displacement()) return map;
-  const ConstFieldView u = transform.displacement();
-  map.displacement = u.data;
-  map.size = u.geometry.size;
-  map.to_domain = Compose(PhysicalToIndex(u.geometry), inner);
+  if (transform.is_affine()) return map;
+  const Displacement u = DisplacementOf(transform);
+  map.displacement = u.source;
+  map.to_domain = Compose(PhysicalToIndex(u.grid), inner);
   map.linear = last;
   return map;
 }
 
 InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
-  const ConstFieldView u = transform.displacement();
+  const Displacement u = DisplacementOf(transform);
   InverseMap map;
-  map.displacement = u.data;
-  map.size = u.geometry.size;
-  map.to_index = PhysicalToIndex(u.geometry);
+  map.displacement = u.source;
+  map.to_index = PhysicalToIndex(u.grid);
   map.to_domain = Compose(map.to_index, Compose(Inverse(transform.affine()), inner));
-  map.from_domain = Compose(outer, IndexToPhysical(u.geometry));
+  map.from_domain = Compose(outer, IndexToPhysical(u.grid));
   return map;
 }
 
@@ -64,6 +75,9 @@ absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, c
         absl::StrCat("range: ", count, " voxels from ", first, " are not part of ", SizeString(grid)));
   }
   if (count == 0) return absl::OkStatus();
+  if (transform.has_control_grid()) {
+    return EvaluateControlGrid(ctx, transform.control_grid(), transform.affine(), grid, first, count, out);
+  }
   const AffineMap to_physical = IndexToPhysical(grid);
   const AffineMap field = Compose(MinusIdentity(transform.affine()), to_physical);
   if (!transform.has_displacement()) {
@@ -81,7 +95,7 @@ absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, c
 absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool inverse, ConstVolumeView moving,
                         Interpolation interpolation, float fill, VolumeView out) {
   if (inverse) INTRAWARP_RETURN_IF_ERROR(ValidateInvertible(transform.affine()));
-  if (!transform.has_displacement()) {
+  if (transform.is_affine()) {
     return WarpAffine(ctx, moving, inverse ? Inverse(transform.affine()) : transform.affine(), interpolation, fill,
                       out);
   }
@@ -101,7 +115,7 @@ absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool 
   if (inverse) INTRAWARP_RETURN_IF_ERROR(ValidateInvertible(transform.affine()));
   if (points.empty()) return absl::OkStatus();
   const AffineMap identity = AffineMap::Identity();
-  if (!transform.has_displacement()) {
+  if (transform.is_affine()) {
     ForwardMap map;
     map.affine = inverse ? Inverse(transform.affine()) : transform.affine();
     return cpu::MapThrough(ctx, map, points);
@@ -111,7 +125,7 @@ absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool 
 }
 
 size_t MapPointsWorkspaceBytes(const Transform& transform, int64_t points) {
-  return transform.has_displacement() ? Arena::Rounded(3 * sizeof(double) * points) : 0;
+  return transform.is_affine() ? 0 : Arena::Rounded(3 * sizeof(double) * points);
 }
 
 }  // namespace intrawarp

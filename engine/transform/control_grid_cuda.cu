@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
+#include "engine/transform/control_grid_kernels.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kWarp = 32;
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarp;
+
+unsigned Blocks(int64_t count, int64_t per_block) { return static_cast<unsigned>((count + per_block - 1) / per_block); }
+
+// --- Evaluation ---
+//
+// A warp owns kVector neighbouring floats a lane, that is a piece of some rows, and goes through planes. It holds what
+// its rows need of the four planes of control points around the current plane, contracted along x and y, in registers:
+// a voxel then costs its contraction along z, four multiply-adds a float, and its store. A plane of control points is
+// contracted when the first plane of voxels needs it, along x straight from the cache. What is left is bound by stores.
+//
+// Stores are whole aligned vectors. Where rows do not begin at an aligned address, lanes pass on to their neighbours as
+// many floats as shift each vector to alignment; a warp then computes kVector more floats than it stores.
+
+constexpr int kVector = 4;
+// Rows of control points that kRows rows of voxels see: their bases differ by at most one.
+constexpr int kNodeRows = 5;
+constexpr int kMaxPlanes = 64;
+
+struct EvaluationPlan {
+  AlignedEvaluation t;
+  // Rows and planes to go through, and how many of them a warp takes (rows: the kernel's kRows).
+  int y_begin, y_end, z_begin, z_end;
+  int planes;
+  // Pieces of a row, each `piece` floats, and groups of kRows rows.
+  int pieces, piece;
+  int groups;
+  // The first and the last row of the run, where the run begins in the first and ends in the last (elements).
+  int first_row, last_row, first_begin, last_end;
+};
+
+struct ZTaps {
+  float4 weight[kMaxPlanes];
+  int base[kMaxPlanes];
+};
+
+__device__ void LoadZTaps(const AxisMap& z, int begin, int count, ZTaps* taps) {
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const AxisTap tap = MakeAxisTap(z, begin + i);
+    taps->weight[i] = make_float4(tap.weight[0], tap.weight[1], tap.weight[2], tap.weight[3]);
+    taps->base[i] = tap.base;
+  }
+}
+
+// The elements of a row that a warp's lane stores, in one vector where they are all wanted.
+__device__ void StoreVector(float* row, int element, int begin, int end, const float* v) {
+  if (element >= begin && element + kVector <= end) {
+    __stcs(reinterpret_cast<float4*>(row + element), make_float4(v[0], v[1], v[2], v[3]));
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) {
+    if (element + k >= begin && element + k < end) row[element + k] = v[k];
+  }
+}
+
+// As StoreVector for a row that begins anywhere.
+__device__ void StoreShifted(float* row, int element, int begin, int end, const float* own) {
+  const int lane = threadIdx.x % kWarp;
+  // Floats from the row's begin to the first aligned one.
+  const int shift = -static_cast<int>(reinterpret_cast<uintptr_t>(row) / sizeof(float)) & (kVector - 1);
+  if (shift == 0) {
+    if (lane < kWarp - 1) StoreVector(row, element, begin, end, own);
+    return;
+  }
+  float v[kVector + 3] = {own[0], own[1], own[2], own[3]};
+#pragma unroll
+  for (int k = 0; k < 3; ++k) v[kVector + k] = __shfl_down_sync(kAllLanes, own[k], 1);
+  if (shift & 1) {
+#pragma unroll
+    for (int k = 0; k < kVector + 2; ++k) v[k] = v[k + 1];
+  }
+  if (shift & 2) {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v[k] = v[k + 2];
+  }
+  if (lane < kWarp - 1) StoreVector(row, element + shift, begin, end, v);
+  if (element == 0) {
+#pragma unroll
+    for (int k = 0; k < kVector - 1; ++k) {
+      if (k < shift && k >= begin && k < end) row[k] = own[k];
+    }
+  }
+}
+
+// What a lane needs to know of its floats: where their neighbours along x begin in a row of nodes, and the weights.
+struct LaneTaps {
+  int offset[kVector];
+  float weight[kVector][4];
+};
+
+__device__ void MakeLaneTaps(const AxisMap& x, int element, LaneTaps* taps) {
+  const int voxel = element / 3, component = element - 3 * voxel;
+  AxisTap two[2];
+  for (int i = 0; i < 2; ++i) {
+    if (voxel + i < x.voxels) two[i] = MakeAxisTap(x, voxel + i);
+  }
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    const bool second = component + v >= 3;
+    taps->offset[v] = 3 * (second ? two[1].base : two[0].base);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) taps->weight[v][i] = second ? two[1].weight[i] : two[0].weight[i];
+  }
+}
+
+// Whether the mask selects anything of a warp's rows and planes.
+template <int kRows>
+__device__ bool AnySelected(const EvaluationPlan& p, int element, int y0, int z0, int z1) {
+  const Int3 n = p.t.run.size;
+  const int x0 = __shfl_sync(kAllLanes, element / 3, 0);
+  bool any = false;
+  for (int z = z0; z < z1; ++z) {
+    for (int r = 0; r < kRows; ++r) {
+      if (y0 + r >= p.y_end) break;
+      const uint8_t* row = p.t.run.mask + (static_cast<int64_t>(z) * n.y + y0 + r) * n.x;
+      for (int x = x0 + threadIdx.x % kWarp; x < min(x0 + 44, n.x); x += kWarp) any |= row[x] != 0;
+    }
+  }
+  return __any_sync(kAllLanes, any);
+}
+
+template <int kRows, bool kAligned, bool kAffine, bool kMasked>
+__global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
+    EvaluateKernel(const __grid_constant__ EvaluationPlan p) {
+  __shared__ ZTaps z_taps;
+  __shared__ float y_weights[kWarps][kNodeRows][kRows];
+  __shared__ float4 linear[3];
+  __shared__ double2 rest[3];
+  const AlignedEvaluation& t = p.t;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int z0 = p.z_begin + blockIdx.y * p.planes, z1 = min(z0 + p.planes, p.z_end);
+  LoadZTaps(t.z, z0, z1 - z0, &z_taps);
+  if (kAffine && threadIdx.x < 3) {
+    const int c = threadIdx.x;
+    linear[c] = make_float4(t.linear.m[c][0], t.linear.m[c][1], t.linear.m[c][2], 0);
+    rest[c] = make_double2(t.rest.m[c][1], t.rest.m[c][2]);
+  }
+  const int column = blockIdx.x * kWarps + warp;
+  const int y0 = p.y_begin + column / p.pieces * kRows;
+  const int element = column % p.pieces * p.piece + lane * kVector;
+  int node_row = 0;
+  if (y0 < p.y_end) {
+    node_row = MakeAxisTap(t.y, y0).base;
+    if (lane < kRows) {
+      AxisTap tap;
+      if (y0 + lane < p.y_end) tap = MakeAxisTap(t.y, y0 + lane);
+      const int shift = y0 + lane < p.y_end ? tap.base - node_row : 0;
+      for (int j = 0; j < kNodeRows; ++j) {
+        float w = 0;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) w = j - shift == k ? tap.weight[k] : w;
+        y_weights[warp][j][lane] = w;
+      }
+    }
+  }
+  __syncthreads();
+  if (y0 >= p.y_end) return;
+
+  const int nx = t.run.size.x, row_floats = 3 * nx;
+  const int64_t plane_floats = static_cast<int64_t>(row_floats) * t.run.size.y;
+  float* out = t.run.out + (z0 * plane_floats + static_cast<int64_t>(y0) * row_floats - 3 * t.run.first);
+  bool selected = true;
+  if (kMasked) selected = AnySelected<kRows>(p, element, y0, z0, z1);
+
+  LaneTaps x_taps;
+  MakeLaneTaps(t.x, element, &x_taps);
+  const int component = element % 3, node_stride = 3 * t.x.stride();
+  double along_x[kVector];
+  if (kAffine) {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      const int c = (component + v) % 3;
+      along_x[v] = t.rest.m[c][3] + t.rest.m[c][0] * ((element + v) / 3);
+    }
+  }
+
+  // planes[k][r][v]: float v of row r, from plane base + k of control points.
+  float planes[4][kRows][kVector] = {};
+  int base = z_taps.base[0] - 4;
+  for (int z = z0; z < z1; ++z, out += plane_floats) {
+    base = max(base, z_taps.base[z - z0] - 4);
+    while (base < z_taps.base[z - z0] && (!kMasked || selected)) {
+      ++base;
+      const int node_plane = min(base + 3, t.z.nodes - 1);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) {
+          planes[0][r][v] = planes[1][r][v];
+          planes[1][r][v] = planes[2][r][v];
+          planes[2][r][v] = planes[3][r][v];
+          planes[3][r][v] = 0;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kNodeRows; ++j) {
+        const int at = min(node_row + j, t.y.nodes - 1);
+        const float* nodes = t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes);
+        float row[kVector] = {};
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) {
+          const int c = (component + v) % 3;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* node = nodes + x_taps.offset[v] + i * node_stride;
+            float value;
+            if (kAffine) {
+              value = linear[c].x * __ldg(node) + linear[c].y * __ldg(node + 1) + linear[c].z * __ldg(node + 2);
+            } else {
+              value = __ldg(node + c);
+            }
+            row[v] += x_taps.weight[v][i] * value;
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float w = y_weights[warp][j][r];
+#pragma unroll
+          for (int v = 0; v < kVector; ++v) planes[3][r][v] += w * row[v];
+        }
+      }
+    }
+    const float4 w = z_taps.weight[z - z0];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int y = y0 + r, row = z * t.run.size.y + y;
+      if (y >= p.y_end || row < p.first_row || row > p.last_row) continue;
+      float value[kVector];
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) {
+        value[v] = w.x * planes[0][r][v] + w.y * planes[1][r][v] + w.z * planes[2][r][v] + w.w * planes[3][r][v];
+      }
+      if (kAffine) {
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) {
+          const double2 m = rest[(component + v) % 3];
+          value[v] += static_cast<float>(along_x[v] + m.x * y + m.y * z);
+        }
+      }
+      if (kMasked) {
+        const int voxel = element / 3;
+        const uint8_t* mask = t.run.mask + static_cast<int64_t>(row) * nx;
+        const bool first = selected && voxel < nx && mask[voxel] != 0;
+        const bool second = selected && voxel + 1 < nx && mask[voxel + 1] != 0;
+#pragma unroll
+        for (int v = 0; v < kVector; ++v) value[v] = (component + v >= 3 ? second : first) ? value[v] : 0.0f;
+      }
+      const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
+      float* const to = out + r * static_cast<int64_t>(row_floats);
+      kAligned ? StoreVector(to, element, begin, end, value) : StoreShifted(to, element, begin, end, value);
+    }
+  }
+}
+
+// Whether the bases of `rows` neighbouring rows, in groups from y_begin, differ by at most one.
+bool BasesFit(const AxisMap& y, int y_begin, int y_end, int rows) {
+  for (int first = y_begin; first < y_end; first += rows) {
+    if (MakeAxisTap(y, std::min(first + rows, y_end) - 1).base - MakeAxisTap(y, first).base > kNodeRows - 4) return false;
+  }
+  return true;
+}
+
+template <int kRows, bool kAligned, bool kAffine>
+void LaunchEvaluation(const ExecContext& ctx, const EvaluationPlan& p) {
+  const dim3 blocks(Blocks(int64_t{p.pieces} * p.groups, kWarps), Blocks(p.z_end - p.z_begin, p.planes));
+  if (p.t.run.mask != nullptr) {
+    EvaluateKernel<kRows, kAligned, kAffine, true><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
+  } else {
+    EvaluateKernel<kRows, kAligned, kAffine, false><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
+  }
+}
+
+template <int kRows>
+void LaunchEvaluation(const ExecContext& ctx, const EvaluationPlan& p, bool aligned) {
+  if (aligned) {
+    p.t.is_affine ? LaunchEvaluation<kRows, true, true>(ctx, p) : LaunchEvaluation<kRows, true, false>(ctx, p);
+  } else {
+    p.t.is_affine ? LaunchEvaluation<kRows, false, true>(ctx, p) : LaunchEvaluation<kRows, false, false>(ctx, p);
+  }
+}
+
+// Through shared memory, so that consecutive threads write consecutive floats.
+constexpr int kVoxelsPerThread = 4;
+constexpr int kVoxelsPerBlock = kThreads * kVoxelsPerThread;
+
+__global__ void __launch_bounds__(kThreads)
+    EvaluateGeneralKernel(const __grid_constant__ ForwardMap map, const __grid_constant__ VoxelRun run) {
+  __shared__ float stage[3 * kThreads];
+  const int64_t block = int64_t{blockIdx.x} * kVoxelsPerBlock;
+  const Int3 base = VoxelAt(run.size, run.first + block);
+  for (int part = 0; part < kVoxelsPerThread; ++part) {
+    const int64_t from = block + part * kThreads, i = from + threadIdx.x;
+    if (i < run.count) {
+      const Vec3f d =
+          EvaluateVoxel(map, run, run.first + i, VoxelAfter(run.size, base, part * kThreads + threadIdx.x));
+      stage[3 * threadIdx.x] = d.x;
+      stage[3 * threadIdx.x + 1] = d.y;
+      stage[3 * threadIdx.x + 2] = d.z;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < 3 * kThreads; e += kThreads) {
+      if (3 * from + e < 3 * run.count) run.out[3 * from + e] = stage[e];
+    }
+    __syncthreads();
+  }
+}
+
+// --- Determinant: as above with one voxel a lane, one row a warp, and the three derivatives instead of the value ---
+
+struct DeterminantPlan {
+  AlignedDeterminant t;
+  int pieces, planes;
+};
+
+struct ZTapsWithDerivatives {
+  ZTaps tap;
+  float4 derivative[kMaxPlanes];
+};
+
+__global__ void __launch_bounds__(kThreads) DeterminantKernel(const __grid_constant__ DeterminantPlan p) {
+  __shared__ ZTapsWithDerivatives z_taps;
+  const AlignedDeterminant& t = p.t;
+  const int z0 = blockIdx.y * p.planes, z1 = min(z0 + p.planes, t.z.voxels);
+  for (int i = threadIdx.x; i < z1 - z0; i += kThreads) {
+    const AxisTapWithDerivative tap = MakeAxisTapWithDerivative(t.z, z0 + i);
+    z_taps.tap.weight[i] = make_float4(tap.tap.weight[0], tap.tap.weight[1], tap.tap.weight[2], tap.tap.weight[3]);
+    z_taps.derivative[i] = make_float4(tap.derivative[0], tap.derivative[1], tap.derivative[2], tap.derivative[3]);
+    z_taps.tap.base[i] = tap.tap.base;
+  }
+  __syncthreads();
+  const int column = blockIdx.x * kWarps + threadIdx.x / kWarp;
+  const int x = column % p.pieces * kWarp + threadIdx.x % kWarp, y = column / p.pieces;
+  if (y >= t.y.voxels || x >= t.x.voxels) return;
+  const AxisTapWithDerivative xt = MakeAxisTapWithDerivative(t.x, x), yt = MakeAxisTapWithDerivative(t.y, y);
+  const int x_stride = 3 * t.x.stride(), y_stride = t.y.stride();
+
+  // Per plane of control points: with the derivative along x, with that along y, with none.
+  Vec3f along_x[4], along_y[4], plain[4];
+  int base = z_taps.tap.base[0] - 4;
+  for (int z = z0; z < z1; ++z) {
+    base = max(base, z_taps.tap.base[z - z0] - 4);
+    for (; base < z_taps.tap.base[z - z0]; ++base) {
+      const int node_plane = min(base + 4, t.z.nodes - 1);
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        along_x[k] = along_x[k + 1];
+        along_y[k] = along_y[k + 1];
+        plain[k] = plain[k + 1];
+      }
+      along_x[3] = along_y[3] = plain[3] = {};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int at = yt.tap.base + j * y_stride;
+        const float* node = t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes + xt.tap.base);
+        Vec3f value, slope;
+#pragma unroll
+        for (int i = 0; i < 4; ++i, node += x_stride) {
+          const Vec3f c{__ldg(node), __ldg(node + 1), __ldg(node + 2)};
+          value = value + xt.tap.weight[i] * c;
+          slope = slope + xt.derivative[i] * c;
+        }
+        along_x[3] = along_x[3] + yt.tap.weight[j] * slope;
+        along_y[3] = along_y[3] + yt.derivative[j] * value;
+        plain[3] = plain[3] + yt.tap.weight[j] * value;
+      }
+    }
+    const float4 w = z_taps.tap.weight[z - z0], d = z_taps.derivative[z - z0];
+    const Vec3f dx = w.x * along_x[0] + w.y * along_x[1] + w.z * along_x[2] + w.w * along_x[3];
+    const Vec3f dy = w.x * along_y[0] + w.y * along_y[1] + w.z * along_y[2] + w.w * along_y[3];
+    const Vec3f dz = d.x * plain[0] + d.y * plain[1] + d.z * plain[2] + d.w * plain[3];
+    __stcs(t.out + (static_cast<int64_t>(z) * t.y.voxels + y) * t.x.voxels + x, DeterminantOf(t.to_index, dx, dy, dz));
+  }
+}
+
+__global__ void DeterminantGeneralKernel(const __grid_constant__ GeneralDeterminant t, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) t.out[i] = DeterminantAt(t, VoxelAt(t.size, i));
+}
+
+// --- Transpose ---
+//
+// One axis: in[outer][voxels][inner] to out[outer][nodes][inner]. A thread goes along the axis with the sums of the four
+// nodes around it and writes each node once, when no further voxel has it as a neighbour.
+
+constexpr int kTapsAtOnce = 128;
+constexpr int kLoadsAtOnce = 8;
+
+__global__ void __launch_bounds__(kThreads)
+    TransposeKernel(AxisMap map, const float* in, float* out, int64_t inner, int64_t count) {
+  __shared__ float4 weights[kTapsAtOnce];
+  __shared__ int bases[kTapsAtOnce];
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool active = i < count;
+  const int64_t outer = i / inner, e = i - outer * inner;
+  const float* from = in + outer * map.voxels * inner + e;
+  float* const to = out + outer * map.nodes * inner + e;
+  float sum[4] = {};
+  int node = 0;
+  for (int first = 0; first < map.voxels; first += kTapsAtOnce) {
+    const int taps = min(kTapsAtOnce, map.voxels - first);
+    __syncthreads();
+    if (threadIdx.x < taps) {
+      const AxisTap tap = MakeAxisTap(map, first + threadIdx.x);
+      weights[threadIdx.x] = make_float4(tap.weight[0], tap.weight[1], tap.weight[2], tap.weight[3]);
+      bases[threadIdx.x] = tap.base;
+    }
+    __syncthreads();
+    if (!active) continue;
+    for (int begin = 0; begin < taps; begin += kLoadsAtOnce) {
+      float v[kLoadsAtOnce];
+#pragma unroll
+      for (int k = 0; k < kLoadsAtOnce; ++k, from += inner) v[k] = begin + k < taps ? __ldcs(from) : 0.0f;
+#pragma unroll
+      for (int k = 0; k < kLoadsAtOnce; ++k) {
+        if (begin + k >= taps) break;
+        for (const int base = bases[begin + k]; node < base; ++node) {
+          to[node * inner] = sum[0];
+          sum[0] = sum[1];
+          sum[1] = sum[2];
+          sum[2] = sum[3];
+          sum[3] = 0;
+        }
+        const float4 w = weights[begin + k];
+        sum[0] += w.x * v[k];
+        sum[1] += w.y * v[k];
+        sum[2] += w.z * v[k];
+        sum[3] += w.w * v[k];
+      }
+    }
+  }
+  if (!active) return;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (node + k < map.nodes) to[(node + k) * inner] = sum[k];
+  }
+  for (node += 4; node < map.nodes; ++node) to[node * inner] = 0;
+}
+static_assert(kThreads >= kTapsAtOnce && kTapsAtOnce % kLoadsAtOnce == 0);
+
+absl::Status TransposeAxis(const ExecContext& ctx, const AxisMap& map, const float* in, float* out, int64_t outer,
+                           int64_t inner) {
+  const int64_t count = outer * inner;
+  TransposeKernel<<<Blocks(count, kThreads), kThreads, 0, CudaStream(ctx)>>>(map, in, out, inner, count);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+// --- Refinement and resampling ---
+
+__device__ void StoreNode(Vec3f value, float* out) {
+  out[0] = value.x;
+  out[1] = value.y;
+  out[2] = value.z;
+}
+
+__global__ void RefineKernel(Refinement t, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) StoreNode(RefinedNode(t, VoxelAt(t.fine_size, i)), t.fine + 3 * i);
+}
+
+__global__ void ResampleKernel(const __grid_constant__ Resampling t, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) StoreNode(ResampledNode(t, VoxelAt(t.out_size, i)), t.out + 3 * i);
+}
+
+__global__ void PrefilterKernel(Lines lines, float* data) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < lines.count) PrefilterLine(data + lines.Start(i), lines.stride, lines.length);
+}
+
+int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
+
+}  // namespace
+
+absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task, const EvaluationTuning& tuning) {
+  const VoxelRun& run = task.run;
+  const Int3 n = run.size;
+  EvaluationPlan p;
+  p.t = task;
+  const int64_t last = run.first + run.count - 1;
+  p.first_row = static_cast<int>(run.first / n.x);
+  p.last_row = static_cast<int>(last / n.x);
+  p.first_begin = 3 * static_cast<int>(run.first - int64_t{p.first_row} * n.x);
+  p.last_end = 3 * static_cast<int>(last - int64_t{p.last_row} * n.x + 1);
+  p.z_begin = p.first_row / n.y;
+  p.z_end = p.last_row / n.y + 1;
+  const bool one_plane = p.z_end - p.z_begin == 1;
+  p.y_begin = one_plane ? p.first_row % n.y : 0;
+  p.y_end = one_plane ? p.last_row % n.y + 1 : n.y;
+
+  const int64_t first_float = static_cast<int64_t>(reinterpret_cast<uintptr_t>(run.out) / sizeof(float)) - 3 * run.first;
+  const bool aligned = 3 * n.x % kVector == 0 && first_float % kVector == 0;
+  p.piece = kVector * (aligned ? kWarp : kWarp - 1);
+  p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, p.piece));
+  int rows = tuning.rows > 0 ? tuning.rows : 4;
+  while (rows > 1 && !BasesFit(task.y, p.y_begin, p.y_end, rows)) rows /= 2;
+  p.groups = static_cast<int>(Blocks(p.y_end - p.y_begin, rows));
+  // Long enough to share planes of control points, short enough for several warps on each of some hundred SMs' places.
+  constexpr int64_t kWantedWarps = 8192;
+  const int64_t columns = int64_t{p.pieces} * p.groups;
+  p.planes = tuning.planes > 0 ? std::min(tuning.planes, kMaxPlanes)
+                               : static_cast<int>(std::clamp<int64_t>(
+                                     columns * (p.z_end - p.z_begin) / kWantedWarps, 16, kMaxPlanes));
+  if (rows == 4) {
+    LaunchEvaluation<4>(ctx, p, aligned);
+  } else if (rows == 2) {
+    LaunchEvaluation<2>(ctx, p, aligned);
+  } else {
+    LaunchEvaluation<1>(ctx, p, aligned);
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task) {
+  return EvaluateAligned(ctx, task, EvaluationTuning());
+}
+
+absl::Status EvaluateGeneral(const ExecContext& ctx, const ForwardMap& map, const VoxelRun& run) {
+  EvaluateGeneralKernel<<<Blocks(run.count, kVoxelsPerBlock), kThreads, 0, CudaStream(ctx)>>>(map, run);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status EvaluateDeterminantAligned(const ExecContext& ctx, const AlignedDeterminant& task) {
+  constexpr int kPlanes = 32;
+  const DeterminantPlan p{task, static_cast<int>(Blocks(task.x.voxels, kWarp)), kPlanes};
+  const dim3 blocks(Blocks(int64_t{p.pieces} * task.y.voxels, kWarps), Blocks(task.z.voxels, kPlanes));
+  DeterminantKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status EvaluateDeterminantGeneral(const ExecContext& ctx, const GeneralDeterminant& task) {
+  const int64_t count = Voxels(task.size);
+  DeterminantGeneralKernel<<<Blocks(count, kThreads), kThreads, 0, CudaStream(ctx)>>>(task, count);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status Transpose(const ExecContext& ctx, const Transposition& t) {
+  const int64_t row = 3 * int64_t{t.x.voxels};
+  INTRAWARP_RETURN_IF_ERROR(TransposeAxis(ctx, t.z, t.field, t.along_z, 1, row * t.y.voxels));
+  INTRAWARP_RETURN_IF_ERROR(TransposeAxis(ctx, t.y, t.along_z, t.along_y, t.z.nodes, row));
+  return TransposeAxis(ctx, t.x, t.along_y, t.grid, int64_t{t.z.nodes} * t.y.nodes, 3);
+}
+
+absl::Status Refine(const ExecContext& ctx, const Refinement& task) {
+  const int64_t count = Voxels(task.fine_size);
+  RefineKernel<<<Blocks(count, kThreads), kThreads, 0, CudaStream(ctx)>>>(task, count);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status Resample(const ExecContext& ctx, const Resampling& task) {
+  const int64_t count = Voxels(task.out_size);
+  ResampleKernel<<<Blocks(count, kThreads), kThreads, 0, CudaStream(ctx)>>>(task, count);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  for (int a = 0; a < 3; ++a) {
+    const Lines lines(task.out_size, a);
+    PrefilterKernel<<<Blocks(lines.count, kThreads), kThreads, 0, CudaStream(ctx)>>>(lines, task.out);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::cuda
