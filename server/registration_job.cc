@@ -83,8 +83,10 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
-  const int64_t measure =
-      static_cast<int64_t>(std::max(SimilarityWorkspaceBytes(fixed), JacobianWorkspaceBytes(fixed)));
+  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(),
+                                            [](const StageOptions& stage) { return stage.method == Method::kFfd; });
+  const int64_t measure = static_cast<int64_t>(
+      std::max(SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid)));
   const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
   return std::max({RegistrationWorkspaceBytes(input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }

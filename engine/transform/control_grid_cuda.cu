@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
           planes[3][r][v] = 0;
         }
       }
-#pragma unroll
+#pragma unroll 1
       for (int j = 0; j < kNodeRows; ++j) {
         const int at = min(node_row + j, t.y.nodes - 1);
         const float* nodes = t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes);
