@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
+#include "engine/metric/ffd_objective.cuh"
+#include "engine/metric/residual.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+// Where each control point's partial sums lie: the tiles (x, y) or runs (z) that hold it, first and last, and the first
+// control point of each tile or run.
+struct GatherTables {
+  const int2* holders[3];
+  const int* first[3];
+};
+
+constexpr int kGatherThreads = 128;
+
+// gradient = factor * linear^T * (sum of the partial sums), with factor / N for `samples` of an evaluation.
+__global__ void __launch_bounds__(kGatherThreads)
+    GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_samples, float* gradient) {
+  if (a.skip != nullptr && *a.skip != 0) return;
+  const FfdTiles& t = a.tiles;
+  const int i = blockIdx.x * kGatherThreads + threadIdx.x;
+  if (i >= a.nodes.x * a.nodes.y * a.nodes.z) return;
+  const int x = i % a.nodes.x, rest = i / a.nodes.x, y = rest % a.nodes.y, z = rest / a.nodes.y;
+  const int2 hx = tables.holders[0][x], hy = tables.holders[1][y], hz = tables.holders[2][z];
+  const int component = t.rows * t.columns;
+  Vec3f sum;
+  for (int run = hz.x; run <= hz.y; ++run) {
+    const int plane = z - tables.first[2][run];
+    for (int ty = hy.x; ty <= hy.y; ++ty) {
+      const int row = y - tables.first[1][ty];
+      for (int tx = hx.x; tx <= hx.y; ++tx) {
+        const int column = x - tables.first[0][tx];
+        const size_t patch = ((static_cast<size_t>(run) * t.planes + plane) * t.tiles_y + ty) * t.tiles_x + tx;
+        const float* const p = a.partials + patch * t.patch() + row * t.columns + column;
+        sum = sum + Vec3f{p[0], p[component], p[2 * component]};
+      }
+    }
+  }
+  double factor = 1;
+  if (divide_by_samples) {
+    const double samples = a.value->samples;
+    factor = samples > 0 ? 2 * a.scale / samples : 0;
+  }
+  const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed(sum);
+  gradient[3 * i] = g.x;
+  gradient[3 * i + 1] = g.y;
+  gradient[3 * i + 2] = g.z;
+}
+
+__global__ void FixedBinsKernel(const float* fixed, const uint8_t* mask, NmiScale scale, size_t voxels, uint8_t* bins) {
+  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= voxels) return;
+  bins[i] = mask != nullptr && mask[i] == 0 ? kNoBin : static_cast<uint8_t>(NmiFixedBin(scale, fixed[i]));
+}
+
+// NMI from the histogram, as NmiFromHistogram; one block. Leaves histogram and piece counter at 0.
+constexpr int kNmiThreads = 1024;
+constexpr int kBinsPerThread = kNmiBins * kNmiBins / kNmiThreads;
+constexpr int kThreadsPerRow = kNmiBins / kBinsPerThread;
+
+template <typename T>
+__device__ T NmiBlockSum(T value, T* scratch) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  T sum = 0;
+  for (int w = 0; w < kNmiThreads / 32; ++w) sum += scratch[w];
+  return sum;
+}
+
+__device__ inline double EntropyTerm(double p, double log_p) { return p > 0 ? -p * log_p : 0; }
+
+__global__ void __launch_bounds__(kNmiThreads) NmiKernel(const FfdArgs a, float* derivative) {
+  if (a.skip != nullptr && *a.skip != 0) return;
+  __shared__ unsigned long long columns[kNmiThreads / kNmiBins][kNmiBins];
+  __shared__ unsigned long long rows[kNmiBins];
+  __shared__ double column_logs[kNmiBins];
+  __shared__ unsigned long long integer_scratch[kNmiThreads / 32];
+  __shared__ double scratch[kNmiThreads / 32];
+  const int t = threadIdx.x;
+  unsigned long long row_sum = 0;
+  unsigned long long counts[kBinsPerThread];
+#pragma unroll
+  for (int k = 0; k < kBinsPerThread; ++k) row_sum += counts[k] = a.histogram[t * kBinsPerThread + k];
+  const double total = static_cast<double>(NmiBlockSum(row_sum, integer_scratch));
+  unsigned long long column_sum = 0;
+  for (int f = t / kNmiBins; f < kNmiBins; f += kNmiThreads / kNmiBins) {
+    column_sum += a.histogram[f * kNmiBins + t % kNmiBins];
+  }
+  columns[t / kNmiBins][t % kNmiBins] = column_sum;
+  for (int offset = kThreadsPerRow / 2; offset > 0; offset /= 2) {
+    row_sum += __shfl_xor_sync(0xffffffffu, row_sum, offset);
+  }
+  if (t % kThreadsPerRow == 0) rows[t / kThreadsPerRow] = row_sum;
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kBinsPerThread; ++k) a.histogram[t * kBinsPerThread + k] = 0;
+  if (t == 0) *a.next_piece = 0;
+  if (total == 0) {
+#pragma unroll
+    for (int k = 0; k < kBinsPerThread; ++k) derivative[t * kBinsPerThread + k] = 0;
+    if (t == 0) *a.value = {nan(""), 0};
+    return;
+  }
+  const double floor = 0.5 / total;
+  double marginal = 0;
+  if (t < kNmiBins) {
+    unsigned long long sum = 0;
+    for (int w = 0; w < kNmiThreads / kNmiBins; ++w) sum += columns[w][t];
+    const double p = static_cast<double>(sum) / total;
+    column_logs[t] = log(fmax(p, floor));
+    marginal = EntropyTerm(p, column_logs[t]);
+  } else if (t < 2 * kNmiBins) {
+    const double p = static_cast<double>(rows[t - kNmiBins]) / total;
+    marginal = EntropyTerm(p, log(fmax(p, floor)));
+  }
+  const double marginals = NmiBlockSum(marginal, scratch);
+  double term = 0;
+  double logs[kBinsPerThread];
+#pragma unroll
+  for (int k = 0; k < kBinsPerThread; ++k) {
+    const double p = static_cast<double>(counts[k]) / total;
+    logs[k] = log(fmax(p, floor));
+    term += EntropyTerm(p, logs[k]);
+  }
+  const double joint = NmiBlockSum(term, scratch), samples = total / kNmiOne;
+  const double scale = a.moving_bins.scale / (samples * joint * joint);
+#pragma unroll
+  for (int k = 0; k < kBinsPerThread; ++k) {
+    const int i = t * kBinsPerThread + k;
+    derivative[i] = static_cast<float>(scale * (joint * column_logs[i % kNmiBins] - marginals * logs[k]));
+  }
+  if (t == 0) *a.value = {2 - marginals / joint, samples};
+}
+
+// ---- Plans ----
+
+int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
+// The most control points, four taps each, that any `tile` voxels see.
+int MostNodes(const SplineAxis& axis, int tile) {
+  const int n = static_cast<int>(axis.base.size());
+  int most = 0;
+  for (int i = 0; i < n; i += tile) most = std::max(most, axis.base[std::min(n, i + tile) - 1] - axis.base[i]);
+  return most + 4;
+}
+
+// Pieces are as long as leaves about `wanted` of them, so that small images fill a large GPU, too.
+FfdTiles MakeTiles(const FfdPlan& plan, Int3 size, int tile_y, int wanted) {
+  constexpr int kMinRun = 6;
+  FfdTiles t;
+  t.tiles_x = CeilDivide(size.x, kTileX);
+  t.tiles_y = CeilDivide(size.y, tile_y);
+  const int runs = std::clamp(CeilDivide(wanted, int64_t{t.tiles_x} * t.tiles_y), CeilDivide(size.z, kMaxRun),
+                              CeilDivide(size.z, kMinRun));
+  t.run = CeilDivide(size.z, runs);
+  t.runs = CeilDivide(size.z, t.run);
+  t.columns = MostNodes(plan.axis[0], kTileX);
+  t.rows = MostNodes(plan.axis[1], tile_y);
+  t.planes = MostNodes(plan.axis[2], t.run);
+  return t;
+}
+
+struct Holders {
+  std::vector<int2> holders;
+  std::vector<int> first;
+};
+Holders MakeHolders(const SplineAxis& axis, int tile) {
+  Holders h;
+  const int n = static_cast<int>(axis.base.size());
+  h.holders.assign(axis.nodes, int2{0, -1});
+  for (int i = 0; i < n; i += tile) {
+    const int index = i / tile, last = axis.base[std::min(n, i + tile) - 1] + axis.taps - 1;
+    h.first.push_back(axis.base[i]);
+    for (int k = axis.base[i]; k <= last; ++k) {
+      if (h.holders[k].y < 0) h.holders[k].x = index;
+      h.holders[k].y = index;
+    }
+  }
+  return h;
+}
+
+bool NeedsWarped(MetricKind metric) { return metric == MetricKind::kLncc || metric == MetricKind::kNgf; }
+
+// What an evaluator's memory is for, in elements; one order for the estimate and for the allocation.
+struct Sizes {
+  size_t partials = 0, block_sums = 0, bins = 0, histogram = 0, derivative = 0, warped = 0;
+
+  Sizes(MetricKind metric, Int3 size, const FfdTiles& t) {
+    const size_t voxels = static_cast<size_t>(size.x) * size.y * size.z;
+    partials = static_cast<size_t>(t.patch()) * t.planes * t.pieces();
+    if (metric == MetricKind::kSsd) block_sums = t.pieces();
+    if (metric == MetricKind::kNmi) {
+      bins = voxels;
+      histogram = derivative = kNmiBins * kNmiBins;
+    }
+    if (NeedsWarped(metric)) warped = voxels;
+  }
+};
+
+constexpr int kWantedPieces = 1056;
+constexpr int kWantedCountPieces = 2112;
+
+FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size, kPassTileY, kWantedPieces); }
+
+size_t SharedBytes(const FfdTiles& tiles) { return sizeof(float) * FfdShared<kPassTileY>(tiles).total; }
+
+template <typename Kernel>
+absl::Status AllowShared(Kernel* kernel, size_t bytes) {
+  INTRAWARP_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  return absl::OkStatus();
+}
+
+// ---- The evaluator ----
+
+class CudaFfdEvaluator final : public FfdEvaluator {
+ public:
+  static absl::StatusOr<std::unique_ptr<FfdEvaluator>> Make(const ExecContext& ctx, const FfdObjective& objective) {
+    std::unique_ptr<CudaFfdEvaluator> evaluator(new CudaFfdEvaluator(objective));
+    INTRAWARP_RETURN_IF_ERROR(evaluator->SetUp(ctx));
+    return std::unique_ptr<FfdEvaluator>(std::move(evaluator));
+  }
+
+  absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
+                        FfdValue* value) override {
+    FfdArgs args = args_;
+    args.grid = grid;
+    args.skip = skip;
+    args.value = value;
+    switch (objective_.metric) {
+      case MetricKind::kSsd:
+        if (gradient == nullptr) return Pass<FfdPass::kSsdValue>(ctx, args);
+        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kSsd>(ctx, args));
+        break;
+      case MetricKind::kNmi:
+        INTRAWARP_RETURN_IF_ERROR(Count(ctx, args));
+        if (gradient == nullptr) return absl::OkStatus();
+        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kNmi>(ctx, args));
+        break;
+      case MetricKind::kLncc:
+      case MetricKind::kNgf:
+        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kWarp>(ctx, args));
+        INTRAWARP_RETURN_IF_ERROR(Residual(ctx, skip, gradient == nullptr ? nullptr : residual_, value));
+        if (gradient == nullptr) return absl::OkStatus();
+        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kResidual>(ctx, args));
+        break;
+    }
+    return Gather(ctx, args, gradient);
+  }
+
+ private:
+  explicit CudaFfdEvaluator(const FfdObjective& objective) : objective_(objective) {}
+
+  template <typename T>
+  absl::Status Upload(const ExecContext& ctx, const std::vector<T>& values, const T** out) {
+    INTRAWARP_ASSIGN_OR_RETURN(T * p, ctx.arena().Allocate<T>(values.size()));
+    *out = p;
+    return ctx.device().Copy(p, values.data(), values.size() * sizeof(T), ctx.stream());
+  }
+
+  absl::Status SetUp(const ExecContext& ctx) {
+    INTRAWARP_ASSIGN_OR_RETURN(const FfdPlan plan, MakeFfdPlan(objective_));
+    const FfdObjective& o = objective_;
+    args_.fixed = o.fixed.data;
+    args_.moving = o.moving.data;
+    args_.fixed_mask = o.fixed_mask.data;
+    args_.moving_mask = o.moving_mask.data;
+    args_.size = o.fixed.geometry.size;
+    args_.moving_size = o.moving.geometry.size;
+    args_.nodes = o.grid.size;
+    args_.to_moving = plan.to_moving;
+    args_.linear = plan.displacement_to_moving.Cast<float>();
+    args_.scale = o.intensity_scale * o.intensity_scale;
+    args_.moving_bins = NmiMovingScale(o);
+    // Offsets into the moving image are 32 bits wide.
+    if (o.moving.geometry.voxels() >= int64_t{1} << 32) {
+      return absl::InvalidArgumentError(absl::StrCat("moving: ", SizeString(o.moving.geometry), " voxels are too many"));
+    }
+    args_.tiles = PassTiles(plan, args_.size);
+    INTRAWARP_RETURN_IF_ERROR(UploadTables(ctx, plan));
+    INTRAWARP_RETURN_IF_ERROR(AllocateScratch(ctx));
+    if (o.metric == MetricKind::kNmi) INTRAWARP_RETURN_IF_ERROR(SetUpNmi(ctx, plan));
+    // The tables' sources end with this call.
+    return ctx.device().Synchronize(ctx.stream());
+  }
+
+  absl::Status UploadTables(const ExecContext& ctx, const FfdPlan& plan) {
+    const int tiles[3] = {kTileX, kPassTileY, args_.tiles.run};
+    for (int a = 0; a < 3; ++a) {
+      const SplineAxis& axis = plan.axis[a];
+      const float* weights = nullptr;
+      INTRAWARP_RETURN_IF_ERROR(Upload(ctx, axis.base, &args_.base[a]));
+      INTRAWARP_RETURN_IF_ERROR(Upload(ctx, axis.weights, &weights));
+      args_.weights[a] = reinterpret_cast<const float4*>(weights);
+      const Holders h = MakeHolders(axis, tiles[a]);
+      INTRAWARP_RETURN_IF_ERROR(Upload(ctx, h.holders, &gather_.holders[a]));
+      INTRAWARP_RETURN_IF_ERROR(Upload(ctx, h.first, &gather_.first[a]));
+      // The next axis' vectors are others, but these end here.
+      INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AllocateScratch(const ExecContext& ctx) {
+    const Sizes sizes(objective_.metric, args_.size, args_.tiles);
+    Arena& arena = ctx.arena();
+    INTRAWARP_ASSIGN_OR_RETURN(args_.partials, arena.Allocate<float>(sizes.partials));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.block_sums, arena.Allocate<double2>(sizes.block_sums));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.ticket, arena.Allocate<unsigned>(1));
+    INTRAWARP_ASSIGN_OR_RETURN(bins_, arena.Allocate<uint8_t>(sizes.bins));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.histogram, arena.Allocate<unsigned long long>(sizes.histogram));
+    INTRAWARP_ASSIGN_OR_RETURN(derivative_, arena.Allocate<float>(sizes.derivative));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.next_piece, arena.Allocate<unsigned>(1));
+    INTRAWARP_ASSIGN_OR_RETURN(args_.warped, arena.Allocate<float>(sizes.warped));
+    INTRAWARP_ASSIGN_OR_RETURN(residual_, arena.Allocate<float>(sizes.warped));
+    args_.fixed_bins = bins_;
+    args_.nmi_derivative = derivative_;
+    args_.residual = residual_;
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.ticket, 0, sizeof(unsigned), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.next_piece, 0, sizeof(unsigned), ctx.stream()));
+    return ctx.device().Fill(args_.histogram, 0, sizes.histogram * sizeof(*args_.histogram), ctx.stream());
+  }
+
+  absl::Status SetUpNmi(const ExecContext& ctx, const FfdPlan& plan) {
+    count_tiles_ = MakeTiles(plan, args_.size, kCountTileY, kWantedCountPieces);
+    int device = 0, processors = 0;
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    // Integer sums are the same for any number of blocks.
+    count_blocks_ = std::min(count_tiles_.pieces(), 2 * processors);
+    const size_t voxels = objective_.fixed.geometry.voxels();
+    FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(
+        args_.fixed, args_.fixed_mask, NmiFixedScale(objective_), voxels, bins_);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  bool masked() const { return args_.fixed_mask != nullptr || args_.moving_mask != nullptr; }
+
+  template <FfdPass kPass, bool kMasked>
+  absl::Status Launch(const ExecContext& ctx, const FfdArgs& args) {
+    const size_t table = kPass == FfdPass::kNmi ? sizeof(float) * kNmiBins * kNmiBins : 0;
+    const size_t bytes = table + SharedBytes(args.tiles);
+    INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasked>, bytes));
+    FfdKernel<kPass, kMasked><<<args.tiles.pieces(), kTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+  template <FfdPass kPass>
+  absl::Status Pass(const ExecContext& ctx, const FfdArgs& args) {
+    return masked() ? Launch<kPass, true>(ctx, args) : Launch<kPass, false>(ctx, args);
+  }
+
+  template <bool kMasked>
+  absl::Status LaunchCount(const ExecContext& ctx, const FfdArgs& args) {
+    const size_t bytes = sizeof(unsigned) * kHistogramWords + sizeof(float) * FfdShared<kCountTileY>(args.tiles).total;
+    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kMasked>, bytes));
+    NmiCountKernel<kMasked><<<count_blocks_, kTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+  absl::Status Count(const ExecContext& ctx, FfdArgs args) {
+    args.tiles = count_tiles_;
+    INTRAWARP_RETURN_IF_ERROR(masked() ? LaunchCount<true>(ctx, args) : LaunchCount<false>(ctx, args));
+    NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(args, derivative_);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  absl::Status Residual(const ExecContext& ctx, const int* skip, float* residual, FfdValue* value) {
+    const FfdObjective& o = objective_;
+    if (o.metric == MetricKind::kLncc) {
+      LnccTask task;
+      task.fixed = o.fixed.data;
+      task.warped = args_.warped;
+      task.size = args_.size;
+      task.sigma = o.lncc_sigma;
+      task.fixed_floor = 1e-6 * o.fixed_stddev * o.fixed_stddev;
+      task.moving_floor = 1e-6 * o.moving_stddev * o.moving_stddev;
+      return LnccResidual(ctx, task, skip, residual, value);
+    }
+    NgfTask task;
+    task.fixed = o.fixed.data;
+    task.warped = args_.warped;
+    task.size = args_.size;
+    task.spacing = o.fixed.geometry.spacing;
+    task.fixed_edge = o.fixed_edge;
+    task.moving_edge = o.moving_edge;
+    return NgfResidual(ctx, task, skip, residual, value);
+  }
+
+  absl::Status Gather(const ExecContext& ctx, const FfdArgs& args, float* gradient) {
+    const int64_t nodes = objective_.grid.voxels();
+    GatherKernel<<<CeilDivide(nodes, kGatherThreads), kGatherThreads, 0, CudaStream(ctx)>>>(
+        args, gather_, objective_.metric == MetricKind::kSsd, gradient);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return absl::OkStatus();
+  }
+
+  const FfdObjective objective_;
+  FfdArgs args_ = {};
+  GatherTables gather_ = {};
+  FfdTiles count_tiles_;
+  int count_blocks_ = 0;
+  uint8_t* bins_ = nullptr;
+  float* derivative_ = nullptr;
+  float* residual_ = nullptr;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective) {
+  return CudaFfdEvaluator::Make(ctx, objective);
+}
+
+int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
+  FfdObjective objective;
+  objective.metric = metric;
+  objective.fixed.geometry = objective.moving.geometry = fixed;
+  objective.grid = grid;
+  const absl::StatusOr<FfdPlan> plan = MakeFfdPlan(objective);
+  if (!plan.ok()) return 0;
+  const FfdTiles tiles = PassTiles(*plan, fixed.size);
+  const Sizes sizes(metric, fixed.size, tiles);
+  const auto rounded = [](size_t count, size_t size) { return static_cast<int64_t>(Arena::Rounded(count * size)); };
+  int64_t bytes = 0;
+  const int tile_counts[3] = {tiles.tiles_x, tiles.tiles_y, tiles.runs};
+  for (int a = 0; a < 3; ++a) {
+    bytes += rounded(fixed.size[a], sizeof(int)) + rounded(fixed.size[a], sizeof(float4));
+    bytes += rounded(grid.size[a], sizeof(int2)) + rounded(tile_counts[a], sizeof(int));
+  }
+  bytes += rounded(sizes.partials, sizeof(float)) + rounded(sizes.block_sums, sizeof(double2)) +
+           2 * rounded(1, sizeof(unsigned)) + rounded(sizes.bins, 1) +
+           rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
+           2 * rounded(sizes.warped, sizeof(float));
+  return bytes;
+}
+
+}  // namespace intrawarp::cuda
