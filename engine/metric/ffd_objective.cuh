@@ -89,9 +89,9 @@ enum class FfdPass {
 };
 constexpr bool HasGradient(FfdPass p) { return p == FfdPass::kSsd || p == FfdPass::kNmi || p == FfdPass::kResidual; }
 
-// The parts of a block's shared memory, in floats. What a piece begins with (the control points of four planes, and what
-// their contraction along x gives) and ends with (the accumulators of four planes, and what their contraction along y
-// gives) overlap; in between one plane of each is in use.
+// The parts of a block's shared memory, in floats. What a piece begins with (the control points of four planes, and
+// what their contraction along x gives) and ends with (the accumulators of four planes, and what their contraction
+// along y gives) overlap; in between one plane of each is in use.
 template <int kTileY>
 struct FfdShared {
   int raw_size, expanded_size, stage_size, reduced_size;
@@ -216,7 +216,8 @@ __device__ inline bool SampleMoving(const FfdArgs& a, const MovingFrame& frame, 
 
 // ---- The march ----
 
-// A thread's place in its piece, and the contractions through shared memory. All threads of a block make the same calls.
+// A thread's place in its piece, and the contractions through shared memory. All threads of a block make the same
+// calls.
 template <int kTileY, bool kGradient>
 class PieceMarch {
  public:
@@ -316,9 +317,7 @@ class PieceMarch {
 
   // Of the piece's voxel i < count: its first plane of control points, and their weights.
   __device__ int VoxelBase(int i) const { return reinterpret_cast<const int*>(shared_ + layout.z_base)[i]; }
-  __device__ float4 VoxelWeights(int i) const {
-    return reinterpret_cast<const float4*>(shared_ + layout.z_weights)[i];
-  }
+  __device__ float4 VoxelWeights(int i) const { return reinterpret_cast<const float4*>(shared_ + layout.z_weights)[i]; }
 
   // Moving index of voxel i, relative to the frame's origin; base_z is the voxel's.
   __device__ Vec3f Position(int i, float4 w) const {
@@ -358,12 +357,16 @@ class PieceMarch {
 
  private:
   __device__ void FillTables() {
-    const FfdTiles& t = a.tiles;
     for (int i = threadIdx.x; i < count; i += kThreads) {
       reinterpret_cast<int*>(shared_ + layout.z_base)[i] = __ldg(a.base[2] + z0 + i);
       reinterpret_cast<float4*>(shared_ + layout.z_weights)[i] = __ldg(a.weights[2] + z0 + i);
     }
-    if constexpr (!kGradient) return;
+    if constexpr (kGradient) FillTransposedTables();
+  }
+
+  // Weights by control point and voxel, 0 where they do not meet.
+  __device__ void FillTransposedTables() {
+    const FfdTiles& t = a.tiles;
     for (int i = threadIdx.x; i < t.columns * kVectorPitch; i += kThreads) shared_[layout.x_weights + i] = 0;
     for (int i = threadIdx.x; i < t.rows * kTileY; i += kThreads) shared_[layout.y_weights + i] = 0;
     __syncthreads();
@@ -378,8 +381,8 @@ class PieceMarch {
 
   // Positions are evaluated in float64 once a column.
   __device__ void SetFrame(int tile_x, int tile_y) {
-    const Vec3d corner = a.to_moving({static_cast<double>(tile_x * kTileX), static_cast<double>(tile_y * kTileY),
-                                      static_cast<double>(z0)});
+    const Vec3d corner = a.to_moving(
+        {static_cast<double>(tile_x * kTileX), static_cast<double>(tile_y * kTileY), static_cast<double>(z0)});
     const Vec3d start = a.to_moving({static_cast<double>(x), static_cast<double>(y), static_cast<double>(z0)});
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
@@ -432,8 +435,8 @@ class PieceMarch {
     const float* p = expanded + row_ * kTileX + lane();
 #pragma unroll
     for (int c = 0; c < 3; ++c, p += a.tiles.rows * kTileX) {
-      u[c] = y_weights_.x * p[0] + y_weights_.y * p[kTileX] + y_weights_.z * p[2 * kTileX] +
-             y_weights_.w * p[3 * kTileX];
+      u[c] =
+          y_weights_.x * p[0] + y_weights_.y * p[kTileX] + y_weights_.z * p[2 * kTileX] + y_weights_.w * p[3 * kTileX];
     }
   }
 
@@ -468,8 +471,7 @@ class PieceMarch {
     int row = item_row_, column = item_column_;
     for (int i = threadIdx.x; i < t.patch(); i += kThreads) {
       const float4* const values = reinterpret_cast<const float4*>(reduced + row * kVectorPitch);
-      const float4* const weights =
-          reinterpret_cast<const float4*>(shared_ + layout.x_weights + column * kVectorPitch);
+      const float4* const weights = reinterpret_cast<const float4*>(shared_ + layout.x_weights + column * kVectorPitch);
       float sum = 0;
 #pragma unroll
       for (int q = 0; q < kTileX / 4; ++q) {
@@ -609,7 +611,8 @@ __global__ void __launch_bounds__(kTileX* kPassTileY, 3) FfdKernel(const FfdArgs
       r = NmiResidual(table + bin * kNmiBins, MakeNmiWindow(a.moving_bins, sample.value));
     }
     if (kPass == FfdPass::kResidual && is_sample) r = known;
-    if (kPass == FfdPass::kWarp && march.valid) a.warped[offset] = is_sample ? sample.value : __int_as_float(0x7fffffff);
+    if (kPass == FfdPass::kWarp && march.valid)
+      a.warped[offset] = is_sample ? sample.value : __int_as_float(0x7fffffff);
     if constexpr (kGradient) march.AddForce(weights, r * sample.gradient);
   }
   march.End();

@@ -76,7 +76,7 @@ class FfdEvaluator {
 // INVALID_ARGUMENT when a mask is not on its image's grid or the grid does not cover the fixed image. May wait for the
 // stream (tables are uploaded).
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);
-// Device memory that a MakeFfdEvaluator for these takes from the arena.
+// Device memory that MakeFfdEvaluator and the evaluations take from the arena together.
 int64_t FfdEvaluatorBytes(const ExecContext& ctx, MetricKind metric, const Geometry& fixed, const Geometry& grid);
 
 namespace cpu {

@@ -285,7 +285,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     args_.moving_bins = NmiMovingScale(o);
     // Offsets into the moving image are 32 bits wide.
     if (o.moving.geometry.voxels() >= int64_t{1} << 32) {
-      return absl::InvalidArgumentError(absl::StrCat("moving: ", SizeString(o.moving.geometry), " voxels are too many"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("moving: ", SizeString(o.moving.geometry), " voxels are too many"));
     }
     args_.tiles = PassTiles(plan, args_.size);
     INTRAWARP_RETURN_IF_ERROR(UploadTables(ctx, plan));
@@ -340,8 +341,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     // Integer sums are the same for any number of blocks.
     count_blocks_ = std::min(count_tiles_.pieces(), 2 * processors);
     const size_t voxels = objective_.fixed.geometry.voxels();
-    FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(
-        args_.fixed, args_.fixed_mask, NmiFixedScale(objective_), voxels, bins_);
+    FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(args_.fixed, args_.fixed_mask,
+                                                                          NmiFixedScale(objective_), voxels, bins_);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -444,6 +445,8 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
            2 * rounded(1, sizeof(unsigned)) + rounded(sizes.bins, 1) +
            rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
            2 * rounded(sizes.warped, sizeof(float));
+  if (metric == MetricKind::kLncc) bytes += LnccWorkspaceBytes(fixed.size);
+  if (metric == MetricKind::kNgf) bytes += NgfWorkspaceBytes(fixed.size);
   return bytes;
 }
 
