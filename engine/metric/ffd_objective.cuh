@@ -92,7 +92,7 @@ constexpr bool HasGradient(FfdPass p) { return p == FfdPass::kSsd || p == FfdPas
 // The parts of a block's shared memory, in floats. What a piece begins with (the control points of four planes, and
 // what their contraction along x gives) and ends with (the accumulators of four planes, and what their contraction
 // along y gives) overlap; in between one plane of each is in use.
-template <int kTileY>
+template <int kTileY, bool kGradient>
 struct FfdShared {
   int raw_size, expanded_size, stage_size, reduced_size;
   int x_weights, y_weights, z_weights, z_base, area, total;
@@ -103,12 +103,13 @@ struct FfdShared {
     stage_size = 3 * kTileY * kTileX;
     reduced_size = 3 * t.rows * kVectorPitch;
     x_weights = 0;
-    y_weights = x_weights + t.columns * kVectorPitch;
-    z_weights = y_weights + t.rows * kTileY;
+    y_weights = x_weights + (kGradient ? t.columns * kVectorPitch : 0);
+    z_weights = y_weights + (kGradient ? t.rows * kTileY : 0);
     z_base = z_weights + 4 * kMaxRun;
     area = z_base + kMaxRun;
-    const int begin = kPlanes * (raw_size + expanded_size), end = kPlanes * (stage_size + reduced_size),
-              middle = raw_size + expanded_size + stage_size + reduced_size;
+    const int begin = kPlanes * (raw_size + expanded_size);
+    const int end = kGradient ? kPlanes * (stage_size + reduced_size) : 0;
+    const int middle = raw_size + expanded_size + (kGradient ? stage_size + reduced_size : 0);
     const int most = begin > end ? begin : end;
     total = area + (most > middle ? most : middle);
   }
@@ -170,14 +171,14 @@ __device__ inline bool SampleEdge(const FfdArgs& a, const MovingFrame& frame, Ve
     const float v00 = __ldg(p0 + lower[0]), v01 = __ldg(p0 + upper[0]), v10 = __ldg(p1 + lower[0]),
                 v11 = __ldg(p1 + upper[0]);
     const float d0 = v01 - v00, d1 = v11 - v10;
-    const float c0 = v00 + w[0] * d0, c1 = v10 + w[0] * d1;
-    dx[k] = d0 + w[1] * (d1 - d0);
+    const float c0 = fmaf(w[0], d0, v00), c1 = fmaf(w[0], d1, v10);
+    dx[k] = fmaf(w[1], d1 - d0, d0);
     dy[k] = c1 - c0;
-    c[k] = c0 + w[1] * dy[k];
+    c[k] = fmaf(w[1], dy[k], c0);
   }
-  sample->value = c[0] + w[2] * (c[1] - c[0]);
-  sample->gradient.x = interior[0] ? dx[0] + w[2] * (dx[1] - dx[0]) : 0.0f;
-  sample->gradient.y = interior[1] ? dy[0] + w[2] * (dy[1] - dy[0]) : 0.0f;
+  sample->value = fmaf(w[2], c[1] - c[0], c[0]);
+  sample->gradient.x = interior[0] ? fmaf(w[2], dx[1] - dx[0], dx[0]) : 0.0f;
+  sample->gradient.y = interior[1] ? fmaf(w[2], dy[1] - dy[0], dy[0]) : 0.0f;
   sample->gradient.z = interior[2] ? c[1] - c[0] : 0.0f;
   return true;
 }
@@ -205,12 +206,13 @@ __device__ inline bool SampleMoving(const FfdArgs& a, const MovingFrame& frame, 
   const float v100 = __ldg(plane1 + offset), v101 = __ldg(plane1 + offset + 1);
   const float v110 = __ldg(plane1_row1 + offset), v111 = __ldg(plane1_row1 + offset + 1);
   const float d00 = v001 - v000, d01 = v011 - v010, d10 = v101 - v100, d11 = v111 - v110;
-  const float c00 = v000 + wx * d00, c01 = v010 + wx * d01, c10 = v100 + wx * d10, c11 = v110 + wx * d11;
-  const float dx0 = d00 + wy * (d01 - d00), dx1 = d10 + wy * (d11 - d10);
+  const float c00 = fmaf(wx, d00, v000), c01 = fmaf(wx, d01, v010), c10 = fmaf(wx, d10, v100),
+              c11 = fmaf(wx, d11, v110);
+  const float dx0 = fmaf(wy, d01 - d00, d00), dx1 = fmaf(wy, d11 - d10, d10);
   const float dy0 = c01 - c00, dy1 = c11 - c10;
-  const float c0 = c00 + wy * dy0, c1 = c10 + wy * dy1;
-  sample->value = c0 + wz * (c1 - c0);
-  sample->gradient = {dx0 + wz * (dx1 - dx0), dy0 + wz * (dy1 - dy0), c1 - c0};
+  const float c0 = fmaf(wy, dy0, c00), c1 = fmaf(wy, dy1, c10);
+  sample->value = fmaf(wz, c1 - c0, c0);
+  sample->gradient = {fmaf(wz, dx1 - dx0, dx0), fmaf(wz, dy1 - dy0, dy0), c1 - c0};
   return true;
 }
 
@@ -347,7 +349,7 @@ class PieceMarch {
   __device__ static int warp() { return threadIdx.x / 32; }
 
   const FfdArgs& a;
-  const FfdShared<kTileY> layout;
+  const FfdShared<kTileY, kGradient> layout;
   // The thread's column of voxels z0 + i, i < count. Threads beyond the image are not valid.
   int x, y, z0, count;
   bool valid;
@@ -631,15 +633,18 @@ __global__ void __launch_bounds__(kTileX* kPassTileY, 3) FfdKernel(const FfdArgs
 // before it counts it.
 
 inline constexpr int kCountTileY = 16;
-inline constexpr int kHistogramCopies = 4;
-inline constexpr int kHistogramWords = kNmiBins * kNmiBins * kHistogramCopies;
+template <int kCopies>
+constexpr int HistogramWords() {
+  return kNmiBins * kNmiBins * kCopies;
+}
 // Voxels that a 32-bit bin is sure to hold.
 inline constexpr int kVoxelsBetweenFlushes = 1 << (31 - kNmiFractionBits);
 
 // What a thread has counted into four bins of one row.
+template <int kCopies>
 class BinRun {
  public:
-  __device__ explicit BinRun(unsigned* histogram) : copy_(histogram + threadIdx.x % kHistogramCopies) {}
+  __device__ explicit BinRun(unsigned* histogram) : copy_(histogram + threadIdx.x % kCopies) {}
 
   __device__ void Add(int bin, const NmiWindow& window) {
     float w[4];
@@ -656,10 +661,10 @@ class BinRun {
   }
   __device__ void Flush() {
     if (key_ < 0) return;
-    unsigned* const bins = copy_ + key_ * kHistogramCopies;
+    unsigned* const bins = copy_ + key_ * kCopies;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      atomicAdd(bins + k * kHistogramCopies, counts_[k]);
+      atomicAdd(bins + k * kCopies, counts_[k]);
       counts_[k] = 0;
     }
   }
@@ -670,14 +675,15 @@ class BinRun {
   unsigned counts_[4] = {0, 0, 0, 0};
 };
 
+template <int kCopies>
 __device__ inline void FlushHistogram(const FfdArgs& a, unsigned* histogram) {
   __syncthreads();
   for (int i = threadIdx.x; i < kNmiBins * kNmiBins; i += blockDim.x) {
     unsigned long long sum = 0;
 #pragma unroll
-    for (int k = 0; k < kHistogramCopies; ++k) {
-      sum += histogram[i * kHistogramCopies + k];
-      histogram[i * kHistogramCopies + k] = 0;
+    for (int k = 0; k < kCopies; ++k) {
+      sum += histogram[i * kCopies + k];
+      histogram[i * kCopies + k] = 0;
     }
     if (sum != 0) atomicAdd(a.histogram + i, sum);
   }
@@ -685,14 +691,14 @@ __device__ inline void FlushHistogram(const FfdArgs& a, unsigned* histogram) {
 }
 
 // Integers in no order: blocks take the next piece as they come.
-template <bool kMasked>
+template <int kCopies, bool kMasked>
 __global__ void __launch_bounds__(kTileX* kCountTileY, 2) NmiCountKernel(const FfdArgs a) {
   if (a.skip != nullptr && *a.skip != 0) return;
   extern __shared__ float4 dynamic_shared[];
   unsigned* const histogram = reinterpret_cast<unsigned*>(dynamic_shared);
   __shared__ int next;
-  for (int i = threadIdx.x; i < kHistogramWords; i += blockDim.x) histogram[i] = 0;
-  PieceMarch<kCountTileY, false> march(a, reinterpret_cast<float*>(histogram + kHistogramWords));
+  for (int i = threadIdx.x; i < HistogramWords<kCopies>(); i += blockDim.x) histogram[i] = 0;
+  PieceMarch<kCountTileY, false> march(a, reinterpret_cast<float*>(histogram + HistogramWords<kCopies>()));
   const size_t plane = static_cast<size_t>(a.size.x) * a.size.y;
   const int piece_voxels = kTileX * kCountTileY * a.tiles.run;
   int counted = 0;
@@ -703,13 +709,13 @@ __global__ void __launch_bounds__(kTileX* kCountTileY, 2) NmiCountKernel(const F
     const int piece = next;
     if (piece >= a.tiles.pieces()) break;
     if (counted + piece_voxels > kVoxelsBetweenFlushes) {
-      FlushHistogram(a, histogram);
+      FlushHistogram<kCopies>(a, histogram);
       counted = 0;
     }
     counted += piece_voxels;
     march.Begin(piece);
     size_t offset = march.z0 * plane + static_cast<size_t>(march.y) * a.size.x + march.x;
-    BinRun run(histogram);
+    BinRun<kCopies> run(histogram);
     for (int i = 0; i < march.count; ++i, offset += plane) {
       while (march.VoxelBase(i) > march.base_z) march.Advance();
       const int bin = march.valid ? a.fixed_bins[offset] : kNoBin;
@@ -720,7 +726,7 @@ __global__ void __launch_bounds__(kTileX* kCountTileY, 2) NmiCountKernel(const F
     }
     run.Flush();
   }
-  FlushHistogram(a, histogram);
+  FlushHistogram<kCopies>(a, histogram);
 }
 
 }  // namespace intrawarp::cuda

@@ -213,10 +213,15 @@ constexpr int kWantedCountPieces = 2112;
 
 FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size, kPassTileY, kWantedPieces); }
 
-size_t SharedBytes(const FfdTiles& tiles) { return sizeof(float) * FfdShared<kPassTileY>(tiles).total; }
+template <int kTileY, bool kGradient>
+size_t SharedBytes(const FfdTiles& tiles) {
+  return sizeof(float) * FfdShared<kTileY, kGradient>(tiles).total;
+}
 
 template <typename Kernel>
 absl::Status AllowShared(Kernel* kernel, size_t bytes) {
+  constexpr size_t kAlwaysAllowed = 48 << 10;
+  if (bytes <= kAlwaysAllowed) return absl::OkStatus();
   INTRAWARP_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   return absl::OkStatus();
@@ -288,6 +293,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
       return absl::InvalidArgumentError(
           absl::StrCat("moving: ", SizeString(o.moving.geometry), " voxels are too many"));
     }
+    if (o.grid.voxels() >= int64_t{1} << 31) {
+      return absl::InvalidArgumentError(absl::StrCat("grid: ", SizeString(o.grid), " control points are too many"));
+    }
     args_.tiles = PassTiles(plan, args_.size);
     INTRAWARP_RETURN_IF_ERROR(UploadTables(ctx, plan));
     INTRAWARP_RETURN_IF_ERROR(AllocateScratch(ctx));
@@ -338,7 +346,10 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     int device = 0, processors = 0;
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    // Integer sums are the same for any number of blocks.
+    int shared = 0;
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    few_copies_ = CountSharedBytes<4>(count_tiles_) > static_cast<size_t>(shared);
+    // Integer sums are the same for any number of blocks and copies.
     count_blocks_ = std::min(count_tiles_.pieces(), 2 * processors);
     const size_t voxels = objective_.fixed.geometry.voxels();
     FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(args_.fixed, args_.fixed_mask,
@@ -352,7 +363,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   template <FfdPass kPass, bool kMasked>
   absl::Status Launch(const ExecContext& ctx, const FfdArgs& args) {
     const size_t table = kPass == FfdPass::kNmi ? sizeof(float) * kNmiBins * kNmiBins : 0;
-    const size_t bytes = table + SharedBytes(args.tiles);
+    const size_t bytes = table + SharedBytes<kPassTileY, HasGradient(kPass)>(args.tiles);
     INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasked>, bytes));
     FfdKernel<kPass, kMasked><<<args.tiles.pieces(), kTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
@@ -363,17 +374,25 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     return masked() ? Launch<kPass, true>(ctx, args) : Launch<kPass, false>(ctx, args);
   }
 
-  template <bool kMasked>
+  template <int kCopies>
+  static size_t CountSharedBytes(const FfdTiles& tiles) {
+    return sizeof(unsigned) * HistogramWords<kCopies>() + SharedBytes<kCountTileY, false>(tiles);
+  }
+  template <int kCopies, bool kMasked>
   absl::Status LaunchCount(const ExecContext& ctx, const FfdArgs& args) {
-    const size_t bytes = sizeof(unsigned) * kHistogramWords + sizeof(float) * FfdShared<kCountTileY>(args.tiles).total;
-    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kMasked>, bytes));
-    NmiCountKernel<kMasked><<<count_blocks_, kTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
+    const size_t bytes = CountSharedBytes<kCopies>(args.tiles);
+    INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kCopies, kMasked>, bytes));
+    NmiCountKernel<kCopies, kMasked><<<count_blocks_, kTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
+  template <int kCopies>
+  absl::Status CountCopies(const ExecContext& ctx, const FfdArgs& args) {
+    return masked() ? LaunchCount<kCopies, true>(ctx, args) : LaunchCount<kCopies, false>(ctx, args);
+  }
   absl::Status Count(const ExecContext& ctx, FfdArgs args) {
     args.tiles = count_tiles_;
-    INTRAWARP_RETURN_IF_ERROR(masked() ? LaunchCount<true>(ctx, args) : LaunchCount<false>(ctx, args));
+    INTRAWARP_RETURN_IF_ERROR(few_copies_ ? CountCopies<1>(ctx, args) : CountCopies<4>(ctx, args));
     NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(args, derivative_);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
@@ -414,6 +433,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   GatherTables gather_ = {};
   FfdTiles count_tiles_;
   int count_blocks_ = 0;
+  bool few_copies_ = false;
   uint8_t* bins_ = nullptr;
   float* derivative_ = nullptr;
   float* residual_ = nullptr;
