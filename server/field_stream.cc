@@ -11,8 +11,7 @@ namespace {
 
 // Three chunks of 1 MiB: small enough that the first chunk leaves early, large enough to fill a GPU.
 constexpr int64_t kSlabVoxels = int64_t{1} << 18;
-constexpr int64_t kFieldVoxelBytes = 3 * sizeof(float);
-constexpr int64_t kSlabBytes = kSlabVoxels * kFieldVoxelBytes;
+constexpr int64_t kSlabBytes = kSlabVoxels * int64_t{3 * sizeof(float)};
 
 // Announces slabs one behind the device: while slab k is copied, k + 1 is already enqueued.
 class SlabPipeline {
@@ -69,21 +68,46 @@ class SlabPipeline {
   int64_t enqueued_ = 0;
 };
 
-absl::Status FieldSlabs(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
-                        LatencyBreakdown& latency, const AdvanceFn& advanced) {
-  INTRAWARP_ASSIGN_OR_RETURN(SlabPipeline pipeline, SlabPipeline::Create(ctx, stream, latency, advanced));
-  float* scratch = nullptr;
-  if (ctx.is_cuda()) {
-    INTRAWARP_ASSIGN_OR_RETURN(scratch, ctx.arena().Allocate<float>(3 * std::min(kSlabVoxels, grid.voxels())));
+// Where slabs of a field are made: in place where the stream takes float32 from the CPU, otherwise in the arena.
+struct SlabScratch {
+  float* values = nullptr;
+  void* encoded = nullptr;
+};
+
+absl::StatusOr<SlabScratch> MakeScratch(const ExecContext& ctx, const FieldAnswer& answer) {
+  const bool encodes = answer.encoding.type != ComponentType::kFloat32;
+  const int64_t components = 3 * std::min(kSlabVoxels, answer.grid.voxels());
+  SlabScratch scratch;
+  if (ctx.is_cuda() || encodes) {
+    INTRAWARP_ASSIGN_OR_RETURN(scratch.values, ctx.arena().Allocate<float>(components));
   }
-  for (int64_t first = 0; first < grid.voxels(); first += kSlabVoxels) {
-    const int64_t count = std::min(kSlabVoxels, grid.voxels() - first);
-    float* out = ctx.is_cuda() ? scratch : reinterpret_cast<float*>(stream.data()) + 3 * first;
+  if (ctx.is_cuda() && encodes) {
+    INTRAWARP_ASSIGN_OR_RETURN(scratch.encoded,
+                               ctx.arena().AllocateBytes(components * BytesPerComponent(answer.encoding.type)));
+  }
+  return scratch;
+}
+
+absl::Status FieldSlabs(const ExecContext& ctx, const Transform& transform, const FieldAnswer& answer,
+                        FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced) {
+  INTRAWARP_ASSIGN_OR_RETURN(SlabPipeline pipeline, SlabPipeline::Create(ctx, stream, latency, advanced));
+  INTRAWARP_ASSIGN_OR_RETURN(const SlabScratch scratch, MakeScratch(ctx, answer));
+  const bool encodes = answer.encoding.type != ComponentType::kFloat32;
+  const int64_t voxel_bytes = 3 * BytesPerComponent(answer.encoding.type);
+  for (int64_t first = 0; first < answer.grid.voxels(); first += kSlabVoxels) {
+    const int64_t count = std::min(kSlabVoxels, answer.grid.voxels() - first);
+    char* in_place = stream.data() + first * voxel_bytes;
+    float* values = scratch.values != nullptr ? scratch.values : reinterpret_cast<float*>(in_place);
+    void* out = values;
     {
       PhaseTimer timer(latency, Phase::kEncode);
-      INTRAWARP_RETURN_IF_ERROR(EvaluateField(ctx, transform, grid, first, count, out));
+      INTRAWARP_RETURN_IF_ERROR(EvaluateField(ctx, transform, answer.grid, first, count, values));
+      if (encodes) {
+        out = scratch.encoded != nullptr ? scratch.encoded : in_place;
+        INTRAWARP_RETURN_IF_ERROR(EncodeComponents(ctx, values, 3 * count, answer.encoding, out));
+      }
     }
-    INTRAWARP_RETURN_IF_ERROR(pipeline.Push(out, (first + count) * kFieldVoxelBytes));
+    INTRAWARP_RETURN_IF_ERROR(pipeline.Push(out, (first + count) * voxel_bytes));
   }
   return pipeline.Flush();
 }
@@ -129,14 +153,17 @@ bool FieldStream::abandoned() const {
 }
 
 int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid) {
-  if (device.kind() != DeviceKind::kCuda) return 0;
-  return static_cast<int64_t>(Arena::Rounded(std::min(kSlabVoxels, grid.voxels()) * kFieldVoxelBytes));
+  const size_t components = 3 * std::min(kSlabVoxels, grid.voxels());
+  const size_t encoded = device.kind() == DeviceKind::kCuda ? Arena::Rounded(components * sizeof(int16_t)) : 0;
+  return static_cast<int64_t>(Arena::Rounded(components * sizeof(float)) + encoded) +
+         DisplacementBoundWorkspaceBytes();
 }
 
-absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
-                          LatencyBreakdown& latency, const AdvanceFn& advanced) {
+absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const FieldAnswer& answer,
+                          FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced) {
+  if (answer.control_points) return ProduceCopy(ctx, transform.control_grid().data, stream, latency, advanced);
   ArenaScope scope(ctx.arena());
-  return Conclude(ctx, FieldSlabs(ctx, transform, grid, stream, latency, advanced), stream);
+  return Conclude(ctx, FieldSlabs(ctx, transform, answer, stream, latency, advanced), stream);
 }
 
 absl::Status ProduceCopy(const ExecContext& ctx, const void* data, FieldStream& stream, LatencyBreakdown& latency,

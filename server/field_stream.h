@@ -19,6 +19,7 @@
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
+#include "server/field_request.h"
 
 namespace intrawarp {
 
@@ -55,14 +56,14 @@ class FieldStream {
 // CANCELLED.
 using AdvanceFn = std::function<bool()>;
 
-// Workspace of ProduceField on this device.
+// Workspace of MakeFieldAnswer and ProduceField on this device, for a dense field on `grid` or for control points.
 int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid);
 
-// Evaluates the displacement field of `transform` on `grid` slab by slab into `stream` (12 bytes a voxel, float32).
+// Evaluates and encodes the field that `answer` announces, slab by slab, into `stream` (as large as the answer says).
 // Adds to the phases encode (evaluation) and download (copies, and on CUDA the wait for both). Waits for the stream.
 // Abandons `stream` on error.
-absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, FieldStream& stream,
-                          LatencyBreakdown& latency, const AdvanceFn& advanced);
+absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const FieldAnswer& answer,
+                          FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced);
 
 // Brings `bytes` bytes of device memory into `stream`, slab by slab. Waits for the stream. Abandons `stream` on error.
 absl::Status ProduceCopy(const ExecContext& ctx, const void* data, FieldStream& stream, LatencyBreakdown& latency,

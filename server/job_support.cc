@@ -51,16 +51,6 @@ absl::Status StoreResult(ServerContext& context, const std::string& id, Transfor
   return StoreTransform(context, std::move(stored));
 }
 
-int64_t FieldBytes(const Geometry& grid) { return grid.voxels() * int64_t{3 * sizeof(float)}; }
-
-v1::FieldHeader MakeFieldHeader(const Geometry& grid) {
-  v1::FieldHeader header;
-  *header.mutable_geometry() = GeometryToProto(grid);
-  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  header.set_total_bytes(FieldBytes(grid));
-  return header;
-}
-
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
   const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();

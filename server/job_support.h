@@ -33,10 +33,6 @@ absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const Stored
 // The same for the result of a registration; its device memory is counted as resident (RESOURCE_EXHAUSTED).
 absl::Status StoreResult(ServerContext& context, const std::string& id, Transform transform, const v1::Report& report);
 
-// Of a float32 displacement field.
-int64_t FieldBytes(const Geometry& grid);
-v1::FieldHeader MakeFieldHeader(const Geometry& grid);
-
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
 

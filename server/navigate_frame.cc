@@ -62,8 +62,9 @@ absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context
   absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms);
   if (!plan.ok()) return InRequest(plan.status());
   setup.plan = *std::move(plan);
-  INTRAWARP_RETURN_IF_ERROR(ValidateFieldEncoding(config.field_encoding(), "field_encoding"));
-  setup.with_field = config.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  if (config.has_field()) {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
+  }
   if (config.max_pending() < 0 || config.max_pending() > kMaxPending) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_pending: is ", config.max_pending(), ", must be 0 to ", kMaxPending));

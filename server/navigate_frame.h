@@ -29,7 +29,8 @@ struct NavigateSetup {
   // Otherwise it is the moving image and the frames are fixed ones.
   bool resident_is_fixed = true;
   RegistrationPlan plan;
-  bool with_field = false;
+  // Unset: results without fields.
+  std::optional<FieldRequest> field;
   int max_pending = 2;
 };
 // Errors as of Register, with paths relative to the config.

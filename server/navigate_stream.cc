@@ -199,7 +199,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void RunJob(const std::shared_ptr<NavigateFrame>& frame, const absl::StatusOr<const ExecContext*>& ctx) {
     frame->latency.Add(Phase::kQueue, Clock::now() - frame->ready);
     std::function<absl::Status(const ExecContext&, const Transform&)> on_transform;
-    if (setup_->with_field) {
+    if (setup_->field) {
       on_transform = [&](const ExecContext& inner, const Transform& transform) {
         return StreamField(inner, transform, *frame);
       };
@@ -221,18 +221,22 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
-    const Geometry& grid = *transform.domain();
-    INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, FieldBytes(grid)));
-    auto field = std::make_shared<FieldStream>(std::move(memory), FieldBytes(grid));
+    absl::StatusOr<Geometry> grid = FieldGrid(*setup_->field, *transform.domain());
+    if (!grid.ok()) return Prefixed(grid.status(), "field");
+    absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, *setup_->field, transform, *grid);
+    if (!answer.ok()) return Prefixed(answer.status(), "field");
+    const int64_t bytes = answer->header.total_bytes();
+    INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, bytes));
+    auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
     v1::NavigateResponse header;
     header.mutable_field()->set_frame_number(frame.number);
-    *header.mutable_field()->mutable_field() = MakeFieldHeader(grid);
+    *header.mutable_field()->mutable_field() = answer->header;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       queue_.PushField(SerializeMessage(header), field, v1::NavigateResponse::kChunkFieldNumber);
       Pump();
     }
-    return ProduceField(ctx, transform, grid, *field, frame.latency, [this] {
+    return ProduceField(ctx, transform, *answer, *field, frame.latency, [this] {
       std::lock_guard<std::mutex> lock(mutex_);
       Pump();
       return !finished_;

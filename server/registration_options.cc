@@ -2,6 +2,7 @@
 #include "server/registration_options.h"
 
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ absl::StatusOr<Method> MethodFromProto(v1::Method method) {
     case v1::METHOD_AFFINE:
       return Method::kAffine;
     case v1::METHOD_FFD:
-      return absl::UnimplementedError("method: FFD is not in this version");
+      return Method::kFfd;
     case v1::METHOD_LOG_DEMONS:
       return absl::UnimplementedError("method: LOG_DEMONS is not in this version");
     default:
@@ -27,26 +28,40 @@ absl::StatusOr<Method> MethodFromProto(v1::Method method) {
   }
 }
 
-absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric) {
+absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric, Method method) {
   switch (metric) {
     case v1::METRIC_UNSPECIFIED:
+      return method == Method::kFfd ? MetricKind::kNmi : MetricKind::kSsd;
     case v1::METRIC_SSD:
       return MetricKind::kSsd;
     case v1::METRIC_NGF:
       return MetricKind::kNgf;
     case v1::METRIC_NMI:
-      return absl::UnimplementedError("metric: NMI is not in this version");
+      return MetricKind::kNmi;
     case v1::METRIC_LNCC:
-      return absl::UnimplementedError("metric: LNCC is not in this version");
+      return MetricKind::kLncc;
     default:
       return absl::InvalidArgumentError(absl::StrCat("metric: ", static_cast<int>(metric), " is not a metric"));
+  }
+}
+
+absl::StatusOr<DescentMethod> OptimizerFromProto(v1::Optimizer optimizer) {
+  switch (optimizer) {
+    case v1::OPTIMIZER_UNSPECIFIED:
+    case v1::OPTIMIZER_LBFGS:
+      return DescentMethod::kLbfgs;
+    case v1::OPTIMIZER_CONJUGATE_GRADIENT:
+      return DescentMethod::kConjugateGradient;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("optimizer: ", static_cast<int>(optimizer), " is not an optimizer"));
   }
 }
 
 absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
   StageOptions to;
   INTRAWARP_ASSIGN_OR_RETURN(to.method, MethodFromProto(from.method()));
-  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric()));
+  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric(), to.method));
   if (from.levels() < 0 || from.levels() > kMaxLevels) {
     return absl::InvalidArgumentError(absl::StrCat("levels: is ", from.levels(), ", must be 0 to ", kMaxLevels));
   }
@@ -56,6 +71,14 @@ absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
   }
   to.levels = from.levels();
   to.iterations = from.iterations();
+  to.spacing_vox = from.spacing_vox();
+  if (from.has_bending_weight()) to.bending_weight = from.bending_weight();
+  if (from.has_elasticity_weight()) to.elasticity_weight = from.elasticity_weight();
+  if (from.has_jacobian_weight()) to.jacobian_weight = from.jacobian_weight();
+  INTRAWARP_ASSIGN_OR_RETURN(to.optimizer, OptimizerFromProto(from.optimizer()));
+  if (to.method != Method::kFfd && from.optimizer() != v1::OPTIMIZER_UNSPECIFIED) {
+    return absl::InvalidArgumentError("optimizer: only FFD has one");
+  }
   return to;
 }
 
@@ -73,21 +96,27 @@ absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::Registration
   return stages;
 }
 
-absl::StatusOr<std::optional<AffineMap>> InitialFromProto(const v1::RegistrationOptions& options,
-                                                          const TransformStore& transforms) {
+absl::Status InitialFromProto(const v1::RegistrationOptions& options, const TransformStore& transforms,
+                              RegistrationPlan* plan) {
   if (options.has_initial_matrix()) {
     absl::StatusOr<AffineMap> map = InvertibleMatrixFromProto(options.initial_matrix());
     if (!map.ok()) return Within("initial_matrix", map.status());
-    return std::optional<AffineMap>(*map);
+    plan->initial = *map;
+    return absl::OkStatus();
   }
   // An empty name is as good as none, which is what proto3 clients that copy fields send.
-  if (options.initial_transform().empty()) return std::optional<AffineMap>();
+  if (options.initial_transform().empty()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(options.initial_transform(), "initial_transform"));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id));
   if (stored->transform.has_displacement()) {
     return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
   }
-  return std::optional<AffineMap>(stored->transform.affine());
+  if (stored->transform.has_control_grid()) {
+    plan->initial_transform = std::move(stored);
+  } else {
+    plan->initial = stored->transform.affine();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -102,13 +131,22 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   if (!options.moving_mask().empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.moving_mask, FindVolume(volumes, options.moving_mask(), "moving_mask"));
   }
-  INTRAWARP_ASSIGN_OR_RETURN(plan.initial, InitialFromProto(options, transforms));
+  INTRAWARP_RETURN_IF_ERROR(InitialFromProto(options, transforms, &plan));
   if (options.has_budget()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget"));
     if (plan.budget->count() == 0) return absl::InvalidArgumentError("budget: must be above 0");
   }
   plan.best_effort = options.best_effort();
   return plan;
+}
+
+absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
+  absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);
+  if (!request.ok()) return Prefixed(request.status(), "field");
+  if (request->control_points && plan.stages.back().method != Method::kFfd) {
+    return absl::InvalidArgumentError("field.encoding: CONTROL_POINTS come from FFD as the last stage");
+  }
+  return request;
 }
 
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
@@ -120,6 +158,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
   input.stages = plan.stages;
   input.initial = plan.initial;
+  if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;
 }
 
@@ -146,12 +185,6 @@ bool IsSingular(const AffineMap& map) {
   double volume = 1;
   for (int c = 0; c < 3; ++c) volume *= std::hypot(map.m[0][c], map.m[1][c], map.m[2][c]);
   return !(std::abs(Determinant(map)) > 1e-9 * volume) || !std::isfinite(volume);
-}
-
-absl::Status ValidateFieldEncoding(v1::FieldEncoding encoding, absl::string_view field) {
-  if (encoding == v1::FIELD_ENCODING_UNSPECIFIED || encoding == v1::FIELD_ENCODING_FLOAT32) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", static_cast<int>(encoding), " is not an encoding of this version"));
 }
 
 }  // namespace intrawarp

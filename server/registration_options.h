@@ -15,6 +15,7 @@
 #include "engine/registration/registration.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/field_request.h"
 #include "server/transform_store.h"
 #include "server/volume_store.h"
 
@@ -27,6 +28,8 @@ struct RegistrationPlan {
   std::shared_ptr<const StoredVolume> moving_mask;
   // Fixed to moving; unset: the engine chooses.
   std::optional<AffineMap> initial;
+  // Instead, the result of an FFD; null: none.
+  std::shared_ptr<const StoredTransform> initial_transform;
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
 };
@@ -35,6 +38,10 @@ struct RegistrationPlan {
 // the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms);
+
+// The field that a request wants of each result. INVALID_ARGUMENT "field....: ..."; control points come from an ffd
+// stage alone.
+absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
 
 // The engine's view of a plan. `plan`, `fixed` and `moving` must outlive it.
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
@@ -54,9 +61,6 @@ absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from);
 // True for a map whose inverse would be noise: a determinant that is not finite, or below 1e-9 of the product of the
 // lengths of its columns.
 bool IsSingular(const AffineMap& map);
-
-// INVALID_ARGUMENT "{field}: ..." for an encoding that does not exist.
-absl::Status ValidateFieldEncoding(v1::FieldEncoding encoding, absl::string_view field);
 
 }  // namespace intrawarp
 

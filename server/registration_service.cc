@@ -8,6 +8,8 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "server/chunk_codec.h"
+#include "server/field_request.h"
+#include "server/field_stream.h"
 #include "server/job_stream.h"
 #include "server/job_support.h"
 #include "server/navigate_stream.h"
@@ -33,7 +35,9 @@ struct RegisterCall {
   std::shared_ptr<const StoredVolume> moving;
   RegistrationPlan plan;
   RegistrationInput input;
-  bool with_field = false;
+  // Unset: the client wants none.
+  std::optional<FieldRequest> field;
+  Geometry field_grid;
   RegistrationOutcome outcome;
   LatencyBreakdown latency;
   FrameRecord record;
@@ -41,8 +45,6 @@ struct RegisterCall {
 
 absl::Status Resolve(RegisterCall& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, ParseMessage<v1::RegisterRequest>(bytes));
-  INTRAWARP_RETURN_IF_ERROR(ValidateFieldEncoding(request.field_encoding(), "field_encoding"));
-  call.with_field = request.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
   INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
   INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
   absl::StatusOr<RegistrationPlan> plan =
@@ -50,27 +52,41 @@ absl::Status Resolve(RegisterCall& call, const grpc::ByteBuffer& bytes) {
   if (!plan.ok()) return InRequest(plan.status());
   call.plan = *std::move(plan);
   call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
-  return InRequest(ValidateRegistration(call.input));
+  INTRAWARP_RETURN_IF_ERROR(InRequest(ValidateRegistration(call.input)));
+  if (!request.has_field()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(call.field, ResolveField(request.field(), call.plan));
+  absl::StatusOr<Geometry> grid = FieldGrid(*call.field, call.fixed->image.geometry());
+  if (!grid.ok()) return Prefixed(grid.status(), "field");
+  call.field_grid = *grid;
+  return absl::OkStatus();
 }
 
+// `memory` is null for control points, whose number is not known before.
 absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, std::shared_ptr<PinnedBuffer> memory,
                          const Transform& transform) {
-  const Geometry& grid = call.fixed->image.geometry();
-  auto field = std::make_shared<FieldStream>(std::move(memory), FieldBytes(grid));
+  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, *call.field, transform, call.field_grid);
+  if (!answer.ok()) return Prefixed(answer.status(), "field");
+  const int64_t bytes = answer->header.total_bytes();
+  if (memory == nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, bytes));
+  }
+  auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
   v1::RegisterResponse header;
-  *header.mutable_field() = MakeFieldHeader(grid);
+  *header.mutable_field() = answer->header;
   call.stream->SendField(SerializeMessage(header), field, v1::RegisterResponse::kChunkFieldNumber);
-  return ProduceField(ctx, transform, grid, *field, call.latency, [&call] { return call.stream->Advanced(); });
+  return ProduceField(ctx, transform, *answer, *field, call.latency, [&call] { return call.stream->Advanced(); });
 }
 
 absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
   RegistrationTask task{call.input, call.plan.budget, call.plan.best_effort, nullptr};
   std::shared_ptr<PinnedBuffer> memory;
-  if (call.with_field) {
-    // Before the work, so that it is not done in vain.
-    PhaseTimer timer(call.latency, Phase::kAdmit);
-    INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, FieldBytes(call.fixed->image.geometry())));
+  if (call.field) {
+    if (!call.field->control_points) {
+      // Before the work, so that it is not done in vain.
+      PhaseTimer timer(call.latency, Phase::kAdmit);
+      INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, FieldBytes(*call.field, call.field_grid)));
+    }
     task.on_transform = [&](const Transform& transform) {
       return StreamField(call, ctx, std::move(memory), transform);
     };

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/chunk_codec.h"
+#include "server/field_request.h"
 #include "server/job_stream.h"
 #include "server/job_support.h"
 #include "server/registration_options.h"
@@ -22,6 +23,8 @@ struct DownloadCall {
   const std::shared_ptr<JobStream> stream;
   std::shared_ptr<const StoredTransform> transform;
   Geometry grid;
+  // DownloadField only.
+  FieldRequest field;
   // WarpVolume only.
   std::shared_ptr<const StoredVolume> moving;
   Interpolation interpolation = Interpolation::kLinear;
@@ -38,18 +41,35 @@ absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::G
   return grid;
 }
 
-absl::StatusOr<Geometry> FieldGrid(const DownloadCall& call, const v1::DownloadFieldRequest& request) {
+absl::StatusOr<Geometry> DownloadDomain(const DownloadCall& call, const v1::DownloadFieldRequest& request) {
   if (request.has_geometry()) return GridFromProto(call.context, request.geometry(), "geometry");
   if (call.transform->transform.domain()) return *call.transform->transform.domain();
   return absl::InvalidArgumentError(
       absl::StrCat("geometry: must be given, since ", TransformName(call.transform->id), " has no domain"));
 }
 
+absl::Status ResolveControlPoints(DownloadCall& call, const v1::DownloadFieldRequest& request) {
+  if (request.has_geometry()) return absl::InvalidArgumentError("geometry: does not go with CONTROL_POINTS");
+  const Transform& transform = call.transform->transform;
+  if (!transform.has_control_grid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("field.encoding: ", TransformName(call.transform->id), " has no CONTROL_POINTS"));
+  }
+  call.grid = transform.control_grid().geometry;
+  return absl::OkStatus();
+}
+
 absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::DownloadFieldRequest request, ParseMessage<v1::DownloadFieldRequest>(bytes));
-  INTRAWARP_RETURN_IF_ERROR(ValidateFieldEncoding(request.encoding(), "encoding"));
+  absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
+  if (!field.ok()) return Prefixed(field.status(), "field");
+  call.field = *field;
   INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.name(), "name"));
-  INTRAWARP_ASSIGN_OR_RETURN(call.grid, FieldGrid(call, request));
+  if (call.field.control_points) return ResolveControlPoints(call, request);
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, DownloadDomain(call, request));
+  absl::StatusOr<Geometry> grid = FieldGrid(call.field, domain);
+  if (!grid.ok()) return Prefixed(grid.status(), "field");
+  call.grid = *grid;
   return absl::OkStatus();
 }
 
@@ -96,14 +116,17 @@ absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
 
 absl::Status DownloadJob(DownloadCall& call, const ExecContext& ctx) {
   if (call.stream->closed()) return call.stream->control().CancelStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, FieldBytes(call.grid)));
-  auto field = std::make_shared<FieldStream>(std::move(memory), FieldBytes(call.grid));
+  const int64_t bytes = FieldBytes(call.field, call.grid);
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, bytes));
+  const Transform& transform = call.transform->transform;
+  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, call.field, transform, call.grid);
+  if (!answer.ok()) return Prefixed(answer.status(), "field");
+  auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
   v1::DownloadFieldResponse response;
-  *response.mutable_header() = MakeFieldHeader(call.grid);
+  *response.mutable_header() = answer->header;
   call.stream->SendField(SerializeMessage(response), field, v1::DownloadFieldResponse::kChunkFieldNumber);
   LatencyBreakdown latency;
-  return ProduceField(ctx, call.transform->transform, call.grid, *field, latency,
-                      [&call] { return call.stream->Advanced(); });
+  return ProduceField(ctx, transform, *answer, *field, latency, [&call] { return call.stream->Advanced(); });
 }
 
 int64_t WarpedBytes(const Geometry& grid) { return grid.voxels() * static_cast<int64_t>(sizeof(float)); }

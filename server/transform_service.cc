@@ -90,6 +90,11 @@ absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest&
   return SubmitJob(context, std::move(job));
 }
 
+v1::TransformKind KindToProto(const Transform& transform) {
+  if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
+  return transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE;
+}
+
 using v1::TransformService;
 using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
     TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
@@ -152,7 +157,10 @@ std::unique_ptr<grpc::Service> MakeTransformService(ServerContext& context) {
 v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
   v1::Transform to;
   to.set_name(TransformName(from.id));
-  to.set_kind(from.transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE);
+  to.set_kind(KindToProto(from.transform));
+  if (from.transform.has_control_grid()) {
+    *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
+  }
   if (from.transform.domain()) *to.mutable_domain() = GeometryToProto(*from.transform.domain());
   *to.mutable_matrix() = MatrixToProto(from.transform.affine());
   to.set_resident_bytes(from.transform.resident_bytes());

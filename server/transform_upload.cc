@@ -115,21 +115,41 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     absl::StatusOr<Geometry> grid = GeometryFromProto(field.geometry());
     if (!grid.ok()) return Prefixed(grid.status(), "field.geometry");
     grid_ = *grid;
-    if (field.encoding() != v1::FIELD_ENCODING_FLOAT32) {
-      return absl::InvalidArgumentError("field.encoding: must be FLOAT32");
+    if (field.encoding() == v1::FIELD_ENCODING_CONTROL_POINTS) {
+      INTRAWARP_RETURN_IF_ERROR(Prefixed(ReceiveControlGrid(field), "field"));
+    } else if (field.encoding() != v1::FIELD_ENCODING_FLOAT32) {
+      return absl::InvalidArgumentError("field.encoding: must be FLOAT32 or CONTROL_POINTS");
     }
     absl::Status size = ValidateOutputSize(context_, grid_);
     if (!size.ok()) return Prefixed(size, "field.geometry");
-    if (field.total_bytes() != FieldBytes(grid_)) {
+    total_bytes_ = FieldBytes(FieldRequest(), grid_);
+    if (field.total_bytes() != total_bytes_) {
       return absl::InvalidArgumentError(absl::StrCat("field.total_bytes: is ", field.total_bytes(), ", must be ",
-                                                     FieldBytes(grid_), " for ", SizeString(grid_), " voxels"));
+                                                     total_bytes_, " for ", SizeString(grid_), " voxels"));
     }
     if (header.digest().size() != Sha256::kBytes) {
       return absl::InvalidArgumentError("digest: must be the SHA-256 of the field, 32 bytes");
     }
     digest_ = header.digest();
-    INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, FieldBytes(grid_)));
-    INTRAWARP_ASSIGN_OR_RETURN(memory_, LeasePinned(context_, FieldBytes(grid_)));
+    INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, total_bytes_));
+    INTRAWARP_ASSIGN_OR_RETURN(memory_, LeasePinned(context_, total_bytes_));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReceiveControlGrid(const v1::FieldHeader& field) {
+    for (int a = 0; a < 3; ++a) {
+      // A cubic spline has four control points a tile; an axis with one has no spline.
+      if (grid_.size[a] < 4 && !(a == 2 && grid_.size[a] == 1)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("geometry.size: ", SizeString(grid_), " control points, must be 4 or more along each axis"));
+      }
+    }
+    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(field.matrix());
+    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
+    absl::StatusOr<Geometry> domain = GeometryFromProto(field.domain());
+    if (!domain.ok()) return Prefixed(domain.status(), "domain");
+    matrix_ = *matrix;
+    domain_ = *domain;
     return absl::OkStatus();
   }
 
@@ -137,7 +157,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!has_header_) return absl::InvalidArgumentError("chunk: comes before the header");
     if (memory_ == nullptr) return absl::InvalidArgumentError("chunk: a matrix has none");
     INTRAWARP_RETURN_IF_ERROR(
-        ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, FieldBytes(grid_)));
+        ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, total_bytes_));
     char* to = memory_->as<char>() + received_bytes_;
     chunk.CopyTo(to);
     sha_.Update(to, chunk.size());
@@ -153,9 +173,9 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       FinishNow(absl::OkStatus());
       return absl::OkStatus();
     }
-    if (received_bytes_ < FieldBytes(grid_)) {
+    if (received_bytes_ < total_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("chunk: the stream ended after ", received_bytes_, " of ", FieldBytes(grid_), " bytes"));
+          absl::StrCat("chunk: the stream ended after ", received_bytes_, " of ", total_bytes_, " bytes"));
     }
     if (sha_.Finish() != digest_) {
       return WithReason(absl::DataLossError("header.digest: is not that of the bytes received"), "DIGEST_MISMATCH");
@@ -177,9 +197,9 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!AllFinite(memory_->as<char>(), 3 * grid_.voxels())) {
       return absl::InvalidArgumentError("field: holds a component that is NaN or infinite");
     }
-    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(FieldBytes(grid_), ctx.stream()));
+    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(total_bytes_, ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(
-        ctx.device().Copy(buffer.as<char>(), memory_->as<char>(), FieldBytes(grid_), ctx.stream()));
+        ctx.device().Copy(buffer.as<char>(), memory_->as<char>(), total_bytes_, ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
     return buffer;
   }
@@ -187,7 +207,9 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void FieldStored(absl::StatusOr<Buffer> buffer) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (finished_) return;
-    FinishNow(buffer.ok() ? Store(Transform(*std::move(buffer), grid_)) : buffer.status());
+    if (!buffer.ok()) return FinishNow(buffer.status());
+    FinishNow(Store(domain_ ? Transform(matrix_, *std::move(buffer), grid_, domain_)
+                            : Transform(*std::move(buffer), grid_)));
   }
 
   absl::Status Store(Transform transform) {
@@ -220,6 +242,9 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool stored_ = false;
   std::string id_;
   AffineMap matrix_;
+  // Of control points.
+  std::optional<Geometry> domain_;
+  int64_t total_bytes_ = 0;
   // Of a field only.
   Geometry grid_;
   std::string digest_;
