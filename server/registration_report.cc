@@ -28,6 +28,8 @@ v1::Method ToProto(Method method) {
       return v1::METHOD_RIGID;
     case Method::kAffine:
       return v1::METHOD_AFFINE;
+    case Method::kFfd:
+      return v1::METHOD_FFD;
   }
   return v1::METHOD_UNSPECIFIED;
 }
@@ -36,6 +38,10 @@ v1::Metric ToProto(MetricKind metric) {
   switch (metric) {
     case MetricKind::kSsd:
       return v1::METRIC_SSD;
+    case MetricKind::kNmi:
+      return v1::METRIC_NMI;
+    case MetricKind::kLncc:
+      return v1::METRIC_LNCC;
     case MetricKind::kNgf:
       return v1::METRIC_NGF;
   }
