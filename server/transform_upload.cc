@@ -146,10 +146,13 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     }
     absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(field.matrix());
     if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
-    absl::StatusOr<Geometry> domain = GeometryFromProto(field.domain());
-    if (!domain.ok()) return Prefixed(domain.status(), "domain");
+    if (field.has_domain()) {
+      absl::StatusOr<Geometry> domain = GeometryFromProto(field.domain());
+      if (!domain.ok()) return Prefixed(domain.status(), "domain");
+      domain_ = *domain;
+    }
     matrix_ = *matrix;
-    domain_ = *domain;
+    is_control_grid_ = true;
     return absl::OkStatus();
   }
 
@@ -208,7 +211,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     std::lock_guard<std::mutex> lock(mutex_);
     if (finished_) return;
     if (!buffer.ok()) return FinishNow(buffer.status());
-    FinishNow(Store(domain_ ? Transform(matrix_, *std::move(buffer), grid_, domain_)
+    FinishNow(Store(is_control_grid_ ? Transform(matrix_, *std::move(buffer), grid_, domain_)
                             : Transform(*std::move(buffer), grid_)));
   }
 
@@ -242,7 +245,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool stored_ = false;
   std::string id_;
   AffineMap matrix_;
-  // Of control points.
+  bool is_control_grid_ = false;
   std::optional<Geometry> domain_;
   int64_t total_bytes_ = 0;
   // Of a field only.

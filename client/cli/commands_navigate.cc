@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
@@ -155,12 +156,12 @@ absl::Status CheckFieldNames(const std::vector<std::string>& paths) {
 }
 
 absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const RegistrationFlags& registration,
-                                              Temporaries& temporaries) {
+                                              const v1::FieldRequest& field, Temporaries& temporaries) {
   v1::NavigateConfig config;
   INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), ResolveOptions(registration, temporaries));
   std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
   INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
-  if (flags.Has("field_dir")) config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  if (flags.Has("field_dir")) *config.mutable_field() = field;
   return config;
 }
 
@@ -170,7 +171,8 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   }
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
-  INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
+  const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field_dir"), "--field_dir");
+  if (!field.ok()) return UsageError(field.status());
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report"));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
@@ -179,7 +181,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
 
   Navigation navigation(session, std::move(paths), field_dir);
   Temporaries temporaries(session);
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, MakeConfig(flags, *registration, temporaries));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, MakeConfig(flags, *registration, *field, temporaries));
   const absl::Status streamed = navigation.Run(config);
   const absl::Status deleted = temporaries.DeleteAll();
   for (size_t i = 0; i < navigation.paths().size(); ++i) {
@@ -201,6 +203,7 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
       {.name = "report", .placeholder = "OUT.json", .help = "a list of reports, one a frame"},
   };
   for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
 }
 

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
+#include "client/cli/control_grid.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
@@ -22,6 +24,7 @@ struct Outcome {
   GridData field;
   GridData warped;
   // For the montage alone.
+  GridData whole_field;
   HostImage fixed;
   HostImage moving;
 };
@@ -33,13 +36,14 @@ void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p,
                              p.levels(), p.iteration(), p.value()));
 }
 
-absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session,
-                             Temporaries& temporaries, Outcome* outcome) {
+absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
+                             const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
+                             Outcome* outcome) {
   v1::RegisterRequest request;
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), ResolveOptions(registration, temporaries));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(flags.String("fixed")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
-  if (flags.Has("field") || flags.Has("montage")) request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  if (flags.Has("field")) *request.mutable_field() = field;
   ProgressLine line;
   INTRAWARP_ASSIGN_OR_RETURN(
       outcome->result,
@@ -58,12 +62,23 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
   return session.client().WarpVolume(request, SinkInto(warped), session.call());
 }
 
+absl::Status FetchWholeField(const std::string& transform, Session& session, GridData* field) {
+  v1::DownloadFieldRequest request;
+  request.set_name(transform);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  return session.client().DownloadField(request, SinkInto(field), session.call()).status();
+}
+
 // What the network is still needed for, before the uploaded volumes are deleted.
 absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome) {
   if (flags.Has("warped") || flags.Has("montage")) {
     INTRAWARP_RETURN_IF_ERROR(WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped));
   }
+  if (flags.Has("grid")) {
+    INTRAWARP_RETURN_IF_ERROR(WriteControlGrid(outcome->result.transform(), flags.String("grid"), session));
+  }
   if (!flags.Has("montage")) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(FetchWholeField(outcome->result.transform(), session, &outcome->whole_field));
   INTRAWARP_ASSIGN_OR_RETURN(outcome->fixed, FetchImage(flags.String("fixed"), session));
   INTRAWARP_ASSIGN_OR_RETURN(outcome->moving, FetchImage(flags.String("moving"), session));
   return absl::OkStatus();
@@ -86,7 +101,7 @@ absl::Status WriteOutputs(const ParsedFlags& flags, Outcome outcome) {
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   const std::string out = flags.String("montage");
-  return Annotate(WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.field)),
+  return Annotate(WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)),
                   out);
 }
 
@@ -94,18 +109,27 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", {".nii", ".nii.gz"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", {".nii", ".nii.gz"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", {".tfm"}));
   return CheckOutput(flags, "report");
+}
+
+bool EndsWithFfd(const v1::RegistrationOptions& options) {
+  return options.stages(options.stages_size() - 1).method() == v1::METHOD_FFD;
 }
 
 absl::Status Register(const ParsedFlags& flags, Session& session) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
   INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
-  INTRAWARP_RETURN_IF_ERROR(CheckImplemented(flags));
+  const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field"), "--field");
+  if (!field.ok()) return UsageError(field.status());
+  if (flags.Has("grid") && !EndsWithFfd(registration->options)) {
+    return UsageError(absl::InvalidArgumentError("--grid: only ffd as the last stage has a control grid"));
+  }
 
   Temporaries temporaries(session);
   Outcome outcome;
-  INTRAWARP_RETURN_IF_ERROR(RunRegistration(flags, *registration, session, temporaries, &outcome));
+  INTRAWARP_RETURN_IF_ERROR(RunRegistration(flags, *registration, *field, session, temporaries, &outcome));
   std::printf("%s\n", outcome.result.transform().c_str());
   std::fflush(stdout);
   if (flags.Has("report")) {
@@ -125,11 +149,13 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
   for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/true)) specs.push_back(std::move(spec));
   for (FlagSpec spec : std::vector<FlagSpec>{
            {.name = "field", .placeholder = "OUT.nii.gz", .help = "the dense displacement field, LPS mm"},
+           {.name = "grid", .placeholder = "OUT.tfm", .help = "the control grid of ffd, as ITK has it"},
            {.name = "warped", .placeholder = "OUT.nii.gz", .help = "the moving image on the fixed grid"},
            {.name = "report", .placeholder = "OUT.json", .help = "what was done and how good it is"},
            {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
     specs.push_back(std::move(spec));
   }
+  for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
 }
 

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
+#include "client/cli/control_grid.h"
+#include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cpp/convert.h"
 #include "engine/base/status_macros.h"
@@ -20,6 +22,8 @@ const char* KindName(v1::TransformKind kind) {
       return "affine";
     case v1::TRANSFORM_KIND_DISPLACEMENT:
       return "displacement";
+    case v1::TRANSFORM_KIND_CONTROL_GRID:
+      return "control-grid";
     default:
       return "unknown";
   }
@@ -45,17 +49,24 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
   return Annotate(WriteMatrix(out, matrix), out);
 }
 
-absl::Status GetField(const std::string& name, const std::string& out, Session& session) {
-  GridData field;
-  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(name, nullptr, SinkInto(&field), session.call()));
-  return Annotate(WriteField(out, field.geometry, field.values.data()), out);
+absl::Status GetField(const std::string& name, const v1::FieldRequest& field, const std::string& out,
+                      Session& session) {
+  v1::DownloadFieldRequest request;
+  request.set_name(name);
+  *request.mutable_field() = field;
+  GridData data;
+  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(request, SinkInto(&data), session.call()).status());
+  return Annotate(WriteField(out, data.geometry, data.values.data()), out);
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".nii", ".nii.gz"}));
-  const std::string out = flags.String("out");
-  return HasMatrixSuffix(out) ? GetMatrix(flags.Positional(0), out, session)
-                              : GetField(flags.Positional(0), out, session);
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".tfm", ".nii", ".nii.gz"}));
+  const std::string out = flags.String("out"), name = flags.Positional(0);
+  const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii, .nii.gz)");
+  if (!field.ok()) return UsageError(field.status());
+  if (HasMatrixSuffix(out)) return GetMatrix(name, out, session);
+  if (!HasControlGridSuffix(out)) return GetField(name, *field, out, session);
+  return WriteControlGrid(name, out, session);
 }
 
 absl::Status Delete(const ParsedFlags& flags, Session& session) {
@@ -110,10 +121,20 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
 
 const FlagSpec kTransform = {.name = "transform",
                              .placeholder = "transforms/ID|PATH",
-                             .help = "a field (.nii, .nii.gz) or matrix (.txt) file is uploaded, used and deleted",
+                             .help = "a field (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is uploaded, used "
+                                     "and deleted",
                              .required = true};
 const FlagSpec kInverse = {
     .name = "inverse", .type = FlagType::kSwitch, .placeholder = "", .help = "through the inverse transform"};
+
+std::vector<FlagSpec> GetFlagSpecs() {
+  std::vector<FlagSpec> specs = {{.name = "out",
+                                  .placeholder = "PATH",
+                                  .help = ".txt: 4x4 matrix; .tfm: control grid, as ITK has it; .nii or .nii.gz: field",
+                                  .required = true}};
+  for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
+  return specs;
+}
 
 }  // namespace
 
@@ -124,12 +145,8 @@ std::vector<Command> TransformCommands() {
        .syntax = {},
        .run = List},
       {.name = "transform get",
-       .summary = "download a transform: its matrix as text, or its dense displacement field",
-       .syntax = {.flags = {{.name = "out",
-                             .placeholder = "PATH",
-                             .help = ".txt: 4x4 matrix; .nii or .nii.gz: field",
-                             .required = true}},
-                  .positionals = {"transforms/ID"}},
+       .summary = "download a transform: its matrix, its control grid, or its dense displacement field",
+       .syntax = {.flags = GetFlagSpecs(), .positionals = {"transforms/ID"}},
        .run = Get},
       {.name = "transform delete",
        .summary = "delete a transform",

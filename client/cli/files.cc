@@ -24,6 +24,7 @@ bool HasVolumeSuffix(const std::string& path) {
 }
 
 bool HasMatrixSuffix(const std::string& path) { return absl::EndsWith(path, ".txt"); }
+bool HasControlGridSuffix(const std::string& path) { return absl::EndsWith(path, ".tfm"); }
 
 absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
   if (!flags.Has(name)) return absl::OkStatus();

@@ -14,6 +14,7 @@ namespace intrawarp {
 
 bool HasVolumeSuffix(const std::string& path);  // .nii, .nii.gz
 bool HasMatrixSuffix(const std::string& path);  // .txt
+bool HasControlGridSuffix(const std::string& path);  // .tfm
 
 // Before work is begun for a file that the flag names, if it is given: a wrong command line (UsageError) when the name
 // has none of the suffixes (none given: any will do), NOT_FOUND when its folder does not exist.

@@ -9,6 +9,9 @@
 namespace intrawarp {
 namespace {
 
+constexpr const char* kFfdFlags[] = {"spacing_vox", "bending_weight", "elasticity_weight", "jacobian_weight",
+                                     "optimizer"};
+
 v1::Method MethodFromName(const std::string& name) {
   for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
     if (MethodName(method) == name) return method;
@@ -43,6 +46,16 @@ absl::Status CheckUsed(const ParsedFlags& flags, const std::string& name, bool u
   return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
 }
 
+void SetFfdOptions(const ParsedFlags& flags, v1::Stage* stage) {
+  if (flags.Has("spacing_vox")) stage->set_spacing_vox(flags.Number("spacing_vox"));
+  if (flags.Has("bending_weight")) stage->set_bending_weight(flags.Number("bending_weight"));
+  if (flags.Has("elasticity_weight")) stage->set_elasticity_weight(flags.Number("elasticity_weight"));
+  if (flags.Has("jacobian_weight")) stage->set_jacobian_weight(flags.Number("jacobian_weight"));
+  if (flags.Has("optimizer")) {
+    stage->set_optimizer(flags.String("optimizer") == "cg" ? v1::OPTIMIZER_CONJUGATE_GRADIENT : v1::OPTIMIZER_LBFGS);
+  }
+}
+
 }  // namespace
 
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
@@ -54,7 +67,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .required = method_required},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",
-       .help = "of the last stage; default: ssd for rigid and affine",
+       .help = "of the last stage; default: ssd for rigid and affine, nmi for ffd",
        .choices = {"ssd", "ngf", "nmi", "lncc"}},
       {.name = "levels",
        .type = FlagType::kInteger,
@@ -79,6 +92,20 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .placeholder = "W",
        .help = "weight of the bending energy of ffd",
        .minimum = 0},
+      {.name = "elasticity_weight",
+       .type = FlagType::kNumber,
+       .placeholder = "W",
+       .help = "weight of the linear elasticity of ffd",
+       .minimum = 0},
+      {.name = "jacobian_weight",
+       .type = FlagType::kNumber,
+       .placeholder = "W",
+       .help = "weight of the penalty on volume that shrinks below a half, of ffd",
+       .minimum = 0},
+      {.name = "optimizer",
+       .placeholder = "lbfgs|cg",
+       .help = "of ffd; default lbfgs",
+       .choices = {"lbfgs", "cg"}},
       {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
       {.name = "initial",
@@ -102,8 +129,9 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   parsed.method = flags.String("method", "affine");
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Method> methods, ParseMethods(parsed.method));
   const v1::Method last = methods.back();
-  INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "spacing_vox", last == v1::METHOD_FFD, "ffd as the last stage"));
-  INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "bending_weight", last == v1::METHOD_FFD, "ffd as the last stage"));
+  for (const char* name : kFfdFlags) {
+    INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, name, last == v1::METHOD_FFD, "ffd as the last stage"));
+  }
   INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "best_effort", flags.Has("budget_ms"), "--budget_ms"));
 
   const v1::Metric metric = MetricFromName(flags.String("metric"));
@@ -117,6 +145,7 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   stage->set_metric(metric);
   stage->set_levels(static_cast<int32_t>(flags.Integer("levels")));
   stage->set_iterations(static_cast<int32_t>(flags.Integer("iterations")));
+  SetFfdOptions(flags, stage);
 
   if (flags.Has("budget_ms")) {
     const int64_t ms = flags.Integer("budget_ms");
@@ -128,13 +157,6 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   parsed.moving_mask = flags.String("moving_mask");
   parsed.initial = flags.String("initial");
   return parsed;
-}
-
-absl::Status CheckImplemented(const ParsedFlags& flags) {
-  for (const char* name : {"spacing_vox", "bending_weight"}) {
-    if (flags.Has(name)) return absl::UnimplementedError(absl::StrCat("--", name, ": ffd comes with a later version"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace intrawarp

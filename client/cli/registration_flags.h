@@ -13,7 +13,7 @@
 
 namespace intrawarp {
 
-// --method, --metric, --levels, --iterations, --spacing_vox, --bending_weight, masks, --initial, --budget_ms,
+// --method, --metric, --levels, --iterations, those of ffd, masks, --initial, --budget_ms,
 // --best_effort. Where --method is not required, affine is what it means.
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required);
 
@@ -31,9 +31,6 @@ struct RegistrationFlags {
 // serves unlike intensities best, otherwise. INVALID_ARGUMENT (a wrong command line) for a method that does not exist
 // and for an option that no stage uses.
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags);
-
-// UNIMPLEMENTED for options of methods that this version of the command line cannot send.
-absl::Status CheckImplemented(const ParsedFlags& flags);
 
 }  // namespace intrawarp
 

@@ -75,7 +75,9 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   if (IsTransformName(t)) return t;
   const auto known = transforms_.find(t);
   if (known != transforms_.end()) return known->second;
-  const absl::StatusOr<std::string> name = HasMatrixSuffix(t) ? UploadMatrixFile(t) : UploadFieldFile(t);
+  const absl::StatusOr<std::string> name = HasMatrixSuffix(t)        ? UploadMatrixFile(t)
+                                           : HasControlGridSuffix(t) ? UploadControlGridFile(t)
+                                                                     : UploadFieldFile(t);
   if (!name.ok()) return Annotate(name.status(), t);
   return name;
 }
@@ -85,6 +87,16 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
   transforms_[path] = "transforms/" + id;
   INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
+  return transforms_[path];
+}
+
+absl::StatusOr<std::string> Temporaries::UploadControlGridFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const ControlGridFile file, ReadItkTransform(path));
+  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  transforms_[path] = "transforms/" + id;
+  const ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.coefficients};
+  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
   return transforms_[path];
 }
 

@@ -45,7 +45,7 @@ class Temporaries {
 
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
-  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt) or field.
+  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), control grid (.tfm) or field.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // The first error, after all have been tried; what is gone already is no error.
@@ -53,6 +53,7 @@ class Temporaries {
 
  private:
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
+  absl::StatusOr<std::string> UploadControlGridFile(const std::string& path);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
 
   Session& session_;

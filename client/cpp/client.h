@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,17 @@ struct VolumeUpload {
   std::function<void(int64_t sent, int64_t total)> on_progress;
 };
 
+// A transform to be uploaded in its native form. The coefficients are not copied; they stay valid during the call.
+struct ControlGridUpload {
+  AffineMap affine;
+  // Of the control points, with ITK's meaning.
+  Geometry geometry;
+  // The fixed image's grid, where it is known.
+  std::optional<Geometry> domain;
+  // LPS mm, x y z interleaved.
+  absl::Span<const float> coefficients;
+};
+
 using ProgressCallback = std::function<void(const v1::Progress& progress)>;
 
 class Client {
@@ -106,9 +118,13 @@ class Client {
   // `displacement`: 3 floats a voxel. Not resumed when the stream breaks.
   absl::StatusOr<v1::Transform> UploadField(const std::string& id, const Geometry& geometry,
                                             absl::Span<const float> displacement, const CallOptions& options = {});
-  // On the grid of `grid`, or on the transform's domain when it is null.
-  absl::Status DownloadField(const std::string& name, const Geometry* grid, const GridSink& displacement,
-                             const CallOptions& options = {});
+  // T(x) = A(x + u(x)), u on a control grid. Not resumed when the stream breaks.
+  absl::StatusOr<v1::Transform> UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
+                                                  const CallOptions& options = {});
+  // `field` gets displacements on the grid asked for, decoded to float32 whatever the encoding, or the coefficients of
+  // the control grid; the header tells the rest.
+  absl::StatusOr<v1::FieldHeader> DownloadField(const v1::DownloadFieldRequest& request, const GridSink& field,
+                                                const CallOptions& options = {});
   absl::Status WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,
                           const CallOptions& options = {});
   // LPS mm, any number of points; sent in batches. A point whose inverse was not found is NaN NaN NaN.
@@ -125,6 +141,8 @@ class Client {
 
   absl::Status SendVolume(const v1::UploadVolumeHeader& header, const VolumeUpload& upload, int64_t offset,
                           const CallOptions& options, v1::UploadVolumeResponse* response, bool* sent_any);
+  absl::StatusOr<v1::Transform> SendField(const std::string& id, v1::FieldHeader header, absl::Span<const float> values,
+                                          const CallOptions& options);
   absl::StatusOr<int64_t> CommittedBytes(const v1::UploadVolumeHeader& header, const CallOptions& options);
 
   std::unique_ptr<Impl> impl_;

@@ -10,7 +10,7 @@ namespace intrawarp {
 absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& request,
                                                     const ProgressCallback& on_progress, const GridSink& field,
                                                     const CallOptions& options) {
-  const bool wants_field = request.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  const bool wants_field = request.has_field();
   if (wants_field && !field) return absl::InvalidArgumentError("field: no place for the field that is asked for");
   Call call(options);
   std::optional<v1::RegisterResult> result;
@@ -23,7 +23,7 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
         return absl::OkStatus();
       case v1::RegisterResponse::kField:
         if (!wants_field) return absl::InternalError("the server sent a field that was not asked for");
-        return receiver.Begin(response.field().geometry(), response.field().total_bytes());
+        return receiver.Begin(response.field());
       case v1::RegisterResponse::kChunk:
         return receiver.Append(response.chunk());
       case v1::RegisterResponse::kResult:
@@ -43,7 +43,7 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
 std::unique_ptr<NavigateStream> Client::Navigate(const v1::NavigateConfig& config, const CallOptions& options) {
   auto impl = std::make_unique<NavigateStream::Impl>(options, impl_->options);
   impl->stream = impl_->bulk_registration.Navigate(impl->call.context());
-  impl->wants_field = config.field_encoding() != v1::FIELD_ENCODING_UNSPECIFIED;
+  impl->wants_field = config.has_field();
   v1::NavigateRequest request;
   *request.mutable_config() = config;
   // Of a false Write, Receive tells the cause.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transform calls of Client.
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
@@ -79,17 +80,33 @@ absl::StatusOr<v1::Transform> Client::UploadMatrix(const std::string& id, const 
 
 absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const Geometry& geometry,
                                                   absl::Span<const float> displacement, const CallOptions& options) {
+  v1::FieldHeader header;
+  *header.mutable_geometry() = ToProto(geometry);
+  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  return SendField(id, std::move(header), displacement, options);
+}
+
+absl::StatusOr<v1::Transform> Client::UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
+                                                        const CallOptions& options) {
+  v1::FieldHeader header;
+  *header.mutable_geometry() = ToProto(grid.geometry);
+  header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  *header.mutable_matrix() = ToProto(grid.affine);
+  if (grid.domain) *header.mutable_domain() = ToProto(*grid.domain);
+  return SendField(id, std::move(header), grid.coefficients, options);
+}
+
+absl::StatusOr<v1::Transform> Client::SendField(const std::string& id, v1::FieldHeader header,
+                                                absl::Span<const float> values, const CallOptions& options) {
   Call call(options);
   v1::UploadTransformResponse response;
   const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
-  const absl::string_view bytes = Bytes(displacement);
+  const absl::string_view bytes = Bytes(values);
+  header.set_total_bytes(static_cast<int64_t>(bytes.size()));
   v1::UploadTransformRequest request;
   request.mutable_header()->set_id(id);
   request.mutable_header()->set_digest(Sha256Of(bytes.data(), bytes.size()));
-  v1::FieldHeader* field = request.mutable_header()->mutable_field();
-  *field->mutable_geometry() = ToProto(geometry);
-  field->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  field->set_total_bytes(static_cast<int64_t>(bytes.size()));
+  *request.mutable_header()->mutable_field() = std::move(header);
   const bool open = writer->Write(request) && WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
                                                           [&](int64_t) { return writer->Write(request); });
   if (open) writer->WritesDone();
@@ -97,21 +114,20 @@ absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const G
   return std::move(*response.mutable_transform());
 }
 
-absl::Status Client::DownloadField(const std::string& name, const Geometry* grid, const GridSink& displacement,
-                                   const CallOptions& options) {
+absl::StatusOr<v1::FieldHeader> Client::DownloadField(const v1::DownloadFieldRequest& request, const GridSink& field,
+                                                      const CallOptions& options) {
   Call call(options);
-  v1::DownloadFieldRequest request;
-  request.set_name(name);
-  request.set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  if (grid != nullptr) *request.mutable_geometry() = ToProto(*grid);
-  GridReceiver receiver(displacement, 3, impl_->options.max_answer_bytes);
+  GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
+  v1::FieldHeader header;
   const auto accept = [&](const v1::DownloadFieldResponse& response) {
     if (!response.has_header()) return receiver.Append(response.chunk());
-    return receiver.Begin(response.header().geometry(), response.header().total_bytes());
+    header = response.header();
+    return receiver.Begin(header);
   };
   INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::DownloadFieldResponse>(
       call, *impl_->bulk, "/intrawarp.v1.TransformService/DownloadField", request, receiver, accept));
-  return receiver.Finish();
+  INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
+  return header;
 }
 
 absl::Status Client::WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,

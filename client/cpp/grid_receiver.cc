@@ -26,6 +26,15 @@ void PreferLargePages(const void* data, size_t bytes) {
   if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
+template <typename T>
+void Decode(const std::vector<char>& encoded, float scale, absl::Span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T number;
+    std::memcpy(&number, encoded.data() + i * sizeof(T), sizeof(T));
+    out[i] = scale * static_cast<float>(number);
+  }
+}
+
 }  // namespace
 
 GridSink SinkInto(GridData* data) {
@@ -39,15 +48,32 @@ GridSink SinkInto(GridData* data) {
   };
 }
 
+absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
+  switch (header.encoding()) {
+    case v1::FIELD_ENCODING_FLOAT32:
+    case v1::FIELD_ENCODING_CONTROL_POINTS:
+      break;
+    case v1::FIELD_ENCODING_FLOAT16:
+    case v1::FIELD_ENCODING_INT16:
+      value_bytes_ = sizeof(uint16_t);
+      break;
+    default:
+      return absl::InternalError(absl::StrCat("the server sent a field in encoding ", header.encoding()));
+  }
+  encoding_ = header.encoding();
+  scale_ = header.scale();
+  return Begin(header.geometry(), header.total_bytes());
+}
+
 absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes) {
   if (begun_) return absl::InternalError("the server sent a second header");
   absl::StatusOr<Geometry> geometry = FromProto(proto);
   if (!geometry.ok()) return absl::InternalError(absl::StrCat("header of the server: ", geometry.status().message()));
   // kMaxAxis bounds the product far below an overflow.
   const int64_t values = geometry->voxels() * components_;
-  if (total_bytes != values * static_cast<int64_t>(sizeof(float))) {
+  if (total_bytes != values * value_bytes_) {
     return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes for ", SizeString(*geometry),
-                                            " voxels of ", components_, " floats"));
+                                            " voxels of ", components_, " numbers of ", value_bytes_, " bytes"));
   }
   if (total_bytes > max_bytes_) {
     return absl::ResourceExhaustedError(
@@ -57,7 +83,13 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
   if (floats.size() != static_cast<size_t>(values)) {
     return absl::InvalidArgumentError(absl::StrCat("sink: memory for ", floats.size(), " floats instead of ", values));
   }
-  destination_ = absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float));
+  floats_ = floats;
+  if (value_bytes_ == sizeof(float)) {
+    destination_ = absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float));
+  } else {
+    encoded_.resize(static_cast<size_t>(total_bytes));
+    destination_ = absl::MakeSpan(encoded_);
+  }
   begun_ = true;
   return absl::OkStatus();
 }
@@ -85,11 +117,15 @@ bool GridReceiver::AppendPlain(const grpc::ByteBuffer& message, int chunk_field_
   return true;
 }
 
-absl::Status GridReceiver::Finish() const {
+absl::Status GridReceiver::Finish() {
   if (!begun_) return absl::DataLossError("the server sent no header");
-  if (received_bytes_ == static_cast<int64_t>(destination_.size())) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("the server sent ", received_bytes_, " of ", destination_.size(), " announced bytes"));
+  if (received_bytes_ != static_cast<int64_t>(destination_.size())) {
+    return absl::DataLossError(
+        absl::StrCat("the server sent ", received_bytes_, " of ", destination_.size(), " announced bytes"));
+  }
+  if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_, 1, floats_);
+  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_, static_cast<float>(scale_), floats_);
+  return absl::OkStatus();
 }
 
 }  // namespace intrawarp

@@ -64,8 +64,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
     if (response.has_field()) {
       if (!impl_->wants_field || !field) return absl::InternalError("the server sent a field that was not asked for");
       field_frame = response.field().frame_number();
-      const v1::FieldHeader& header = response.field().field();
-      INTRAWARP_RETURN_IF_ERROR(receiver.Begin(header.geometry(), header.total_bytes()));
+      INTRAWARP_RETURN_IF_ERROR(receiver.Begin(response.field().field()));
     } else if (response.has_chunk()) {
       INTRAWARP_RETURN_IF_ERROR(receiver.Append(response.chunk()));
     } else if (response.has_result()) {

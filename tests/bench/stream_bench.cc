@@ -327,7 +327,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
 
 Times DownloadInto(Client& client, const GridSink& sink) {
   const Geometry grid = Grid();
-  return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField("transforms/bench", &grid, sink)); });
+  return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField(request, sink).status()); });
 }
 
 GridSink WarmSink() {
@@ -376,7 +376,7 @@ v1::RegisterRequest MakeRegisterRequest() {
   v1::RegisterRequest request;
   request.set_fixed("volumes/fixed");
   request.set_moving("volumes/moving");
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   v1::Stage* stage = request.mutable_options()->add_stages();
   stage->set_method(v1::METHOD_AFFINE);
   stage->set_metric(v1::METRIC_SSD);

@@ -19,6 +19,13 @@
 namespace intrawarp {
 namespace {
 
+v1::DownloadFieldRequest WholeField(const std::string& transform) {
+  v1::DownloadFieldRequest request;
+  request.set_name(transform);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  return request;
+}
+
 Geometry Grid() {
   Geometry geometry;
   geometry.size = {5, 4, 3};
@@ -132,7 +139,7 @@ TEST_F(ClientStreamTest, ADownloadThatEndsEarlyIsDataLoss) {
     return grpc::Status::OK;
   };
   GridData data;
-  const absl::Status status = client_->DownloadField("transforms/a", nullptr, SinkInto(&data));
+  const absl::Status status = client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("4 of 720"));
 }
@@ -154,7 +161,7 @@ TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
     return grpc::Status::OK;
   };
   GridData data;
-  EXPECT_EQ(client_->DownloadField("transforms/a", nullptr, SinkInto(&data)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(cancelled.get_future().get());
 }
 
@@ -180,7 +187,7 @@ TEST_F(ClientStreamTest, RegisterGivesProgressFieldAndResult) {
   };
   v1::RegisterRequest request;
   request.set_fixed("volumes/f");
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   std::vector<int> iterations;
   GridData data;
   const auto result = client_->Register(
@@ -206,11 +213,11 @@ TEST_F(ClientStreamTest, RegisterWithoutTheFieldThatWasAskedForIsDataLoss) {
     return grpc::Status::OK;
   };
   v1::RegisterRequest request;
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   GridData data;
   EXPECT_EQ(client_->Register(request, nullptr, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(client_->Register(request, nullptr, SinkInto(&data)).status().code(), absl::StatusCode::kDataLoss);
-  request.clear_field_encoding();
+  request.clear_field();
   EXPECT_TRUE(client_->Register(request, nullptr, nullptr).ok());
 }
 
@@ -254,7 +261,7 @@ TEST_F(ClientStreamTest, NavigateSendsAndReceivesFromTwoThreads) {
   constexpr int kFrames = 20;
   v1::NavigateConfig config;
   config.set_fixed("volumes/f");
-  config.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  config.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   const std::unique_ptr<NavigateStream> stream = client_->Navigate(config);
   std::thread sender([&] {
     const std::string bytes(3 << 20, 'x');

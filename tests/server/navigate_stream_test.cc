@@ -168,7 +168,7 @@ TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
 TEST_P(NavigateTest, SendsFieldsWhenAskedFor) {
   PutResident();
   v1::NavigateRequest config = Config();
-  config.mutable_config()->set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  config.mutable_config()->mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   grpc::ClientContext rpc;
   auto stream = registration_->Navigate(&rpc);
   ASSERT_TRUE(stream->Write(config));
@@ -337,7 +337,7 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
   expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::METHOD_FFD); }, grpc::UNIMPLEMENTED,
          "config.options.stages[0].method", "");
-  expect([](auto& c) { c.set_field_encoding(v1::FieldEncoding(9)); }, kInvalid, "9", "config.field_encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9", "config.field.encoding");
 }
 
 TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {

@@ -184,7 +184,7 @@ TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
 TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
   PutPair();
   v1::RegisterRequest request = Request();
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   const Answer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -292,7 +292,7 @@ TEST_P(RegistrationServiceTest, RegistersImagesOfOnePlane) {
   PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, shift));
   PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
   v1::RegisterRequest request = Request(v1::METHOD_RIGID);
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   const Answer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -342,7 +342,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   ExpectError(with([](auto& r) { r.set_fixed("fixed"); }), kInvalid, "fixed: ", "fixed");
   ExpectError(with([](auto& r) { r.clear_moving(); }), kInvalid, "moving: ", "moving");
   ExpectError(with([](auto& r) { r.set_fixed("volumes/none"); }), grpc::NOT_FOUND, "volumes/none", "");
-  ExpectError(with([](auto& r) { r.set_field_encoding(v1::FieldEncoding(9)); }), kInvalid, "9", "field_encoding");
+  ExpectError(with([](auto& r) { r.mutable_field()->set_encoding(v1::FieldEncoding(9)); }), kInvalid, "9", "field.encoding");
   ExpectError(with([](auto& r) { r.mutable_options()->clear_stages(); }), kInvalid, "0", "options.stages");
   ExpectError(with([](auto& r) {
                 for (int i = 0; i < 4; ++i) *r.mutable_options()->add_stages() = r.options().stages(0);
@@ -404,7 +404,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
   far.m[0][3] = 5000;
   request = Request();
   *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(far);
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   ExpectError(request, grpc::FAILED_PRECONDITION, "overlap", "");
 }
 
@@ -446,7 +446,7 @@ class LargeRegistrationTest : public RegistrationServiceTest {
     PutVolume("fixed", Large(), Blobs(Large(), Center(Large()), 60, AffineMap::Identity()));
     v1::RegisterRequest request = Request();
     request.set_moving("volumes/fixed");
-    request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
     return request;
   }
   void ExpectNothingLeft() {
@@ -579,7 +579,7 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(LimitedRegistrationTest);
 TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   PutPair();
   v1::RegisterRequest request = Request();
-  request.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   ExpectError(request, grpc::RESOURCE_EXHAUSTED, "pinned memory", "");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
   {

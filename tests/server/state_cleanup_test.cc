@@ -110,7 +110,7 @@ std::string Registration(const std::string& volume) {
     r.set_fixed(volume);
     r.set_moving(volume);
     SetStage(*r.mutable_options());
-    r.set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+    r.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   });
 }
 
@@ -120,7 +120,7 @@ Messages Navigation(const std::string& volume, const Geometry& grid) {
   Messages messages = {Make<v1::NavigateRequest>([&](auto& r) {
     r.mutable_config()->set_fixed(volume);
     SetStage(*r.mutable_config()->mutable_options());
-    r.mutable_config()->set_field_encoding(v1::FIELD_ENCODING_FLOAT32);
+    r.mutable_config()->mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   })};
   for (std::string& message : HeaderAndChunks<v1::NavigateRequest>(
            [&](v1::NavigateRequest& r) {
