@@ -12,6 +12,7 @@
 #include "client/cli/files.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
+#include "io/itk_transform.h"
 #include "io/matrix_text.h"
 
 namespace intrawarp {

@@ -299,7 +299,7 @@ struct DroppedStream {
 v1::DownloadFieldRequest FieldRequest() {
   v1::DownloadFieldRequest request;
   request.set_name("transforms/bench");
-  request.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   *request.mutable_geometry() = ToProto(Grid());
   return request;
 }
@@ -326,7 +326,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
 }
 
 Times DownloadInto(Client& client, const GridSink& sink) {
-  const Geometry grid = Grid();
+  const v1::DownloadFieldRequest request = FieldRequest();
   return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField(request, sink).status()); });
 }
 

@@ -24,6 +24,12 @@ class FieldStreamTest : public DeviceTest {
     return map;
   }
 
+  static FieldAnswer FloatField(const Geometry& grid) {
+    FieldAnswer answer;
+    answer.grid = grid;
+    return answer;
+  }
+
   PinnedPool pool_;
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(FieldStreamTest);
@@ -37,7 +43,7 @@ TEST_P(FieldStreamTest, ProducesTheFieldFromTheFront) {
     FieldStream stream = Make(bytes);
     LatencyBreakdown latency;
     std::vector<int64_t> announced;
-    const absl::Status status = ProduceField(ctx(), transform, grid, stream, latency, [&] {
+    const absl::Status status = ProduceField(ctx(), transform, FloatField(grid), stream, latency, [&] {
       announced.push_back(stream.produced());
       // What is announced is final: no float of it is still poisoned.
       const float* last = reinterpret_cast<const float*>(stream.data()) + announced.back() / 4 - 1;
@@ -65,7 +71,7 @@ TEST_P(FieldStreamTest, EndsWhenNobodyWaits) {
   LatencyBreakdown latency;
   int calls = 0;
   const absl::Status status =
-      ProduceField(ctx(), Transform(SomeMap()), grid, stream, latency, [&] { return ++calls < 2; });
+      ProduceField(ctx(), Transform(SomeMap()), FloatField(grid), stream, latency, [&] { return ++calls < 2; });
 
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(calls, 2);
@@ -85,6 +91,41 @@ TEST_P(FieldStreamTest, CopiesDeviceMemory) {
   }
 }
 
+// What arrives, decoded, is within the stated bound of the float32 field, and the bound is small.
+TEST_P(FieldStreamTest, SmallEncodingsKeepTheirBound) {
+  const Transform transform(SomeMap());
+  const Geometry grid = ObliqueGeometry({67, 65, 129});
+  float* whole = Poisoned<float>(3 * grid.voxels());
+  ASSERT_OK(EvaluateField(ctx(), transform, grid, 0, grid.voxels(), whole));
+  const std::vector<float> expected = Download(whole, 3 * grid.voxels());
+  float largest = 0;
+  for (float value : expected) largest = std::max(largest, std::abs(value));
+  for (const ComponentType type : {ComponentType::kFloat16, ComponentType::kInt16}) {
+    FieldRequest request;
+    request.component = type;
+    absl::StatusOr<OwnedContext> exact = OwnedContext::Create(device(), ProduceFieldWorkspaceBytes(device(), grid));
+    ASSERT_OK(exact.status());
+    const absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(exact->context(), request, transform, grid);
+    ASSERT_OK(answer.status());
+    EXPECT_EQ(answer->header.total_bytes(), 6 * grid.voxels());
+    FieldStream stream = Make(answer->header.total_bytes());
+    LatencyBreakdown latency;
+    ASSERT_OK(ProduceField(exact->context(), transform, *answer, stream, latency, [] { return true; }));
+    EXPECT_EQ(stream.produced(), answer->header.total_bytes());
+    const double bound = answer->header.max_error_mm();
+    EXPECT_LT(bound, largest / (type == ComponentType::kInt16 ? 30000 : 1000));
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double value = type == ComponentType::kInt16
+                               ? reinterpret_cast<const int16_t*>(stream.data())[i] * answer->header.scale()
+                               : static_cast<float>(reinterpret_cast<const _Float16*>(stream.data())[i]);
+      worst = std::max(worst, std::abs(value - expected[i]));
+    }
+    EXPECT_LE(worst, bound);
+    EXPECT_GT(worst, 0.1 * bound);
+  }
+}
+
 TEST_P(FieldStreamTest, NeedsTheWorkspaceItAsksFor) {
   const Geometry small = ObliqueGeometry({5, 6, 7}), large = ObliqueGeometry({100, 100, 100});
   for (const Geometry& grid : {small, large}) {
@@ -92,7 +133,7 @@ TEST_P(FieldStreamTest, NeedsTheWorkspaceItAsksFor) {
     ASSERT_OK(exact.status());
     FieldStream stream = Make(12 * grid.voxels());
     LatencyBreakdown latency;
-    EXPECT_OK(ProduceField(exact->context(), Transform(SomeMap()), grid, stream, latency, [] { return true; }));
+    EXPECT_OK(ProduceField(exact->context(), Transform(SomeMap()), FloatField(grid), stream, latency, [] { return true; }));
   }
 }
 
