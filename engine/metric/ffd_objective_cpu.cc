@@ -281,13 +281,13 @@ class NmiEvaluator final : public Evaluator {
     ParallelFor(chunks_.count(), [&](int64_t i) {
       int64_t* totals = histograms_ + i * kHistogramCells;
       std::fill_n(totals, kHistogramCells, int64_t{0});
-      float* scratch = Scratch(scratch_floats_ + kHistogramCopies * kHistogramCells + 5 * stride);
+      float* scratch = Scratch(scratch_floats_ + kHistogramCopies * kHistogramCells + 3 * stride);
       auto* counts = reinterpret_cast<uint32_t*>(scratch + scratch_floats_);
       auto* places = reinterpret_cast<int32_t*>(counts + kHistogramCopies * kHistogramCells);
       std::fill_n(counts, kHistogramCopies * kHistogramCells, 0u);
       HWY_DYNAMIC_DISPATCH(HistogramBricks)
       (rows_, node_rows_, chunks_[static_cast<int>(i)], bins_,
-       {counts, places, reinterpret_cast<uint32_t*>(places + stride), totals}, scratch);
+       {counts, places, reinterpret_cast<uint16_t*>(places + stride), totals}, scratch);
     });
     ParallelFor(kNmiBins, [&](int64_t row) {
       int64_t* sums = counts_ + row * kNmiBins;

@@ -108,7 +108,7 @@ HWY_INLINE LaneWindow MakeLaneWindow(NmiScale s, VF value) {
 // The bins of the fixed image along a row.
 class BinRow {
  public:
-  BinRow(const uint8_t* bins, int n) : data_(bins), n_(n) {}
+  explicit BinRow(const uint8_t* bins) : data_(bins) {}
   void BeginRow(int64_t offset) { row_ = data_ + offset; }
   HWY_INLINE MF Select(int x, MF in) const { return hn::And(in, hn::RebindMask(DF(), hn::Ne(Load(x), NoBin()))); }
   // Where the rows of the lanes' bins begin in a table of bins by bins.
@@ -123,7 +123,6 @@ class BinRow {
   }
   const uint8_t* data_;
   const uint8_t* row_ = nullptr;
-  int n_;
 };
 
 // Counts into the joint histogram.
@@ -132,10 +131,12 @@ class HistogramPass {
   static constexpr bool kForces = false;
 
   HistogramPass(const FfdRows& rows, const uint8_t* bins, const HistogramTask& task)
-      : bins_(bins, rows.size.x), scale_(NmiMovingScale(rows.objective)), task_(task), n_(rows.size.x) {}
+      : bins_(bins), scale_(NmiMovingScale(rows.objective)), task_(task), n_(rows.size.x) {}
 
   void BeginRow(int64_t offset) {
     bins_.BeginRow(offset);
+    if (pending_ + n_ > kHistogramRoom) Flush();
+    pending_ += n_;
     count_ = 0;
   }
   HWY_INLINE MF Select(int x, MF in) const { return bins_.Select(x, in); }
@@ -145,26 +146,22 @@ class HistogramPass {
     LaneWeights(window.t, w);
     const VI c0 = FixedPoint(w[0]), c1 = FixedPoint(w[1]), c3 = FixedPoint(w[3]);
     const VI c2 = hn::Sub(hn::Set(DI(), kNmiOne), hn::Add(c0, hn::Add(c1, c3)));
+    // Lanes that don't count add 0 to cell 0.
     const auto counts = hn::RebindMask(DI(), samples);
-    hn::Store(hn::IfThenElseZero(counts, hn::Add(bins_.Places(x), window.cell)), DI(), task_.places + count_);
-    const hn::RebindToUnsigned<DI> du;
-    hn::StoreInterleaved4(hn::BitCast(du, hn::IfThenElseZero(counts, c0)),
-                          hn::BitCast(du, hn::IfThenElseZero(counts, c1)),
-                          hn::BitCast(du, hn::IfThenElseZero(counts, c2)),
-                          hn::BitCast(du, hn::IfThenElseZero(counts, c3)), du, task_.windows + 4 * count_);
+    int32_t* places = task_.places + count_;
+    uint16_t* windows = task_.windows + 4 * count_;
+    hn::Store(hn::IfThenElseZero(counts, hn::Add(bins_.Places(x), window.cell)), DI(), places);
+    StoreWindows(hn::IfThenElseZero(counts, hn::Or(c0, hn::ShiftLeft<16>(c1))),
+                 hn::IfThenElseZero(counts, hn::Or(c2, hn::ShiftLeft<16>(c3))), windows);
     count_ += kLanes;
     return value;
   }
   HWY_INLINE void Skip(int) {}
   void EndRow() {
-    if (pending_ + n_ > kHistogramRoom) Flush();
-    pending_ += n_;
-    const hn::CappedTag<uint32_t, 4> d4;
-    const int lanes4 = static_cast<int>(hn::Lanes(d4));
-    for (int i = 0; i < count_; ++i) {
-      uint32_t* cell = task_.counts + (i % kHistogramCopies) * kHistogramCells + task_.places[i];
-      for (int k = 0; k < 4; k += lanes4) {
-        hn::StoreU(hn::Add(hn::LoadU(d4, cell + k), hn::LoadU(d4, task_.windows + 4 * i + k)), d4, cell + k);
+    const int32_t* places = task_.places;
+    for (int i = 0; i < count_; i += kStep) {
+      for (int k = 0; k < kStep; ++k) {
+        AddWindow(task_.windows + 4 * (i + k), task_.counts + k % kHistogramCopies * kHistogramCells + places[i + k]);
       }
     }
   }
@@ -186,9 +183,23 @@ class HistogramPass {
     w[1] = hn::MulAdd(t * t, half * t - Splat(1), two_thirds);
     w[3] = t * t * t * sixth;
   }
+  static constexpr int kStep = std::min(kLanes, 8);
+
+  // As NmiFixedPoint.
   static HWY_INLINE VI FixedPoint(VF weight) {
     return hn::Sub(hn::BitCast(DI(), hn::MulAdd(weight, Splat(static_cast<float>(kNmiOne)), Splat(8388608.0f))),
                    hn::Set(DI(), 0x4b000000));
+  }
+  // Lane by lane the two counts of c01, then those of c23.
+  static HWY_INLINE void StoreWindows(VI c01, VI c23, uint16_t* windows) {
+    hn::StoreInterleaved2(c01, c23, DI(), reinterpret_cast<int32_t*>(windows));
+  }
+  static HWY_INLINE void AddWindow(const uint16_t* window, uint32_t* cell) {
+    const hn::CappedTag<uint32_t, 4> d4;
+    const hn::Rebind<uint16_t, decltype(d4)> d16;
+    for (int k = 0; k < 4; k += static_cast<int>(hn::MaxLanes(d4))) {
+      hn::StoreU(hn::Add(hn::LoadU(d4, cell + k), hn::PromoteTo(d4, hn::LoadU(d16, window + k))), d4, cell + k);
+    }
   }
 
   BinRow bins_;
@@ -206,7 +217,7 @@ class NmiPass {
   static constexpr bool kForces = true;
 
   NmiPass(const FfdRows& rows, const uint8_t* bins, const float* polynomials)
-      : bins_(bins, rows.size.x), scale_(NmiMovingScale(rows.objective)), polynomials_(polynomials) {}
+      : bins_(bins), scale_(NmiMovingScale(rows.objective)), polynomials_(polynomials) {}
 
   void BeginRow(int64_t offset) { bins_.BeginRow(offset); }
   HWY_INLINE MF Select(int x, MF in) const { return bins_.Select(x, in); }

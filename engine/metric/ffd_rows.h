@@ -65,7 +65,7 @@ struct HistogramTask {
   uint32_t* counts;
   // Of a row: the first cell of each voxel, and the four counts to add there. RowStride voxels.
   int32_t* places;
-  uint32_t* windows;
+  uint16_t* windows;
   // kHistogramCells: what is added to.
   int64_t* totals;
 };
