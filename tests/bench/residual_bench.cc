@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// LNCC and NGF of two stored images, with and without the residual.
+//
+//   residual_bench [--benchmark_filter=cuda:0/lncc/...] ...
+//
+// ns_voxel: time over voxels. bytes_voxel: what the operator's passes read and write in global memory, each array
+// counted once a pass. floor_ms: reading both images and writing the residual (12 bytes a voxel; 8 without) at the
+// bandwidth that a plain copy reaches on this device in this run; passes_ms: the operator's own bytes at that
+// bandwidth. to_floor, to_passes: time over these. On CUDA the time is that of 20 evaluations enqueued together.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/device/parallel.h"
+#include "engine/metric/residual.h"
+
+namespace intrawarp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  std::cerr << status << "\n";
+  std::exit(1);
+}
+
+// Bytes a second of a plain copy, read and written; the best of ten.
+double CopyBandwidth(Device& device) {
+  static auto* const cache = new std::map<std::string, double>();
+  if (auto it = cache->find(device.name()); it != cache->end()) return it->second;
+  const size_t bytes = device.kind() == DeviceKind::kCuda ? size_t{1} << 31 : size_t{1} << 28;
+  OwnedContext owned = *OwnedContext::Create(device, 1);
+  const ExecContext ctx = owned.context();
+  Buffer from = *device.Allocate(bytes, ctx.stream()), to = *device.Allocate(bytes, ctx.stream());
+  Check(device.Fill(from.as<void>(), 1, bytes, ctx.stream()));
+  double best = 1e9;
+  for (int i = 0; i < 10; ++i) {
+    Check(device.Synchronize(ctx.stream()));
+    const Clock::time_point begin = Clock::now();
+    Check(device.Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()));
+    Check(device.Synchronize(ctx.stream()));
+    best = std::min(best, Seconds(begin));
+  }
+  return (*cache)[device.name()] = 2.0 * bytes / best;
+}
+
+// A textured body in a flat surrounding; a part of the warped one has no source.
+struct Images {
+  Images(Device& device, const ExecContext& ctx, Int3 size) {
+    const int64_t plane = int64_t{size.x} * size.y, voxels = plane * size.z;
+    std::vector<float> f(voxels), m(voxels);
+    ParallelFor(size.z, [&](int64_t z) {
+      for (int y = 0; y < size.y; ++y)
+        for (int x = 0; x < size.x; ++x) {
+          const double u = 2.0 * x / size.x - 1, v = 2.0 * y / size.y - 1, w = 2.0 * z / size.z - 1;
+          const double body = 1 / (1 + std::exp((std::sqrt(1.6 * u * u + 2 * v * v + 1.8 * w * w) - 1) * 30));
+          const double inner = std::sin(27 * u + 2 * v) + std::sin(26 * v - 3 * w) + std::sin(25 * w + 4 * u * v);
+          const int64_t i = z * plane + int64_t{y} * size.x + x;
+          f[i] = static_cast<float>(body * (100 + 18 * inner));
+          m[i] = static_cast<float>(body * (130 - 12 * inner + 4 * std::sin(40 * u + 30 * w)));
+          if (u + 0.2 * v > 0.95) m[i] = std::numeric_limits<float>::quiet_NaN();
+        }
+    });
+    fixed = *device.Allocate(voxels * sizeof(float), ctx.stream());
+    warped = *device.Allocate(voxels * sizeof(float), ctx.stream());
+    residual = *device.Allocate(voxels * sizeof(float), ctx.stream());
+    value = *device.Allocate(sizeof(FfdValue), ctx.stream());
+    Check(device.Copy(fixed.as<void>(), f.data(), voxels * sizeof(float), ctx.stream()));
+    Check(device.Copy(warped.as<void>(), m.data(), voxels * sizeof(float), ctx.stream()));
+    Check(device.Synchronize(ctx.stream()));
+  }
+  Buffer fixed, warped, residual, value;
+};
+
+// Per voxel; see residual_cuda.cu. The CPU reads the warped image in both z passes of LNCC, too.
+double PassBytes(MetricKind metric, bool with_residual) {
+  if (metric == MetricKind::kNgf) return with_residual ? 20 : 8;
+  return with_residual ? 120 : 60;
+}
+
+void Bench(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_residual) {
+  const int64_t workspace = metric == MetricKind::kLncc ? LnccWorkspaceBytes(size) : NgfWorkspaceBytes(size);
+  OwnedContext owned = *OwnedContext::Create(*device, workspace);
+  const ExecContext ctx = owned.context();
+  Images images(*device, ctx, size);
+  float* residual = with_residual ? images.residual.as<float>() : nullptr;
+  const auto evaluate = [&] {
+    if (metric == MetricKind::kLncc) {
+      const LnccTask task{images.fixed.as<float>(), images.warped.as<float>(), size, 2.5, 1e-3, 1e-3};
+      Check(LnccResidual(ctx, task, nullptr, residual, images.value.as<FfdValue>()));
+    } else {
+      const NgfTask task{images.fixed.as<float>(), images.warped.as<float>(), size, {1, 1, 1}, 3, 3};
+      Check(NgfResidual(ctx, task, nullptr, residual, images.value.as<FfdValue>()));
+    }
+  };
+  evaluate();
+  Check(device->Synchronize(ctx.stream()));
+  const int launches = ctx.is_cuda() ? 20 : 1;
+  double total = 0;
+  int64_t rounds = 0;
+  for (auto _ : state) {
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < launches; ++i) evaluate();
+    Check(device->Synchronize(ctx.stream()));
+    const double seconds = Seconds(begin) / launches;
+    state.SetIterationTime(seconds);
+    total += seconds;
+    ++rounds;
+  }
+  const double seconds = total / rounds, voxels = double{1} * size.x * size.y * size.z;
+  const double bandwidth = CopyBandwidth(*device), bytes = PassBytes(metric, with_residual);
+  const double floor = voxels * (with_residual ? 12 : 8) / bandwidth;
+  state.counters["ns_voxel"] = seconds / voxels * 1e9;
+  state.counters["bytes_voxel"] = bytes;
+  state.counters["floor_ms"] = floor * 1e3;
+  state.counters["to_floor"] = seconds / floor;
+  state.counters["passes_ms"] = voxels * bytes / bandwidth * 1e3;
+  state.counters["to_passes"] = seconds / (voxels * bytes / bandwidth);
+}
+
+void RegisterAll(Device* device) {
+  std::vector<Int3> sizes = {{74, 33, 52}, {147, 65, 104}, {294, 130, 208}};
+  if (device->kind() == DeviceKind::kCuda) sizes.push_back({512, 228, 385});
+  for (MetricKind metric : {MetricKind::kLncc, MetricKind::kNgf}) {
+    for (const Int3 size : sizes) {
+      for (bool with_residual : {true, false}) {
+        const std::string name = absl::StrCat(device->name(), metric == MetricKind::kLncc ? "/lncc/" : "/ngf/", size.x,
+                                              "x", size.y, "x", size.z, with_residual ? "/residual" : "/value");
+        benchmark::RegisterBenchmark(name.c_str(), Bench, device, metric, size, with_residual)
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace intrawarp
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  const auto devices = intrawarp::AllDevices();
+  for (const auto& device : devices) {
+    benchmark::AddCustomContext(
+        device->name(), absl::StrCat(device->model(), ", copy ", intrawarp::CopyBandwidth(*device) / 1e9, " GB/s"));
+    intrawarp::RegisterAll(device.get());
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
