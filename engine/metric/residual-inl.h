@@ -2,9 +2,9 @@
 // The passes of LnccResidual and NgfResidual on the CPU, for the vector target that includes this. Formulas stand in
 // residual_kernels.h.
 //
-// A task of LNCC's x and y passes takes a tile of a plane: products of a few rows lie in a ring, four rows at a time
-// are summed along y out of it, and these along x. A task of the z passes takes a run of a tile's row. A task of NGF
-// marches through a brick in z; three planes of c lie in a ring.
+// A task of LNCC marches through a column of tiles in z, a run of planes at a time. Of a plane, products of a few rows
+// lie in a ring, four rows at a time are summed along y out of it, and these along x into a ring of planes, out of
+// which a run is summed along z. A task of NGF marches through a brick in z; three planes of c lie in a ring.
 #if defined(INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
 #undef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
@@ -163,25 +163,20 @@ class FloatStack {
   float* next_;
 };
 
-// The sums over x and y of kChannels images over a tile of a plane. load(y, rows) writes `padded` voxels from x =
-// tile's begin - radius on of each channel's row y.
+// The sums over x and y of kChannels images over plane z of a column. load(y, padded, rows) writes `padded` voxels from
+// x = x0 - radius on of each channel's row y. Row y0 + i of channel c goes to out + (c kTileY + i) width.
 template <int kChannels, typename Load>
-HWY_INLINE void SumPlaneTile(const LnccPlan& plan, const LnccTile& tile, FloatStack scratch, const Load& load,
-                             float* const* out) {
-  const int r = plan.taps.radius, depth = 2 * r + kLnccRows, width = tile.x1 - tile.x0;
-  const int padded = RoundUp(RoundUp(width) + 2 * r);
+HWY_INLINE void SumPlane(const LnccPlan& plan, const LnccColumn& column, FloatStack scratch, const Load& load,
+                         float* out) {
+  const int r = plan.taps.radius, depth = 2 * r + kLnccRows, width = RoundUp(column.x1 - column.x0);
+  const int padded = RoundUp(width + 2 * r);
   float* ring = scratch.Take(size_t{kChannels} * depth * padded);
-  float *across[kLnccRows], *along[kLnccRows];
-  for (int o = 0; o < kLnccRows; ++o) {
-    across[o] = scratch.Take(padded);
-    along[o] = scratch.Take(padded);
-  }
-  const int first = tile.y0 - r;
-  const auto slot = [&](int channel, int y) {
-    return ring + (size_t{0} + channel * depth + (y - first) % depth) * padded;
-  };
+  float *across[kLnccRows], *unused = scratch.Take(width);
+  for (float*& row : across) row = scratch.Take(padded);
+  const int first = column.y0 - r;
+  const auto slot = [&](int c, int y) { return ring + size_t{1} * (c * depth + (y - first) % depth) * padded; };
   int loaded = first;
-  for (int y = tile.y0; y < tile.y1; y += kLnccRows) {
+  for (int y = column.y0; y < column.y1; y += kLnccRows) {
     for (; loaded < y + r + kLnccRows; ++loaded) {
       float* rows[kChannels];
       for (int c = 0; c < kChannels; ++c) rows[c] = slot(c, loaded);
@@ -191,60 +186,79 @@ HWY_INLINE void SumPlaneTile(const LnccPlan& plan, const LnccTile& tile, FloatSt
         for (float* row : rows) std::fill(row, row + padded, 0.0f);
       }
     }
-    const int count = std::min(kLnccRows, tile.y1 - y);
     for (int c = 0; c < kChannels; ++c) {
       const float* rows[2 * kMaxLnccRadius + kLnccRows];
       for (int i = 0; i < depth; ++i) rows[i] = slot(c, y - r + i);
       SumAcross(rows, plan.taps, padded, across);
-      SumAlong(across, plan.taps, RoundUp(width), along);
-      for (int o = 0; o < count; ++o) {
-        std::memcpy(out[c] + plan.Row(y + o, tile.z) + tile.x0, along[o], width * sizeof(float));
+      float* along[kLnccRows];
+      for (int o = 0; o < kLnccRows; ++o) {
+        along[o] = y + o < column.y1 ? out + size_t{1} * (c * LnccPlan::kTileY + y + o - column.y0) * width : unused;
       }
+      SumAlong(across, plan.taps, width, along);
     }
   }
 }
 
-void SumImages(const LnccPlan& plan, int64_t index, float* scratch_floats) {
-  const DF d;
-  const LnccTile tile = plan.PlaneTile(index);
-  const float* shift = plan.shift(tile);
-  const VF fixed_shift = Splat(shift[0]), moving_shift = Splat(shift[1]);
-  FloatStack scratch(scratch_floats);
-  const int floats = RoundUp(RoundUp(tile.x1 - tile.x0) + 2 * plan.taps.radius);
-  float *fixed = scratch.Take(floats), *warped = scratch.Take(floats);
-  const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
-    const int64_t row = plan.Row(y, tile.z);
-    const int begin = tile.x0 - plan.taps.radius;
-    CopyRow(plan.task.fixed + row, plan.size().x, begin, padded, 0.0f, fixed);
-    CopyRow(plan.task.warped + row, plan.size().x, begin, padded, std::numeric_limits<float>::quiet_NaN(), warped);
-    for (int x = 0; x < padded; x += kLanes) {
-      const VF raw = hn::LoadU(d, warped + x);
-      const MF valid = hn::Eq(raw, raw);
-      const VF f = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, fixed + x), fixed_shift));
-      const VF m = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
-      hn::StoreU(hn::IfThenElseZero(valid, Splat(1.0f)), d, rows[0] + x);
-      hn::StoreU(f, d, rows[1] + x);
-      hn::StoreU(m, d, rows[2] + x);
-      hn::StoreU(hn::Mul(f, f), d, rows[3] + x);
-      hn::StoreU(hn::Mul(m, m), d, rows[4] + x);
-      hn::StoreU(hn::Mul(f, m), d, rows[5] + x);
-    }
-  };
-  SumPlaneTile<kLnccChannels>(plan, tile, scratch, load, plan.sums);
-}
+constexpr int kMaxDepth = LnccPlan::kRun + 2 * kMaxLnccRadius;
 
-void SumCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
-  const LnccTile tile = plan.PlaneTile(index);
-  const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
-    for (int c = 0; c < 3; ++c) {
-      CopyRow(plan.coefficients[c] + plan.Row(y, tile.z), plan.size().x, tile.x0 - plan.taps.radius, padded, 0.0f,
-              rows[c]);
-    }
-  };
-  SumPlaneTile<3>(plan, tile, FloatStack(scratch_floats), load, plan.sums);
-}
+// The sums over x and y of the planes that a run of LnccPlan::kRun planes needs, in a ring. Moves through a column from
+// run to run.
+template <int kChannels>
+class PlaneRing {
+ public:
+  PlaneRing(const LnccPlan& plan, const LnccColumn& column, FloatStack* scratch)
+      : plan_(plan),
+        radius_(plan.taps.radius),
+        depth_(LnccPlan::kRun + 2 * radius_),
+        width_(RoundUp(column.x1 - column.x0)),
+        first_(column.z0 - radius_),
+        next_(first_),
+        planes_(scratch->Take(size_t{1} * depth_ * PlaneFloats())),
+        zeros_(scratch->Take(width_)) {
+    std::fill(zeros_, zeros_ + width_, 0.0f);
+  }
 
-// Adds a constant to the images that the six sums are of: f by df, m by dm.
+  // make(z, out) makes a plane of the image.
+  template <typename Make>
+  HWY_INLINE void MoveTo(int z0, const Make& make) {
+    for (; next_ < z0 + LnccPlan::kRun + radius_; ++next_) {
+      if (InImage(next_)) make(next_, Plane(next_));
+    }
+  }
+
+  bool InImage(int z) const { return z >= 0 && z < plan_.size().z; }
+  float* Plane(int z) const { return planes_ + (z - first_) % depth_ * PlaneFloats(); }
+  float* Row(int channel, int row, int z) const {
+    return Plane(z) + size_t{1} * (channel * LnccPlan::kTileY + row) * width_;
+  }
+  size_t PlaneFloats() const { return size_t{1} * kChannels * LnccPlan::kTileY * width_; }
+
+  int depth() const { return depth_; }
+  // A channel's row of the depth() planes from z0 - radius on.
+  HWY_INLINE void Rows(int channel, int row, int z0, const float** rows) const {
+    for (int i = 0; i < depth_; ++i) {
+      const int z = z0 - radius_ + i;
+      rows[i] = InImage(z) ? Row(channel, row, z) : zeros_;
+    }
+  }
+  // The sums over z of such rows, for `planes` planes from z0 on; to rows of `width` floats.
+  HWY_INLINE void SumRun(const float* const* rows, int planes, float* out) const {
+    for (int z = 0; z < planes; z += kLnccRows) {
+      float* outs[kLnccRows];
+      for (int o = 0; o < kLnccRows; ++o) outs[o] = out + size_t{1} * (z + o) * width_;
+      SumAcross(rows + z, plan_.taps, width_, outs);
+    }
+  }
+
+ private:
+  const LnccPlan& plan_;
+  const int radius_, depth_, width_, first_;
+  int next_;
+  float* const planes_;
+  float* const zeros_;
+};
+
+// A row of the six sums, with constants added to the images that they are of: f by df, m by dm.
 HWY_INLINE void ChangeShift(const float* const* from, float df, float dm, int count, float* const* to) {
   const DF d;
   const VF vf = Splat(df), vm = Splat(dm);
@@ -260,122 +274,166 @@ HWY_INLINE void ChangeShift(const float* const* from, float df, float dm, int co
   }
 }
 
-// The sums over z of a run's kLnccRun voxels; rows[i] are those of z0 - radius + i.
-HWY_INLINE void SumRun(const LnccPlan& plan, const float* const* rows, int planes, int count, float* out) {
-  for (int z = 0; z < planes; z += kLnccRows) {
-    float* outs[kLnccRows];
-    for (int o = 0; o < kLnccRows; ++o) outs[o] = out + size_t{0} + (z + o) * count;
-    SumAcross(rows + z, plan.taps, count, outs);
+// The sums over z of the run at z0, relative to the run's shift. `changed` holds kLnccChannels depth() rows.
+HWY_INLINE void SumRunOfImages(const LnccPlan& plan, const LnccColumn& column, const PlaneRing<kLnccChannels>& ring,
+                               int row, int z0, int planes, int count, float* changed, float* sums) {
+  const float* rows[kLnccChannels][kMaxDepth];
+  for (int c = 0; c < kLnccChannels; ++c) ring.Rows(c, row, z0, rows[c]);
+  const float* shift = plan.Shift(column, z0);
+  for (int i = 0; i < ring.depth(); ++i) {
+    const int z = z0 - plan.taps.radius + i;
+    if (!ring.InImage(z) || plan.Shift(column, z) == shift) continue;
+    const float *own = plan.Shift(column, z), *from[kLnccChannels];
+    float* to[kLnccChannels];
+    for (int c = 0; c < kLnccChannels; ++c) {
+      from[c] = rows[c][i];
+      rows[c][i] = to[c] = changed + size_t{1} * (c * ring.depth() + i) * count;
+    }
+    ChangeShift(from, own[0] - shift[0], own[1] - shift[1], count, to);
+  }
+  for (int c = 0; c < kLnccChannels; ++c) {
+    ring.SumRun(rows[c], planes, sums + size_t{1} * c * LnccPlan::kRun * count);
   }
 }
 
-constexpr int kRunRows = kLnccRun + 2 * kMaxLnccRadius + kLnccRows;
-
-// A, B and C of a run, and the run's part of the value.
-void MakeCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
+// A plane of the six sums, of intensities relative to the shift of its tile.
+HWY_INLINE void SumImages(const LnccPlan& plan, const LnccColumn& column, int z, FloatStack scratch, float* out) {
   const DF d;
-  const LnccTile tile = plan.RunTile(index);
-  const int r = plan.taps.radius, width = tile.x1 - tile.x0, count = RoundUp(width);
-  const int z1 = std::min(tile.z + kLnccRun, plan.size().z);
-  FloatStack scratch(scratch_floats);
-  float* zeros = scratch.Take(count);
-  std::fill(zeros, zeros + count, 0.0f);
-  float* sums = scratch.Take(size_t{kLnccChannels} * kLnccRun * count);
-  float *warped = scratch.Take(count), *results = scratch.Take(size_t{3} * count);
-  const float* rows[kLnccChannels][kRunRows];
-  const float* shift = plan.shift(tile);
-  for (int i = 0; i < kLnccRun + 2 * r; ++i) {
-    const int z = tile.z - r + i;
-    if (z < 0 || z >= plan.size().z) {
-      for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = zeros;
-      continue;
+  const float* shift = plan.Shift(column, z);
+  const VF fixed_shift = Splat(shift[0]), moving_shift = Splat(shift[1]);
+  const int floats = RoundUp(RoundUp(column.x1 - column.x0) + 2 * plan.taps.radius);
+  float *fixed = scratch.Take(floats), *warped = scratch.Take(floats);
+  const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
+    const int64_t row = plan.Row(y, z);
+    const int begin = column.x0 - plan.taps.radius;
+    CopyRow(plan.task.fixed + row, plan.size().x, begin, padded, 0.0f, fixed);
+    CopyRow(plan.task.warped + row, plan.size().x, begin, padded, std::numeric_limits<float>::quiet_NaN(), warped);
+    for (int x = 0; x < padded; x += kLanes) {
+      const VF raw = hn::LoadU(d, warped + x);
+      const MF valid = hn::Eq(raw, raw);
+      const VF f = hn::IfThenElseZero(valid, hn::Sub(hn::LoadU(d, fixed + x), fixed_shift));
+      const VF m = hn::IfThenElseZero(valid, hn::Sub(raw, moving_shift));
+      hn::StoreU(hn::IfThenElseZero(valid, Splat(1.0f)), d, rows[0] + x);
+      hn::StoreU(f, d, rows[1] + x);
+      hn::StoreU(m, d, rows[2] + x);
+      hn::StoreU(hn::Mul(f, f), d, rows[3] + x);
+      hn::StoreU(hn::Mul(m, m), d, rows[4] + x);
+      hn::StoreU(hn::Mul(f, m), d, rows[5] + x);
     }
-    const int64_t row = plan.Row(tile.y, z) + tile.x0;
-    for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = plan.sums[c] + row;
-    if (z >= tile.z && z < tile.z + kLnccRun) continue;
-    LnccTile other = tile;
-    other.z = z;
-    float* to[kLnccChannels];
-    for (float*& p : to) p = scratch.Take(count);
-    const float* from[kLnccChannels];
-    for (int c = 0; c < kLnccChannels; ++c) from[c] = rows[c][i];
-    ChangeShift(from, plan.shift(other)[0] - shift[0], plan.shift(other)[1] - shift[1], count, to);
-    for (int c = 0; c < kLnccChannels; ++c) rows[c][i] = to[c];
-  }
-  const int planes = z1 - tile.z;
-  for (int c = 0; c < kLnccChannels; ++c) {
-    SumRun(plan, rows[c], planes, count, sums + size_t{0} + c * kLnccRun * count);
-  }
+  };
+  SumPlane<kLnccChannels>(plan, column, scratch, load, out);
+}
+
+// A, B and C of a row from its sums (channels `stride` apart), into results[0..2]; adds to *value and *samples. Voxels
+// where `warped` is NaN are none.
+HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const float* sums, int64_t stride,
+                                 const float* warped, int count, float* const* results, VF* value, VF* samples) {
+  const DF d;
   const VF fixed_floor = Splat(static_cast<float>(plan.task.fixed_floor));
   const VF moving_floor = Splat(static_cast<float>(plan.task.moving_floor));
   const VF resolution = Splat(kLnccResolution), one = Splat(1.0f);
   const VF fixed_offset = Splat(shift[0] - plan.fixed_mean), moving_offset = Splat(shift[1] - plan.moving_mean);
-  VF value = Zeros(), samples = Zeros();
-  for (int p = 0; p < planes; ++p) {
-    const int64_t row = plan.Row(tile.y, tile.z + p);
-    CopyRow(plan.task.warped + row, tile.x1, tile.x0, count, std::numeric_limits<float>::quiet_NaN(), warped);
-    const auto sum = [&](int c, int x)
-                         HWY_ATTR { return hn::LoadU(d, sums + (size_t{0} + c * kLnccRun + p) * count + x); };
-    for (int x = 0; x < count; x += kLanes) {
-      const VF raw = hn::LoadU(d, warped + x);
-      const MF valid = hn::Eq(raw, raw);
-      const VF inverse = hn::Div(one, sum(0, x));
-      const VF f = hn::Mul(inverse, sum(1, x)), m = hn::Mul(inverse, sum(2, x));
-      const VF squares_f = hn::Mul(inverse, sum(3, x)), squares_m = hn::Mul(inverse, sum(4, x));
-      const VF ff = hn::NegMulAdd(f, f, squares_f), mm = hn::NegMulAdd(m, m, squares_m);
-      const VF fm = hn::NegMulAdd(f, m, hn::Mul(inverse, sum(5, x)));
-      const MF counts = hn::And(valid, hn::And(hn::Gt(ff, hn::Max(fixed_floor, hn::Mul(resolution, squares_f))),
-                                               hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
-      const VF by_f = hn::Div(fm, ff), inverse_m = hn::Div(one, mm), by_m = hn::Mul(fm, inverse_m);
-      value = hn::Add(value, hn::IfThenElseZero(counts, hn::Mul(by_f, by_m)));
-      samples = hn::Add(samples, hn::IfThenElseZero(valid, one));
-      const VF a = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(hn::Add(by_f, by_f), inverse_m), inverse));
-      const VF b = hn::IfThenElseZero(counts, hn::Neg(hn::Mul(a, by_m)));
-      const VF e = hn::NegMulAdd(a, hn::Add(f, fixed_offset), hn::Neg(hn::Mul(b, hn::Add(m, moving_offset))));
-      hn::StoreU(a, d, results + x);
-      hn::StoreU(b, d, results + count + x);
-      hn::StoreU(hn::IfThenElseZero(counts, e), d, results + 2 * count + x);
-    }
-    for (int c = 0; c < 3 && plan.coefficients[0] != nullptr; ++c) {
-      std::memcpy(plan.coefficients[c] + row + tile.x0, results + size_t{0} + c * count, width * sizeof(float));
-    }
+  for (int x = 0; x < count; x += kLanes) {
+    const float* s = sums + x;
+    const VF raw = hn::LoadU(d, warped + x);
+    const MF valid = hn::Eq(raw, raw);
+    const VF inverse = hn::Div(one, hn::LoadU(d, s));
+    const VF f = hn::Mul(inverse, hn::LoadU(d, s + stride)), m = hn::Mul(inverse, hn::LoadU(d, s + 2 * stride));
+    const VF squares_f = hn::Mul(inverse, hn::LoadU(d, s + 3 * stride));
+    const VF squares_m = hn::Mul(inverse, hn::LoadU(d, s + 4 * stride));
+    const VF ff = hn::NegMulAdd(f, f, squares_f), mm = hn::NegMulAdd(m, m, squares_m);
+    const VF fm = hn::NegMulAdd(f, m, hn::Mul(inverse, hn::LoadU(d, s + 5 * stride)));
+    const MF counts = hn::And(valid, hn::And(hn::Gt(ff, hn::Max(fixed_floor, hn::Mul(resolution, squares_f))),
+                                             hn::Gt(mm, hn::Max(moving_floor, hn::Mul(resolution, squares_m)))));
+    const VF by_f = hn::Div(fm, ff), inverse_m = hn::Div(one, mm), by_m = hn::Mul(fm, inverse_m);
+    *value = hn::Add(*value, hn::IfThenElseZero(counts, hn::Mul(by_f, by_m)));
+    *samples = hn::Add(*samples, hn::IfThenElseZero(valid, one));
+    const VF a = hn::IfThenElseZero(counts, hn::Mul(hn::Mul(hn::Add(by_f, by_f), inverse_m), inverse));
+    const VF b = hn::IfThenElseZero(counts, hn::Neg(hn::Mul(a, by_m)));
+    const VF c = hn::NegMulAdd(a, hn::Add(f, fixed_offset), hn::Neg(hn::Mul(b, hn::Add(m, moving_offset))));
+    hn::StoreU(a, d, results[0] + x);
+    hn::StoreU(b, d, results[1] + x);
+    hn::StoreU(hn::IfThenElseZero(counts, c), d, results[2] + x);
   }
-  *total = {Total(value), Total(samples)};
 }
 
-void FinishResidual(const LnccPlan& plan, int64_t index, float* scratch_floats) {
-  const DF d;
-  const LnccTile tile = plan.RunTile(index);
-  const int r = plan.taps.radius, width = tile.x1 - tile.x0, count = RoundUp(width);
-  const int planes = std::min(kLnccRun, plan.size().z - tile.z);
+// A, B and C of a column, and its part of the value.
+void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
+  constexpr int kRun = LnccPlan::kRun;
+  const LnccColumn column = plan.Column(index);
+  const int width = column.x1 - column.x0, count = RoundUp(width);
   FloatStack scratch(scratch_floats);
-  float* zeros = scratch.Take(count);
-  std::fill(zeros, zeros + count, 0.0f);
-  float* sums = scratch.Take(size_t{3} * kLnccRun * count);
-  float *fixed = scratch.Take(count), *warped = scratch.Take(count), *result = scratch.Take(count);
-  for (int c = 0; c < 3; ++c) {
-    const float* rows[kRunRows];
-    for (int i = 0; i < kLnccRun + 2 * r; ++i) {
-      const int z = tile.z - r + i;
-      rows[i] = z >= 0 && z < plan.size().z ? plan.sums[c] + plan.Row(tile.y, z) + tile.x0 : zeros;
+  PlaneRing<kLnccChannels> ring(plan, column, &scratch);
+  float* sums = scratch.Take(size_t{kLnccChannels} * kRun * count);
+  float* changed = scratch.Take(size_t{1} * kLnccChannels * ring.depth() * count);
+  float *warped = scratch.Take(count), *results[3];
+  for (float*& row : results) row = scratch.Take(count);
+  for (int z0 = column.z0; z0 < column.z1; z0 += kRun) {
+    ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR { SumImages(plan, column, z, scratch, out); });
+    const int planes = std::min(kRun, column.z1 - z0);
+    const float* shift = plan.Shift(column, z0);
+    for (int y = column.y0; y < column.y1; ++y) {
+      SumRunOfImages(plan, column, ring, y - column.y0, z0, planes, count, changed, sums);
+      VF value = Zeros(), samples = Zeros();
+      for (int p = 0; p < planes; ++p) {
+        const int64_t row = plan.Row(y, z0 + p) + column.x0;
+        CopyRow(plan.task.warped + row, width, 0, count, std::numeric_limits<float>::quiet_NaN(), warped);
+        MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, warped, count, results,
+                         &value, &samples);
+        for (int c = 0; c < 3 && plan.residual != nullptr; ++c) {
+          std::memcpy(plan.coefficients[c] + row, results[c], width * sizeof(float));
+        }
+      }
+      total->value += Total(value);
+      total->samples += Total(samples);
     }
-    SumRun(plan, rows, planes, count, sums + size_t{0} + c * kLnccRun * count);
   }
+}
+
+// The residual of a column.
+void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
+  const DF d;
+  constexpr int kRun = LnccPlan::kRun;
+  const LnccColumn column = plan.Column(index);
+  const int width = column.x1 - column.x0, count = RoundUp(width);
+  FloatStack scratch(scratch_floats);
+  PlaneRing<3> ring(plan, column, &scratch);
+  float* sums = scratch.Take(size_t{3} * kRun * count);
+  float *fixed = scratch.Take(count), *warped = scratch.Take(count), *result = scratch.Take(count);
   const VF scale = Splat(plan.scale), fixed_mean = Splat(plan.fixed_mean), moving_mean = Splat(plan.moving_mean);
-  for (int p = 0; p < planes; ++p) {
-    const int64_t row = plan.Row(tile.y, tile.z + p);
-    CopyRow(plan.task.fixed + row, tile.x1, tile.x0, count, 0.0f, fixed);
-    CopyRow(plan.task.warped + row, tile.x1, tile.x0, count, std::numeric_limits<float>::quiet_NaN(), warped);
-    const float* sum = sums + size_t{0} + p * count;
-    const size_t stride = size_t{kLnccRun} * count;
-    for (int x = 0; x < count; x += kLanes) {
-      const VF raw = hn::LoadU(d, warped + x);
-      const VF f = hn::Sub(hn::LoadU(d, fixed + x), fixed_mean), m = hn::Sub(raw, moving_mean);
-      const VF all = hn::MulAdd(f, hn::LoadU(d, sum + x),
-                                hn::MulAdd(m, hn::LoadU(d, sum + stride + x), hn::LoadU(d, sum + 2 * stride + x)));
-      hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
+  const int64_t stride = int64_t{kRun} * count;
+  for (int z0 = column.z0; z0 < column.z1; z0 += kRun) {
+    ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR {
+      const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
+        for (int c = 0; c < 3; ++c) {
+          CopyRow(plan.coefficients[c] + plan.Row(y, z), plan.size().x, column.x0 - plan.taps.radius, padded, 0.0f,
+                  rows[c]);
+        }
+      };
+      SumPlane<3>(plan, column, scratch, load, out);
+    });
+    const int planes = std::min(kRun, column.z1 - z0);
+    for (int y = column.y0; y < column.y1; ++y) {
+      for (int c = 0; c < 3; ++c) {
+        const float* rows[kMaxDepth];
+        ring.Rows(c, y - column.y0, z0, rows);
+        ring.SumRun(rows, planes, sums + c * stride);
+      }
+      for (int p = 0; p < planes; ++p) {
+        const int64_t row = plan.Row(y, z0 + p) + column.x0;
+        CopyRow(plan.task.fixed + row, width, 0, count, 0.0f, fixed);
+        CopyRow(plan.task.warped + row, width, 0, count, std::numeric_limits<float>::quiet_NaN(), warped);
+        const float* sum = sums + int64_t{p} * count;
+        for (int x = 0; x < count; x += kLanes) {
+          const VF raw = hn::LoadU(d, warped + x);
+          const VF f = hn::Sub(hn::LoadU(d, fixed + x), fixed_mean), m = hn::Sub(raw, moving_mean);
+          const VF all = hn::MulAdd(f, hn::LoadU(d, sum + x),
+                                    hn::MulAdd(m, hn::LoadU(d, sum + stride + x), hn::LoadU(d, sum + 2 * stride + x)));
+          hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
+        }
+        std::memcpy(plan.residual + row, result, width * sizeof(float));
+      }
     }
-    std::memcpy(plan.residual + row + tile.x0, result, width * sizeof(float));
   }
 }
 

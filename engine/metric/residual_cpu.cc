@@ -23,15 +23,11 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-void SumImages(const LnccPlan& plan, int64_t i, float* scratch) { residual_rows::SumImages(plan, i, scratch); }
-void SumCoefficients(const LnccPlan& plan, int64_t i, float* scratch) {
-  residual_rows::SumCoefficients(plan, i, scratch);
+void MarchImages(const LnccPlan& plan, int64_t i, float* scratch, LnccSums* sums) {
+  residual_rows::MarchImages(plan, i, scratch, sums);
 }
-void MakeCoefficients(const LnccPlan& plan, int64_t i, float* scratch, LnccSums* sums) {
-  residual_rows::MakeCoefficients(plan, i, scratch, sums);
-}
-void FinishResidual(const LnccPlan& plan, int64_t i, float* scratch) {
-  residual_rows::FinishResidual(plan, i, scratch);
+void MarchCoefficients(const LnccPlan& plan, int64_t i, float* scratch) {
+  residual_rows::MarchCoefficients(plan, i, scratch);
 }
 void MarchBrick(const NgfPlan& plan, int64_t i, float* scratch, NgfSums* sums) {
   residual_rows::MarchBrick(plan, i, scratch, sums);
@@ -46,10 +42,8 @@ HWY_AFTER_NAMESPACE();
 namespace intrawarp::cpu {
 namespace {
 
-HWY_EXPORT(SumImages);
-HWY_EXPORT(SumCoefficients);
-HWY_EXPORT(MakeCoefficients);
-HWY_EXPORT(FinishResidual);
+HWY_EXPORT(MarchImages);
+HWY_EXPORT(MarchCoefficients);
 HWY_EXPORT(MarchBrick);
 
 // This thread's, kept for the next task: a few megabytes at most.
@@ -112,26 +106,11 @@ void MakeShifts(LnccPlan& plan) {
   }
 }
 
-// Room for the image, and for what vectors read behind it.
-int64_t PaddedVoxels(Int3 size) { return Voxels(size) + kVectorPad; }
-
-absl::Status AllocateLncc(const ExecContext& ctx, LnccPlan& plan) {
-  INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
-  for (float*& p : plan.sums) {
-    INTRAWARP_ASSIGN_OR_RETURN(p, ctx.arena().Allocate<float>(PaddedVoxels(plan.size())));
-  }
-  for (float*& p : plan.coefficients) {
-    if (plan.residual == nullptr) break;
-    INTRAWARP_ASSIGN_OR_RETURN(p, ctx.arena().Allocate<float>(PaddedVoxels(plan.size())));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 int64_t LnccWorkspaceBytes(Int3 size) {
   return Arena::Rounded(2 * LnccPlan::Tiles(size).total() * sizeof(float)) +
-         (kLnccChannels + 3) * Arena::Rounded(PaddedVoxels(size) * sizeof(float));
+         3 * Arena::Rounded(Voxels(size) * sizeof(float));
 }
 
 int64_t NgfWorkspaceBytes(Int3) { return 0; }
@@ -142,15 +121,17 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
   ArenaScope scope(ctx.arena());
   LnccPlan plan(task);
   plan.residual = residual;
-  INTRAWARP_RETURN_IF_ERROR(AllocateLncc(ctx, plan));
+  INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
+  for (int c = 0; c < 3 && residual != nullptr; ++c) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients[c], ctx.arena().Allocate<float>(Voxels(task.size)));
+  }
   MakeShifts(plan);
   const size_t floats = plan.ScratchFloats();
-  ParallelFor(plan.plane_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(SumImages)(plan, i, Scratch(floats)); });
   const LnccSums sums = OrderedReduce(
-      plan.run_tiles(), LnccSums{},
+      plan.columns(), LnccSums{},
       [&](int64_t i) {
         LnccSums part;
-        HWY_DYNAMIC_DISPATCH(MakeCoefficients)(plan, i, Scratch(floats), &part);
+        HWY_DYNAMIC_DISPATCH(MarchImages)(plan, i, Scratch(floats), &part);
         return part;
       },
       [](LnccSums& total, const LnccSums& part) {
@@ -160,8 +141,7 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
   *value = {sums.samples > 0 ? 1 - sums.value / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
   if (residual == nullptr) return absl::OkStatus();
   plan.scale = sums.samples > 0 ? static_cast<float>(-1 / sums.samples) : 0;
-  ParallelFor(plan.plane_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(SumCoefficients)(plan, i, Scratch(floats)); });
-  ParallelFor(plan.run_tiles(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(FinishResidual)(plan, i, Scratch(floats)); });
+  ParallelFor(plan.columns(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, Scratch(floats)); });
   return absl::OkStatus();
 }
 

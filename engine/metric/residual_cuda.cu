@@ -23,7 +23,10 @@ inline unsigned CeilDivide(int64_t a, int64_t b) { return static_cast<unsigned>(
 
 // ---------------------------------------------------------------------------------------------------------------- LNCC
 
+// Voxels of a tile along x and y, and along z, which is what a thread of a z pass makes.
 constexpr int kTile = 32;
+constexpr int kLnccRun = 16;
+static_assert(kMaxLnccRadius <= kLnccRun, "a window reaches into neighbouring tiles at most");
 constexpr int kPlaneWarps = kLnccChannels;
 constexpr int kPlaneThreads = 32 * kPlaneWarps;
 constexpr int kRunRows = 4;
@@ -638,7 +641,7 @@ int64_t NgfPartials(Int3 n) {
 }  // namespace
 
 int64_t LnccWorkspaceBytes(Int3 size) {
-  const LnccTiles tiles = MakeLnccTiles(size, kTile, kTile);
+  const LnccTiles tiles = MakeLnccTiles(size, {kTile, kTile, kLnccRun});
   return Arena::Rounded(2 * tiles.total() * sizeof(float)) + Arena::Rounded(sizeof(LnccScalars)) +
          Arena::Rounded(2 * LnccPartials(tiles) * sizeof(double)) +
          Arena::Rounded(kLnccChannels * Voxels(size) * sizeof(float)) +
@@ -655,7 +658,7 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
   LnccArgs args;
   args.fixed = task.fixed;
   args.warped = task.warped;
-  args.tiles = MakeLnccTiles(task.size, kTile, kTile);
+  args.tiles = MakeLnccTiles(task.size, {kTile, kTile, kLnccRun});
   args.voxels = Voxels(task.size);
   args.partials = static_cast<int>(LnccPartials(args.tiles));
   args.residual = residual;

@@ -29,9 +29,6 @@
 namespace intrawarp {
 
 inline constexpr int kMaxLnccRadius = 16;  // ceil(3 kMaxLnccSigma)
-// Voxels of z that one thread or task of a z pass makes; the depth of a tile.
-inline constexpr int kLnccRun = 16;
-static_assert(kMaxLnccRadius <= kLnccRun, "a window reaches into neighbouring tiles at most");
 // A variance below this part of its mean square is lost in float32's rounding, and counts as flat.
 inline constexpr float kLnccResolution = 2e-6f;
 inline constexpr int kLnccChannels = 6;  // 1, f, m, ff, mm, fm
@@ -49,8 +46,8 @@ struct LnccTiles {
   INTRAWARP_HD int64_t Index(int x, int y, int z) const { return (int64_t{z} * count.y + y) * count.x + x; }
   INTRAWARP_HD int64_t total() const { return int64_t{count.x} * count.y * count.z; }
 };
-inline LnccTiles MakeLnccTiles(Int3 size, int tile_x, int tile_y) {
-  LnccTiles t{size, {tile_x, tile_y, kLnccRun}, {}};
+inline LnccTiles MakeLnccTiles(Int3 size, Int3 tile) {
+  LnccTiles t{size, tile, {}};
   for (int a = 0; a < 3; ++a) t.count[a] = (size[a] + t.tile[a] - 1) / t.tile[a];
   return t;
 }

@@ -13,7 +13,7 @@ namespace intrawarp::cpu {
 
 // Rows that are summed at a time.
 inline constexpr int kLnccRows = 4;
-// Floats that a vector may read beyond the end of an image in the workspace; at least a vector of any instruction set.
+// Floats of a vector of any instruction set, at most.
 inline constexpr int kVectorPad = 64;
 
 // The window with kLnccRows - 1 zeros before and behind: entry kLnccRows - 1 + k weighs the voxel k - radius away.
@@ -29,60 +29,66 @@ struct LnccSums {
   double value = 0, samples = 0;
 };
 
-// Voxels [x0, x1) x [y0, y1) of plane z, or [x0, x1) of the kLnccRun rows (y, z), (y, z + 1) ...
-struct LnccTile {
-  int x0, x1, y0, y1, y, z;
+// What a task marches through.
+struct LnccColumn {
+  int x0, x1, y0, y1, z0, z1;
 };
 
 struct LnccPlan {
-  static constexpr int kTileX = 128, kTileY = 64;
+  // Small enough for the ring of planes to stay in a core's own cache.
+  static constexpr int kTileX = 96, kTileY = 16, kRun = 8;
+  // Planes of a tile. Deep, because runs of different tiles need their sums taken over.
+  static constexpr int kTileZ = 32;
+  static_assert(kTileZ % kRun == 0);
+  // Columns are cut along z, which costs the halo of each part, where there would be fewer tasks than kMinTasks, into
+  // parts of kMinPlanes or more.
+  static constexpr int kMinTasks = 32, kMinPlanes = 48;
 
-  LnccPlan(const LnccTask& task_in) : task(task_in), taps(MakeLnccWindow(task_in.sigma)), tiles(Tiles(task_in.size)) {}
+  explicit LnccPlan(const LnccTask& task_in)
+      : task(task_in), taps(MakeLnccWindow(task_in.sigma)), tiles(Tiles(task_in.size)) {
+    const int64_t columns = int64_t{tiles.count.x} * tiles.count.y;
+    const int wanted = static_cast<int>((kMinTasks + columns - 1) / columns);
+    const int parts = std::clamp(task.size.z / kMinPlanes, 1, wanted);
+    depth = ((task.size.z + parts - 1) / parts + kRun - 1) / kRun * kRun;
+  }
 
   // Tiles along x are of about equal width.
   static LnccTiles Tiles(Int3 n) {
     const int count = (n.x + kTileX - 1) / kTileX;
-    return MakeLnccTiles(n, (n.x + count - 1) / count, kTileY);
+    return MakeLnccTiles(n, {(n.x + count - 1) / count, kTileY, kTileZ});
   }
 
   Int3 size() const { return task.size; }
   int64_t Row(int y, int z) const { return (int64_t{z} * size().y + y) * size().x; }
-  const float* shift(const LnccTile& tile) const {
-    const int y = tile.y / tiles.tile.y;
-    return shifts + 2 * tiles.Index(tile.x0 / tiles.tile.x, y, tile.z / tiles.tile.z);
+  // Of plane z.
+  const float* Shift(const LnccColumn& column, int z) const {
+    return shifts + 2 * tiles.Index(column.x0 / tiles.tile.x, column.y0 / kTileY, z / kTileZ);
   }
 
-  int64_t plane_tiles() const { return int64_t{tiles.count.x} * tiles.count.y * size().z; }
-  LnccTile PlaneTile(int64_t i) const {
+  int64_t columns() const { return int64_t{tiles.count.x} * tiles.count.y * ((size().z + depth - 1) / depth); }
+  LnccColumn Column(int64_t i) const {
     const int x = static_cast<int>(i % tiles.count.x) * tiles.tile.x;
-    const int y = static_cast<int>(i / tiles.count.x % tiles.count.y) * tiles.tile.y;
-    return {x, std::min(size().x, x + tiles.tile.x),
-            y, std::min(size().y, y + tiles.tile.y),
-            y, static_cast<int>(i / tiles.count.x / tiles.count.y)};
-  }
-  int64_t run_tiles() const { return int64_t{tiles.count.x} * size().y * tiles.count.z; }
-  LnccTile RunTile(int64_t i) const {
-    const int x = static_cast<int>(i % tiles.count.x) * tiles.tile.x;
-    const int y = static_cast<int>(i / tiles.count.x % size().y);
-    return {x, std::min(size().x, x + tiles.tile.x),
-            y, y + 1,
-            y, static_cast<int>(i / tiles.count.x / size().y) * kLnccRun};
+    const int y = static_cast<int>(i / tiles.count.x % tiles.count.y) * kTileY;
+    const int z = static_cast<int>(i / tiles.count.x / tiles.count.y) * depth;
+    return {x, std::min(size().x, x + tiles.tile.x), y, std::min(size().y, y + kTileY),
+            z, std::min(size().z, z + depth)};
   }
   // Floats of scratch that any task takes.
   size_t ScratchFloats() const {
     const size_t width = tiles.tile.x + kVectorPad, padded = width + 2 * taps.radius + kVectorPad;
-    const size_t plane = (kLnccChannels * (2 * taps.radius + kLnccRows) + 2 * kLnccRows + 2) * padded;
-    const size_t run = (kLnccChannels * (kLnccRun + 2 * taps.radius) + 8) * width;
-    return std::max(plane, run);
+    const size_t ring = size_t{kLnccChannels} * kTileY * (kRun + 2 * taps.radius) * width;
+    const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 8) * width;
+    const size_t plane = (kLnccChannels * (2 * taps.radius + kLnccRows) + kLnccRows + 4) * padded;
+    return ring + run + plane;
   }
 
   const LnccTask& task;
   LnccTaps taps;
   LnccTiles tiles;
+  // Planes of a column; a multiple of kRun.
+  int depth;
   float* shifts = nullptr;
   float fixed_mean = 0, moving_mean = 0;
-  // Of the images, and later of A, B, C, over x and y. Each with kVectorPad floats behind it.
-  float* sums[kLnccChannels] = {};
   // A, B, C; null without a residual.
   float* coefficients[3] = {};
   float* residual = nullptr;
