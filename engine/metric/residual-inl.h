@@ -164,8 +164,8 @@ class FloatStack {
 };
 
 // The sums over x and y of kChannels images over plane z of a column. load(y, padded, rows) writes `padded` voxels from
-// x = x0 - radius on of each channel's row y. Row y0 + i of channel c goes to out + (c kTileY + i) width.
-template <int kChannels, typename Load>
+// x = x0 - radius on of each channel's row y. Row y0 + i of channel c goes to out + (c kRows + i) width.
+template <int kChannels, int kRows, typename Load>
 HWY_INLINE void SumPlane(const LnccPlan& plan, const LnccColumn& column, FloatStack scratch, const Load& load,
                          float* out) {
   const int r = plan.taps.radius, depth = 2 * r + kLnccRows, width = RoundUp(column.x1 - column.x0);
@@ -192,7 +192,7 @@ HWY_INLINE void SumPlane(const LnccPlan& plan, const LnccColumn& column, FloatSt
       SumAcross(rows, plan.taps, padded, across);
       float* along[kLnccRows];
       for (int o = 0; o < kLnccRows; ++o) {
-        along[o] = y + o < column.y1 ? out + size_t{1} * (c * LnccPlan::kTileY + y + o - column.y0) * width : unused;
+        along[o] = y + o < column.y1 ? out + size_t{1} * (c * kRows + y + o - column.y0) * width : unused;
       }
       SumAlong(across, plan.taps, width, along);
     }
@@ -203,7 +203,7 @@ constexpr int kMaxDepth = LnccPlan::kRun + 2 * kMaxLnccRadius;
 
 // The sums over x and y of the planes that a run of LnccPlan::kRun planes needs, in a ring. Moves through a column from
 // run to run.
-template <int kChannels>
+template <int kChannels, int kRows>
 class PlaneRing {
  public:
   PlaneRing(const LnccPlan& plan, const LnccColumn& column, FloatStack* scratch)
@@ -228,10 +228,8 @@ class PlaneRing {
 
   bool InImage(int z) const { return z >= 0 && z < plan_.size().z; }
   float* Plane(int z) const { return planes_ + (z - first_) % depth_ * PlaneFloats(); }
-  float* Row(int channel, int row, int z) const {
-    return Plane(z) + size_t{1} * (channel * LnccPlan::kTileY + row) * width_;
-  }
-  size_t PlaneFloats() const { return size_t{1} * kChannels * LnccPlan::kTileY * width_; }
+  float* Row(int channel, int row, int z) const { return Plane(z) + size_t{1} * (channel * kRows + row) * width_; }
+  size_t PlaneFloats() const { return size_t{1} * kChannels * kRows * width_; }
 
   int depth() const { return depth_; }
   // A channel's row of the depth() planes from z0 - radius on.
@@ -258,6 +256,8 @@ class PlaneRing {
   float* const zeros_;
 };
 
+using ImageRing = PlaneRing<kLnccChannels, LnccPlan::kTileY>;
+
 // A row of the six sums, with constants added to the images that they are of: f by df, m by dm.
 HWY_INLINE void ChangeShift(const float* const* from, float df, float dm, int count, float* const* to) {
   const DF d;
@@ -275,8 +275,8 @@ HWY_INLINE void ChangeShift(const float* const* from, float df, float dm, int co
 }
 
 // The sums over z of the run at z0, relative to the run's shift. `changed` holds kLnccChannels depth() rows.
-HWY_INLINE void SumRunOfImages(const LnccPlan& plan, const LnccColumn& column, const PlaneRing<kLnccChannels>& ring,
-                               int row, int z0, int planes, int count, float* changed, float* sums) {
+HWY_INLINE void SumRunOfImages(const LnccPlan& plan, const LnccColumn& column, const ImageRing& ring, int row, int z0,
+                               int planes, int count, float* changed, float* sums) {
   const float* rows[kLnccChannels][kMaxDepth];
   for (int c = 0; c < kLnccChannels; ++c) ring.Rows(c, row, z0, rows[c]);
   const float* shift = plan.Shift(column, z0);
@@ -321,7 +321,7 @@ HWY_INLINE void SumImages(const LnccPlan& plan, const LnccColumn& column, int z,
       hn::StoreU(hn::Mul(f, m), d, rows[5] + x);
     }
   };
-  SumPlane<kLnccChannels>(plan, column, scratch, load, out);
+  SumPlane<kLnccChannels, LnccPlan::kTileY>(plan, column, scratch, load, out);
 }
 
 // A, B and C of a row from its sums (channels `stride` apart), into results[0..2]; adds to *value and *samples. Voxels
@@ -360,10 +360,10 @@ HWY_INLINE void MakeCoefficients(const LnccPlan& plan, const float* shift, const
 // A, B and C of a column, and its part of the value.
 void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, LnccSums* total) {
   constexpr int kRun = LnccPlan::kRun;
-  const LnccColumn column = plan.Column(index);
+  const LnccColumn column = plan.Column(index, LnccPlan::kTileY);
   const int width = column.x1 - column.x0, count = RoundUp(width);
   FloatStack scratch(scratch_floats);
-  PlaneRing<kLnccChannels> ring(plan, column, &scratch);
+  ImageRing ring(plan, column, &scratch);
   float* sums = scratch.Take(size_t{kLnccChannels} * kRun * count);
   float* changed = scratch.Take(size_t{1} * kLnccChannels * ring.depth() * count);
   float *warped = scratch.Take(count), *results[3];
@@ -381,7 +381,7 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
         MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, warped, count, results,
                          &value, &samples);
         for (int c = 0; c < 3 && plan.residual != nullptr; ++c) {
-          std::memcpy(plan.coefficients[c] + row, results[c], width * sizeof(float));
+          std::memcpy(plan.CoefficientRow(c, y, z0 + p) + column.x0, results[c], width * sizeof(float));
         }
       }
       total->value += Total(value);
@@ -394,10 +394,10 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
 void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
   const DF d;
   constexpr int kRun = LnccPlan::kRun;
-  const LnccColumn column = plan.Column(index);
+  const LnccColumn column = plan.Column(index, LnccPlan::kCoefficientTileY);
   const int width = column.x1 - column.x0, count = RoundUp(width);
   FloatStack scratch(scratch_floats);
-  PlaneRing<3> ring(plan, column, &scratch);
+  PlaneRing<3, LnccPlan::kCoefficientTileY> ring(plan, column, &scratch);
   float* sums = scratch.Take(size_t{3} * kRun * count);
   float *fixed = scratch.Take(count), *warped = scratch.Take(count), *result = scratch.Take(count);
   const VF scale = Splat(plan.scale), fixed_mean = Splat(plan.fixed_mean), moving_mean = Splat(plan.moving_mean);
@@ -406,11 +406,10 @@ void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_float
     ring.MoveTo(z0, [&](int z, float* out) HWY_ATTR {
       const auto load = [&](int y, int padded, float* const* rows) HWY_ATTR {
         for (int c = 0; c < 3; ++c) {
-          CopyRow(plan.coefficients[c] + plan.Row(y, z), plan.size().x, column.x0 - plan.taps.radius, padded, 0.0f,
-                  rows[c]);
+          CopyRow(plan.CoefficientRow(c, y, z), plan.size().x, column.x0 - plan.taps.radius, padded, 0.0f, rows[c]);
         }
       };
-      SumPlane<3>(plan, column, scratch, load, out);
+      SumPlane<3, LnccPlan::kCoefficientTileY>(plan, column, scratch, load, out);
     });
     const int planes = std::min(kRun, column.z1 - z0);
     for (int y = column.y0; y < column.y1; ++y) {

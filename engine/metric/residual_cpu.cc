@@ -110,7 +110,7 @@ void MakeShifts(LnccPlan& plan) {
 
 int64_t LnccWorkspaceBytes(Int3 size) {
   return Arena::Rounded(2 * LnccPlan::Tiles(size).total() * sizeof(float)) +
-         3 * Arena::Rounded(Voxels(size) * sizeof(float));
+         Arena::Rounded(3 * Voxels(size) * sizeof(float));
 }
 
 int64_t NgfWorkspaceBytes(Int3) { return 0; }
@@ -122,13 +122,13 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
   LnccPlan plan(task);
   plan.residual = residual;
   INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
-  for (int c = 0; c < 3 && residual != nullptr; ++c) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients[c], ctx.arena().Allocate<float>(Voxels(task.size)));
+  if (residual != nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients, ctx.arena().Allocate<float>(3 * Voxels(task.size)));
   }
   MakeShifts(plan);
   const size_t floats = plan.ScratchFloats();
   const LnccSums sums = OrderedReduce(
-      plan.columns(), LnccSums{},
+      plan.columns(LnccPlan::kTileY), LnccSums{},
       [&](int64_t i) {
         LnccSums part;
         HWY_DYNAMIC_DISPATCH(MarchImages)(plan, i, Scratch(floats), &part);
@@ -141,7 +141,9 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
   *value = {sums.samples > 0 ? 1 - sums.value / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
   if (residual == nullptr) return absl::OkStatus();
   plan.scale = sums.samples > 0 ? static_cast<float>(-1 / sums.samples) : 0;
-  ParallelFor(plan.columns(), [&](int64_t i) { HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, Scratch(floats)); });
+  ParallelFor(plan.columns(LnccPlan::kCoefficientTileY), [&](int64_t i) {
+    HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, Scratch(floats));
+  });
   return absl::OkStatus();
 }
 

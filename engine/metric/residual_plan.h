@@ -35,8 +35,9 @@ struct LnccColumn {
 };
 
 struct LnccPlan {
-  // Small enough for the ring of planes to stay in a core's own cache.
-  static constexpr int kTileX = 96, kTileY = 16, kRun = 8;
+  // Small enough for the ring of planes to stay in a core's own cache; long along x, because short rows, each on a page
+  // of its own, come slowly from memory.
+  static constexpr int kTileX = 320, kTileY = 8, kCoefficientTileY = 16, kRun = 8;
   // Planes of a tile. Deep, because runs of different tiles need their sums taken over.
   static constexpr int kTileZ = 32;
   static_assert(kTileZ % kRun == 0);
@@ -60,23 +61,26 @@ struct LnccPlan {
 
   Int3 size() const { return task.size; }
   int64_t Row(int y, int z) const { return (int64_t{z} * size().y + y) * size().x; }
+  float* CoefficientRow(int c, int y, int z) const { return coefficients + 3 * Row(y, z) + int64_t{c} * size().x; }
   // Of plane z.
   const float* Shift(const LnccColumn& column, int z) const {
     return shifts + 2 * tiles.Index(column.x0 / tiles.tile.x, column.y0 / kTileY, z / kTileZ);
   }
 
-  int64_t columns() const { return int64_t{tiles.count.x} * tiles.count.y * ((size().z + depth - 1) / depth); }
-  LnccColumn Column(int64_t i) const {
+  int Rows(int tile_y) const { return (size().y + tile_y - 1) / tile_y; }
+  int64_t columns(int tile_y) const { return int64_t{tiles.count.x} * Rows(tile_y) * ((size().z + depth - 1) / depth); }
+  LnccColumn Column(int64_t i, int tile_y) const {
     const int x = static_cast<int>(i % tiles.count.x) * tiles.tile.x;
-    const int y = static_cast<int>(i / tiles.count.x % tiles.count.y) * kTileY;
-    const int z = static_cast<int>(i / tiles.count.x / tiles.count.y) * depth;
-    return {x, std::min(size().x, x + tiles.tile.x), y, std::min(size().y, y + kTileY),
+    const int y = static_cast<int>(i / tiles.count.x % Rows(tile_y)) * tile_y;
+    const int z = static_cast<int>(i / tiles.count.x / Rows(tile_y)) * depth;
+    return {x, std::min(size().x, x + tiles.tile.x), y, std::min(size().y, y + tile_y),
             z, std::min(size().z, z + depth)};
   }
   // Floats of scratch that any task takes.
   size_t ScratchFloats() const {
     const size_t width = tiles.tile.x + kVectorPad, padded = width + 2 * taps.radius + kVectorPad;
-    const size_t ring = size_t{kLnccChannels} * kTileY * (kRun + 2 * taps.radius) * width;
+    const size_t ring =
+        size_t{std::max(kLnccChannels * kTileY, 3 * kCoefficientTileY)} * (kRun + 2 * taps.radius) * width;
     const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 8) * width;
     const size_t plane = (kLnccChannels * (2 * taps.radius + kLnccRows) + kLnccRows + 4) * padded;
     return ring + run + plane;
@@ -89,8 +93,8 @@ struct LnccPlan {
   int depth;
   float* shifts = nullptr;
   float fixed_mean = 0, moving_mean = 0;
-  // A, B, C; null without a residual.
-  float* coefficients[3] = {};
+  // Row by row A, B, C; null without a residual.
+  float* coefficients = nullptr;
   float* residual = nullptr;
   // -1 / N
   float scale = 0;
