@@ -88,7 +88,7 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
   const int64_t measure = static_cast<int64_t>(
       std::max(SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid)));
   const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
-  return std::max({RegistrationWorkspaceBytes(input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
+  return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
 
 absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,

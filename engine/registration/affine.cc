@@ -10,27 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/gauss_newton.h"
+#include "engine/registration/levels.h"
 
 namespace intrawarp {
 namespace {
 
 constexpr int kDefaultIterations = 50;
-// A position counts when at least this part of the samples that the smaller image (mask) has overlaps.
-constexpr double kMinOverlap = 0.1;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
 // The coarsest level is the first whose longest axis is at most this.
 constexpr int kCoarsestAxis = 24;
-// eta of NGF: for the fixed image, whose |v|^2 weighs the samples, the mean gradient magnitude tells edges from noise.
-// For the moving image that would reward maps that stretch it (its gradient on the fixed grid grows against eta): the
-// minimum then lies up to two voxels beside the truth. So its eta is a small part of its mean gradient, which only
-// guards zeros.
-constexpr double kMovingEdge = 0.03;
 // Coarser levels stop at steps of about a hundredth of a voxel: the next level's own minimum is farther away than that.
 constexpr double kCoarseValueTolerance = 1e-5, kCoarseStepTolerance = 1e-3, kCoarseGradientTolerance = 1e-3;
-// Evaluations enqueued between two looks at the checkpoint.
-constexpr int kBatchSmall = 8, kBatchLarge = 4;
-constexpr int64_t kLargeVoxels = int64_t{1} << 21;
 
 // One level, ready to be optimised: the objective, and how W and the transform follow from each other.
 struct Level {
@@ -60,24 +51,6 @@ AffineMap ToPhysicalSpace(const Level& level, const AffineMap& w) {
   return Compose(Inverse(level.physical_to_moving), Compose(w, Inverse(level.normalized_to_physical)));
 }
 
-double VoxelScale(const Geometry& g) {
-  return g.is_2d() ? std::sqrt(g.spacing.x * g.spacing.y) : std::cbrt(g.voxel_volume());
-}
-
-// The moving level whose voxels are closest in size to those of the fixed level.
-int MatchingLevel(const PreparedImage& moving, const Geometry& fixed) {
-  int best = 0;
-  double best_distance = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < moving.levels().size(); ++i) {
-    const double distance = std::abs(std::log(VoxelScale(moving.levels()[i].volume.geometry) / VoxelScale(fixed)));
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = static_cast<int>(i);
-    }
-  }
-  return best;
-}
-
 void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   const AffineMap from_moving = Inverse(level.physical_to_moving);
   for (int r = 0; r < 3; ++r) {
@@ -96,15 +69,7 @@ void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   }
 }
 
-// The part of a grid where NGF has samples: off the faces, which have no central differences.
-double InteriorFraction(Int3 size) {
-  double fraction = 1;
-  for (int a = 0; a < 3; ++a)
-    if (size[a] > 1) fraction *= std::max(size[a] - 2, 0) / static_cast<double>(size[a]);
-  return fraction;
-}
-
-Level MakeLevel(const AffineImages& images, const StageOptions& options, int index) {
+Level MakeLevel(const RegistrationImages& images, const StageOptions& options, int index) {
   const PyramidLevel& fixed = images.fixed->levels()[index];
   const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
   const PyramidLevel& moving = images.moving->levels()[moving_index];
@@ -131,11 +96,7 @@ Level MakeLevel(const AffineImages& images, const StageOptions& options, int ind
     problem.step_tolerance = kCoarseStepTolerance;
     problem.gradient_tolerance = kCoarseGradientTolerance;
   }
-  const double moving_in_fixed =
-      moving_mask.count *
-      std::pow(VoxelScale(moving.volume.geometry) / VoxelScale(fixed.volume.geometry), problem.dimensions);
-  const double interior = options.metric == MetricKind::kNgf ? InteriorFraction(fixed.volume.geometry.size) : 1;
-  problem.min_samples = std::max(1.0, kMinOverlap * interior * std::min<double>(fixed_mask.count, moving_in_fixed));
+  problem.min_samples = MinSamples(images, options.metric, index);
   SetRigid(level, &problem);
   return level;
 }
@@ -155,8 +116,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   LevelRun run;
   run.state.problem = level.problem;
   run.state.trial = run.state.current = ToIndexSpace(level, transform);
-  const bool large = level.objective.fixed.geometry.voxels() >= kLargeVoxels;
-  const int batch = !ctx.is_cuda() ? 1 : large ? kBatchLarge : kBatchSmall;
+  const int batch = EvaluationsAtOnce(ctx, level.objective.fixed.geometry);
   while (run.state.status == GaussNewtonStatus::kRunning) {
     progress.iteration = run.state.iterations;
     progress.value = ReportedValue(level, run.state.value);
@@ -194,13 +154,12 @@ absl::Status NotStarted(GaussNewtonStatus why) {
     case GaussNewtonStatus::kNotFinite:
       return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
     default:
-      return absl::FailedPreconditionError(
-          absl::StrCat("the images (masks) overlap by less than ", kMinOverlap * 100, " %"));
+      return TooLittleOverlap();
   }
 }
 
 // Index of the coarsest level to use.
-int CoarsestLevel(const AffineImages& images, int wanted) {
+int CoarsestLevel(const RegistrationImages& images, int wanted) {
   const auto& levels = images.fixed->levels();
   int coarsest = 0;
   while (coarsest + 1 < static_cast<int>(levels.size())) {
@@ -213,7 +172,7 @@ int CoarsestLevel(const AffineImages& images, int wanted) {
 
 }  // namespace
 
-absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const AffineImages& images,
+absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const RegistrationImages& images,
                                                  const StageOptions& options, int stage,
                                                  const std::vector<AffineMap>& starts) {
   AffineStageResult result;
@@ -258,7 +217,7 @@ int64_t AffineStageWorkspaceBytes() {
   return AffineObjectiveWorkspaceBytes() + Arena::Rounded(sizeof(GaussNewtonState));
 }
 
-absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const AffineImages& images,
+absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                       MetricKind metric, const AffineMap& transform) {
   const Level level = MakeLevel(images, {.metric = metric}, 0);
   NormalEquations sums;

@@ -8,18 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
-#include "engine/registration/mask_levels.h"
+#include "engine/registration/levels.h"
 #include "engine/registration/registration.h"
 
 namespace intrawarp {
-
-// The images of a registration with their masks at every level.
-struct AffineImages {
-  const PreparedImage* fixed;
-  const PreparedImage* moving;
-  std::vector<MaskLevel> fixed_masks;
-  std::vector<MaskLevel> moving_masks;
-};
 
 struct AffineStageResult {
   AffineMap transform;  // fixed to moving, LPS mm
@@ -33,14 +25,14 @@ struct AffineStageResult {
 // Starts from each of `starts` at the coarsest level, goes on with the best. FAILED_PRECONDITION when there is no
 // objective at the finest level: too little overlap, no gradients in it (NGF), or sums that overflow; CANCELLED when a
 // checkpoint says so. Waits for the stream. Workspace: AffineStageWorkspaceBytes.
-absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const AffineImages& images,
+absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const RegistrationImages& images,
                                                  const StageOptions& options, int stage,
                                                  const std::vector<AffineMap>& starts);
 int64_t AffineStageWorkspaceBytes();
 
 // Mean objective of `metric` at the finest level, in the same unit; absent where it is undefined (too little
 // overlap, for example). Waits for the stream.
-absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const AffineImages& images,
+absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                       MetricKind metric, const AffineMap& transform);
 
 }  // namespace intrawarp

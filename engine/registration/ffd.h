@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One FFD stage: a cubic B-spline displacement on top of an affine map, from the coarsest level to the finest, the control
-// grid refined from level to level.
+// One FFD stage: a cubic B-spline displacement on top of an affine map, from the coarsest level to the finest, the
+// control grid refined from level to level.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_FFD_H_
 #define INTRAWARP_ENGINE_REGISTRATION_FFD_H_
 
@@ -11,8 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
-#include "engine/registration/affine.h"
+#include "engine/registration/levels.h"
 #include "engine/registration/registration.h"
+#include "engine/transform/grid_penalty.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -20,24 +21,34 @@ namespace intrawarp {
 inline constexpr double kDefaultSpacingVox = 5;
 inline constexpr int kDefaultFfdIterations = 150;
 
+// Of the penalties that a stage does not set.
+PenaltyWeights DefaultPenaltyWeights(MetricKind metric);
+
 struct FfdStageResult {
-  // The control grid at the finest level reached; empty when a budget ended the stage before it began.
-  Buffer control_points;
-  Geometry grid;
-  // Objective at the finest level at the result, and with u = 0 (or the initial grid); absent where a budget ended the
-  // stage before, or where it is undefined.
-  std::optional<double> value;
-  std::optional<double> value_before;
+  // With the control grid of the finest level reached; `affine` alone when a budget ended the stage before it began.
+  Transform transform{AffineMap::Identity()};
+  // Values are the objective's: SSD in variances of the fixed image, with penalties.
   StageReport report;
 };
 
-// T = A(x + u(x)) with `affine` kept and u found. `initial` (may be null): a control grid to start from. While det(I +
-// grad u) is not above 0 at every voxel of the fixed image, the finest level goes on with a growing jacobian weight, a
-// few times at most. Errors and checkpoints as Register. Waits for the stream. Workspace: FfdStageWorkspaceBytes.
-absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const AffineImages& images,
+// T = A(x + u(x)) with `affine` kept and u found. `initial` (may be null): a transform whose control grid, if it has
+// one, is where to start from, at its own finest spacing on every level. While det(I + grad u) is not above 0 at every
+// voxel of the fixed image, the finest level goes on with a growing jacobian weight, a few times at most. Errors and
+// checkpoints as Register. Waits for the stream. Workspace: FfdStageWorkspaceBytes.
+absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const RegistrationImages& images,
                                            const StageOptions& options, int stage, const AffineMap& affine,
                                            const Transform* initial);
-int64_t FfdStageWorkspaceBytes(const ExecContext& ctx, const AffineImages& images, const StageOptions& options);
+int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options);
+
+// The one of `starts` that the stage's metric likes best at its coarsest level, with u = 0. Waits for the stream.
+// Workspace: that of the stage.
+absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
+                                         const StageOptions& options, const std::vector<AffineMap>& starts);
+
+// The stage's metric, without penalties, at its finest level and on its finest grid; absent where it is undefined.
+// Waits for the stream. Workspace: that of the stage.
+absl::StatusOr<std::optional<double>> FinestFfdObjective(const ExecContext& ctx, const RegistrationImages& images,
+                                                         const StageOptions& options, const Transform& transform);
 
 // What RunFfdStage can know to be wrong before work starts: INVALID_ARGUMENT "spacing_vox: ...", "bending_weight: ..."
 // (not finite or negative; likewise the others).

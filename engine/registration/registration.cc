@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/registration/registration.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/affine.h"
+#include "engine/registration/ffd.h"
 #include "engine/registration/mask_levels.h"
 
 namespace intrawarp {
@@ -35,24 +37,30 @@ absl::Status ValidateAffineStage(const StageOptions& stage) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateStage(const StageOptions& stage) {
+absl::Status ValidateStage(const Geometry& fixed, const StageOptions& stage) {
   if (stage.levels < 0 || stage.levels > kMaxLevels) {
     return absl::InvalidArgumentError(absl::StrCat("levels: must be 0 to ", kMaxLevels));
   }
   if (stage.iterations < 0 || stage.iterations > kMaxIterations) {
     return absl::InvalidArgumentError(absl::StrCat("iterations: must be 0 to ", kMaxIterations));
   }
-  if (stage.method == Method::kFfd) return absl::UnimplementedError("method: ffd is not in this version");
-  return ValidateAffineStage(stage);
+  return stage.method == Method::kFfd ? ValidateFfdStage(fixed, stage) : ValidateAffineStage(stage);
 }
 
-absl::Status ValidateStages(const std::vector<StageOptions>& stages) {
+absl::Status AtStage(size_t stage, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("stages[", stage, "].", status.message()));
+}
+
+absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOptions>& stages) {
   if (stages.empty() || stages.size() > kMaxStages) {
     return absl::InvalidArgumentError(absl::StrCat("stages: ", stages.size(), ", must be 1 to ", kMaxStages));
   }
   for (size_t i = 0; i < stages.size(); ++i) {
-    const absl::Status valid = ValidateStage(stages[i]);
-    if (!valid.ok()) return absl::Status(valid.code(), absl::StrCat("stages[", i, "].", valid.message()));
+    const absl::Status valid = ValidateStage(fixed, stages[i]);
+    if (!valid.ok()) return AtStage(i, valid);
+    if (i > 0 && stages[i - 1].method == Method::kFfd && stages[i].method != Method::kFfd) {
+      return AtStage(i, absl::InvalidArgumentError("method: must be ffd after an ffd stage"));
+    }
   }
   return absl::OkStatus();
 }
@@ -133,10 +141,64 @@ std::vector<AffineMap> Starts(const RegistrationInput& input) {
   return {AffineMap::Identity(), shift};
 }
 
+// What the stages so far have found.
+struct Pipeline {
+  const RegistrationInput& input;
+  RegistrationImages images;
+  std::vector<AffineMap> starts;
+  std::optional<Transform> first_start;
+  RegistrationResult result;
+  // The last stage's objective at its result, where it is known.
+  std::optional<double> value;
+};
+
+// The objective of a stage at its finest level.
+absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
+                                                const StageOptions& options, const Transform& transform) {
+  if (options.method == Method::kFfd) return FinestFfdObjective(ctx, images, options, transform);
+  return FinestObjective(ctx, images, options.metric, transform.affine());
+}
+
+absl::Status RunFfd(const ExecContext& ctx, int index, Pipeline* pipeline) {
+  const StageOptions& options = pipeline->input.stages[index];
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap start, ChooseFfdStart(ctx, pipeline->images, options, pipeline->starts));
+  if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(start);
+  const Transform before = pipeline->result.transform;
+  const Transform* initial = before.has_control_grid() ? &before : pipeline->input.initial_transform;
+  INTRAWARP_ASSIGN_OR_RETURN(FfdStageResult stage, RunFfdStage(ctx, pipeline->images, options, index, start, initial));
+  pipeline->value = std::nullopt;
+  pipeline->result.transform = std::move(stage.transform);
+  pipeline->result.stages.push_back(std::move(stage.report));
+  return absl::OkStatus();
+}
+
+absl::Status RunAffine(const ExecContext& ctx, int index, Pipeline* pipeline) {
+  INTRAWARP_ASSIGN_OR_RETURN(
+      AffineStageResult stage,
+      RunAffineStage(ctx, pipeline->images, pipeline->input.stages[index], index, pipeline->starts));
+  if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(stage.start);
+  pipeline->starts = {stage.transform};
+  pipeline->value = stage.value;
+  pipeline->result.transform = Transform(stage.transform, pipeline->input.fixed->geometry());
+  pipeline->result.stages.push_back(std::move(stage.report));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
+  const StageOptions& last = pipeline.input.stages[pipeline.result.stages.size() - 1];
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before,
+                             Objective(ctx, pipeline.images, last, *pipeline.first_start));
+  std::optional<double> after = pipeline.value;
+  if (!after.has_value()) {
+    INTRAWARP_ASSIGN_OR_RETURN(after, Objective(ctx, pipeline.images, last, pipeline.result.transform));
+  }
+  return before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));
+}
+
 }  // namespace
 
 absl::Status ValidateRegistration(const RegistrationInput& input) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.stages));
+  INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.fixed->geometry(), input.stages));
   INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
@@ -146,8 +208,12 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   return ValidateContrast("moving", *input.moving);
 }
 
-int64_t RegistrationWorkspaceBytes(const RegistrationInput& input) {
-  int64_t bytes = AffineStageWorkspaceBytes();
+int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  int64_t bytes = 0;
+  for (const StageOptions& stage : input.stages) {
+    bytes = std::max(bytes, stage.method == Method::kFfd ? FfdStageWorkspaceBytes(device, *input.fixed, stage)
+                                                         : AffineStageWorkspaceBytes());
+  }
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
   return bytes;
@@ -156,32 +222,21 @@ int64_t RegistrationWorkspaceBytes(const RegistrationInput& input) {
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(input));
   ArenaScope scope(ctx.arena());
-  AffineImages images{input.fixed, input.moving, {}, {}};
-  INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks, BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
-  INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,
+  Pipeline pipeline{input, {input.fixed, input.moving, {}, {}}, Starts(input), std::nullopt, {}, std::nullopt};
+  INTRAWARP_ASSIGN_OR_RETURN(pipeline.images.fixed_masks,
+                             BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(pipeline.images.moving_masks,
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
-  RegistrationResult result;
-  std::vector<AffineMap> starts = Starts(input);
-  std::optional<AffineMap> first_start;
-  std::optional<double> after;
-  for (size_t i = 0; i < input.stages.size(); ++i) {
-    INTRAWARP_ASSIGN_OR_RETURN(AffineStageResult stage,
-                               RunAffineStage(ctx, images, input.stages[i], static_cast<int>(i), starts));
-    if (!first_start.has_value()) first_start = stage.start;
-    after = stage.value;
-    result.transform = Transform(stage.transform, input.fixed->geometry());
-    result.stop_reason = stage.report.stop_reason;
-    result.stages.push_back(std::move(stage.report));
-    starts = {stage.transform};
-    if (result.stop_reason == StopReason::kBudget) break;
+  if (input.initial_transform != nullptr) pipeline.first_start = *input.initial_transform;
+  RegistrationResult& result = pipeline.result;
+  for (size_t i = 0; i < input.stages.size() && result.stop_reason != StopReason::kBudget; ++i) {
+    const int index = static_cast<int>(i);
+    INTRAWARP_RETURN_IF_ERROR(input.stages[i].method == Method::kFfd ? RunFfd(ctx, index, &pipeline)
+                                                                     : RunAffine(ctx, index, &pipeline));
+    result.stop_reason = result.stages.back().stop_reason;
   }
-  const MetricKind metric = result.stages.back().metric;
-  if (!after.has_value()) {
-    INTRAWARP_ASSIGN_OR_RETURN(after, FinestObjective(ctx, images, metric, result.transform.affine()));
-  }
-  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before, FinestObjective(ctx, images, metric, *first_start));
-  result.worse_than_start = before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));
-  return result;
+  INTRAWARP_ASSIGN_OR_RETURN(result.worse_than_start, IsWorse(ctx, pipeline));
+  return std::move(result);
 }
 
 }  // namespace intrawarp

@@ -83,13 +83,14 @@ struct RegistrationResult {
 
 // Everything that can be known to be wrong before work starts. INVALID_ARGUMENT: no stage or too many, levels or
 // iterations out of range ("stages[0].levels: ..."), a mask on another grid ("fixed_mask: ..."), an initial matrix that
-// is not finite or singular; 2-D with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one.
-// FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed image with an axis of two
-// voxels.
+// is not finite or singular; an option that its stage's method does not take; an affine stage after an ffd stage; 2-D
+// with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one; a metric that the method does not take; a start
+// from a displacement field. FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed
+// image with an axis of two voxels.
 absl::Status ValidateRegistration(const RegistrationInput& input);
 
-// Device memory that Register takes from the arena.
-int64_t RegistrationWorkspaceBytes(const RegistrationInput& input);
+// Device memory that Register takes from the arena of a context on `device`.
+int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input);
 
 // Runs the stages. Looks at ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with
 // stop_reason kBudget, kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough,

@@ -127,7 +127,7 @@ class RegistrationTest : public DeviceTest {
                                          CheckpointFn checkpoint = nullptr) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), std::nullopt};
-    EXPECT_LE(RegistrationWorkspaceBytes(input), static_cast<int64_t>(kWorkspaceBytes));
+    EXPECT_LE(RegistrationWorkspaceBytes(device(), input), static_cast<int64_t>(kWorkspaceBytes));
     return Register(ctx(std::move(checkpoint)), input);
   }
 };

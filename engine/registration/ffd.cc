@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/ffd.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/metric/ffd_objective.h"
+#include "engine/quality/quality.h"
+#include "engine/transform/control_grid.h"
+
+namespace intrawarp {
+namespace {
+
+// No axis that the pyramid has halved is shorter than this at the coarsest level: shorter ones leave too few tiles.
+constexpr int kCoarsestAxis = 16;
+// The first step, in voxels of the level, and the longest of any, in distances of control points: 0.4 keeps a step of
+// its own from folding (Rueckert 2006).
+constexpr double kFirstStep = 1, kMaxStep = 0.4;
+constexpr double kValueTolerance = 1e-4;
+// Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
+constexpr double kComparableOverlap = 0.5;
+// When the finest level ends with a fold: how often it goes on, for how many iterations, and how the jacobian weight,
+// which is then at least the least, grows.
+constexpr int kUnfoldings = 4, kUnfoldingIterations = 30;
+constexpr double kUnfoldingGrowth = 10, kLeastUnfoldingWeight = 0.01;
+
+// Of control points at the finest level, mm. The default is no coarser than the image.
+Vec3d Spacing(const Geometry& fixed, const StageOptions& options) {
+  const double longest = std::max({fixed.size.x, fixed.size.y, fixed.size.z});
+  const double wanted = options.spacing_vox > 0 ? options.spacing_vox : std::min(kDefaultSpacingVox, longest);
+  return wanted * fixed.spacing;
+}
+
+PenaltyWeights Weights(const StageOptions& options) {
+  PenaltyWeights weights = DefaultPenaltyWeights(options.metric);
+  weights.bending = options.bending_weight.value_or(weights.bending);
+  weights.elasticity = options.elasticity_weight.value_or(weights.elasticity);
+  weights.jacobian = options.jacobian_weight.value_or(weights.jacobian);
+  return weights;
+}
+
+bool HasPenalty(const PenaltyWeights& w) { return w.bending > 0 || w.elasticity > 0 || w.jacobian > 0; }
+
+bool IsTooCoarse(Int3 size, Int3 finest) {
+  for (int a = 0; a < 3; ++a)
+    if (size[a] < finest[a] && size[a] < kCoarsestAxis) return true;
+  return false;
+}
+
+// Levels that the fixed image allows, finest included.
+int Levels(const PreparedImage& fixed, int wanted) {
+  const auto& pyramid = fixed.levels();
+  int levels = 1;
+  while (levels < static_cast<int>(pyramid.size()) &&
+         !IsTooCoarse(pyramid[levels].volume.geometry.size, fixed.geometry().size)) {
+    ++levels;
+  }
+  return wanted > 0 ? std::min(levels, wanted) : levels;
+}
+
+// The same, of which the masks leave something.
+int Levels(const RegistrationImages& images, int wanted) {
+  int levels = Levels(*images.fixed, wanted);
+  while (levels > 1 && images.fixed_masks[levels - 1].count == 0) --levels;
+  return levels;
+}
+
+// The control grid of every level, finest first. The grid of a level is the next finer one's with half the nodes,
+// unless that were coarser than the image (or `keep` says that it stays).
+absl::StatusOr<std::vector<Geometry>> LevelGrids(const Geometry& fixed, const StageOptions& options, int levels,
+                                                 bool keep) {
+  const Vec3d spacing = Spacing(fixed, options);
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry finest, MakeControlGrid(fixed, spacing));
+  std::vector<Geometry> grids = {finest};
+  for (int level = 1; level < levels; ++level) {
+    absl::StatusOr<Geometry> coarser = MakeControlGrid(fixed, std::ldexp(1.0, level) * spacing);
+    grids.push_back(coarser.ok() && !keep ? *coarser : grids.back());
+  }
+  return grids;
+}
+
+int64_t Elements(const Geometry& grid) { return 3 * grid.voxels(); }
+
+FfdObjective MakeObjective(const RegistrationImages& images, MetricKind metric, int index, const AffineMap& affine,
+                           const Geometry& grid) {
+  const PyramidLevel& fixed = images.fixed->levels()[index];
+  const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
+  const PyramidLevel& moving = images.moving->levels()[moving_index];
+  const VolumeStatistics &f = images.fixed->statistics(), &m = images.moving->statistics();
+  FfdObjective objective;
+  objective.metric = metric;
+  objective.fixed = fixed.volume;
+  objective.moving = moving.volume;
+  objective.fixed_mask = images.fixed_masks[index].mask;
+  objective.moving_mask = images.moving_masks[moving_index].mask;
+  objective.affine = affine;
+  objective.grid = grid;
+  objective.intensity_scale = 1 / f.stddev;
+  objective.fixed_minimum = f.minimum;
+  objective.fixed_maximum = f.maximum;
+  objective.moving_minimum = m.minimum;
+  objective.moving_maximum = m.maximum;
+  objective.fixed_stddev = f.stddev;
+  objective.moving_stddev = m.stddev;
+  objective.fixed_edge = fixed.mean_gradient;
+  objective.moving_edge = kMovingEdge * moving.mean_gradient;
+  return objective;
+}
+
+// The objective of one level with its penalties.
+struct Level {
+  std::unique_ptr<FfdEvaluator> evaluator;
+  Geometry fixed;
+  Geometry grid;
+  // Of the penalties: the finest fixed voxel, mm.
+  double unit = 1;
+  double min_samples = 0;
+};
+
+// Memory stays taken from the arena.
+absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric, int index,
+                                const AffineMap& affine, const Geometry& grid) {
+  Level level;
+  INTRAWARP_ASSIGN_OR_RETURN(level.evaluator,
+                             MakeFfdEvaluator(ctx, MakeObjective(images, metric, index, affine, grid)));
+  level.fixed = images.fixed->levels()[index].volume.geometry;
+  level.grid = grid;
+  level.unit = VoxelScale(images.fixed->geometry());
+  level.min_samples = MinSamples(images, metric, index);
+  return level;
+}
+
+// The start on a grid: u = 0, or what `initial` (may be null) has.
+absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldView origin) {
+  const size_t bytes = Elements(origin.geometry) * sizeof(float);
+  if (initial == nullptr || !initial->has_control_grid()) return ctx.device().Fill(origin.data, 0, bytes, ctx.stream());
+  const ConstFieldView grid = initial->control_grid();
+  if (grid.geometry == origin.geometry) return ctx.device().Copy(origin.data, grid.data, bytes, ctx.stream());
+  return ResampleControlGrid(ctx, grid, origin);
+}
+
+struct MetricValue {
+  std::optional<double> value;
+  double samples = 0;
+};
+
+// The metric at level `index`; absent where it is undefined. Waits for the stream.
+absl::StatusOr<MetricValue> MetricAt(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric,
+                                     int index, const Transform& transform, const Geometry& grid) {
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(float* u, ctx.arena().Allocate<float>(Elements(grid)));
+  INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, &transform, {u, grid}));
+  INTRAWARP_ASSIGN_OR_RETURN(FfdValue * on_device, ctx.arena().Allocate<FfdValue>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, metric, index, transform.affine(), grid));
+  INTRAWARP_RETURN_IF_ERROR(level.evaluator->Evaluate(ctx, u, nullptr, nullptr, on_device));
+  FfdValue on_host;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, on_device, sizeof(on_host), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  MetricValue result{std::nullopt, on_host.samples};
+  if (on_host.samples >= level.min_samples && std::isfinite(on_host.metric)) result.value = on_host.metric;
+  return result;
+}
+
+// Whether a start is better than another: enough overlap first, then the value.
+bool IsBetter(const MetricValue& a, const MetricValue& b) {
+  if (!a.value.has_value() || !b.value.has_value()) return a.value.has_value();
+  if (a.samples < kComparableOverlap * b.samples) return false;
+  if (b.samples < kComparableOverlap * a.samples) return true;
+  return *a.value < *b.value;
+}
+
+DescentProblem MakeProblem(const Level& level, const StageOptions& options) {
+  const Vec3d& spacing = level.grid.spacing;
+  DescentProblem problem;
+  problem.method = options.optimizer;
+  problem.max_iterations = options.iterations > 0 ? options.iterations : kDefaultFfdIterations;
+  problem.value_tolerance = kValueTolerance;
+  problem.max_step =
+      kMaxStep * (level.fixed.is_2d() ? std::min(spacing.x, spacing.y) : std::min({spacing.x, spacing.y, spacing.z}));
+  problem.first_step = std::min(kFirstStep * VoxelScale(level.fixed), problem.max_step);
+  problem.min_samples = level.min_samples;
+  return problem;
+}
+
+absl::Status Evaluate(const ExecContext& ctx, const Level& level, const PenaltyWeights& weights,
+                      const Descent& descent) {
+  INTRAWARP_RETURN_IF_ERROR(
+      level.evaluator->Evaluate(ctx, descent.trial(), descent.done(), descent.gradient(), descent.value()));
+  if (!HasPenalty(weights)) return absl::OkStatus();
+  return AddGridPenalties(ctx, weights, level.unit, {descent.trial(), level.grid}, descent.done(), descent.gradient(),
+                          descent.penalty());
+}
+
+struct LevelRun {
+  DescentState state;
+  Decision decision = Decision::kContinue;
+};
+
+// Optimises from `position`, which the result replaces.
+absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const DescentProblem& problem,
+                                  const PenaltyWeights& weights, Progress progress, float* position) {
+  ArenaScope scope(ctx.arena());
+  const int64_t n = Elements(level.grid);
+  INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
+  const int at_once = EvaluationsAtOnce(ctx, level.fixed);
+  LevelRun run;
+  while (!run.state.done) {
+    progress.iteration = run.state.iterations;
+    progress.value = run.state.value;
+    run.decision = ctx.Checkpoint(progress);
+    if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (run.decision == Decision::kStop) break;
+    for (int i = 0; i < at_once; ++i) {
+      INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
+      INTRAWARP_RETURN_IF_ERROR(descent.Descend(ctx));
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(run.state, descent.State(ctx));
+  }
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(position, descent.position(), n * sizeof(float), ctx.stream()));
+  return run;
+}
+
+bool HasStarted(const DescentState& state) {
+  return state.evaluations > 0 && state.status != DescentStatus::kTooLittleOverlap &&
+         state.status != DescentStatus::kNotFinite;
+}
+
+StopReason ToStopReason(DescentStatus status) {
+  switch (status) {
+    case DescentStatus::kConverged:
+      return StopReason::kConverged;
+    case DescentStatus::kIterationLimit:
+      return StopReason::kIterationLimit;
+    default:
+      return StopReason::kNoProgress;
+  }
+}
+
+absl::Status NotStarted(const DescentState& state, MetricKind metric) {
+  if (state.status == DescentStatus::kTooLittleOverlap) return TooLittleOverlap();
+  return absl::FailedPreconditionError(
+      metric == MetricKind::kSsd
+          ? "fixed, moving: intensities so large (or small) that sums are not finite"
+          : "fixed, moving: the metric is undefined where the images (masks) overlap: one is flat there");
+}
+
+absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, const AffineMap& affine, const float* control_points,
+                                        const Geometry& grid, const Geometry& domain) {
+  const size_t bytes = Elements(grid) * sizeof(float);
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer memory, ctx.device().Allocate(bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(memory.as<float>(), control_points, bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return Transform(affine, std::move(memory), grid, domain);
+}
+
+absl::StatusOr<bool> Folds(const ExecContext& ctx, const float* control_points, const Level& level) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Transform u,
+                             MakeTransform(ctx, AffineMap::Identity(), control_points, level.grid, level.fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(const JacobianStatistics jacobian, MeasureJacobian(ctx, u, level.fixed));
+  return !(jacobian.min > 0);
+}
+
+// The finest level goes on from a result that folds, with a growing jacobian weight, until it no longer does.
+absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, DescentProblem problem,
+                                PenaltyWeights weights, Progress progress, float* position, LevelReport* report) {
+  problem.max_iterations = std::min(problem.max_iterations, kUnfoldingIterations);
+  for (int i = 0; i < kUnfoldings; ++i) {
+    INTRAWARP_ASSIGN_OR_RETURN(const bool folds, Folds(ctx, position, level));
+    if (!folds) break;
+    weights.jacobian = kUnfoldingGrowth * std::max(weights.jacobian, kLeastUnfoldingWeight);
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
+    report->iterations += run.state.iterations;
+    if (run.decision == Decision::kStop) return Decision::kStop;
+  }
+  return Decision::kContinue;
+}
+
+}  // namespace
+
+// Bending and elasticity in units where a voxel is 1 and a metric at a bad start is about 1.
+PenaltyWeights DefaultPenaltyWeights(MetricKind metric) {
+  switch (metric) {
+    case MetricKind::kSsd:
+      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+    case MetricKind::kNmi:
+      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+    case MetricKind::kLncc:
+      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+    case MetricKind::kNgf:
+      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+  }
+  return {};
+}
+
+absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const RegistrationImages& images,
+                                           const StageOptions& options, int stage, const AffineMap& affine,
+                                           const Transform* initial) {
+  if (initial != nullptr && !initial->has_control_grid()) initial = nullptr;
+  const Geometry& domain = images.fixed->geometry();
+  const int levels = Levels(images, options.levels);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
+                             LevelGrids(domain, options, levels, /*keep=*/initial != nullptr));
+  const PenaltyWeights weights = Weights(options);
+  FfdStageResult result;
+  result.transform = Transform(affine, domain);
+  result.report.method = options.method;
+  result.report.metric = options.metric;
+  result.report.stop_reason = StopReason::kBudget;
+
+  ArenaScope scope(ctx.arena());
+  float *position, *refined;
+  INTRAWARP_ASSIGN_OR_RETURN(position, ctx.arena().Allocate<float>(Elements(grids[0])));
+  INTRAWARP_ASSIGN_OR_RETURN(refined, ctx.arena().Allocate<float>(Elements(grids[0])));
+  INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, initial, {position, grids.back()}));
+
+  bool has_result = initial != nullptr;
+  for (int index = levels - 1; index >= 0; --index) {
+    ArenaScope level_scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options.metric, index, affine, grids[index]));
+    const DescentProblem problem = MakeProblem(level, options);
+    const Progress progress{stage, levels - 1 - index, levels, 0, 0};
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
+    const DescentState& state = run.state;
+    Decision decision = run.decision;
+    if (HasStarted(state)) {
+      has_result = true;
+      result.report.levels.push_back({level.fixed.size, state.iterations, state.first_value, state.value});
+    } else if (index == 0 && decision == Decision::kContinue) {
+      return NotStarted(state, options.metric);
+    }
+    if (index == 0 && decision == Decision::kContinue) {
+      result.report.stop_reason = ToStopReason(state.status);
+      INTRAWARP_ASSIGN_OR_RETURN(
+          decision, Unfold(ctx, level, problem, weights, progress, position, &result.report.levels.back()));
+      if (decision == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
+    }
+    if (index == 0 || decision == Decision::kStop) {
+      if (!has_result) return result;
+      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, affine, position, level.grid, domain));
+      return result;
+    }
+    if (grids[index - 1] == level.grid) continue;
+    INTRAWARP_RETURN_IF_ERROR(RefineControlGrid(ctx, {position, level.grid}, {refined, grids[index - 1]}));
+    std::swap(position, refined);
+  }
+  return result;
+}
+
+int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options) {
+  const int levels = Levels(fixed, options.levels);
+  // A start from a grid keeps the finest one on every level.
+  const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed.geometry(), options, levels, /*keep=*/true);
+  if (!grids.ok()) return 0;
+  const Geometry& grid = grids->front();
+  const int64_t n = Elements(grid);
+  int64_t evaluator = 0;
+  for (int i = 0; i < levels; ++i) {
+    const Geometry& image = fixed.levels()[i].volume.geometry;
+#if INTRAWARP_WITH_CUDA
+    const bool is_cuda = device.kind() == DeviceKind::kCuda;
+    const int64_t bytes = is_cuda ? cuda::FfdEvaluatorBytes(options.metric, image, grid)
+                                  : cpu::FfdEvaluatorBytes(options.metric, image, grid);
+#else
+    static_cast<void>(device);
+    const int64_t bytes = cpu::FfdEvaluatorBytes(options.metric, image, grid);
+#endif
+    evaluator = std::max(evaluator, bytes);
+  }
+  const int64_t descent = Descent::Bytes(n) + GridPenaltyWorkspaceBytes(grid);
+  const int64_t jacobian = JacobianWorkspaceBytes(fixed.geometry());
+  return 2 * Arena::Rounded(n * sizeof(float)) +
+         std::max(evaluator + std::max(descent, jacobian), ResampleControlGridWorkspaceBytes(grid));
+}
+
+absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
+                                         const StageOptions& options, const std::vector<AffineMap>& starts) {
+  if (starts.size() == 1) return starts.front();
+  const int levels = Levels(images, options.levels);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
+                             LevelGrids(images.fixed->geometry(), options, levels, /*keep=*/false));
+  AffineMap best = starts.front();
+  MetricValue best_value;
+  for (const AffineMap& start : starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(const MetricValue value,
+                               MetricAt(ctx, images, options.metric, levels - 1, Transform(start), grids.back()));
+    if (!IsBetter(value, best_value)) continue;
+    best = start;
+    best_value = value;
+  }
+  return best;
+}
+
+absl::StatusOr<std::optional<double>> FinestFfdObjective(const ExecContext& ctx, const RegistrationImages& images,
+                                                         const StageOptions& options, const Transform& transform) {
+  const Geometry& fixed = images.fixed->geometry();
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, Spacing(fixed, options)));
+  INTRAWARP_ASSIGN_OR_RETURN(const MetricValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
+  return value.value;
+}
+
+absl::Status ValidateFfdStage(const Geometry& fixed, const StageOptions& options) {
+  if (!(options.spacing_vox == 0 || (options.spacing_vox >= 1 && std::isfinite(options.spacing_vox)))) {
+    return absl::InvalidArgumentError("spacing_vox: must be 0 (the default) or at least 1, and finite");
+  }
+  for (const auto& [weight, name] :
+       {std::pair(options.bending_weight, "bending_weight"), std::pair(options.elasticity_weight, "elasticity_weight"),
+        std::pair(options.jacobian_weight, "jacobian_weight")}) {
+    if (weight.has_value() && !(*weight >= 0 && std::isfinite(*weight))) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": must be finite and not negative"));
+    }
+  }
+  return MakeControlGrid(fixed, Spacing(fixed, options)).status();
+}
+
+}  // namespace intrawarp
