@@ -21,6 +21,8 @@ constexpr int kCoarsestAxis = 16;
 // its own from folding (Rueckert 2006).
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
+// Grids that are closer than this, in distances of control points, are one.
+constexpr double kSameGrid = 1e-6;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
 // When the finest level ends with a fold: how often it goes on, for how many iterations, and how the jacobian weight,
@@ -139,7 +141,8 @@ absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldVi
   const size_t bytes = Elements(origin.geometry) * sizeof(float);
   if (initial == nullptr || !initial->has_control_grid()) return ctx.device().Fill(origin.data, 0, bytes, ctx.stream());
   const ConstFieldView grid = initial->control_grid();
-  if (grid.geometry == origin.geometry) return ctx.device().Copy(origin.data, grid.data, bytes, ctx.stream());
+  if (SameGrid(grid.geometry, origin.geometry, kSameGrid))
+    return ctx.device().Copy(origin.data, grid.data, bytes, ctx.stream());
   return ResampleControlGrid(ctx, grid, origin);
 }
 
