@@ -17,6 +17,8 @@ namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level: shorter ones leave too few tiles.
 constexpr int kCoarsestAxis = 16;
+// A joint histogram of fewer samples than this, four a cell, is best when its cells are few, not when they are right.
+constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
 // The first step, in voxels of the level, and the longest of any, in distances of control points: 0.4 keeps a step of
 // its own from folding (Rueckert 2006).
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
@@ -53,21 +55,25 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
+// Voxels that a level needs.
+int64_t LeastVoxels(MetricKind metric) { return metric == MetricKind::kNmi ? kLeastNmiVoxels : 1; }
+
 // Levels that the fixed image allows, finest included.
-int Levels(const PreparedImage& fixed, int wanted) {
+int Levels(const PreparedImage& fixed, const StageOptions& options) {
   const auto& pyramid = fixed.levels();
   int levels = 1;
   while (levels < static_cast<int>(pyramid.size()) &&
+         pyramid[levels].volume.geometry.voxels() >= LeastVoxels(options.metric) &&
          !IsTooCoarse(pyramid[levels].volume.geometry.size, fixed.geometry().size)) {
     ++levels;
   }
-  return wanted > 0 ? std::min(levels, wanted) : levels;
+  return options.levels > 0 ? std::min(levels, options.levels) : levels;
 }
 
-// The same, of which the masks leave something.
-int Levels(const RegistrationImages& images, int wanted) {
-  int levels = Levels(*images.fixed, wanted);
-  while (levels > 1 && images.fixed_masks[levels - 1].count == 0) --levels;
+// The same, of which the masks leave enough.
+int Levels(const RegistrationImages& images, const StageOptions& options) {
+  int levels = Levels(*images.fixed, options);
+  while (levels > 1 && images.fixed_masks[levels - 1].count < LeastVoxels(options.metric)) --levels;
   return levels;
 }
 
@@ -270,7 +276,9 @@ absl::StatusOr<bool> Folds(const ExecContext& ctx, const float* control_points, 
 // The finest level goes on from a result that folds, with a growing jacobian weight, until it no longer does.
 absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, DescentProblem problem,
                                 PenaltyWeights weights, Progress progress, float* position, LevelReport* report) {
-  problem.max_iterations = std::min(problem.max_iterations, kUnfoldingIterations);
+  problem.max_iterations = kUnfoldingIterations;
+  // A fold is a small part of the value.
+  problem.value_tolerance = 0;
   for (int i = 0; i < kUnfoldings; ++i) {
     INTRAWARP_ASSIGN_OR_RETURN(const bool folds, Folds(ctx, position, level));
     if (!folds) break;
@@ -290,7 +298,7 @@ PenaltyWeights DefaultPenaltyWeights(MetricKind metric) {
     case MetricKind::kSsd:
       return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kNmi:
-      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+      return {.bending = 0.5, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kLncc:
       return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kNgf:
@@ -304,7 +312,7 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
                                            const Transform* initial) {
   if (initial != nullptr && !initial->has_control_grid()) initial = nullptr;
   const Geometry& domain = images.fixed->geometry();
-  const int levels = Levels(images, options.levels);
+  const int levels = Levels(images, options);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(domain, options, levels, /*keep=*/initial != nullptr));
   const PenaltyWeights weights = Weights(options);
@@ -354,7 +362,7 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
 }
 
 int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options) {
-  const int levels = Levels(fixed, options.levels);
+  const int levels = Levels(fixed, options);
   // A start from a grid keeps the finest one on every level.
   const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed.geometry(), options, levels, /*keep=*/true);
   if (!grids.ok()) return 0;
@@ -374,7 +382,7 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
     evaluator = std::max(evaluator, bytes);
   }
   const int64_t descent = Descent::Bytes(n) + GridPenaltyWorkspaceBytes(grid);
-  const int64_t jacobian = JacobianWorkspaceBytes(fixed.geometry());
+  const int64_t jacobian = JacobianWorkspaceBytes(fixed.geometry(), /*has_control_grid=*/true);
   return 2 * Arena::Rounded(n * sizeof(float)) +
          std::max(evaluator + std::max(descent, jacobian), ResampleControlGridWorkspaceBytes(grid));
 }
@@ -382,7 +390,7 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
                                          const StageOptions& options, const std::vector<AffineMap>& starts) {
   if (starts.size() == 1) return starts.front();
-  const int levels = Levels(images, options.levels);
+  const int levels = Levels(images, options);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(images.fixed->geometry(), options, levels, /*keep=*/false));
   AffineMap best = starts.front();
@@ -416,6 +424,8 @@ absl::Status ValidateFfdStage(const Geometry& fixed, const StageOptions& options
       return absl::InvalidArgumentError(absl::StrCat(name, ": must be finite and not negative"));
     }
   }
+  // A single voxel, which is a constant image.
+  if (fixed.voxels() == 1) return absl::OkStatus();
   return MakeControlGrid(fixed, Spacing(fixed, options)).status();
 }
 

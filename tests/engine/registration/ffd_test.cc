@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+// FFD registration of a textured body whose deformation is known.
+#include "engine/registration/ffd.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/quality/quality.h"
+#include "engine/registration/registration.h"
+#include "tests/engine/device_test.h"
+
+namespace intrawarp {
+namespace {
+
+// Blobs of all sizes about the origin, LPS mm, so that every part of the image has something to be recognised by; 2-D
+// images see the plane z = 0.
+class Texture {
+ public:
+  explicit Texture(bool is_2d) {
+    std::mt19937 engine(17);
+    std::uniform_real_distribution<double> u(-1, 1);
+    for (int i = 0; i < 90; ++i) {
+      Blob b{{60 * u(engine), 60 * u(engine), is_2d ? 0 : 60 * u(engine)}, 9 + 4 * u(engine), 50 * u(engine)};
+      blobs_.push_back(b);
+    }
+  }
+  double operator()(Vec3d p) const {
+    double sum = 100;
+    for (const Blob& b : blobs_) {
+      const Vec3d d = p - b.center;
+      const double r2 = Dot(d, d) / (b.radius * b.radius);
+      if (r2 < 20) sum += b.value * std::exp(-r2);
+    }
+    return sum;
+  }
+
+ private:
+  struct Blob {
+    Vec3d center;
+    double radius, value;
+  };
+  std::vector<Blob> blobs_;
+};
+
+// Waves of `amplitude` mm, smooth and far from folding.
+Vec3d Displacement(Vec3d p, double amplitude, bool is_2d) {
+  const double k = 2 * M_PI / 80;
+  return amplitude * Vec3d{std::sin(k * p.y + 0.4) * std::cos(0.7 * k * p.x), std::sin(k * p.x - 0.3),
+                           is_2d ? 0 : std::cos(0.8 * k * p.x + 0.5 * k * p.y)};
+}
+
+struct Pair {
+  Geometry fixed_grid, moving_grid;
+  std::vector<float> fixed, moving;
+  AffineMap affine = AffineMap::Identity();
+  double amplitude = 0;
+  Vec3d Truth(Vec3d p) const { return affine(p + Displacement(p, amplitude, fixed_grid.is_2d())); }
+};
+
+void Center(Geometry& g) { g.origin = g.origin - Center(static_cast<const Geometry&>(g)); }
+
+// moving(y) = texture(y), fixed(x) = texture(T(x)).
+Pair MakePair(double amplitude, bool is_2d = false, bool inverted = false,
+              const AffineMap& affine = AffineMap::Identity()) {
+  Pair pair;
+  pair.amplitude = amplitude;
+  pair.affine = affine;
+  pair.fixed_grid.size = {44, 41, is_2d ? 1 : 37};
+  pair.fixed_grid.spacing = {2, 2.1, 2.2};
+  pair.moving_grid.size = {52, 47, is_2d ? 1 : 46};
+  pair.moving_grid.spacing = {2.1, 2.2, 2};
+  pair.moving_grid.direction[0][0] = -1;
+  Center(pair.fixed_grid);
+  Center(pair.moving_grid);
+  const Texture texture(is_2d);
+  const auto sample = [&](const Geometry& g, const auto& at) {
+    std::vector<float> values;
+    const AffineMap to_physical = IndexToPhysical(g);
+    for (int z = 0; z < g.size.z; ++z)
+      for (int y = 0; y < g.size.y; ++y)
+        for (int x = 0; x < g.size.x; ++x) {
+          values.push_back(static_cast<float>(texture(at(to_physical({double(x), double(y), double(z)})))));
+        }
+    return values;
+  };
+  pair.fixed = sample(pair.fixed_grid, [&](Vec3d p) { return pair.Truth(p); });
+  pair.moving = sample(pair.moving_grid, [](Vec3d p) { return p; });
+  if (inverted) {
+    for (float& v : pair.moving) v = 700 - 3.7f * v;
+  }
+  return pair;
+}
+
+StageOptions Ffd(MetricKind metric) { return {.method = Method::kFfd, .metric = metric}; }
+
+class FfdTest : public DeviceTest {
+ protected:
+  PreparedImage Prepare(const std::vector<float>& values, const Geometry& grid) {
+    absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx(), values.data(), PixelType::kFloat32, 1, 0, grid);
+    EXPECT_OK(image) << image.status();
+    return *std::move(image);
+  }
+
+  // In an arena of exactly the size that is asked for.
+  absl::StatusOr<RegistrationResult> RunInput(const RegistrationInput& input, CheckpointFn checkpoint = nullptr) {
+    absl::Status valid = ValidateRegistration(input);
+    if (!valid.ok()) return valid;
+    arenas_.push_back(*OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input)));
+    return Register(arenas_.back().context(std::move(checkpoint)), input);
+  }
+  absl::StatusOr<RegistrationResult> Run(const Pair& pair, std::vector<StageOptions> stages,
+                                         CheckpointFn checkpoint = nullptr, const Transform* initial = nullptr) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), std::nullopt, initial};
+    if (initial == nullptr) input.initial = AffineMap::Identity();
+    return RunInput(input, std::move(checkpoint));
+  }
+
+  // Mean distance in fixed voxels between the transform and the truth, off the faces.
+  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
+    const Geometry& g = pair.fixed_grid;
+    float* field = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), field));
+    const std::vector<float> found = Download(field, 3 * g.voxels());
+    const AffineMap to_physical = IndexToPhysical(g);
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t i = 0; i < g.voxels(); ++i) {
+      const Int3 v{static_cast<int>(i % g.size.x), static_cast<int>(i / g.size.x % g.size.y),
+                   static_cast<int>(i / g.size.x / g.size.y)};
+      bool inside = true;
+      for (int a = 0; a < 3; ++a) inside &= g.size[a] == 1 || (v[a] >= margin && v[a] < g.size[a] - margin);
+      if (!inside) continue;
+      const Vec3d p = to_physical({double(v.x), double(v.y), double(v.z)});
+      const Vec3d d = p + Vec3d{found[3 * i], found[3 * i + 1], found[3 * i + 2]} - pair.Truth(p);
+      sum += std::sqrt(Dot(d, d));
+      ++count;
+    }
+    return sum / count / g.spacing.x;
+  }
+
+  std::vector<float> ControlPoints(const Transform& transform) {
+    const ConstFieldView grid = transform.control_grid();
+    return Download(grid.data, 3 * grid.geometry.voxels());
+  }
+
+  std::vector<OwnedContext> arenas_;
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(FfdTest);
+
+int Iterations(const RegistrationResult& result) {
+  int sum = 0;
+  for (const LevelReport& level : result.stages.back().levels) sum += level.iterations;
+  return sum;
+}
+
+TEST_P(FfdTest, RecoversASmoothDeformation) {
+  struct Case {
+    MetricKind metric;
+    bool is_2d;
+    double error;  // voxels
+  };
+  for (const Case& c :
+       {Case{MetricKind::kSsd, false, 0.2}, Case{MetricKind::kSsd, true, 0.1}, Case{MetricKind::kNmi, false, 0.6},
+        Case{MetricKind::kNmi, true, 0.35}, Case{MetricKind::kLncc, false, 0.2}, Case{MetricKind::kLncc, true, 0.1},
+        Case{MetricKind::kNgf, false, 0.3}, Case{MetricKind::kNgf, true, 0.25}}) {
+    const bool inverted = c.metric == MetricKind::kNmi || c.metric == MetricKind::kNgf;
+    const Pair pair = MakePair(5, c.is_2d, inverted);
+    StageOptions options = Ffd(c.metric);
+    // The mutual information of so few samples rises beyond that of the truth unless it is held.
+    if (c.metric == MetricKind::kNmi && !c.is_2d) options.bending_weight = 5;
+    absl::StatusOr<RegistrationResult> result = Run(pair, {options});
+    ASSERT_OK(result) << result.status();
+    ASSERT_TRUE(result->transform.has_control_grid());
+    EXPECT_GT(MeanError(pair, Transform(AffineMap::Identity())), 2);
+    EXPECT_LT(MeanError(pair, result->transform), c.error) << "metric " << int(c.metric) << " 2-D " << c.is_2d;
+    EXPECT_FALSE(result->worse_than_start);
+    EXPECT_GT(MeasureJacobian(ctx(), result->transform, pair.fixed_grid)->min, 0);
+    EXPECT_EQ(result->transform.domain(), pair.fixed_grid);
+    const Geometry grid = result->transform.control_grid().geometry;
+    EXPECT_EQ(grid.size, (Int3{12, 12, c.is_2d ? 1 : 11}));
+    for (int a = 0; a < (c.is_2d ? 2 : 3); ++a) EXPECT_NEAR(grid.spacing[a], 5 * pair.fixed_grid.spacing[a], 1e-9);
+  }
+}
+
+TEST_P(FfdTest, ReportsLevelsFromTheCoarsest) {
+  const Pair pair = MakePair(4);
+  std::vector<Progress> progress;
+  absl::StatusOr<RegistrationResult> result = Run(pair, {Ffd(MetricKind::kSsd)}, [&](const Progress& p) {
+    progress.push_back(p);
+    return Decision::kContinue;
+  });
+  ASSERT_OK(result) << result.status();
+  ASSERT_EQ(result->stages.size(), 1u);
+  const StageReport& report = result->stages[0];
+  EXPECT_EQ(report.method, Method::kFfd);
+  EXPECT_EQ(report.metric, MetricKind::kSsd);
+  ASSERT_EQ(report.levels.size(), 2u);
+  EXPECT_EQ(report.levels[0].size, (Int3{22, 20, 18}));
+  EXPECT_EQ(report.levels[1].size, pair.fixed_grid.size);
+  for (const LevelReport& level : report.levels) {
+    EXPECT_GT(level.iterations, 0);
+    EXPECT_LT(level.value_after, level.value_before);
+  }
+  EXPECT_LT(report.levels[1].value_before, report.levels[0].value_before);
+  ASSERT_FALSE(progress.empty());
+  for (size_t i = 1; i < progress.size(); ++i) {
+    EXPECT_EQ(progress[i].levels, 2);
+    EXPECT_GE(progress[i].level, progress[i - 1].level);
+    const bool same = progress[i].level == progress[i - 1].level;
+    EXPECT_GE(progress[i].iteration, same ? progress[i - 1].iteration : 0);
+  }
+}
+
+TEST_P(FfdTest, ObeysItsOptions) {
+  const Pair pair = MakePair(3);
+  StageOptions options = Ffd(MetricKind::kSsd);
+  options.levels = 1;
+  options.iterations = 9;
+  options.spacing_vox = 7.5;
+  options.optimizer = DescentMethod::kConjugateGradient;
+  absl::StatusOr<RegistrationResult> result = Run(pair, {options});
+  ASSERT_OK(result) << result.status();
+  ASSERT_EQ(result->stages[0].levels.size(), 1u);
+  EXPECT_EQ(result->stages[0].levels[0].iterations, 9);
+  EXPECT_EQ(result->stop_reason, StopReason::kIterationLimit);
+  EXPECT_NEAR(result->transform.control_grid().geometry.spacing.y, 7.5 * 2.1, 1e-9);
+  const double loose = MeanError(pair, result->transform);
+  EXPECT_LT(loose, MeanError(pair, Transform(AffineMap::Identity())));
+  // A heavy penalty leaves what it does not see: affine maps.
+  options.bending_weight = 1e5;
+  options.iterations = 100;
+  result = Run(pair, {options});
+  ASSERT_OK(result) << result.status();
+  EXPECT_GT(MeanError(pair, result->transform), 0.8 * loose);
+}
+
+TEST_P(FfdTest, AffineThenFfd) {
+  AffineMap affine = AffineMap::Identity();
+  affine.m[0][0] = 1.08;
+  affine.m[0][1] = 0.1;
+  affine.m[1][0] = -0.07;
+  affine.m[0][3] = 5;
+  affine.m[2][3] = -4;
+  const Pair pair = MakePair(4, false, false, affine);
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationInput input{
+      &fixed, &moving, nullptr, nullptr, {{Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)}, std::nullopt};
+  absl::StatusOr<RegistrationResult> result = RunInput(input);
+  ASSERT_OK(result) << result.status();
+  ASSERT_EQ(result->stages.size(), 2u);
+  EXPECT_EQ(result->stages[0].method, Method::kAffine);
+  EXPECT_LT(MeanError(pair, result->transform), 0.2);
+  EXPECT_FALSE(result->worse_than_start);
+  EXPECT_GT(std::abs(result->transform.affine().m[0][0] - 1), 0.03);
+}
+
+TEST_P(FfdTest, StartsWhereTheMassIs) {
+  Pair pair = MakePair(3);
+  // A body in a flat surround, somewhere else.
+  const auto vignette = [](const Geometry& g, std::vector<float>& values) {
+    const AffineMap to_physical = IndexToPhysical(g);
+    for (int64_t i = 0; i < g.voxels(); ++i) {
+      const Vec3d p =
+          to_physical({double(i % g.size.x), double(i / g.size.x % g.size.y), double(i / g.size.x / g.size.y)});
+      values[i] *= static_cast<float>(1 / (1 + std::exp((std::sqrt(Dot(p, p)) - 28) / 1.5)));
+    }
+  };
+  vignette(pair.fixed_grid, pair.fixed);
+  vignette(pair.moving_grid, pair.moving);
+  pair.moving_grid.origin = pair.moving_grid.origin + Vec3d{30, -25, 20};
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationInput input{&fixed, &moving, nullptr, nullptr, {Ffd(MetricKind::kSsd)}, std::nullopt};
+  absl::StatusOr<RegistrationResult> result = RunInput(input);
+  ASSERT_OK(result) << result.status();
+  EXPECT_NEAR(result->transform.affine().m[0][3], 30, 4);
+  EXPECT_NEAR(result->transform.affine().m[1][3], -25, 4);
+  EXPECT_FALSE(result->worse_than_start);
+}
+
+TEST_P(FfdTest, FfdGoesOnFromFfd) {
+  const Pair pair = MakePair(5);
+  StageOptions coarse = Ffd(MetricKind::kSsd), fine = coarse;
+  coarse.spacing_vox = 10;
+  fine.levels = 1;
+  fine.iterations = 60;
+  absl::StatusOr<RegistrationResult> result = Run(pair, {coarse, fine});
+  ASSERT_OK(result) << result.status();
+  const LevelReport& first = result->stages[0].levels.back();
+  const LevelReport& second = result->stages[1].levels.front();
+  EXPECT_LT(second.value_before, 0.1 * result->stages[0].levels[0].value_before);
+  EXPECT_LT(second.value_after, first.value_after);
+  EXPECT_LT(MeanError(pair, result->transform), 0.25);
+}
+
+TEST_P(FfdTest, WarmStart) {
+  const Pair pair = MakePair(5);
+  StageOptions options = Ffd(MetricKind::kSsd);
+  const absl::StatusOr<RegistrationResult> cold = Run(pair, {options});
+  ASSERT_OK(cold) << cold.status();
+  const double cold_error = MeanError(pair, cold->transform);
+  for (double spacing : {0.0, 4.0}) {
+    options.spacing_vox = spacing;
+    const absl::StatusOr<RegistrationResult> warm = Run(pair, {options}, nullptr, &cold->transform);
+    ASSERT_OK(warm) << warm.status();
+    EXPECT_LT(MeanError(pair, warm->transform), cold_error + 0.05) << "spacing " << spacing;
+    EXPECT_FALSE(warm->worse_than_start);
+    EXPECT_LT(warm->stages[0].levels[0].value_before, 0.05 * cold->stages[0].levels[0].value_before);
+  }
+  // The next frame: a little farther.
+  const Pair next = MakePair(5.5);
+  options = Ffd(MetricKind::kSsd);
+  const absl::StatusOr<RegistrationResult> again = Run(next, {options});
+  const absl::StatusOr<RegistrationResult> followed = Run(next, {options}, nullptr, &cold->transform);
+  ASSERT_OK(followed) << followed.status();
+  EXPECT_LT(followed->stages[0].levels[0].value_before, 0.3 * again->stages[0].levels[0].value_before);
+  EXPECT_LE(Iterations(*followed), Iterations(*again));
+  EXPECT_LT(MeanError(next, followed->transform), 0.25);
+  // Its affine part starts an affine stage.
+  const absl::StatusOr<RegistrationResult> affine =
+      Run(pair, {{Method::kAffine, MetricKind::kSsd}}, nullptr, &cold->transform);
+  ASSERT_OK(affine) << affine.status();
+  EXPECT_TRUE(affine->transform.is_affine());
+}
+
+TEST_P(FfdTest, MasksSelectWhatCounts) {
+  // Garbage in a corner of the fixed image misleads it, unless the mask leaves it out.
+  Pair pair = MakePair(4);
+  const Int3 n = pair.fixed_grid.size;
+  std::vector<float> mask(pair.fixed.size(), 1);
+  const std::vector<float> noise = RandomFloats(mask.size(), 3, 0, 400);
+  for (int z = 0; z < n.z; ++z)
+    for (int y = 0; y < n.y; ++y)
+      for (int x = 0; x < 15; ++x) {
+        const size_t i = (static_cast<size_t>(z) * n.y + y) * n.x + x;
+        pair.fixed[i] = noise[i];
+        mask[i] = 0;
+      }
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const PreparedImage fixed_mask = Prepare(mask, pair.fixed_grid);
+  const std::vector<float> everything(pair.moving.size(), 1);
+  const PreparedImage moving_mask = Prepare(everything, pair.moving_grid);
+  RegistrationInput input{&fixed, &moving, &fixed_mask, &moving_mask, {Ffd(MetricKind::kSsd)}, AffineMap::Identity()};
+  absl::StatusOr<RegistrationResult> result = RunInput(input);
+  ASSERT_OK(result) << result.status();
+  const double masked = MeanError(pair, result->transform, 16);
+  EXPECT_LT(masked, 0.35);
+  input.fixed_mask = input.moving_mask = nullptr;
+  result = RunInput(input);
+  ASSERT_OK(result) << result.status();
+  EXPECT_GT(MeanError(pair, result->transform, 16), 1.3 * masked);
+  const PreparedImage empty = Prepare(std::vector<float>(mask.size(), 0), pair.fixed_grid);
+  input.fixed_mask = &empty;
+  EXPECT_EQ(RunInput(input).status(), absl::FailedPreconditionError("fixed_mask: selects no voxel"));
+}
+
+TEST_P(FfdTest, StopsAtACheckpointWithTheBestSoFar) {
+  const Pair pair = MakePair(5);
+  int all = 0;
+  ASSERT_OK(Run(pair, {Ffd(MetricKind::kSsd)}, [&](const Progress&) {
+    ++all;
+    return Decision::kContinue;
+  }));
+  double last_error = MeanError(pair, Transform(AffineMap::Identity())) + 1e-6;
+  for (int calls : {0, 1, 3, all / 3, 2 * all / 3, all - 1}) {
+    int called = 0;
+    absl::StatusOr<RegistrationResult> result = Run(pair, {Ffd(MetricKind::kSsd)}, [&](const Progress&) {
+      return called++ < calls ? Decision::kContinue : Decision::kStop;
+    });
+    ASSERT_OK(result) << result.status();
+    EXPECT_EQ(result->stop_reason, StopReason::kBudget);
+    EXPECT_EQ(called, calls + 1);
+    EXPECT_EQ(result->transform.has_control_grid(), calls > 0);
+    EXPECT_FALSE(result->worse_than_start);
+    const double error = MeanError(pair, result->transform);
+    EXPECT_LT(error, last_error * 1.1) << calls;
+    last_error = error;
+  }
+  // Before the second stage begins, there is the first one's result.
+  int called = 0;
+  absl::StatusOr<RegistrationResult> result =
+      Run(pair, {{Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)},
+          [&](const Progress& p) { return p.stage == 1 && called++ >= 0 ? Decision::kStop : Decision::kContinue; });
+  ASSERT_OK(result) << result.status();
+  EXPECT_EQ(result->stop_reason, StopReason::kBudget);
+  EXPECT_EQ(result->stages.size(), 2u);
+  EXPECT_TRUE(result->transform.is_affine());
+}
+
+TEST_P(FfdTest, Cancels) {
+  const Pair pair = MakePair(5);
+  for (int calls : {0, 5}) {
+    int called = 0;
+    EXPECT_EQ(Run(pair, {Ffd(MetricKind::kSsd)},
+                  [&](const Progress&) { return called++ < calls ? Decision::kContinue : Decision::kCancel; })
+                  .status()
+                  .code(),
+              absl::StatusCode::kCancelled);
+    EXPECT_EQ(called, calls + 1);
+  }
+}
+
+TEST_P(FfdTest, DoesNotFold) {
+  // Noise that only a fold could match, and nothing else against it.
+  const Geometry grid{.size = {33, 30, 28}};
+  const PreparedImage fixed = Prepare(RandomFloats(grid.voxels(), 1), grid);
+  const PreparedImage moving = Prepare(RandomFloats(grid.voxels(), 2), grid);
+  for (double jacobian_weight : {0.0, 0.1}) {
+    StageOptions options = Ffd(MetricKind::kSsd);
+    options.spacing_vox = 4;
+    options.bending_weight = 0;
+    options.jacobian_weight = jacobian_weight;
+    absl::StatusOr<RegistrationResult> result =
+        RunInput({&fixed, &moving, nullptr, nullptr, {options}, AffineMap::Identity()});
+    ASSERT_OK(result) << result.status();
+    EXPECT_GT(MeasureJacobian(ctx(), result->transform, grid)->min, 0) << jacobian_weight;
+    EXPECT_FALSE(result->worse_than_start);
+  }
+}
+
+TEST_P(FfdTest, AnImageIsNotWorseThanItself) {
+  const Pair pair = MakePair(0);
+  const PreparedImage image = Prepare(pair.fixed, pair.fixed_grid);
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
+    absl::StatusOr<RegistrationResult> result =
+        RunInput({&image, &image, nullptr, nullptr, {Ffd(metric)}, std::nullopt});
+    ASSERT_OK(result) << result.status();
+    EXPECT_FALSE(result->worse_than_start);
+    // Mutual information and gradient fields prefer a warp that sharpens what they see.
+    const bool exact = metric == MetricKind::kSsd || metric == MetricKind::kLncc;
+    EXPECT_LT(MeanError(pair, result->transform), exact ? 0.01 : 0.5) << int(metric);
+    if (exact) {
+      EXPECT_EQ(result->stop_reason, StopReason::kConverged) << int(metric);
+    }
+  }
+}
+
+TEST_P(FfdTest, RefusesWhatItCannotRegister) {
+  const Geometry grid{.size = {40, 38, 36}};
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 1), grid);
+  const PreparedImage constant = Prepare(std::vector<float>(grid.voxels(), 5), grid);
+  Geometry far_grid = grid;
+  far_grid.origin = {500, 0, 0};
+  const PreparedImage far = Prepare(RandomFloats(grid.voxels(), 2), far_grid);
+  const auto error = [&](const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages) {
+    return RunInput({&fixed, &moving, nullptr, nullptr, std::move(stages), AffineMap::Identity()}).status();
+  };
+  const auto with = [&](const auto& change) {
+    StageOptions options = Ffd(MetricKind::kSsd);
+    change(options);
+    return error(image, image, {{}, options}).ToString();
+  };
+  using testing::StartsWith;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (double spacing : {nan, -1.0, 0.5, 1e300, HUGE_VAL, 200.0}) {
+    EXPECT_THAT(with([&](StageOptions& o) { o.spacing_vox = spacing; }),
+                StartsWith("INVALID_ARGUMENT: stages[1].spacing_vox: "))
+        << spacing;
+  }
+  for (double weight : {nan, -1.0, HUGE_VAL}) {
+    EXPECT_THAT(with([&](StageOptions& o) { o.bending_weight = weight; }),
+                StartsWith("INVALID_ARGUMENT: stages[1].bending_weight: "));
+    EXPECT_THAT(with([&](StageOptions& o) { o.elasticity_weight = weight; }),
+                StartsWith("INVALID_ARGUMENT: stages[1].elasticity_weight: "));
+    EXPECT_THAT(with([&](StageOptions& o) { o.jacobian_weight = weight; }),
+                StartsWith("INVALID_ARGUMENT: stages[1].jacobian_weight: "));
+  }
+  const auto affine = [&](const auto& change) {
+    StageOptions options;
+    change(options);
+    return error(image, image, {options}).ToString();
+  };
+  EXPECT_THAT(affine([](auto& o) { o.spacing_vox = 5; }), StartsWith("INVALID_ARGUMENT: stages[0].spacing_vox: "));
+  EXPECT_THAT(affine([](auto& o) { o.bending_weight = 0; }),
+              StartsWith("INVALID_ARGUMENT: stages[0].bending_weight: "));
+  EXPECT_THAT(affine([](auto& o) { o.optimizer = DescentMethod::kConjugateGradient; }),
+              StartsWith("INVALID_ARGUMENT: stages[0].optimizer: "));
+  EXPECT_THAT(affine([](auto& o) { o.metric = MetricKind::kNmi; }), StartsWith("UNIMPLEMENTED: stages[0].metric: "));
+  EXPECT_THAT(affine([](auto& o) { o.metric = MetricKind::kLncc; }), StartsWith("UNIMPLEMENTED: stages[0].metric: "));
+  EXPECT_THAT(error(image, image, {Ffd(MetricKind::kSsd), {}}).ToString(),
+              StartsWith("INVALID_ARGUMENT: stages[1].method: "));
+  EXPECT_EQ(error(constant, image, {Ffd(MetricKind::kNmi)}).message(), "fixed: the image is constant");
+  EXPECT_EQ(error(image, constant, {Ffd(MetricKind::kLncc)}).message(), "moving: the image is constant");
+  EXPECT_EQ(error(image, far, {Ffd(MetricKind::kSsd)}),
+            absl::FailedPreconditionError("the images (masks) overlap by less than 10 %"));
+  std::vector<float> dense(3 * grid.voxels(), 0);
+  Buffer memory = *device().Allocate(dense.size() * sizeof(float), ctx().stream());
+  ASSERT_OK(device().Copy(memory.as<float>(), dense.data(), dense.size() * sizeof(float), ctx().stream()));
+  const Transform displacement(std::move(memory), grid);
+  RegistrationInput input{&image, &image, nullptr, nullptr, {Ffd(MetricKind::kSsd)}, std::nullopt, &displacement};
+  EXPECT_THAT(RunInput(input).status().ToString(), StartsWith("UNIMPLEMENTED: initial_transform: "));
+  input.initial = AffineMap::Identity();
+  EXPECT_EQ(RunInput(input).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(FfdTest, SmallAndThinImages) {
+  for (Int3 size : {Int3{1, 1, 1}, Int3{2, 1, 1}, Int3{3, 3, 1}, Int3{5, 4, 3}, Int3{8, 8, 8}, Int3{30, 28, 3},
+                    Int3{9, 1, 1}, Int3{64, 60, 8}, Int3{70, 5, 1}}) {
+    const Geometry grid = ObliqueGeometry(size);
+    std::vector<float> values(grid.voxels());
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7 + 2 * (i % 3));
+    std::vector<float> other = values;
+    for (size_t i = 0; i < values.size(); ++i) other[i] = 9 - values[(i + 1) % values.size()];
+    const PreparedImage fixed = Prepare(values, grid), moving = Prepare(other, grid);
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
+      StageOptions options = Ffd(metric);
+      options.iterations = 20;
+      absl::StatusOr<RegistrationResult> result =
+          RunInput({&fixed, &moving, nullptr, nullptr, {options}, AffineMap::Identity()});
+      if (result.ok()) {
+        for (float v : ControlPoints(result->transform)) ASSERT_TRUE(std::isfinite(v)) << SizeString(grid);
+        EXPECT_FALSE(result->worse_than_start) << SizeString(grid) << " metric " << int(metric);
+      } else {
+        EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition)
+            << SizeString(grid) << " metric " << int(metric) << " " << result.status();
+      }
+      const bool is_large = size == Int3{64, 60, 8} || size == Int3{8, 8, 8};
+      EXPECT_TRUE(result.ok() || !is_large) << result.status();
+    }
+  }
+}
+
+TEST_P(FfdTest, BitIdentical) {
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
+    const Pair pair = MakePair(5);
+    StageOptions options = Ffd(metric);
+    options.iterations = 15;
+    const absl::StatusOr<RegistrationResult> first = Run(pair, {options}), second = Run(pair, {options});
+    ASSERT_OK(first) << first.status();
+    EXPECT_EQ(ControlPoints(first->transform), ControlPoints(second->transform));
+  }
+}
+
+TEST_P(FfdTest, AgreesWithTheCpu) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "compares another device with the CPU";
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
+    const Pair pair = MakePair(5);
+    const absl::StatusOr<RegistrationResult> here = Run(pair, {Ffd(metric)});
+    ASSERT_OK(here) << here.status();
+    OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), kWorkspaceBytes);
+    const ExecContext cpu_ctx = cpu.context();
+    const PreparedImage fixed =
+        *PreparedImage::Prepare(cpu_ctx, pair.fixed.data(), PixelType::kFloat32, 1, 0, pair.fixed_grid);
+    const PreparedImage moving =
+        *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+    const absl::StatusOr<RegistrationResult> there =
+        Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {Ffd(metric)}, AffineMap::Identity()});
+    ASSERT_OK(there) << there.status();
+    const ConstFieldView grid = there->transform.control_grid();
+    const std::vector<float> found = ControlPoints(here->transform);
+    ASSERT_EQ(found.size(), 3 * grid.geometry.voxels());
+    // Paths part, minima do not.
+    const LevelReport& a = here->stages[0].levels.back();
+    const LevelReport& b = there->stages[0].levels.back();
+    EXPECT_NEAR(a.value_after, b.value_after, 0.02 * a.value_before + 1e-3) << "metric " << int(metric);
+  }
+}
+
+}  // namespace
+}  // namespace intrawarp
