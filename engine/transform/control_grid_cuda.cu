@@ -97,8 +97,10 @@ __device__ void StoreShifted(float* row, int element, int begin, int end, const 
   }
 }
 
-// What a lane needs to know of its floats: where their neighbours along x begin in a row of nodes, and the weights.
+// What a lane needs to know of its floats: their components, where their neighbours along x begin in a row of nodes
+// (component included), and the weights.
 struct LaneTaps {
+  int component[kVector];
   int offset[kVector];
   float weight[kVector][4];
 };
@@ -112,7 +114,8 @@ __device__ void MakeLaneTaps(const AxisMap& x, int element, LaneTaps* taps) {
 #pragma unroll
   for (int v = 0; v < kVector; ++v) {
     const bool second = component + v >= 3;
-    taps->offset[v] = 3 * (second ? two[1].base : two[0].base);
+    taps->component[v] = second ? component + v - 3 : component + v;
+    taps->offset[v] = 3 * (second ? two[1].base : two[0].base) + taps->component[v];
 #pragma unroll
     for (int i = 0; i < 4; ++i) taps->weight[v][i] = second ? two[1].weight[i] : two[0].weight[i];
   }
@@ -179,13 +182,13 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
 
   LaneTaps x_taps;
   MakeLaneTaps(t.x, element, &x_taps);
-  const int component = element % 3, node_stride = 3 * t.x.stride();
+  const int node_stride = 3 * t.x.stride();
   double along_x[kVector];
   if (kAffine) {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) {
-      const int c = (component + v) % 3;
-      along_x[v] = t.rest.m[c][3] + t.rest.m[c][0] * ((element + v) / 3);
+      const int c = x_taps.component[v];
+      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v) / 3), t.rest.m[c][3]);
     }
   }
 
@@ -214,24 +217,28 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
         float row[kVector] = {};
 #pragma unroll
         for (int v = 0; v < kVector; ++v) {
-          const int c = (component + v) % 3;
+          const float* node = nodes + x_taps.offset[v];
+          if (kAffine) {
+            const int c = x_taps.component[v];
+            node -= c;
+            const float4 a = linear[c];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float* node = nodes + x_taps.offset[v] + i * node_stride;
-            float value;
-            if (kAffine) {
-              value = linear[c].x * __ldg(node) + linear[c].y * __ldg(node + 1) + linear[c].z * __ldg(node + 2);
-            } else {
-              value = __ldg(node + c);
+            for (int i = 0; i < 4; ++i, node += node_stride) {
+              const float moved = fmaf(a.z, __ldg(node + 2), fmaf(a.y, __ldg(node + 1), a.x * __ldg(node)));
+              row[v] = fmaf(x_taps.weight[v][i], moved, row[v]);
             }
-            row[v] += x_taps.weight[v][i] * value;
+          } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i, node += node_stride) {
+              row[v] = fmaf(x_taps.weight[v][i], __ldg(node), row[v]);
+            }
           }
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           const float w = y_weights[warp][j][r];
 #pragma unroll
-          for (int v = 0; v < kVector; ++v) planes[3][r][v] += w * row[v];
+          for (int v = 0; v < kVector; ++v) planes[3][r][v] = fmaf(w, row[v], planes[3][r][v]);
         }
       }
     }
@@ -243,13 +250,15 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
       float value[kVector];
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
-        value[v] = w.x * planes[0][r][v] + w.y * planes[1][r][v] + w.z * planes[2][r][v] + w.w * planes[3][r][v];
+        value[v] = fmaf(w.w, planes[3][r][v],
+                        fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
       }
       if (kAffine) {
 #pragma unroll
         for (int v = 0; v < kVector; ++v) {
-          const double2 m = rest[(component + v) % 3];
-          value[v] += static_cast<float>(along_x[v] + m.x * y + m.y * z);
+          const double2 m = rest[x_taps.component[v]];
+          const double d = fma(m.y, static_cast<double>(z), fma(m.x, static_cast<double>(y), along_x[v]));
+          value[v] += static_cast<float>(d);
         }
       }
       if (kMasked) {
@@ -258,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
         const bool first = selected && voxel < nx && mask[voxel] != 0;
         const bool second = selected && voxel + 1 < nx && mask[voxel + 1] != 0;
 #pragma unroll
-        for (int v = 0; v < kVector; ++v) value[v] = (component + v >= 3 ? second : first) ? value[v] : 0.0f;
+        for (int v = 0; v < kVector; ++v) value[v] = (element + v < 3 * voxel + 3 ? first : second) ? value[v] : 0.0f;
       }
       const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
       float* const to = out + r * static_cast<int64_t>(row_floats);

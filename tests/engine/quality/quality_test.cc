@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -235,6 +236,12 @@ class QualityTest : public DeviceTest {
     EXPECT_OK(device().Synchronize(ctx().stream()));
     return Transform(std::move(memory), domain);
   }
+  Transform MakeSpline(const std::vector<float>& points, const Geometry& grid, const AffineMap& affine) {
+    Buffer memory = *device().Allocate(points.size() * sizeof(float), ctx().stream());
+    EXPECT_OK(device().Copy(memory.as<float>(), points.data(), points.size() * sizeof(float), ctx().stream()));
+    EXPECT_OK(device().Synchronize(ctx().stream()));
+    return Transform(affine, std::move(memory), grid, std::nullopt);
+  }
   SimilarityResult Measure(const Image& fixed, const Image& moving, const Transform& transform,
                            const std::vector<uint8_t>& fixed_mask = {}, const std::vector<uint8_t>& moving_mask = {}) {
     const PreparedImage f = Prepare(fixed), m = Prepare(moving);
@@ -320,6 +327,49 @@ TEST_P(QualityTest, SimilarityThroughADisplacement) {
     return q;
   });
   ExpectNear(Measure(fixed, moving, MakeDisplacement(u, domain)), Reference(pairs, fixed, moving), 1e-5, fixed);
+}
+
+// u of a control grid and its derivatives along its index axes, by the definition: control points within two nodes.
+Vec3d ReferenceSpline(const std::vector<float>& points, const Geometry& grid, Vec3d p, int derivative = -1) {
+  const Vec3d index = PhysicalToIndex(grid)(p);
+  for (int a = 0; a < 3; ++a) {
+    const bool flat = grid.size[a] == 1;
+    if (index[a] < (flat ? -0.5 : 1) || index[a] > (flat ? 0.5 : grid.size[a] - 2)) return {};
+  }
+  const auto weight = [&](int axis, int node) {
+    const double x = index[axis] - node, a = std::abs(x), sign = x < 0 ? -1 : 1;
+    if (grid.size[axis] == 1) return axis == derivative ? 0.0 : 1.0;
+    if (axis == derivative) return a < 1 ? sign * (1.5 * a * a - 2 * a) : a < 2 ? -sign * (2 - a) * (2 - a) / 2 : 0;
+    return a < 1 ? 2.0 / 3 - a * a + a * a * a / 2 : a < 2 ? std::pow(2 - a, 3) / 6 : 0;
+  };
+  Vec3d u;
+  ForEachVoxel(grid.size, [&](int x, int y, int z) {
+    const double w = weight(0, x) * weight(1, y) * weight(2, z);
+    for (int c = 0; c < 3; ++c) u[c] += w * points[3 * Place(grid.size, x, y, z) + c];
+  });
+  return u;
+}
+
+TEST_P(QualityTest, SimilarityThroughAControlGrid) {
+  for (bool flat : {false, true}) {
+    const Geometry g = ObliqueGeometry({25, 22, flat ? 1 : 9});
+    const Geometry grid = *MakeControlGrid(g, {6, 5, 9});
+    const Image fixed = SmoothImage(g, 30), moving = SmoothImage(g, 31);
+    std::vector<float> points = RandomFloats(3 * grid.voxels(), 32, -1, 1);
+    AffineMap affine = AffineMap::Identity();
+    for (int r = 0; r < 3; ++r) affine.m[r][3] = 0.7 * g.direction[r][0];
+    if (flat) {
+      // In its plane.
+      for (size_t i = 0; i < points.size(); i += 3)
+        for (int r = 2; r >= 0; --r) points[i + r] = static_cast<float>(points[i] * g.direction[r][1]);
+    }
+    const std::vector<uint8_t> fixed_mask = RandomMask(g, 33);
+    const Pairs pairs = ReferencePairs(fixed, moving, fixed_mask, {},
+                                       [&](Vec3d p) { return affine(p + ReferenceSpline(points, grid, p)); });
+    const SimilarityResult expected = Reference(pairs, fixed, moving);
+    ASSERT_GT(expected.overlap, 0.5);
+    ExpectNear(Measure(fixed, moving, MakeSpline(points, grid, affine), fixed_mask), expected, 1e-5, fixed);
+  }
 }
 
 TEST_P(QualityTest, SsimKeepsItsPrecisionFarFromZero) {
@@ -511,6 +561,37 @@ TEST_P(QualityTest, JacobianOfALinearDisplacementIsConstantUpToTheFaces) {
   ASSERT_OK(j);
   EXPECT_NEAR(j->min, Determinant(a), 1e-5);
   EXPECT_NEAR(j->max, Determinant(a), 1e-5);
+}
+
+TEST_P(QualityTest, JacobianOfAControlGridIsExact) {
+  for (bool flat : {false, true}) {
+    const Geometry g = ObliqueGeometry({27, 21, flat ? 1 : 11});
+    const Geometry grid = *MakeControlGrid(g, {5, 5, 9});
+    const std::vector<float> points = RandomFloats(3 * grid.voxels(), 34, -14, 14);
+    const AffineMap affine = MeetingAffine(g, g), to_index = PhysicalToIndex(grid);
+    double low = 1e9, high = -1e9, nonpositive = 0;
+    ForEachVoxel(g.size, [&](int x, int y, int z) {
+      const Vec3d p = IndexToPhysical(g)({double(x), double(y), double(z)});
+      AffineMap j = AffineMap::Identity();
+      for (int a = 0; a < 3; ++a) {
+        const Vec3d d = ReferenceSpline(points, grid, p, a);
+        for (int r = 0; r < 3; ++r)
+          for (int c = 0; c < 3; ++c) j.m[r][c] += d[r] * to_index.m[a][c];
+      }
+      const double determinant = Determinant(affine) * Determinant(j);
+      low = std::min(low, determinant);
+      high = std::max(high, determinant);
+      nonpositive += determinant <= 0;
+    });
+    OwnedContext owned = *OwnedContext::Create(device(), JacobianWorkspaceBytes(g, /*has_control_grid=*/true));
+    const absl::StatusOr<JacobianStatistics> result =
+        MeasureJacobian(owned.context(), MakeSpline(points, grid, affine), g);
+    ASSERT_OK(result) << result.status();
+    EXPECT_NEAR(result->min, low, 1e-4 + 1e-5 * std::abs(low));
+    EXPECT_NEAR(result->max, high, 1e-4 + 1e-5 * std::abs(high));
+    EXPECT_NEAR(result->nonpositive_fraction, nonpositive / g.voxels(), 1e-9);
+    EXPECT_GT(nonpositive, 0);
+  }
 }
 
 // --- Verdict ---

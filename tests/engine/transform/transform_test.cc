@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -57,6 +58,31 @@ Vec3d ReferenceMap(const std::vector<float>& displacement, const Geometry& domai
   return p + Vec3d{u[0], u[1], u[2]};
 }
 
+// p + u(p) for a control grid, by the definition; an axis with one control point has no spline.
+Vec3d ReferenceSplineMap(const std::vector<float>& points, const Geometry& grid, Vec3d p) {
+  const Vec3d index = PhysicalToIndex(grid)(p);
+  const auto spline = [](double x) {
+    const double a = std::abs(x);
+    return a < 1 ? 2.0 / 3 - a * a + a * a * a / 2 : a < 2 ? std::pow(2 - a, 3) / 6 : 0;
+  };
+  double weight[3][4];
+  int base[3], count[3];
+  for (int a = 0; a < 3; ++a) {
+    const bool flat = grid.size[a] == 1;
+    if (index[a] < (flat ? -0.5 : 1) || index[a] > (flat ? 0.5 : grid.size[a] - 2)) return p;
+    base[a] = flat ? 0 : std::min(static_cast<int>(index[a]) - 1, grid.size[a] - 4);
+    count[a] = flat ? 1 : 4;
+    for (int k = 0; k < count[a]; ++k) weight[a][k] = flat ? 1 : spline(index[a] - base[a] - k);
+  }
+  for (int z = 0; z < count[2]; ++z)
+    for (int y = 0; y < count[1]; ++y)
+      for (int x = 0; x < count[0]; ++x)
+        for (int c = 0; c < 3; ++c)
+          p[c] += weight[0][x] * weight[1][y] * weight[2][z] *
+                  points[3 * Place(grid.size, base[0] + x, base[1] + y, base[2] + z) + c];
+  return p;
+}
+
 double Distance(Vec3d a, Vec3d b) { return std::sqrt(Dot(a - b, a - b)); }
 
 // A smooth displacement whose derivatives stay below 1, so that it is invertible.
@@ -84,6 +110,13 @@ class TransformTest : public DeviceTest {
     EXPECT_OK(device().Copy(memory.as<float>(), values.data(), values.size() * sizeof(float), ctx().stream()));
     EXPECT_OK(device().Synchronize(ctx().stream()));
     return Transform(std::move(memory), domain);
+  }
+  Transform MakeSpline(const std::vector<float>& points, const Geometry& grid, const AffineMap& affine,
+                       const Geometry& domain) {
+    Buffer memory = *device().Allocate(points.size() * sizeof(float), ctx().stream());
+    EXPECT_OK(device().Copy(memory.as<float>(), points.data(), points.size() * sizeof(float), ctx().stream()));
+    EXPECT_OK(device().Synchronize(ctx().stream()));
+    return Transform(affine, std::move(memory), grid, domain);
   }
   // The whole field, with a guard behind it that must stay as it was.
   std::vector<float> Field(const Transform& transform, const Geometry& grid, int64_t first, int64_t count) {
@@ -379,6 +412,141 @@ TEST_P(TransformTest, MapsPointsThroughDisplacementAndBack) {
       ASSERT_LT(Distance(ReferenceMap(u, domain, x), {mapped[i], mapped[i + 1], mapped[i + 2]}), 1.2e-4);
       ASSERT_LT(Distance(x, {points[i], points[i + 1], points[i + 2]}), 2e-3);
     }
+  }
+}
+
+// --- Control grids: the same through a spline ---
+
+struct SplineScene {
+  Geometry image, grid;
+  std::vector<float> points;
+  AffineMap affine;
+};
+
+// Invertible: control points differ by less than their distance.
+SplineScene MakeSplineScene(bool flat) {
+  SplineScene s;
+  s.image = ObliqueGeometry({33, 29, flat ? 1 : 17}, true);
+  s.grid = *MakeControlGrid(s.image, {6.5, 4.5, 11});
+  s.points = RandomFloats(3 * s.grid.voxels(), 61, -1.2f, 1.2f);
+  s.affine = RotationAbout(Center(s.image));
+  // Stays in the plane of a 2-D image.
+  if (!flat) return s;
+  AffineMap turn = AffineMap::Identity();
+  turn.m[0][3] = 1.5 * s.image.direction[0][0];
+  turn.m[1][3] = 1.5 * s.image.direction[1][0];
+  turn.m[2][3] = 1.5 * s.image.direction[2][0];
+  s.affine = turn;
+  for (size_t i = 0; i < s.points.size(); i += 3) {
+    const Vec3d c{s.points[i], s.points[i + 1], 0};
+    for (int r = 0; r < 3; ++r) {
+      s.points[i + r] = static_cast<float>(s.image.direction[r][0] * c.x + s.image.direction[r][1] * c.y);
+    }
+  }
+  return s;
+}
+
+TEST_P(TransformTest, MapsPointsThroughAControlGridAndBack) {
+  for (bool flat : {false, true}) {
+    const SplineScene s = MakeSplineScene(flat);
+    const Transform transform = MakeSpline(s.points, s.grid, s.affine, s.image);
+    EXPECT_FALSE(transform.is_affine());
+    const std::vector<float> random = RandomFloats(3 * 1000, 62, 0, 1);
+    std::vector<double> points;
+    for (size_t i = 0; i < random.size(); i += 3) {
+      const Vec3d p = IndexToPhysical(s.image)(
+          {random[i] * 40.0 - 4, random[i + 1] * 36.0 - 4, flat ? 0 : random[i + 2] * 24.0 - 4});
+      points.insert(points.end(), {p.x, p.y, p.z});
+    }
+    std::vector<double> mapped = points;
+    OwnedContext exact = *OwnedContext::Create(device(), MapPointsWorkspaceBytes(transform, 1000));
+    ASSERT_OK(MapPoints(exact.context(), transform, false, absl::MakeSpan(mapped)));
+    int moved = 0;
+    for (size_t i = 0; i < points.size(); i += 3) {
+      const Vec3d p{points[i], points[i + 1], points[i + 2]}, q = ReferenceSplineMap(s.points, s.grid, p);
+      const Vec3d expected = s.affine(q);
+      moved += Distance(p, q) > 0.1;
+      for (int c = 0; c < 3; ++c) ASSERT_NEAR(mapped[i + c], expected[c], 1e-5);
+    }
+    EXPECT_GT(moved, 300);
+    std::vector<double> back = mapped;
+    ASSERT_OK(MapPoints(exact.context(), transform, true, absl::MakeSpan(back)));
+    int compared = 0;
+    for (size_t i = 0; i < points.size(); i += 3) {
+      // u jumps to 0 where its domain ends: near its faces there may be no inverse, or two.
+      const Vec3d index = PhysicalToIndex(s.grid)({points[i], points[i + 1], points[i + 2]});
+      bool inner = true;
+      for (int a = 0; a < 3; ++a) {
+        inner &= s.grid.size[a] == 1 || (index[a] > 1.5 && index[a] < s.grid.size[a] - 2.5);
+      }
+      if (!inner) continue;
+      ++compared;
+      const Vec3d x{back[i], back[i + 1], back[i + 2]};
+      ASSERT_LT(Distance(s.affine(ReferenceSplineMap(s.points, s.grid, x)), {mapped[i], mapped[i + 1], mapped[i + 2]}),
+                1.5e-4);
+      ASSERT_LT(Distance(x, {points[i], points[i + 1], points[i + 2]}), 2e-3);
+    }
+    EXPECT_GT(compared, 200);
+  }
+}
+
+TEST_P(TransformTest, FieldOfAControlGridIsItsMap) {
+  for (bool flat : {false, true}) {
+    const SplineScene s = MakeSplineScene(flat);
+    const Transform transform = MakeSpline(s.points, s.grid, s.affine, s.image);
+    const int64_t first = 40, count = s.image.voxels() - 77;
+    const std::vector<float> field = Field(transform, s.image, first, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = first + i;
+      const Vec3d p = IndexToPhysical(s.image)({double(at % 33), double(at / 33 % 29), double(at / 33 / 29)});
+      const Vec3d d = s.affine(ReferenceSplineMap(s.points, s.grid, p)) - p;
+      for (int c = 0; c < 3; ++c) ASSERT_NEAR(field[3 * i + c], d[c], 1e-5);
+    }
+  }
+}
+
+TEST_P(TransformTest, WarpsThroughAControlGridAndItsInverse) {
+  for (bool flat : {false, true}) {
+    const SplineScene s = MakeSplineScene(flat);
+    const Transform transform = MakeSpline(s.points, s.grid, s.affine, s.image);
+    // A linear image shows where each voxel came from.
+    std::vector<float> values;
+    for (int z = 0; z < s.image.size.z; ++z)
+      for (int y = 0; y < s.image.size.y; ++y)
+        for (int x = 0; x < s.image.size.x; ++x) values.push_back(x + 0.1f * y - 0.3f * z);
+    const std::vector<float> forward = Warp(transform, false, values, s.image, Interpolation::kLinear, s.image);
+    const std::vector<float> inverse = Warp(transform, true, values, s.image, Interpolation::kLinear, s.image);
+    int inside = 0, inverted = 0;
+    for (int z = 0; z < s.image.size.z; ++z) {
+      for (int y = 0; y < s.image.size.y; ++y) {
+        for (int x = 0; x < s.image.size.x; ++x) {
+          const int64_t i = Place(s.image.size, x, y, z);
+          const Vec3d p = IndexToPhysical(s.image)({double(x), double(y), double(z)});
+          const Vec3d index = PhysicalToIndex(s.image)(s.affine(ReferenceSplineMap(s.points, s.grid, p)));
+          // Rounding decides at the edge.
+          bool edge = false;
+          for (int a = 0; a < 3; ++a) {
+            edge |= std::abs(index[a] + 0.5) < 1e-4 || std::abs(index[a] - s.image.size[a] + 0.5) < 1e-4;
+          }
+          double expected = -5;
+          inside += ReferenceSample(values, 1, s.image.size, index, &expected);
+          if (!edge) {
+            ASSERT_NEAR(forward[i], expected, 1e-4);
+          }
+          // Well inside, where the inverse exists.
+          if (x < 5 || x > 27 || y < 5 || y > 23 || (!flat && (z < 5 || z > 11))) continue;
+          const Vec3d target = Inverse(s.affine)(p);
+          Vec3d q = target;
+          for (int k = 0; k < 100; ++k) q = q - (ReferenceSplineMap(s.points, s.grid, q) - target);
+          ASSERT_LT(Distance(ReferenceSplineMap(s.points, s.grid, q), target), 1e-9);
+          ReferenceSample(values, 1, s.image.size, PhysicalToIndex(s.image)(q), &expected);
+          ASSERT_NEAR(inverse[i], expected, 1e-3);
+          ++inverted;
+        }
+      }
+    }
+    EXPECT_GT(inside, 500);
+    EXPECT_GT(inverted, 300);
   }
 }
 
