@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <tbb/cache_aligned_allocator.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -41,7 +43,7 @@ std::vector<AxisTapWithDerivative> MakeTaps(const AxisMap& map) {
 
 // This thread's, kept for the next piece.
 float* Scratch(size_t floats) {
-  thread_local std::vector<float> scratch;
+  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
   if (scratch.size() < floats) scratch.resize(floats);
   return scratch.data();
 }
@@ -140,13 +142,34 @@ RowPart PartOf(const VoxelRun& run, int64_t row) {
   return {static_cast<int>(begin), static_cast<int>(std::max(begin, end))};
 }
 
+// Eight voxels of a mask.
+uint64_t LoadWord(const uint8_t* mask) {
+  uint64_t word;
+  std::memcpy(&word, mask, sizeof(word));
+  return word;
+}
+// Whether any byte of a word is 0 (Mycroft's test).
+bool HasZeroByte(uint64_t word) {
+  return ((word - 0x0101010101010101u) & ~word & 0x8080808080808080u) != 0;
+}
+
 bool AnySelected(const uint8_t* mask, int64_t count) {
-  return std::any_of(mask, mask + count, [](uint8_t m) { return m != 0; });
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    if (LoadWord(mask + i) != 0) return true;
+  }
+  return std::any_of(mask + i, mask + count, [](uint8_t m) { return m != 0; });
 }
 
 void ClearUnselected(const uint8_t* mask, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (mask[i] == 0) Store({}, out + 3 * i);
+  for (int64_t i = 0; i < count;) {
+    if (i + 8 <= count && !HasZeroByte(LoadWord(mask + i))) {
+      i += 8;
+      continue;
+    }
+    for (const int64_t end = std::min(i + 8, count); i < end; ++i) {
+      if (mask[i] == 0) Store({}, out + 3 * i);
+    }
   }
 }
 
@@ -175,11 +198,12 @@ class Evaluator {
   void EvaluateBlock(const Block& block) const {
     const size_t row_floats = RowFloats(3 * t_.x.voxels);
     const size_t expanded = ExpandedPlanes<false>::Floats(t_.x, block.node_rows);
-    float* const scratch = Scratch(expanded + block.node_rows * row_floats);
+    float* const scratch = Scratch(expanded + (block.node_rows + 1) * row_floats);
     ExpandedPlanes<false> planes(t_.grid, t_.x, t_.y, t_.is_affine ? &t_.linear : nullptr, x_taps_, block, scratch);
-    float* const plane = scratch + expanded;
+    float* const masked = scratch + expanded;
+    float* const plane = masked + row_floats;
     for (int z = block.z_begin; z < block.z_end; ++z) {
-      if (ClearedPlane(block, z)) continue;
+      if (ClearedPlane(block, z, masked)) continue;
       const AxisTap& tap = z_taps_[z].tap;
       for (int k = 0; k < 4; ++k) planes.Load(tap.base + k * t_.z.stride());
       for (int j = 0; j < block.node_rows; ++j) {
@@ -187,12 +211,13 @@ class Evaluator {
         for (int k = 0; k < 4; ++k) rows[k] = planes.Row(tap.base + k * t_.z.stride(), j);
         CombineRows(rows, tap.weight, 3 * t_.x.voxels, plane + j * row_floats);
       }
-      for (int y = block.y_begin; y < block.y_end; ++y) EvaluateRow(plane, row_floats, block, y, z);
+      for (int y = block.y_begin; y < block.y_end; ++y) EvaluateRow(plane, row_floats, masked, block, y, z);
     }
     if (streamed_) hwy::FlushStream();
   }
 
-  void EvaluateRow(const float* plane, size_t row_floats, const Block& block, int y, int z) const {
+  // `masked`: room for a row.
+  void EvaluateRow(const float* plane, size_t row_floats, float* masked, const Block& block, int y, int z) const {
     const int64_t row = int64_t{z} * t_.run.size.y + y, start = row * t_.run.size.x;
     const RowPart part = PartOf(t_.run, row);
     if (part.begin == part.end) return;
@@ -209,20 +234,32 @@ class Evaluator {
       const Vec3d base = t_.rest({0, static_cast<double>(y), static_cast<double>(z)});
       for (int c = 0; c < 3; ++c) sum.base[c] = base[c];
     }
-    FinishRow(sum, 3 * part.begin, 3 * part.end, streamed_ && mask == nullptr, out);
-    if (mask != nullptr) ClearUnselected(mask, part.end - part.begin, out);
+    if (mask == nullptr) {
+      FinishRow(sum, 3 * part.begin, 3 * part.end, streamed_, out);
+      return;
+    }
+    const int voxels = part.end - part.begin;
+    if (AnySelected(mask, voxels)) {
+      FinishRow(sum, 3 * part.begin, 3 * part.end, /*streamed=*/false, masked);
+      ClearUnselected(mask, voxels, masked);
+    } else {
+      std::fill(masked, masked + 3 * voxels, 0.0f);
+    }
+    CopyRow(masked, 3 * voxels, streamed_, out);
   }
 
   // Whether the mask selects nothing of a block's plane, which is 0 then.
-  bool ClearedPlane(const Block& block, int z) const {
+  bool ClearedPlane(const Block& block, int z, float* masked) const {
     if (t_.run.mask == nullptr) return false;
     const Int3 n = t_.run.size;
     const int64_t first_row = int64_t{z} * n.y + block.y_begin, end_row = int64_t{z} * n.y + block.y_end;
     if (AnySelected(t_.run.mask + first_row * n.x, (end_row - first_row) * n.x)) return false;
+    std::fill(masked, masked + 3 * n.x, 0.0f);
     for (int64_t row = first_row; row < end_row; ++row) {
       const RowPart part = PartOf(t_.run, row);
-      float* const out = t_.run.out + 3 * (row * n.x + part.begin - t_.run.first);
-      std::fill(out, out + 3 * (part.end - part.begin), 0.0f);
+      if (part.begin == part.end) continue;
+      CopyRow(masked, 3 * (part.end - part.begin), streamed_,
+              t_.run.out + 3 * (row * n.x + part.begin - t_.run.first));
     }
     return true;
   }
@@ -280,12 +317,23 @@ void EvaluateDeterminantBlock(const AlignedDeterminant& t, const std::vector<Axi
 void TransposeRows(const std::vector<AxisTapWithDerivative>& taps, const AxisMap& map, const float* in,
                    int64_t in_stride, int64_t count, float* out, int64_t out_stride) {
   for (int k = 0; k < map.nodes; ++k) std::fill(out + k * out_stride, out + k * out_stride + count, 0.0f);
-  const int neighbours = map.nodes == 1 ? 1 : 4;
-  for (int i = 0; i < map.voxels; ++i) {
-    const AxisTap& tap = taps[i].tap;
-    for (int k = 0; k < neighbours; ++k) {
-      AddRow(in + i * in_stride, tap.weight[k], count, out + (tap.base + k) * out_stride);
+  // An axis with one control point has no others to add to.
+  float* const unused = map.nodes == 1 ? Scratch(3 * count) : nullptr;
+  if (unused != nullptr) std::fill(unused, unused + 3 * count, 0.0f);
+  for (int i = 0; i < map.voxels;) {
+    // Neighbouring rows that have the same neighbours, at a time.
+    const int base = taps[i].tap.base;
+    float weight[kMaxAddedRows][4];
+    int rows = 0;
+    for (; rows < kMaxAddedRows && i + rows < map.voxels && taps[i + rows].tap.base == base; ++rows) {
+      std::copy(taps[i + rows].tap.weight, taps[i + rows].tap.weight + 4, weight[rows]);
     }
+    float* sums[4];
+    for (int k = 0; k < 4; ++k) {
+      sums[k] = map.nodes == 1 && k > 0 ? unused + (k - 1) * count : out + (base + k) * out_stride;
+    }
+    AddRows(in + i * in_stride, in_stride, weight, rows, count, sums);
+    i += rows;
   }
 }
 

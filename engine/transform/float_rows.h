@@ -37,8 +37,13 @@ void FinishRow(const RowSum& sum, int begin, int end, bool streamed, float* out)
 void DeterminantRow(const float* dx, const float* dy, const float* dz, const AffineMapF& to_index, int voxels,
                     float* out);
 
-// out[e] += weight * in[e].
-void AddRow(const float* in, float weight, int64_t count, float* out);
+// out[k][e] += sum over i < rows of weight[i][k] * in[i * in_stride + e]; rows <= kMaxAddedRows.
+inline constexpr int kMaxAddedRows = 8;
+void AddRows(const float* in, int64_t in_stride, const float (*weight)[4], int rows, int64_t count,
+             float* const out[4]);
+
+// `count` floats to `out`, as FinishRow stores them.
+void CopyRow(const float* in, int count, bool streamed, float* out);
 
 }  // namespace intrawarp::cpu
 
