@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling a volume between its voxels, for host and device; the one definition that every operator composes.
 //
-// An index is inside when it lies in the grid's domain, [-0.5, n - 0.5] on each axis. Between the outermost voxel centres
-// and the domain's edge the value is that of the edge (the index is clamped), and the derivative across the edge is 0.
+// An index is inside when it lies in the grid's domain, [-0.5, n - 0.5] on each axis. Between the outermost voxel
+// centres and the domain's edge the value is that of the edge (the index is clamped), and the derivative across the
+// edge is 0.
 #ifndef INTRAWARP_ENGINE_IMAGE_SAMPLE_H_
 #define INTRAWARP_ENGINE_IMAGE_SAMPLE_H_
 
@@ -12,6 +13,7 @@
 
 #include "engine/base/host_device.h"
 #include "engine/geometry/vec.h"
+#include "engine/transform/bspline.h"
 
 namespace intrawarp {
 
@@ -75,12 +77,58 @@ INTRAWARP_HD inline float SampleLinearGradient(const float* data, Int3 size, Vec
   return c0 + z.weight * (c1 - c0);
 }
 
+// One axis of a cubic interpolation: the four coefficients, mirrored about the outermost voxels, and their weights.
+struct CubicAxis {
+  int at[4];
+  float weights[4];
+};
+
+INTRAWARP_HD inline CubicAxis MakeCubicAxis(float index, int n) {
+  const LinearAxis linear = MakeLinearAxis(index, n);
+  CubicAxis axis;
+  BsplineWeights(linear.weight, axis.weights);
+  axis.at[0] = linear.lower > 0 ? linear.lower - 1 : linear.upper;
+  axis.at[1] = linear.lower;
+  axis.at[2] = linear.upper;
+  axis.at[3] = linear.upper + 1 < n ? linear.upper + 1 : linear.lower;
+  return axis;
+}
+
+// Value of the cubic B-spline with the given coefficients (bspline_filter.h) at an index inside the domain. An axis of
+// one voxel is constant.
+INTRAWARP_HD inline float SampleCubic(const float* coefficients, Int3 size, Vec3f index) {
+  const CubicAxis x = MakeCubicAxis(index.x, size.x), y = MakeCubicAxis(index.y, size.y),
+                  z = MakeCubicAxis(index.z, size.z);
+  const size_t row = size.x, plane = row * size.y;
+  float sum = 0;
+  for (int k = 0; k < (size.z > 1 ? 4 : 1); ++k) {
+    float along_y = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (int j = 0; j < 4; ++j) {
+      const float* r = coefficients + z.at[k] * plane + y.at[j] * row;
+      along_y += y.weights[j] * (x.weights[0] * r[x.at[0]] + x.weights[1] * r[x.at[1]] + x.weights[2] * r[x.at[2]] +
+                                 x.weights[3] * r[x.at[3]]);
+    }
+    sum += size.z > 1 ? z.weights[k] * along_y : along_y;
+  }
+  return sum;
+}
+
 // The voxel nearest to an index inside the domain; halves round up.
 INTRAWARP_HD inline size_t NearestOffset(Int3 size, Vec3f index) {
   const int x = static_cast<int>(floorf(index.x + 0.5f)), y = static_cast<int>(floorf(index.y + 0.5f)),
             z = static_cast<int>(floorf(index.z + 0.5f));
-  const int cx = x < 0 ? 0 : x < size.x ? x : size.x - 1, cy = y < 0 ? 0 : y < size.y ? y : size.y - 1,
-            cz = z < 0 ? 0 : z < size.z ? z : size.z - 1;
+  const int cx = x < 0        ? 0
+                 : x < size.x ? x
+                              : size.x - 1,
+            cy = y < 0        ? 0
+                 : y < size.y ? y
+                              : size.y - 1,
+            cz = z < 0        ? 0
+                 : z < size.z ? z
+                              : size.z - 1;
   return (static_cast<size_t>(cz) * size.y + cy) * size.x + cx;
 }
 

@@ -37,6 +37,10 @@ absl::Status Warp(const ExecContext&, const WarpTask& task, Interpolation interp
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
       WarpRow<Interpolation::kNearest>(task, index, u, out);
     });
+  } else if (interpolation == Interpolation::kCubic) {
+    ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
+      WarpRow<Interpolation::kCubic>(task, index, u, out);
+    });
   } else if (FitsGather(task.moving_size)) {
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
       WarpLinearRow(task, index, u, task.out_size.x, out);

@@ -23,15 +23,18 @@ struct IndexRow {
   INTRAWARP_HD Vec3f operator()(int x) const { return start + static_cast<float>(x) * step; }
 };
 
+// `data` holds coefficients for kCubic, voxels otherwise.
 template <Interpolation kInterpolation>
 INTRAWARP_HD float SampleOr(const float* data, Int3 size, Vec3f index, float fill) {
   if (!IsInside(size, index)) return fill;
-  if (kInterpolation == Interpolation::kNearest) return data[NearestOffset(size, index)];
+  if constexpr (kInterpolation == Interpolation::kNearest) return data[NearestOffset(size, index)];
+  if constexpr (kInterpolation == Interpolation::kCubic) return SampleCubic(data, size, index);
   return SampleLinear(data, size, index);
 }
 
 // What both operators do, with index maps instead of physical ones: the moving index of fixed voxel i is
 // index_map(i) + displacement_map.Linear(u(i)), with u = 0 when `displacement` is null.
+// `moving` holds coefficients for kCubic.
 struct WarpTask {
   const float* moving;
   Int3 moving_size;
