@@ -44,17 +44,7 @@ void Launch(const ExecContext& ctx, const WarpTask& t) {
 }  // namespace
 
 absl::Status Warp(const ExecContext& ctx, const WarpTask& task, Interpolation interpolation) {
-  switch (interpolation) {
-    case Interpolation::kLinear:
-      Launch<Interpolation::kLinear>(ctx, task);
-      break;
-    case Interpolation::kNearest:
-      Launch<Interpolation::kNearest>(ctx, task);
-      break;
-    case Interpolation::kCubic:
-      Launch<Interpolation::kCubic>(ctx, task);
-      break;
-  }
+  WithInterpolation(interpolation, [&](auto kind) { Launch<kind.value>(ctx, task); });
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

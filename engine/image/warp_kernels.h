@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_ENGINE_IMAGE_WARP_KERNELS_H_
 #define INTRAWARP_ENGINE_IMAGE_WARP_KERNELS_H_
 
+#include <type_traits>
+
 #include "engine/base/host_device.h"
 #include "engine/image/sample.h"
 #include "engine/image/warp.h"
@@ -32,9 +34,22 @@ INTRAWARP_HD float SampleOr(const float* data, Int3 size, Vec3f index, float fil
   return SampleLinear(data, size, index);
 }
 
+// body(std::integral_constant<Interpolation, ...>()) for an interpolation that is known when the program runs.
+template <typename Body>
+void WithInterpolation(Interpolation interpolation, const Body& body) {
+  switch (interpolation) {
+    case Interpolation::kLinear:
+      return body(std::integral_constant<Interpolation, Interpolation::kLinear>());
+    case Interpolation::kNearest:
+      return body(std::integral_constant<Interpolation, Interpolation::kNearest>());
+    case Interpolation::kCubic:
+      return body(std::integral_constant<Interpolation, Interpolation::kCubic>());
+  }
+}
+
 // What both operators do, with index maps instead of physical ones: the moving index of fixed voxel i is
-// index_map(i) + displacement_map.Linear(u(i)), with u = 0 when `displacement` is null.
-// `moving` holds coefficients for kCubic.
+// index_map(i) + displacement_map.Linear(u(i)), with u = 0 when `displacement` is null. `moving` holds coefficients for
+// kCubic.
 struct WarpTask {
   const float* moving;
   Int3 moving_size;

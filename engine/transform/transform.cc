@@ -99,12 +99,14 @@ absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool
     return WarpAffine(ctx, moving, inverse ? Inverse(transform.affine()) : transform.affine(), interpolation, fill,
                       out);
   }
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstVolumeView samples, PrepareForSampling(ctx, moving, interpolation));
   const AffineMap inner = IndexToPhysical(out.geometry), outer = PhysicalToIndex(moving.geometry);
   if (inverse) {
-    return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeInverseMap(transform, inner, outer), moving, interpolation, fill,
+    return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeInverseMap(transform, inner, outer), samples, interpolation, fill,
                               out);
   }
-  return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeForwardMap(transform, inner, outer), moving, interpolation, fill,
+  return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeForwardMap(transform, inner, outer), samples, interpolation, fill,
                             out);
 }
 

@@ -60,7 +60,8 @@ class Transform {
 absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, int64_t first,
                            int64_t count, float* out);
 
-// out(p) = moving(T(p)), or moving(T^-1(p)); `fill` where there is no source or no inverse. Stream-ordered.
+// out(p) = moving(T(p)), or moving(T^-1(p)); `fill` where there is no source or no inverse. Stream-ordered. Workspace
+// for kCubic: CubicWarpWorkspaceBytes(moving.geometry).
 absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool inverse, ConstVolumeView moving,
                         Interpolation interpolation, float fill, VolumeView out);
 

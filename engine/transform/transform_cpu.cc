@@ -42,13 +42,14 @@ void ForEach(int64_t count, const Body& body) {
 template <typename Map>
 absl::Status Warp(const Map& map, ConstVolumeView moving, Interpolation interpolation, float fill, VolumeView out) {
   const Int3 size = out.geometry.size;
-  const bool nearest = interpolation == Interpolation::kNearest;
-  ParallelFor(int64_t{size.y} * size.z, [&](int64_t row) {
-    const int y = static_cast<int>(row % size.y), z = static_cast<int>(row / size.y);
-    float* to = out.data + row * size.x;
-    for (int x = 0; x < size.x; ++x) {
-      to[x] = WarpVoxel(map, {x, y, z}, moving.data, moving.geometry.size, nearest, fill);
-    }
+  WithInterpolation(interpolation, [&](auto kind) {
+    ParallelFor(int64_t{size.y} * size.z, [&](int64_t row) {
+      const int y = static_cast<int>(row % size.y), z = static_cast<int>(row / size.y);
+      float* to = out.data + row * size.x;
+      for (int x = 0; x < size.x; ++x) {
+        to[x] = WarpVoxel<kind.value>(map, {x, y, z}, moving.data, moving.geometry.size, fill);
+      }
+    });
   });
   return absl::OkStatus();
 }

@@ -57,15 +57,15 @@ __global__ void FieldKernel(ForwardMap map, Int3 size, int64_t first, int64_t co
   }
 }
 
-template <typename Map>
-__global__ void WarpKernel(Map map, Int3 size, int64_t count, const float* moving, Int3 moving_size, bool nearest,
-                           float fill, float* out) {
+template <Interpolation kInterpolation, typename Map>
+__global__ void WarpKernel(Map map, Int3 size, int64_t count, const float* moving, Int3 moving_size, float fill,
+                           float* out) {
   const int64_t block = int64_t{blockIdx.x} * kVoxelsPerBlock;
   const Int3 base = VoxelAt(size, block);
   for (int part = 0; part < kVoxelsPerThread; ++part) {
     const int offset = part * kThreads + threadIdx.x;
     if (block + offset >= count) return;
-    out[block + offset] = WarpVoxel(map, VoxelAfter(size, base, offset), moving, moving_size, nearest, fill);
+    out[block + offset] = WarpVoxel<kInterpolation>(map, VoxelAfter(size, base, offset), moving, moving_size, fill);
   }
 }
 
@@ -79,9 +79,10 @@ template <typename Map>
 absl::Status Warp(const ExecContext& ctx, const Map& map, ConstVolumeView moving, Interpolation interpolation,
                   float fill, VolumeView out) {
   const int64_t count = out.geometry.voxels();
-  WarpKernel<<<Blocks<int64_t>(count, kVoxelsPerBlock), kThreads, 0, CudaStream(ctx)>>>(
-      map, out.geometry.size, count, moving.data, moving.geometry.size, interpolation == Interpolation::kNearest, fill,
-      out.data);
+  WithInterpolation(interpolation, [&](auto kind) {
+    WarpKernel<kind.value><<<Blocks<int64_t>(count, kVoxelsPerBlock), kThreads, 0, CudaStream(ctx)>>>(
+        map, out.geometry.size, count, moving.data, moving.geometry.size, fill, out.data);
+  });
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

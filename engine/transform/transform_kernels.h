@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/sample.h"
+#include "engine/image/warp_kernels.h"
 #include "engine/transform/displacement.h"
 #include "engine/transform/transform.h"
 
@@ -37,15 +38,12 @@ INTRAWARP_DECLARE_TRANSFORM_KERNELS
 
 #undef INTRAWARP_DECLARE_TRANSFORM_KERNELS
 
-// The warped value of a voxel: moving at the mapped index, or fill.
-template <typename Map>
-INTRAWARP_HD inline float WarpVoxel(const Map& map, Int3 voxel, const float* moving, Int3 moving_size, bool nearest,
-                                    float fill) {
+// The warped value of a voxel: moving (its coefficients for kCubic) at the mapped index, or fill.
+template <Interpolation kInterpolation, typename Map>
+INTRAWARP_HD inline float WarpVoxel(const Map& map, Int3 voxel, const float* moving, Int3 moving_size, float fill) {
   Vec3d mapped;
   if (!map(ToVec3d(voxel), &mapped)) return fill;
-  const Vec3f index = ToVec3f(mapped);
-  if (!IsInside(moving_size, index)) return fill;
-  return nearest ? moving[NearestOffset(moving_size, index)] : SampleLinear(moving, moving_size, index);
+  return SampleOr<kInterpolation>(moving, moving_size, ToVec3f(mapped), fill);
 }
 
 // Maps one point in place; NaN NaN NaN where the map has no value.

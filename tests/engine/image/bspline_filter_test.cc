@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "engine/image/warp.h"
+#include "engine/transform/control_grid.h"
+#include "engine/transform/transform.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -167,6 +169,60 @@ TEST_P(CubicTest, FieldMatchesTheDefinition) {
   ExpectSampled(Reference(g, values), out, Download(result, out.voxels()), [&](Vec3d p, size_t i) {
     return p + Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
   });
+}
+
+// The field of a transform, and its warp, are the same thing.
+TEST_P(CubicTest, TransformsWarpAsTheirFieldsDo) {
+  const Geometry g = ObliqueGeometry({31, 28, 17});
+  Geometry out = ObliqueGeometry({29, 24, 15});
+  out.origin = out.origin + (Center(g) - Center(out));
+  Geometry nodes = *MakeControlGrid(out, {9, 8, 12});
+  const AffineMap affine = Turned(Center(g), 0.1, 0.97, {1, -0.5, 0.7});
+  const auto buffer = [&](const Geometry& grid, uint32_t seed) {
+    const std::vector<float> values = RandomFloats(3 * grid.voxels(), seed, -4, 4);
+    Buffer memory = *device().Allocate(values.size() * sizeof(float), ctx().stream());
+    EXPECT_OK(device().Copy(memory.as<float>(), values.data(), memory.bytes(), ctx().stream()));
+    EXPECT_OK(device().Synchronize(ctx().stream()));
+    return memory;
+  };
+  const std::vector<float> values = RandomFloats(g.voxels(), 7, -1, 1);
+  const float* moving = Upload(values);
+  const Transform transforms[] = {Transform(affine), Transform(buffer(out, 8), out),
+                                  Transform(affine, buffer(nodes, 9), nodes, out)};
+  for (const Transform& transform : transforms) {
+    float* field = Poisoned<float>(3 * out.voxels());
+    ASSERT_OK(EvaluateField(ctx(), transform, out, 0, out.voxels(), field));
+    const std::vector<float> u = Download(field, 3 * out.voxels());
+    float* result = Poisoned<float>(out.voxels());
+    ASSERT_OK(WarpVolume(ctx(), transform, false, {moving, g}, Interpolation::kCubic, kFill, {result, out}));
+    ExpectSampled(Reference(g, values), out, Download(result, out.voxels()), [&](Vec3d p, size_t i) {
+      return p + Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
+    });
+  }
+}
+
+TEST_P(CubicTest, WarpsThroughTheInverseOfADisplacement) {
+  const Geometry g = ObliqueGeometry({24, 21, 16});
+  const Vec3d shift{2.2, -1.3, 3.1};
+  std::vector<float> u;
+  for (int64_t i = 0; i < g.voxels(); ++i)
+    for (int a = 0; a < 3; ++a) u.push_back(static_cast<float>(shift[a]));
+  Buffer memory = *device().Allocate(u.size() * sizeof(float), ctx().stream());
+  ASSERT_OK(device().Copy(memory.as<float>(), u.data(), memory.bytes(), ctx().stream()));
+  ASSERT_OK(device().Synchronize(ctx().stream()));
+  const std::vector<float> values = RandomFloats(g.voxels(), 7, -1, 1);
+  float* result = Poisoned<float>(g.voxels());
+  ASSERT_OK(WarpVolume(ctx(), Transform(std::move(memory), g), true, {Upload(values), g}, Interpolation::kCubic, kFill,
+                       {result, g}));
+  const std::vector<float> got = Download(result, g.voxels());
+  const Reference reference(g, values);
+  const AffineMap to_point = IndexToPhysical(g), to_index = PhysicalToIndex(g);
+  for (int z = 6; z < 10; ++z)
+    for (int y = 6; y < 15; ++y)
+      for (int x = 6; x < 18; ++x) {
+        const Vec3d index = to_index(to_point({double(x), double(y), double(z)}) - shift);
+        ASSERT_NEAR(got[(z * 21 + y) * 24 + x], reference.Sample(index), 1e-3);
+      }
 }
 
 TEST_P(CubicTest, CubicPolynomialsAreReproducedInTheInterior) {
