@@ -35,8 +35,8 @@ SimilarityInput MakeInput(const PreparedImage& fixed, const PreparedImage& movin
   const AffineMap to_moving = PhysicalToIndex(moving.geometry());
   // A control grid comes as a dense field.
   const Transform identity(AffineMap::Identity());
-  in.map = MakeForwardMap(transform.has_control_grid() ? identity : transform, IndexToPhysical(fixed.geometry()),
-                          to_moving);
+  in.map =
+      MakeForwardMap(transform.has_control_grid() ? identity : transform, IndexToPhysical(fixed.geometry()), to_moving);
   in.field_to_index = to_moving;
   in.fixed_minimum = fixed.statistics().minimum;
   in.moving_minimum = moving.statistics().minimum;

@@ -26,8 +26,8 @@ struct Similarity {
   std::optional<double> ncc;
   // (H(F) + H(M)) / H(F, M), 64 equal bins from each image's minimum to its maximum over the whole image; 1 to 2.
   std::optional<double> nmi;
-  // Mean structural similarity (Wang 2004, eq. 13): Gaussian window of sigma 1.5 voxels cut at 5 and normalised over the
-  // valid voxels inside, K1 0.01, K2 0.03, dynamic range of the fixed image; averaged over the valid voxels.
+  // Mean structural similarity (Wang 2004, eq. 13): Gaussian window of sigma 1.5 voxels cut at 5 and normalised over
+  // the valid voxels inside, K1 0.01, K2 0.03, dynamic range of the fixed image; averaged over the valid voxels.
   std::optional<double> ssim;
 };
 
@@ -79,7 +79,8 @@ struct QualityReport {
 // Below this fraction of the fixed image (mask), a result is marked "low overlap".
 inline constexpr double kLowOverlap = 0.4;
 
-// The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its start.
+// The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
+// start.
 std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged);
 
 }  // namespace intrawarp

@@ -52,7 +52,8 @@ struct SimilarityInput {
   Int3 moving_size;
   // Fixed index to moving index.
   ForwardMap map;
-  // Unless null: T(p) - p at the fixed voxels, which `field_to_index` makes a difference of moving indices that is added.
+  // Unless null: T(p) - p at the fixed voxels, which `field_to_index` makes a difference of moving indices that is
+  // added.
   const float* field = nullptr;
   AffineMap field_to_index;
   // Of the whole images.

@@ -19,8 +19,8 @@ constexpr const char* kAxisName[3] = {"x", "y", "z"};
 absl::Status ValidateControlGrid(const char* name, const Geometry& grid) {
   for (int a = 0; a < 3; ++a) {
     if (grid.size[a] == 1 || grid.size[a] >= 4) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", grid.size[a], " control points along ", kAxisName[a],
-                                                   ", must be 1 or at least 4"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", grid.size[a], " control points along ", kAxisName[a], ", must be 1 or at least 4"));
   }
   return absl::OkStatus();
 }
@@ -54,9 +54,7 @@ bool IsIdentity(const AffineMap& affine) {
 }
 
 // Tiles that cover `extent`, forgiving rounding.
-int Tiles(double extent, double spacing) {
-  return std::max(1, static_cast<int>(std::ceil(extent / spacing - 1e-6)));
-}
+int Tiles(double extent, double spacing) { return std::max(1, static_cast<int>(std::ceil(extent / spacing - 1e-6))); }
 
 // Node 1 of each axis on the lower corner of the image's domain; the only one of an axis on its voxel.
 Geometry WithNodes(const Geometry& image, Vec3d spacing, Int3 nodes) {
@@ -78,8 +76,7 @@ std::optional<AlignedEvaluation> MakeAlignedEvaluation(ConstFieldView grid, cons
   const std::optional<AlignedAxes> axes = Align(grid.geometry, image);
   if (!axes) return std::nullopt;
   const AffineMap rest = Compose(MinusIdentity(affine), IndexToPhysical(image));
-  return AlignedEvaluation{run,  grid.data, axes->x, axes->y, axes->z, !IsIdentity(affine),
-                           rest, affine.Cast<float>()};
+  return AlignedEvaluation{run, grid.data, axes->x, axes->y, axes->z, !IsIdentity(affine), rest, affine.Cast<float>()};
 }
 
 absl::StatusOr<Geometry> MakeControlGrid(const Geometry& image, Vec3d spacing) {
@@ -168,8 +165,8 @@ absl::Status EvaluateControlGridDeterminant(const ExecContext& ctx, ConstFieldVi
     const AlignedDeterminant task{grid.data, axes->x, axes->y, axes->z, to_index.Cast<float>(), determinant.data};
     return INTRAWARP_DISPATCH(ctx, EvaluateDeterminantAligned, task);
   }
-  const GeneralDeterminant task{grid.data,  grid.geometry.size, image.size, Compose(to_index, IndexToPhysical(image)),
-                                to_index, determinant.data};
+  const GeneralDeterminant task{grid.data, grid.geometry.size, image.size, Compose(to_index, IndexToPhysical(image)),
+                                to_index,  determinant.data};
   return INTRAWARP_DISPATCH(ctx, EvaluateDeterminantGeneral, task);
 }
 
@@ -180,8 +177,7 @@ absl::Status TransposeControlGrid(const ExecContext& ctx, ConstFieldView field, 
   ArenaScope scope(ctx.arena());
   const Int3 voxels = field.geometry.size, nodes = grid.geometry.size;
   Transposition task{field.data, axes->x, axes->y, axes->z, nullptr, nullptr, grid.data};
-  INTRAWARP_ASSIGN_OR_RETURN(task.along_z,
-                             ctx.arena().Allocate<float>(3 * Product(voxels.x, voxels.y, nodes.z)));
+  INTRAWARP_ASSIGN_OR_RETURN(task.along_z, ctx.arena().Allocate<float>(3 * Product(voxels.x, voxels.y, nodes.z)));
   INTRAWARP_ASSIGN_OR_RETURN(task.along_y, ctx.arena().Allocate<float>(3 * Product(voxels.x, nodes.y, nodes.z)));
   return INTRAWARP_DISPATCH(ctx, Transpose, task);
 }

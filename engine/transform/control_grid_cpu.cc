@@ -149,9 +149,7 @@ uint64_t LoadWord(const uint8_t* mask) {
   return word;
 }
 // Whether any byte of a word is 0 (Mycroft's test).
-bool HasZeroByte(uint64_t word) {
-  return ((word - 0x0101010101010101u) & ~word & 0x8080808080808080u) != 0;
-}
+bool HasZeroByte(uint64_t word) { return ((word - 0x0101010101010101u) & ~word & 0x8080808080808080u) != 0; }
 
 bool AnySelected(const uint8_t* mask, int64_t count) {
   int64_t i = 0;
@@ -258,8 +256,7 @@ class Evaluator {
     for (int64_t row = first_row; row < end_row; ++row) {
       const RowPart part = PartOf(t_.run, row);
       if (part.begin == part.end) continue;
-      CopyRow(masked, 3 * (part.end - part.begin), streamed_,
-              t_.run.out + 3 * (row * n.x + part.begin - t_.run.first));
+      CopyRow(masked, 3 * (part.end - part.begin), streamed_, t_.run.out + 3 * (row * n.x + part.begin - t_.run.first));
     }
     return true;
   }
@@ -292,7 +289,8 @@ void EvaluateDeterminantBlock(const AlignedDeterminant& t, const std::vector<Axi
       for (int v = 0; v < 3; ++v) {
         const float* rows[4];
         for (int k = 0; k < 4; ++k) rows[k] = planes.Row(zt.tap.base + k * t.z.stride(), j, v == 0 ? 1 : 0);
-        CombineRows(rows, v == 2 ? zt.derivative : zt.tap.weight, count, contracted + v * plane_floats + j * row_floats);
+        CombineRows(rows, v == 2 ? zt.derivative : zt.tap.weight, count,
+                    contracted + v * plane_floats + j * row_floats);
       }
     }
     for (int y = block.y_begin; y < block.y_end; ++y) {
@@ -300,8 +298,8 @@ void EvaluateDeterminantBlock(const AlignedDeterminant& t, const std::vector<Axi
       for (int v = 0; v < 3; ++v) {
         const float* rows[4];
         for (int k = 0; k < 4; ++k) {
-          rows[k] = contracted + v * plane_floats +
-                    (yt.tap.base + k * t.y.stride() - block.first_node_row) * row_floats;
+          rows[k] =
+              contracted + v * plane_floats + (yt.tap.base + k * t.y.stride() - block.first_node_row) * row_floats;
         }
         CombineRows(rows, v == 1 ? yt.derivative : yt.tap.weight, count, gradient + v * row_floats);
       }
@@ -380,15 +378,13 @@ absl::Status EvaluateDeterminantGeneral(const ExecContext&, const GeneralDetermi
 absl::Status Transpose(const ExecContext&, const Transposition& t) {
   const auto x = MakeTaps(t.x), y = MakeTaps(t.y), z = MakeTaps(t.z);
   const int64_t row = 3 * int64_t{t.x.voxels}, plane = row * t.y.voxels, contracted = row * t.y.nodes;
-  ParallelFor(t.y.voxels, [&](int64_t j) {
-    TransposeRows(z, t.z, t.field + j * row, plane, row, t.along_z + j * row, plane);
-  });
+  ParallelFor(t.y.voxels,
+              [&](int64_t j) { TransposeRows(z, t.z, t.field + j * row, plane, row, t.along_z + j * row, plane); });
   ParallelFor(t.z.nodes, [&](int64_t k) {
     TransposeRows(y, t.y, t.along_z + k * plane, row, row, t.along_y + k * contracted, row);
   });
-  ParallelFor(int64_t{t.y.nodes} * t.z.nodes, [&](int64_t r) {
-    TransposeAlongX(x, t.x, t.along_y + r * row, t.grid + r * 3 * t.x.nodes);
-  });
+  ParallelFor(int64_t{t.y.nodes} * t.z.nodes,
+              [&](int64_t r) { TransposeAlongX(x, t.x, t.along_y + r * row, t.grid + r * 3 * t.x.nodes); });
   return absl::OkStatus();
 }
 

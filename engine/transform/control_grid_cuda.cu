@@ -250,8 +250,8 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
       float value[kVector];
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
-        value[v] = fmaf(w.w, planes[3][r][v],
-                        fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
+        value[v] =
+            fmaf(w.w, planes[3][r][v], fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
       }
       if (kAffine) {
 #pragma unroll
@@ -279,7 +279,8 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
 // Whether the bases of `rows` neighbouring rows, in groups from y_begin, differ by at most one.
 bool BasesFit(const AxisMap& y, int y_begin, int y_end, int rows) {
   for (int first = y_begin; first < y_end; first += rows) {
-    if (MakeAxisTap(y, std::min(first + rows, y_end) - 1).base - MakeAxisTap(y, first).base > kNodeRows - 4) return false;
+    if (MakeAxisTap(y, std::min(first + rows, y_end) - 1).base - MakeAxisTap(y, first).base > kNodeRows - 4)
+      return false;
   }
   return true;
 }
@@ -315,8 +316,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int part = 0; part < kVoxelsPerThread; ++part) {
     const int64_t from = block + part * kThreads, i = from + threadIdx.x;
     if (i < run.count) {
-      const Vec3f d =
-          EvaluateVoxel(map, run, run.first + i, VoxelAfter(run.size, base, part * kThreads + threadIdx.x));
+      const Vec3f d = EvaluateVoxel(map, run, run.first + i, VoxelAfter(run.size, base, part * kThreads + threadIdx.x));
       stage[3 * threadIdx.x] = d.x;
       stage[3 * threadIdx.x + 1] = d.y;
       stage[3 * threadIdx.x + 2] = d.z;
@@ -375,7 +375,8 @@ __global__ void __launch_bounds__(kThreads) DeterminantKernel(const __grid_const
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int at = yt.tap.base + j * y_stride;
-        const float* node = t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes + xt.tap.base);
+        const float* node =
+            t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes + xt.tap.base);
         Vec3f value, slope;
 #pragma unroll
         for (int i = 0; i < 4; ++i, node += x_stride) {
@@ -403,8 +404,8 @@ __global__ void DeterminantGeneralKernel(const __grid_constant__ GeneralDetermin
 
 // --- Transpose ---
 //
-// One axis: in[outer][voxels][inner] to out[outer][nodes][inner]. A thread goes along the axis with the sums of the four
-// nodes around it and writes each node once, when no further voxel has it as a neighbour.
+// One axis: in[outer][voxels][inner] to out[outer][nodes][inner]. A thread goes along the axis with the sums of the
+// four nodes around it and writes each node once, when no further voxel has it as a neighbour.
 
 constexpr int kTapsAtOnce = 128;
 constexpr int kLoadsAtOnce = 8;
@@ -512,7 +513,8 @@ absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& ta
   p.y_begin = one_plane ? p.first_row % n.y : 0;
   p.y_end = one_plane ? p.last_row % n.y + 1 : n.y;
 
-  const int64_t first_float = static_cast<int64_t>(reinterpret_cast<uintptr_t>(run.out) / sizeof(float)) - 3 * run.first;
+  const int64_t first_float =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(run.out) / sizeof(float)) - 3 * run.first;
   const bool aligned = 3 * n.x % kVector == 0 && first_float % kVector == 0;
   p.piece = kVector * (aligned ? kWarp : kWarp - 1);
   p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, p.piece));
@@ -522,9 +524,10 @@ absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& ta
   // Long enough to share planes of control points, short enough for several warps on each of some hundred SMs' places.
   constexpr int64_t kWantedWarps = 8192;
   const int64_t columns = int64_t{p.pieces} * p.groups;
-  p.planes = tuning.planes > 0 ? std::min(tuning.planes, kMaxPlanes)
-                               : static_cast<int>(std::clamp<int64_t>(
-                                     columns * (p.z_end - p.z_begin) / kWantedWarps, 16, kMaxPlanes));
+  p.planes =
+      tuning.planes > 0
+          ? std::min(tuning.planes, kMaxPlanes)
+          : static_cast<int>(std::clamp<int64_t>(columns * (p.z_end - p.z_begin) / kWantedWarps, 16, kMaxPlanes));
   if (rows == 4) {
     LaunchEvaluation<4>(ctx, p, aligned);
   } else if (rows == 2) {

@@ -69,8 +69,8 @@ INTRAWARP_HD inline AxisTap MakeAxisTap(const AxisMap& map, int voxel) {
   return MakeAxisTapWithDerivative(map, voxel).tap;
 }
 
-// The voxels [first, first + count) of an image, count > 0, of those that the mask (may be null) selects; the others get
-// 0. out[0] belongs to voxel `first`.
+// The voxels [first, first + count) of an image, count > 0, of those that the mask (may be null) selects; the others
+// get 0. out[0] belongs to voxel `first`.
 struct VoxelRun {
   Int3 size;
   int64_t first = 0;
@@ -134,13 +134,13 @@ struct Resampling {
   Int3 out_size;
 };
 
-#define INTRAWARP_DECLARE_CONTROL_GRID_KERNELS                                                            \
-  absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task);                    \
-  absl::Status EvaluateGeneral(const ExecContext& ctx, const ForwardMap& map, const VoxelRun& run);       \
-  absl::Status EvaluateDeterminantAligned(const ExecContext& ctx, const AlignedDeterminant& task);        \
-  absl::Status EvaluateDeterminantGeneral(const ExecContext& ctx, const GeneralDeterminant& task);        \
-  absl::Status Transpose(const ExecContext& ctx, const Transposition& task);                              \
-  absl::Status Refine(const ExecContext& ctx, const Refinement& task);                                    \
+#define INTRAWARP_DECLARE_CONTROL_GRID_KERNELS                                                      \
+  absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task);              \
+  absl::Status EvaluateGeneral(const ExecContext& ctx, const ForwardMap& map, const VoxelRun& run); \
+  absl::Status EvaluateDeterminantAligned(const ExecContext& ctx, const AlignedDeterminant& task);  \
+  absl::Status EvaluateDeterminantGeneral(const ExecContext& ctx, const GeneralDeterminant& task);  \
+  absl::Status Transpose(const ExecContext& ctx, const Transposition& task);                        \
+  absl::Status Refine(const ExecContext& ctx, const Refinement& task);                              \
   absl::Status Resample(const ExecContext& ctx, const Resampling& task);
 
 namespace cpu {
@@ -152,7 +152,8 @@ INTRAWARP_DECLARE_CONTROL_GRID_KERNELS
 
 #undef INTRAWARP_DECLARE_CONTROL_GRID_KERNELS
 
-// How the CUDA kernel cuts its work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For benches.
+// How the CUDA kernel cuts its work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For
+// benches.
 struct EvaluationTuning {
   int rows = 0;
   int planes = 0;
@@ -206,10 +207,11 @@ INTRAWARP_HD inline Vec3f RefinedNode(const Refinement& t, Int3 node) {
   Vec3f sum;
   for (int k = 0; k < z.count; ++k) {
     for (int j = 0; j < y.count; ++j) {
-      const float* row = t.coarse + 3 * ((static_cast<size_t>(z.base + k) * t.coarse_size.y + y.base + j) *
-                                             t.coarse_size.x + x.base);
+      const float* row =
+          t.coarse + 3 * ((static_cast<size_t>(z.base + k) * t.coarse_size.y + y.base + j) * t.coarse_size.x + x.base);
       const float wzy = z.weight[k] * y.weight[j];
-      for (int i = 0; i < x.count; ++i) sum = sum + wzy * x.weight[i] * Vec3f{row[3 * i], row[3 * i + 1], row[3 * i + 2]};
+      for (int i = 0; i < x.count; ++i)
+        sum = sum + wzy * x.weight[i] * Vec3f{row[3 * i], row[3 * i + 1], row[3 * i + 2]};
     }
   }
   return sum;

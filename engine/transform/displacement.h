@@ -152,9 +152,9 @@ INTRAWARP_HD inline double ControlGridDeterminant(const float* data, Int3 size, 
   if (!MakeSplineTaps<true>(size, index, &taps)) return 1;
   AffineMap gradient = AffineMap::Identity();
   for (int a = 0; a < 3; ++a) {
-    const Vec3f d = ContractTaps(data, size, taps, a == 0 ? taps.derivative[0] : taps.weight[0],
-                                 a == 1 ? taps.derivative[1] : taps.weight[1],
-                                 a == 2 ? taps.derivative[2] : taps.weight[2]);
+    const Vec3f d =
+        ContractTaps(data, size, taps, a == 0 ? taps.derivative[0] : taps.weight[0],
+                     a == 1 ? taps.derivative[1] : taps.weight[1], a == 2 ? taps.derivative[2] : taps.weight[2]);
     for (int r = 0; r < 3; ++r)
       for (int c = 0; c < 3; ++c) gradient.m[r][c] += d[r] * to_index.m[a][c];
   }

@@ -66,7 +66,7 @@ HWY_INLINE VF AffineTerm(const double* along_x, const double* pattern, int e) {
   return hn::Set(d, static_cast<float>(along_x[e] + base[0]));
 #else
   const hn::Half<DF> dh;
-  const hn::Rebind<double, hn::Half<DF>> dd;
+  const hn::Rebind<double, hn::Half<DF> > dd;
   constexpr int kHalf = kLanes / 2;
   const auto low = hn::Add(hn::LoadU(dd, along_x + e), hn::LoadU(dd, base));
   const auto high = hn::Add(hn::LoadU(dd, along_x + e + kHalf), hn::LoadU(dd, base + kHalf));
@@ -140,9 +140,8 @@ void DeterminantRow(const float* HWY_RESTRICT dx, const float* HWY_RESTRICT dy, 
       g[2][c] = hn::MulAdd(x2, a, hn::MulAdd(y2, b, hn::Mul(z2, e)));
     }
     for (int c = 0; c < 3; ++c) g[c][c] = hn::Add(g[c][c], one);
-    const auto minor = [&](int c1, int c2) HWY_ATTR {
-      return hn::MulSub(g[1][c1], g[2][c2], hn::Mul(g[1][c2], g[2][c1]));
-    };
+    const auto minor = [&](int c1, int c2)
+                           HWY_ATTR { return hn::MulSub(g[1][c1], g[2][c2], hn::Mul(g[1][c2], g[2][c1])); };
     const auto determinant =
         hn::MulAdd(g[0][0], minor(1, 2), hn::MulSub(g[0][2], minor(0, 1), hn::Mul(g[0][1], minor(0, 2))));
     hn::StoreU(determinant, d, out + v);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the CPU operators on control grids, in SIMD (Highway), for the best instruction set of the machine
-// that they run on. Rows of voxels are treated as floats (control_grid_kernels.h); a row in scratch memory has RowFloats
-// of them, so that whole vectors may be read and written beyond its last. Internal.
+// that they run on. Rows of voxels are treated as floats (control_grid_kernels.h); a row in scratch memory has
+// RowFloats of them, so that whole vectors may be read and written beyond its last. Internal.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_FLOAT_ROWS_H_
 #define INTRAWARP_ENGINE_TRANSFORM_FLOAT_ROWS_H_
 
@@ -14,8 +14,8 @@ namespace intrawarp::cpu {
 
 inline constexpr size_t RowFloats(size_t floats) { return (floats + 16 + 15) / 16 * 16; }
 
-// out[3 v + c] = sum over k of weight k of voxel v (or derivative) times nodes[3 base + node_stride k + c]. Both rows are
-// in scratch memory.
+// out[3 v + c] = sum over k of weight k of voxel v (or derivative) times nodes[3 base + node_stride k + c]. Both rows
+// are in scratch memory.
 void ExpandRow(const float* nodes, const AxisTapWithDerivative* taps, int voxels, int node_stride, bool derivative,
                float* out);
 
@@ -29,8 +29,8 @@ struct RowSum {
   const double* along_x = nullptr;
   double base[3] = {};
 };
-// The elements [begin, end) of a row to `out`, which need not be aligned; writes no other. `streamed`: past the caches, and for
-// hwy::FlushStream to finish.
+// The elements [begin, end) of a row to `out`, which need not be aligned; writes no other. `streamed`: past the caches,
+// and for hwy::FlushStream to finish.
 void FinishRow(const RowSum& sum, int begin, int end, bool streamed, float* out);
 
 // out[v] = DeterminantOf the derivatives along the index axes at voxel v. The gradients are in scratch memory.

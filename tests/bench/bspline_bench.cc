@@ -3,10 +3,11 @@
 //
 //   bspline_bench [--rows=1|2|4] [--planes=N] [--benchmark_filter=cuda:0/evaluate/...] ...
 //
-// ns_voxel: time a voxel. GB_s: the bytes that must move (stores of a field 12, of a determinant 4, loads of a transposed
-// field 12 a voxel) over the time. floor_ns: the same bytes moved by the fastest plain fill (vectors, memset, past the caches; for the
-// transpose: half of a copy) in this run, on this memory. of_floor: floor over time, 1 at best. error: mean absolute
-// difference to float64, at rows drawn at random, for control points uniform in (-10, 10).
+// ns_voxel: time a voxel. GB_s: the bytes that must move (stores of a field 12, of a determinant 4, loads of a
+// transposed field 12 a voxel) over the time. floor_ns: the same bytes moved by the fastest plain fill (vectors,
+// memset, past the caches; for the transpose: half of a copy) in this run, on this memory. of_floor: floor over time, 1
+// at best. error: mean absolute difference to float64, at rows drawn at random, for control points uniform in (-10,
+// 10).
 //
 // --rows and --planes override how the CUDA kernel cuts its work.
 #include "tests/bench/bspline_bench.h"

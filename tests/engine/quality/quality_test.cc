@@ -246,7 +246,8 @@ class QualityTest : public DeviceTest {
                            const std::vector<uint8_t>& fixed_mask = {}, const std::vector<uint8_t>& moving_mask = {}) {
     const PreparedImage f = Prepare(fixed), m = Prepare(moving);
     // Exactly as much workspace as is said to be needed, and none of it zero.
-    OwnedContext owned = *OwnedContext::Create(device(), SimilarityWorkspaceBytes(fixed.geometry, transform.has_control_grid()));
+    OwnedContext owned =
+        *OwnedContext::Create(device(), SimilarityWorkspaceBytes(fixed.geometry, transform.has_control_grid()));
     const ExecContext exact = owned.context();
     {
       ArenaScope scope(exact.arena());

@@ -35,9 +35,7 @@ void ForEachVoxel(Int3 size, const Body& body) {
       for (int x = 0; x < size.x; ++x) body(x, y, z);
 }
 
-Vec3d PointOf(const Geometry& g, int x, int y, int z) {
-  return IndexToPhysical(g)({double(x), double(y), double(z)});
-}
+Vec3d PointOf(const Geometry& g, int x, int y, int z) { return IndexToPhysical(g)({double(x), double(y), double(z)}); }
 
 // The centred cubic B-spline and its derivative; an axis with one control point has none.
 double Spline(double x, int nodes) {
@@ -75,8 +73,7 @@ void ForEachNeighbour(const Geometry& grid, Vec3d p, int derivative, const Body&
   };
   for (int z = low.z; z <= high.z; ++z)
     for (int y = low.y; y <= high.y; ++y)
-      for (int x = low.x; x <= high.x; ++x)
-        body(Place(grid.size, x, y, z), weight(0, x) * weight(1, y) * weight(2, z));
+      for (int x = low.x; x <= high.x; ++x) body(Place(grid.size, x, y, z), weight(0, x) * weight(1, y) * weight(2, z));
 }
 
 Vec3d ReferenceU(const Grid& grid, Vec3d p, int derivative = -1) {
@@ -182,11 +179,11 @@ struct Case {
 };
 
 // Odd and even sizes around the widths of vectors and blocks, thin axes, integer and real spacings, one tile an axis.
-const Case kCases[] = {{{2, 1, 1}, {2, 1, 1}},          {{5, 4, 3}, {2.5, 2, 1.5}},   {{33, 17, 12}, {5, 5, 5}},
-                       {{41, 30, 1}, {3.7, 4.2, 1}},    {{64, 9, 70}, {4, 7, 3}},     {{130, 3, 5}, {6.3, 3, 2}},
-                       {{267, 6, 9}, {5, 4.9, 7}},      {{1, 40, 9}, {1, 3, 4}},      {{43, 21, 20}, {1, 1, 1}},
-                       {{42, 1, 33}, {1.9, 1, 1.3}},    {{86, 34, 7}, {7, 2.2, 100}}, {{31, 29, 67}, {12.3, 3.3, 3}},
-                       {{1, 1, 50}, {1, 1, 3}},         {{84, 5, 5}, {5, 5, 5}},      {{85, 18, 3}, {3, 1.1, 1}}};
+const Case kCases[] = {{{2, 1, 1}, {2, 1, 1}},       {{5, 4, 3}, {2.5, 2, 1.5}},   {{33, 17, 12}, {5, 5, 5}},
+                       {{41, 30, 1}, {3.7, 4.2, 1}}, {{64, 9, 70}, {4, 7, 3}},     {{130, 3, 5}, {6.3, 3, 2}},
+                       {{267, 6, 9}, {5, 4.9, 7}},   {{1, 40, 9}, {1, 3, 4}},      {{43, 21, 20}, {1, 1, 1}},
+                       {{42, 1, 33}, {1.9, 1, 1.3}}, {{86, 34, 7}, {7, 2.2, 100}}, {{31, 29, 67}, {12.3, 3.3, 3}},
+                       {{1, 1, 50}, {1, 1, 3}},      {{84, 5, 5}, {5, 5, 5}},      {{85, 18, 3}, {3, 1.1, 1}}};
 
 TEST_P(ControlGridTest, EvaluationEqualsReference) {
   uint32_t seed = 1;
@@ -302,7 +299,8 @@ TEST_P(ControlGridTest, EvaluationRefusesWhatIsNotPartOfTheImage) {
   const std::pair<int64_t, int64_t> bad[] = {{-1, 1}, {0, 193}, {192, 1},
                                              {0, -1}, {193, 0}, {1, std::numeric_limits<int64_t>::max()}};
   for (const auto& [first, count] : bad) {
-    EXPECT_EQ(evaluate(grid.geometry, first, count).code(), absl::StatusCode::kInvalidArgument) << first << ' ' << count;
+    EXPECT_EQ(evaluate(grid.geometry, first, count).code(), absl::StatusCode::kInvalidArgument)
+        << first << ' ' << count;
   }
   Geometry three = grid.geometry;
   three.size.y = 3;
@@ -353,8 +351,8 @@ TEST(ControlGridGeometryTest, GridsOfAPyramidNest) {
   Geometry coarse_image = fine_image;
   coarse_image.size = {19, 21, 10};
   for (int a = 0; a < 3; ++a) coarse_image.spacing[a] *= double(fine_image.size[a]) / coarse_image.size[a];
-  coarse_image.origin = IndexToPhysical(fine_image)(
-      {-0.5 + 0.5 * 37.0 / 19, -0.5 + 0.5 * 41.0 / 21, -0.5 + 0.5 * 20.0 / 10});
+  coarse_image.origin =
+      IndexToPhysical(fine_image)({-0.5 + 0.5 * 37.0 / 19, -0.5 + 0.5 * 41.0 / 21, -0.5 + 0.5 * 20.0 / 10});
   const Vec3d spacing{12, 8, 20};
   const Geometry coarse = *MakeControlGrid(coarse_image, spacing), fine = RefinedControlGrid(coarse, fine_image);
   const Geometry direct = *MakeControlGrid(fine_image, 0.5 * spacing);
@@ -548,8 +546,8 @@ struct NiftiFile {
   std::vector<float> values;
 };
 
-// Single 2-D files of uint8 or float32 whose qform turns them by half a turn about an axis, as these do; false when there
-// is no such file.
+// Single 2-D files of uint8 or float32 whose qform turns them by half a turn about an axis, as these do; false when
+// there is no such file.
 bool ReadNiftiFile(const std::string& path, NiftiFile* file) {
   gzFile f = gzopen(path.c_str(), "rb");
   if (f == nullptr) return false;
@@ -638,7 +636,8 @@ TEST_P(ControlGridTest, ReproducesNiftyRegsFieldAndWarpedImages) {
     int different = 0, compared = 0;
     ForEachVoxel(g.size, [&](int x, int y, int z) {
       const int64_t i = Place(g.size, x, y, z);
-      const Vec3d source = PhysicalToIndex(image.geometry)(PointOf(g, x, y, z) + Vec3d{ours[3 * i], ours[3 * i + 1], 0});
+      const Vec3d source =
+          PhysicalToIndex(image.geometry)(PointOf(g, x, y, z) + Vec3d{ours[3 * i], ours[3 * i + 1], 0});
       // Beyond the outermost centres theirs fades to 0, ours keeps the edge's value for half a voxel.
       if (!(source.x >= 0 && source.x <= image.geometry.size.x - 1 && source.y >= 0 &&
             source.y <= image.geometry.size.y - 1)) {
