@@ -231,16 +231,15 @@ __global__ void __launch_bounds__(kPlaneThreads, 3) SumImagesKernel(const __grid
   const float fixed_shift = args.shifts[2 * tile], moving_shift = args.shifts[2 * tile + 1];
   for (int group = 0; group < kRows; group += Shape::kGroup) {
     if (group > 0) __syncthreads();
+#pragma unroll 6
     for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
       const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
-      float f = 0, m = __int_as_float(0x7fffffff);
-      if (x >= 0 && x < n.x && y >= 0 && y < n.y) {
-        const size_t at = args.Offset(x, y, z);
-        m = args.warped[at] - moving_shift;
-        if (m == m) f = args.fixed[at] - fixed_shift;
-      }
-      fixed[row * kRawPitch + column] = f;
-      warped[row * kRawPitch + column] = m;
+      const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
+      const size_t at = inside ? args.Offset(x, y, z) : 0;
+      const float f = __ldg(args.fixed + at) - fixed_shift, m = __ldg(args.warped + at) - moving_shift;
+      const bool valid = inside && m == m;
+      fixed[row * kRawPitch + column] = valid ? f : 0.0f;
+      warped[row * kRawPitch + column] = valid ? m : __int_as_float(0x7fffffff);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < Shape::kGroup * (kTile / kRun); i += kPlaneThreads) {
@@ -268,13 +267,15 @@ __global__ void __launch_bounds__(kPlaneThreads, 4) SumCoefficientsKernel(const 
   const int x0 = blockIdx.x * kTile - kRadius, y0 = blockIdx.y * kTile - kRadius, z = blockIdx.z;
   for (int group = 0; group < kRows; group += Shape::kGroup) {
     if (group > 0) __syncthreads();
+#pragma unroll 4
     for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
       const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
       const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
       const size_t at = inside ? args.Offset(x, y, z) : 0;
 #pragma unroll
       for (int c = 0; c < 3; ++c) {
-        raw[(c * Shape::kGroup + row) * kRawPitch + column] = inside ? args.coefficients[c * args.voxels + at] : 0.0f;
+        const float v = __ldg(args.coefficients + c * args.voxels + at);
+        raw[(c * Shape::kGroup + row) * kRawPitch + column] = inside ? v : 0.0f;
       }
     }
     __syncthreads();
@@ -293,6 +294,40 @@ __global__ void __launch_bounds__(kPlaneThreads, 4) SumCoefficientsKernel(const 
                                 args.sums + channel * args.voxels);
 }
 
+// The sums over z of kLnccRun voxels of a column, from kChannels images over x and y; `adapt`(i, q) may change what
+// comes from the plane z0 - kRadius + i. Planes are loaded ahead of their use, unconditionally, so that loads overlap.
+template <int kRadius, int kChannels, typename Adapt>
+__device__ inline void SumAlongZ(const LnccArgs& args, size_t column, int z0, const Adapt& adapt,
+                                 float (&sums)[kChannels][kLnccRun]) {
+  constexpr int kPlanes = kLnccRun + 2 * kRadius, kAhead = 12 / kChannels;
+  const int last = args.tiles.size.z - 1;
+  const size_t plane = static_cast<size_t>(args.tiles.size.x) * args.tiles.size.y;
+  const auto load = [&](int i, float(&q)[kChannels]) {
+    const float* p = args.sums + min(max(z0 - kRadius + i, 0), last) * plane + column;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) q[c] = __ldg(p + c * args.voxels);
+  };
+  float ahead[kAhead][kChannels];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load(i, ahead[i]);
+#pragma unroll
+  for (int i = 0; i < kPlanes; ++i) {
+    const int z = z0 - kRadius + i;
+    const bool inside = z >= 0 && z <= last;
+    float q[kChannels];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) q[c] = inside ? ahead[i % kAhead][c] : 0.0f;
+    if (i + kAhead < kPlanes) load(i + kAhead, ahead[i % kAhead]);
+    adapt(i, q);
+#pragma unroll
+    for (int o = 0; o < kLnccRun; ++o) {
+      if (i - o < 0 || i - o > 2 * kRadius) continue;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) sums[c][o] += args.window.weights[Distance(i - o, kRadius)] * q[c];
+    }
+  }
+}
+
 // Adds constants to the images that the six sums are of.
 __device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]) {
   const float f = s[1] + df * s[0], m = s[2] + dm * s[0];
@@ -306,7 +341,7 @@ __device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]
 // A thread makes the kLnccRun voxels of a column that lie in one tile: sums over z, coefficients, value. Runs of one
 // column are neighbours in the grid of blocks, so that what they share is in the cache.
 template <int kRadius>
-__global__ void __launch_bounds__(kRunThreads) CoefficientsKernel(const __grid_constant__ LnccArgs args) {
+__global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __grid_constant__ LnccArgs args) {
   if (Skipped(args.skip)) return;
   const Int3 n = args.tiles.size;
   const int x = blockIdx.y * kTile + threadIdx.x, y = blockIdx.z * kRunRows + threadIdx.y;
@@ -322,29 +357,19 @@ __global__ void __launch_bounds__(kRunThreads) CoefficientsKernel(const __grid_c
     const float2 above = run + 1 < args.tiles.count.z ? shift(run + 1) : own;
     const size_t plane = static_cast<size_t>(n.x) * n.y, column = static_cast<size_t>(y) * n.x + x;
     float sums[kLnccChannels][kLnccRun] = {};
-#pragma unroll
-    for (int i = 0; i < kLnccRun + 2 * kRadius; ++i) {
-      const int z = z0 - kRadius + i;
-      if (z < 0 || z >= n.z) continue;
-      float q[kLnccChannels];
-      const float* p = args.sums + z * plane + column;
-#pragma unroll
-      for (int c = 0; c < kLnccChannels; ++c) q[c] = p[c * args.voxels];
-      if (i < kRadius) ChangeShift(below.x - own.x, below.y - own.y, q);
-      if (i >= kRadius + kLnccRun) ChangeShift(above.x - own.x, above.y - own.y, q);
-#pragma unroll
-      for (int o = 0; o < kLnccRun; ++o) {
-        if (i - o < 0 || i - o > 2 * kRadius) continue;
-#pragma unroll
-        for (int c = 0; c < kLnccChannels; ++c) sums[c][o] += args.window.weights[Distance(i - o, kRadius)] * q[c];
-      }
-    }
+    SumAlongZ<kRadius>(
+        args, column, z0,
+        [&](int i, float(&q)[kLnccChannels]) {
+          if (i < kRadius) ChangeShift(below.x - own.x, below.y - own.y, q);
+          if (i >= kRadius + kLnccRun) ChangeShift(above.x - own.x, above.y - own.y, q);
+        },
+        sums);
     const float fixed_offset = own.x - args.scalars->fixed_mean, moving_offset = own.y - args.scalars->moving_mean;
 #pragma unroll
     for (int o = 0; o < kLnccRun; ++o) {
       if (z0 + o >= n.z) continue;
       const size_t at = (z0 + o) * plane + column;
-      const float raw = args.warped[at];
+      const float raw = __ldg(args.warped + at);
       float a = 0, b = 0, e = 0;
       if (raw == raw) {
         samples += 1;
@@ -409,25 +434,14 @@ __global__ void __launch_bounds__(kRunThreads) LnccResidualKernel(const __grid_c
   if (x >= n.x || y >= n.y) return;
   const size_t plane = static_cast<size_t>(n.x) * n.y, column = static_cast<size_t>(y) * n.x + x;
   float sums[3][kLnccRun] = {};
-#pragma unroll
-  for (int i = 0; i < kLnccRun + 2 * kRadius; ++i) {
-    const int z = z0 - kRadius + i;
-    if (z < 0 || z >= n.z) continue;
-    const float* p = args.sums + z * plane + column;
-    const float q[3] = {p[0], p[args.voxels], p[2 * args.voxels]};
-#pragma unroll
-    for (int o = 0; o < kLnccRun; ++o) {
-      if (i - o < 0 || i - o > 2 * kRadius) continue;
-#pragma unroll
-      for (int c = 0; c < 3; ++c) sums[c][o] += args.window.weights[Distance(i - o, kRadius)] * q[c];
-    }
-  }
+  SumAlongZ<kRadius>(
+      args, column, z0, [](int, float(&)[3]) {}, sums);
   const LnccScalars scalars = *args.scalars;
 #pragma unroll
   for (int o = 0; o < kLnccRun; ++o) {
     if (z0 + o >= n.z) continue;
     const size_t at = (z0 + o) * plane + column;
-    const float m = args.warped[at] - scalars.moving_mean, f = args.fixed[at] - scalars.fixed_mean;
+    const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
     args.residual[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
   }
 }
@@ -529,7 +543,7 @@ __global__ void __launch_bounds__(kNgfThreads) NgfKernel(const __grid_constant__
   const size_t plane = static_cast<size_t>(n.x) * n.y,
                column = has_neighbors || own ? static_cast<size_t>(y) * n.x + x : 0;
   const auto load = [&](const float* image, int z) {
-    return has_neighbors && z >= 0 && z < n.z ? image[z * plane + column] : 0.0f;
+    return has_neighbors && z >= 0 && z < n.z ? __ldg(image + z * plane + column) : 0.0f;
   };
   // Along an axis of one voxel the neighbours are the voxel itself.
   const int dz = n.z > 1 ? 1 : 0, first = z0 - (kResidual ? 1 : 0), end = z1 + (kResidual ? 1 : 0);
