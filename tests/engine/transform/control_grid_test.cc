@@ -41,13 +41,13 @@ Vec3d PointOf(const Geometry& g, int x, int y, int z) { return IndexToPhysical(g
 double Spline(double x, int nodes) {
   if (nodes == 1) return 1;
   const double a = std::abs(x);
-  return a < 1 ? 2.0 / 3 - a * a + a * a * a / 2 : a < 2 ? std::pow(2 - a, 3) / 6 : 0;
+  return a < 1 ? 2.0 / 3 - a * a + a * a * a / 2 : a < 2 ? (2 - a) * (2 - a) * (2 - a) / 6 : 0;
 }
 
 double SplineDerivative(double x, int nodes) {
   if (nodes == 1) return 0;
   const double a = std::abs(x), sign = x < 0 ? -1 : 1;
-  return a < 1 ? sign * (-2 * a + 1.5 * a * a) : a < 2 ? -sign * std::pow(2 - a, 2) / 2 : 0;
+  return a < 1 ? sign * (-2 * a + 1.5 * a * a) : a < 2 ? -sign * (2 - a) * (2 - a) / 2 : 0;
 }
 
 bool InDomain(Int3 nodes, Vec3d index) {
@@ -64,16 +64,21 @@ void ForEachNeighbour(const Geometry& grid, Vec3d p, int derivative, const Body&
   const Vec3d index = PhysicalToIndex(grid)(p);
   if (!InDomain(grid.size, index)) return;
   Int3 low, high;
+  double weight[3][6];
   for (int a = 0; a < 3; ++a) {
-    low[a] = std::clamp(static_cast<int>(std::floor(index[a])) - 2, 0, grid.size[a] - 1);
-    high[a] = std::clamp(static_cast<int>(std::floor(index[a])) + 3, 0, grid.size[a] - 1);
+    const int n = grid.size[a], below = static_cast<int>(std::floor(index[a]));
+    low[a] = std::clamp(below - 2, 0, n - 1);
+    high[a] = std::clamp(below + 3, 0, n - 1);
+    for (int k = low[a]; k <= high[a]; ++k) {
+      weight[a][k - low[a]] = a == derivative ? SplineDerivative(index[a] - k, n) : Spline(index[a] - k, n);
+    }
   }
-  const auto weight = [&](int a, int k) {
-    return a == derivative ? SplineDerivative(index[a] - k, grid.size[a]) : Spline(index[a] - k, grid.size[a]);
-  };
-  for (int z = low.z; z <= high.z; ++z)
-    for (int y = low.y; y <= high.y; ++y)
-      for (int x = low.x; x <= high.x; ++x) body(Place(grid.size, x, y, z), weight(0, x) * weight(1, y) * weight(2, z));
+  for (int z = low.z; z <= high.z; ++z) {
+    for (int y = low.y; y <= high.y; ++y) {
+      const double wzy = weight[2][z - low.z] * weight[1][y - low.y];
+      for (int x = low.x; x <= high.x; ++x) body(Place(grid.size, x, y, z), weight[0][x - low.x] * wzy);
+    }
+  }
 }
 
 Vec3d ReferenceU(const Grid& grid, Vec3d p, int derivative = -1) {
