@@ -102,6 +102,16 @@ absl::Status ValidateGradients(const std::vector<StageOptions>& stages, const Ge
   return absl::OkStatus();
 }
 
+// A histogram with more bins than samples says nothing.
+absl::Status ValidateSamples(const RegistrationInput& input, const char* name, int64_t samples) {
+  for (const StageOptions& stage : input.stages) {
+    if (stage.metric != MetricKind::kNmi || samples >= kNmiBins) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ": nmi needs ", kNmiBins, " voxels or more, as many as its bins; there are ", samples));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
   if (fixed.is_2d() != moving.is_2d()) {
     return absl::UnimplementedError("registration of a 2-D image with a 3-D one");
@@ -205,7 +215,9 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
   INTRAWARP_RETURN_IF_ERROR(ValidateGradients(input.stages, input.fixed->geometry()));
   INTRAWARP_RETURN_IF_ERROR(ValidateContrast("fixed", *input.fixed));
-  return ValidateContrast("moving", *input.moving);
+  INTRAWARP_RETURN_IF_ERROR(ValidateContrast("moving", *input.moving));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed", input.fixed->geometry().voxels()));
+  return ValidateSamples(input, "moving", input.moving->geometry().voxels());
 }
 
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
@@ -227,6 +239,8 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
                              BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_ASSIGN_OR_RETURN(pipeline.images.moving_masks,
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", pipeline.images.fixed_masks[0].count));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", pipeline.images.moving_masks[0].count));
   if (input.initial_transform != nullptr) pipeline.first_start = *input.initial_transform;
   RegistrationResult& result = pipeline.result;
   for (size_t i = 0; i < input.stages.size() && result.stop_reason != StopReason::kBudget; ++i) {

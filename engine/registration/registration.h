@@ -82,11 +82,11 @@ struct RegistrationResult {
 };
 
 // Everything that can be known to be wrong before work starts. INVALID_ARGUMENT: no stage or too many, levels or
-// iterations out of range ("stages[0].levels: ..."), a mask on another grid ("fixed_mask: ..."), an initial matrix that
-// is not finite or singular; an option that its stage's method does not take; an affine stage after an ffd stage; 2-D
-// with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one; a metric that the method does not take; a start
+// iterations out of range ("stages[0].levels: ..."), an option that its stage's method does not take, an affine stage
+// after an ffd stage, a mask on another grid ("fixed_mask: ..."), an initial matrix that is not finite or singular; 2-D
+// with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one, a metric that the method does not take, a start
 // from a displacement field. FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed
-// image with an axis of two voxels.
+// image with an axis of two voxels; NMI on an image with fewer voxels than bins.
 absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // Device memory that Register takes from the arena of a context on `device`.

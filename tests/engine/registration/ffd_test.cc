@@ -481,6 +481,15 @@ TEST_P(FfdTest, RefusesWhatItCannotRegister) {
               StartsWith("INVALID_ARGUMENT: stages[1].method: "));
   EXPECT_EQ(error(constant, image, {Ffd(MetricKind::kNmi)}).message(), "fixed: the image is constant");
   EXPECT_EQ(error(image, constant, {Ffd(MetricKind::kLncc)}).message(), "moving: the image is constant");
+  const PreparedImage few = Prepare(RandomFloats(63, 4), Geometry{.size = {9, 7, 1}});
+  EXPECT_EQ(error(few, few, {Ffd(MetricKind::kNmi)}).message(),
+            "fixed: nmi needs 64 voxels or more, as many as its bins; there are 63");
+  std::vector<float> selected(grid.voxels(), 0);
+  std::fill_n(selected.begin(), 63, 1.0f);
+  const PreparedImage small = Prepare(selected, grid);
+  EXPECT_EQ(
+      RunInput({&image, &image, nullptr, &small, {Ffd(MetricKind::kNmi)}, AffineMap::Identity()}).status(),
+      absl::FailedPreconditionError("moving_mask: nmi needs 64 voxels or more, as many as its bins; there are 63"));
   EXPECT_EQ(error(image, far, {Ffd(MetricKind::kSsd)}),
             absl::FailedPreconditionError("the images (masks) overlap by less than 10 %"));
   std::vector<float> dense(3 * grid.voxels(), 0);
