@@ -103,7 +103,7 @@ class FfdBrick {
     if (Pass::kForces) {
       forces_ = field_ + plane_floats_;
       plane_ = forces_ + kForceRows * rows.row_floats();
-      planes_ = plane_ + plane_floats_;
+      planes_ = plane_ + kForcePlanes * plane_floats_;
       std::fill_n(planes_, (nodes_z_.end - nodes_z_.begin) * plane_floats_, 0.0f);
     }
     for (int a = 0; a < 3; ++a) {
@@ -114,12 +114,23 @@ class FfdBrick {
 
   static size_t ScratchFloats(const FfdRows& rows) {
     const size_t plane = rows.bricks.rows * rows.row_floats();
-    return (Pass::kForces ? (rows.bricks.planes + 2) * plane + kForceRows * rows.row_floats() : plane);
+    return (Pass::kForces ? (rows.bricks.planes + kForcePlanes + 1) * plane + kForceRows * rows.row_floats() : plane);
   }
 
   // `partial` (FfdRows::partial_floats) only for passes with forces.
   void Run(float* partial) {
-    for (int z = z_.begin; z < z_.end; ++z) RunPlane(z);
+    const SplineAxis& axis = rows_.plan.axis[2];
+    for (int z = z_.begin; z < z_.end;) {
+      int count = 0;
+      float weights[4][kForcePlanes];
+      const int base = axis.base[z];
+      for (; z < z_.end && axis.base[z] == base && count < kForcePlanes; ++z) {
+        if (!RunPlane(z, plane_ + count * plane_floats_)) continue;
+        for (int k = 0; k < 4; ++k) weights[k][count] = axis.weights[4 * static_cast<size_t>(z) + k];
+        ++count;
+      }
+      if (count > 0) SpreadAlongZ(base, axis.taps, weights, count);
+    }
     if (Pass::kForces) Finish(partial);
   }
 
@@ -130,14 +141,10 @@ class FfdBrick {
   static constexpr double kStepScale = int64_t{1} << 34;
   static double Snap(double v, double scale) { return std::nearbyint(v * scale) / scale; }
 
-  void RunPlane(int z) {
-    const Taps taps(rows_.plan.axis[2], z);
-    ContractAlongZ(taps);
-    if (!Pass::kForces) {
-      for (int y = y_.begin; y < y_.end; ++y) Row(y, z, nullptr);
-      return;
-    }
-    std::fill_n(plane_, plane_floats_, 0.0f);
+  // Samples a plane; its forces go to the node rows at `forces`, which are left alone where the answer is false: none.
+  bool RunPlane(int z, float* forces) {
+    ContractAlongZ(Taps(rows_.plan.axis[2], z));
+    bool any = false;
     const SplineAxis& axis = rows_.plan.axis[1];
     for (int y = y_.begin; y < y_.end;) {
       int count = 0;
@@ -148,9 +155,12 @@ class FfdBrick {
         for (int k = 0; k < 4; ++k) weights[k][count] = axis.weights[4 * static_cast<size_t>(y) + k];
         ++count;
       }
-      if (count > 0) SpreadAlongY(base, axis.taps, weights, count);
+      if (count == 0) continue;
+      if (!any) std::fill_n(forces, plane_floats_, 0.0f);
+      any = true;
+      SpreadAlongY(base, axis.taps, weights, count, forces);
     }
-    SpreadAlongZ(taps);
+    return any;
   }
 
   void ContractAlongZ(const Taps& taps) {
@@ -166,11 +176,11 @@ class FfdBrick {
     }
   }
 
-  // Adds force rows that share their nodes to the node rows of the plane.
-  void SpreadAlongY(int base, int taps, const float (&weights)[4][kForceRows], int count) {
+  // Adds force rows that share their nodes to the node rows of a plane.
+  void SpreadAlongY(int base, int taps, const float (&weights)[4][kForceRows], int count, float* plane) {
     const int rounded = (rows_.size.x + kLanes - 1) / kLanes * kLanes;
     for (int a = 0; a < 3; ++a) {
-      float* to = plane_ + (base - nodes_y_.begin) * rows_.row_floats() + int64_t{a} * rows_.stride;
+      float* to = plane + (base - nodes_y_.begin) * rows_.row_floats() + int64_t{a} * rows_.stride;
       const float* from = forces_ + int64_t{a} * rows_.stride;
       const int64_t node = taps == 1 ? 0 : rows_.row_floats();
       for (int x = 0; x < rounded; x += kLanes) {
@@ -191,13 +201,23 @@ class FfdBrick {
   }
   static HWY_INLINE void Accumulate(VF v, float* to) { hn::Store(hn::Load(DF(), to) + v, DF(), to); }
 
-  void SpreadAlongZ(const Taps& taps) {
-    for (int k = 0; k < rows_.plan.axis[2].taps; ++k) {
-      const VF w = Splat(taps.weight[k]);
-      float* to = planes_ + (taps.node[k] - nodes_z_.begin) * plane_floats_;
-      for (int64_t i = 0; i < plane_floats_; i += kLanes) {
-        hn::Store(hn::MulAdd(w, hn::Load(DF(), plane_ + i), hn::Load(DF(), to + i)), DF(), to + i);
+  // Adds the node rows of planes that share their nodes to the node planes.
+  void SpreadAlongZ(int base, int taps, const float (&weights)[4][kForcePlanes], int count) {
+    float* to = planes_ + (base - nodes_z_.begin) * plane_floats_;
+    const int64_t node = taps == 1 ? 0 : plane_floats_;
+    for (int64_t i = 0; i < plane_floats_; i += kLanes) {
+      VF sum0 = Zeros(), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+      for (int r = 0; r < count; ++r) {
+        const VF f = hn::Load(DF(), plane_ + r * plane_floats_ + i);
+        sum0 = hn::MulAdd(Splat(weights[0][r]), f, sum0);
+        sum1 = hn::MulAdd(Splat(weights[1][r]), f, sum1);
+        sum2 = hn::MulAdd(Splat(weights[2][r]), f, sum2);
+        sum3 = hn::MulAdd(Splat(weights[3][r]), f, sum3);
       }
+      Accumulate(sum0, to + i);
+      Accumulate(sum1, to + node + i);
+      Accumulate(sum2, to + 2 * node + i);
+      Accumulate(sum3, to + 3 * node + i);
     }
   }
 
@@ -375,8 +395,8 @@ class FfdBrick {
   const bool plain_;
   float step_[3], last_[3];
   int64_t plane_floats_;
-  // Of the plane at hand: node rows of displacements; forces of up to kForceRows rows; node rows of forces. And the
-  // node planes of forces.
+  // Node rows of displacements of the plane at hand; forces of up to kForceRows of its rows; node rows of forces of up
+  // to kForcePlanes planes; the node planes of forces.
   float* field_;
   float* forces_ = nullptr;
   float* plane_ = nullptr;

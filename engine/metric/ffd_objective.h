@@ -8,16 +8,16 @@
 //   SSD   1/N sum (s (m - f))^2, s = intensity_scale
 //   NMI   2 - (H(F) + H(M)) / H(F, M) of the joint histogram of 64 x 64 bins over [minimum, maximum] of each image (as
 //         whole images): fixed values in one bin each, moving values spread by a cubic B-spline Parzen window (Mattes
-//         2003, with bins padded so that the window stays inside), counted in fixed point so that the sums are exact and
-//         in no order; the derivative is that of the window
+//         2003, with bins padded so that the window stays inside), counted in fixed point so that the sums are exact
+//         and in no order; the derivative is that of the window
 //   LNCC  1 - mean of squared local correlation <f', m'>^2 / (<f', f'> <m', m'>), local sums with a Gaussian window
-//         (sigma lncc_sigma voxels, truncated at 3 sigma, over the samples alone); windows where either variance is below
-//         1e-6 of its whole image's count as 0
+//         (sigma lncc_sigma voxels, truncated at 3 sigma, over the samples alone); windows where either variance is
+//         below 1e-6 of its whole image's count as 0
 //   NGF   as in affine_objective.h: 1/W sum |v|^2 - <u, v>^2, W = sum |v|^2, central differences of the warped moving
 //         image on the fixed grid; its samples need all neighbours of the differences to be samples
 //
-// m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h), so
-// that value and gradient belong together. Gradients don't include the change of N with u.
+// m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h),
+// so that value and gradient belong together. Gradients don't include the change of N with u.
 #ifndef INTRAWARP_ENGINE_METRIC_FFD_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_FFD_OBJECTIVE_H_
 

@@ -25,8 +25,9 @@ inline constexpr int kRowPadding = 16;
 inline int RoundedRow(int n) { return (n + kRowPadding - 1) / kRowPadding * kRowPadding; }
 inline int RowStride(int n) { return RoundedRow(n) + kRowPadding; }
 
-// Rows whose forces are collected before they go into the node rows.
+// Rows whose forces are collected before they go into the node rows, and planes before they go into the node planes.
 inline constexpr int kForceRows = 8;
+inline constexpr int kForcePlanes = 5;
 
 // How the fixed grid is cut, and the most nodes along y and z that a brick touches.
 struct FfdBricks {
