@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/metric/ffd_plan.h"
+#include "hwy/targets.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -647,6 +648,30 @@ TEST_P(FfdObjectiveTest, MatchesReferenceWithMasksAndLeftHandedGrids) {
       }
     }
   }
+}
+
+TEST_P(FfdObjectiveTest, MatchesReferenceOnEveryInstructionSet) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for (MetricKind metric : kMetrics) {
+      for (Int3 size : {Int3{43, 19, 14}, Int3{50, 35, 1}}) {
+        Options o;
+        o.fixed = size;
+        o.moving = {37, 24, size.z};
+        o.seed = 450;
+        o.fixed_mask = o.moving_mask = true;
+        if (size.z == 1) o.degrees = {0, 0, 3.1};
+        const HostProblem p = MakeProblem(metric, o);
+        SCOPED_TRACE(Describe(p) + " on " + hwy::TargetName(rest & -rest));
+        EXPECT_GT(Check(p), 100);
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 // Runs along z of more than one piece, several tiles of x and y.
