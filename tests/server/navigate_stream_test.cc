@@ -218,6 +218,34 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
               1e-6 * first.report().stages(0).levels(0).value_before());
 }
 
+TEST_P(NavigateTest, FfdGoesOnFromTheLastControlGrid) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
+  v1::Stage& stage = *options.mutable_stages(0);
+  stage.set_method(v1::METHOD_FFD);
+  stage.set_metric(v1::METRIC_SSD);
+  stage.set_levels(1);
+  stage.set_iterations(10);
+  *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  // The same image twice, with a frame between them that fails.
+  std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
+  parts.push_back(Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+  parts.push_back(Frame(4, Grid(), MovingFrame(Grid(), 2)));
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 3);
+  const v1::FrameResult &first = answer.frames[0].result, &again = answer.frames[2].result;
+  ASSERT_EQ(first.status().code(), 0) << first.status().message();
+  EXPECT_EQ(answer.frames[1].result.status().code(), grpc::FAILED_PRECONDITION);
+  ASSERT_EQ(again.status().code(), 0) << again.status().message();
+  const v1::LevelReport &before = first.report().stages(0).levels(0), &after = again.report().stages(0).levels(0);
+  EXPECT_LT(before.value_after(), 0.5 * before.value_before());
+  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-6 * before.value_before());
+  EXPECT_LT(after.value_after(), after.value_before());
+}
+
 TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   PutResident();
   const std::vector<float> voxels = MovingFrame(Grid(), 1);
@@ -337,7 +365,8 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
   expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::METHOD_FFD); }, grpc::UNIMPLEMENTED,
          "config.options.stages[0].method", "");
-  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9", "config.field.encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
+         "config.field.encoding");
 }
 
 TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
