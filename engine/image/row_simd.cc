@@ -218,6 +218,103 @@ void WarpLinearRow(const WarpTask& t, const IndexRow& index, const float* displa
   }
 }
 
+// The cubic interpolation of a vector of voxels along one axis: the lower of the two voxels between which each index
+// lies, and the weights of the four coefficients around it.
+struct CubicAxes {
+  static constexpr size_t kLanes = hn::MaxLanes(FloatTag());
+  HWY_ALIGN int32_t lower[kLanes];
+  HWY_ALIGN float weights[4][kLanes];
+
+  void Set(hn::Vec<FloatTag> index, int n) {
+    const FloatTag d;
+    auto t = hn::Zero(d);
+    hn::Store(LowerVoxel(index, n, t), IntTag(), lower);
+    const auto sixth = hn::Set(d, 1.0f / 6), four = hn::Set(d, 4.0f), three = hn::Set(d, 3.0f), six = hn::Set(d, 6.0f);
+    const auto s = hn::Sub(hn::Set(d, 1.0f), t), t2 = hn::Mul(t, t), s2 = hn::Mul(s, s);
+    const auto inner = [&](hn::Vec<FloatTag> u, hn::Vec<FloatTag> u2)
+                           HWY_ATTR { return hn::Mul(sixth, hn::MulAdd(u2, hn::MulSub(three, u, six), four)); };
+    hn::Store(hn::Mul(sixth, hn::Mul(s2, s)), d, weights[0]);
+    hn::Store(inner(t, t2), d, weights[1]);
+    hn::Store(inner(s, s2), d, weights[2]);
+    hn::Store(hn::Mul(sixth, hn::Mul(t2, t)), d, weights[3]);
+  }
+  // Coefficients, mirrored about the outermost voxels.
+  void At(int lane, int n, int64_t (&at)[4]) const {
+    const int i = lower[lane], upper = n > 1 ? i + 1 : i;
+    at[0] = i > 0 ? i - 1 : upper;
+    at[1] = i;
+    at[2] = upper;
+    at[3] = upper + 1 < n ? upper + 1 : i;
+  }
+};
+
+// SampleCubic of one lane.
+HWY_INLINE float SampleLane(const float* coefficients, Int3 n, const CubicAxes (&axes)[3], int lane) {
+  const int64_t row = n.x, plane = row * n.y;
+  int64_t y[4], z[4];
+  axes[1].At(lane, n.y, y);
+  axes[2].At(lane, n.z, z);
+  const auto& wx = axes[0].weights;
+  const auto& wy = axes[1].weights;
+  const auto& wz = axes[2].weights;
+  [[maybe_unused]] const int x = axes[0].lower[lane] - 1;
+#if HWY_TARGET != HWY_SCALAR
+  if (x >= 0 && x + 3 < n.x) {
+    const hn::FixedTag<float, 4> d;
+    const auto w0 = hn::Set(d, wy[0][lane]), w1 = hn::Set(d, wy[1][lane]), w2 = hn::Set(d, wy[2][lane]),
+               w3 = hn::Set(d, wy[3][lane]);
+    auto sum = hn::Zero(d);
+    for (int k = 0; k < (n.z > 1 ? 4 : 1); ++k) {
+      const float* p = coefficients + z[k] * plane + x;
+      const auto low = hn::MulAdd(w1, hn::LoadU(d, p + y[1] * row), hn::Mul(w0, hn::LoadU(d, p + y[0] * row)));
+      const auto high = hn::MulAdd(w3, hn::LoadU(d, p + y[3] * row), hn::Mul(w2, hn::LoadU(d, p + y[2] * row)));
+      sum = hn::MulAdd(hn::Set(d, n.z > 1 ? wz[k][lane] : 1.0f), hn::Add(low, high), sum);
+    }
+    const float w[4] = {wx[0][lane], wx[1][lane], wx[2][lane], wx[3][lane]};
+    return hn::GetLane(hn::SumOfLanes(d, hn::Mul(hn::LoadU(d, w), sum)));
+  }
+#endif
+  int64_t at[4];
+  axes[0].At(lane, n.x, at);
+  float sum = 0;
+  for (int k = 0; k < 4; ++k) {
+    for (int j = 0; j < 4; ++j) {
+      const float* p = coefficients + z[k] * plane + y[j] * row;
+      float along_x = 0;
+      for (int i = 0; i < 4; ++i) along_x += wx[i][lane] * p[at[i]];
+      sum += wz[k][lane] * wy[j][lane] * along_x;
+    }
+  }
+  return sum;
+}
+
+void WarpCubicRow(const WarpTask& t, const IndexRow& index, const float* displacement, int count, float* out) {
+  const FloatTag d;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  const Int3 n = t.moving_size;
+  CubicAxes axes[3];
+  HWY_ALIGN float at[3][CubicAxes::kLanes];
+  for (int begin = 0; begin < count; begin += lanes) {
+    const int used = std::min(lanes, count - begin);
+    uint64_t inside = 0;
+    for (int i = 0; i < lanes; ++i) {
+      Vec3f v = index(begin + std::min(i, used - 1));
+      if (displacement != nullptr) {
+        const float* u = displacement + 3 * (begin + std::min(i, used - 1));
+        v = v + t.displacement_map.Linear({u[0], u[1], u[2]});
+      }
+      const bool is_inside = IsInside(n, v);
+      inside |= static_cast<uint64_t>(is_inside) << i;
+      // Lanes outside look at voxel 0.
+      for (int a = 0; a < 3; ++a) at[a][i] = is_inside ? v[a] : 0.0f;
+    }
+    for (int a = 0; a < 3; ++a) axes[a].Set(hn::Load(d, at[a]), n[a]);
+    for (int i = 0; i < used; ++i) {
+      out[begin + i] = inside >> i & 1 ? SampleLane(t.moving, n, axes, i) : t.fill;
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace intrawarp::cpu
 HWY_AFTER_NAMESPACE();
@@ -230,6 +327,7 @@ HWY_EXPORT(SumRun);
 HWY_EXPORT(SumRowMass);
 HWY_EXPORT(SumRowMagnitudes);
 HWY_EXPORT(WarpLinearRow);
+HWY_EXPORT(WarpCubicRow);
 
 void WeightedRows(const float* in, int64_t stride, const float* weights, int low, int high, float scale, int64_t count,
                   float* out) {
@@ -250,6 +348,10 @@ double SumRowMagnitudes(const float* in, int count, const size_t (&stride)[3], c
 
 void WarpLinearRow(const WarpTask& task, const IndexRow& index, const float* displacement, int count, float* out) {
   HWY_DYNAMIC_DISPATCH(WarpLinearRow)(task, index, displacement, count, out);
+}
+
+void WarpCubicRow(const WarpTask& task, const IndexRow& index, const float* displacement, int count, float* out) {
+  HWY_DYNAMIC_DISPATCH(WarpCubicRow)(task, index, displacement, count, out);
 }
 
 }  // namespace intrawarp::cpu

@@ -37,6 +37,9 @@ double SumRowMagnitudes(const float* in, int count, const size_t (&stride)[3], c
 // that of the row's first voxel, or null. The moving image has less than 2^31 voxels.
 void WarpLinearRow(const WarpTask& task, const IndexRow& index, const float* displacement, int count, float* out);
 
+// The same with cubic samples, of a moving image of any size.
+void WarpCubicRow(const WarpTask& task, const IndexRow& index, const float* displacement, int count, float* out);
+
 }  // namespace intrawarp::cpu
 
 #endif  // INTRAWARP_ENGINE_IMAGE_ROW_SIMD_H_

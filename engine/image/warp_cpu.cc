@@ -39,7 +39,7 @@ absl::Status Warp(const ExecContext&, const WarpTask& task, Interpolation interp
     });
   } else if (interpolation == Interpolation::kCubic) {
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
-      WarpRow<Interpolation::kCubic>(task, index, u, out);
+      WarpCubicRow(task, index, u, task.out_size.x, out);
     });
   } else if (FitsGather(task.moving_size)) {
     ForRows(task, [&](const IndexRow& index, const float* u, float* out) {
