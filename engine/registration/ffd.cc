@@ -290,6 +290,14 @@ absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, Desc
   return Decision::kContinue;
 }
 
+int64_t EvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
+                       const Geometry& grid) {
+#if INTRAWARP_WITH_CUDA
+  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
+#endif
+  return cpu::FfdEvaluatorBytes(metric, fixed, grid);
+}
+
 }  // namespace
 
 // Bending and elasticity in units where a voxel is 1 and a metric at a bad start is about 1.
@@ -363,28 +371,22 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
 
 int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options) {
   const int levels = Levels(fixed, options);
+  int64_t level = 0, positions = 0;
   // A start from a grid keeps the finest one on every level.
-  const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed.geometry(), options, levels, /*keep=*/true);
-  if (!grids.ok()) return 0;
-  const Geometry& grid = grids->front();
-  const int64_t n = Elements(grid);
-  int64_t evaluator = 0;
-  for (int i = 0; i < levels; ++i) {
-    const Geometry& image = fixed.levels()[i].volume.geometry;
-#if INTRAWARP_WITH_CUDA
-    const bool is_cuda = device.kind() == DeviceKind::kCuda;
-    const int64_t bytes = is_cuda ? cuda::FfdEvaluatorBytes(options.metric, image, grid)
-                                  : cpu::FfdEvaluatorBytes(options.metric, image, grid);
-#else
-    static_cast<void>(device);
-    const int64_t bytes = cpu::FfdEvaluatorBytes(options.metric, image, grid);
-#endif
-    evaluator = std::max(evaluator, bytes);
+  for (bool keep : {false, true}) {
+    const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed.geometry(), options, levels, keep);
+    if (!grids.ok()) return 0;
+    for (int i = 0; i < levels; ++i) {
+      const Geometry& grid = (*grids)[i];
+      const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
+      const int64_t jacobian = i == 0 ? JacobianWorkspaceBytes(fixed.geometry(), /*has_control_grid=*/true) : 0;
+      level = std::max(level, EvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
+                                  std::max(descent, jacobian));
+    }
+    positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));
+    level = std::max(level, ResampleControlGridWorkspaceBytes(grids->front()));
   }
-  const int64_t descent = Descent::Bytes(n) + GridPenaltyWorkspaceBytes(grid);
-  const int64_t jacobian = JacobianWorkspaceBytes(fixed.geometry(), /*has_control_grid=*/true);
-  return 2 * Arena::Rounded(n * sizeof(float)) +
-         std::max(evaluator + std::max(descent, jacobian), ResampleControlGridWorkspaceBytes(grid));
+  return positions + level;
 }
 
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
