@@ -373,9 +373,11 @@ TEST_P(TransformServiceTest, TheFieldOfAMatrixOnAnotherGrid) {
     const Vec3d p = IndexToPhysical(grid)(index), d = SomeMap()(p) - p;
     for (int a = 0; a < 3; ++a) EXPECT_NEAR(field[3 * i + a], d[a], 1e-3);
   }
-  request.set_encoding(static_cast<v1::FieldEncoding>(99));
-  EXPECT_EQ(FieldOf(GetField(request).status), "encoding");
-  request.clear_encoding();
+  request.mutable_field()->set_encoding(static_cast<v1::FieldEncoding>(99));
+  EXPECT_EQ(FieldOf(GetField(request).status), "field.encoding");
+  request.mutable_field()->clear_encoding();
+  EXPECT_EQ(FieldOf(GetField(request).status), "field.encoding");
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   request.mutable_geometry()->set_size(0, 0);
   EXPECT_EQ(FieldOf(GetField(request).status), "geometry.size");
 }
