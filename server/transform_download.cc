@@ -81,7 +81,7 @@ absl::StatusOr<Interpolation> InterpolationFromProto(v1::Interpolation from) {
     case v1::INTERPOLATION_NEAREST:
       return Interpolation::kNearest;
     case v1::INTERPOLATION_CUBIC:
-      return absl::UnimplementedError("interpolation: CUBIC is not in this version");
+      return Interpolation::kCubic;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("interpolation: ", static_cast<int>(from), " is not an interpolation"));
@@ -131,6 +131,12 @@ absl::Status DownloadJob(DownloadCall& call, const ExecContext& ctx) {
 
 int64_t WarpedBytes(const Geometry& grid) { return grid.voxels() * static_cast<int64_t>(sizeof(float)); }
 
+int64_t WarpWorkspaceBytes(const DownloadCall& call) {
+  const int64_t warped = static_cast<int64_t>(Arena::Rounded(WarpedBytes(call.grid)));
+  if (call.interpolation != Interpolation::kCubic) return warped;
+  return warped + static_cast<int64_t>(CubicWarpWorkspaceBytes(call.moving->image.geometry()));
+}
+
 absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
   if (call.stream->closed()) return call.stream->control().CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, WarpedBytes(call.grid)));
@@ -179,7 +185,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& conte
   if (stream->closed()) return stream.get();
   auto call = std::make_shared<DownloadCall>(context, stream);
   absl::Status status = ResolveWarp(*call, request);
-  if (status.ok()) status = Submit(call, WarpedBytes(call->grid), WarpJob);
+  if (status.ok()) status = Submit(call, WarpWorkspaceBytes(*call), WarpJob);
   if (!status.ok()) stream->Close(status);
   return stream.get();
 }
