@@ -6,6 +6,7 @@
 #include "engine/image/warp.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/transform.h"
+#include "hwy/targets.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -169,6 +170,26 @@ TEST_P(CubicTest, FieldMatchesTheDefinition) {
   ExpectSampled(Reference(g, values), out, Download(result, out.voxels()), [&](Vec3d p, size_t i) {
     return p + Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
   });
+}
+
+TEST_P(CubicTest, MatchesOnEveryInstructionSet) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const Geometry g = ObliqueGeometry({45, 38, 11}, true);
+  Geometry out = ObliqueGeometry({53, 27, 9});
+  out.origin = out.origin + (Center(g) - Center(out));
+  const std::vector<float> values = RandomFloats(g.voxels(), 7, -1, 1), u = RandomFloats(3 * out.voxels(), 8, -6, 6);
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    SCOPED_TRACE(hwy::TargetName(rest & -rest));
+    float* result = Poisoned<float>(out.voxels());
+    ASSERT_OK(WarpField(ctx(), {Upload(values), g}, {Upload(u), out}, Interpolation::kCubic, kFill, {result, out}));
+    ExpectSampled(Reference(g, values), out, Download(result, out.voxels()), [&](Vec3d p, size_t i) {
+      return p + Vec3d{u[3 * i], u[3 * i + 1], u[3 * i + 2]};
+    });
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 // The field of a transform, and its warp, are the same thing.

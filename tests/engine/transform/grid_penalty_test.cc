@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "hwy/targets.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -282,6 +283,21 @@ TEST_P(GridPenaltyTest, MatchesQuadratureOfRandomGrids) {
       ExpectMatches(g, RandomFloats(3 * g.voxels(), seed, -15, 15), penalty, static_cast<double>(g.voxels()), 1e-5);
     }
   }
+}
+
+TEST_P(GridPenaltyTest, MatchesOnEveryInstructionSet) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const Geometry g = ControlGrid({23, 6, 13}, true);
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    SCOPED_TRACE(hwy::TargetName(rest & -rest));
+    for (Penalty penalty : kPenalties) {
+      ExpectMatches(g, RandomFloats(3 * g.voxels(), 8, -15, 15), penalty, static_cast<double>(g.voxels()), 1e-5);
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 TEST_P(GridPenaltyTest, LongRunsMatchToo) {
