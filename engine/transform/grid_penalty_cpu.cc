@@ -37,6 +37,10 @@ struct QuadraticPass {
 constexpr int kTilesX = 16, kTilesY = 4, kTilesZ = 4;
 constexpr int kPointsX = kTilesX + 3, kPointsY = kTilesY + 3, kPointsZ = kTilesZ + 3;
 
+// Rows are read in vectors of at most this many.
+constexpr int kLanePadding = 8;
+constexpr int PaddedRow(int n) { return (n + kLanePadding - 1) / kLanePadding * kLanePadding; }
+
 struct TileChunk {
   float points[3][kPointsZ][kPointsY][kPointsX];
 };
@@ -54,6 +58,7 @@ HWY_BEFORE_NAMESPACE();
 namespace intrawarp::cpu {
 namespace {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 // --- Quadratic penalties: first x and y in each plane of control points, then z ---
 
@@ -81,16 +86,17 @@ void LoadRow(const PenaltyTask& t, int y, int z, double* const (&v)[3]) {
 
 // out[op][x] = the matrices of x applied to v[3 + x].
 template <typename Form>
-void ContractX(const GramAxis<double>& axis, int n, const double* __restrict v, double* __restrict out) {
+void ContractX(const GramAxis<double>& axis, int n, const double* __restrict v, int stride, double* __restrict out) {
   for (int op = 0; op < Form::kOps; ++op) {
     const auto& rows = axis.row[Form::Op(op)];
     double g[kGramBand];
     std::copy(rows[GramRowType(3, n)], rows[GramRowType(3, n)] + kGramBand, g);
-    double* to = out + int64_t{3} * op * n;
+    double* to = out + int64_t{3} * op * stride;
     for (int x = 0; x < n; ++x) {
       to[x] = g[0] * v[x] + g[1] * v[x + 1] + g[2] * v[x + 2] + g[3] * v[x + 3] + g[4] * v[x + 4] + g[5] * v[x + 5] +
               g[6] * v[x + 6];
     }
+    for (int x = n; x < stride; ++x) to[x] = 0;
     for (int x = 0; x < n; ++x) {
       if (x == 3 && n > 6) x = n - 3;
       to[x] = 0;
@@ -99,26 +105,42 @@ void ContractX(const GramAxis<double>& axis, int n, const double* __restrict v, 
   }
 }
 
-// rows[k] holds [op][component][x] of the neighbour k - 3.
+// rows[k] holds [op][component][x] of the neighbour k - 3, at least a vector of them.
 template <typename Form>
-void ContractY(const double (&g)[kGramBand][Form::kOps], const double* const (&rows)[kGramBand], int n,
+HWY_FLATTEN void ContractY(const double (&g)[kGramBand][Form::kOps], const double* const (&rows)[kGramBand], int n, int stride,
                float* const (&to)[Form::kOps][3]) {
-  for (int x = 0; x < n; ++x) {
-    double out[Form::kOps][3] = {};
+  const hn::CappedTag<double, kLanePadding> d;
+  const hn::Rebind<float, decltype(d)> df;
+  using V = hn::Vec<decltype(d)>;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  const auto add = [d](double weight, const V& v, V& sum) HWY_ATTR { sum = hn::MulAdd(hn::Set(d, weight), v, sum); };
+  for (int x = 0; x < n; x += lanes) {
+    V out[Form::kOps][3];
+    for (auto& o : out)
+      for (V& v : o) v = hn::Zero(d);
     for (int k = 0; k < kGramBand; ++k) {
-      double a[Form::kOps][3];
+      V a[Form::kOps][3];
       for (int op = 0; op < Form::kOps; ++op)
-        for (int c = 0; c < 3; ++c) a[op][c] = rows[k][(op * 3 + c) * n + x];
-      Form::AddTap(g[k], a, out);
+        for (int c = 0; c < 3; ++c) a[op][c] = hn::LoadU(d, rows[k] + (op * 3 + c) * stride + x);
+      Form::AddTap(add, g[k], a, out);
     }
-    for (int op = 0; op < Form::kOps; ++op)
-      for (int c = 0; c < 3; ++c) to[op][c][x] = static_cast<float>(out[op][c]);
+    for (int op = 0; op < Form::kOps; ++op) {
+      for (int c = 0; c < 3; ++c) {
+        if (x + lanes <= n) {
+          hn::StoreU(hn::DemoteTo(df, out[op][c]), df, to[op][c] + x);
+          continue;
+        }
+        float last[kLanePadding];
+        hn::StoreU(hn::DemoteTo(df, out[op][c]), df, last);
+        std::copy(last, last + n - x, to[op][c] + x);
+      }
+    }
   }
 }
 
 template <typename Form>
 size_t PlaneDoubles(int n) {
-  return 3 * (n + 6) + size_t{kGramBand} * Form::kOps * 3 * n;
+  return 3 * (n + 6) + size_t{kGramBand} * Form::kOps * 3 * PaddedRow(n);
 }
 
 template <typename Form>
@@ -128,10 +150,13 @@ void ContractPlane(const QuadraticPass& pass, int z, double* scratch) {
   std::fill(scratch, scratch + 3 * (n.x + 6), 0.0);
   double* const v[3] = {scratch, scratch + n.x + 6, scratch + 2 * (n.x + 6)};
   double* const ring = scratch + 3 * (n.x + 6);
-  const int64_t row_doubles = int64_t{Form::kOps} * 3 * n.x;
+  const int stride = PaddedRow(n.x);
+  const int64_t row_doubles = int64_t{Form::kOps} * 3 * stride;
   const auto make_row = [&](int y) {
     LoadRow<Form>(t, y, z, v);
-    for (int c = 0; c < 3; ++c) ContractX<Form>(t.gram[0], n.x, v[c], ring + y % kGramBand * row_doubles + c * n.x);
+    for (int c = 0; c < 3; ++c) {
+      ContractX<Form>(t.gram[0], n.x, v[c], stride, ring + y % kGramBand * row_doubles + c * stride);
+    }
   };
   for (int y = 0; y < std::min(3, n.y); ++y) make_row(y);
   for (int y = 0; y < n.y; ++y) {
@@ -144,7 +169,7 @@ void ContractPlane(const QuadraticPass& pass, int z, double* scratch) {
     float* to[Form::kOps][3];
     for (int op = 0; op < Form::kOps; ++op)
       for (int c = 0; c < 3; ++c) to[op][c] = pass.Row(op, c, y, z);
-    ContractY<Form>(g, rows, n.x, to);
+    ContractY<Form>(g, rows, n.x, stride, to);
   }
 }
 

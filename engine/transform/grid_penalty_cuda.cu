@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
 #pragma unroll
         for (int c = 0; c < 3; ++c) a[op][c] = along_x[op][c][ty + k][tx];
       }
-      Form::AddTap(gy[k], a, out);
+      Form::AddTap([](float g, float v, float& sum) { sum += g * v; }, gy[k], a, out);
     }
 #pragma unroll
     for (int o = 0; o < kRun; ++o) {

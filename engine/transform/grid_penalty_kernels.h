@@ -53,13 +53,17 @@ struct BendingForm {
   static INTRAWARP_HD constexpr GramOp Op(int i) { return static_cast<GramOp>(i); }
 
   // Of (Rueckert 1999, eq. 4): xx yy zz, and xy xz yz twice.
-  template <typename T>
-  static INTRAWARP_HD inline void AddTap(const T (&g)[kOps], const T (&a)[kOps][3], T (&out)[kOps][3]) {
-    const T twice = g[1] + g[1], both = g[0] + g[0];
+  template <typename G, typename T, typename AddProduct>
+  static INTRAWARP_HD inline void AddTap(const AddProduct& add, const G (&g)[kOps], const T (&a)[kOps][3],
+                                         T (&out)[kOps][3]) {
+    const G twice = g[1] + g[1], both = g[0] + g[0];
     for (int c = 0; c < 3; ++c) {
-      out[0][c] += g[0] * a[2][c] + twice * a[1][c] + g[2] * a[0][c];
-      out[1][c] += both * a[1][c] + twice * a[0][c];
-      out[2][c] += g[0] * a[0][c];
+      add(g[0], a[2][c], out[0][c]);
+      add(twice, a[1][c], out[0][c]);
+      add(g[2], a[0][c], out[0][c]);
+      add(both, a[1][c], out[1][c]);
+      add(twice, a[0][c], out[1][c]);
+      add(g[0], a[0][c], out[2][c]);
     }
   }
 };
@@ -73,23 +77,31 @@ struct ElasticityForm {
 
   // Twice the potential is 3 (d_a v_a)^2 + sum over b != a of (d_b v_a)^2, summed over a, and for each pair a < b
   // 2 (d_a v_b d_b v_a + d_a v_a d_b v_b).
-  template <typename T>
-  static INTRAWARP_HD inline void AddTap(const T (&g)[kOps], const T (&a)[kOps][3], T (&out)[kOps][3]) {
-    const T three = T(3);
-    T flat[3];
-    for (int c = 0; c < 3; ++c) flat[c] = g[0] * a[0][c];
-    out[0][0] += three * (g[0] * a[1][0]) + g[1] * a[0][0] + g[2] * a[3][1] + g[3] * a[2][1];
-    out[0][1] += g[0] * a[1][1] + three * (g[1] * a[0][1]) + g[2] * a[3][0] + g[3] * a[2][0];
-    out[0][2] += g[0] * a[1][2] + g[1] * a[0][2];
-    out[1][0] += flat[0];
-    out[1][1] += flat[1];
-    out[1][2] += three * flat[2];
-    out[2][0] += g[0] * a[3][2];
-    out[2][1] += g[3] * a[0][2];
-    out[2][2] += g[0] * a[3][0] + g[3] * a[0][1];
-    out[3][0] += g[0] * a[2][2];
-    out[3][1] += g[2] * a[0][2];
-    out[3][2] += g[0] * a[2][0] + g[2] * a[0][1];
+  template <typename G, typename T, typename AddProduct>
+  static INTRAWARP_HD inline void AddTap(const AddProduct& add, const G (&g)[kOps], const T (&a)[kOps][3],
+                                         T (&out)[kOps][3]) {
+    const G three0 = G(3) * g[0], three1 = G(3) * g[1];
+    add(three0, a[1][0], out[0][0]);
+    add(g[1], a[0][0], out[0][0]);
+    add(g[2], a[3][1], out[0][0]);
+    add(g[3], a[2][1], out[0][0]);
+    add(g[0], a[1][1], out[0][1]);
+    add(three1, a[0][1], out[0][1]);
+    add(g[2], a[3][0], out[0][1]);
+    add(g[3], a[2][0], out[0][1]);
+    add(g[0], a[1][2], out[0][2]);
+    add(g[1], a[0][2], out[0][2]);
+    add(g[0], a[0][0], out[1][0]);
+    add(g[0], a[0][1], out[1][1]);
+    add(three0, a[0][2], out[1][2]);
+    add(g[0], a[3][2], out[2][0]);
+    add(g[3], a[0][2], out[2][1]);
+    add(g[0], a[3][0], out[2][2]);
+    add(g[3], a[0][1], out[2][2]);
+    add(g[0], a[2][2], out[3][0]);
+    add(g[2], a[0][2], out[3][1]);
+    add(g[0], a[2][0], out[3][2]);
+    add(g[2], a[0][1], out[3][2]);
   }
 };
 
