@@ -107,8 +107,8 @@ void ContractX(const GramAxis<double>& axis, int n, const double* __restrict v, 
 
 // rows[k] holds [op][component][x] of the neighbour k - 3, at least a vector of them.
 template <typename Form>
-HWY_FLATTEN void ContractY(const double (&g)[kGramBand][Form::kOps], const double* const (&rows)[kGramBand], int n, int stride,
-               float* const (&to)[Form::kOps][3]) {
+HWY_FLATTEN void ContractY(const double (&g)[kGramBand][Form::kOps], const double* const (&rows)[kGramBand], int n,
+                           int stride, float* const (&to)[Form::kOps][3]) {
   const hn::CappedTag<double, kLanePadding> d;
   const hn::Rebind<float, decltype(d)> df;
   using V = hn::Vec<decltype(d)>;
