@@ -323,10 +323,10 @@ TEST_F(CliTest, ABudgetEndsTheRegistration) {
 }
 
 TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
-  Fail(Register({"--method=ffd"}), "UNIMPLEMENTED", "");
-  Fail(Register({"--method=affine,log-demons"}), "UNIMPLEMENTED", "");
-  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "");
-  Fail(Register({"--method=affine,ffd", "--spacing_vox=5"}), "UNIMPLEMENTED", "spacing_vox");
+  Fail(Register({"--method=affine,log-demons"}), "UNIMPLEMENTED", "options.stages[1].method");
+  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[0].metric");
+  Fail(Register({"--method=affine", "--metric=lncc"}), "UNIMPLEMENTED", "options.stages[0].metric");
+  Fail(Register({"--method=affine,ffd", "--spacing_vox=1e9"}), "INVALID_ARGUMENT", "options.stages[1].spacing_vox");
   Fail(Register({"--method=affine", "--initial=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
   Fail(Register({"--method=affine", "--initial=" + Pair("landmarks_fixed.csv")}), "INVALID_ARGUMENT",
        "landmarks_fixed.csv");
@@ -369,7 +369,14 @@ TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
   const std::vector<float> nearest = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
   EXPECT_EQ(*std::min_element(nearest.begin(), nearest.end()), -2000);
   for (float value : nearest) ASSERT_EQ(value, std::round(value));
-  Fail(warp({"--transform=" + truth, "--interpolation=cubic"}), "UNIMPLEMENTED", "");
+  // Cubic interpolation goes through the samples.
+  ASSERT_TRUE(WriteMatrix(Out("identity.txt"), AffineMap::Identity()).ok());
+  Succeed({"warp", "--transform=" + Out("identity.txt"), "--moving=" + Pair("moving.nii.gz"),
+           "--like=" + Pair("moving.nii.gz"), "--out=" + Out("same.nii"), "--interpolation=cubic"});
+  const std::vector<float> moving = ToFloat(Value(ReadNifti(Pair("moving.nii.gz"))));
+  const std::vector<float> same = ToFloat(Value(ReadNifti(Out("same.nii"))));
+  ASSERT_EQ(same.size(), moving.size());
+  for (size_t i = 0; i < same.size(); ++i) ASSERT_NEAR(same[i], moving[i], 0.01) << i;
   Fail(warp({"--transform=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
 
   Succeed({"points", "--transform=" + Pair("field.nii.gz"), "--in=" + Pair("landmarks_fixed.csv"),

@@ -363,8 +363,8 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.set_max_pending(5); }, kInvalid, "5", "config.max_pending");
   expect([](auto& c) { c.set_max_pending(-1); }, kInvalid, "-1", "config.max_pending");
   expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
-  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::METHOD_FFD); }, grpc::UNIMPLEMENTED,
-         "config.options.stages[0].method", "");
+  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::METHOD_LOG_DEMONS); },
+         grpc::UNIMPLEMENTED, "config.options.stages[0].method", "");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
          "config.field.encoding");
 }

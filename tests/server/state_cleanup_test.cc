@@ -150,6 +150,7 @@ std::string UploadStatus(const std::string& id) {
 std::string Field(const std::string& transform, const Geometry& grid) {
   return Make<v1::DownloadFieldRequest>([&](auto& r) {
     r.set_name(transform);
+    r.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
     *r.mutable_geometry() = GeometryToProto(grid);
   });
 }

@@ -77,6 +77,12 @@ class TransformServiceTest : public ServiceTest {
     return requests;
   }
 
+  static v1::DownloadFieldRequest WholeField(const std::string& id) {
+    v1::DownloadFieldRequest request;
+    request.set_name("transforms/" + id);
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    return request;
+  }
   struct Download {
     grpc::Status status;
     std::optional<v1::FieldHeader> field;
@@ -118,7 +124,8 @@ class TransformServiceTest : public ServiceTest {
     std::vector<float> out(grid.voxels());
     auto stored = *context().transforms.Find(transform);
     auto volume = *context().volumes.Find(moving);
-    OnDevice(Arena::Rounded(4 * grid.voxels()), [&](const ExecContext& ctx) {
+    const size_t cubic = interpolation == Interpolation::kCubic ? CubicWarpWorkspaceBytes(volume->image.geometry()) : 0;
+    OnDevice(Arena::Rounded(4 * grid.voxels()) + cubic, [&](const ExecContext& ctx) {
       VolumeView view{*ctx.arena().Allocate<float>(grid.voxels()), grid};
       EXPECT_OK(WarpVolume(ctx, stored->transform, inverse, volume->image.volume(), interpolation, fill, view));
       EXPECT_OK(ctx.device().Copy(out.data(), view.data, 4 * grid.voxels(), ctx.stream()));
@@ -207,8 +214,7 @@ TEST_P(TransformServiceTest, AFieldComesBackBitForBit) {
   EXPECT_EQ(upload.response.transform().kind(), v1::TRANSFORM_KIND_DISPLACEMENT);
   EXPECT_EQ(upload.response.transform().resident_bytes(), bytes.size());
   EXPECT_EQ(context().budget.used_bytes(), bytes.size());
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/f");
+  v1::DownloadFieldRequest request = WholeField("f");
   const Download download = GetField(request);
   ASSERT_TRUE(download.status.ok()) << download.status.error_message();
   EXPECT_EQ(download.field->total_bytes(), bytes.size());
@@ -346,8 +352,7 @@ TEST_P(TransformServiceTest, UnknownTransformsAreNotFound) {
   v1::MapPointsResponse points_response;
   points_request.set_transform("transforms/none");
   EXPECT_STATUS(transforms_->MapPoints(&points, points_request, &points_response), grpc::NOT_FOUND, "transforms/none");
-  v1::DownloadFieldRequest field_request;
-  field_request.set_name("transforms/none");
+  v1::DownloadFieldRequest field_request = WholeField("none");
   EXPECT_STATUS(GetField(field_request).status, grpc::NOT_FOUND, "transforms/none");
   v1::WarpVolumeRequest warp_request;
   warp_request.set_transform("transforms/none");
@@ -357,8 +362,7 @@ TEST_P(TransformServiceTest, UnknownTransformsAreNotFound) {
 TEST_P(TransformServiceTest, TheFieldOfAMatrixOnAnotherGrid) {
   PutTransform("m", Transform(SomeMap()));
   const Geometry grid = ObliqueGeometry({70, 64, 67}, /*left_handed=*/true);  // more than one slab
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/m");
+  v1::DownloadFieldRequest request = WholeField("m");
   EXPECT_EQ(FieldOf(GetField(request).status), "geometry");
   *request.mutable_geometry() = GeometryToProto(grid);
   const Download download = GetField(request);
@@ -390,26 +394,28 @@ TEST_P(TransformServiceTest, WarpsAsTheEngineDoes) {
   ASSERT_TRUE(Send(FieldRequests("f", moving, Bytes(SomeField(moving)))).status.ok());
   for (const std::string transform : {"m", "f"}) {
     for (const bool inverse : {false, true}) {
-      for (const bool nearest : {false, true}) {
+      for (const Interpolation interpolation :
+           {Interpolation::kLinear, Interpolation::kNearest, Interpolation::kCubic}) {
         v1::WarpVolumeRequest request;
         request.set_transform("transforms/" + transform);
         request.set_moving("volumes/moving");
-        if (nearest) {
+        if (interpolation == Interpolation::kNearest) {
           request.set_like_volume("volumes/like");
         } else {
           *request.mutable_like_geometry() = GeometryToProto(like);
         }
         request.set_inverse(inverse);
         request.set_fill(-5);
-        request.set_interpolation(nearest ? v1::INTERPOLATION_NEAREST : v1::INTERPOLATION_UNSPECIFIED);
+        request.set_interpolation(interpolation == Interpolation::kLinear    ? v1::INTERPOLATION_UNSPECIFIED
+                                  : interpolation == Interpolation::kNearest ? v1::INTERPOLATION_NEAREST
+                                                                             : v1::INTERPOLATION_CUBIC);
         const Download download = Warp(request);
 
         ASSERT_TRUE(download.status.ok()) << download.status.error_message();
         EXPECT_EQ(download.warp->total_bytes(), 4 * like.voxels());
         EXPECT_TRUE(*GeometryFromProto(download.warp->geometry()) == like);
         const std::vector<float> warped = download.chunks.floats();
-        EXPECT_TRUE(warped == EngineWarp(transform, "moving", inverse,
-                                         nearest ? Interpolation::kNearest : Interpolation::kLinear, -5, like));
+        EXPECT_TRUE(warped == EngineWarp(transform, "moving", inverse, interpolation, -5, like));
         EXPECT_THAT(warped, testing::Contains(-5.0f));
         EXPECT_THAT(warped, testing::Contains(testing::Gt(1.0f)));
       }
@@ -436,8 +442,6 @@ TEST_P(TransformServiceTest, RefusesWarpsThatCannotBe) {
   for (int a = 0; a < 3; ++a) request.mutable_like_geometry()->set_size(a, 16384);
   EXPECT_STATUS(Warp(request).status, grpc::INVALID_ARGUMENT, "like_geometry.size: 16384x16384x16384");
   *request.mutable_like_geometry() = GeometryToProto(grid);
-  request.set_interpolation(v1::INTERPOLATION_CUBIC);
-  EXPECT_STATUS(Warp(request).status, grpc::UNIMPLEMENTED, "interpolation: CUBIC");
   request.set_interpolation(static_cast<v1::Interpolation>(17));
   EXPECT_EQ(FieldOf(Warp(request).status), "interpolation");
   request.clear_interpolation();
@@ -500,8 +504,7 @@ TEST_P(TransformServiceTest, RefusesPointsThatAreNone) {
 TEST_P(TransformServiceTest, ASlowReaderDoesNotHoldTheJobsAndACancelledOneLeavesNothing) {
   PutTransform("m", Transform(SomeMap()));
   const Geometry grid = ObliqueGeometry({128, 128, 128});  // 25 MB: more than the transport buffers
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/m");
+  v1::DownloadFieldRequest request = WholeField("m");
   *request.mutable_geometry() = GeometryToProto(grid);
   grpc::ClientContext rpc;
   auto reader = transforms_->DownloadField(&rpc, request);
@@ -544,8 +547,7 @@ TEST_P(LimitedTransformServiceTest, SaysWhatThereIsTooMuchOf) {
   EXPECT_EQ(context().budget.used_bytes(), 0);
 
   PutTransform("a", Transform(SomeMap()));
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/a");
+  v1::DownloadFieldRequest request = WholeField("a");
   *request.mutable_geometry() = GeometryToProto(grid);
   EXPECT_STATUS(GetField(request).status, grpc::RESOURCE_EXHAUSTED, "pinned memory");
   EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
@@ -557,8 +559,7 @@ TEST_P(LimitedTransformServiceTest, SaysWhatThereIsTooMuchOf) {
 TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
   PutTransform("a", Transform(SomeMap(), ObliqueGeometry({8, 8, 8})));
   JobBlocker blocker(context().jobs);
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/a");
+  v1::DownloadFieldRequest request = WholeField("a");
   grpc::ClientContext rpc;
   auto reader = transforms_->DownloadField(&rpc, request);  // waits in the queue, and fills it
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
@@ -582,8 +583,7 @@ TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
   JobBlocker blocker(context().jobs);
   grpc::ClientContext rpc;
   rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  v1::DownloadFieldRequest request;
-  request.set_name("transforms/a");
+  v1::DownloadFieldRequest request = WholeField("a");
   auto reader = transforms_->DownloadField(&rpc, request);
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
   v1::DownloadFieldResponse response;
