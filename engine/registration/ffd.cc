@@ -348,7 +348,6 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
   INTRAWARP_ASSIGN_OR_RETURN(refined, ctx.arena().Allocate<float>(Elements(grids[0])));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, initial, {position, grids.back()}));
 
-  bool has_result = initial != nullptr;
   for (int index = levels - 1; index >= 0; --index) {
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options.metric, index, affine, grids[index]));
@@ -358,7 +357,6 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
     const DescentState& state = run.state;
     Decision decision = run.decision;
     if (HasStarted(state)) {
-      has_result = true;
       result.report.levels.push_back({level.fixed.size, state.iterations, state.first_value, state.value});
     } else if (index == 0 && decision == Decision::kContinue) {
       return NotStarted(state, options.metric);
@@ -370,7 +368,6 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
       if (decision == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
     }
     if (index == 0 || decision == Decision::kStop) {
-      if (!has_result) return result;
       INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, affine, position, level.grid, domain));
       return result;
     }

@@ -25,7 +25,8 @@ inline constexpr int kDefaultFfdIterations = 150;
 PenaltyWeights DefaultPenaltyWeights(MetricKind metric);
 
 struct FfdStageResult {
-  // With the control grid of the finest level reached; `affine` alone when a budget ended the stage before it began.
+  // With the control grid of the finest level reached; its u is that of the start (0 without one) when a budget ended
+  // the stage before it began.
   Transform transform{AffineMap::Identity()};
   // Values are the objective's: SSD in variances of the fixed image, with penalties.
   StageReport report;

@@ -160,6 +160,8 @@ struct Pipeline {
   RegistrationResult result;
   // The last stage's objective at its result, where it is known.
   std::optional<double> value;
+  // Of the last stage that ran, in the input.
+  int last = 0;
 };
 
 // The objective of a stage at its finest level.
@@ -195,7 +197,7 @@ absl::Status RunAffine(const ExecContext& ctx, int index, Pipeline* pipeline) {
 }
 
 absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
-  const StageOptions& last = pipeline.input.stages[pipeline.result.stages.size() - 1];
+  const StageOptions& last = pipeline.input.stages[pipeline.last];
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before,
                              Objective(ctx, pipeline.images, last, *pipeline.first_start));
   std::optional<double> after = pipeline.value;
@@ -234,7 +236,7 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(input));
   ArenaScope scope(ctx.arena());
-  Pipeline pipeline{input, {input.fixed, input.moving, {}, {}}, Starts(input), std::nullopt, {}, std::nullopt};
+  Pipeline pipeline{input, {input.fixed, input.moving, {}, {}}, Starts(input), std::nullopt, {}, std::nullopt, 0};
   INTRAWARP_ASSIGN_OR_RETURN(pipeline.images.fixed_masks,
                              BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_ASSIGN_OR_RETURN(pipeline.images.moving_masks,
@@ -243,10 +245,13 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", pipeline.images.moving_masks[0].count));
   if (input.initial_transform != nullptr) pipeline.first_start = *input.initial_transform;
   RegistrationResult& result = pipeline.result;
-  for (size_t i = 0; i < input.stages.size() && result.stop_reason != StopReason::kBudget; ++i) {
+  for (size_t i = 0; i < input.stages.size(); ++i) {
     const int index = static_cast<int>(i);
+    // Without time an ffd stage still gives its grid, with what it would have started from.
+    if (result.stop_reason == StopReason::kBudget && input.stages[i].method != Method::kFfd) continue;
     INTRAWARP_RETURN_IF_ERROR(input.stages[i].method == Method::kFfd ? RunFfd(ctx, index, &pipeline)
                                                                      : RunAffine(ctx, index, &pipeline));
+    pipeline.last = index;
     result.stop_reason = result.stages.back().stop_reason;
   }
   INTRAWARP_ASSIGN_OR_RETURN(result.worse_than_start, IsWorse(ctx, pipeline));

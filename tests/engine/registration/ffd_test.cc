@@ -370,21 +370,30 @@ TEST_P(FfdTest, StopsAtACheckpointWithTheBestSoFar) {
     ASSERT_OK(result) << result.status();
     EXPECT_EQ(result->stop_reason, StopReason::kBudget);
     EXPECT_EQ(called, calls + 1);
-    EXPECT_EQ(result->transform.has_control_grid(), calls > 0);
+    EXPECT_TRUE(result->transform.has_control_grid());
     EXPECT_FALSE(result->worse_than_start);
     const double error = MeanError(pair, result->transform);
     EXPECT_LT(error, last_error * 1.1) << calls;
     last_error = error;
   }
-  // Before the second stage begins, there is the first one's result.
-  int called = 0;
-  absl::StatusOr<RegistrationResult> result =
-      Run(pair, {{Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)},
-          [&](const Progress& p) { return p.stage == 1 && called++ >= 0 ? Decision::kStop : Decision::kContinue; });
-  ASSERT_OK(result) << result.status();
-  EXPECT_EQ(result->stop_reason, StopReason::kBudget);
-  EXPECT_EQ(result->stages.size(), 2u);
-  EXPECT_TRUE(result->transform.is_affine());
+}
+
+// Wherever time runs out, an ffd stage at the end gives a control grid: with u = 0, or the one it was to start from.
+TEST_P(FfdTest, StopsBeforeItBeganWithItsStart) {
+  const Pair pair = MakePair(5);
+  const std::vector<StageOptions> stages = {
+      {Method::kRigid, MetricKind::kSsd}, {Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)};
+  for (int stage : {0, 1, 2}) {
+    absl::StatusOr<RegistrationResult> result =
+        Run(pair, stages, [&](const Progress& p) { return p.stage >= stage ? Decision::kStop : Decision::kContinue; });
+    ASSERT_OK(result) << result.status();
+    EXPECT_EQ(result->stop_reason, StopReason::kBudget);
+    EXPECT_EQ(result->stages.size(), stage == 0 ? 2u : 3u);
+    EXPECT_EQ(result->stages.back().method, Method::kFfd);
+    ASSERT_TRUE(result->transform.has_control_grid());
+    EXPECT_EQ(MeanError(pair, result->transform), MeanError(pair, Transform(result->transform.affine())));
+    EXPECT_FALSE(result->worse_than_start);
+  }
 }
 
 TEST_P(FfdTest, Cancels) {
