@@ -246,6 +246,58 @@ TEST_P(NavigateTest, FfdGoesOnFromTheLastControlGrid) {
   EXPECT_LT(after.value_after(), after.value_before());
 }
 
+TEST_P(NavigateTest, SendsControlPointsOfEveryFrame) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+  stage.set_method(v1::METHOD_FFD);
+  stage.set_metric(v1::METRIC_SSD);
+  stage.set_levels(1);
+  stage.set_iterations(3);
+  config.mutable_config()->mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  for (int n = 1; n <= 3; ++n) {
+    // The second frame fails, and has no field.
+    const bool good = n != 2;
+    ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    EXPECT_EQ(answered->result.status().code() == 0, good) << answered->result.status().message();
+    ASSERT_EQ(answered->field.has_value(), good);
+    if (!good) continue;
+    EXPECT_EQ(answered->field->encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
+    v1::DownloadFieldRequest request =
+        WholeField(answered->result.transform().substr(std::string("transforms/").size()));
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+    const Download download = GetField(request);
+    ASSERT_TRUE(download.status.ok()) << download.status.error_message();
+    EXPECT_EQ(download.field->SerializeAsString(), answered->field->SerializeAsString());
+    EXPECT_TRUE(download.chunks.bytes() == answered->chunks.bytes());
+    EXPECT_THAT(download.chunks.floats(), testing::Contains(testing::Ne(0.0f)));
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+// What depends on the frame is said with the frame.
+TEST_P(NavigateTest, AStageThatDoesNotSuitAFrameIsItsError) {
+  PutResident();
+  for (const double spacing : {0.5, std::nan(""), 1e9}) {
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(v1::METHOD_FFD);
+    stage.set_spacing_vox(spacing);
+    const Answer answer = Navigate({{config}, GoodFrame(1)});
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.frames.size(), 1);
+    EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+    EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.options.stages[0].spacing_vox");
+  }
+}
+
 TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   PutResident();
   const std::vector<float> voxels = MovingFrame(Grid(), 1);
@@ -367,6 +419,14 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
          grpc::UNIMPLEMENTED, "config.options.stages[0].method", "");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
          "config.field.encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS); }, kInvalid,
+         "CONTROL_POINTS come from FFD", "config.field.encoding");
+  expect(
+      [](auto& c) {
+        c.mutable_field()->clear_encoding();
+        c.mutable_field();
+      },
+      kInvalid, "must be given", "config.field.encoding");
 }
 
 TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {

@@ -70,51 +70,6 @@ class RegistrationServiceTest : public ServiceTest {
     return request;
   }
 
-  struct Answer {
-    grpc::Status status;
-    std::vector<v1::Progress> progress;
-    std::optional<v1::FieldHeader> field;
-    ChunkCollector chunks;
-    std::optional<v1::RegisterResult> result;
-  };
-  Answer Register(const v1::RegisterRequest& request, grpc::ClientContext* rpc = nullptr) {
-    Answer answer;
-    grpc::ClientContext own;
-    auto reader = registration_->Register(rpc == nullptr ? &own : rpc, request);
-    v1::RegisterResponse response;
-    while (reader->Read(&response)) {
-      EXPECT_FALSE(answer.result.has_value()) << "the result is the last message";
-      switch (response.payload_case()) {
-        case v1::RegisterResponse::kProgress:
-          EXPECT_FALSE(answer.field.has_value()) << "progress comes before the field";
-          answer.progress.push_back(response.progress());
-          break;
-        case v1::RegisterResponse::kField:
-          EXPECT_FALSE(answer.field.has_value());
-          answer.field = response.field();
-          break;
-        case v1::RegisterResponse::kChunk:
-          EXPECT_TRUE(answer.field.has_value());
-          answer.chunks.Add(response.chunk());
-          break;
-        case v1::RegisterResponse::kResult:
-          answer.result = response.result();
-          break;
-        default:
-          ADD_FAILURE() << response.DebugString();
-      }
-    }
-    answer.status = reader->Finish();
-    return answer;
-  }
-  void ExpectError(const v1::RegisterRequest& request, grpc::StatusCode code, const std::string& text,
-                   const std::string& field) {
-    const Answer answer = Register(request);
-    EXPECT_STATUS(answer.status, code, text);
-    EXPECT_EQ(FieldOf(answer.status), field);
-    EXPECT_FALSE(answer.result.has_value());
-    EXPECT_EQ(context().transforms.size(), 0);
-  }
   bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationServiceTest);
@@ -123,7 +78,7 @@ TEST_P(RegistrationServiceTest, IdenticalVolumesStayWhereTheyAre) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.set_moving("volumes/fixed");
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_TRUE(answer.result.has_value());
@@ -142,7 +97,7 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
   for (const v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE}) {
     for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF}) {
       SCOPED_TRACE(v1::Method_Name(method) + " " + v1::Metric_Name(metric));
-      const Answer answer = Register(Request(method, metric));
+      const RegisterAnswer answer = Register(Request(method, metric));
 
       ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
       const v1::Report& report = answer.result->report();
@@ -175,7 +130,7 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
 
 TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
   PutPair();
-  const Answer answer = Register(Request(v1::METHOD_RIGID, v1::METRIC_UNSPECIFIED));
+  const RegisterAnswer answer = Register(Request(v1::METHOD_RIGID, v1::METRIC_UNSPECIFIED));
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.result->report().stages(0).metric(), v1::METRIC_SSD);
@@ -185,7 +140,7 @@ TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_FALSE(answer.progress.empty());
@@ -213,7 +168,7 @@ TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
 
 TEST_P(RegistrationServiceTest, TheSameRequestGivesTheSameBits) {
   PutPair();
-  const Answer first = Register(Request()), second = Register(Request());
+  const RegisterAnswer first = Register(Request()), second = Register(Request());
 
   ASSERT_TRUE(first.status.ok() && second.status.ok());
   EXPECT_EQ(first.result->report().matrix().SerializeAsString(), second.result->report().matrix().SerializeAsString());
@@ -227,7 +182,7 @@ TEST_P(RegistrationServiceTest, StagesFollowOneAnother) {
   request.mutable_options()->mutable_stages(0)->set_levels(1);
   request.mutable_options()->mutable_stages(0)->set_iterations(2);
   request.mutable_options()->add_stages()->set_method(v1::METHOD_AFFINE);
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::Report& report = answer.result->report();
@@ -245,10 +200,10 @@ TEST_P(RegistrationServiceTest, StartsWhereItIsTold) {
   request.mutable_options()->mutable_stages(0)->set_levels(1);
   request.mutable_options()->mutable_stages(0)->set_iterations(1);
   *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(TrueMap());
-  const Answer from_matrix = Register(request);
+  const RegisterAnswer from_matrix = Register(request);
   PutTransform("start", Transform(TrueMap()));
   request.mutable_options()->set_initial_transform("transforms/start");
-  const Answer from_transform = Register(request);
+  const RegisterAnswer from_transform = Register(request);
 
   ASSERT_TRUE(from_matrix.status.ok() && from_transform.status.ok()) << from_matrix.status.error_message();
   // One iteration would not bring it here from anywhere else.
@@ -275,7 +230,7 @@ TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
   request.set_fixed("volumes/broken");
   request.mutable_options()->set_fixed_mask("volumes/fixed_mask");
   request.mutable_options()->set_moving_mask("volumes/moving_mask");
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), TrueMap(), FixedGrid()), 0.2);
@@ -293,7 +248,7 @@ TEST_P(RegistrationServiceTest, RegistersImagesOfOnePlane) {
   PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
   v1::RegisterRequest request = Request(v1::METHOD_RIGID);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), shift, grid), 0.05);
@@ -308,11 +263,11 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
 
   request.mutable_options()->set_best_effort(true);
-  const Answer answer = Register(request);
+  const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
   EXPECT_EQ(answer.result->report().verdict(), v1::VERDICT_REVIEW);
@@ -320,7 +275,7 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   EXPECT_TRUE(Scraped("intrawarp_registration_nonconverged_total{reason=\"budget\"} 1"));
 
   request.mutable_options()->mutable_budget()->set_seconds(3600);
-  const Answer ample = Register(request);
+  const RegisterAnswer ample = Register(request);
   ASSERT_TRUE(ample.status.ok()) << ample.status.error_message();
   EXPECT_NE(ample.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
 }
@@ -339,39 +294,44 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   const auto kInvalid = grpc::INVALID_ARGUMENT;
   const auto kUnimplemented = grpc::UNIMPLEMENTED;
 
-  ExpectError(with([](auto& r) { r.set_fixed("fixed"); }), kInvalid, "fixed: ", "fixed");
-  ExpectError(with([](auto& r) { r.clear_moving(); }), kInvalid, "moving: ", "moving");
-  ExpectError(with([](auto& r) { r.set_fixed("volumes/none"); }), grpc::NOT_FOUND, "volumes/none", "");
-  ExpectError(with([](auto& r) { r.mutable_field()->set_encoding(v1::FieldEncoding(9)); }), kInvalid, "9", "field.encoding");
-  ExpectError(with([](auto& r) { r.mutable_options()->clear_stages(); }), kInvalid, "0", "options.stages");
-  ExpectError(with([](auto& r) {
-                for (int i = 0; i < 4; ++i) *r.mutable_options()->add_stages() = r.options().stages(0);
-              }),
-              kInvalid, "5", "options.stages");
-  ExpectError(stage([](auto& s) { s.clear_method(); }), kInvalid, "not a method", "options.stages[0].method");
-  ExpectError(stage([](auto& s) { s.set_method(v1::METHOD_LOG_DEMONS); }), kUnimplemented,
-              "options.stages[0].method: LOG_DEMONS", "");
+  ExpectRegisterError(with([](auto& r) { r.set_fixed("fixed"); }), kInvalid, "fixed: ", "fixed");
+  ExpectRegisterError(with([](auto& r) { r.clear_moving(); }), kInvalid, "moving: ", "moving");
+  ExpectRegisterError(with([](auto& r) { r.set_fixed("volumes/none"); }), grpc::NOT_FOUND, "volumes/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_field()->set_encoding(v1::FieldEncoding(9)); }), kInvalid, "9",
+                      "field.encoding");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->clear_stages(); }), kInvalid, "0", "options.stages");
+  ExpectRegisterError(with([](auto& r) {
+                        for (int i = 0; i < 4; ++i) *r.mutable_options()->add_stages() = r.options().stages(0);
+                      }),
+                      kInvalid, "5", "options.stages");
+  ExpectRegisterError(stage([](auto& s) { s.clear_method(); }), kInvalid, "not a method", "options.stages[0].method");
+  ExpectRegisterError(stage([](auto& s) { s.set_method(v1::METHOD_LOG_DEMONS); }), kUnimplemented,
+                      "options.stages[0].method: LOG_DEMONS", "");
   for (const v1::Metric metric : {v1::METRIC_NMI, v1::METRIC_LNCC}) {
-    ExpectError(stage([&](auto& s) { s.set_metric(metric); }), kUnimplemented, "options.stages[0].metric: rigid", "");
+    ExpectRegisterError(stage([&](auto& s) { s.set_metric(metric); }), kUnimplemented,
+                        "options.stages[0].metric: rigid", "");
   }
-  ExpectError(stage([](auto& s) { s.set_metric(v1::Metric(77)); }), kInvalid, "77", "options.stages[0].metric");
-  ExpectError(stage([](auto& s) { s.set_levels(-1); }), kInvalid, "-1", "options.stages[0].levels");
-  ExpectError(stage([](auto& s) { s.set_levels(17); }), kInvalid, "17", "options.stages[0].levels");
-  ExpectError(stage([](auto& s) { s.set_iterations(10001); }), kInvalid, "10001", "options.stages[0].iterations");
-  ExpectError(with([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/none"); }), grpc::NOT_FOUND,
-              "volumes/none", "");
-  ExpectError(with([](auto& r) { r.mutable_options()->set_moving_mask("x"); }), kInvalid, "", "options.moving_mask");
-  ExpectError(with([](auto& r) { r.mutable_options()->set_initial_transform("transforms/none"); }), grpc::NOT_FOUND,
-              "transforms/none", "");
-  ExpectError(with([](auto& r) { r.mutable_options()->set_initial_transform("x"); }), kInvalid, "",
-              "options.initial_transform");
-  ExpectError(with([](auto& r) { r.mutable_options()->mutable_initial_matrix()->add_values(1); }), kInvalid, "",
-              "options.initial_matrix.values");
-  ExpectError(with([](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap()); }),
-              kInvalid, "singular", "options.initial_matrix.values");
-  ExpectError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
-  ExpectError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
-              "options.budget");
+  ExpectRegisterError(stage([](auto& s) { s.set_metric(v1::Metric(77)); }), kInvalid, "77", "options.stages[0].metric");
+  ExpectRegisterError(stage([](auto& s) { s.set_levels(-1); }), kInvalid, "-1", "options.stages[0].levels");
+  ExpectRegisterError(stage([](auto& s) { s.set_levels(17); }), kInvalid, "17", "options.stages[0].levels");
+  ExpectRegisterError(stage([](auto& s) { s.set_iterations(10001); }), kInvalid, "10001",
+                      "options.stages[0].iterations");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/none"); }), grpc::NOT_FOUND,
+                      "volumes/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_moving_mask("x"); }), kInvalid, "",
+                      "options.moving_mask");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("transforms/none"); }),
+                      grpc::NOT_FOUND, "transforms/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("x"); }), kInvalid, "",
+                      "options.initial_transform");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_initial_matrix()->add_values(1); }), kInvalid, "",
+                      "options.initial_matrix.values");
+  ExpectRegisterError(
+      with([](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap()); }), kInvalid,
+      "singular", "options.initial_matrix.values");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
+                      "options.budget");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 22"));
 }
 
@@ -387,24 +347,24 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
 
   v1::RegisterRequest request = Request();
   request.set_moving("volumes/constant");
-  ExpectError(request, grpc::FAILED_PRECONDITION, "constant", "moving");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "constant", "moving");
   request = Request();
   request.set_fixed("volumes/empty");
-  ExpectError(request, grpc::FAILED_PRECONDITION, "constant", "fixed");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "constant", "fixed");
   request = Request();
   request.mutable_options()->set_fixed_mask("volumes/empty");
-  ExpectError(request, grpc::FAILED_PRECONDITION, "selects no", "options.fixed_mask");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "selects no", "options.fixed_mask");
   request.mutable_options()->set_fixed_mask("volumes/other_grid");
-  ExpectError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_mask");
+  ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_mask");
   request = Request();
   request.set_moving("volumes/plane");
-  ExpectError(request, grpc::UNIMPLEMENTED, "2-D", "");
+  ExpectRegisterError(request, grpc::UNIMPLEMENTED, "2-D", "");
   AffineMap far = AffineMap::Identity();
   far.m[0][3] = 5000;
   request = Request();
   *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(far);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  ExpectError(request, grpc::FAILED_PRECONDITION, "overlap", "");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "overlap", "");
 }
 
 TEST_P(RegistrationServiceTest, ADisplacementIsNoStartYet) {
@@ -535,7 +495,7 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
   JobBlocker blocker(context().jobs);
   grpc::ClientContext rpc;
   rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  std::future<Answer> answer = std::async(std::launch::async, [&] { return Register(Request(), &rpc); });
+  std::future<RegisterAnswer> answer = std::async(std::launch::async, [&] { return Register(Request(), &rpc); });
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
 
   EXPECT_EQ(answer.get().status.error_code(), grpc::DEADLINE_EXCEEDED);
@@ -552,7 +512,7 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
 TEST_P(RegistrationServiceTest, ADeletedVolumeServesTheJobThatHasIt) {
   PutPair();
   JobBlocker blocker(context().jobs);
-  std::future<Answer> answer = std::async(std::launch::async, [this] { return Register(Request()); });
+  std::future<RegisterAnswer> answer = std::async(std::launch::async, [this] { return Register(Request()); });
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
   ASSERT_TRUE(context().volumes.Erase("fixed").ok());
   ASSERT_TRUE(context().volumes.Erase("moving").ok());
@@ -579,14 +539,14 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  ExpectError(request, grpc::RESOURCE_EXHAUSTED, "pinned memory", "");
+  ExpectRegisterError(request, grpc::RESOURCE_EXHAUSTED, "pinned memory", "");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
   {
     JobBlocker blocker(context().jobs);
     grpc::ClientContext rpc;
     auto waiting = registration_->Register(&rpc, Request());
     ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
-    ExpectError(Request(), grpc::RESOURCE_EXHAUSTED, "queue", "");
+    ExpectRegisterError(Request(), grpc::RESOURCE_EXHAUSTED, "queue", "");
     rpc.TryCancel();
     v1::RegisterResponse response;
     while (waiting->Read(&response)) {

@@ -7,9 +7,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "google/rpc/status.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "io/digest.h"
 #include "server/server.h"
 #include "server/wire.h"
 #include "tests/engine/device_test.h"
@@ -49,6 +52,54 @@ class JobBlocker {
   std::promise<void> release_;
   bool released_ = false;
 };
+
+// The field that a status' details name; empty when none.
+inline std::string FieldOf(const google::rpc::Status& status) {
+  google::rpc::BadRequest bad_request;
+  for (const auto& detail : status.details()) {
+    if (detail.UnpackTo(&bad_request)) return bad_request.field_violations(0).field();
+  }
+  return "";
+}
+inline std::string FieldOf(const grpc::Status& status) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  return FieldOf(proto);
+}
+
+#define EXPECT_STATUS(status, expected_code, text)                               \
+  do {                                                                           \
+    const auto& status_ = (status);                                              \
+    EXPECT_EQ(status_.error_code(), (expected_code)) << status_.error_message(); \
+    EXPECT_THAT(status_.error_message(), testing::HasSubstr(text));              \
+  } while (false)
+
+// Bytes of a chunked stream, checking that each chunk continues it.
+class ChunkCollector {
+ public:
+  void Add(const v1::Chunk& chunk) {
+    EXPECT_EQ(chunk.offset(), bytes_.size());
+    EXPECT_LE(chunk.data().size(), size_t{1} << 20);
+    EXPECT_FALSE(chunk.data().empty());
+    bytes_ += chunk.data();
+    ++chunks_;
+  }
+  const std::string& bytes() const { return bytes_; }
+  int chunks() const { return chunks_; }
+  std::vector<float> floats() const {
+    std::vector<float> values(bytes_.size() / sizeof(float));
+    std::memcpy(values.data(), bytes_.data(), values.size() * sizeof(float));
+    return values;
+  }
+
+ private:
+  std::string bytes_;
+  int chunks_ = 0;
+};
+
+inline std::string Bytes(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
 
 class ServiceTest : public testing::TestWithParam<std::string> {
  protected:
@@ -149,54 +200,147 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     return field;
   }
 
+  std::vector<float> EngineWarp(const std::string& transform, const std::string& moving, bool inverse,
+                                Interpolation interpolation, float fill, const Geometry& grid) {
+    std::vector<float> out(grid.voxels());
+    auto stored = *context().transforms.Find(transform);
+    auto volume = *context().volumes.Find(moving);
+    const size_t cubic = interpolation == Interpolation::kCubic ? CubicWarpWorkspaceBytes(volume->image.geometry()) : 0;
+    OnDevice(Arena::Rounded(4 * grid.voxels()) + cubic, [&](const ExecContext& ctx) {
+      VolumeView view{*ctx.arena().Allocate<float>(grid.voxels()), grid};
+      EXPECT_OK(WarpVolume(ctx, stored->transform, inverse, volume->image.volume(), interpolation, fill, view));
+      EXPECT_OK(ctx.device().Copy(out.data(), view.data, 4 * grid.voxels(), ctx.stream()));
+      EXPECT_OK(ctx.device().Synchronize(ctx.stream()));
+    });
+    return out;
+  }
+
+  // The calls, and everything that came back.
+  struct RegisterAnswer {
+    grpc::Status status;
+    std::vector<v1::Progress> progress;
+    std::optional<v1::FieldHeader> field;
+    ChunkCollector chunks;
+    std::optional<v1::RegisterResult> result;
+  };
+  RegisterAnswer Register(const v1::RegisterRequest& request, grpc::ClientContext* rpc = nullptr) {
+    RegisterAnswer answer;
+    grpc::ClientContext own;
+    auto reader = registration_->Register(rpc == nullptr ? &own : rpc, request);
+    v1::RegisterResponse response;
+    while (reader->Read(&response)) {
+      EXPECT_FALSE(answer.result.has_value()) << "the result is the last message";
+      switch (response.payload_case()) {
+        case v1::RegisterResponse::kProgress:
+          EXPECT_FALSE(answer.field.has_value()) << "progress comes before the field";
+          answer.progress.push_back(response.progress());
+          break;
+        case v1::RegisterResponse::kField:
+          EXPECT_FALSE(answer.field.has_value());
+          answer.field = response.field();
+          break;
+        case v1::RegisterResponse::kChunk:
+          EXPECT_TRUE(answer.field.has_value());
+          answer.chunks.Add(response.chunk());
+          break;
+        case v1::RegisterResponse::kResult:
+          answer.result = response.result();
+          break;
+        default:
+          ADD_FAILURE() << response.DebugString();
+      }
+    }
+    answer.status = reader->Finish();
+    return answer;
+  }
+  void ExpectRegisterError(const v1::RegisterRequest& request, grpc::StatusCode code, const std::string& text,
+                           const std::string& field) {
+    const size_t before = context().transforms.size();
+    const RegisterAnswer answer = Register(request);
+    EXPECT_STATUS(answer.status, code, text);
+    EXPECT_EQ(FieldOf(answer.status), field);
+    EXPECT_FALSE(answer.result.has_value());
+    EXPECT_EQ(context().transforms.size(), before);
+  }
+  struct Upload {
+    grpc::Status status;
+    v1::UploadTransformResponse response;
+  };
+  Upload Send(const std::vector<v1::UploadTransformRequest>& requests) {
+    Upload upload;
+    grpc::ClientContext rpc;
+    auto writer = transforms_->UploadTransform(&rpc, &upload.response);
+    for (const auto& request : requests) {
+      if (!writer->Write(request)) break;
+    }
+    writer->WritesDone();
+    upload.status = writer->Finish();
+    return upload;
+  }
+  static std::vector<v1::UploadTransformRequest> FieldRequests(const std::string& id, const Geometry& grid,
+                                                               const std::string& bytes,
+                                                               size_t chunk_bytes = size_t{1} << 20) {
+    std::vector<v1::UploadTransformRequest> requests(1);
+    v1::UploadTransformHeader& header = *requests[0].mutable_header();
+    header.set_id(id);
+    *header.mutable_field()->mutable_geometry() = GeometryToProto(grid);
+    header.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    header.mutable_field()->set_total_bytes(bytes.size());
+    header.set_digest(Sha256Of(bytes.data(), bytes.size()));
+    for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
+      requests.emplace_back();
+      requests.back().mutable_chunk()->set_offset(at);
+      requests.back().mutable_chunk()->set_data(bytes.substr(at, chunk_bytes));
+    }
+    return requests;
+  }
+  static v1::DownloadFieldRequest WholeField(const std::string& id) {
+    v1::DownloadFieldRequest request;
+    request.set_name("transforms/" + id);
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    return request;
+  }
+  struct Download {
+    grpc::Status status;
+    std::optional<v1::FieldHeader> field;
+    std::optional<v1::WarpHeader> warp;
+    ChunkCollector chunks;
+  };
+  Download GetField(const v1::DownloadFieldRequest& request) {
+    Download download;
+    grpc::ClientContext rpc;
+    auto reader = transforms_->DownloadField(&rpc, request);
+    v1::DownloadFieldResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_header()) download.field = response.header();
+      if (response.has_chunk()) {
+        EXPECT_TRUE(download.field.has_value());
+        download.chunks.Add(response.chunk());
+      }
+    }
+    download.status = reader->Finish();
+    return download;
+  }
+  Download Warp(const v1::WarpVolumeRequest& request) {
+    Download download;
+    grpc::ClientContext rpc;
+    auto reader = transforms_->WarpVolume(&rpc, request);
+    v1::WarpVolumeResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_header()) download.warp = response.header();
+      if (response.has_chunk()) {
+        EXPECT_TRUE(download.warp.has_value());
+        download.chunks.Add(response.chunk());
+      }
+    }
+    download.status = reader->Finish();
+    return download;
+  }
+
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::RegistrationService::Stub> registration_;
   std::unique_ptr<v1::TransformService::Stub> transforms_;
-};
-
-// The field that a status' details name; empty when none.
-inline std::string FieldOf(const google::rpc::Status& status) {
-  google::rpc::BadRequest bad_request;
-  for (const auto& detail : status.details()) {
-    if (detail.UnpackTo(&bad_request)) return bad_request.field_violations(0).field();
-  }
-  return "";
-}
-inline std::string FieldOf(const grpc::Status& status) {
-  google::rpc::Status proto;
-  EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
-  return FieldOf(proto);
-}
-
-#define EXPECT_STATUS(status, expected_code, text)                               \
-  do {                                                                           \
-    const auto& status_ = (status);                                              \
-    EXPECT_EQ(status_.error_code(), (expected_code)) << status_.error_message(); \
-    EXPECT_THAT(status_.error_message(), testing::HasSubstr(text));              \
-  } while (false)
-
-// Bytes of a chunked stream, checking that each chunk continues it.
-class ChunkCollector {
- public:
-  void Add(const v1::Chunk& chunk) {
-    EXPECT_EQ(chunk.offset(), bytes_.size());
-    EXPECT_LE(chunk.data().size(), size_t{1} << 20);
-    EXPECT_FALSE(chunk.data().empty());
-    bytes_ += chunk.data();
-    ++chunks_;
-  }
-  const std::string& bytes() const { return bytes_; }
-  int chunks() const { return chunks_; }
-  std::vector<float> floats() const {
-    std::vector<float> values(bytes_.size() / sizeof(float));
-    std::memcpy(values.data(), bytes_.data(), values.size() * sizeof(float));
-    return values;
-  }
-
- private:
-  std::string bytes_;
-  int chunks_ = 0;
 };
 
 // A few soft blobs at fixed places of the grid's domain seen through `map`: image(p) = blobs(map(p)). An image made

@@ -30,108 +30,15 @@ std::vector<float> SomeField(const Geometry& grid) {
   return field;
 }
 
-std::string Bytes(const std::vector<float>& values) {
-  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-}
-
 class TransformServiceTest : public ServiceTest {
  protected:
   using ServiceTest::ServiceTest;
 
-  struct Upload {
-    grpc::Status status;
-    v1::UploadTransformResponse response;
-  };
-  Upload Send(const std::vector<v1::UploadTransformRequest>& requests) {
-    Upload upload;
-    grpc::ClientContext rpc;
-    auto writer = transforms_->UploadTransform(&rpc, &upload.response);
-    for (const auto& request : requests) {
-      if (!writer->Write(request)) break;
-    }
-    writer->WritesDone();
-    upload.status = writer->Finish();
-    return upload;
-  }
   static v1::UploadTransformRequest MatrixRequest(const std::string& id, const AffineMap& map) {
     v1::UploadTransformRequest request;
     request.mutable_header()->set_id(id);
     *request.mutable_header()->mutable_matrix() = MatrixToProto(map);
     return request;
-  }
-  static std::vector<v1::UploadTransformRequest> FieldRequests(const std::string& id, const Geometry& grid,
-                                                               const std::string& bytes,
-                                                               size_t chunk_bytes = size_t{1} << 20) {
-    std::vector<v1::UploadTransformRequest> requests(1);
-    v1::UploadTransformHeader& header = *requests[0].mutable_header();
-    header.set_id(id);
-    *header.mutable_field()->mutable_geometry() = GeometryToProto(grid);
-    header.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-    header.mutable_field()->set_total_bytes(bytes.size());
-    header.set_digest(Sha256Of(bytes.data(), bytes.size()));
-    for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
-      requests.emplace_back();
-      requests.back().mutable_chunk()->set_offset(at);
-      requests.back().mutable_chunk()->set_data(bytes.substr(at, chunk_bytes));
-    }
-    return requests;
-  }
-
-  static v1::DownloadFieldRequest WholeField(const std::string& id) {
-    v1::DownloadFieldRequest request;
-    request.set_name("transforms/" + id);
-    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-    return request;
-  }
-  struct Download {
-    grpc::Status status;
-    std::optional<v1::FieldHeader> field;
-    std::optional<v1::WarpHeader> warp;
-    ChunkCollector chunks;
-  };
-  Download GetField(const v1::DownloadFieldRequest& request) {
-    Download download;
-    grpc::ClientContext rpc;
-    auto reader = transforms_->DownloadField(&rpc, request);
-    v1::DownloadFieldResponse response;
-    while (reader->Read(&response)) {
-      if (response.has_header()) download.field = response.header();
-      if (response.has_chunk()) {
-        EXPECT_TRUE(download.field.has_value());
-        download.chunks.Add(response.chunk());
-      }
-    }
-    download.status = reader->Finish();
-    return download;
-  }
-  Download Warp(const v1::WarpVolumeRequest& request) {
-    Download download;
-    grpc::ClientContext rpc;
-    auto reader = transforms_->WarpVolume(&rpc, request);
-    v1::WarpVolumeResponse response;
-    while (reader->Read(&response)) {
-      if (response.has_header()) download.warp = response.header();
-      if (response.has_chunk()) {
-        EXPECT_TRUE(download.warp.has_value());
-        download.chunks.Add(response.chunk());
-      }
-    }
-    download.status = reader->Finish();
-    return download;
-  }
-  std::vector<float> EngineWarp(const std::string& transform, const std::string& moving, bool inverse,
-                                Interpolation interpolation, float fill, const Geometry& grid) {
-    std::vector<float> out(grid.voxels());
-    auto stored = *context().transforms.Find(transform);
-    auto volume = *context().volumes.Find(moving);
-    const size_t cubic = interpolation == Interpolation::kCubic ? CubicWarpWorkspaceBytes(volume->image.geometry()) : 0;
-    OnDevice(Arena::Rounded(4 * grid.voxels()) + cubic, [&](const ExecContext& ctx) {
-      VolumeView view{*ctx.arena().Allocate<float>(grid.voxels()), grid};
-      EXPECT_OK(WarpVolume(ctx, stored->transform, inverse, volume->image.volume(), interpolation, fill, view));
-      EXPECT_OK(ctx.device().Copy(out.data(), view.data, 4 * grid.voxels(), ctx.stream()));
-      EXPECT_OK(ctx.device().Synchronize(ctx.stream()));
-    });
-    return out;
   }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(TransformServiceTest);
