@@ -18,27 +18,31 @@ unsigned Blocks(int64_t count, int64_t per_block) { return static_cast<unsigned>
 
 // --- Evaluation ---
 //
-// A warp owns kVector neighbouring floats a lane, that is a piece of some rows, and goes through planes. It holds what
+// A warp owns kVector floats a lane, that is a piece of some rows, and goes through planes. It holds what
 // its rows need of the four planes of control points around the current plane, contracted along x and y, in registers:
 // a voxel then costs its contraction along z, four multiply-adds a float, and its store. A plane of control points is
-// contracted when the first plane of voxels needs it, along x straight from the cache. What is left is bound by stores.
+// contracted when the first plane of voxels needs it: along x by the warps of a block together, once a row of control
+// points (a slot), into shared memory; along y by each warp from there. What is left is bound by stores.
 //
-// Stores are whole aligned vectors. Where rows do not begin at an aligned address, lanes pass on to their neighbours as
-// many floats as shift each vector to alignment; a warp then computes kVector more floats than it stores.
+// Stores are whole aligned vectors; where rows do not begin at an aligned address, a lane's floats are kWarp apart
+// instead, and each store of a warp is one run of floats.
 
 constexpr int kVector = 4;
+constexpr int kPiece = kVector * kWarp;
+constexpr int kPieceVoxels = kPiece / 3 + 2;
 // Rows of control points that kRows rows of voxels see: their bases differ by at most one.
 constexpr int kNodeRows = 5;
 constexpr int kMaxPlanes = 64;
+// Rows of control points that the rows of a block see: 4 * kWarps suffice even where no two rows share any.
+constexpr int kSlots = 4 * kWarps;
 
 struct EvaluationPlan {
   AlignedEvaluation t;
   // Rows and planes to go through, and how many of them a warp takes (rows: the kernel's kRows).
   int y_begin, y_end, z_begin, z_end;
   int planes;
-  // Pieces of a row, each `piece` floats, and groups of kRows rows.
-  int pieces, piece;
-  int groups;
+  // Pieces of a row, kPiece floats each.
+  int pieces;
   // The first and the last row of the run, where the run begins in the first and ends in the last (elements).
   int first_row, last_row, first_begin, last_end;
 };
@@ -56,44 +60,27 @@ __device__ void LoadZTaps(const AxisMap& z, int begin, int count, ZTaps* taps) {
   }
 }
 
-// The elements of a row that a warp's lane stores, in one vector where they are all wanted.
-__device__ void StoreVector(float* row, int element, int begin, int end, const float* v) {
-  if (element >= begin && element + kVector <= end) {
-    __stcs(reinterpret_cast<float4*>(row + element), make_float4(v[0], v[1], v[2], v[3]));
-    return;
-  }
+// A lane's floats of a row that is wanted whole: in one vector, or kWarp apart, so that each store of a warp is one run.
+template <bool kAligned>
+__device__ void StoreRow(float* to, const bool* in_row, const float* v) {
+  if (kAligned) {
+    // Rows are whole vectors then.
+    if (in_row[0]) __stcs(reinterpret_cast<float4*>(to), make_float4(v[0], v[1], v[2], v[3]));
+  } else {
 #pragma unroll
-  for (int k = 0; k < kVector; ++k) {
-    if (element + k >= begin && element + k < end) row[element + k] = v[k];
+    for (int k = 0; k < kVector; ++k) {
+      if (in_row[k]) __stcs(to + k * kWarp, v[k]);
+    }
   }
 }
 
-// As StoreVector for a row that begins anywhere.
-__device__ void StoreShifted(float* row, int element, int begin, int end, const float* own) {
-  const int lane = threadIdx.x % kWarp;
-  // Floats from the row's begin to the first aligned one.
-  const int shift = -static_cast<int>(reinterpret_cast<uintptr_t>(row) / sizeof(float)) & (kVector - 1);
-  if (shift == 0) {
-    if (lane < kWarp - 1) StoreVector(row, element, begin, end, own);
-    return;
-  }
-  float v[kVector + 3] = {own[0], own[1], own[2], own[3]};
+// Those within [begin, end).
+template <int kDistance>
+__device__ void StorePart(float* row, int element, int begin, int end, const float* v) {
 #pragma unroll
-  for (int k = 0; k < 3; ++k) v[kVector + k] = __shfl_down_sync(kAllLanes, own[k], 1);
-  if (shift & 1) {
-#pragma unroll
-    for (int k = 0; k < kVector + 2; ++k) v[k] = v[k + 1];
-  }
-  if (shift & 2) {
-#pragma unroll
-    for (int k = 0; k < kVector; ++k) v[k] = v[k + 2];
-  }
-  if (lane < kWarp - 1) StoreVector(row, element + shift, begin, end, v);
-  if (element == 0) {
-#pragma unroll
-    for (int k = 0; k < kVector - 1; ++k) {
-      if (k < shift && k >= begin && k < end) row[k] = own[k];
-    }
+  for (int k = 0; k < kVector; ++k) {
+    const int e = element + k * kDistance;
+    if (e >= begin && e < end) row[e] = v[k];
   }
 }
 
@@ -105,19 +92,28 @@ struct LaneTaps {
   float weight[kVector][4];
 };
 
-__device__ void MakeLaneTaps(const AxisMap& x, int element, LaneTaps* taps) {
-  const int voxel = element / 3, component = element - 3 * voxel;
-  AxisTap two[2];
-  for (int i = 0; i < 2; ++i) {
-    if (voxel + i < x.voxels) two[i] = MakeAxisTap(x, voxel + i);
+// Of the voxels that a piece of a row touches, from its first on.
+struct XTaps {
+  AxisTap tap[kPieceVoxels];
+};
+
+__device__ void LoadXTaps(const AxisMap& x, int first, XTaps* taps) {
+  for (int i = threadIdx.x; i < kPieceVoxels; i += kThreads) {
+    if (first + i < x.voxels) taps->tap[i] = MakeAxisTap(x, first + i);
   }
+}
+
+// `distance`: of a lane's floats from each other; `first`: the piece's first voxel.
+__device__ void MakeLaneTaps(const XTaps& x, int element, int distance, int first, int voxels, LaneTaps* taps) {
 #pragma unroll
   for (int v = 0; v < kVector; ++v) {
-    const bool second = component + v >= 3;
-    taps->component[v] = second ? component + v - 3 : component + v;
-    taps->offset[v] = 3 * (second ? two[1].base : two[0].base) + taps->component[v];
+    const int voxel = (element + v * distance) / 3;
+    taps->component[v] = element + v * distance - 3 * voxel;
+    // What lies beyond the row is computed from its last voxel, and not stored.
+    const AxisTap& tap = x.tap[min(voxel, voxels - 1) - first];
+    taps->offset[v] = 3 * tap.base + taps->component[v];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) taps->weight[v][i] = second ? two[1].weight[i] : two[0].weight[i];
+    for (int i = 0; i < 4; ++i) taps->weight[v][i] = tap.weight[i];
   }
 }
 
@@ -131,19 +127,48 @@ __device__ bool AnySelected(const EvaluationPlan& p, int element, int y0, int z0
     for (int r = 0; r < kRows; ++r) {
       if (y0 + r >= p.y_end) break;
       const uint8_t* row = p.t.run.mask + (static_cast<int64_t>(z) * n.y + y0 + r) * n.x;
-      for (int x = x0 + threadIdx.x % kWarp; x < min(x0 + 44, n.x); x += kWarp) any |= row[x] != 0;
+      for (int x = x0 + threadIdx.x % kWarp; x < min(x0 + kPieceVoxels, n.x); x += kWarp) any |= row[x] != 0;
     }
   }
-  return __any_sync(kAllLanes, any);
+  return any;
 }
 
-template <int kRows, bool kAligned, bool kAffine, bool kMasked>
+// One slot of a plane of control points: kVector floats a lane of the row of control points, contracted along x.
+template <bool kAffine>
+__device__ void ContractAlongX(const float* nodes, const LaneTaps& x_taps, int node_stride, const float4* linear,
+                               float* row) {
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    const float* node = nodes + x_taps.offset[v];
+    float sum = 0;
+    if (kAffine) {
+      const int c = x_taps.component[v];
+      node -= c;
+      const float4 a = linear[c];
+#pragma unroll
+      for (int i = 0; i < 4; ++i, node += node_stride) {
+        const float moved = fmaf(a.z, __ldg(node + 2), fmaf(a.y, __ldg(node + 1), a.x * __ldg(node)));
+        sum = fmaf(x_taps.weight[v][i], moved, sum);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i, node += node_stride) sum = fmaf(x_taps.weight[v][i], __ldg(node), sum);
+    }
+    row[v] = sum;
+  }
+}
+
+template <int kRows, bool kAligned, bool kWhole, bool kAffine, bool kMasked>
 __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
     EvaluateKernel(const __grid_constant__ EvaluationPlan p) {
   __shared__ ZTaps z_taps;
+  __shared__ XTaps x_row;
   __shared__ float y_weights[kWarps][kNodeRows][kRows];
+  __shared__ int y_bases[kWarps];
   __shared__ float4 linear[3];
   __shared__ double2 rest[3];
+  // Twice, so that one plane is written while slower warps still read the one before.
+  __shared__ float4 slots[2][kSlots][kWarp];
   const AlignedEvaluation& t = p.t;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int z0 = p.z_begin + blockIdx.y * p.planes, z1 = min(z0 + p.planes, p.z_end);
@@ -153,53 +178,74 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
     linear[c] = make_float4(t.linear.m[c][0], t.linear.m[c][1], t.linear.m[c][2], 0);
     rest[c] = make_double2(t.rest.m[c][1], t.rest.m[c][2]);
   }
-  const int column = blockIdx.x * kWarps + warp;
-  const int y0 = p.y_begin + column / p.pieces * kRows;
-  const int element = column % p.pieces * p.piece + lane * kVector;
-  int node_row = 0;
-  if (y0 < p.y_end) {
-    node_row = MakeAxisTap(t.y, y0).base;
-    if (lane < kRows) {
-      AxisTap tap;
-      if (y0 + lane < p.y_end) tap = MakeAxisTap(t.y, y0 + lane);
-      const int shift = y0 + lane < p.y_end ? tap.base - node_row : 0;
-      for (int j = 0; j < kNodeRows; ++j) {
-        float w = 0;
+  const int block_y = p.y_begin + static_cast<int>(blockIdx.x) / p.pieces * kWarps * kRows;
+  // Rows beyond the last compute with the last one's neighbours and store nothing.
+  const int y0 = block_y + warp * kRows;
+  const int piece_begin = static_cast<int>(blockIdx.x) % p.pieces * kPiece;
+  LoadXTaps(t.x, piece_begin / 3, &x_row);
+  // A lane's floats: neighbours where rows are aligned, otherwise kWarp apart.
+  constexpr int kDistance = kAligned ? 1 : kWarp;
+  const int element = piece_begin + lane * (kAligned ? kVector : 1);
+  if (lane < kRows) {
+    const int node_row = MakeAxisTap(t.y, min(y0, p.y_end - 1)).base;
+    AxisTap tap;
+    if (y0 + lane < p.y_end) tap = MakeAxisTap(t.y, y0 + lane);
+    const int shift = y0 + lane < p.y_end ? tap.base - node_row : 0;
+    for (int j = 0; j < kNodeRows; ++j) {
+      float w = 0;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) w = j - shift == k ? tap.weight[k] : w;
-        y_weights[warp][j][lane] = w;
-      }
+      for (int k = 0; k < 4; ++k) w = j - shift == k ? tap.weight[k] : w;
+      y_weights[warp][j][lane] = w;
     }
+    if (lane == 0) y_bases[warp] = node_row;
   }
   __syncthreads();
-  if (y0 >= p.y_end) return;
 
   const int nx = t.run.size.x, row_floats = 3 * nx;
   const int64_t plane_floats = static_cast<int64_t>(row_floats) * t.run.size.y;
   float* out = t.run.out + (z0 * plane_floats + static_cast<int64_t>(y0) * row_floats - 3 * t.run.first);
   bool selected = true;
-  if (kMasked) selected = AnySelected<kRows>(p, element, y0, z0, z1);
+  if (kMasked) selected = __syncthreads_or(AnySelected<kRows>(p, element, y0, z0, z1));
+
+  // Where rows are single, each has four slots of its own; otherwise rows of control points follow each other.
+  const int slot_count = kRows == 1 ? kSlots : min(y_bases[kWarps - 1] + kNodeRows - y_bases[0], kSlots);
+  const int first_slot = kRows == 1 ? 4 * warp : y_bases[warp] - y_bases[0];
 
   LaneTaps x_taps;
-  MakeLaneTaps(t.x, element, &x_taps);
+  MakeLaneTaps(x_row, element, kDistance, piece_begin / 3, t.x.voxels, &x_taps);
   const int node_stride = 3 * t.x.stride();
   double along_x[kVector];
   if (kAffine) {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) {
       const int c = x_taps.component[v];
-      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v) / 3), t.rest.m[c][3]);
+      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v * kDistance) / 3), t.rest.m[c][3]);
     }
   }
 
+  const int rows = min(kRows, p.y_end - y0);
+  bool in_row[kVector];
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) in_row[v] = element + v * kDistance < row_floats;
+
   // planes[k][r][v]: float v of row r, from plane base + k of control points.
   float planes[4][kRows][kVector] = {};
-  int base = z_taps.base[0] - 4;
+  int base = z_taps.base[0] - 4, buffer = 0;
   for (int z = z0; z < z1; ++z, out += plane_floats) {
     base = max(base, z_taps.base[z - z0] - 4);
     while (base < z_taps.base[z - z0] && (!kMasked || selected)) {
       ++base;
+      buffer ^= 1;
       const int node_plane = min(base + 3, t.z.nodes - 1);
+#pragma unroll 2
+      for (int slot = warp; slot < slot_count; slot += kWarps) {
+        const int node_row = kRows == 1 ? y_bases[slot / 4] + slot % 4 : y_bases[0] + slot;
+        const int at = min(node_row, t.y.nodes - 1);
+        float row[kVector];
+        ContractAlongX<kAffine>(t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes), x_taps,
+                                node_stride, linear, row);
+        slots[buffer][slot][lane] = make_float4(row[0], row[1], row[2], row[3]);
+      }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -210,35 +256,17 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
           planes[3][r][v] = 0;
         }
       }
-#pragma unroll 1
-      for (int j = 0; j < kNodeRows; ++j) {
-        const int at = min(node_row + j, t.y.nodes - 1);
-        const float* nodes = t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes);
-        float row[kVector] = {};
+      __syncthreads();
 #pragma unroll
-        for (int v = 0; v < kVector; ++v) {
-          const float* node = nodes + x_taps.offset[v];
-          if (kAffine) {
-            const int c = x_taps.component[v];
-            node -= c;
-            const float4 a = linear[c];
-#pragma unroll
-            for (int i = 0; i < 4; ++i, node += node_stride) {
-              const float moved = fmaf(a.z, __ldg(node + 2), fmaf(a.y, __ldg(node + 1), a.x * __ldg(node)));
-              row[v] = fmaf(x_taps.weight[v][i], moved, row[v]);
-            }
-          } else {
-#pragma unroll
-            for (int i = 0; i < 4; ++i, node += node_stride) {
-              row[v] = fmaf(x_taps.weight[v][i], __ldg(node), row[v]);
-            }
-          }
-        }
+      for (int j = 0; j < (kRows == 1 ? 4 : kNodeRows); ++j) {
+        const float4 row = slots[buffer][min(first_slot + j, slot_count - 1)][lane];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           const float w = y_weights[warp][j][r];
-#pragma unroll
-          for (int v = 0; v < kVector; ++v) planes[3][r][v] = fmaf(w, row[v], planes[3][r][v]);
+          planes[3][r][0] = fmaf(w, row.x, planes[3][r][0]);
+          planes[3][r][1] = fmaf(w, row.y, planes[3][r][1]);
+          planes[3][r][2] = fmaf(w, row.z, planes[3][r][2]);
+          planes[3][r][3] = fmaf(w, row.w, planes[3][r][3]);
         }
       }
     }
@@ -246,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int y = y0 + r, row = z * t.run.size.y + y;
-      if (y >= p.y_end || row < p.first_row || row > p.last_row) continue;
+      if (r >= rows || (!kWhole && (row < p.first_row || row > p.last_row))) continue;
       float value[kVector];
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
@@ -262,16 +290,20 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
         }
       }
       if (kMasked) {
-        const int voxel = element / 3;
         const uint8_t* mask = t.run.mask + static_cast<int64_t>(row) * nx;
-        const bool first = selected && voxel < nx && mask[voxel] != 0;
-        const bool second = selected && voxel + 1 < nx && mask[voxel + 1] != 0;
 #pragma unroll
-        for (int v = 0; v < kVector; ++v) value[v] = (element + v < 3 * voxel + 3 ? first : second) ? value[v] : 0.0f;
+        for (int v = 0; v < kVector; ++v) {
+          const int voxel = (element + v * kDistance) / 3;
+          value[v] = selected && voxel < nx && mask[voxel] != 0 ? value[v] : 0.0f;
+        }
       }
-      const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
-      float* const to = out + r * static_cast<int64_t>(row_floats);
-      kAligned ? StoreVector(to, element, begin, end, value) : StoreShifted(to, element, begin, end, value);
+      float* const to = out + r * row_floats;
+      if (kWhole) {
+        StoreRow<kAligned>(to + element, in_row, value);
+      } else {
+        const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
+        StorePart<kDistance>(to, element, begin, end, value);
+      }
     }
   }
 }
@@ -285,22 +317,30 @@ bool BasesFit(const AxisMap& y, int y_begin, int y_end, int rows) {
   return true;
 }
 
-template <int kRows, bool kAligned, bool kAffine>
+template <int kRows, bool kAligned, bool kWhole, bool kAffine>
 void LaunchEvaluation(const ExecContext& ctx, const EvaluationPlan& p) {
-  const dim3 blocks(Blocks(int64_t{p.pieces} * p.groups, kWarps), Blocks(p.z_end - p.z_begin, p.planes));
+  const dim3 blocks(p.pieces * Blocks(p.y_end - p.y_begin, kWarps * kRows), Blocks(p.z_end - p.z_begin, p.planes));
   if (p.t.run.mask != nullptr) {
-    EvaluateKernel<kRows, kAligned, kAffine, true><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
+    EvaluateKernel<kRows, kAligned, kWhole, kAffine, true><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
   } else {
-    EvaluateKernel<kRows, kAligned, kAffine, false><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
+    EvaluateKernel<kRows, kAligned, kWhole, kAffine, false><<<blocks, kThreads, 0, CudaStream(ctx)>>>(p);
   }
+}
+
+template <int kRows, bool kAligned, bool kWhole>
+void LaunchEvaluation(const ExecContext& ctx, const EvaluationPlan& p) {
+  p.t.is_affine ? LaunchEvaluation<kRows, kAligned, kWhole, true>(ctx, p)
+                : LaunchEvaluation<kRows, kAligned, kWhole, false>(ctx, p);
 }
 
 template <int kRows>
 void LaunchEvaluation(const ExecContext& ctx, const EvaluationPlan& p, bool aligned) {
+  const Int3 n = p.t.run.size;
+  const bool whole = p.t.run.count == int64_t{n.x} * n.y * n.z;
   if (aligned) {
-    p.t.is_affine ? LaunchEvaluation<kRows, true, true>(ctx, p) : LaunchEvaluation<kRows, true, false>(ctx, p);
+    whole ? LaunchEvaluation<kRows, true, true>(ctx, p) : LaunchEvaluation<kRows, true, false>(ctx, p);
   } else {
-    p.t.is_affine ? LaunchEvaluation<kRows, false, true>(ctx, p) : LaunchEvaluation<kRows, false, false>(ctx, p);
+    whole ? LaunchEvaluation<kRows, false, true>(ctx, p) : LaunchEvaluation<kRows, false, false>(ctx, p);
   }
 }
 
@@ -516,18 +556,16 @@ absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& ta
   const int64_t first_float =
       static_cast<int64_t>(reinterpret_cast<uintptr_t>(run.out) / sizeof(float)) - 3 * run.first;
   const bool aligned = 3 * n.x % kVector == 0 && first_float % kVector == 0;
-  p.piece = kVector * (aligned ? kWarp : kWarp - 1);
-  p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, p.piece));
+  p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, kPiece));
   int rows = tuning.rows > 0 ? tuning.rows : 4;
   while (rows > 1 && !BasesFit(task.y, p.y_begin, p.y_end, rows)) rows /= 2;
-  p.groups = static_cast<int>(Blocks(p.y_end - p.y_begin, rows));
-  // Long enough to share planes of control points, short enough for several warps on each of some hundred SMs' places.
-  constexpr int64_t kWantedWarps = 8192;
-  const int64_t columns = int64_t{p.pieces} * p.groups;
+  // Long enough to share planes of control points, short enough that every place on some hundred SMs has several.
+  constexpr int64_t kWantedBlocks = 1500;
+  const int64_t columns = int64_t{p.pieces} * Blocks(p.y_end - p.y_begin, kWarps * rows);
   p.planes =
       tuning.planes > 0
           ? std::min(tuning.planes, kMaxPlanes)
-          : static_cast<int>(std::clamp<int64_t>(columns * (p.z_end - p.z_begin) / kWantedWarps, 16, kMaxPlanes));
+          : static_cast<int>(std::clamp<int64_t>(columns * (p.z_end - p.z_begin) / kWantedBlocks, 16, kMaxPlanes));
   if (rows == 4) {
     LaunchEvaluation<4>(ctx, p, aligned);
   } else if (rows == 2) {
