@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
@@ -24,12 +25,14 @@ unsigned Blocks(int64_t count, int64_t per_block) { return static_cast<unsigned>
 // contracted when the first plane of voxels needs it: along x by the warps of a block together, once a row of control
 // points (a slot), into shared memory; along y by each warp from there. What is left is bound by stores.
 //
-// Stores are whole aligned vectors; where rows do not begin at an aligned address, a lane's floats are kWarp apart
-// instead, and each store of a warp is one run of floats.
+// Stores are whole aligned vectors. Where rows do not begin at an aligned address, lanes pass on to their neighbours as
+// many floats as shift each vector to alignment; a warp then computes kVector more floats than it stores.
 
 constexpr int kVector = 4;
 constexpr int kPiece = kVector * kWarp;
 constexpr int kPieceVoxels = kPiece / 3 + 2;
+// By which pieces follow each other: where rows are not aligned, the last lane's floats belong to the next piece, too.
+__host__ __device__ constexpr int PieceFloats(bool aligned) { return aligned ? kPiece : kPiece - kVector; }
 // Rows of control points that kRows rows of voxels see: their bases differ by at most one.
 constexpr int kNodeRows = 5;
 constexpr int kMaxPlanes = 64;
@@ -41,7 +44,7 @@ struct EvaluationPlan {
   // Rows and planes to go through, and how many of them a warp takes (rows: the kernel's kRows).
   int y_begin, y_end, z_begin, z_end;
   int planes;
-  // Pieces of a row, kPiece floats each.
+  // Pieces of a row, PieceFloats each.
   int pieces;
   // The first and the last row of the run, where the run begins in the first and ends in the last (elements).
   int first_row, last_row, first_begin, last_end;
@@ -60,27 +63,53 @@ __device__ void LoadZTaps(const AxisMap& z, int begin, int count, ZTaps* taps) {
   }
 }
 
-// A lane's floats of a row that is wanted whole: in one vector, or kWarp apart, so that each store of a warp is one run.
+__device__ void StoreVector(float* to, float a, float b, float c, float d) {
+  __stcs(reinterpret_cast<float4*>(to), make_float4(a, b, c, d));
+}
+
+// A lane's floats of a row that is wanted whole, `left` of them and those after them in the row. Where the row does not
+// begin at an aligned address, each lane passes on to the one before it what shifts their vectors to alignment; the last
+// lane's are stored by the next piece's first, which has them, too.
 template <bool kAligned>
-__device__ void StoreRow(float* to, const bool* in_row, const float* v) {
+__device__ void StoreRow(float* to, int left, bool begins_row, const float* v) {
   if (kAligned) {
     // Rows are whole vectors then.
-    if (in_row[0]) __stcs(reinterpret_cast<float4*>(to), make_float4(v[0], v[1], v[2], v[3]));
-  } else {
+    if (left > 0) StoreVector(to, v[0], v[1], v[2], v[3]);
+    return;
+  }
+  // Floats from here to the first aligned one: the same in all lanes.
+  const int shift = -static_cast<int>(reinterpret_cast<uintptr_t>(to) / sizeof(float)) & (kVector - 1);
+  const bool stores = threadIdx.x % kWarp < kWarp - 1;
+  const float next0 = __shfl_down_sync(kAllLanes, v[0], 1);
+  float w[kVector] = {v[0], v[1], v[2], v[3]};
+  if (shift == 1) {
+    w[0] = v[1], w[1] = v[2], w[2] = v[3], w[3] = next0;
+  } else if (shift == 2) {
+    w[0] = v[2], w[1] = v[3], w[2] = next0, w[3] = __shfl_down_sync(kAllLanes, v[1], 1);
+  } else if (shift == 3) {
+    w[0] = v[3], w[1] = next0, w[2] = __shfl_down_sync(kAllLanes, v[1], 1), w[3] = __shfl_down_sync(kAllLanes, v[2], 1);
+  }
+  if (stores && left >= shift + kVector) {
+    StoreVector(to + shift, w[0], w[1], w[2], w[3]);
+  } else if (stores) {
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {
-      if (in_row[k]) __stcs(to + k * kWarp, v[k]);
+      if (shift + k < left) to[shift + k] = w[k];
+    }
+  }
+  if (begins_row && shift > 0) {
+#pragma unroll
+    for (int k = 0; k < kVector - 1; ++k) {
+      if (k < shift && k < left) to[k] = v[k];
     }
   }
 }
 
-// Those within [begin, end).
-template <int kDistance>
+// Those within [begin, end) of the row, by lanes that own them.
 __device__ void StorePart(float* row, int element, int begin, int end, const float* v) {
 #pragma unroll
   for (int k = 0; k < kVector; ++k) {
-    const int e = element + k * kDistance;
-    if (e >= begin && e < end) row[e] = v[k];
+    if (element + k >= begin && element + k < end) row[element + k] = v[k];
   }
 }
 
@@ -103,12 +132,12 @@ __device__ void LoadXTaps(const AxisMap& x, int first, XTaps* taps) {
   }
 }
 
-// `distance`: of a lane's floats from each other; `first`: the piece's first voxel.
-__device__ void MakeLaneTaps(const XTaps& x, int element, int distance, int first, int voxels, LaneTaps* taps) {
+// `first`: the piece's first voxel.
+__device__ void MakeLaneTaps(const XTaps& x, int element, int first, int voxels, LaneTaps* taps) {
 #pragma unroll
   for (int v = 0; v < kVector; ++v) {
-    const int voxel = (element + v * distance) / 3;
-    taps->component[v] = element + v * distance - 3 * voxel;
+    const int voxel = (element + v) / 3;
+    taps->component[v] = element + v - 3 * voxel;
     // What lies beyond the row is computed from its last voxel, and not stored.
     const AxisTap& tap = x.tap[min(voxel, voxels - 1) - first];
     taps->offset[v] = 3 * tap.base + taps->component[v];
@@ -159,7 +188,7 @@ __device__ void ContractAlongX(const float* nodes, const LaneTaps& x_taps, int n
 }
 
 template <int kRows, bool kAligned, bool kWhole, bool kAffine, bool kMasked>
-__global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
+__global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3 : 4) : 5)
     EvaluateKernel(const __grid_constant__ EvaluationPlan p) {
   __shared__ ZTaps z_taps;
   __shared__ XTaps x_row;
@@ -181,11 +210,9 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
   const int block_y = p.y_begin + static_cast<int>(blockIdx.x) / p.pieces * kWarps * kRows;
   // Rows beyond the last compute with the last one's neighbours and store nothing.
   const int y0 = block_y + warp * kRows;
-  const int piece_begin = static_cast<int>(blockIdx.x) % p.pieces * kPiece;
+  const int piece_begin = static_cast<int>(blockIdx.x) % p.pieces * PieceFloats(kAligned);
   LoadXTaps(t.x, piece_begin / 3, &x_row);
-  // A lane's floats: neighbours where rows are aligned, otherwise kWarp apart.
-  constexpr int kDistance = kAligned ? 1 : kWarp;
-  const int element = piece_begin + lane * (kAligned ? kVector : 1);
+  const int element = piece_begin + lane * kVector;
   if (lane < kRows) {
     const int node_row = MakeAxisTap(t.y, min(y0, p.y_end - 1)).base;
     AxisTap tap;
@@ -212,21 +239,18 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
   const int first_slot = kRows == 1 ? 4 * warp : y_bases[warp] - y_bases[0];
 
   LaneTaps x_taps;
-  MakeLaneTaps(x_row, element, kDistance, piece_begin / 3, t.x.voxels, &x_taps);
+  MakeLaneTaps(x_row, element, piece_begin / 3, t.x.voxels, &x_taps);
   const int node_stride = 3 * t.x.stride();
   double along_x[kVector];
   if (kAffine) {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) {
       const int c = x_taps.component[v];
-      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v * kDistance) / 3), t.rest.m[c][3]);
+      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v) / 3), t.rest.m[c][3]);
     }
   }
 
   const int rows = min(kRows, p.y_end - y0);
-  bool in_row[kVector];
-#pragma unroll
-  for (int v = 0; v < kVector; ++v) in_row[v] = element + v * kDistance < row_floats;
 
   // planes[k][r][v]: float v of row r, from plane base + k of control points.
   float planes[4][kRows][kVector] = {};
@@ -293,16 +317,16 @@ __global__ void __launch_bounds__(kThreads, kAffine || kMasked ? 3 : 4)
         const uint8_t* mask = t.run.mask + static_cast<int64_t>(row) * nx;
 #pragma unroll
         for (int v = 0; v < kVector; ++v) {
-          const int voxel = (element + v * kDistance) / 3;
+          const int voxel = (element + v) / 3;
           value[v] = selected && voxel < nx && mask[voxel] != 0 ? value[v] : 0.0f;
         }
       }
       float* const to = out + r * row_floats;
       if (kWhole) {
-        StoreRow<kAligned>(to + element, in_row, value);
+        StoreRow<kAligned>(to + element, row_floats - element, element == 0, value);
       } else {
         const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
-        StorePart<kDistance>(to, element, begin, end, value);
+        StorePart(to, element, begin, end, value);
       }
     }
   }
@@ -535,6 +559,24 @@ __global__ void PrefilterKernel(Lines lines, float* data) {
 
 int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
 
+// How many planes a block goes through: so many that the blocks fill whole waves and few planes of control points are
+// contracted twice. What is computed does not depend on it.
+int PlanesAtOnce(int64_t columns, int planes) {
+  // Blocks that an H100 or H200 runs at once, and what a block's start costs in planes.
+  constexpr int64_t kWave = 4 * 132, kStart = 10;
+  int best = kMaxPlanes;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int at_once = kMaxPlanes; at_once >= 8; --at_once) {
+    const int64_t waves = (columns * Blocks(planes, at_once) + kWave - 1) / kWave;
+    const int64_t cost = waves * (at_once + kStart);
+    if (cost < least) {
+      least = cost;
+      best = at_once;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task, const EvaluationTuning& tuning) {
@@ -556,16 +598,11 @@ absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& ta
   const int64_t first_float =
       static_cast<int64_t>(reinterpret_cast<uintptr_t>(run.out) / sizeof(float)) - 3 * run.first;
   const bool aligned = 3 * n.x % kVector == 0 && first_float % kVector == 0;
-  p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, kPiece));
+  p.pieces = static_cast<int>(Blocks(3 * int64_t{n.x}, PieceFloats(aligned)));
   int rows = tuning.rows > 0 ? tuning.rows : 4;
   while (rows > 1 && !BasesFit(task.y, p.y_begin, p.y_end, rows)) rows /= 2;
-  // Long enough to share planes of control points, short enough that every place on some hundred SMs has several.
-  constexpr int64_t kWantedBlocks = 1500;
   const int64_t columns = int64_t{p.pieces} * Blocks(p.y_end - p.y_begin, kWarps * rows);
-  p.planes =
-      tuning.planes > 0
-          ? std::min(tuning.planes, kMaxPlanes)
-          : static_cast<int>(std::clamp<int64_t>(columns * (p.z_end - p.z_begin) / kWantedBlocks, 16, kMaxPlanes));
+  p.planes = tuning.planes > 0 ? std::min(tuning.planes, kMaxPlanes) : PlanesAtOnce(columns, p.z_end - p.z_begin);
   if (rows == 4) {
     LaunchEvaluation<4>(ctx, p, aligned);
   } else if (rows == 2) {
