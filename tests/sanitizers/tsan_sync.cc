@@ -9,7 +9,8 @@
 //     this edge is wider than the true one; it runs between client and server alone, never straight from one thread
 //     of the server (whose queues are the callback ones) to another. A child process may be the client;
 //   - the count of what a call of the callback server waits for, where gRPC's library takes the last of it: everything
-//     that the reactor's methods did comes before its OnDone.
+//     that the reactor's methods did comes before its OnDone;
+//   - the count of calls that a server's shutdown waits for: all of a call comes before the end of the shutdown.
 // Built without instrumentation. Names and signatures: Abseil 20220623 and gRPC 1.51 as Debian 12 has them.
 #include <dlfcn.h>
 #include <grpc/grpc.h>
@@ -154,6 +155,16 @@ void _ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE(C
   __tsan_acquire(&call->on_cancel_conditions_remaining);
   NEXT(_ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE)
   (call, new CancelledReactor(call, reactor));
+}
+
+void _ZN4grpc6Server23UnrefWithPossibleNotifyEv(void* server) {
+  __tsan_release(server);
+  NEXT(_ZN4grpc6Server23UnrefWithPossibleNotifyEv)(server);
+}
+
+void _ZN4grpc6Server18UnrefAndWaitLockedEv(void* server) {
+  NEXT(_ZN4grpc6Server18UnrefAndWaitLockedEv)(server);
+  __tsan_acquire(server);
 }
 
 int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
