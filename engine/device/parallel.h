@@ -4,20 +4,62 @@
 #ifndef INTRAWARP_ENGINE_DEVICE_PARALLEL_H_
 #define INTRAWARP_ENGINE_DEVICE_PARALLEL_H_
 
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-
 #include <cstdint>
 #include <vector>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace intrawarp {
+namespace parallel_internal {
+
+// range(context, first, last) for ranges that cover [0, count), in any order, on all cores; back when all are done.
+void ForRanges(int64_t count, void (*range)(const void* context, int64_t first, int64_t last), const void* context);
+
+// What a loop runs on, and the order that ThreadSanitizer is told: everything before the loop, then its ranges, then
+// everything after it. oneTBB's library is not instrumented, so the hand-over of work between its threads is invisible;
+// parallel.cc, which holds oneTBB's templates, is built like the library. It knows an order by an address; with one
+// for both ends of a range, it would order the ranges by when they happened to run and miss a race between two.
+struct Order {
+#ifdef __SANITIZE_THREAD__
+  void LoopBegins() const { __tsan_release(const_cast<char*>(begin)); }
+  void RangeBegins() const { __tsan_acquire(const_cast<char*>(begin)); }
+  void RangeEnds() const { __tsan_release(const_cast<char*>(&end)); }
+  void LoopEnds() const { __tsan_acquire(const_cast<char*>(&end)); }
+  char begin[8] = {}, end = 0;
+#else
+  void LoopBegins() const {}
+  void RangeBegins() const {}
+  void RangeEnds() const {}
+  void LoopEnds() const {}
+#endif
+};
+
+template <typename Body>
+struct Loop : Order {
+  explicit Loop(const Body& b) : body(b) {}
+  const Body& body;
+};
+
+}  // namespace parallel_internal
 
 // body(i) for i in [0, count), in any order, on all cores. `body` writes only what belongs to its i.
 template <typename Body>
 void ParallelFor(int64_t count, const Body& body) {
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, count), [&](const tbb::blocked_range<int64_t>& range) {
-    for (int64_t i = range.begin(); i != range.end(); ++i) body(i);
-  });
+  using Loop = parallel_internal::Loop<Body>;
+  const Loop loop(body);
+  loop.LoopBegins();
+  parallel_internal::ForRanges(
+      count,
+      [](const void* context, int64_t first, int64_t last) {
+        const Loop& loop = *static_cast<const Loop*>(context);
+        loop.RangeBegins();
+        for (int64_t i = first; i != last; ++i) loop.body(i);
+        loop.RangeEnds();
+      },
+      &loop);
+  loop.LoopEnds();
 }
 
 // body(i) gives the partial result of piece i; combine(total, partial) is called for i = 0, 1, ... in that order.
