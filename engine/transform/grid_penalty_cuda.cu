@@ -19,19 +19,320 @@ struct Common {
   float* gradient;
 };
 
+// What the jacobian penalty leaves for the last kernel: by block and plane of control points, whether it is reached,
+// and then the partial sums.
+struct JacobianSums {
+  Int3 blocks;
+  float scale;
+  // Null without this penalty.
+  float* sums;
+  unsigned char* reached;
+};
+
+// What the last kernel has to do. All blocks of all kernels have a place in `partial`.
+struct Ending {
+  JacobianSums jacobian;
+  const double* partial;
+  int count;
+  double* value;
+  // Null in a kernel that is not the last, or whose blocks' sums are SumKernel's.
+  unsigned* ticket;
+};
+
 __device__ bool Skips(const int* skip) { return skip != nullptr && *skip != 0; }
 __device__ size_t Offset(Int3 n, int x, int y, int z) { return (static_cast<size_t>(z) * n.y + y) * n.x + x; }
 __device__ Vec3f LoadPoint(const float* grid, size_t i) { return {grid[3 * i], grid[3 * i + 1], grid[3 * i + 2]}; }
+
+// In one block.
+__device__ void SumPartials(const Ending& ending, double* scratch) {
+  double sum = 0;
+  if (threadIdx.x < kReduceThreads) {
+    for (int i = threadIdx.x; i < ending.count; i += kReduceThreads) sum += __ldcg(ending.partial + i);
+  }
+  sum = WarpSum(sum);
+  if (threadIdx.x % 32 == 0 && threadIdx.x < kReduceThreads) scratch[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kReduceWarps; ++w) sum += scratch[w];
+  *ending.value = sum;
+}
+
+// --- Jacobian penalty: a block takes kTilesX x kTilesY x kTilesZ tiles, a thread one column of their samples (two a
+// tile and axis). Points are contracted along x into shared memory, along y as a thread comes to a plane of them, and
+// along z in registers. The derivatives of the cost go the same way back: into four planes in registers, and, when a
+// plane is left, along x and y within the four threads of a tile, and then over the block's tiles, in an order of their
+// own, into one partial sum a control point. Planes that no sample below the threshold reaches are marked and left out.
+// ---
+
+constexpr int kTilesX = 8, kTilesY = 4, kTilesZ = 4;
+constexpr int kSamplesX = 2 * kTilesX, kSampleThreads = 2 * kTilesY * kSamplesX;
+static_assert(kSamplesX == 16 && kSampleThreads == 128, "the lanes of a tile are those that differ in bits 0 and 4");
+constexpr int kNodesX = kTilesX + 3, kNodesY = kTilesY + 3, kNodesZ = kTilesZ + 3;
+// Partial sums of one plane.
+constexpr int kPlaneSums = 3 * kNodesY * kNodesX;
+// Of the parts of a tile's sums: these strides keep the lanes that write together in different banks.
+constexpr int kStageX = kTilesX * kTilesY + 4, kStageY = 4 * kStageX + 8, kStageSize = 3 * 4 * kStageY;
+
+struct JacobianArgs {
+  Common common;
+  float scale;
+  JacobianFrame frame;
+  double* partial;
+  JacobianSums sums;
+  unsigned* ticket;
+};
+
+// Derivatives by x, by y, and of the last by z; one vector each.
+struct Planewise {
+  Vec3f by[3];
+};
+
+struct JacobianShared {
+  // Of value and slope: [kind][component].
+  float along_x[2][3][kNodesZ][kNodesY][kSamplesX];
+  float stage[kStageSize];
+  // [axis][value, slope][sample][point]
+  float weights[3][2][2][4];
+  double scratch[kSampleThreads / 32];
+};
+
+// Contracts the points of the block's box along x.
+__device__ void ContractX(const JacobianArgs& args, Int3 base, JacobianShared& shared) {
+  const Int3 n = args.common.n;
+  const JacobianFrame& f = args.frame;
+  const int tile = threadIdx.x % kTilesX;
+#pragma unroll 2
+  for (int row = threadIdx.x / kTilesX; row < kNodesY * kNodesZ; row += kSampleThreads / kTilesX) {
+    const int y = row % kNodesY, z = row / kNodesY;
+    Vec3f p[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      p[i] = {0, 0, 0};
+      if (base.x + tile + i >= n.x || base.y + y >= n.y || base.z + z >= n.z) continue;
+      p[i] = LoadPoint(args.common.grid, Offset(n, base.x + tile + i, base.y + y, base.z + z));
+    }
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      float value[2], slope[2];
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        value[s] = slope[s] = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          value[s] += f.value[0][s][i] * p[i][c];
+          slope[s] += f.slope[0][s][i] * p[i][c];
+        }
+      }
+      reinterpret_cast<float2&>(shared.along_x[0][c][z][y][2 * tile]) = {value[0], value[1]};
+      reinterpret_cast<float2&>(shared.along_x[1][c][z][y][2 * tile]) = {slope[0], slope[1]};
+    }
+  }
+}
+
+// What plane `z` of control points gives at the thread's column.
+__device__ Planewise ContractY(const JacobianShared& shared, int z, int tile_y, int sample_x, const float (&value)[4],
+                               const float (&slope)[4]) {
+  Planewise u = {};
+#pragma unroll
+  for (int c = 0; c < 3; ++c) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float v = shared.along_x[0][c][z][tile_y + j][sample_x], s = shared.along_x[1][c][z][tile_y + j][sample_x];
+      u.by[0][c] += value[j] * s;
+      u.by[1][c] += slope[j] * v;
+      u.by[2][c] += value[j] * v;
+    }
+  }
+  return u;
+}
+
+__device__ Vec3f Exchange(Vec3f v, int lanes) {
+  return {__shfl_xor_sync(0xffffffffu, v.x, lanes), __shfl_xor_sync(0xffffffffu, v.y, lanes),
+          __shfl_xor_sync(0xffffffffu, v.z, lanes)};
+}
+
+// The weights of two of a tile's points at sample `s`.
+__device__ float2 PairOfWeights(const JacobianShared& shared, int axis, int kind, int s, int pair) {
+  return reinterpret_cast<const float2&>(shared.weights[axis][kind][s][2 * pair]);
+}
+
+// From the samples of a tile (four lanes) to its 4 x 4 points of one plane, 2 x 2 a lane.
+__device__ void StageTile(const Planewise& mine, JacobianShared& shared) {
+  const int lane = threadIdx.x % 32, sx = lane & 1, sy = lane >> 4;
+  Planewise other;
+#pragma unroll
+  for (int a = 0; a < 3; ++a) other.by[a] = Exchange(mine.by[a], 1);
+  const float2 v0 = PairOfWeights(shared, 0, 0, sx, sx), v1 = PairOfWeights(shared, 0, 0, 1 - sx, sx);
+  const float2 d0 = PairOfWeights(shared, 0, 1, sx, sx), d1 = PairOfWeights(shared, 0, 1, 1 - sx, sx);
+  // To be multiplied by y's values, and by its slopes.
+  const Vec3f value[2] = {v0.x * mine.by[2] + v1.x * other.by[2] + d0.x * mine.by[0] + d1.x * other.by[0],
+                          v0.y * mine.by[2] + v1.y * other.by[2] + d0.y * mine.by[0] + d1.y * other.by[0]};
+  const Vec3f slope[2] = {v0.x * mine.by[1] + v1.x * other.by[1], v0.y * mine.by[1] + v1.y * other.by[1]};
+  const float2 w0 = PairOfWeights(shared, 1, 0, sy, sy), w1 = PairOfWeights(shared, 1, 0, 1 - sy, sy);
+  const float2 e0 = PairOfWeights(shared, 1, 1, sy, sy), e1 = PairOfWeights(shared, 1, 1, 1 - sy, sy);
+  float* const to = shared.stage + 2 * sy * kStageY + 2 * sx * kStageX + threadIdx.x / 32 * kTilesX + (lane & 15) / 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const Vec3f other_value = Exchange(value[i], 16), other_slope = Exchange(slope[i], 16);
+    const Vec3f g0 = w0.x * value[i] + w1.x * other_value + e0.x * slope[i] + e1.x * other_slope;
+    const Vec3f g1 = w0.y * value[i] + w1.y * other_value + e0.y * slope[i] + e1.y * other_slope;
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      to[4 * c * kStageY + i * kStageX] = g0[c];
+      to[(4 * c + 1) * kStageY + i * kStageX] = g1[c];
+    }
+  }
+}
+
+// Adds up what the block's tiles have staged for each control point of a plane.
+__device__ void SumTiles(const JacobianShared& shared, float* to) {
+  for (int item = threadIdx.x; item < kPlaneSums; item += kSampleThreads) {
+    const int x = item % kNodesX, y = item / kNodesX % kNodesY, c = item / (kNodesX * kNodesY);
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int tx = x - i, ty = y - j;
+        if (tx < 0 || tx >= kTilesX || ty < 0 || ty >= kTilesY) continue;
+        sum += shared.stage[(4 * c + j) * kStageY + i * kStageX + ty * kTilesX + tx];
+      }
+    }
+    to[item] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kSampleThreads, 4) JacobianKernel(const __grid_constant__ JacobianArgs args) {
+  __shared__ JacobianShared shared;
+  if (Skips(args.common.skip)) return;
+  const JacobianFrame& f = args.frame;
+  const int t = threadIdx.x, lane = t % 32;
+  const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  if (block == 0 && t == 0) *args.ticket = 0;
+  const Int3 base{static_cast<int>(blockIdx.x) * kTilesX, static_cast<int>(blockIdx.y) * kTilesY,
+                  static_cast<int>(blockIdx.z) * kTilesZ};
+  if (t < 48) {
+    const int axis = t / 16, kind = t / 8 % 2;
+    (&shared.weights[0][0][0][0])[t] = (kind == 0 ? &f.value[axis][0][0] : &f.slope[axis][0][0])[t % 8];
+  }
+  ContractX(args, base, shared);
+  __syncthreads();
+
+  const Int3 tiles{AxisTiles(args.common.n.x), AxisTiles(args.common.n.y), AxisTiles(args.common.n.z)};
+  const int tile_y = t / 32, sample_x = lane % kSamplesX, sy = lane / kSamplesX;
+  const bool inside = base.x + sample_x / 2 < tiles.x && base.y + tile_y < tiles.y;
+  float value_y[4], slope_y[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    value_y[j] = shared.weights[1][0][sy][j];
+    slope_y[j] = shared.weights[1][1][sy][j];
+  }
+  Planewise plane[4], force[4] = {};
+#pragma unroll
+  for (int k = 0; k < 3; ++k) plane[k] = ContractY(shared, k, tile_y, sample_x, value_y, slope_y);
+  double value = 0;
+  // Bit k: force[k] is not 0.
+  unsigned reached = 0;
+#pragma unroll 1
+  for (int z = 0; z < kNodesZ; ++z) {
+    if (z < kTilesZ && base.z + z < tiles.z) {
+      plane[3] = ContractY(shared, z + 3, tile_y, sample_x, value_y, slope_y);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        Vec3f u[3] = {}, cofactors[3];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          u[0] = u[0] + f.value[2][s][k] * plane[k].by[0];
+          u[1] = u[1] + f.value[2][s][k] * plane[k].by[1];
+          u[2] = u[2] + f.slope[2][s][k] * plane[k].by[2];
+        }
+        const float determinant = TileDeterminant(f, u, cofactors);
+        if (!inside || determinant >= kJacobianThreshold) continue;
+        float slope;
+        value += JacobianCost(determinant, &slope);
+        reached |= 15;
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+          const Vec3f d = slope * cofactors[a];
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            force[k].by[a] = force[k].by[a] + (a == 2 ? f.slope : f.value)[2][s][k] * d;
+          }
+        }
+      }
+    }
+    const bool any = __syncthreads_or(reached & 1);
+    const int at = block * kNodesZ + z;
+    if (t == 0) args.sums.reached[at] = any;
+    if (any) {
+      StageTile(force[0], shared);
+      __syncthreads();
+      SumTiles(shared, args.sums.sums + static_cast<size_t>(at) * kPlaneSums);
+    }
+    reached >>= 1;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      plane[k] = plane[k + 1];
+      force[k] = force[k + 1];
+    }
+    force[3] = {};
+  }
+  value = WarpSum(value);
+  if (lane == 0) shared.scratch[t / 32] = value;
+  __syncthreads();
+  if (t != 0) return;
+  for (int w = 1; w < kSampleThreads / 32; ++w) value += shared.scratch[w];
+  args.partial[block] = args.scale * value;
+}
+
+dim3 JacobianGrid(Int3 n) {
+  return dim3(Blocks(AxisTiles(n.x), kTilesX), Blocks(AxisTiles(n.y), kTilesY), Blocks(AxisTiles(n.z), kTilesZ));
+}
+
+// The blocks whose partial sums control point `i` has part in.
+__device__ int FirstHolder(int i, int tiles) { return max(i - 3, 0) / tiles; }
+__device__ int LastHolder(int i, int tiles, int count) { return min(i / tiles, count - 1); }
+
+// Component c of the derivative by a control point, without the scale.
+__device__ float SumJacobian(const JacobianSums& s, int c, int x, int y, int z) {
+  float sum = 0;
+  for (int bz = FirstHolder(z, kTilesZ); bz <= LastHolder(z, kTilesZ, s.blocks.z); ++bz) {
+    for (int by = FirstHolder(y, kTilesY); by <= LastHolder(y, kTilesY, s.blocks.y); ++by) {
+      for (int bx = FirstHolder(x, kTilesX); bx <= LastHolder(x, kTilesX, s.blocks.x); ++bx) {
+        const int plane = ((bz * s.blocks.y + by) * s.blocks.x + bx) * kNodesZ + z - bz * kTilesZ;
+        if (!s.reached[plane]) continue;
+        sum += s.sums[static_cast<size_t>(plane) * kPlaneSums + (c * kNodesY + y - by * kTilesY) * kNodesX + x -
+                      bx * kTilesX];
+      }
+    }
+  }
+  return sum;
+}
+
+// Where nothing but the jacobian penalty is asked for.
+__global__ void __launch_bounds__(kReduceThreads) GatherKernel(Common common, Ending ending) {
+  __shared__ double scratch[kReduceWarps];
+  if (Skips(common.skip)) return;
+  const Int3 n = common.n;
+  const int i = blockIdx.x * kReduceThreads + threadIdx.x, node = i / 3;
+  if (node < n.x * n.y * n.z) {
+    common.gradient[i] +=
+        ending.jacobian.scale * SumJacobian(ending.jacobian, i % 3, node % n.x, node / n.x % n.y, node / n.x / n.y);
+  }
+  if (blockIdx.x == 0) SumPartials(ending, scratch);
+}
 
 // --- Quadratic penalties: a block takes kTileX x kTileY columns of control points and marches along z. Of each plane
 // it loads its points and three more on every side, contracts along x and y in shared memory, and adds the plane to the
 // outputs along z that it belongs to. ---
 
-constexpr int kTileX = 16, kTileY = 8, kThreads = kTileX * kTileY;
+constexpr int kTileX = 16, kTileY = 8, kColumns = kTileX * kTileY;
+// One a column and component.
+constexpr int kThreads = 3 * kColumns;
 constexpr int kRimX = kTileX + 6, kRimY = kTileY + 6, kRimPoints = kRimX * kRimY;
 // Two rows of 16 threads read different banks.
 constexpr int kPlaneStride = 48;
-constexpr int kLoads = (kRimPoints + kThreads - 1) / kThreads;
+static_assert(kRimPoints <= kThreads && kReduceThreads <= kThreads);
 constexpr int kShortRun = 4, kLongRun = 12;
 // A grid with more control points has enough columns for long runs to fill a GPU.
 constexpr int64_t kShortRunPoints = 160000;
@@ -43,51 +344,78 @@ struct QuadraticArgs {
   float direction[3][3];
   GramAxis<float> gram[3];
   double* partial;
+  // To be set to 0 by this kernel, or null.
+  unsigned* cleared;
+  Ending ending;
 };
 
-// Every thread's points of one plane, less the reference and in the frame of the form.
+// A thread's point of each plane, less the reference and in the frame of the form.
 template <typename Form>
 struct PlaneLoader {
   const QuadraticArgs& args;
   Vec3f reference;
-  int x0, y0;
+  int x, y;
+  bool exists;
 
-  __device__ void Load(int z, Vec3f (&points)[kLoads]) const {
-    const Int3 n = args.common.n;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int at = threadIdx.x + i * kThreads, x = x0 - 3 + at % kRimX, y = y0 - 3 + at / kRimX;
-      points[i] = {0, 0, 0};
-      if (at >= kRimPoints || x < 0 || x >= n.x || y < 0 || y >= n.y || z >= n.z) continue;
-      const Vec3f c = LoadPoint(args.common.grid, Offset(n, x, y, z)) - reference;
-      const auto& d = args.direction;
-      points[i] = Form::kRotated ? Vec3f{d[0][0] * c.x + d[1][0] * c.y + d[2][0] * c.z,
-                                         d[0][1] * c.x + d[1][1] * c.y + d[2][1] * c.z,
-                                         d[0][2] * c.x + d[1][2] * c.y + d[2][2] * c.z}
-                                 : c;
-    }
+  __device__ PlaneLoader(const QuadraticArgs& a, Vec3f r, int x0, int y0)
+      : args(a),
+        reference(r),
+        x(x0 - 3 + static_cast<int>(threadIdx.x) % kRimX),
+        y(y0 - 3 + static_cast<int>(threadIdx.x) / kRimX),
+        exists(threadIdx.x < kRimPoints && x >= 0 && x < a.common.n.x && y >= 0 && y < a.common.n.y) {}
+
+  __device__ Vec3f Load(int z) const {
+    if (!exists || z >= args.common.n.z) return {0, 0, 0};
+    const Vec3f c = LoadPoint(args.common.grid, Offset(args.common.n, x, y, z)) - reference;
+    const auto& d = args.direction;
+    return Form::kRotated
+               ? Vec3f{d[0][0] * c.x + d[1][0] * c.y + d[2][0] * c.z, d[0][1] * c.x + d[1][1] * c.y + d[2][1] * c.z,
+                       d[0][2] * c.x + d[1][2] * c.y + d[2][2] * c.z}
+               : c;
   }
-  __device__ static void Store(const Vec3f (&points)[kLoads], float (&plane)[3][kRimY][kPlaneStride]) {
+  __device__ static void Store(Vec3f point, float (&plane)[3][kRimY][kPlaneStride]) {
+    if (threadIdx.x >= kRimPoints) return;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int at = threadIdx.x + i * kThreads;
-      if (at >= kRimPoints) return;
-#pragma unroll
-      for (int c = 0; c < 3; ++c) plane[c][at / kRimX][at % kRimX] = points[i][c];
-    }
+    for (int c = 0; c < 3; ++c) plane[c][threadIdx.x / kRimX][threadIdx.x % kRimX] = point[c];
   }
 };
+
+template <int kOps>
+using AlongX = float[kOps][3][kRimY][kTileX];
+
+// A component of what a plane gives along y.
+template <typename Form, int kComponent>
+__device__ void ContractTaps(const AlongX<Form::kOps>& along_x, const float (&gy)[kGramBand][Form::kOps], int tx,
+                             int ty, float (&out)[Form::kOps]) {
+  float all[Form::kOps][3] = {};
+#pragma unroll
+  for (int k = 0; k < kGramBand; ++k) {
+    float a[Form::kOps][3];
+#pragma unroll
+    for (int op = 0; op < Form::kOps; ++op) {
+#pragma unroll
+      for (int c = 0; c < 3; ++c) a[op][c] = along_x[op][c][ty + k][tx];
+    }
+    Form::AddTap([](float g, float v, float& sum) { sum += g * v; }, gy[k], a, all);
+  }
+#pragma unroll
+  for (int op = 0; op < Form::kOps; ++op) out[op] = all[op][kComponent];
+}
 
 template <typename Form, int kRun>
 __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constant__ QuadraticArgs args) {
   constexpr int kOps = Form::kOps;
   __shared__ float plane[3][kRimY][kPlaneStride];
-  __shared__ float along_x[kOps][3][kRimY][kTileX];
+  __shared__ AlongX<kOps> along_x;
+  __shared__ float turned[2][3][kColumns];
   __shared__ double warp_sums[kThreads / 32];
+  __shared__ bool last;
   if (Skips(args.common.skip)) return;
   const Int3 n = args.common.n;
   const float* grid = args.common.grid;
-  const int tx = threadIdx.x % kTileX, ty = threadIdx.x / kTileX;
+  if (args.cleared != nullptr && threadIdx.x == 0) *args.cleared = 0;
+  const int column = threadIdx.x % kColumns, component = threadIdx.x / kColumns;
+  const int tx = column % kTileX, ty = column / kTileX;
   const int x0 = blockIdx.x * kTileX, y0 = blockIdx.y * kTileY, z0 = blockIdx.z * kRun;
   const int x = x0 + tx, y = y0 + ty;
   const Vec3f reference = LoadPoint(
@@ -104,41 +432,34 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
     }
   }
 
-  float sums[kRun][3] = {};
-  const PlaneLoader<Form> loader{args, reference, x0, y0};
+  float sums[kRun] = {};
+  const PlaneLoader<Form> loader(args, reference, x0, y0);
   const int first = max(z0 - 3, 0), end = min(z0 + kRun + 3, n.z);
-  Vec3f points[kLoads];
-  loader.Load(first, points);
+  Vec3f point = loader.Load(first);
   for (int z = first; z < end; ++z) {
-    loader.Store(points, plane);
+    loader.Store(point, plane);
     __syncthreads();
-    loader.Load(z + 1, points);
+    point = loader.Load(z + 1);
 #pragma unroll
     for (int row = ty; row < kRimY; row += kTileY) {
+      float a[kOps] = {};
 #pragma unroll
-      for (int c = 0; c < 3; ++c) {
-        float a[kOps] = {};
+      for (int k = 0; k < kGramBand; ++k) {
+        const float v = plane[component][row][tx + k];
 #pragma unroll
-        for (int k = 0; k < kGramBand; ++k) {
-          const float v = plane[c][row][tx + k];
-#pragma unroll
-          for (int op = 0; op < kOps; ++op) a[op] += gx[op][k] * v;
-        }
-#pragma unroll
-        for (int op = 0; op < kOps; ++op) along_x[op][c][row][tx] = a[op];
+        for (int op = 0; op < kOps; ++op) a[op] += gx[op][k] * v;
       }
+#pragma unroll
+      for (int op = 0; op < kOps; ++op) along_x[op][component][row][tx] = a[op];
     }
     __syncthreads();
-    float out[kOps][3] = {};
-#pragma unroll
-    for (int k = 0; k < kGramBand; ++k) {
-      float a[kOps][3];
-#pragma unroll
-      for (int op = 0; op < kOps; ++op) {
-#pragma unroll
-        for (int c = 0; c < 3; ++c) a[op][c] = along_x[op][c][ty + k][tx];
-      }
-      Form::AddTap([](float g, float v, float& sum) { sum += g * v; }, gy[k], a, out);
+    float out[kOps];
+    if (component == 0) {
+      ContractTaps<Form, 0>(along_x, gy, tx, ty, out);
+    } else if (component == 1) {
+      ContractTaps<Form, 1>(along_x, gy, tx, ty, out);
+    } else {
+      ContractTaps<Form, 2>(along_x, gy, tx, ty, out);
     }
 #pragma unroll
     for (int o = 0; o < kRun; ++o) {
@@ -146,43 +467,46 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
       if (k < 0 || k >= kGramBand || z0 + o >= n.z) continue;
       const int z_type = GramRowType(z0 + o, n.z);
 #pragma unroll
-      for (int op = 0; op < kOps; ++op) {
-        const float g = args.gram[2].row[Form::Op(op)][z_type][k];
-#pragma unroll
-        for (int c = 0; c < 3; ++c) sums[o][c] += g * out[op][c];
-      }
+      for (int op = 0; op < kOps; ++op) sums[o] += args.gram[2].row[Form::Op(op)][z_type][k] * out[op];
     }
   }
 
   // What the penalty is taken of, so that the same sums give its value: points less one for the whole grid.
-  const Vec3f middle = LoadPoint(grid, Offset(n, n.x / 2, n.y / 2, n.z / 2));
+  const float middle = grid[3 * Offset(n, n.x / 2, n.y / 2, n.z / 2) + component];
   double value = 0;
-  if (x < n.x && y < n.y) {
 #pragma unroll
-    for (int o = 0; o < kRun; ++o) {
-      if (z0 + o >= n.z) continue;
-      const auto& d = args.direction;
-      const float(&s)[3] = sums[o];
-      const Vec3f g = Form::kRotated ? Vec3f{d[0][0] * s[0] + d[0][1] * s[1] + d[0][2] * s[2],
-                                             d[1][0] * s[0] + d[1][1] * s[1] + d[1][2] * s[2],
-                                             d[2][0] * s[0] + d[2][1] * s[1] + d[2][2] * s[2]}
-                                     : Vec3f{s[0], s[1], s[2]};
-      const size_t i = Offset(n, x, y, z0 + o);
-      const Vec3f c = LoadPoint(grid, i) - middle;
-      value += 0.5 * args.scale *
-               (static_cast<double>(c.x) * g.x + static_cast<double>(c.y) * g.y + static_cast<double>(c.z) * g.z);
-      float* to = args.common.gradient + 3 * i;
-      to[0] += args.scale * g.x;
-      to[1] += args.scale * g.y;
-      to[2] += args.scale * g.z;
+  for (int o = 0; o < kRun; ++o) {
+    float g = sums[o];
+    if (Form::kRotated) {
+      float(&s)[3][kColumns] = turned[o % 2];
+      s[component][column] = g;
+      __syncthreads();
+      const float* const d = args.direction[component];
+      g = d[0] * s[0][column] + d[1] * s[1][column] + d[2] * s[2][column];
     }
+    if (x >= n.x || y >= n.y || z0 + o >= n.z) continue;
+    const size_t i = 3 * Offset(n, x, y, z0 + o) + component;
+    value += 0.5 * args.scale * (static_cast<double>(grid[i] - middle) * g);
+    float add = args.scale * g;
+    const JacobianSums& jacobian = args.ending.jacobian;
+    if (jacobian.sums != nullptr) add += jacobian.scale * SumJacobian(jacobian, component, x, y, z0 + o);
+    args.common.gradient[i] += add;
   }
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int w = 1; w < kThreads / 32; ++w) value += warp_sums[w];
-  args.partial[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = value;
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kThreads / 32; ++w) value += warp_sums[w];
+    args.partial[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = value;
+    last = false;
+    if (args.ending.ticket != nullptr) {
+      __threadfence();
+      last = atomicAdd(args.ending.ticket, 1u) == gridDim.x * gridDim.y * gridDim.z - 1;
+      __threadfence();
+    }
+  }
+  __syncthreads();
+  if (last) SumPartials(args.ending, warp_sums);
 }
 
 int QuadraticRun(Int3 n) { return int64_t{n.x} * n.y * n.z <= kShortRunPoints ? kShortRun : kLongRun; }
@@ -190,8 +514,10 @@ dim3 QuadraticGrid(Int3 n) { return dim3(Blocks(n.x, kTileX), Blocks(n.y, kTileY
 
 template <typename Form>
 absl::Status LaunchQuadratic(const ExecContext& ctx, const PenaltyTask& task, double scale, const Common& common,
-                             double* partial) {
+                             double* partial, unsigned* cleared, const Ending& ending) {
   QuadraticArgs args;
+  args.cleared = cleared;
+  args.ending = ending;
   args.common = common;
   args.scale = static_cast<float>(scale);
   args.partial = partial;
@@ -210,319 +536,79 @@ absl::Status LaunchQuadratic(const ExecContext& ctx, const PenaltyTask& task, do
   return absl::OkStatus();
 }
 
-// --- Jacobian penalty: a block owns kOwnX x kOwnY x kOwnZ control points, one a thread, and looks at all tiles that
-// reach one of them. Where the bounds of differences prove that nothing is to do, for all of its tiles or for 32 of
-// them, that is all. Tiles with a sample below the threshold are noted; then, group by group in order, a thread works
-// out each of their samples, and the owners add what reaches their point. ---
-
-constexpr int kOwnX = 8, kOwnY = 8, kOwnZ = 4, kOwners = kOwnX * kOwnY * kOwnZ;
-static_assert(kOwners == kReduceThreads);
-constexpr int kBoxX = kOwnX + 6, kBoxY = kOwnY + 6, kBoxZ = kOwnZ + 6;
-constexpr int kGroupX = 4, kGroupY = 4, kGroupZ = 2;
-static_assert(kGroupX * kGroupY * kGroupZ == 32 && kOwners == 32 * 8);
-constexpr int kGroupsX = (kOwnX + 3 + kGroupX - 1) / kGroupX, kGroupsY = (kOwnY + 3 + kGroupY - 1) / kGroupY,
-              kGroupsZ = (kOwnZ + 3 + kGroupZ - 1) / kGroupZ, kGroups = kGroupsX * kGroupsY * kGroupsZ;
-
-struct JacobianArgs {
-  Common common;
-  float scale;
-  JacobianFrame frame;
-  double* partial;
-};
-
-struct Box {
-  float points[3][kBoxZ][kBoxY][kBoxX];
-};
-
-__device__ void Widen(float difference, float& low, float& high) {
-  // Lets a NaN through, which fminf alone would drop.
-  low = fminf(low, difference == difference ? difference : -INFINITY);
-  high = fmaxf(high, difference);
-}
-
-// Over the differences between the points of the box from `low` to `high` (inclusive) that thread `rank` of `count`
-// takes.
-__device__ void BoundDifferences(const Box& box, Int3 low, Int3 high, int rank, int count, DifferenceBounds& b) {
-#pragma unroll
-  for (int a = 0; a < 3; ++a) {
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      b.low[a][c] = INFINITY;
-      b.high[a][c] = -INFINITY;
-    }
-  }
-  const Int3 size = high - low + Int3{1, 1, 1};
-  for (int i = rank; i < size.x * size.y * size.z; i += count) {
-    const int x = low.x + i % size.x, y = low.y + i / size.x % size.y, z = low.z + i / size.x / size.y;
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      const float v = box.points[c][z][y][x];
-      if (x < high.x) Widen(box.points[c][z][y][x + 1] - v, b.low[0][c], b.high[0][c]);
-      if (y < high.y) Widen(box.points[c][z][y + 1][x] - v, b.low[1][c], b.high[1][c]);
-      if (z < high.z) Widen(box.points[c][z + 1][y][x] - v, b.low[2][c], b.high[2][c]);
-    }
-  }
-}
-
-// All lanes get the bounds of all.
-__device__ void CombineLanes(DifferenceBounds& b) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-#pragma unroll
-    for (int a = 0; a < 3; ++a) {
-#pragma unroll
-      for (int c = 0; c < 3; ++c) {
-        b.low[a][c] = fminf(b.low[a][c], __shfl_xor_sync(0xffffffffu, b.low[a][c], offset));
-        b.high[a][c] = fmaxf(b.high[a][c], __shfl_xor_sync(0xffffffffu, b.high[a][c], offset));
-      }
-    }
-  }
-}
-
-// An axis with one control point has no differences and no derivative.
-__device__ bool Proves(const JacobianFrame& frame, DifferenceBounds b) {
-#pragma unroll
-  for (int a = 0; a < 3; ++a) {
-#pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      if (b.low[a][c] == INFINITY && b.high[a][c] == -INFINITY) b.low[a][c] = b.high[a][c] = 0;
-    }
-  }
-  return DeterminantLowerBound(frame, b) >= kJacobianThreshold;
-}
-
-// Whether a sample of the tile whose first point is `at` lies below the threshold, or is not a number.
-__device__ bool IsActive(const JacobianFrame& f, const Box& box, Int3 at) {
-  bool active = false;
-#pragma unroll 1
-  for (int sy = 0; sy < 2; ++sy) {
-    Vec3f u[2][2][3] = {};  // [sample x][sample z][axis]
-#pragma unroll 1
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int sx = 0; sx < 2; ++sx) {
-        Vec3f vv = {0, 0, 0}, sv = vv, vs = vv;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-#pragma unroll
-          for (int c = 0; c < 3; ++c) {
-            float v = 0, s = 0;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const float p = box.points[c][at.z + k][at.y + j][at.x + i];
-              v += f.value[0][sx][i] * p;
-              s += f.slope[0][sx][i] * p;
-            }
-            vv[c] += f.value[1][sy][j] * v;
-            sv[c] += f.value[1][sy][j] * s;
-            vs[c] += f.slope[1][sy][j] * v;
-          }
-        }
-#pragma unroll
-        for (int sz = 0; sz < 2; ++sz) {
-          u[sx][sz][0] = u[sx][sz][0] + f.value[2][sz][k] * sv;
-          u[sx][sz][1] = u[sx][sz][1] + f.value[2][sz][k] * vs;
-          u[sx][sz][2] = u[sx][sz][2] + f.slope[2][sz][k] * vv;
-        }
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      Vec3f cofactors[3];
-      if (!(TileDeterminant(f, u[s % 2][s / 2], cofactors) >= kJacobianThreshold)) active = true;
-    }
-  }
-  return active;
-}
-
-// The derivatives of u per node distance at sample `s` of the tile whose first point is `at`.
-__device__ void SampleDerivatives(const JacobianFrame& f, const Box& box, Int3 at, int s, Vec3f (&u)[3]) {
-  const int sx = s % 2, sy = s / 2 % 2, sz = s / 4;
-  u[0] = u[1] = u[2] = {0, 0, 0};
-#pragma unroll 1
-  for (int k = 0; k < 4; ++k) {
-    for (int j = 0; j < 4; ++j) {
-      Vec3f v = {0, 0, 0}, d = v;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int c = 0; c < 3; ++c) {
-          const float p = box.points[c][at.z + k][at.y + j][at.x + i];
-          v[c] += f.value[0][sx][i] * p;
-          d[c] += f.slope[0][sx][i] * p;
-        }
-      }
-      u[0] = u[0] + f.value[2][sz][k] * f.value[1][sy][j] * d;
-      u[1] = u[1] + f.value[2][sz][k] * f.slope[1][sy][j] * v;
-      u[2] = u[2] + f.slope[2][sz][k] * f.value[1][sy][j] * v;
-    }
-  }
-}
-
-__global__ void __launch_bounds__(kOwners, 3) JacobianKernel(const __grid_constant__ JacobianArgs args) {
-  __shared__ Box box;
-  __shared__ float derivatives[32][8][9];  // of the cost by u, at the samples of a group's tiles
-  __shared__ float warp_bounds[kReduceWarps][18];
-  __shared__ unsigned active[kGroups];
-  __shared__ double scratch[kReduceWarps];
-  if (Skips(args.common.skip)) return;
-  const Int3 n = args.common.n;
-  const Int3 own{static_cast<int>(blockIdx.x) * kOwnX, static_cast<int>(blockIdx.y) * kOwnY,
-                 static_cast<int>(blockIdx.z) * kOwnZ};
-  const Int3 base = own - Int3{3, 3, 3};
-  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-  double* partial = args.partial + (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-
-  for (int i = t; i < kBoxX * kBoxY * kBoxZ; i += kOwners) {
-    const int x = i % kBoxX, y = i / kBoxX % kBoxY, z = i / kBoxX / kBoxY;
-    const int gx = base.x + x, gy = base.y + y, gz = base.z + z;
-    Vec3f c = {0, 0, 0};
-    if (gx >= 0 && gx < n.x && gy >= 0 && gy < n.y && gz >= 0 && gz < n.z) {
-      c = LoadPoint(args.common.grid, Offset(n, gx, gy, gz));
-    }
-    for (int k = 0; k < 3; ++k) box.points[k][z][y][x] = c[k];
-  }
-  if (t < kGroups) active[t] = 0;
-  __syncthreads();
-
-  // The points of the box that exist.
-  const Int3 low{max(0, -base.x), max(0, -base.y), max(0, -base.z)};
-  const Int3 high{min(kBoxX, n.x - base.x) - 1, min(kBoxY, n.y - base.y) - 1, min(kBoxZ, n.z - base.z) - 1};
-  DifferenceBounds b;
-  BoundDifferences(box, low, high, t, kOwners, b);
-  CombineLanes(b);
-  if (lane == 0) {
-    for (int i = 0; i < 9; ++i) {
-      warp_bounds[warp][i] = b.low[i / 3][i % 3];
-      warp_bounds[warp][9 + i] = b.high[i / 3][i % 3];
-    }
-  }
-  __syncthreads();
-  for (int w = 0; w < kReduceWarps; ++w) {
-#pragma unroll
-    for (int i = 0; i < 9; ++i) {
-      b.low[i / 3][i % 3] = fminf(b.low[i / 3][i % 3], warp_bounds[w][i]);
-      b.high[i / 3][i % 3] = fmaxf(b.high[i / 3][i % 3], warp_bounds[w][9 + i]);
-    }
-  }
-  if (Proves(args.frame, b)) {
-    if (t == 0) *partial = 0;
-    return;
-  }
-
-  const Int3 tiles{AxisTiles(n.x), AxisTiles(n.y), AxisTiles(n.z)};
-  for (int g = warp; g < kGroups; g += kReduceWarps) {
-    const Int3 from{g % kGroupsX * kGroupX, g / kGroupsX % kGroupsY * kGroupY, g / kGroupsX / kGroupsY * kGroupZ};
-    const Int3 l{max(low.x, from.x), max(low.y, from.y), max(low.z, from.z)};
-    const Int3 h{min(high.x, from.x + kGroupX + 2), min(high.y, from.y + kGroupY + 2),
-                 min(high.z, from.z + kGroupZ + 2)};
-    if (l.x > h.x || l.y > h.y || l.z > h.z) continue;
-    BoundDifferences(box, l, h, lane, 32, b);
-    CombineLanes(b);
-    if (Proves(args.frame, b)) continue;
-    const Int3 at = from + Int3{lane % kGroupX, lane / kGroupX % kGroupY, lane / kGroupX / kGroupY};
-    const Int3 tile = base + at;
-    // Tiles that start past the owned points reach none of them.
-    const bool exists = tile.x >= 0 && tile.x < tiles.x && at.x < kOwnX + 3 && tile.y >= 0 && tile.y < tiles.y &&
-                        at.y < kOwnY + 3 && tile.z >= 0 && tile.z < tiles.z && at.z < kOwnZ + 3;
-    const unsigned word = __ballot_sync(0xffffffffu, exists && IsActive(args.frame, box, at));
-    if (lane == 0) active[g] = word;
-  }
-  __syncthreads();
-
-  const Int3 mine{3 + t % kOwnX, 3 + t / kOwnX % kOwnY, 3 + t / kOwnX / kOwnY};
-  Vec3f gradient = {0, 0, 0};
-  double value = 0;
-  for (int g = 0; g < kGroups; ++g) {
-    unsigned word = active[g];
-    if (word == 0) continue;
-    const Int3 from{g % kGroupsX * kGroupX, g / kGroupsX % kGroupsY * kGroupY, g / kGroupsX / kGroupsY * kGroupZ};
-    const auto start = [&](int i) { return from + Int3{i % kGroupX, i / kGroupX % kGroupY, i / kGroupX / kGroupY}; };
-    if (word >> (t / 8) & 1) {
-      const Int3 at = start(t / 8);
-      Vec3f u[3], cofactors[3];
-      SampleDerivatives(args.frame, box, at, t % 8, u);
-      float slope;
-      const float cost = JacobianCost(TileDeterminant(args.frame, u, cofactors), &slope);
-      for (int i = 0; i < 9; ++i) derivatives[t / 8][t % 8][i] = slope * cofactors[i / 3][i % 3];
-      // A tile belongs to the owner of its first point.
-      if (at.x >= 3 && at.y >= 3 && at.z >= 3) value += cost;
-    }
-    __syncthreads();
-    for (; word != 0; word &= word - 1) {
-      const int i = __ffs(word) - 1;
-      const Int3 o = mine - start(i);
-      if (o.x < 0 || o.x > 3 || o.y < 0 || o.y > 3 || o.z < 0 || o.z > 3) continue;
-      for (int s = 0; s < 8; ++s) {
-        const int sx = s % 2, sy = s / 2 % 2, sz = s / 4;
-        const auto& f = args.frame;
-        const float vx = f.value[0][sx][o.x], vy = f.value[1][sy][o.y], vz = f.value[2][sz][o.z];
-        const float wx = f.slope[0][sx][o.x] * vy * vz, wy = vx * f.slope[1][sy][o.y] * vz,
-                    wz = vx * vy * f.slope[2][sz][o.z];
-        const float(&d)[9] = derivatives[i][s];
-        gradient = gradient + Vec3f{wx * d[0] + wy * d[3] + wz * d[6], wx * d[1] + wy * d[4] + wz * d[7],
-                                    wx * d[2] + wy * d[5] + wz * d[8]};
-      }
-    }
-    __syncthreads();
-  }
-  const Int3 node = base + mine;
-  if (node.x < n.x && node.y < n.y && node.z < n.z) {
-    float* to = args.common.gradient + 3 * Offset(n, node.x, node.y, node.z);
-    for (int c = 0; c < 3; ++c) to[c] += args.scale * gradient[c];
-  }
-  value = BlockSum(value, scratch);
-  if (t == 0) *partial = args.scale * value;
-}
-
-dim3 JacobianGrid(Int3 n) { return dim3(Blocks(n.x, kOwnX), Blocks(n.y, kOwnY), Blocks(n.z, kOwnZ)); }
-
-absl::Status LaunchJacobian(const ExecContext& ctx, const PenaltyTask& task, const Common& common, double* partial) {
-  const JacobianArgs args{common, static_cast<float>(task.jacobian_scale), task.frame, partial};
-  JacobianKernel<<<JacobianGrid(task.size), kOwners, 0, CudaStream(ctx)>>>(args);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
-}
-
-__global__ void __launch_bounds__(kReduceThreads)
-    SumKernel(const double* partial, int64_t count, const int* skip, double* value) {
-  __shared__ double scratch[kReduceWarps];
-  if (Skips(skip)) return;
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kReduceThreads) sum += partial[i];
-  sum = BlockSum(sum, scratch);
-  if (threadIdx.x == 0) *value = sum;
-}
-
 int64_t Count(dim3 grid) { return int64_t{grid.x} * grid.y * grid.z; }
+
+__global__ void __launch_bounds__(kReduceThreads) SumKernel(const int* skip, Ending ending) {
+  __shared__ double scratch[kReduceWarps];
+  if (!Skips(skip)) SumPartials(ending, scratch);
+}
+
+// One order for the estimate and for the allocation.
+struct Sizes {
+  int64_t quadratic, jacobian, partials, reached, sums;
+
+  explicit Sizes(Int3 n) : quadratic(Count(QuadraticGrid(n))), jacobian(Count(JacobianGrid(n))) {
+    partials = 2 * quadratic + jacobian;
+    reached = jacobian * kNodesZ;
+    sums = reached * kPlaneSums;
+  }
+};
 
 }  // namespace
 
 absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task) {
   ArenaScope scope(ctx.arena());
-  const int64_t quadratic = Count(QuadraticGrid(task.size)), jacobian = Count(JacobianGrid(task.size));
-  INTRAWARP_ASSIGN_OR_RETURN(double* partial, ctx.arena().Allocate<double>(2 * quadratic + jacobian));
+  const cudaStream_t stream = CudaStream(ctx);
+  const Sizes sizes(task.size);
+  const bool bends = task.bending_scale != 0, stretches = task.elasticity_scale != 0, folds = task.jacobian_scale != 0;
   const Common common{task.grid, task.size, task.skip, task.gradient};
+  Ending ending = {};
+  INTRAWARP_ASSIGN_OR_RETURN(double* partial, ctx.arena().Allocate<double>(sizes.partials));
+  INTRAWARP_ASSIGN_OR_RETURN(unsigned* ticket, ctx.arena().Allocate<unsigned>(1));
   double* end = partial;
-  if (task.bending_scale != 0) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<BendingForm>(ctx, task, task.bending_scale, common, end));
-    end += quadratic;
+  JacobianSums jacobian = {};
+  if (folds) {
+    const dim3 blocks = JacobianGrid(task.size);
+    jacobian.blocks = {static_cast<int>(blocks.x), static_cast<int>(blocks.y), static_cast<int>(blocks.z)};
+    jacobian.scale = static_cast<float>(task.jacobian_scale);
+    INTRAWARP_ASSIGN_OR_RETURN(jacobian.reached, ctx.arena().Allocate<unsigned char>(sizes.reached));
+    INTRAWARP_ASSIGN_OR_RETURN(jacobian.sums, ctx.arena().Allocate<float>(sizes.sums));
+    JacobianKernel<<<blocks, kSampleThreads, 0, stream>>>({common, jacobian.scale, task.frame, end, jacobian, ticket});
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    end += sizes.jacobian;
   }
-  if (task.elasticity_scale != 0) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<ElasticityForm>(ctx, task, task.elasticity_scale, common, end));
-    end += quadratic;
+  ending.partial = partial;
+  ending.value = task.value;
+  ending.count = static_cast<int>(end - partial + sizes.quadratic * (bends + stretches));
+  // The last kernel ends the work where there was another before it to clear its ticket.
+  Ending last = ending;
+  last.jacobian = jacobian;
+  last.ticket = bends + stretches + folds > 1 ? ticket : nullptr;
+  if (bends) {
+    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<BendingForm>(ctx, task, task.bending_scale, common, end,
+                                                           stretches ? ticket : nullptr, stretches ? ending : last));
+    end += sizes.quadratic;
   }
-  if (task.jacobian_scale != 0) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchJacobian(ctx, task, common, end));
-    end += jacobian;
+  if (stretches) {
+    INTRAWARP_RETURN_IF_ERROR(
+        LaunchQuadratic<ElasticityForm>(ctx, task, task.elasticity_scale, common, end, nullptr, last));
   }
-  SumKernel<<<1, kReduceThreads, 0, CudaStream(ctx)>>>(partial, end - partial, task.skip, task.value);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  if (!bends && !stretches && folds) {
+    const int64_t components = 3 * int64_t{task.size.x} * task.size.y * task.size.z;
+    GatherKernel<<<static_cast<unsigned>((components + kReduceThreads - 1) / kReduceThreads), kReduceThreads, 0,
+                   stream>>>(common, last);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  } else if (last.ticket == nullptr) {
+    SumKernel<<<1, kReduceThreads, 0, stream>>>(task.skip, ending);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  }
   return absl::OkStatus();
 }
 
 int64_t GridPenaltyWorkspaceBytes(Int3 size) {
-  return Arena::Rounded((2 * Count(QuadraticGrid(size)) + Count(JacobianGrid(size))) * sizeof(double));
+  const Sizes sizes(size);
+  return Arena::Rounded(sizes.partials * sizeof(double)) + Arena::Rounded(sizeof(unsigned)) +
+         Arena::Rounded(sizes.reached) + Arena::Rounded(sizes.sums * sizeof(float));
 }
 
 }  // namespace intrawarp::cuda
