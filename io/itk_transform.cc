@@ -84,6 +84,7 @@ absl::StatusOr<AffineMap> ParseAffine(const Block& block) {
       map.m[r][3] -= p[3 * r + c] * centre[c];
     }
   }
+  if (IsSingular(map)) return absl::InvalidArgumentError("Parameters: the matrix is singular");
   return map;
 }
 

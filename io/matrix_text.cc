@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/matrix_text.h"
 
-#include <cmath>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "engine/geometry/geometry.h"
 #include "io/file.h"
 
 namespace intrawarp {
@@ -28,13 +28,6 @@ absl::Status ParseRow(absl::string_view text, int line, double row[4]) {
     row[c] = *value;
   }
   return absl::OkStatus();
-}
-
-// The determinant relative to the lengths of the columns, so that it does not depend on the scale.
-bool IsSingular(const AffineMap& map) {
-  double lengths = 1;
-  for (int c = 0; c < 3; ++c) lengths *= std::hypot(map.m[0][c], map.m[1][c], map.m[2][c]);
-  return !(std::abs(Determinant(map)) > 1e-12 * lengths) || !std::isfinite(lengths);
 }
 
 }  // namespace

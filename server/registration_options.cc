@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration_options.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -179,12 +178,6 @@ absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from) {
   INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, MatrixFromProto(from));
   if (IsSingular(map)) return absl::InvalidArgumentError("values: the matrix is singular");
   return map;
-}
-
-bool IsSingular(const AffineMap& map) {
-  double volume = 1;
-  for (int c = 0; c < 3; ++c) volume *= std::hypot(map.m[0][c], map.m[1][c], map.m[2][c]);
-  return !(std::abs(Determinant(map)) > 1e-9 * volume) || !std::isfinite(volume);
 }
 
 }  // namespace intrawarp

@@ -58,10 +58,6 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore
 // As MatrixFromProto, and INVALID_ARGUMENT "values: ..." for a map that has no inverse in practice.
 absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from);
 
-// True for a map whose inverse would be noise: a determinant that is not finite, or below 1e-9 of the product of the
-// lengths of its columns.
-bool IsSingular(const AffineMap& map);
-
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_SERVER_REGISTRATION_OPTIONS_H_

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/registration_inputs.h"
 
+#include "client/cli/files.h"
 #include "client/cpp/convert.h"
 #include "engine/base/status_macros.h"
 #include "io/matrix_text.h"
@@ -8,10 +9,10 @@
 namespace intrawarp {
 namespace {
 
-absl::Status SetInitial(const std::string& initial, v1::RegistrationOptions* options) {
+absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1::RegistrationOptions* options) {
   if (initial.empty()) return absl::OkStatus();
-  if (IsTransformName(initial)) {
-    options->set_initial_transform(initial);
+  if (IsTransformName(initial) || HasControlGridSuffix(initial)) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options->mutable_initial_transform(), temporaries.Transform(initial));
     return absl::OkStatus();
   }
   const absl::StatusOr<AffineMap> matrix = ReadMatrix(initial);
@@ -24,7 +25,7 @@ absl::Status SetInitial(const std::string& initial, v1::RegistrationOptions* opt
 
 absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& flags, Temporaries& temporaries) {
   v1::RegistrationOptions options = flags.options;
-  INTRAWARP_RETURN_IF_ERROR(SetInitial(flags.initial, &options));
+  INTRAWARP_RETURN_IF_ERROR(SetInitial(flags.initial, temporaries, &options));
   if (!flags.fixed_mask.empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_fixed_mask(), temporaries.Volume(flags.fixed_mask));
   }

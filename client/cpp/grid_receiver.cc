@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,8 @@ void Decode(const std::vector<char>& encoded, float scale, absl::Span<float> out
   }
 }
 
+absl::Status SecondHeader() { return absl::InternalError("the server sent a second header"); }
+
 }  // namespace
 
 GridSink SinkInto(GridData* data) {
@@ -49,24 +52,30 @@ GridSink SinkInto(GridData* data) {
 }
 
 absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
+  if (begun_) return SecondHeader();
   switch (header.encoding()) {
     case v1::FIELD_ENCODING_FLOAT32:
     case v1::FIELD_ENCODING_CONTROL_POINTS:
       break;
-    case v1::FIELD_ENCODING_FLOAT16:
     case v1::FIELD_ENCODING_INT16:
+      if (!(header.scale() > 0 && std::isfinite(static_cast<float>(header.scale())))) {
+        return absl::InternalError("the server sent a field in INT16 without a scale");
+      }
+      value_bytes_ = sizeof(int16_t);
+      break;
+    case v1::FIELD_ENCODING_FLOAT16:
       value_bytes_ = sizeof(uint16_t);
       break;
     default:
       return absl::InternalError(absl::StrCat("the server sent a field in encoding ", header.encoding()));
   }
   encoding_ = header.encoding();
-  scale_ = header.scale();
+  scale_ = static_cast<float>(header.scale());
   return Begin(header.geometry(), header.total_bytes());
 }
 
 absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes) {
-  if (begun_) return absl::InternalError("the server sent a second header");
+  if (begun_) return SecondHeader();
   absl::StatusOr<Geometry> geometry = FromProto(proto);
   if (!geometry.ok()) return absl::InternalError(absl::StrCat("header of the server: ", geometry.status().message()));
   // kMaxAxis bounds the product far below an overflow.
@@ -75,9 +84,9 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
     return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes for ", SizeString(*geometry),
                                             " voxels of ", components_, " numbers of ", value_bytes_, " bytes"));
   }
-  if (total_bytes > max_bytes_) {
+  if (const int64_t bytes = values * static_cast<int64_t>(sizeof(float)); bytes > max_bytes_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the answer has ", total_bytes, " bytes, more than the client's limit of ", max_bytes_));
+        absl::StrCat("the answer has ", bytes, " bytes, more than the client's limit of ", max_bytes_));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<float> floats, sink_(*geometry, values));
   if (floats.size() != static_cast<size_t>(values)) {
@@ -124,7 +133,7 @@ absl::Status GridReceiver::Finish() {
         absl::StrCat("the server sent ", received_bytes_, " of ", destination_.size(), " announced bytes"));
   }
   if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_, 1, floats_);
-  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_, static_cast<float>(scale_), floats_);
+  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_, scale_, floats_);
   return absl::OkStatus();
 }
 

@@ -18,7 +18,7 @@ namespace intrawarp {
 
 class GridReceiver {
  public:
-  // `components`: floats a voxel. More than `max_bytes` is refused before the sink is asked for memory.
+  // `components`: floats a voxel. More than `max_bytes` of floats is refused before the sink is asked for memory.
   GridReceiver(GridSink sink, int components, int64_t max_bytes)
       : sink_(std::move(sink)), components_(components), max_bytes_(max_bytes) {}
 
@@ -46,7 +46,7 @@ class GridReceiver {
   absl::Span<char> destination_;
   absl::Span<float> floats_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_FLOAT32;
-  double scale_ = 0;
+  float scale_ = 0;
   int64_t value_bytes_ = sizeof(float);
   std::vector<char> encoded_;
   int64_t received_bytes_ = 0;

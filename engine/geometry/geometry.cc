@@ -67,6 +67,12 @@ AffineMap IndexToPhysical(const Geometry& g) {
 
 AffineMap PhysicalToIndex(const Geometry& g) { return Inverse(IndexToPhysical(g)); }
 
+bool IsSingular(const AffineMap& map) {
+  double lengths = 1;
+  for (int c = 0; c < 3; ++c) lengths *= std::hypot(map.m[0][c], map.m[1][c], map.m[2][c]);
+  return !(std::abs(Determinant(map)) > 1e-9 * lengths) || !std::isfinite(lengths);
+}
+
 Vec3d Center(const Geometry& g) {
   return IndexToPhysical(g)({0.5 * (g.size.x - 1), 0.5 * (g.size.y - 1), 0.5 * (g.size.z - 1)});
 }

@@ -45,6 +45,10 @@ absl::Status ValidateGeometry(const Geometry& geometry);
 AffineMap IndexToPhysical(const Geometry& geometry);
 AffineMap PhysicalToIndex(const Geometry& geometry);
 
+// True for a map whose inverse would be noise: a determinant that is not finite, or below 1e-9 of the product of the
+// lengths of its columns.
+bool IsSingular(const AffineMap& map);
+
 // The physical point at the middle of the grid's domain.
 Vec3d Center(const Geometry& geometry);
 

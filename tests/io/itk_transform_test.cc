@@ -88,6 +88,8 @@ TEST_F(ItkTransformTest, Refuses) {
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 16384 16384 16384 "), Fails(kInvalid, "has fewer than"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 1e300 5 6 "), Fails(kInvalid, "control points"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 -31", "FixedParameters: 4 5 6 nan"), Fails(kInvalid, "FixedParameters"));
+  EXPECT_THAT(with("Parameters: 1 0.125 0", "Parameters: 0 0 0"),
+              Fails(kInvalid, "Parameters: the matrix is singular"));
   EXPECT_THAT(with(" 1.25 0.75 2.5 ", " 0 0.75 2.5 "), Fails(kInvalid, "FixedParameters: spacing"));
   EXPECT_THAT(ReadItkTransform(Put("long.tfm", good), good.size() - 1),
               Fails(absl::StatusCode::kResourceExhausted, "file: "));

@@ -70,5 +70,27 @@ TEST(GeometryTest, SameGridToleratesHeaderNoiseOnly) {
   EXPECT_FALSE(SameGrid(a, b));
 }
 
+TEST(GeometryTest, SingularMapsAreThoseWithoutAnInverseWorthHaving) {
+  AffineMap map = AffineMap::Identity();
+  EXPECT_FALSE(IsSingular(map));
+  // The scale does not matter, the directions do.
+  for (const double scale : {1e-8, 1e8}) {
+    for (int r = 0; r < 3; ++r) map.m[r][r] = scale;
+    EXPECT_FALSE(IsSingular(map)) << scale;
+  }
+  map = AffineMap::Identity();
+  map.m[2][2] = 0;
+  EXPECT_TRUE(IsSingular(map));
+  map.m[1][2] = 1;
+  map.m[2][2] = 1e-10;
+  EXPECT_TRUE(IsSingular(map));
+  map.m[2][2] = 1e-8;
+  EXPECT_FALSE(IsSingular(map));
+  map.m[2][2] = HUGE_VAL;
+  EXPECT_TRUE(IsSingular(map));
+  map.m[2][2] = std::nan("");
+  EXPECT_TRUE(IsSingular(map));
+}
+
 }  // namespace
 }  // namespace intrawarp
