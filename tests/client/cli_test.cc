@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "engine/geometry/vec.h"
+#include "io/itk_transform.h"
 #include "io/matrix_text.h"
 #include "io/nifti.h"
 #include "io/points.h"
@@ -385,6 +386,155 @@ TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
   EXPECT_EQ(Succeed({"transform", "list"}), "");
   EXPECT_EQ(Succeed({"volume", "list"}), "");
   Fail({"points", "--transform=" + truth, "--in=" + truth, "--out=" + Out("mapped.csv")}, "INVALID_ARGUMENT", "line 1");
+}
+
+// A registration with a control grid, into DIR/g.tfm; its name.
+std::string RegisteredFfd(const std::vector<std::string>& command) {
+  std::vector<std::string> all = {INTRAWARP_CLI, "--server=" + world->grpc};
+  all.insert(all.end(), command.begin(), command.end());
+  const ProcessResult result = RunProcess(all);
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  return result.out.substr(0, result.out.find('\n'));
+}
+
+TEST_F(CliTest, AControlGridGoesThroughAFile) {
+  const std::string name = RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=10",
+                                                   "--grid=" + Out("g.tfm"), "--report=" + Out("report.json")}));
+  const auto report = ReadJson(Out("report.json"));
+  EXPECT_EQ(report["stages"][1]["name"], "ffd");
+  EXPECT_EQ(report["method"], "affine,ffd");
+  EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr(name + "\tcontrol-grid\t"));
+  Succeed({"transform", "get", name, "--out=" + Out("again.tfm")});
+  EXPECT_EQ(FileContents(Out("again.tfm")), FileContents(Out("g.tfm")));
+  const ControlGridFile file = Value(ReadItkTransform(Out("g.tfm")));
+  // 40 x 40 x 24 voxels, a control point every 5, and 3 more.
+  EXPECT_EQ(file.grid.size, (Int3{11, 11, 8}));
+  Fail({"transform", "get", name, "--out=" + Out("m.txt")}, "FAILED_PRECONDITION", "more than a matrix");
+
+  for (const std::string interpolation : {"linear", "cubic"}) {
+    for (const std::string inverse : {"", "--inverse"}) {
+      std::vector<std::vector<float>> warped;
+      for (const std::string& transform : {name, Out("g.tfm")}) {
+        std::vector<std::string> command = {"warp",
+                                            "--transform=" + transform,
+                                            "--moving=" + Pair("moving.nii.gz"),
+                                            "--like=" + Pair("fixed.nii.gz"),
+                                            "--out=" + Out("warped.nii"),
+                                            "--interpolation=" + interpolation};
+        if (!inverse.empty()) command.push_back(inverse);
+        Succeed(command);
+        warped.push_back(ToFloat(Value(ReadNifti(Out("warped.nii")))));
+      }
+      ASSERT_EQ(warped[0].size(), warped[1].size());
+      for (size_t i = 0; i < warped[0].size(); ++i) ASSERT_NEAR(warped[0][i], warped[1][i], 1e-4) << i;
+    }
+  }
+
+  Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("there.csv")});
+  Succeed(
+      {"points", "--transform=" + Out("g.tfm"), "--in=" + Out("there.csv"), "--inverse", "--out=" + Out("back.csv")});
+  const std::vector<Vec3d> fixed = Value(ReadPoints(Pair("landmarks_fixed.csv")));
+  EXPECT_GT(Distance(Value(ReadPoints(Out("there.csv"))), fixed), 5);
+  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), fixed), 1e-2);
+
+  // It is a place to start from, by name and as a file.
+  for (const std::string& initial : {name, Out("g.tfm")}) {
+    const std::string next = RegisteredFfd(Register({"--method=ffd", "--metric=ssd", "--levels=1", "--iterations=1",
+                                                     "--initial=" + initial, "--report=" + Out("next.json")}));
+    EXPECT_THAT(next, testing::StartsWith("transforms/"));
+    const auto& before = report["stages"][1]["levels"].back()["value_after"];
+    EXPECT_NEAR(ReadJson(Out("next.json"))["stages"][0]["levels"][0]["value_before"].get<double>(),
+                before.get<double>(), 0.01 * before.get<double>());
+  }
+}
+
+TEST_F(CliTest, FieldsComeInPartsAndInFewerBits) {
+  const std::string name =
+      RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=5", "--field=" + Out("whole.nii")}));
+  const HostField whole = Value(ReadField(Out("whole.nii")));
+  ASSERT_EQ(whole.geometry.size, (Int3{40, 40, 24}));
+  for (const auto& [encoding, bound] : {std::pair<std::string, double>("float16", 0.02), {"int16", 0.002}}) {
+    Succeed({"transform", "get", name, "--out=" + Out("small.nii"), "--field_encoding=" + encoding});
+    const HostField field = Value(ReadField(Out("small.nii")));
+    EXPECT_EQ(field.geometry.size, whole.geometry.size);
+    ASSERT_EQ(field.displacement.size(), whole.displacement.size());
+    double worst = 0;
+    for (size_t i = 0; i < field.displacement.size(); ++i) {
+      worst = std::max(worst, double{std::abs(field.displacement[i] - whole.displacement[i])});
+    }
+    EXPECT_LT(worst, bound) << encoding;
+    EXPECT_GT(worst, 0) << encoding;
+  }
+  const auto part = [&](const std::vector<std::string>& command, const std::string& file, Int3 start, Int3 size,
+                        Int3 stride) {
+    RegisteredFfd(command);
+    const HostField field = Value(ReadField(file));
+    ASSERT_EQ(field.geometry.size, size);
+    const Vec3d first = IndexToPhysical(whole.geometry)({double(start.x), double(start.y), double(start.z)});
+    size_t i = 0;
+    for (int z = 0; z < size.z; ++z) {
+      for (int y = 0; y < size.y; ++y) {
+        for (int x = 0; x < size.x; ++x, i += 3) {
+          const size_t voxel =
+              40 * (40 * static_cast<size_t>(start.z + stride.z * z) + start.y + stride.y * y) + start.x + stride.x * x;
+          for (size_t c = 0; c < 3; ++c) {
+            ASSERT_NEAR(field.displacement[i + c], whole.displacement[3 * voxel + c], 1e-3);
+          }
+        }
+      }
+    }
+    for (int a = 0; a < 3; ++a) {
+      EXPECT_NEAR(field.geometry.origin[a], first[a], 1e-3);
+      EXPECT_NEAR(field.geometry.spacing[a], stride[a] * whole.geometry.spacing[a], 1e-3);
+    }
+  };
+  part({"transform", "get", name, "--out=" + Out("part.nii.gz"), "--field_region=4,5,6,20,30,10", "--field_stride=3"},
+       Out("part.nii.gz"), {4, 5, 6}, {7, 10, 4}, {3, 3, 3});
+  part({"transform", "get", name, "--out=" + Out("part.nii"), "--field_stride=1,2,24"}, Out("part.nii"), {0, 0, 0},
+       {40, 20, 1}, {1, 2, 24});
+  part(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=5", "--field=" + Out("part.nii"),
+                 "--field_region=0,0,23,40,40,1", "--field_encoding=float32"}),
+       Out("part.nii"), {0, 0, 23}, {40, 40, 1}, {1, 1, 1});
+  Fail({"transform", "get", name, "--out=" + Out("part.nii"), "--field_region=0,0,20,1,1,5"}, "INVALID_ARGUMENT",
+       "field.region_size");
+  Fail({"transform", "get", name, "--out=" + Out("part.nii"), "--field_stride=0"}, "INVALID_ARGUMENT", "field.stride");
+}
+
+TEST_F(CliTest, FfdErrorsHaveTheirCause) {
+  Wrong(Register({"--method=affine", "--grid=" + Out("g.tfm")}), "--grid");
+  Wrong(Register({"--method=affine,ffd", "--grid=" + Out("g.txt")}), "--grid");
+  Wrong(Register({"--method=affine", "--optimizer=cg"}), "--optimizer");
+  Wrong(Register({"--method=affine", "--jacobian_weight=1"}), "--jacobian_weight");
+  Wrong(Register({"--method=affine", "--elasticity_weight=1"}), "--elasticity_weight");
+  Wrong(Register({"--method=ffd", "--optimizer=adam"}), "--optimizer");
+  for (const char* weight : {"--bending_weight=-1", "--elasticity_weight=nan", "--jacobian_weight=much"}) {
+    Wrong(Register({"--method=ffd", weight}), std::string(weight).substr(0, std::string(weight).find('=')));
+  }
+  for (const char* spacing : {"0.5", "nan", "-1", "1e10", "five"}) {
+    Wrong(Register({"--method=ffd", std::string("--spacing_vox=") + spacing}), "--spacing_vox");
+  }
+  Wrong(Register({"--method=ffd", "--field_stride=2"}), "--field_stride");
+  const auto get = [](const std::string& out, const std::string& flag) {
+    return std::vector<std::string>{"transform", "get", "transforms/a", "--out=" + Out(out), flag};
+  };
+  Wrong(get("m.txt", "--field_encoding=int16"), "--field_encoding");
+  Wrong(get("g.tfm", "--field_stride=2"), "--field_stride");
+  Wrong(get("f.nii", "--field_encoding=int8"), "--field_encoding");
+  Wrong(get("f.nii", "--field_encoding=control_points"), "--field_encoding");
+  Wrong(get("f.nii", "--field_stride=2,2"), "--field_stride");
+  Wrong(get("f.nii", "--field_stride=two"), "--field_stride");
+  Wrong(get("f.nii", "--field_region=1,2,3"), "--field_region");
+  Wrong(get("f.nii", "--field_region=0,0,0,1,1,x"), "--field_region");
+
+  const std::string affine = RegisteredFfd(Register({"--method=affine", "--levels=1", "--iterations=1"}));
+  Fail({"transform", "get", affine, "--out=" + Out("g.tfm")}, "FAILED_PRECONDITION", "CONTROL_POINTS");
+  std::ofstream(Out("broken.tfm")) << "#Insight Transform File V1.0\nTransform: Euler3DTransform_double_3_3\n";
+  for (const std::string file : {"broken.tfm", "none.tfm"}) {
+    const std::string code = file == "none.tfm" ? "NOT_FOUND" : "UNIMPLEMENTED";
+    Fail({"points", "--transform=" + Out(file), "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("p.csv")}, code,
+         file);
+    Fail(Register({"--method=ffd", "--initial=" + Out(file)}), code, file);
+  }
 }
 
 TEST_F(CliTest, TransformErrorsHaveTheirCause) {
