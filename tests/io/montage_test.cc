@@ -290,6 +290,54 @@ TEST(MontageTest, GridIsThatOfTheTransform) {
   EXPECT_NEAR(lines([](Vec3d) { return Vec3d{2.5, 0, 0}; }), straight, 1);
 }
 
+// Column of the first vertical line of a row that no horizontal line crosses; -1 where one does.
+int FirstLine(const Picture& panel, int y) {
+  int lit = 0, first = -1;
+  for (int x = 0; x < panel.width; ++x) {
+    const Rgb color = At(panel, x, y);
+    if (*std::max_element(color.begin(), color.end()) <= 110) continue;
+    if (first < 0) first = x;
+    ++lit;
+  }
+  return lit > panel.width / 2 ? -1 : first;
+}
+
+// Lines bend where the displacement does: shifted to the side as a sine, they begin elsewhere from row to row.
+TEST(MontageTest, LinesOfTheGridBend) {
+  const Geometry g = Cube(63);
+  const HostImage black = ImageOf(g, [](Vec3d) { return 0.f; });
+  const auto spread = [&](double amplitude) {
+    const HostField field = FieldOf(g, [&](Vec3d p) { return Vec3d{amplitude * std::sin(p.y / 8), 0, 0}; });
+    const Picture panel = Panel(Render(black, black, black, field), kGrid, 0, kPanel, kPanel);
+    int least = kPanel, most = 0;
+    for (int y = kPanel / 8; y < kPanel * 7 / 8; ++y) {
+      const int first = FirstLine(panel, y);
+      if (first < 0) continue;
+      least = std::min(least, first);
+      most = std::max(most, first);
+    }
+    return most - least;
+  };
+  EXPECT_LE(spread(0), 1);
+  // 3 mm of 62, and an antialiased line's width.
+  EXPECT_GE(spread(0.75), static_cast<int>(1.2 * kPanel / 62));
+}
+
+// What a non-rigid map explains is gone after it, and was there before.
+TEST(MontageTest, ABentImageIsStraightAfterwards) {
+  const Geometry g = Cube(63);
+  const auto u = [](Vec3d p) { return Vec3d{4 * std::sin(p.y / 8), 3 * std::cos(p.x / 9), 0}; };
+  // Large enough to have a source for every voxel.
+  Geometry large = g;
+  large.size = {75, 75, 75};
+  large.origin = g.origin - 6.0 * g.spacing;
+  const HostImage fixed = ImageOf(g, [&](Vec3d p) { return Scene(p + u(p)); }), moving = ImageOf(large, Scene);
+  const Picture picture = Render(fixed, moving, fixed, FieldOf(g, u));
+  const Picture before = Panel(picture, kBefore, 0, kPanel, kPanel), after = Panel(picture, kAfter, 0, kPanel, kPanel);
+  EXPECT_GT(*std::max_element(before.pixels.begin(), before.pixels.end()), 60);
+  EXPECT_LT(*std::max_element(after.pixels.begin(), after.pixels.end()), 20);
+}
+
 TEST(MontageTest, RefusesWhatDoesNotFit) {
   const Geometry g = Cube(9);
   const HostImage image = ImageOf(g, Scene);
