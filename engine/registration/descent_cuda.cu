@@ -88,14 +88,24 @@ __device__ void StoreBlockDots(const double (&dots)[kDescentDots], double* parti
   partial[blockIdx.x * kDescentDots + threadIdx.x] = sum;
 }
 
-// The sums of all blocks, in the last one.
+// The sums of all blocks, in the last one: a thread adds up one product over every kParts-th block, so that neighbours
+// read neighbours.
 __device__ void SumBlockDots(const double* partial, double* total) {
-  for (int d = threadIdx.x / 32; d < kDescentDots; d += kWarps) {
+  constexpr int kParts = kThreads / kDescentDots;
+  __shared__ double parts[kParts][kDescentDots];
+  const int part = threadIdx.x / kDescentDots, d = threadIdx.x % kDescentDots;
+  if (part < kParts) {
     double sum = 0;
-    for (int block = threadIdx.x % 32; block < gridDim.x; block += 32)
-      sum += __ldcg(partial + block * kDescentDots + d);
-    sum = WarpSum(sum);
-    if (threadIdx.x % 32 == 0) total[d] = sum;
+#pragma unroll 8
+    for (int block = part; block < gridDim.x; block += kParts) sum += __ldcg(partial + block * kDescentDots + d);
+    parts[part][d] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x < kDescentDots) {
+    double sum = 0;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) sum += parts[p][threadIdx.x];
+    total[threadIdx.x] = sum;
   }
   __syncthreads();
 }

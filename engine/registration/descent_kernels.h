@@ -93,35 +93,35 @@ INTRAWARP_HD inline void Remember(DescentState& state, const double* dots) {
   SetOlder(state, y, dots, kDotYStep, 1);
 }
 
-// <basis vector i, the vector of these coefficients> over what is in memory.
-INTRAWARP_HD inline double Product(const DescentState& state, int i) {
-  double sum = state.coefficients[kGradient] * state.gram[i][kGradient];
-  for (int age = 0; age < state.stored; ++age) {
-    const int slot = Slot(state, age);
-    sum += state.coefficients[slot] * state.gram[i][slot];
-    sum += state.coefficients[kDescentMemory + slot] * state.gram[i][kDescentMemory + slot];
-  }
-  return sum;
-}
-
-// The two loops of L-BFGS (Nocedal 1980) on coefficients.
+// The two loops of L-BFGS (Nocedal 1980) on coefficients, beside the inner products of what they make with the basis:
+// a step on a coefficient is one on all products, none of which waits for another.
 INTRAWARP_HD inline void SetLbfgs(DescentState& state) {
-  double a[kDescentMemory];
+  double products[kGradient + 1], a[kDescentMemory], inverse[kDescentMemory];
+  for (int i = 0; i <= kGradient; ++i) products[i] = -state.gram[kGradient][i];
   for (double& c : state.coefficients) c = 0;
   state.coefficients[kGradient] = -1;
+  const auto add = [&](int vector, double factor) {
+    state.coefficients[vector] += factor;
+    for (int i = 0; i <= kGradient; ++i) products[i] += factor * state.gram[vector][i];
+  };
   for (int age = 0; age < state.stored; ++age) {
-    const int s = Slot(state, age), y = kDescentMemory + s;
-    a[age] = Product(state, s) / state.gram[s][y];
-    state.coefficients[y] -= a[age];
+    const int s = Slot(state, age);
+    inverse[age] = 1 / state.gram[s][kDescentMemory + s];
+  }
+  for (int age = 0; age < state.stored; ++age) {
+    const int s = Slot(state, age);
+    a[age] = products[s] * inverse[age];
+    add(kDescentMemory + s, -a[age]);
   }
   const int s = state.newest, y = kDescentMemory + s;
   const double scale = state.gram[s][y] / state.gram[y][y];
   for (double& c : state.coefficients) c *= scale;
+  for (double& p : products) p *= scale;
   for (int age = state.stored - 1; age >= 0; --age) {
-    const int slot = Slot(state, age), change = kDescentMemory + slot;
-    state.coefficients[slot] += a[age] - Product(state, change) / state.gram[slot][change];
+    const int slot = Slot(state, age);
+    add(slot, a[age] - products[kDescentMemory + slot] * inverse[age]);
   }
-  state.slope = Product(state, kGradient);
+  state.slope = products[kGradient];
   state.steepest = false;
 }
 
@@ -260,7 +260,7 @@ absl::Status Descend(const ExecContext& ctx, const DescentVectors& vectors);
 inline constexpr int kDescentThreads = 256;
 inline constexpr int kMaxDescentBlocks = 256;
 inline int DescentBlocks(int64_t n) {
-  constexpr int64_t kPerBlock = 4 * kDescentThreads;
+  constexpr int64_t kPerBlock = 8 * kDescentThreads;
   const int64_t blocks = (n + kPerBlock - 1) / kPerBlock;
   return static_cast<int>(blocks < 1 ? 1 : blocks > kMaxDescentBlocks ? kMaxDescentBlocks : blocks);
 }
