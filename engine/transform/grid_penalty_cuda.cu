@@ -29,32 +29,24 @@ struct JacobianSums {
   unsigned char* reached;
 };
 
-// What the last kernel has to do. All blocks of all kernels have a place in `partial`.
+// What the last kernel has to do. All blocks of all kernels before it have a place in `partial`.
 struct Ending {
   JacobianSums jacobian;
   const double* partial;
   int count;
   double* value;
-  // Null in a kernel that is not the last, or whose blocks' sums are SumKernel's.
-  unsigned* ticket;
 };
 
 __device__ bool Skips(const int* skip) { return skip != nullptr && *skip != 0; }
 __device__ size_t Offset(Int3 n, int x, int y, int z) { return (static_cast<size_t>(z) * n.y + y) * n.x + x; }
 __device__ Vec3f LoadPoint(const float* grid, size_t i) { return {grid[3 * i], grid[3 * i + 1], grid[3 * i + 2]}; }
 
-// In one block.
+// In one block of kReduceThreads.
 __device__ void SumPartials(const Ending& ending, double* scratch) {
   double sum = 0;
-  if (threadIdx.x < kReduceThreads) {
-    for (int i = threadIdx.x; i < ending.count; i += kReduceThreads) sum += __ldcg(ending.partial + i);
-  }
-  sum = WarpSum(sum);
-  if (threadIdx.x % 32 == 0 && threadIdx.x < kReduceThreads) scratch[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int w = 1; w < kReduceWarps; ++w) sum += scratch[w];
-  *ending.value = sum;
+  for (int i = threadIdx.x; i < ending.count; i += kReduceThreads) sum += ending.partial[i];
+  sum = BlockSum(sum, scratch);
+  if (threadIdx.x == 0) *ending.value = sum;
 }
 
 // --- Jacobian penalty: a block takes kTilesX x kTilesY x kTilesZ tiles, a thread one column of their samples (two a
@@ -79,7 +71,6 @@ struct JacobianArgs {
   JacobianFrame frame;
   double* partial;
   JacobianSums sums;
-  unsigned* ticket;
 };
 
 // Derivatives by x, by y, and of the last by z; one vector each.
@@ -208,7 +199,6 @@ __global__ void __launch_bounds__(kSampleThreads, 4) JacobianKernel(const __grid
   const JacobianFrame& f = args.frame;
   const int t = threadIdx.x, lane = t % 32;
   const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  if (block == 0 && t == 0) *args.ticket = 0;
   const Int3 base{static_cast<int>(blockIdx.x) * kTilesX, static_cast<int>(blockIdx.y) * kTilesY,
                   static_cast<int>(blockIdx.z) * kTilesZ};
   if (t < 48) {
@@ -309,7 +299,6 @@ __device__ float SumJacobian(const JacobianSums& s, int c, int x, int y, int z) 
   return sum;
 }
 
-// Where nothing but the jacobian penalty is asked for.
 __global__ void __launch_bounds__(kReduceThreads) GatherKernel(Common common, Ending ending) {
   __shared__ double scratch[kReduceWarps];
   if (Skips(common.skip)) return;
@@ -332,7 +321,7 @@ constexpr int kThreads = 3 * kColumns;
 constexpr int kRimX = kTileX + 6, kRimY = kTileY + 6, kRimPoints = kRimX * kRimY;
 // Two rows of 16 threads read different banks.
 constexpr int kPlaneStride = 48;
-static_assert(kRimPoints <= kThreads && kReduceThreads <= kThreads);
+static_assert(kRimPoints <= kThreads);
 constexpr int kShortRun = 4, kLongRun = 12;
 // A grid with more control points has enough columns for long runs to fill a GPU.
 constexpr int64_t kShortRunPoints = 160000;
@@ -344,9 +333,6 @@ struct QuadraticArgs {
   float direction[3][3];
   GramAxis<float> gram[3];
   double* partial;
-  // To be set to 0 by this kernel, or null.
-  unsigned* cleared;
-  Ending ending;
 };
 
 // A thread's point of each plane, less the reference and in the frame of the form.
@@ -409,11 +395,9 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
   __shared__ AlongX<kOps> along_x;
   __shared__ float turned[2][3][kColumns];
   __shared__ double warp_sums[kThreads / 32];
-  __shared__ bool last;
   if (Skips(args.common.skip)) return;
   const Int3 n = args.common.n;
   const float* grid = args.common.grid;
-  if (args.cleared != nullptr && threadIdx.x == 0) *args.cleared = 0;
   const int column = threadIdx.x % kColumns, component = threadIdx.x / kColumns;
   const int tx = column % kTileX, ty = column / kTileX;
   const int x0 = blockIdx.x * kTileX, y0 = blockIdx.y * kTileY, z0 = blockIdx.z * kRun;
@@ -487,26 +471,14 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
     if (x >= n.x || y >= n.y || z0 + o >= n.z) continue;
     const size_t i = 3 * Offset(n, x, y, z0 + o) + component;
     value += 0.5 * args.scale * (static_cast<double>(grid[i] - middle) * g);
-    float add = args.scale * g;
-    const JacobianSums& jacobian = args.ending.jacobian;
-    if (jacobian.sums != nullptr) add += jacobian.scale * SumJacobian(jacobian, component, x, y, z0 + o);
-    args.common.gradient[i] += add;
+    args.common.gradient[i] += args.scale * g;
   }
   value = WarpSum(value);
   if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
   __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kThreads / 32; ++w) value += warp_sums[w];
-    args.partial[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = value;
-    last = false;
-    if (args.ending.ticket != nullptr) {
-      __threadfence();
-      last = atomicAdd(args.ending.ticket, 1u) == gridDim.x * gridDim.y * gridDim.z - 1;
-      __threadfence();
-    }
-  }
-  __syncthreads();
-  if (last) SumPartials(args.ending, warp_sums);
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kThreads / 32; ++w) value += warp_sums[w];
+  args.partial[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = value;
 }
 
 int QuadraticRun(Int3 n) { return int64_t{n.x} * n.y * n.z <= kShortRunPoints ? kShortRun : kLongRun; }
@@ -514,10 +486,8 @@ dim3 QuadraticGrid(Int3 n) { return dim3(Blocks(n.x, kTileX), Blocks(n.y, kTileY
 
 template <typename Form>
 absl::Status LaunchQuadratic(const ExecContext& ctx, const PenaltyTask& task, double scale, const Common& common,
-                             double* partial, unsigned* cleared, const Ending& ending) {
+                             double* partial) {
   QuadraticArgs args;
-  args.cleared = cleared;
-  args.ending = ending;
   args.common = common;
   args.scale = static_cast<float>(scale);
   args.partial = partial;
@@ -560,55 +530,44 @@ absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task) {
   ArenaScope scope(ctx.arena());
   const cudaStream_t stream = CudaStream(ctx);
   const Sizes sizes(task.size);
-  const bool bends = task.bending_scale != 0, stretches = task.elasticity_scale != 0, folds = task.jacobian_scale != 0;
   const Common common{task.grid, task.size, task.skip, task.gradient};
-  Ending ending = {};
   INTRAWARP_ASSIGN_OR_RETURN(double* partial, ctx.arena().Allocate<double>(sizes.partials));
-  INTRAWARP_ASSIGN_OR_RETURN(unsigned* ticket, ctx.arena().Allocate<unsigned>(1));
   double* end = partial;
   JacobianSums jacobian = {};
-  if (folds) {
+  if (task.jacobian_scale != 0) {
     const dim3 blocks = JacobianGrid(task.size);
     jacobian.blocks = {static_cast<int>(blocks.x), static_cast<int>(blocks.y), static_cast<int>(blocks.z)};
     jacobian.scale = static_cast<float>(task.jacobian_scale);
     INTRAWARP_ASSIGN_OR_RETURN(jacobian.reached, ctx.arena().Allocate<unsigned char>(sizes.reached));
     INTRAWARP_ASSIGN_OR_RETURN(jacobian.sums, ctx.arena().Allocate<float>(sizes.sums));
-    JacobianKernel<<<blocks, kSampleThreads, 0, stream>>>({common, jacobian.scale, task.frame, end, jacobian, ticket});
+    JacobianKernel<<<blocks, kSampleThreads, 0, stream>>>({common, jacobian.scale, task.frame, end, jacobian});
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     end += sizes.jacobian;
   }
-  ending.partial = partial;
-  ending.value = task.value;
-  ending.count = static_cast<int>(end - partial + sizes.quadratic * (bends + stretches));
-  // The last kernel ends the work where there was another before it to clear its ticket.
-  Ending last = ending;
-  last.jacobian = jacobian;
-  last.ticket = bends + stretches + folds > 1 ? ticket : nullptr;
-  if (bends) {
-    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<BendingForm>(ctx, task, task.bending_scale, common, end,
-                                                           stretches ? ticket : nullptr, stretches ? ending : last));
+  if (task.bending_scale != 0) {
+    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<BendingForm>(ctx, task, task.bending_scale, common, end));
     end += sizes.quadratic;
   }
-  if (stretches) {
-    INTRAWARP_RETURN_IF_ERROR(
-        LaunchQuadratic<ElasticityForm>(ctx, task, task.elasticity_scale, common, end, nullptr, last));
+  if (task.elasticity_scale != 0) {
+    INTRAWARP_RETURN_IF_ERROR(LaunchQuadratic<ElasticityForm>(ctx, task, task.elasticity_scale, common, end));
+    end += sizes.quadratic;
   }
-  if (!bends && !stretches && folds) {
+  const Ending ending{jacobian, partial, static_cast<int>(end - partial), task.value};
+  if (jacobian.sums != nullptr) {
     const int64_t components = 3 * int64_t{task.size.x} * task.size.y * task.size.z;
     GatherKernel<<<static_cast<unsigned>((components + kReduceThreads - 1) / kReduceThreads), kReduceThreads, 0,
-                   stream>>>(common, last);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  } else if (last.ticket == nullptr) {
+                   stream>>>(common, ending);
+  } else {
     SumKernel<<<1, kReduceThreads, 0, stream>>>(task.skip, ending);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }
 
 int64_t GridPenaltyWorkspaceBytes(Int3 size) {
   const Sizes sizes(size);
-  return Arena::Rounded(sizes.partials * sizeof(double)) + Arena::Rounded(sizeof(unsigned)) +
-         Arena::Rounded(sizes.reached) + Arena::Rounded(sizes.sums * sizeof(float));
+  return Arena::Rounded(sizes.partials * sizeof(double)) + Arena::Rounded(sizes.reached) +
+         Arena::Rounded(sizes.sums * sizeof(float));
 }
 
 }  // namespace intrawarp::cuda
