@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/metric/ffd_objective.h"
-#include "engine/quality/quality.h"
 #include "engine/transform/control_grid.h"
+#include "engine/transform/fold_smoothing.h"
 
 namespace intrawarp {
 namespace {
@@ -27,11 +27,8 @@ constexpr double kValueTolerance = 1e-4;
 constexpr double kSameGrid = 1e-6;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
-// When the finest level ends with a fold: how often it goes on, for how many iterations, and how the jacobian weight,
-// which is then at least the least, and the bending weight grow. Without the latter, folds stay between the points
-// where the jacobian penalty looks.
-constexpr int kUnfoldings = 4, kUnfoldingIterations = 30;
-constexpr double kUnfoldingBendingGrowth = 3, kUnfoldingGrowth = 10, kLeastUnfoldingWeight = 0.01;
+// How often control points around a fold of the finest level are smoothed.
+constexpr int kUnfoldingRounds = 200;
 
 // Of control points at the finest level, mm. The default is no coarser than the image.
 Vec3d Spacing(const Geometry& fixed, const StageOptions& options) {
@@ -277,29 +274,9 @@ absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, const AffineMap&
   return Transform(affine, std::move(memory), grid, domain);
 }
 
-absl::StatusOr<bool> Folds(const ExecContext& ctx, const float* control_points, const Level& level) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Transform u,
-                             MakeTransform(ctx, AffineMap::Identity(), control_points, level.grid, level.fixed));
-  INTRAWARP_ASSIGN_OR_RETURN(const JacobianStatistics jacobian, MeasureJacobian(ctx, u, level.fixed));
-  return !(jacobian.min > 0);
-}
-
-// The finest level goes on from a result that folds, with a growing jacobian weight, until it no longer does.
-absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, DescentProblem problem,
-                                PenaltyWeights weights, Progress progress, float* position, LevelReport* report) {
-  problem.max_iterations = kUnfoldingIterations;
-  // A fold is a small part of the value.
-  problem.value_tolerance = 0;
-  for (int i = 0; i < kUnfoldings; ++i) {
-    INTRAWARP_ASSIGN_OR_RETURN(const bool folds, Folds(ctx, position, level));
-    if (!folds) break;
-    weights.bending *= kUnfoldingBendingGrowth;
-    weights.jacobian = kUnfoldingGrowth * std::max(weights.jacobian, kLeastUnfoldingWeight);
-    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
-    report->iterations += run.state.iterations;
-    if (run.decision == Decision::kStop) return Decision::kStop;
-  }
-  return Decision::kContinue;
+// What the penalties left of folds is smoothed away; the few places where that is do not show in the objective.
+absl::Status Unfold(const ExecContext& ctx, const Level& level, float* position) {
+  return SmoothFolds(ctx, {position, level.grid}, level.fixed, kUnfoldingRounds).status();
 }
 
 int64_t EvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
@@ -355,18 +332,14 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
     const Progress progress{stage, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     const DescentState& state = run.state;
-    Decision decision = run.decision;
+    const Decision decision = run.decision;
     if (HasStarted(state)) {
       result.report.levels.push_back({level.fixed.size, state.iterations, state.first_value, state.value});
     } else if (index == 0 && decision == Decision::kContinue) {
       return NotStarted(state, options.metric);
     }
-    if (index == 0 && decision == Decision::kContinue) {
-      result.report.stop_reason = ToStopReason(state.status);
-      INTRAWARP_ASSIGN_OR_RETURN(
-          decision, Unfold(ctx, level, problem, weights, progress, position, &result.report.levels.back()));
-      if (decision == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
-    }
+    if (index == 0 && decision == Decision::kContinue) result.report.stop_reason = ToStopReason(state.status);
+    if (index == 0) INTRAWARP_RETURN_IF_ERROR(Unfold(ctx, level, position));
     if (index == 0 || decision == Decision::kStop) {
       INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, affine, position, level.grid, domain));
       return result;
@@ -387,9 +360,9 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
     for (size_t i = 0; i < grids->size(); ++i) {
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
-      const int64_t jacobian = i == 0 ? JacobianWorkspaceBytes(fixed.geometry(), /*has_control_grid=*/true) : 0;
+      const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
       level = std::max(level, EvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
-                                  std::max(descent, jacobian));
+                                  std::max(descent, unfolding));
     }
     positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));
     level = std::max(level, ResampleControlGridWorkspaceBytes(grids->front()));

@@ -33,9 +33,8 @@ struct FfdStageResult {
 };
 
 // T = A(x + u(x)) with `affine` kept and u found. `initial` (may be null): a transform whose control grid, if it has
-// one, is where to start from, at its own finest spacing on every level. While det(I + grad u) is not above 0 at every
-// voxel of the fixed image, the finest level goes on with a growing jacobian weight, a few times at most. Errors and
-// checkpoints as Register. Waits for the stream. Workspace: FfdStageWorkspaceBytes.
+// one, is where to start from, at its own finest spacing on every level. Where the result of the finest level folds,
+// its control points are smoothed until it no longer does (fold_smoothing.h). Errors and checkpoints as Register. Waits for the stream. Workspace: FfdStageWorkspaceBytes.
 absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const RegistrationImages& images,
                                            const StageOptions& options, int stage, const AffineMap& affine,
                                            const Transform* initial);
