@@ -55,7 +55,7 @@ T Value(absl::StatusOr<T> value) {
 }
 
 // Seconds of one call: inside the device, or of the fastest of a few on the CPU.
-double Time(const ExecContext& ctx, const std::function<absl::Status()>& call) {
+double Time([[maybe_unused]] const ExecContext& ctx, const std::function<absl::Status()>& call) {
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) return Value(cuda::TimeLaunches(ctx, 20, call));
 #endif

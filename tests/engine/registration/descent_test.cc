@@ -74,6 +74,8 @@ class DescentTest : public DeviceTest {
     Minimum run;
     OwnedContext owned = *OwnedContext::Create(device(), Descent::Bytes(n));
     const Descent descent = *Descent::Create(owned.context(), problem, Upload(start), n);
+    // Evaluate works in the fixture's stream.
+    EXPECT_OK(device().Synchronize(owned.context().stream()));
     run.position = start;
     for (int i = 0; i < rounds; ++i) {
       Evaluate(descent, function, n, 100);
