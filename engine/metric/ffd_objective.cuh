@@ -201,6 +201,10 @@ __device__ inline bool SampleMoving(const FfdArgs& a, const MovingFrame& frame, 
   const float* const row1 = a.moving + nx;
   const float* const plane1 = a.moving + static_cast<size_t>(nx) * ny;
   const float* const plane1_row1 = plane1 + nx;
+  // The march goes along z: its next voxel, more often than not, needs the plane after these two.
+  if (iz + 2 < nz) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(plane1 + (static_cast<size_t>(nx) * ny + offset)));
+  }
   const float v000 = __ldg(a.moving + offset), v001 = __ldg(a.moving + offset + 1);
   const float v010 = __ldg(row1 + offset), v011 = __ldg(row1 + offset + 1);
   const float v100 = __ldg(plane1 + offset), v101 = __ldg(plane1 + offset + 1);

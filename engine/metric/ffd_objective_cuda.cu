@@ -20,40 +20,47 @@ struct GatherTables {
   const int* first[3];
 };
 
-constexpr int kGatherThreads = 128;
+// A thread sums one component of one control point.
+constexpr int kGatherNodes = 64;
 
 // gradient = factor * linear^T * (sum of the partial sums), with factor / N for `samples` of an evaluation.
-__global__ void __launch_bounds__(kGatherThreads)
+__global__ void __launch_bounds__(3 * kGatherNodes)
     GatherKernel(const FfdArgs a, GatherTables tables, bool divide_by_samples, float* gradient) {
   if (a.skip != nullptr && *a.skip != 0) return;
+  __shared__ float sums[3][kGatherNodes];
   const FfdTiles& t = a.tiles;
-  const int i = blockIdx.x * kGatherThreads + threadIdx.x;
-  if (i >= a.nodes.x * a.nodes.y * a.nodes.z) return;
-  const int x = i % a.nodes.x, rest = i / a.nodes.x, y = rest % a.nodes.y, z = rest / a.nodes.y;
-  const int2 hx = tables.holders[0][x], hy = tables.holders[1][y], hz = tables.holders[2][z];
-  const int component = t.rows * t.columns;
-  Vec3f sum;
-  for (int run = hz.x; run <= hz.y; ++run) {
-    const int plane = z - tables.first[2][run];
-    for (int ty = hy.x; ty <= hy.y; ++ty) {
-      const int row = y - tables.first[1][ty];
-      for (int tx = hx.x; tx <= hx.y; ++tx) {
-        const int column = x - tables.first[0][tx];
-        const size_t patch = ((static_cast<size_t>(run) * t.planes + plane) * t.tiles_y + ty) * t.tiles_x + tx;
-        const float* const p = a.partials + patch * t.patch() + row * t.columns + column;
-        sum = sum + Vec3f{p[0], p[component], p[2 * component]};
+  const int nodes = a.nodes.x * a.nodes.y * a.nodes.z, first = blockIdx.x * kGatherNodes;
+  const int i = first + static_cast<int>(threadIdx.x), component = threadIdx.y;
+  float sum = 0;
+  if (i < nodes) {
+    const int x = i % a.nodes.x, rest = i / a.nodes.x, y = rest % a.nodes.y, z = rest / a.nodes.y;
+    const int2 hx = tables.holders[0][x], hy = tables.holders[1][y], hz = tables.holders[2][z];
+    const float* const partials = a.partials + component * t.rows * t.columns;
+    for (int run = hz.x; run <= hz.y; ++run) {
+      const int plane = z - tables.first[2][run];
+      for (int ty = hy.x; ty <= hy.y; ++ty) {
+        const int row = y - tables.first[1][ty];
+#pragma unroll 2
+        for (int tx = hx.x; tx <= hx.y; ++tx) {
+          const int column = x - tables.first[0][tx];
+          const size_t patch = ((static_cast<size_t>(run) * t.planes + plane) * t.tiles_y + ty) * t.tiles_x + tx;
+          sum += partials[patch * t.patch() + row * t.columns + column];
+        }
       }
     }
   }
+  sums[component][threadIdx.x] = sum;
+  __syncthreads();
+  const int element = component * kGatherNodes + static_cast<int>(threadIdx.x);
+  if (3 * first + element >= 3 * nodes) return;
   double factor = 1;
   if (divide_by_samples) {
     const double samples = a.value->samples;
     factor = samples > 0 ? 2 * a.scale / samples : 0;
   }
-  const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed(sum);
-  gradient[3 * i] = g.x;
-  gradient[3 * i + 1] = g.y;
-  gradient[3 * i + 2] = g.z;
+  const int node = element / 3, axis = element % 3;
+  const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed({sums[0][node], sums[1][node], sums[2][node]});
+  gradient[3 * first + element] = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
 }
 
 __global__ void FixedBinsKernel(const float* fixed, const uint8_t* mask, NmiScale scale, size_t voxels, uint8_t* bins) {
@@ -155,14 +162,24 @@ int MostNodes(const SplineAxis& axis, int tile) {
   return most + 4;
 }
 
-// Pieces are as long as leaves about `wanted` of them, so that small images fill a large GPU, too.
-FfdTiles MakeTiles(const FfdPlan& plan, Int3 size, int tile_y, int wanted) {
-  constexpr int kMinRun = 6;
+// How many pieces a kernel's blocks take at once on a GPU of the size we tune for, and how many waves of them balance a
+// large image.
+struct Waves {
+  int pieces, many;
+};
+
+// Each piece pays for four planes of control points before its first voxel and after its last. So pieces are as long as
+// leaves one wave of them, or, where those would be few a column of tiles, many waves.
+FfdTiles MakeTiles(const FfdPlan& plan, Int3 size, int tile_y, Waves waves) {
+  constexpr int kMinRun = 7, kFewRuns = 4;
   FfdTiles t;
   t.tiles_x = CeilDivide(size.x, kTileX);
   t.tiles_y = CeilDivide(size.y, tile_y);
-  const int runs = std::clamp(CeilDivide(wanted, int64_t{t.tiles_x} * t.tiles_y), CeilDivide(size.z, kMaxRun),
-                              CeilDivide(size.z, kMinRun));
+  const int64_t tiles = int64_t{t.tiles_x} * t.tiles_y;
+  int64_t wanted = waves.pieces / tiles;
+  if (wanted < kFewRuns) wanted = waves.many * waves.pieces / tiles;
+  const int runs =
+      static_cast<int>(std::clamp<int64_t>(wanted, CeilDivide(size.z, kMaxRun), CeilDivide(size.z, kMinRun)));
   t.run = CeilDivide(size.z, runs);
   t.runs = CeilDivide(size.z, t.run);
   t.columns = MostNodes(plan.axis[0], kTileX);
@@ -208,10 +225,9 @@ struct Sizes {
   }
 };
 
-constexpr int kWantedPieces = 1056;
-constexpr int kWantedCountPieces = 2112;
+constexpr Waves kPassWaves = {396, 3}, kCountWaves = {264, 4};
 
-FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size, kPassTileY, kWantedPieces); }
+FfdTiles PassTiles(const FfdPlan& plan, Int3 size) { return MakeTiles(plan, size, kPassTileY, kPassWaves); }
 
 template <int kTileY, bool kGradient>
 size_t SharedBytes(const FfdTiles& tiles) {
@@ -342,7 +358,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   }
 
   absl::Status SetUpNmi(const ExecContext& ctx, const FfdPlan& plan) {
-    count_tiles_ = MakeTiles(plan, args_.size, kCountTileY, kWantedCountPieces);
+    count_tiles_ = MakeTiles(plan, args_.size, kCountTileY, kCountWaves);
     int device = 0, processors = 0;
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
@@ -422,7 +438,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
 
   absl::Status Gather(const ExecContext& ctx, const FfdArgs& args, float* gradient) {
     const int64_t nodes = objective_.grid.voxels();
-    GatherKernel<<<CeilDivide(nodes, kGatherThreads), kGatherThreads, 0, CudaStream(ctx)>>>(
+    GatherKernel<<<CeilDivide(nodes, kGatherNodes), dim3(kGatherNodes, 3), 0, CudaStream(ctx)>>>(
         args, gather_, objective_.metric == MetricKind::kSsd, gradient);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
