@@ -52,15 +52,15 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   sums[component][threadIdx.x] = sum;
   __syncthreads();
   const int element = component * kGatherNodes + static_cast<int>(threadIdx.x);
-  if (3 * first + element >= 3 * nodes) return;
+  const int node = element / 3, axis = element % 3;
+  if (node >= nodes - first) return;
   double factor = 1;
   if (divide_by_samples) {
     const double samples = a.value->samples;
     factor = samples > 0 ? 2 * a.scale / samples : 0;
   }
-  const int node = element / 3, axis = element % 3;
   const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed({sums[0][node], sums[1][node], sums[2][node]});
-  gradient[3 * first + element] = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
+  gradient[3 * static_cast<size_t>(first) + element] = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
 }
 
 __global__ void FixedBinsKernel(const float* fixed, const uint8_t* mask, NmiScale scale, size_t voxels, uint8_t* bins) {
