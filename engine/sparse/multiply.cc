@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/multiply.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/sparse/multiply_kernels.h"
+
+namespace intrawarp {
+namespace {
+
+absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+absl::Status CheckShape(const char* name, const ConstPatternView& m, int32_t rows, int32_t columns) {
+  if (m.rows == rows && m.columns == columns) return absl::OkStatus();
+  return Invalid(absl::StrCat(name, ": ", m.rows, "x", m.columns, ", but the product is ", rows, "x", columns));
+}
+
+absl::Status CheckValues(const char* name, const ConstCsrView& m, MultiplyPrecision precision) {
+  if (m.type == ValueTypeOf(precision)) return absl::OkStatus();
+  return Invalid(absl::StrCat(name, ": values must be float64 for fp64 and float32 otherwise"));
+}
+
+absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t columns) {
+  if (options.semiring != Semiring::kPlusTimes) {
+    if (options.alpha != 1) return Invalid("alpha: plus-times alone has a factor");
+    if (options.addend) return Invalid("addend: plus-times alone has one");
+  }
+  if (!options.addend) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(CheckShape("addend", *options.addend, rows, columns));
+  return CheckValues("addend", *options.addend, options.precision);
+}
+
+absl::Status CheckOperands(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                           const MultiplyOptions& options) {
+  const int32_t rows = options.transpose_a ? a.columns : a.rows, inner = options.transpose_a ? a.rows : a.columns;
+  if (b.rows != inner) {
+    return Invalid(
+        absl::StrCat("b: ", b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
+  }
+  if (options.mask) INTRAWARP_RETURN_IF_ERROR(CheckShape("mask", *options.mask, rows, b.columns));
+  if (options.complement_mask && !options.mask) return Invalid("mask: none to take the complement of");
+  INTRAWARP_RETURN_IF_ERROR(CheckAddend(options, rows, b.columns));
+#if INTRAWARP_WITH_CUDA
+  if (ctx.is_cuda()) return cuda::CheckMultiplyOptions(options);
+#else
+  (void)ctx;
+#endif
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(ctx, a, b, options));
+  return INTRAWARP_DISPATCH(ctx, EstimateMultiply, a, b, options);
+}
+
+absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                          const MultiplyOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(ctx, a, b, options));
+  MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
+  return plan;
+}
+
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values) {
+  if (!MultiplyPlanAccess::Conform(plan, a, b)) return Invalid("plan: made for other sizes");
+  INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, plan.options().precision));
+  INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, plan.options().precision));
+  return INTRAWARP_DISPATCH(ctx, ExecuteMultiply, plan, a, b, values);
+}
+
+absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a, const ConstCsrView& b,
+                                   const MultiplyOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, options.precision));
+  INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, options.precision));
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyPlan plan, PlanMultiply(ctx, a, b, options));
+  const ConstPatternView c = plan.pattern();
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer values,
+                             ctx.device().Allocate(c.entries * BytesPerValue(plan.value_type()), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ExecuteMultiply(ctx, plan, a, b, values.as<void>()));
+  MultiplyPlanAccess access(plan);
+  return CsrMatrix(c, plan.value_type(), std::move(access.offsets), std::move(access.indices), std::move(values));
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// C = alpha op(A) B + beta D for sparse matrices, over a semiring and under a mask. Plan once, execute many times.
+//
+// The pattern of C is structural: c_ij is an entry when there is a k with entries a_ik and b_kj (or an entry d_ij),
+// also when the values cancel or are 0, as in GraphBLAS. It depends on the patterns of the operands alone, so that a
+// plan serves every set of values. Columns come out sorted.
+//
+// Values. fp64 takes and gives float64; the others take and give float32. fp32 multiplies and sums in float32. fp16 and
+// tf32 round the values of A and B to 11 bits of significand, bf16 to 8 (to nearest, ties to even), with the exponents
+// of float32: values out of a format's range are scaled by powers of two or take a wider path, they are never clipped.
+// Products and sums are then in float32. NaN and infinity propagate as in a scalar product; an absent entry is no 0
+// times anything. With k terms and u the unit roundoff of the format, u_acc that of the sums,
+//   |c - exact| <= (2u + u^2 + k u_acc / (1 - k u_acc)) (|A| |B|)_ij  (Higham 2002, 3.1; u = 0 in fp32 and fp64).
+// Results are bit-identical from run to run on one device.
+//
+// On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA fp32 and fp64 products are there;
+// fp16, bf16, tf32, transpose_a, mask, addend are UNIMPLEMENTED by name.
+//
+// Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
+// the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.
+#ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
+#define INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/sparse/csr.h"
+
+namespace intrawarp {
+
+enum class MultiplyPrecision { kFp16, kBf16, kTf32, kFp32, kFp64 };
+constexpr ValueType ValueTypeOf(MultiplyPrecision precision) {
+  return precision == MultiplyPrecision::kFp64 ? ValueType::kFloat64 : ValueType::kFloat32;
+}
+
+enum class Semiring {
+  kPlusTimes,
+  kOrAnd,    // a value counts as true unless it is 0; results are 1 and 0
+  kMinPlus,  // shortest paths; absent means infinity
+};
+
+struct MultiplyOptions {
+  MultiplyPrecision precision = MultiplyPrecision::kFp32;
+  Semiring semiring = Semiring::kPlusTimes;
+  bool transpose_a = false;  // op(A) is A^T
+  // Entries of op(A) B that are not entries of the mask are left out; with complement_mask, those that are. Values of
+  // the mask don't matter. The mask does not touch D.
+  std::optional<ConstPatternView> mask;
+  bool complement_mask = false;
+  // Not 1, or present, with plus-times alone.
+  double alpha = 1;
+  double beta = 1;
+  std::optional<ConstCsrView> addend;  // D; its memory must live as long as the plan
+};
+
+// What a product takes, before it starts.
+struct MultiplyEstimate {
+  int64_t products = 0;         // multiplications: the sum over entries a_ik of the entries of row k of B
+  int64_t max_entries = 0;      // no more entries than this in C: the sum over rows of min(products, columns of B)
+  int64_t workspace_bytes = 0;  // from the arena, for the plan
+  int64_t plan_bytes = 0;       // at most, on the device, row offsets and column indices of C included
+  int64_t value_bytes = 0;      // at most, the values of C
+};
+
+// A product whose pattern is known. Belongs to one device; not thread-safe while it is made, read-only afterwards.
+class MultiplyPlan {
+ public:
+  const MultiplyOptions& options() const { return options_; }
+  // C without values.
+  ConstPatternView pattern() const {
+    return {rows_, columns_, entries_, offsets_.as<int64_t>(), indices_.as<int32_t>()};
+  }
+  ValueType value_type() const { return ValueTypeOf(options_.precision); }
+  int64_t bytes() const { return offsets_.bytes() + indices_.bytes() + route_.bytes(); }
+
+ private:
+  friend struct MultiplyPlanAccess;
+  MultiplyOptions options_;
+  // Shapes of the operands, as they must come to every execution.
+  int32_t a_rows_ = 0, a_columns_ = 0, b_columns_ = 0;
+  int64_t a_entries_ = 0, b_entries_ = 0;
+  int32_t rows_ = 0, columns_ = 0;
+  int64_t entries_ = 0;
+  Buffer offsets_, indices_;
+  Buffer route_;  // CUDA: which warps make which entries
+};
+
+// Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",
+// "addend: ...", "alpha: ..."), for shapes and types that don't conform; UNIMPLEMENTED by name. Waits for the device.
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options);
+
+// The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
+// the pattern. Waits for the device once.
+absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                          const MultiplyOptions& options);
+
+// Fills `values`, plan.pattern().entries values of plan.value_type(). `a` and `b` have the patterns that were planned
+// (sizes are checked, INVALID_ARGUMENT). Stream-ordered; on CUDA it allocates nothing and does not wait.
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values);
+
+// Plans and executes.
+absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a, const ConstCsrView& b,
+                                   const MultiplyOptions& options);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_

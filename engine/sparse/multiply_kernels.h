@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two versions of the product. Arguments are checked; see multiply.h.
+#ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
+#define INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
+
+#include "engine/sparse/multiply.h"
+
+namespace intrawarp {
+
+// The versions of the product fill a plan through this.
+struct MultiplyPlanAccess {
+  explicit MultiplyPlanAccess(MultiplyPlan& plan)
+      : rows(plan.rows_),
+        columns(plan.columns_),
+        entries(plan.entries_),
+        offsets(plan.offsets_),
+        indices(plan.indices_),
+        route(plan.route_) {}
+  static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
+    MultiplyPlan plan;
+    plan.options_ = options;
+    plan.a_rows_ = a.rows;
+    plan.a_columns_ = a.columns;
+    plan.b_columns_ = b.columns;
+    plan.a_entries_ = a.entries;
+    plan.b_entries_ = b.entries;
+    plan.rows_ = options.transpose_a ? a.columns : a.rows;
+    plan.columns_ = b.columns;
+    return plan;
+  }
+  static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
+  static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
+    const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
+    return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
+           b.columns == plan.b_columns_ && b.entries == plan.b_entries_;
+  }
+
+  const int32_t& rows;
+  const int32_t& columns;
+  int64_t& entries;
+  Buffer& offsets;
+  Buffer& indices;
+  Buffer& route;
+};
+
+namespace cpu {
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options);
+absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          MultiplyPlan& plan);
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values);
+}  // namespace cpu
+
+namespace cuda {
+// UNIMPLEMENTED for what is not there.
+absl::Status CheckMultiplyOptions(const MultiplyOptions& options);
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options);
+absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          MultiplyPlan& plan);
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values);
+}  // namespace cuda
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/multiply.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/bench/sparse_generators.h"
+#include "tests/engine/device_test.h"
+#include "tests/engine/sparse/reference.h"
+
+namespace intrawarp {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class MultiplyTest : public DeviceTest {
+ protected:
+  template <typename T>
+  CsrMatrix Put(const HostCsr<T>& m) {
+    auto matrix = CsrMatrix::Upload(device(), ctx().stream(), m);
+    EXPECT_OK(matrix) << matrix.status();
+    return *std::move(matrix);
+  }
+  template <typename T>
+  absl::StatusOr<HostCsr<T>> Product(const HostCsr<T>& a, const HostCsr<T>& b, const MultiplyOptions& options) {
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    auto c = Multiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+    if (!c.ok()) return c.status();
+    return c->template Download<T>(device(), ctx().stream());
+  }
+  // The product of T's own precision.
+  template <typename T>
+  HostCsr<T> Product(const HostCsr<T>& a, const HostCsr<T>& b) {
+    auto c = Product(a, b, Options<T>());
+    EXPECT_OK(c) << c.status();
+    return c.ok() ? *c : HostCsr<T>();
+  }
+  template <typename T>
+  static MultiplyOptions Options() {
+    MultiplyOptions options;
+    options.precision = sizeof(T) == 4 ? MultiplyPrecision::kFp32 : MultiplyPrecision::kFp64;
+    return options;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(MultiplyTest);
+
+// Pattern exactly, values within (2u + u^2 + g_k) |A||B| (the header's bound).
+template <typename T>
+void ExpectProduct(const HostCsr<T>& c, const HostCsr<T>& a, const HostCsr<T>& b, double u = 0,
+                   double u_acc = std::numeric_limits<T>::epsilon() / 2) {
+  ASSERT_OK(ValidateCsr(c));
+  ASSERT_EQ(c.rows, a.rows);
+  ASSERT_EQ(c.columns, b.columns);
+  for (int32_t i = 0; i < c.rows; ++i) {
+    const ReferenceRow row = ReferenceProductRow(a, b, i);
+    ASSERT_EQ(c.row_offsets[i + 1] - c.row_offsets[i], static_cast<int64_t>(row.size())) << "row " << i;
+    int64_t p = c.row_offsets[i];
+    for (const auto& [column, e] : row) {
+      ASSERT_EQ(c.column_indices[p], column) << "row " << i;
+      const double k = e.terms * u_acc, bound = (2 * u + u * u + k / (1 - k)) * e.magnitude;
+      // The reference rounds, too.
+      const double slack = 2 * e.terms * std::numeric_limits<double>::epsilon() * e.magnitude;
+      ASSERT_NEAR(c.values[p], e.value, bound + slack) << "row " << i << " column " << column;
+      ++p;
+    }
+  }
+}
+
+TEST_P(MultiplyTest, RandomRectangularMatrices) {
+  uint32_t seed = 0;
+  for (int rows : {1, 7, 33, 200}) {
+    for (int inner : {1, 31, 64}) {
+      for (int columns : {1, 32, 129, 700}) {
+        for (double density : {0.02, 0.2, 1.0}) {
+          SCOPED_TRACE(absl::StrCat(rows, "x", inner, "x", columns, " ", density));
+          const auto a = RandomMatrix(rows, inner, density, ++seed), b = RandomMatrix(inner, columns, density, ++seed);
+          ExpectProduct(Product(a, b), a, b);
+          const auto fa = CastValues<float>(a), fb = CastValues<float>(b);
+          ExpectProduct(Product(fa, fb), fa, fb);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MultiplyTest, ManySmallMatrices) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 engine(seed);
+    const auto size = [&] { return static_cast<int32_t>(engine() % 40); };
+    const int32_t rows = size(), inner = size(), columns = size();
+    const double density = (1 + engine() % 20) / 40.0;
+    SCOPED_TRACE(absl::StrCat(seed, ": ", rows, "x", inner, "x", columns));
+    const auto a = CastValues<float>(RandomMatrix(rows, inner, density, seed, true));
+    const auto b = CastValues<float>(RandomMatrix(inner, columns, density, seed + 1000, true));
+    ExpectProduct(Product(a, b), a, b, 0, 0);  // small integers: exact
+  }
+}
+
+TEST_P(MultiplyTest, EmptyShapes) {
+  const int sizes[] = {0, 3};
+  for (int rows : sizes) {
+    for (int inner : sizes) {
+      for (int columns : sizes) {
+        const auto a = RandomMatrix(rows, inner, 1, 1), b = RandomMatrix(inner, columns, 1, 2);
+        ExpectProduct(Product(a, b), a, b);
+      }
+    }
+  }
+  const auto none = RandomMatrix(40, 40, 0, 1);
+  EXPECT_EQ(Product(none, none), none);
+}
+
+// Rows of every length beside each other, one dense row, one dense column: each way to make a row is taken.
+TEST_P(MultiplyTest, RowsOfAllLengths) {
+  constexpr int kSize = 3000;
+  HostCoo coo = {kSize, kSize, {}, {}, {}};
+  const auto add = [&](int r, int c) {
+    coo.row_indices.push_back(r);
+    coo.column_indices.push_back(c);
+    coo.values.push_back(1 + (r * 7 + c * 3) % 5);
+  };
+  std::mt19937 engine(5);
+  for (int r = 0; r < kSize; ++r) {
+    const int length = r == 1234 ? kSize : r % 3 == 0 ? 0 : 1 << engine() % (r % 500 == 1 ? 11 : 5);
+    for (int i = 0; i < length; ++i) add(r, length == kSize ? i : engine() % kSize);
+    if (r % 2 == 0) add(r, 77);
+  }
+  const auto m = *CsrFromCoo<float>(coo);
+  ExpectProduct(Product(m, m), m, m, 0, 0);
+}
+
+TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
+  constexpr int kColumns = 3000000;
+  std::mt19937 engine(6);
+  HostCoo a = {5, 64, {}, {}, {}}, b = {64, kColumns, {}, {}, {}};
+  for (int k = 0; k < 64; ++k) {
+    for (int r : {0, 2, 3}) {
+      if (r == 3 && k % 16 != 0) continue;
+      a.row_indices.push_back(r), a.column_indices.push_back(k), a.values.push_back(1 + k % 3);
+    }
+    for (int i = 0; i < 700; ++i) {
+      b.row_indices.push_back(k), b.column_indices.push_back(engine() % kColumns), b.values.push_back(1 + i % 7);
+    }
+    b.row_indices.push_back(k), b.column_indices.push_back(kColumns - 1), b.values.push_back(1);
+    b.row_indices.push_back(k), b.column_indices.push_back(0), b.values.push_back(1);
+  }
+  const auto ma = *CsrFromCoo<float>(a), mb = *CsrFromCoo<float>(b);
+  ExpectProduct(Product(ma, mb), ma, mb, 0, 0);
+}
+
+TEST_P(MultiplyTest, ShapesOfTheGenerators) {
+  for (const HostCsr<double>& m : {Fem27(3, 5, 1), Fem27(1, 9, 2), Band(400, 61, 3), Laplace2d(37, 4),
+                                   Cage(3000, 15, 60, 900, 5), RMat(11, 8000, .57, .19, .19, 6)}) {
+    ExpectProduct(Product(m, m), m, m);
+    const auto f = CastValues<float>(m);
+    ExpectProduct(Product(f, f), f, f);
+  }
+}
+
+TEST_P(MultiplyTest, EntriesThatCancelAndZerosStay) {
+  const HostCsr<float> a = {2, 2, {0, 2, 3}, {0, 1, 0}, {1, -1, 0}}, b = {2, 1, {0, 1, 2}, {0, 0}, {3, 3}};
+  EXPECT_EQ(Product(a, b), (HostCsr<float>{2, 1, {0, 1, 2}, {0, 0}, {0, 0}}));
+}
+
+TEST_P(MultiplyTest, NonFiniteValuesPropagateWhereTheyAre) {
+  const float inf = INFINITY;
+  const HostCsr<float> a = {3, 2, {0, 1, 2, 4}, {0, 1, 0, 1}, {1, 0, 1, 1}};
+  const HostCsr<float> b = {2, 3, {0, 2, 4}, {0, 1, 0, 2}, {inf, 2, NAN, -inf}};
+  const HostCsr<float> c = Product(a, b);
+  ASSERT_EQ(c.column_indices, (std::vector<int32_t>{0, 1, 0, 2, 0, 1, 2}));
+  EXPECT_EQ(c.values[0], inf);
+  EXPECT_EQ(c.values[1], 2);  // no padding times infinity
+  EXPECT_TRUE(std::isnan(c.values[2]));
+  EXPECT_TRUE(std::isnan(c.values[3]));  // 0 x -inf, which is there
+  EXPECT_TRUE(std::isnan(c.values[4]));
+  EXPECT_EQ(c.values[5], 2);
+  EXPECT_EQ(c.values[6], -inf);
+}
+
+TEST_P(MultiplyTest, IsBitIdenticalFromRunToRun) {
+  const auto m = CastValues<float>(RMat(11, 20000, .57, .19, .19, 8));
+  const auto first = Product(m, m);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(Product(m, m), first);
+}
+
+TEST_P(MultiplyTest, OnePlanServesManyValues) {
+  auto a = CastValues<float>(Cage(500, 9, 20, 100, 1)), b = CastValues<float>(Fem27(2, 7, 2));
+  b = CastValues<float>(RandomMatrix(500, 300, 0.05, 3));
+  const CsrMatrix pattern_a = Put(a), pattern_b = Put(b);
+  const auto plan = PlanMultiply(ctx(), pattern_a.view(), pattern_b.view(), {});
+  ASSERT_OK(plan) << plan.status();
+  const ConstPatternView c = plan->pattern();
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    a.values = RandomFloats(a.values.size(), seed, -1, 1);
+    b.values = RandomFloats(b.values.size(), seed + 10, -1, 1);
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    float* values = Poisoned<float>(c.entries);
+    ASSERT_OK(ExecuteMultiply(ctx(), *plan, on_device_a.view(), on_device_b.view(), values));
+    const HostCsr<float> product = {c.rows, c.columns, Download(c.row_offsets, c.rows + 1),
+                                    Download(c.column_indices, c.entries), Download(values, c.entries)};
+    ExpectProduct(product, a, b);
+  }
+}
+
+TEST_P(MultiplyTest, EstimatesHold) {
+  for (const HostCsr<double>& m : {Fem27(2, 5, 1), Laplace2d(30, 2), RMat(10, 9000, .57, .19, .19, 3)}) {
+    const CsrMatrix on_device = Put(m);
+    const auto estimate = EstimateMultiply(ctx(), on_device.view(), on_device.view(), Options<double>());
+    ASSERT_OK(estimate) << estimate.status();
+    EXPECT_EQ(estimate->products, CountProducts(m, m));
+    auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
+    ASSERT_OK(workspace);
+    const auto plan = PlanMultiply(workspace->context(), on_device.view(), on_device.view(), Options<double>());
+    ASSERT_OK(plan) << plan.status();
+    EXPECT_LE(plan->pattern().entries, estimate->max_entries);
+    EXPECT_LE(plan->bytes(), estimate->plan_bytes);
+    EXPECT_EQ(estimate->value_bytes, estimate->max_entries * 8);
+    ASSERT_OK(device().Synchronize(ctx().stream()));
+  }
+}
+
+TEST_P(MultiplyTest, Semirings) {
+  const auto a = CastValues<float>(RandomMatrix(60, 80, 0.1, 1, true));
+  const auto b = CastValues<float>(RandomMatrix(80, 90, 0.1, 2, true));
+  for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
+    MultiplyOptions options;
+    options.semiring = semiring;
+    const auto c = Product(a, b, options);
+    ASSERT_OK(c) << c.status();
+    const bool min_plus = semiring == Semiring::kMinPlus;
+    int64_t i = 0;
+    for (int32_t r = 0; r < a.rows; ++r) {
+      std::map<int32_t, float> row;
+      for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
+        const int32_t k = a.column_indices[p];
+        for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
+          float& v = row.try_emplace(b.column_indices[q], min_plus ? INFINITY : 0.f).first->second;
+          v = min_plus ? std::min(v, a.values[p] + b.values[q])
+                       : static_cast<float>(v != 0 || (a.values[p] != 0 && b.values[q] != 0));
+        }
+      }
+      ASSERT_EQ(c->row_offsets[r + 1] - i, static_cast<int64_t>(row.size()));
+      for (const auto& [column, value] : row) {
+        ASSERT_EQ(c->column_indices[i], column);
+        ASSERT_EQ(c->values[i++], value) << "row " << r << " column " << column;
+      }
+    }
+  }
+}
+
+// What one device alone has: UNIMPLEMENTED by name, or right.
+class MultiplyOptionsTest : public MultiplyTest {
+ protected:
+  template <typename T>
+  void ExpectProductOrUnimplemented(const HostCsr<T>& a, const HostCsr<T>& b, const MultiplyOptions& options,
+                                    const char* name, const std::function<void(const HostCsr<T>&)>& check) {
+    const auto c = Product(a, b, options);
+    if (c.ok()) return check(*c);
+    EXPECT_TRUE(ctx().is_cuda());
+    EXPECT_EQ(c.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(c.status().message()), HasSubstr(name));
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(MultiplyOptionsTest);
+
+TEST_P(MultiplyOptionsTest, ReducedPrecisions) {
+  const auto m = CastValues<float>(Fem27(3, 5, 3));
+  const auto integers = CastValues<float>(RandomMatrix(50, 50, 0.3, 4, true));
+  struct Row {
+    MultiplyPrecision precision;
+    const char* name;
+    double u;
+  };
+  for (const Row& row : {Row{MultiplyPrecision::kFp16, "fp16", 0x1p-11}, Row{MultiplyPrecision::kTf32, "tf32", 0x1p-11},
+                         Row{MultiplyPrecision::kBf16, "bf16", 0x1p-8}}) {
+    MultiplyOptions options;
+    options.precision = row.precision;
+    ExpectProductOrUnimplemented<float>(m, m, options, row.name, [&](const HostCsr<float>& c) {
+      ExpectProduct(c, m, m, row.u, 0x1p-23);
+      const HostCsr<float> full = Product(m, m);
+      EXPECT_NE(c.values, full.values);  // it did round
+    });
+    ExpectProductOrUnimplemented<float>(integers, integers, options, row.name,
+                                        [&](const HostCsr<float>& c) { ExpectProduct(c, integers, integers, 0, 0); });
+    // Beyond fp16's range, both ways.
+    auto wide = m;
+    for (size_t i = 0; i < wide.values.size(); ++i) wide.values[i] *= i % 2 == 0 ? 1e9f : 1e-9f;
+    ExpectProductOrUnimplemented<float>(wide, wide, options, row.name,
+                                        [&](const HostCsr<float>& c) { ExpectProduct(c, wide, wide, row.u, 0x1p-23); });
+  }
+}
+
+TEST_P(MultiplyOptionsTest, TransposedLeft) {
+  const auto a = RandomMatrix(80, 33, 0.1, 5), b = RandomMatrix(80, 61, 0.1, 6);
+  MultiplyOptions options = Options<double>();
+  options.transpose_a = true;
+  ExpectProductOrUnimplemented<double>(a, b, options, "transpose_a",
+                                       [&](const HostCsr<double>& c) { ExpectProduct(c, Transposed(a), b); });
+}
+
+TEST_P(MultiplyOptionsTest, Masks) {
+  const auto a = RandomMatrix(600, 80, 0.1, 7), b = RandomMatrix(80, 61, 0.1, 8), mask = RandomMatrix(600, 61, 0.3, 9);
+  const CsrMatrix on_device_mask = Put(mask);
+  const HostCsr<double> whole = Product(a, b);
+  for (bool complement : {false, true}) {
+    MultiplyOptions options = Options<double>();
+    options.mask = on_device_mask.view();
+    options.complement_mask = complement;
+    ExpectProductOrUnimplemented<double>(a, b, options, "mask", [&](const HostCsr<double>& c) {
+      HostCsr<double> expected;
+      expected.rows = whole.rows;
+      expected.columns = whole.columns;
+      for (int32_t r = 0; r < whole.rows; ++r) {
+        const std::set<int32_t> in_mask(mask.column_indices.begin() + mask.row_offsets[r],
+                                        mask.column_indices.begin() + mask.row_offsets[r + 1]);
+        for (int64_t i = whole.row_offsets[r]; i < whole.row_offsets[r + 1]; ++i) {
+          if (in_mask.count(whole.column_indices[i]) == complement) continue;
+          expected.column_indices.push_back(whole.column_indices[i]);
+          expected.values.push_back(whole.values[i]);
+        }
+        expected.row_offsets.push_back(expected.entries());
+      }
+      EXPECT_EQ(c, expected);
+    });
+  }
+}
+
+TEST_P(MultiplyOptionsTest, FactorsAndAddend) {
+  const auto a = RandomMatrix(30, 40, 0.1, 1, true), b = RandomMatrix(40, 50, 0.1, 2, true);
+  const auto d = RandomMatrix(30, 50, 0.2, 3, true);
+  const CsrMatrix on_device_d = Put(d);
+  MultiplyOptions options = Options<double>();
+  options.alpha = -2;
+  const HostCsr<double> whole = Product(a, b);
+  const auto scaled = Product(a, b, options);
+  ASSERT_OK(scaled) << scaled.status();
+  EXPECT_EQ(scaled->column_indices, whole.column_indices);
+  for (int64_t i = 0; i < whole.entries(); ++i) ASSERT_EQ(scaled->values[i], -2 * whole.values[i]);
+  options.beta = 3;
+  options.addend = on_device_d.view();
+  ExpectProductOrUnimplemented<double>(a, b, options, "addend", [&](const HostCsr<double>& c) {
+    ASSERT_OK(ValidateCsr(c));
+    std::map<std::pair<int32_t, int32_t>, double> expected;
+    const auto add = [&](const HostCsr<double>& m, double factor) {
+      for (int32_t r = 0; r < m.rows; ++r) {
+        for (int64_t i = m.row_offsets[r]; i < m.row_offsets[r + 1]; ++i) {
+          expected[{r, m.column_indices[i]}] += factor * m.values[i];
+        }
+      }
+    };
+    add(whole, -2);
+    add(d, 3);
+    ASSERT_EQ(c.entries(), static_cast<int64_t>(expected.size()));
+    for (int32_t r = 0; r < c.rows; ++r) {
+      for (int64_t i = c.row_offsets[r]; i < c.row_offsets[r + 1]; ++i) {
+        ASSERT_EQ(c.values[i], (expected.at({r, c.column_indices[i]})));
+      }
+    }
+  });
+}
+
+TEST_P(MultiplyTest, RefusesWhatDoesNotConform) {
+  const CsrMatrix a = Put(RandomMatrix(4, 5, 1, 1)), b = Put(RandomMatrix(5, 6, 1, 2));
+  const CsrMatrix f = Put(CastValues<float>(RandomMatrix(5, 6, 1, 2)));
+  const auto error = [&](const CsrMatrix& x, const CsrMatrix& y, const MultiplyOptions& options) {
+    const absl::Status s = Multiply(ctx(), x.view(), y.view(), options).status();
+    EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(s.message());
+  };
+  EXPECT_THAT(error(b, a, Options<double>()), StartsWith("b: 4 rows, but a has 6"));
+  EXPECT_THAT(error(a, b, Options<float>()), StartsWith("a: values"));
+  EXPECT_THAT(error(a, f, Options<double>()), StartsWith("b: values"));
+  MultiplyOptions options = Options<double>();
+  options.complement_mask = true;
+  EXPECT_THAT(error(a, b, options), StartsWith("mask: "));
+  options = Options<double>();
+  options.mask = a.view();
+  EXPECT_THAT(error(a, b, options), StartsWith("mask: 4x5"));
+  options = Options<double>();
+  options.addend = a.view();
+  EXPECT_THAT(error(a, b, options), StartsWith("addend: 4x5"));
+  options = Options<double>();
+  options.semiring = Semiring::kMinPlus;
+  options.alpha = 2;
+  EXPECT_THAT(error(a, b, options), StartsWith("alpha: "));
+  const auto plan = PlanMultiply(ctx(), a.view(), b.view(), Options<double>());
+  ASSERT_OK(plan);
+  double* values = Poisoned<double>(24);
+  EXPECT_THAT(std::string(ExecuteMultiply(ctx(), *plan, b.view(), b.view(), values).message()), StartsWith("plan: "));
+}
+
+}  // namespace
+}  // namespace intrawarp
