@@ -10,7 +10,8 @@
 // of float32: values out of a format's range are scaled by powers of two or take a wider path, they are never clipped.
 // Products and sums are then in float32. NaN and infinity propagate as in a scalar product; an absent entry is no 0
 // times anything. With k terms and u the unit roundoff of the format, u_acc that of the sums,
-//   |c - exact| <= (2u + u^2 + k u_acc / (1 - k u_acc)) (|A| |B|)_ij  (Higham 2002, 3.1; u = 0 in fp32 and fp64).
+//   |c - exact| <= (2u + u^2 + k u_acc / (1 - k u_acc)) (|A| |B|)_ij  (Higham 2002, 3.1; u = 0 in fp32 and fp64),
+// underflow apart.
 // Results are bit-identical from run to run on one device.
 //
 // On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA fp32 and fp64 products are there;
