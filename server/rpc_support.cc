@@ -22,7 +22,8 @@ struct ResourceKind {
   const char* type;
 };
 constexpr ResourceKind kResourceKinds[] = {{"volumes/", "intrawarp.v1.Volume"},
-                                           {"transforms/", "intrawarp.v1.Transform"}};
+                                           {"transforms/", "intrawarp.v1.Transform"},
+                                           {"matrices/", "intrawarp.v1.SparseMatrix"}};
 
 bool IsIdChar(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
 
@@ -149,6 +150,7 @@ absl::Status ValidateId(absl::string_view id, absl::string_view field) {
 
 std::string VolumeName(absl::string_view id) { return absl::StrCat("volumes/", id); }
 std::string TransformName(absl::string_view id) { return absl::StrCat("transforms/", id); }
+std::string MatrixName(absl::string_view id) { return absl::StrCat("matrices/", id); }
 
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "volumes/", field);
@@ -156,6 +158,10 @@ absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string
 
 absl::StatusOr<std::string> ParseTransformName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "transforms/", field);
+}
+
+absl::StatusOr<std::string> ParseMatrixName(absl::string_view name, absl::string_view field) {
+  return ParseName(name, "matrices/", field);
 }
 
 Seams SystemSeams() {

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/upload_store.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/image/pyramid.h"
 
 namespace intrawarp {
 
-std::string IdentityDigest(const UploadSpec& spec) {
-  Sha256 hash;
-  const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
-  hash.Update(spec.content_digest.data(), spec.content_digest.size());
-  add(static_cast<int32_t>(spec.pixel_type));
-  for (int a = 0; a < 3; ++a) {
-    // + 0.0 makes one of the two zeros.
-    add(static_cast<int64_t>(spec.geometry.size[a]));
-    add(spec.geometry.spacing[a] + 0.0);
-    add(spec.geometry.origin[a] + 0.0);
-    for (int c = 0; c < 3; ++c) add(spec.geometry.direction[a][c] + 0.0);
-  }
-  add(spec.rescale.slope + 0.0);
-  add(spec.rescale.intercept + 0.0);
-  return hash.Finish();
+absl::Status ValidateDigest(absl::string_view digest) {
+  if (digest.size() == Sha256::kBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("digest: has ", digest.size(), " bytes, a SHA-256 has ", Sha256::kBytes));
+}
+
+absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
+  constexpr int kMaxCharacters = 64;
+  // protobuf has made sure that it is UTF-8; bytes that continue a character are 10xxxxxx.
+  const auto characters = std::count_if(upload_id.begin(), upload_id.end(), [](char c) { return (c & 0xc0) != 0x80; });
+  if (characters >= 1 && characters <= kMaxCharacters) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": must have 1 to ", kMaxCharacters, " characters"));
 }
 
 UploadWriter::~UploadWriter() {
@@ -97,7 +94,7 @@ absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec) {
   auto upload = std::make_shared<Upload>();
   upload->spec = spec;
   const auto reserve = [&]() -> absl::Status {
-    INTRAWARP_ASSIGN_OR_RETURN(upload->reservation, budget_.Reserve(PreparedImage::Bytes(spec.geometry)));
+    INTRAWARP_ASSIGN_OR_RETURN(upload->reservation, budget_.Reserve(spec.resident_bytes));
     absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = pinned_.Lease(spec.total_bytes);
     if (!memory.ok()) return WithReason(memory.status(), "PINNED_MEMORY");
     upload->memory = *std::move(memory);

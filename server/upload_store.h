@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadStore: volumes on their way in: what was received so far, kept while a broken stream may be resumed.
+// UploadStore: volumes and matrices on their way in: what was received so far, kept while a broken stream may be resumed.
 //
 // An upload holds its pinned memory and its share of the resident capacity from its (validated) header on. At most one
 // stream writes it at a time, through an UploadWriter; one that no stream has written for the TTL is dropped by Expire.
@@ -17,31 +17,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/device/pinned_pool.h"
-#include "engine/image/volume.h"
 #include "io/digest.h"
 #include "server/chunk_codec.h"
+#include "server/resident_store.h"
 #include "server/rpc_support.h"
-#include "server/volume_store.h"
-#include "server/wire.h"
 
 namespace intrawarp {
 
-// A validated UploadVolumeHeader.
+// What the validated header of an upload, of whatever kind, announces.
 struct UploadSpec {
   std::string id;  // may be empty
   std::string upload_id;
-  Geometry geometry;
-  PixelType pixel_type = PixelType::kFloat32;
   int64_t total_bytes = 0;
   std::string content_digest;
-  Rescale rescale;
+  // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
+  std::string identity_digest;
+  // What the object is accounted for.
+  int64_t resident_bytes = 0;
 
   friend bool operator==(const UploadSpec&, const UploadSpec&) = default;
 };
 
-// What StoredVolume::digest is: it tells volumes apart by content, pixel type, geometry and rescale.
-std::string IdentityDigest(const UploadSpec& spec);
+// "digest: ..." unless it is as long as a SHA-256.
+absl::Status ValidateDigest(absl::string_view digest);
+// "{field}: ..." unless 1 to 64 characters.
+absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field);
 
 struct Upload {
   UploadSpec spec;
@@ -86,7 +88,7 @@ class UploadWriter {
   absl::Status Append(const ReceivedChunk& chunk);
   // Once complete: DATA_LOSS "header.digest: ..." when the bytes are not those announced.
   absl::Status Verify();
-  // The share of the resident capacity, for the volume that this becomes.
+  // The share of the resident capacity, for the object that this becomes.
   ResidentReservation TakeReservation() { return std::move(upload_->reservation); }
   // The upload ends here, finished or given up.
   void Drop();

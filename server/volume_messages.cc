@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/volume_messages.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "io/digest.h"
 
 namespace intrawarp {
 namespace {
 
+// Tells volumes apart by content, pixel type, geometry and rescale.
+std::string IdentityDigest(const VolumeSpec& spec) {
+  Sha256 hash;
+  const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
+  hash.Update(spec.content_digest.data(), spec.content_digest.size());
+  add(static_cast<int32_t>(spec.pixel_type));
+  for (int a = 0; a < 3; ++a) {
+    // + 0.0 makes one of the two zeros.
+    add(static_cast<int64_t>(spec.geometry.size[a]));
+    add(spec.geometry.spacing[a] + 0.0);
+    add(spec.geometry.origin[a] + 0.0);
+    for (int c = 0; c < 3; ++c) add(spec.geometry.direction[a][c] + 0.0);
+  }
+  add(spec.rescale.slope + 0.0);
+  add(spec.rescale.intercept + 0.0);
+  return hash.Finish();
+}
+
 // Paths relative to the header.
-absl::StatusOr<UploadSpec> ParseFields(const v1::UploadVolumeHeader& header, const ServerLimits& limits) {
-  UploadSpec spec;
+absl::StatusOr<VolumeSpec> ParseFields(const v1::UploadVolumeHeader& header, const ServerLimits& limits) {
+  VolumeSpec spec;
   if (!header.id().empty()) INTRAWARP_RETURN_IF_ERROR(ValidateId(header.id(), "id"));
   INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(header.upload_id(), "upload_id"));
   spec.id = header.id();
@@ -30,12 +47,11 @@ absl::StatusOr<UploadSpec> ParseFields(const v1::UploadVolumeHeader& header, con
         absl::StrCat("total_bytes: is ", bytes, ", at most ", limits.max_volume_bytes, " are accepted"));
   }
   spec.total_bytes = bytes;
-  if (header.digest().size() != Sha256::kBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("digest: has ", header.digest().size(), " bytes, a SHA-256 has ", Sha256::kBytes));
-  }
+  INTRAWARP_RETURN_IF_ERROR(ValidateDigest(header.digest()));
   spec.content_digest = header.digest();
   INTRAWARP_ASSIGN_OR_RETURN(spec.rescale, RescaleFromProto(header.rescale_slope(), header.rescale_intercept()));
+  spec.identity_digest = IdentityDigest(spec);
+  spec.resident_bytes = PreparedImage::Bytes(spec.geometry);
   return spec;
 }
 
@@ -54,18 +70,10 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   return to;
 }
 
-absl::StatusOr<UploadSpec> ParseUploadHeader(const v1::UploadVolumeHeader& header, const ServerLimits& limits) {
-  absl::StatusOr<UploadSpec> spec = ParseFields(header, limits);
+absl::StatusOr<VolumeSpec> ParseUploadHeader(const v1::UploadVolumeHeader& header, const ServerLimits& limits) {
+  absl::StatusOr<VolumeSpec> spec = ParseFields(header, limits);
   if (!spec.ok()) return Prefixed(spec.status(), "header");
   return spec;
-}
-
-absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
-  constexpr int kMaxCharacters = 64;
-  // protobuf has made sure that it is UTF-8; bytes that continue a character are 10xxxxxx.
-  const auto characters = std::count_if(upload_id.begin(), upload_id.end(), [](char c) { return (c & 0xc0) != 0x80; });
-  if (characters >= 1 && characters <= kMaxCharacters) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must have 1 to ", kMaxCharacters, " characters"));
 }
 
 }  // namespace intrawarp

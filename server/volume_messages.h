@@ -6,21 +6,28 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/geometry/geometry.h"
+#include "engine/image/volume.h"
 #include "intrawarp/v1/volume.pb.h"
 #include "server/server_context.h"
 #include "server/upload_store.h"
 #include "server/volume_store.h"
+#include "server/wire.h"
 
 namespace intrawarp {
+
+// A validated UploadVolumeHeader.
+struct VolumeSpec : UploadSpec {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  Rescale rescale;
+};
 
 v1::Volume VolumeToProto(const StoredVolume& volume);
 
 // INVALID_ARGUMENT "header.{field}: ..." for a header that is wrong or announces more than the limits allow. Allocates
 // nothing of the sizes it reads.
-absl::StatusOr<UploadSpec> ParseUploadHeader(const v1::UploadVolumeHeader& header, const ServerLimits& limits);
-
-// "{field}: ..." unless 1 to 64 characters.
-absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field);
+absl::StatusOr<VolumeSpec> ParseUploadHeader(const v1::UploadVolumeHeader& header, const ServerLimits& limits);
 
 }  // namespace intrawarp
 

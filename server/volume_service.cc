@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/chunk_codec.h"
+#include "server/resident_download.h"
 #include "server/rpc_support.h"
 #include "server/upload_store.h"
-#include "server/volume_download.h"
 #include "server/volume_messages.h"
 #include "server/volume_upload.h"
 
@@ -49,6 +50,22 @@ absl::Status List(const VolumeStore& volumes, const v1::ListVolumesRequest& requ
   return absl::OkStatus();
 }
 
+absl::StatusOr<DownloadSource> Source(const VolumeStore& volumes, const grpc::ByteBuffer& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadVolumeRequest message, ParseMessage<v1::DownloadVolumeRequest>(request));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(message.name(), "name"));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, volumes.Find(id));
+  DownloadSource source;
+  source.owner = volume;
+  source.bytes = {
+      {volume->image.volume().data, volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float))}};
+  source.chunk_field = v1::DownloadVolumeResponse::kChunkFieldNumber;
+  v1::DownloadVolumeResponse header;
+  *header.mutable_header()->mutable_volume() = VolumeToProto(*volume);
+  header.mutable_header()->set_total_bytes(source.bytes[0].bytes);
+  source.header = SerializeMessage(header);
+  return source;
+}
+
 absl::Status Delete(VolumeStore& volumes, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
   return volumes.Erase(id);
@@ -58,7 +75,7 @@ absl::Status Delete(VolumeStore& volumes, const std::string& name) {
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeService::UploadVolume(grpc::CallbackServerContext* call,
                                                                        grpc::ByteBuffer* response) {
-  return VolumeUploadReactor::Start(context_, call, response);
+  return StartUploadVolume(context_, call, response);
 }
 
 grpc::ServerUnaryReactor* VolumeService::GetUploadStatus(grpc::CallbackServerContext* call,
@@ -81,7 +98,7 @@ grpc::ServerUnaryReactor* VolumeService::ListVolumes(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* VolumeService::DownloadVolume(grpc::CallbackServerContext*,
                                                                           const grpc::ByteBuffer* request) {
-  return VolumeDownload::Start(context_, *request);
+  return ResidentDownload::Start(context_, [&] { return Source(context_.volumes, *request); });
 }
 
 grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContext* call,

@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// VolumeDownload: one DownloadVolume call. Jobs bring the voxels from the device slab by slab into pinned memory, from
-// which the transport sends them without a copy. At most two slabs are ahead of the client, whatever the volume's size.
-#ifndef INTRAWARP_SERVER_VOLUME_DOWNLOAD_H_
-#define INTRAWARP_SERVER_VOLUME_DOWNLOAD_H_
+// ResidentDownload: one call that downloads a resident object, a volume or a matrix. Jobs bring its bytes from the
+// device slab by slab into pinned memory, from which the transport sends them without a copy. At most two slabs are
+// ahead of the client, whatever the size of the object.
+#ifndef INTRAWARP_SERVER_RESIDENT_DOWNLOAD_H_
+#define INTRAWARP_SERVER_RESIDENT_DOWNLOAD_H_
 
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
+#include "server/device_bytes.h"
 #include "server/rpc_support.h"
 #include "server/server_context.h"
 
 namespace intrawarp {
 
+struct DownloadSource {
+  std::shared_ptr<const void> owner;  // of the bytes
+  DeviceBytes bytes;
+  // The first message, and the field of those after it that is the Chunk.
+  grpc::ByteBuffer header;
+  int chunk_field = 0;
+};
+
 // Lives until gRPC is done with it and its jobs have let go.
-class VolumeDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class ResidentDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // What a method handler returns to gRPC.
-  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(ServerContext& context, const grpc::ByteBuffer& request);
+  // What a method handler returns to gRPC. `resolve` is called once, before this returns.
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
+      ServerContext& context, const std::function<absl::StatusOr<DownloadSource>()>& resolve);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -32,13 +44,13 @@ class VolumeDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  private:
   struct Slab {
     std::shared_ptr<PinnedBuffer> memory;
-    int64_t begin = 0;  // in the volume's bytes
+    int64_t begin = 0;  // in the object's bytes
     int64_t bytes = 0;
   };
 
-  explicit VolumeDownload(ServerContext& context) : context_(context) {}
+  explicit ResidentDownload(ServerContext& context) : context_(context) {}
 
-  absl::Status Begin(const grpc::ByteBuffer& request);
+  absl::Status Begin(const std::function<absl::StatusOr<DownloadSource>()>& resolve);
   // The job that fills a slab.
   void Fetched(const absl::StatusOr<const ExecContext*>& ctx, Slab slab);
   // All three with the mutex held: ask for the next slab when there is room for it; write the next chunk or end the
@@ -48,9 +60,9 @@ class VolumeDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void FinishOnce(const absl::Status& status);
 
   ServerContext& context_;
-  std::shared_ptr<VolumeDownload> self_;  // until OnDone
+  std::shared_ptr<ResidentDownload> self_;  // until OnDone
   StreamCount count_;
-  std::shared_ptr<const StoredVolume> volume_;
+  DownloadSource source_;
   int64_t total_bytes_ = 0;
 
   std::mutex mutex_;
@@ -65,4 +77,4 @@ class VolumeDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_SERVER_VOLUME_DOWNLOAD_H_
+#endif  // INTRAWARP_SERVER_RESIDENT_DOWNLOAD_H_
