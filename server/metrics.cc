@@ -36,6 +36,8 @@ constexpr int kUnknownCode = 2;
 constexpr std::array<const char*, 2> kClassNames = {"frame", "register"};
 constexpr std::array<const char*, 6> kOutcomeNames = {"ok",        "rejected",        "superseded",
                                                       "cancelled", "deadline_missed", "failed"};
+constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
+                                                             "failed"};
 constexpr std::array<const char*, 6> kRejectionNames = {"queue_full",       "resident_memory",  "pinned_memory",
                                                         "too_many_streams", "too_many_uploads", "too_many_transforms"};
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
@@ -88,6 +90,10 @@ struct Metrics::Impl {
   MethodSeries other;
   std::array<FrameSeries, kClassNames.size()> frames;
   std::array<Histogram*, kPhases> phases;
+  std::array<Counter*, kProductOutcomeNames.size()> products;
+  Histogram* product_seconds;
+  Counter* product_flops;
+  Counter* product_entries;
   Histogram* similarity;
   std::array<Counter*, kNonconvergenceNames.size()> nonconverged;
   std::array<Counter*, kRejectionNames.size()> rejections;
@@ -98,6 +104,7 @@ struct Metrics::Impl {
   Gauge* queue_capacity;
   Gauge* jobs_running;
   Gauge* volumes;
+  Gauge* matrices;
   Gauge* transforms;
   Gauge* resident_bytes;
   Gauge* resident_capacity_bytes;
@@ -113,6 +120,7 @@ struct Metrics::Impl {
   void AddBuild(const BuildInfo& build, std::chrono::system_clock::time_point start_time);
   void AddMethods(const std::vector<std::string>& names);
   void AddFrames();
+  void AddProducts();
   void AddGauges(const std::string& device);
 
   const MethodSeries& Method(absl::string_view name) const {
@@ -178,6 +186,20 @@ void Metrics::Impl::AddFrames() {
       "reason", kRejectionNames);
 }
 
+void Metrics::Impl::AddProducts() {
+  products = AddCounters(CounterFamily(registry, "intrawarp_spgemm_jobs_total", "Sparse products, by how they ended."),
+                         "outcome", kProductOutcomeNames);
+  product_seconds = &HistogramFamily(registry, "intrawarp_spgemm_job_seconds",
+                                     "From the request of a sparse product to the last byte handed to the transport.")
+                         .Add({}, kLatencyBuckets);
+  product_flops = &CounterFamily(registry, "intrawarp_spgemm_flops_total",
+                                 "Multiplications and additions of sparse products that ended well.")
+                       .Add({});
+  product_entries = &CounterFamily(registry, "intrawarp_spgemm_output_nonzeros_total",
+                                   "Entries of the results of sparse products that ended well.")
+                         .Add({});
+}
+
 void Metrics::Impl::AddGauges(const std::string& device) {
   const prometheus::Labels all = {{"class", "all"}};
   queue_depth = &GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.").Add(all);
@@ -185,6 +207,7 @@ void Metrics::Impl::AddGauges(const std::string& device) {
   jobs_running = &GaugeFamily(registry, "intrawarp_jobs_running", "Jobs that run.").Add(all);
   auto& resident = GaugeFamily(registry, "intrawarp_volumes_resident", "Objects resident on the device, by kind.");
   volumes = &resident.Add({{"kind", "volume"}});
+  matrices = &resident.Add({{"kind", "matrix"}});
   transforms = &resident.Add({{"kind", "transform"}});
   resident_bytes = &GaugeFamily(registry, "intrawarp_volume_resident_bytes",
                                 "Device memory that resident objects are accounted for.")
@@ -212,6 +235,7 @@ void Metrics::Impl::Apply(const MetricsSample& s) const {
   queue_capacity->Set(s.queue_capacity);
   jobs_running->Set(s.jobs_running);
   volumes->Set(s.volumes);
+  matrices->Set(s.matrices);
   transforms->Set(s.transforms);
   resident_bytes->Set(s.resident_bytes);
   resident_capacity_bytes->Set(s.resident_capacity_bytes);
@@ -228,6 +252,7 @@ Metrics::Metrics(const BuildInfo& build, absl::string_view device, const std::ve
   impl_->AddBuild(build, start_time);
   impl_->AddMethods(methods);
   impl_->AddFrames();
+  impl_->AddProducts();
   impl_->AddGauges(std::string(device));
 }
 
@@ -260,6 +285,14 @@ void Metrics::FrameDone(WorkClass work, FrameOutcome outcome, const LatencyBreak
   if (outcome != FrameOutcome::kOk) return;
   series.latency->Observe(Seconds(latency.total()));
   for (int i = 0; i < kPhases; ++i) impl_->phases[i]->Observe(Seconds(latency.phase(static_cast<Phase>(i))));
+}
+
+void Metrics::ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries) {
+  impl_->products[static_cast<int>(outcome)]->Increment();
+  if (outcome != ProductOutcome::kOk) return;
+  impl_->product_seconds->Observe(Seconds(elapsed));
+  impl_->product_flops->Increment(static_cast<double>(flops));
+  impl_->product_entries->Increment(static_cast<double>(entries));
 }
 
 void Metrics::ObserveSimilarity(double ncc) { impl_->similarity->Observe(ncc); }

@@ -22,6 +22,8 @@ namespace intrawarp {
 enum class WorkClass { kFrame, kRegister };
 // Values of the label outcome.
 enum class FrameOutcome { kOk, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
+// Values of the label outcome of sparse products.
+enum class ProductOutcome { kOk, kRejected, kCancelled, kDeadlineMissed, kFailed };
 // Values of the label reason of admission_rejections: what there was too much of.
 enum class Rejection {
   kQueueFull,
@@ -50,6 +52,7 @@ struct MetricsSample {
   int64_t queue_capacity = 0;
   int64_t jobs_running = 0;
   int64_t volumes = 0;
+  int64_t matrices = 0;
   int64_t transforms = 0;
   int64_t resident_bytes = 0;
   int64_t resident_capacity_bytes = 0;
@@ -80,6 +83,9 @@ class Metrics {
   // Normalised cross-correlation of the fixed and the warped moving image after a registration.
   void ObserveSimilarity(double ncc);
   void CountNonconverged(Nonconvergence reason);
+  // One sparse product: its duration from request to result, multiplications and additions, entries of the result; the
+  // latter three are recorded for outcome kOk alone.
+  void ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries);
   void CountRejection(Rejection reason);
   // By the reason in the ErrorInfo of a status (QUEUE_FULL, RESIDENT_MEMORY, ...); others are not rejections.
   void CountRejection(absl::string_view reason);

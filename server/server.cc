@@ -95,8 +95,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
 
 absl::Status Server::Serve() {
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, JobRunner::Create(*device_, limits_.max_queued_jobs));
-  context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, transforms_, uploads_, metrics_,
-                                   limits_, options_.seams, streams_});
+  context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, matrices_, transforms_, uploads_,
+                                   metrics_, limits_, options_.seams, streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -157,6 +157,7 @@ MetricsSample Server::Sample() const {
   sample.queue_depth = jobs - sample.jobs_running;
   sample.queue_capacity = limits_.max_queued_jobs;
   sample.volumes = volumes_.size();
+  sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
   sample.resident_bytes = budget_.used_bytes();
   sample.resident_capacity_bytes = budget_.capacity_bytes();

@@ -66,6 +66,7 @@ class Server {
   ResidentBudget budget_;
   std::unique_ptr<JobRunner> jobs_;
   VolumeStore volumes_;
+  MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
   Metrics metrics_;

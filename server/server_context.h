@@ -10,6 +10,7 @@
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/job_runner.h"
+#include "server/matrix_store.h"
 #include "server/metrics.h"
 #include "server/rpc_support.h"
 #include "server/transform_store.h"
@@ -22,11 +23,12 @@ class UploadStore;
 struct ServerLimits {
   int64_t max_chunk_bytes = int64_t{1} << 20;
   int64_t max_volume_bytes = int64_t{4} << 30;  // as uploaded
+  int64_t max_matrix_bytes = int64_t{4} << 30;  // as uploaded
   int64_t resident_capacity_bytes = 0;
   int64_t pinned_capacity_bytes = 0;
   int64_t max_transforms = 4096;
   int max_uploads = 64;  // unfinished uploads
-  int max_streams = 64;  // bulk streams and registrations under way
+  int max_streams = 64;  // bulk streams, registrations and products under way
   int max_queued_jobs = 64;
   std::chrono::seconds upload_ttl{300};
 };
@@ -37,6 +39,7 @@ struct ServerContext {
   PinnedPool& pinned;
   ResidentBudget& budget;
   VolumeStore& volumes;
+  MatrixStore& matrices;
   TransformStore& transforms;
   UploadStore& uploads;
   Metrics& metrics;

@@ -44,6 +44,7 @@ void ServerService::FillLimits(v1::Limits* to) const {
   to->set_max_volume_bytes(limits.max_volume_bytes);
   to->set_resident_capacity_bytes(limits.resident_capacity_bytes);
   to->set_max_queued_jobs(limits.max_queued_jobs);
+  to->set_max_matrix_bytes(limits.max_matrix_bytes);
   *to->mutable_upload_ttl() = DurationToProto(limits.upload_ttl);
 }
 
@@ -53,6 +54,7 @@ void ServerService::FillUsage(v1::Usage* to) const {
   to->set_uploads(context_.uploads.size());
   to->set_streams(context_.streams.load());
   to->set_jobs(context_.jobs.pending());
+  to->set_matrices(context_.matrices.size());
   to->set_resident_bytes(context_.budget.used_bytes());
 }
 

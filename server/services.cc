@@ -3,8 +3,10 @@
 
 #include <utility>
 
+#include "intrawarp/v1/matrix.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/matrix_service.h"
 #include "server/registration_service.h"
 #include "server/server_service.h"
 #include "server/transform_service.h"
@@ -26,6 +28,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
   services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
+  services.push_back({v1::MatrixService::service_full_name(), MakeMatrixService(context)});
   return services;
 }
 

@@ -50,6 +50,8 @@ Client::Impl::Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Ch
       bulk(std::move(bulk_channel)),
       volumes(control),
       bulk_volumes(bulk),
+      matrices(control),
+      bulk_matrices(bulk),
       transforms(control),
       bulk_transforms(bulk),
       bulk_registration(bulk),

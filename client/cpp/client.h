@@ -28,9 +28,11 @@
 #include "client/cpp/call_options.h"
 #include "client/cpp/grid_data.h"
 #include "client/cpp/navigate_stream.h"
+#include "client/cpp/sparse_matrix.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
 #include "engine/image/volume.h"
+#include "intrawarp/v1/matrix.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
 #include "intrawarp/v1/transform.pb.h"
@@ -131,6 +133,22 @@ class Client {
   absl::StatusOr<std::vector<Vec3d>> MapPoints(const std::string& transform, absl::Span<const Vec3d> points,
                                                bool inverse, const CallOptions& options = {});
 
+  // As UploadVolume: idempotent, and resumed when the stream breaks. INVALID_ARGUMENT for what is no CSR.
+  absl::StatusOr<v1::UploadMatrixResponse> UploadSparseMatrix(const SparseMatrixUpload& upload,
+                                                              const CallOptions& options = {});
+  absl::StatusOr<v1::SparseMatrix> GetSparseMatrix(const std::string& name, const CallOptions& options = {});
+  // All pages.
+  absl::StatusOr<std::vector<v1::SparseMatrix>> ListSparseMatrices(const CallOptions& options = {});
+  // What `matrix` holds after a failed call is unspecified; after a good one it is a valid CSR.
+  absl::StatusOr<v1::SparseMatrix> DownloadSparseMatrix(const std::string& name, SparseMatrix* matrix,
+                                                        const CallOptions& options = {});
+  absl::Status DeleteSparseMatrix(const std::string& name, const CallOptions& options = {});
+  // `product` gets C unless the request keeps it; it may be null then. `on_progress` (may be null) is called from the
+  // calling thread.
+  absl::StatusOr<v1::MultiplyResult> Multiply(const v1::MultiplyRequest& request,
+                                              const MultiplyProgressCallback& on_progress, SparseMatrix* product,
+                                              const CallOptions& options = {});
+
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
   // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
   absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
@@ -144,6 +162,9 @@ class Client {
   absl::StatusOr<v1::Transform> SendField(const std::string& id, v1::FieldHeader header, absl::Span<const float> values,
                                           const CallOptions& options);
   absl::StatusOr<int64_t> CommittedBytes(const v1::UploadVolumeHeader& header, const CallOptions& options);
+  absl::Status SendSparseMatrix(const v1::UploadMatrixHeader& header, const SparseMatrixUpload& upload, int64_t offset,
+                                const CallOptions& options, v1::UploadMatrixResponse* response, bool* sent_any);
+  absl::StatusOr<int64_t> CommittedBytes(const v1::UploadMatrixHeader& header, const CallOptions& options);
 
   std::unique_ptr<Impl> impl_;
 };

@@ -21,6 +21,7 @@
 #include "client/cpp/raw_message.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
+#include "intrawarp/v1/matrix.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
@@ -40,6 +41,8 @@ struct Client::Impl {
   const std::shared_ptr<grpc::Channel> bulk;
   v1::VolumeService::Stub volumes;
   v1::VolumeService::Stub bulk_volumes;
+  v1::MatrixService::Stub matrices;
+  v1::MatrixService::Stub bulk_matrices;
   v1::TransformService::Stub transforms;
   v1::TransformService::Stub bulk_transforms;
   v1::RegistrationService::Stub bulk_registration;
@@ -61,12 +64,12 @@ bool WriteChunks(absl::string_view bytes, int64_t offset, int64_t chunk_bytes, v
   return true;
 }
 
-// Calls a method that streams Responses with a grid in chunks. Chunks go from the transport's memory into that of
+// Calls a method that streams Responses with a grid or a matrix in chunks. Chunks go from the transport's memory into that of
 // `receiver`, in one copy; every other message goes through `accept`. Their first error cancels the call and is the
 // result.
-template <typename Response, typename Request, typename Accept>
+template <typename Response, typename Request, typename Receiver, typename Accept>
 absl::Status ReadGrid(Call& call, grpc::Channel& channel, const char* method, const Request& request,
-                      GridReceiver& receiver, const Accept& accept) {
+                      Receiver& receiver, const Accept& accept) {
   const grpc::internal::RpcMethod rpc(method, grpc::internal::RpcMethod::SERVER_STREAMING);
   // What the generated stubs do, for a response that is left in its bytes.
   const std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> reader(

@@ -2,16 +2,15 @@
 // The volume calls of Client.
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/convert.h"
+#include "client/cpp/resumable_upload.h"
 #include "client/cpp/uuid.h"
 #include "io/digest.h"
 
 namespace intrawarp {
 namespace {
 
-constexpr std::chrono::milliseconds kFirstBackoff(100);
 constexpr int kPageSize = 500;
 
 absl::StatusOr<v1::UploadVolumeHeader> MakeHeader(const VolumeUpload& upload) {
@@ -27,35 +26,16 @@ absl::StatusOr<v1::UploadVolumeHeader> MakeHeader(const VolumeUpload& upload) {
   return header;
 }
 
-// ABORTED: the server has not noticed yet that the broken stream is gone.
-bool IsBrokenStream(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsAborted(status); }
-
-absl::Status Sleep(int attempt, const CallOptions& options) {
-  const std::chrono::milliseconds backoff = kFirstBackoff * (1 << std::min(attempt - 1, 4));
-  Cancellation never;
-  const Cancellation& cancellation = options.cancellation == nullptr ? never : *options.cancellation;
-  if (cancellation.WaitFor(backoff)) return absl::CancelledError("cancelled");
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<v1::UploadVolumeResponse> Client::UploadVolume(const VolumeUpload& upload, const CallOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeHeader header, MakeHeader(upload));
   v1::UploadVolumeResponse response;
-  bool reached = false;
-  absl::Status status = SendVolume(header, upload, 0, options, &response, &reached);
-  if (status.ok()) return response;
-  if (!reached) return status;
-  for (int attempt = 1; attempt < impl_->options.upload_attempts && IsBrokenStream(status); ++attempt) {
-    INTRAWARP_RETURN_IF_ERROR(Sleep(attempt, options));
-    const absl::StatusOr<int64_t> committed = CommittedBytes(header, options);
-    status = committed.status();
-    if (!committed.ok()) continue;
-    status = SendVolume(header, upload, *committed, options, &response, &reached);
-    if (status.ok()) return response;
-  }
-  return status;
+  INTRAWARP_RETURN_IF_ERROR(SendResuming(
+      impl_->options.upload_attempts, options,
+      [&](int64_t offset, bool* reached) { return SendVolume(header, upload, offset, options, &response, reached); },
+      [&] { return CommittedBytes(header, options); }));
+  return response;
 }
 
 // A false Write means that the server has answered already, well or badly, or that the stream broke: Finish knows.
@@ -76,21 +56,13 @@ absl::Status Client::SendVolume(const v1::UploadVolumeHeader& header, const Volu
   return FromGrpcStatus(writer->Finish());
 }
 
-// NOT_FOUND stands for 0: the upload was dropped, or it was complete and only its answer got lost; then sending the
-// header again gets the answer, since uploads are idempotent.
 absl::StatusOr<int64_t> Client::CommittedBytes(const v1::UploadVolumeHeader& header, const CallOptions& options) {
   Call call(options, impl_->options.unary_timeout);
   v1::GetUploadStatusRequest request;
   request.set_upload_id(header.upload_id());
   v1::GetUploadStatusResponse response;
   const absl::Status status = FromGrpcStatus(impl_->volumes.GetUploadStatus(call.context(), request, &response));
-  if (absl::IsNotFound(status)) return 0;
-  INTRAWARP_RETURN_IF_ERROR(status);
-  if (response.committed_size() < 0 || response.committed_size() > header.total_bytes()) {
-    return absl::InternalError(
-        absl::StrCat("the server committed ", response.committed_size(), " of ", header.total_bytes(), " bytes"));
-  }
-  return response.committed_size();
+  return CommittedSize(status, response.committed_size(), header.total_bytes());
 }
 
 absl::StatusOr<v1::Volume> Client::GetVolume(const std::string& name, const CallOptions& options) {

@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -76,6 +77,10 @@ class MultiplyPlan {
   }
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
   int64_t bytes() const { return offsets_.bytes() + indices_.bytes() + route_.bytes(); }
+  // C, of the values that ExecuteMultiply filled; uses the plan up.
+  CsrMatrix TakeResult(Buffer values) && {
+    return CsrMatrix(pattern(), value_type(), std::move(offsets_), std::move(indices_), std::move(values));
+  }
 
  private:
   friend struct MultiplyPlanAccess;

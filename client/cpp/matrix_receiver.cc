@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/matrix_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/raw_message.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
+
+template <typename T>
+absl::string_view Bytes(const std::vector<T>& values) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+template <typename T>
+absl::Span<char> Bytes(std::vector<T>& values) {
+  return absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(T));
+}
+
+bool IsShape(const v1::MatrixShape& shape) {
+  return shape.rows() >= 0 && shape.rows() <= kMaxSide && shape.columns() >= 0 && shape.columns() <= kMaxSide &&
+         shape.entries() >= 0 && shape.entries() <= shape.rows() * shape.columns();
+}
+
+template <typename T>
+std::array<absl::Span<char>, 3> Resize(const v1::MatrixShape& shape, SparseMatrix* to) {
+  HostCsr<T>& csr = to->emplace<HostCsr<T>>();
+  csr.rows = static_cast<int32_t>(shape.rows());
+  csr.columns = static_cast<int32_t>(shape.columns());
+  csr.row_offsets.assign(shape.rows() + 1, 0);
+  csr.column_indices.resize(shape.entries());
+  csr.values.resize(shape.entries());
+  return {Bytes(csr.row_offsets), Bytes(csr.column_indices), Bytes(csr.values)};
+}
+
+}  // namespace
+
+std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix) {
+  return std::visit(
+      [](const auto& csr) -> std::array<absl::string_view, 3> {
+        return {Bytes(csr.row_offsets), Bytes(csr.column_indices), Bytes(csr.values)};
+      },
+      matrix);
+}
+
+v1::MatrixShape ShapeOf(const SparseMatrix& matrix) {
+  v1::MatrixShape shape;
+  std::visit(
+      [&shape](const auto& csr) {
+        shape.set_rows(csr.rows);
+        shape.set_columns(csr.columns);
+        shape.set_entries(csr.entries());
+      },
+      matrix);
+  const bool is_float = std::holds_alternative<HostCsr<float>>(matrix);
+  shape.set_value_type(is_float ? v1::VALUE_TYPE_FLOAT32 : v1::VALUE_TYPE_FLOAT64);
+  return shape;
+}
+
+absl::Status MatrixReceiver::Begin(const v1::MatrixShape& shape, int64_t total_bytes) {
+  if (begun_) return absl::InternalError("the server sent a second header");
+  const bool is_double = shape.value_type() == v1::VALUE_TYPE_FLOAT64;
+  if (!IsShape(shape) || (!is_double && shape.value_type() != v1::VALUE_TYPE_FLOAT32)) {
+    return absl::InternalError("the server sent a header that is no matrix's");
+  }
+  const absl::StatusOr<int64_t> bytes =
+      CsrMatrix::Bytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
+  if (!bytes.ok() || *bytes != total_bytes) {
+    return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes, not what the shape makes"));
+  }
+  if (total_bytes > max_bytes_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the matrix has ", total_bytes, " bytes, at most ", max_bytes_, " are accepted"));
+  }
+  begun_ = true;
+  total_bytes_ = total_bytes;
+  arrays_ = is_double ? Resize<double>(shape, to_) : Resize<float>(shape, to_);
+  return absl::OkStatus();
+}
+
+absl::Span<char> MatrixReceiver::Rest() const {
+  auto at = static_cast<size_t>(received_bytes_);
+  for (const absl::Span<char>& array : arrays_) {
+    if (at < array.size()) return array.subspan(at);
+    at -= array.size();
+  }
+  return {};
+}
+
+absl::Status MatrixReceiver::Append(const v1::Chunk& chunk) {
+  if (!begun_) return absl::DataLossError("a chunk came before the header");
+  if (chunk.offset() != received_bytes_) {
+    return absl::DataLossError(
+        absl::StrCat("a chunk is at ", chunk.offset(), " instead of ", received_bytes_, " bytes"));
+  }
+  const std::string& data = chunk.data();
+  if (static_cast<int64_t>(data.size()) > total_bytes_ - received_bytes_) {
+    return absl::DataLossError(absl::StrCat("a chunk passes the end of the ", total_bytes_, " bytes announced"));
+  }
+  for (size_t done = 0; done < data.size();) {
+    const absl::Span<char> rest = Rest();
+    const size_t part = std::min(rest.size(), data.size() - done);
+    std::memcpy(rest.data(), data.data() + done, part);
+    done += part;
+    received_bytes_ += static_cast<int64_t>(part);
+  }
+  return absl::OkStatus();
+}
+
+bool MatrixReceiver::AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number) {
+  if (!begun_) return false;
+  const int64_t bytes = ReadPlainChunk(message, chunk_field_number, received_bytes_, Rest());
+  if (bytes < 0) return false;
+  received_bytes_ += bytes;
+  return true;
+}
+
+absl::Status MatrixReceiver::Finish() const {
+  if (!begun_) return absl::InternalError("the server sent no header");
+  if (received_bytes_ != total_bytes_) {
+    return absl::DataLossError(
+        absl::StrCat("the stream ended after ", received_bytes_, " of ", total_bytes_, " bytes"));
+  }
+  const absl::Status valid = std::visit([](const auto& csr) { return ValidateCsr(csr); }, *to_);
+  if (valid.ok()) return valid;
+  return absl::DataLossError(absl::StrCat("the server sent what is no matrix: ", valid.message()));
+}
+
+}  // namespace intrawarp
