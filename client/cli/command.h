@@ -30,6 +30,7 @@ std::vector<Command> VolumeCommands();
 std::vector<Command> RegisterCommands();
 std::vector<Command> NavigateCommands();
 std::vector<Command> TransformCommands();
+std::vector<Command> MatrixCommands();
 std::vector<Command> ServerCommands();
 std::vector<Command> PhantomCommands();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp server info, health, multiply
+// intrawarp server info, health
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +20,11 @@ void PrintDevices(const v1::ServerInfo& info) {
 
 void PrintUsage(const v1::ServerInfo& info) {
   const v1::Usage& usage = info.usage();
-  std::printf("resident: %lld of %lld MiB; volumes %lld, transforms %lld\n",
+  std::printf("resident: %lld of %lld MiB; volumes %lld, transforms %lld, matrices %lld\n",
               static_cast<long long>(usage.resident_bytes() >> 20),
               static_cast<long long>(info.limits().resident_capacity_bytes() >> 20),
-              static_cast<long long>(usage.volumes()), static_cast<long long>(usage.transforms()));
+              static_cast<long long>(usage.volumes()), static_cast<long long>(usage.transforms()),
+              static_cast<long long>(usage.matrices()));
   std::printf("under way: uploads %lld, streams %lld, jobs %lld\n", static_cast<long long>(usage.uploads()),
               static_cast<long long>(usage.streams()), static_cast<long long>(usage.jobs()));
 }
@@ -51,10 +52,6 @@ absl::Status Health(const ParsedFlags&, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status Multiply(const ParsedFlags&, Session&) {
-  return absl::UnimplementedError("multiply comes with a later version");
-}
-
 }  // namespace
 
 std::vector<Command> ServerCommands() {
@@ -64,17 +61,6 @@ std::vector<Command> ServerCommands() {
        .syntax = {},
        .run = Info},
       {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
-      {.name = "multiply",
-       .summary = "multiply sparse matrices (not in this version)",
-       .syntax = {.flags = {{.name = "a", .placeholder = "A.mtx|matrices/ID", .help = "left factor", .required = true},
-                            {.name = "b", .placeholder = "B.mtx|matrices/ID", .help = "right factor; default: A"},
-                            {.name = "out", .placeholder = "C.mtx", .help = "the product", .required = true},
-                            {.name = "precision",
-                             .placeholder = "fp16|bf16|tf32|fp32|fp64",
-                             .help = "of the products",
-                             .choices = {"fp16", "bf16", "tf32", "fp32", "fp64"}},
-                            {.name = "report", .placeholder = "OUT.json", .help = "what was measured"}}},
-       .run = Multiply},
   };
 }
 

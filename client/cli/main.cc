@@ -33,8 +33,8 @@ constexpr int kInterruptedTwice = 130;
 
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
-  for (auto family :
-       {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, ServerCommands, PhantomCommands}) {
+  for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
+                      ServerCommands, PhantomCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;

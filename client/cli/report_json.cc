@@ -3,7 +3,10 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 namespace intrawarp {
 namespace {
@@ -92,6 +95,12 @@ Json InverseConsistency(const v1::Report& report) {
   return {{"mean", Finite(consistency.mean_mm())}, {"max", Finite(consistency.max_mm())}};
 }
 
+// "plus-times" of SEMIRING_PLUS_TIMES; empty for UNSPECIFIED and for values of a later version.
+std::string EnumWord(absl::string_view name, absl::string_view prefix) {
+  if (!absl::ConsumePrefix(&name, prefix) || name == "UNSPECIFIED") return "";
+  return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", "-"}});
+}
+
 Json Latency(const v1::LatencyBreakdown& ms) {
   return {{"receive", Finite(ms.receive())}, {"admit", Finite(ms.admit())},     {"queue", Finite(ms.queue())},
           {"upload", Finite(ms.upload())},   {"prepare", Finite(ms.prepare())}, {"optimise", Finite(ms.optimise())},
@@ -158,6 +167,21 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
     json[name] = status.ok() || name == "method" ? value : Json(nullptr);
   }
   return json;
+}
+
+Json MultiplyReportToJson(const v1::MultiplyReport& report) {
+  return {{"device", NameOrNull(report.device())},
+          {"precision", NameOrNull(EnumWord(v1::Precision_Name(report.precision()), "PRECISION_"))},
+          {"semiring", NameOrNull(EnumWord(v1::Semiring_Name(report.semiring()), "SEMIRING_"))},
+          {"rows", report.shape().rows()},
+          {"columns", report.shape().columns()},
+          {"entries", report.shape().entries()},
+          {"estimate",
+           {{"products", report.estimate().products()},
+            {"max_entries", report.estimate().max_entries()},
+            {"workspace_bytes", report.estimate().workspace_bytes()},
+            {"result_bytes", report.estimate().result_bytes()}}},
+          {"latency_ms", Latency(report.latency_ms())}};
 }
 
 std::string JsonText(const Json& json) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "intrawarp/v1/matrix.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp {
@@ -22,6 +23,9 @@ Json ReportToJson(const std::string& method, const v1::Report& report);
 // of a failure, else null, as "error".
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
                        const absl::Status& status);
+
+// Of a sparse product.
+Json MultiplyReportToJson(const v1::MultiplyReport& report);
 
 // Indented by two, with a line end; bytes that are not UTF-8 are replaced.
 std::string JsonText(const Json& json);

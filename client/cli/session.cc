@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/files.h"
+#include "client/cli/matrix_files.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
 #include "io/itk_transform.h"
@@ -56,6 +57,21 @@ absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const HostVolume& volum
     progress.Show(absl::StrFormat("%s: uploaded %d of %d MiB", path, sent >> 20, total >> 20));
   };
   absl::StatusOr<v1::UploadVolumeResponse> response = client().UploadVolume(upload, call());
+  if (!response.ok()) return Annotate(response.status(), path);
+  return response;
+}
+
+absl::StatusOr<v1::UploadMatrixResponse> Session::UploadMatrix(const SparseMatrix& matrix, const std::string& path,
+                                                               const std::string& id) {
+  INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
+  SparseMatrixUpload upload;
+  upload.id = id;
+  upload.matrix = &matrix;
+  ProgressLine progress;
+  upload.on_progress = [&](int64_t sent, int64_t total) {
+    progress.Show(absl::StrFormat("%s: uploaded %d of %d MiB", path, sent >> 20, total >> 20));
+  };
+  absl::StatusOr<v1::UploadMatrixResponse> response = client().UploadSparseMatrix(upload, call());
   if (!response.ok()) return Annotate(response.status(), path);
   return response;
 }
@@ -111,6 +127,17 @@ absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path
   return transforms_[path];
 }
 
+absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType type) {
+  if (IsMatrixName(x)) return x;
+  const auto known = matrices_.find(x);
+  if (known != matrices_.end()) return known->second;
+  INTRAWARP_ASSIGN_OR_RETURN(const SparseMatrix matrix, LoadMatrix(x, type));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  const std::string name = matrices_[x] = "matrices/" + id;
+  INTRAWARP_RETURN_IF_ERROR(session_.UploadMatrix(matrix, x, id).status());
+  return name;
+}
+
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
   const CallOptions options = {.timeout = kDeleteTimeout};
@@ -119,7 +146,9 @@ absl::Status Temporaries::DeleteAll() {
   };
   for (const auto& [path, name] : volumes_) keep_first(session_.client().DeleteVolume(name, options));
   for (const auto& [path, name] : transforms_) keep_first(session_.client().DeleteTransform(name, options));
+  for (const auto& [path, name] : matrices_) keep_first(session_.client().DeleteSparseMatrix(name, options));
   volumes_.clear();
+  matrices_.clear();
   transforms_.clear();
   return first;
 }

@@ -28,13 +28,15 @@ class Session {
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
   absl::StatusOr<v1::UploadVolumeResponse> Upload(const HostVolume& volume, const std::string& path,
                                                   const std::string& id);
+  absl::StatusOr<v1::UploadMatrixResponse> UploadMatrix(const SparseMatrix& matrix, const std::string& path,
+                                                        const std::string& id);
 
  private:
   Client* const client_;
   Cancellation* const interrupt_;
 };
 
-// The volumes and transforms that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
+// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
 // happened.
 class Temporaries {
  public:
@@ -48,6 +50,10 @@ class Temporaries {
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), control grid (.tfm) or field.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
+  // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
+  // matrices of a command.
+  absl::StatusOr<std::string> Matrix(const std::string& x, ValueType type);
+
   // The first error, after all have been tried; what is gone already is no error.
   absl::Status DeleteAll();
 
@@ -60,6 +66,7 @@ class Temporaries {
   // Names by path.
   std::map<std::string, std::string> volumes_;
   std::map<std::string, std::string> transforms_;
+  std::map<std::string, std::string> matrices_;
 };
 
 // ReadNifti, with the path in the message of an error.

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp matrix put | list | get | delete, multiply
+#include <cstdio>
+
+#include "absl/strings/str_format.h"
+#include "client/cli/command.h"
+#include "client/cli/files.h"
+#include "client/cli/matrix_files.h"
+#include "client/cli/report_json.h"
+#include "engine/base/status_macros.h"
+#include "io/file.h"
+
+namespace intrawarp {
+namespace {
+
+const char kTypes[] = "float32|float64";
+
+absl::Status Put(const ParsedFlags& flags, Session& session) {
+  const std::string path = flags.Positional(0);
+  const bool is_double = flags.String("values", "float32") == "float64";
+  INTRAWARP_ASSIGN_OR_RETURN(const SparseMatrix matrix,
+                             LoadMatrix(path, is_double ? ValueType::kFloat64 : ValueType::kFloat32));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadMatrixResponse uploaded,
+                             session.UploadMatrix(matrix, path, flags.String("id")));
+  std::printf("%s\n", uploaded.matrix().name().c_str());
+  return absl::OkStatus();
+}
+
+absl::Status List(const ParsedFlags&, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::SparseMatrix> matrices,
+                             session.client().ListSparseMatrices(session.call()));
+  for (const v1::SparseMatrix& matrix : matrices) {
+    const v1::MatrixShape& shape = matrix.shape();
+    std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes\n", matrix.name().c_str(),
+                static_cast<long long>(shape.rows()), static_cast<long long>(shape.columns()),
+                static_cast<long long>(shape.entries()),
+                shape.value_type() == v1::VALUE_TYPE_FLOAT64 ? "float64" : "float32",
+                static_cast<long long>(matrix.resident_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Download(const std::string& name, const std::string& out, Session& session) {
+  SparseMatrix matrix;
+  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadSparseMatrix(name, &matrix, session.call()).status());
+  return SaveMatrix(out, matrix);
+}
+
+absl::Status Get(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".mtx", ".mtx.gz"}));
+  return Download(flags.Positional(0), flags.String("out"), session);
+}
+
+absl::Status Delete(const ParsedFlags& flags, Session& session) {
+  return session.client().DeleteSparseMatrix(flags.Positional(0), session.call());
+}
+
+v1::Precision PrecisionFromName(const std::string& name) {
+  if (name == "fp16") return v1::PRECISION_FP16;
+  if (name == "bf16") return v1::PRECISION_BF16;
+  if (name == "tf32") return v1::PRECISION_TF32;
+  if (name == "fp64") return v1::PRECISION_FP64;
+  return v1::PRECISION_FP32;
+}
+
+v1::Semiring SemiringFromName(const std::string& name) {
+  if (name == "or-and") return v1::SEMIRING_OR_AND;
+  if (name == "min-plus") return v1::SEMIRING_MIN_PLUS;
+  return v1::SEMIRING_PLUS_TIMES;
+}
+
+absl::Status CheckMultiplyFlags(const ParsedFlags& flags) {
+  const auto wrong = [](const char* what) { return UsageError(absl::InvalidArgumentError(what)); };
+  if (!flags.Has("out") && !flags.Has("keep")) return wrong("--out: is missing");
+  if (flags.Has("beta") && !flags.Has("addend")) return wrong("--beta: only --addend has a factor");
+  if (flags.Has("complement_mask") && !flags.Has("mask")) return wrong("--complement_mask: there is no --mask");
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".mtx", ".mtx.gz"}));
+  return CheckOutput(flags, "report");
+}
+
+absl::StatusOr<v1::MultiplyRequest> MakeRequest(const ParsedFlags& flags, Temporaries& temporaries) {
+  v1::MultiplyRequest request;
+  v1::MultiplyOptions& options = *request.mutable_options();
+  options.set_precision(PrecisionFromName(flags.String("precision")));
+  options.set_semiring(SemiringFromName(flags.String("semiring")));
+  options.set_transpose_a(flags.Has("transpose_a"));
+  options.set_complement_mask(flags.Has("complement_mask"));
+  if (flags.Has("alpha")) options.set_alpha(flags.Number("alpha"));
+  if (flags.Has("beta")) options.set_beta(flags.Number("beta"));
+  if (flags.Has("keep")) request.mutable_keep()->set_id(flags.String("keep"));
+  const ValueType type = options.precision() == v1::PRECISION_FP64 ? ValueType::kFloat64 : ValueType::kFloat32;
+  const std::string a = flags.String("a");
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_a(), temporaries.Matrix(a, type));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_b(), temporaries.Matrix(flags.String("b", a), type));
+  if (flags.Has("mask")) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_mask(), temporaries.Matrix(flags.String("mask"), type));
+  }
+  if (flags.Has("addend")) {
+    INTRAWARP_ASSIGN_OR_RETURN(*options.mutable_addend(), temporaries.Matrix(flags.String("addend"), type));
+  }
+  return request;
+}
+
+void ShowProgress(const v1::MultiplyProgress& progress, ProgressLine* line) {
+  const bool planned = progress.step() != v1::MultiplyProgress::STEP_ESTIMATED;
+  line->Show(absl::StrFormat("multiply: %d multiplications, %s%d entries", progress.estimate().products(),
+                             planned ? "" : "at most ",
+                             planned ? progress.entries() : progress.estimate().max_entries()));
+}
+
+absl::Status Multiply(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckMultiplyFlags(flags));
+  Temporaries temporaries(session);
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, MakeRequest(flags, temporaries));
+  SparseMatrix product;
+  ProgressLine line;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const v1::MultiplyResult result,
+      session.client().Multiply(
+          request, [&line](const v1::MultiplyProgress& progress) { ShowProgress(progress, &line); }, &product,
+          session.call()));
+  line.Clear();
+  const absl::Status deleted = temporaries.DeleteAll();
+  if (request.has_keep()) {
+    std::printf("%s\n", result.matrix().name().c_str());
+    std::fflush(stdout);
+  }
+  if (flags.Has("report")) {
+    const std::string out = flags.String("report");
+    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteSmallFile(out, JsonText(MultiplyReportToJson(result.report()))), out));
+  }
+  if (flags.Has("out")) {
+    const std::string out = flags.String("out");
+    INTRAWARP_RETURN_IF_ERROR(request.has_keep() ? Download(result.matrix().name(), out, session)
+                                                 : SaveMatrix(out, product));
+  }
+  return deleted;
+}
+
+std::vector<FlagSpec> MultiplyFlagSpecs() {
+  return {
+      {.name = "a", .placeholder = "A.mtx|matrices/ID", .help = "left factor", .required = true},
+      {.name = "b", .placeholder = "B.mtx|matrices/ID", .help = "right factor; default: A"},
+      {.name = "out", .placeholder = "C.mtx", .help = "the product, .mtx or .mtx.gz; may be left out with --keep"},
+      {.name = "precision",
+       .placeholder = "fp16|bf16|tf32|fp32|fp64",
+       .help = "of the products; default fp32; fp64 takes float64 matrices",
+       .choices = {"fp16", "bf16", "tf32", "fp32", "fp64"}},
+      {.name = "semiring",
+       .placeholder = "plus-times|or-and|min-plus",
+       .help = "default plus-times",
+       .choices = {"plus-times", "or-and", "min-plus"}},
+      {.name = "transpose_a", .type = FlagType::kSwitch, .placeholder = "", .help = "A^T instead of A"},
+      {.name = "mask", .placeholder = "M.mtx|matrices/ID", .help = "the only places where the product has entries"},
+      {.name = "complement_mask", .type = FlagType::kSwitch, .placeholder = "", .help = "the places where it has none"},
+      {.name = "alpha", .type = FlagType::kNumber, .placeholder = "V", .help = "factor of the product; default 1"},
+      {.name = "addend", .placeholder = "D.mtx|matrices/ID", .help = "added to the product"},
+      {.name = "beta", .type = FlagType::kNumber, .placeholder = "V", .help = "factor of the addend; default 1"},
+      {.name = "keep", .placeholder = "ID", .help = "the product stays resident as matrices/ID, which is printed"},
+      {.name = "report", .placeholder = "OUT.json", .help = "what was multiplied, and where the time went"},
+  };
+}
+
+}  // namespace
+
+std::vector<Command> MatrixCommands() {
+  return {
+      {.name = "matrix put",
+       .summary = "upload a sparse matrix (Matrix Market), where it stays resident; prints matrices/ID",
+       .syntax = {.flags = {{.name = "id", .placeholder = "ID", .help = "the wanted id; default: the server's choice"},
+                            {.name = "values",
+                             .placeholder = kTypes,
+                             .help = "their type; default float32",
+                             .choices = {"float32", "float64"}}},
+                  .positionals = {"PATH"}},
+       .run = Put},
+      {.name = "matrix list",
+       .summary = "list resident matrices: name, size, entries, type of the values, device memory",
+       .syntax = {},
+       .run = List},
+      {.name = "matrix get",
+       .summary = "download a matrix as Matrix Market",
+       .syntax = {.flags = {{.name = "out", .placeholder = "PATH", .help = ".mtx or .mtx.gz", .required = true}},
+                  .positionals = {"matrices/ID"}},
+       .run = Get},
+      {.name = "matrix delete",
+       .summary = "delete a matrix",
+       .syntax = {.flags = {}, .positionals = {"matrices/ID"}},
+       .run = Delete},
+      {.name = "multiply",
+       .summary = "multiply sparse matrices: C = alpha op(A) B + beta D",
+       .syntax = {.flags = MultiplyFlagSpecs()},
+       .run = Multiply,
+       .notes = "A file is Matrix Market (.mtx, .mtx.gz); it is uploaded, used and deleted.\n"},
+  };
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/matrix_files.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "client/cli/session.h"
+#include "engine/base/status_macros.h"
+#include "io/matrix_market.h"
+
+namespace intrawarp {
+namespace {
+
+template <typename T>
+absl::StatusOr<SparseMatrix> ToCsr(const HostCoo& coo) {
+  INTRAWARP_ASSIGN_OR_RETURN(HostCsr<T> csr, CsrFromCoo<T>(coo));
+  return SparseMatrix(std::move(csr));
+}
+
+absl::StatusOr<SparseMatrix> Read(const std::string& path, ValueType type) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, ReadMatrixMarket(path));
+  if (type == ValueType::kFloat64) return ToCsr<double>(coo);
+  for (double value : coo.values) {
+    if (std::isfinite(value) && std::isinf(static_cast<float>(value))) {
+      return absl::OutOfRangeError("a value is too large for float32; float64 (precision fp64) holds it");
+    }
+  }
+  return ToCsr<float>(coo);
+}
+
+}  // namespace
+
+bool IsMatrixName(const std::string& x) { return absl::StartsWith(x, "matrices/"); }
+
+absl::StatusOr<SparseMatrix> LoadMatrix(const std::string& path, ValueType type) {
+  absl::StatusOr<SparseMatrix> matrix = Read(path, type);
+  if (!matrix.ok()) return Annotate(matrix.status(), path);
+  return matrix;
+}
+
+absl::Status SaveMatrix(const std::string& path, const SparseMatrix& matrix) {
+  return Annotate(std::visit([&](const auto& csr) { return WriteMatrixMarket(path, csr); }, matrix), path);
+}
+
+}  // namespace intrawarp

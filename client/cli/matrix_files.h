@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse matrices of files, for the command line. Thread-safe functions.
+#ifndef INTRAWARP_CLIENT_CLI_MATRIX_FILES_H_
+#define INTRAWARP_CLIENT_CLI_MATRIX_FILES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/sparse_matrix.h"
+#include "engine/sparse/csr.h"
+
+namespace intrawarp {
+
+bool IsMatrixName(const std::string& x);  // matrices/ID
+
+// A Matrix Market file as CSR; the path is in the message of an error. OUT_OF_RANGE for a finite value that float32
+// does not hold, when that is asked for.
+absl::StatusOr<SparseMatrix> LoadMatrix(const std::string& path, ValueType type);
+absl::Status SaveMatrix(const std::string& path, const SparseMatrix& matrix);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_CLIENT_CLI_MATRIX_FILES_H_
