@@ -33,6 +33,8 @@ TEST(Metrics, SeriesExistBeforeAnythingHappens) {
   EXPECT_THAT(text, HasSubstr("intrawarp_frame_phase_seconds_count{phase=\"optimise\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_frame_latency_seconds_bucket{class=\"register\",le=\"0.05\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_admission_rejections_total{reason=\"queue_full\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"deadline_missed\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_job_seconds_bucket{le=\"0.05\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_registration_nonconverged_total{reason=\"budget\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("code=\"UNAUTHENTICATED\",method=\"intrawarp.v1.VolumeService/GetVolume\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"lost\"} 0\n"));
@@ -79,6 +81,18 @@ TEST(Metrics, FramesRecordTheirPhasesWhenTheyEndWell) {
   EXPECT_THAT(text, HasSubstr("intrawarp_registration_nonconverged_total{reason=\"no_progress\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_admission_rejections_total{reason=\"pinned_memory\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cpu\",error=\"lost\"} 1\n"));
+}
+
+TEST(Metrics, ProductsCountTheirWorkWhenTheyEndWell) {
+  Metrics metrics = MakeMetrics();
+  metrics.ProductDone(ProductOutcome::kOk, std::chrono::milliseconds(40), 600, 70);
+  metrics.ProductDone(ProductOutcome::kRejected, std::chrono::milliseconds(40), 600, 70);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"rejected\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_job_seconds_sum 0.04\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_flops_total 600\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_output_nonzeros_total 70\n"));
 }
 
 TEST(Metrics, GaugesAreSampledAtScrape) {

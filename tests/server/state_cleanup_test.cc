@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every RPC, however it ends, leaves nothing behind: each method of intrawarp.v1 ends well, ends as an invalid one, by
 // its deadline, by a cancel, and with a client that vanishes; then what the server counts is what it was before, and
-// zero once the volumes and transforms that it was given are deleted.
+// zero once the volumes, transforms and matrices that it was given are deleted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/rpc_monitor.h"
+#include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/tcp_relay.h"
@@ -97,6 +98,20 @@ Messages TransformUpload(const std::string& id) {
       bytes);
 }
 
+Messages MatrixUpload(const std::string& id) {
+  const MatrixData matrix = MakeMatrix(RandomCsr<float>(30, 30, 4, 1), "upload-" + id, id);
+  return HeaderAndChunks<v1::UploadMatrixRequest>(
+      [&](v1::UploadMatrixRequest& r) { *r.mutable_header() = matrix.header; }, matrix.bytes);
+}
+
+std::string Product(const std::string& a, const std::string& b, bool keep) {
+  return Make<v1::MultiplyRequest>([&](auto& r) {
+    r.set_a(a);
+    r.set_b(b);
+    if (keep) r.mutable_keep()->set_id("kept");
+  });
+}
+
 // One iteration is enough.
 void SetStage(v1::RegistrationOptions& options) {
   v1::Stage& stage = *options.add_stages();
@@ -174,15 +189,16 @@ Messages WithoutTheLast(Messages messages) {
 }
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
-// The server has "volumes/v", "transforms/t", and the unfinished upload "upload-u".
+// The server has "volumes/v", "transforms/t", "matrices/m", and the unfinished upload "upload-u".
 std::vector<Rpc> AllRpcs() {
   // A call that is answered at once has only this: the client that does not send its request.
   const std::vector<Stop> silent = {Stop{}};
   const std::vector<Stop> queued = {Stop{}, Stop{1, true, true}};
   const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
-                    transform_service = "/intrawarp.v1.TransformService/";
-  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new");
+                    transform_service = "/intrawarp.v1.TransformService/",
+                    matrix_service = "/intrawarp.v1.MatrixService/";
+  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
@@ -226,6 +242,28 @@ std::vector<Rpc> AllRpcs() {
        {{Warp("t", SmallGrid())}, {Warp("transforms/t", Geometry{.size = {1, 1, 0}})}},
        queued},
       {transform_service + "MapPoints", {Points("transforms/t")}, {{Points("t")}}, queued},
+      {matrix_service + "UploadMatrix", matrix, {Reversed(matrix), {matrix[0], matrix[0]}}, upload},
+      {matrix_service + "GetMatrixUploadStatus",
+       {Make<v1::GetMatrixUploadStatusRequest>([](auto& r) { r.set_upload_id("upload-u"); })},
+       {{""}},
+       silent},
+      {matrix_service + "GetMatrix",
+       {Named<v1::GetMatrixRequest>("matrices/m")},
+       {{Named<v1::GetMatrixRequest>("m")}},
+       silent},
+      {matrix_service + "ListMatrices", {Page<v1::ListMatricesRequest>(3)}, {{Page<v1::ListMatricesRequest>(-1)}}, silent},
+      {matrix_service + "DownloadMatrix",
+       {Named<v1::DownloadMatrixRequest>("matrices/m")},
+       {{Named<v1::DownloadMatrixRequest>("m")}},
+       queued},
+      {matrix_service + "DeleteMatrix",
+       {Named<v1::DeleteMatrixRequest>("matrices/m")},
+       {{Named<v1::DeleteMatrixRequest>("m")}},
+       silent},
+      {matrix_service + "Multiply",
+       {Product("matrices/m", "matrices/m", /*keep=*/true)},
+       {{Product("m", "matrices/m", false)}, {Product("matrices/m", "matrices/other", false)}},
+       queued},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
        frame,
@@ -240,6 +278,8 @@ std::vector<Rpc> RpcsWithLargeAnswers() {
       {"/intrawarp.v1.VolumeService/DownloadVolume", {Named<v1::DownloadVolumeRequest>("volumes/large")}, {}, {}},
       {"/intrawarp.v1.TransformService/DownloadField", {Field("transforms/t", LargeGrid())}, {}, {}},
       {"/intrawarp.v1.TransformService/WarpVolume", {Warp("transforms/t", LargeGrid())}, {}, {}},
+      {"/intrawarp.v1.MatrixService/DownloadMatrix", {Named<v1::DownloadMatrixRequest>("matrices/large")}, {}, {}},
+      {"/intrawarp.v1.MatrixService/Multiply", {Product("matrices/column", "matrices/row", false)}, {}, {}},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/large")}, {}, {}},
       {"/intrawarp.v1.RegistrationService/Navigate", Navigation("volumes/large", LargeGrid()), {}, {}},
   };
@@ -295,6 +335,9 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     auto volumes = test_.Stub<v1::VolumeService>();
     EXPECT_TRUE(Upload(*volumes, VolumeOn(SmallGrid(), "v")).ok());
     EXPECT_TRUE(Run(test_.channel, kUploadTransform, TransformUpload("t")).ok());
+    auto matrices = test_.Stub<v1::MatrixService>();
+    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
+    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
     UploadCall unfinished(*volumes);
     unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
     test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
@@ -303,6 +346,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_EQ(before_.uploads(), 1);
     EXPECT_EQ(before_.volumes(), 1);
     EXPECT_EQ(before_.transforms(), 1);
+    EXPECT_EQ(before_.matrices(), 2);
   }
   // Without what it was given, the server holds nothing.
   ~StateCleanupTest() override {
@@ -373,7 +417,10 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_EQ(usage.ShortDebugString(), before_.ShortDebugString());
   }
 
-  // An upload of a volume that broke off can be resumed for a while.
+  // An upload of a volume or matrix that broke off can be resumed for a while.
+  static bool IsResumable(const std::string& method) {
+    return absl::EndsWith(method, "/UploadVolume") || absl::EndsWith(method, "/UploadMatrix");
+  }
   void ExpireUploads() {
     EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
     test_.clock.Advance(std::chrono::hours(1));
@@ -386,6 +433,9 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
 
   void DeleteAll() {
     for (const auto& volume : context().volumes.List("", 1000)) EXPECT_TRUE(context().volumes.Erase(volume->id).ok());
+    for (const auto& matrix : context().matrices.List("", 1000)) {
+      EXPECT_TRUE(context().matrices.Erase(matrix->id).ok());
+    }
     for (const auto& transform : context().transforms.List("", 1000)) {
       EXPECT_TRUE(context().transforms.Erase(transform->id).ok());
     }
@@ -434,7 +484,7 @@ TEST_P(WholeCallTest, LeavesNothing) {
   const grpc::Status garbage = Run(test_.channel, rpc.method, {"\x0a\xff\xff\xff\xff\x0f garbage"});
   EXPECT_THAT(garbage.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::INTERNAL, grpc::UNIMPLEMENTED))
       << garbage.error_message();
-  if (absl::EndsWith(rpc.method, "/UploadVolume")) ExpireUploads();
+  if (IsResumable(rpc.method)) ExpireUploads();
   ExpectAsBefore();
 }
 
@@ -471,7 +521,7 @@ TEST_P(HalfCallTest, LeavesNothing) {
     // The server knows it before a job has its turn.
     EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
     blocker.reset();
-    if (absl::EndsWith(rpc.method, "/UploadVolume")) ExpireUploads();
+    if (IsResumable(rpc.method)) ExpireUploads();
     ExpectAsBefore();
   }
 }
@@ -481,6 +531,10 @@ class UnreadAnswerTest : public StateCleanupTest {
  protected:
   UnreadAnswerTest() {
     EXPECT_TRUE(Upload(*test_.Stub<v1::VolumeService>(), VolumeOn(LargeGrid(), "large"), nullptr, 1 << 20).ok());
+    auto matrices = test_.Stub<v1::MatrixService>();
+    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(700, 700, 1), "1", "large"), nullptr, 1 << 20).ok());
+    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(900, 1, 1), "2", "column"), nullptr, 1 << 20).ok());
+    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(1, 900, 1), "3", "row"), nullptr, 1 << 20).ok());
     before_ = test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
   }
 };

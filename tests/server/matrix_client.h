@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests do with sparse matrices over the wire.
+#ifndef INTRAWARP_TESTS_SERVER_MATRIX_CLIENT_H_
+#define INTRAWARP_TESTS_SERVER_MATRIX_CLIENT_H_
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/sparse/csr.h"
+#include "intrawarp/v1/matrix.grpc.pb.h"
+#include "io/digest.h"
+
+namespace intrawarp {
+
+// Whole numbers from -4 to 4, not 0, about `per_row` a row; some rows are empty.
+template <typename T>
+HostCsr<T> RandomCsr(int32_t rows, int32_t columns, int per_row, uint32_t seed) {
+  std::mt19937 random(seed);
+  HostCoo coo;
+  coo.rows = rows;
+  coo.columns = columns;
+  for (int32_t r = 0; r < rows && columns > 0; ++r) {
+    const int count = random() % 5 == 0 ? 0 : per_row;
+    std::vector<int32_t> of_row;
+    for (int i = 0; i < count; ++i) of_row.push_back(static_cast<int32_t>(random() % columns));
+    std::sort(of_row.begin(), of_row.end());
+    of_row.erase(std::unique(of_row.begin(), of_row.end()), of_row.end());
+    for (int32_t column : of_row) {
+      coo.row_indices.push_back(r);
+      coo.column_indices.push_back(column);
+      const int value = static_cast<int>(random() % 8) - 4;
+      coo.values.push_back(value < 0 ? value : value + 1);
+    }
+  }
+  return *CsrFromCoo<T>(coo);
+}
+
+// All places of it.
+inline HostCsr<float> Full(int32_t rows, int32_t columns, float value) {
+  HostCsr<float> csr;
+  csr.rows = rows;
+  csr.columns = columns;
+  for (int32_t r = 0; r < rows; ++r) {
+    for (int32_t c = 0; c < columns; ++c) csr.column_indices.push_back(c);
+    csr.row_offsets.push_back(csr.entries());
+  }
+  csr.values.assign(csr.column_indices.size(), value);
+  return csr;
+}
+
+template <typename T>
+std::string CsrBytes(const HostCsr<T>& csr) {
+  const auto bytes = [](const auto& v) {
+    return std::string(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(v[0]));
+  };
+  return bytes(csr.row_offsets) + bytes(csr.column_indices) + bytes(csr.values);
+}
+
+// A matrix to upload; tests spoil its header and its bytes.
+struct MatrixData {
+  v1::UploadMatrixHeader header;
+  std::string bytes;
+
+  void Seal() {
+    header.set_total_bytes(static_cast<int64_t>(bytes.size()));
+    header.set_digest(Sha256Of(bytes.data(), bytes.size()));
+  }
+};
+
+template <typename T>
+MatrixData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const std::string& id = "") {
+  MatrixData matrix;
+  matrix.header.set_id(id);
+  matrix.header.set_upload_id(upload_id);
+  v1::MatrixShape& shape = *matrix.header.mutable_shape();
+  shape.set_rows(csr.rows);
+  shape.set_columns(csr.columns);
+  shape.set_entries(csr.entries());
+  shape.set_value_type(sizeof(T) == 4 ? v1::VALUE_TYPE_FLOAT32 : v1::VALUE_TYPE_FLOAT64);
+  matrix.bytes = CsrBytes(csr);
+  matrix.Seal();
+  return matrix;
+}
+
+// Sends the header and the bytes from `begin` to `end`, and ends the stream.
+inline grpc::Status SendMatrix(v1::MatrixService::Stub& stub, const MatrixData& matrix,
+                               v1::UploadMatrixResponse* response = nullptr, size_t chunk = 1000, size_t begin = 0,
+                               size_t end = std::string::npos) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::UploadMatrixResponse own;
+  auto writer = stub.UploadMatrix(&context, response == nullptr ? &own : response);
+  v1::UploadMatrixRequest request;
+  *request.mutable_header() = matrix.header;
+  bool open = writer->Write(request);
+  for (size_t at = begin; open && at < std::min(end, matrix.bytes.size()); at += chunk) {
+    request.mutable_chunk()->set_offset(static_cast<int64_t>(at));
+    request.mutable_chunk()->set_data(matrix.bytes.substr(at, std::min(chunk, std::min(end, matrix.bytes.size()) - at)));
+    open = writer->Write(request);
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+template <typename T>
+HostCsr<T> CsrFromBytes(const v1::MatrixShape& shape, const std::string& bytes) {
+  HostCsr<T> csr;
+  csr.rows = static_cast<int32_t>(shape.rows());
+  csr.columns = static_cast<int32_t>(shape.columns());
+  csr.row_offsets.resize(shape.rows() + 1);
+  csr.column_indices.resize(shape.entries());
+  csr.values.resize(shape.entries());
+  EXPECT_EQ(shape.value_type(), sizeof(T) == 4 ? v1::VALUE_TYPE_FLOAT32 : v1::VALUE_TYPE_FLOAT64);
+  const char* from = bytes.data();
+  const auto take = [&](auto& v) {
+    const size_t size = v.size() * sizeof(v[0]);
+    if (static_cast<size_t>(bytes.data() + bytes.size() - from) < size) {
+      ADD_FAILURE() << "too few bytes";
+      return;
+    }
+    if (size > 0) std::memcpy(v.data(), from, size);
+    from += size;
+  };
+  take(csr.row_offsets);
+  take(csr.column_indices);
+  take(csr.values);
+  EXPECT_EQ(from, bytes.data() + bytes.size());
+  EXPECT_TRUE(ValidateCsr(csr).ok()) << ValidateCsr(csr);
+  return csr;
+}
+
+struct DownloadedMatrix {
+  grpc::Status status;
+  v1::DownloadMatrixHeader header;
+  std::string bytes;
+};
+
+inline DownloadedMatrix DownloadMatrix(v1::MatrixService::Stub& stub, const std::string& name) {
+  DownloadedMatrix matrix;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::DownloadMatrixRequest request;
+  request.set_name(name);
+  auto reader = stub.DownloadMatrix(&context, request);
+  v1::DownloadMatrixResponse response;
+  while (reader->Read(&response)) {
+    if (response.has_header()) {
+      EXPECT_EQ(matrix.header.total_bytes(), 0);
+      matrix.header = response.header();
+      continue;
+    }
+    EXPECT_EQ(response.chunk().offset(), static_cast<int64_t>(matrix.bytes.size()));
+    matrix.bytes += response.chunk().data();
+  }
+  matrix.status = reader->Finish();
+  return matrix;
+}
+
+// One Multiply call and everything that came back, in order.
+struct Product {
+  grpc::Status status;
+  std::vector<v1::MultiplyProgress> progress;
+  std::optional<v1::ProductHeader> header;
+  std::string bytes;
+  int chunks = 0;
+  std::optional<v1::MultiplyResult> result;
+};
+
+inline Product Multiply(v1::MatrixService::Stub& stub, const v1::MultiplyRequest& request) {
+  Product product;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  auto reader = stub.Multiply(&context, request);
+  v1::MultiplyResponse response;
+  while (reader->Read(&response)) {
+    EXPECT_FALSE(product.result.has_value()) << "the result is the last message";
+    if (response.has_progress()) {
+      EXPECT_FALSE(product.header.has_value()) << "progress comes before the product";
+      product.progress.push_back(response.progress());
+    } else if (response.has_header()) {
+      EXPECT_FALSE(product.header.has_value());
+      product.header = response.header();
+    } else if (response.has_chunk()) {
+      EXPECT_TRUE(product.header.has_value());
+      EXPECT_EQ(response.chunk().offset(), static_cast<int64_t>(product.bytes.size()));
+      product.bytes += response.chunk().data();
+      ++product.chunks;
+    } else {
+      product.result = response.result();
+    }
+  }
+  product.status = reader->Finish();
+  return product;
+}
+
+inline v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b) {
+  v1::MultiplyRequest request;
+  request.set_a("matrices/" + a);
+  request.set_b("matrices/" + b);
+  return request;
+}
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_TESTS_SERVER_MATRIX_CLIENT_H_
