@@ -22,6 +22,7 @@
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -75,7 +76,7 @@ class MultiplyPlan {
     return {rows_, columns_, entries_, offsets_.as<int64_t>(), indices_.as<int32_t>()};
   }
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
-  int64_t bytes() const { return offsets_.bytes() + indices_.bytes() + route_.bytes(); }
+  int64_t bytes() const { return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes(); }
 
  private:
   friend struct MultiplyPlanAccess;
@@ -86,7 +87,9 @@ class MultiplyPlan {
   int32_t rows_ = 0, columns_ = 0;
   int64_t entries_ = 0;
   Buffer offsets_, indices_;
-  Buffer route_;  // CUDA: which warps make which entries
+  // CUDA: which warps make which entries, and the lengths of its lists.
+  Buffer route_, segments_;
+  std::array<uint32_t, 9> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",

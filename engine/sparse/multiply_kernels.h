@@ -15,7 +15,9 @@ struct MultiplyPlanAccess {
         entries(plan.entries_),
         offsets(plan.offsets_),
         indices(plan.indices_),
-        route(plan.route_) {}
+        route(plan.route_),
+        segments(plan.segments_),
+        lengths(plan.lengths_) {}
   static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
     MultiplyPlan plan;
     plan.options_ = options;
@@ -29,6 +31,8 @@ struct MultiplyPlanAccess {
     return plan;
   }
   static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
+  static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
+  static const std::array<uint32_t, 9>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -41,6 +45,8 @@ struct MultiplyPlanAccess {
   Buffer& offsets;
   Buffer& indices;
   Buffer& route;
+  Buffer& segments;
+  std::array<uint32_t, 9>& lengths;
 };
 
 namespace cpu {
