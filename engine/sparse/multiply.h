@@ -89,7 +89,7 @@ class MultiplyPlan {
   Buffer offsets_, indices_;
   // CUDA: which warps make which entries, and the lengths of its lists.
   Buffer route_, segments_;
-  std::array<uint32_t, 9> lengths_ = {};
+  std::array<uint32_t, 12> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",

@@ -43,7 +43,7 @@ enum PatternClass { kNone, kTiny, kNear, kMiddle, kFar, kPatternClasses };
 constexpr uint8_t kClassMask = 15, kSame = 16;  // of a row's kind; kSame: A's row has the pattern of the row before
 
 // Who makes the values of a row. Bits*: a bitmap and sums in so many bytes a warp. Table*: a hash table of so many
-// entries. kSplit: segments, each as in kBitsLargest.
+// entries. kSplit: segments, each as in kBitsLargest. Group*: as Bits*, for rows that share their pattern.
 enum ValueClass {
   kBits4096,
   kBits6144,
@@ -53,12 +53,26 @@ enum ValueClass {
   kTable512,
   kTable1024,
   kSplit,
+  kGroup6144,
+  kGroup10240,
+  kGroupLargest,
   kValueClasses
 };
 constexpr int kLargestBytes = 22528;
 constexpr int kSplitWords = 2048;
 constexpr INTRAWARP_HD int BitsBytes(int of_class) {
-  return of_class == kBits4096 ? 4096 : of_class == kBits6144 ? 6144 : of_class == kBits10240 ? 10240 : kLargestBytes;
+  switch (of_class) {
+    case kBits4096:
+      return 4096;
+    case kBits6144:
+    case kGroup6144:
+      return 6144;
+    case kBits10240:
+    case kGroup10240:
+      return 10240;
+    default:
+      return kLargestBytes;
+  }
 }
 constexpr INTRAWARP_HD int TableEntries(int of_class) {
   return of_class == kTable128 ? 128 : of_class == kTable512 ? 512 : 1024;
@@ -497,25 +511,27 @@ __global__ void FarKernel(ConstPatternView a, ConstPatternView b, const Span* sp
   }
 }
 
-// Lists of the value classes, of rows by the front and the back of arrays of as many elements as there are rows.
+// Lists of the value classes: two to an array, from its front and from its back. A row is in one list at most.
 struct Route {
-  Task* bits[2];
-  int32_t* tables[2];
+  int32_t* lists;  // four arrays of `rows`
+  int32_t rows;
+  Task* groups[2];  // of two rows and more: arrays of rows / 2
   uint8_t* kinds;
 
-  INTRAWARP_HD Task* TaskAt(int of_class, unsigned place, int32_t rows) const {
-    return bits[of_class / 2] + (of_class % 2 == 0 ? int64_t{place} : int64_t{rows} - 1 - place);
+  INTRAWARP_HD int32_t* RowAt(int of_class, unsigned place) const {
+    return lists + of_class / 2 * int64_t{rows} + (of_class % 2 == 0 ? int64_t{place} : int64_t{rows} - 1 - place);
   }
-  INTRAWARP_HD int32_t* RowAt(int of_class, unsigned place, int32_t rows) const {
-    const int list = of_class - kTable128;
-    return tables[list / 2] + (list % 2 == 0 ? int64_t{place} : int64_t{rows} - 1 - place);
+  INTRAWARP_HD Task* GroupAt(int of_class, unsigned place) const {
+    if (of_class == kGroupLargest) return groups[1] + place;
+    return groups[0] + (of_class == kGroup6144 ? int64_t{place} : int64_t{rows / 2} - 1 - place);
   }
 };
 
 int64_t RouteBytes(int64_t rows) {
-  return 2 * Arena::Rounded(rows * sizeof(Task)) + 2 * Arena::Rounded(rows * sizeof(int32_t)) + Arena::Rounded(rows);
+  return Arena::Rounded(4 * rows * sizeof(int32_t)) + 2 * Arena::Rounded(rows / 2 * sizeof(Task)) +
+         Arena::Rounded(rows);
 }
-Route RouteIn(const Buffer& buffer, int64_t rows) {
+Route RouteIn(const Buffer& buffer, int32_t rows) {
   char* p = buffer.as<char>();
   const auto take = [&p](size_t bytes) {
     char* const taken = p;
@@ -523,8 +539,9 @@ Route RouteIn(const Buffer& buffer, int64_t rows) {
     return taken;
   };
   Route route;
-  for (Task*& list : route.bits) list = reinterpret_cast<Task*>(take(rows * sizeof(Task)));
-  for (int32_t*& list : route.tables) list = reinterpret_cast<int32_t*>(take(rows * sizeof(int32_t)));
+  route.rows = rows;
+  route.lists = reinterpret_cast<int32_t*>(take(int64_t{rows} * 4 * sizeof(int32_t)));
+  for (Task*& list : route.groups) list = reinterpret_cast<Task*>(take(rows / 2 * sizeof(Task)));
   route.kinds = reinterpret_cast<uint8_t*>(take(rows));
   return route;
 }
@@ -540,8 +557,9 @@ __device__ int ValueClassOf(int64_t words, int64_t entries, int rows, int value_
     return entries <= TableEntries(kTable128) ? kTable128 : entries <= TableEntries(kTable512) ? kTable512 : kTable1024;
   }
   const int64_t bytes = BytesOfBits(words, entries * rows, value_bytes);
-  if (bytes <= BitsBytes(kBits6144)) return bytes <= BitsBytes(kBits4096) ? kBits4096 : kBits6144;
-  return bytes <= BitsBytes(kBits10240) ? kBits10240 : bytes <= kLargestBytes ? kBitsLargest : kSplit;
+  if (rows > 1) return bytes <= 6144 ? kGroup6144 : bytes <= 10240 ? kGroup10240 : kGroupLargest;
+  if (bytes <= 6144) return bytes <= 4096 ? kBits4096 : kBits6144;
+  return bytes <= 10240 ? kBits10240 : bytes <= kLargestBytes ? kBitsLargest : kSplit;
 }
 
 __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t rows, int value_bytes,
@@ -556,16 +574,16 @@ __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t r
     of_class = ValueClassOf(words, entries, 1, value_bytes);
     if (kind != kFar && BytesOfBits(words, kGroup * entries, value_bytes) <= kLargestBytes) {
       group = GroupFrom(route.kinds, static_cast<int32_t>(row), rows);
-      of_class = group == 0 ? -1 : ValueClassOf(words, entries, group, value_bytes);
+      of_class = group == 0 ? -1 : ValueClassOf(words, entries, group == 1 ? 1 : kGroup, value_bytes);
     }
   }
   const unsigned place = Reserve<kValueClasses>(of_class, 1, counters->value_rows);
   const Task task = {static_cast<int32_t>(row), group};
   if (of_class < 0) return;
-  if (of_class < kTable128) {
-    *route.TaskAt(of_class, place, rows) = task;
+  if (group > 1) {
+    *route.GroupAt(of_class, place) = task;
   } else {
-    *route.RowAt(of_class, place, rows) = task.row;
+    *route.RowAt(of_class, place) = task.row;
   }
 }
 
@@ -573,7 +591,7 @@ __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t r
 __global__ void SplitKernel(ConstPatternView c, Route route, unsigned split_rows, int max_entries, unsigned* length,
                             Segment* segments) {
   const unsigned task = blockIdx.x * kThreads + threadIdx.x;
-  const int32_t row = task < split_rows ? *route.RowAt(kSplit, task, c.rows) : 0;
+  const int32_t row = task < split_rows ? *route.RowAt(kSplit, task) : 0;
   const int64_t begin = c.row_offsets[row], end = task < split_rows ? c.row_offsets[row + 1] : begin;
   const auto next = [&](int64_t from) {
     const int64_t stop = min(from + max_entries, end);
@@ -624,11 +642,12 @@ struct BitsScratch {
   }
 };
 
-// Adds the products of kRows rows of A with one pattern, from `row`, in columns [first, last] when not whole, to
-// sums[g * count + rank]; find(column) is the rank.
+// Adds the products of rows of A with one pattern, kRows or fewer (`rows`), from `row`, in columns [first, last] when
+// not whole, to sums[g * count + rank]; find(column) is the rank.
 template <typename T, typename Ring, int kRows, typename Find>
-__device__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int32_t row, bool whole, int32_t first,
-                            int32_t last, const Find& find, int count, T* sums) {
+__device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int32_t row, int rows,
+                                            bool whole, int32_t first, int32_t last, const Find& find, int count,
+                                            T* sums) {
   const int lane = threadIdx.x % 32;
   const T* a_values = static_cast<const T*>(a.values);
   const T* b_values = static_cast<const T*>(b.values);
@@ -648,7 +667,9 @@ __device__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int32_
     if (i + lane < end) {
       const int32_t k = a.column_indices[i + lane];
 #pragma unroll
-      for (int g = 0; g < kRows; ++g) a_value[g] = a_values[i + lane + g * a_stride];
+      for (int g = 0; g < kRows; ++g) {
+        if (g < rows) a_value[g] = a_values[i + lane + g * a_stride];
+      }
       from = b.row_offsets[k];
       int64_t to = b.row_offsets[k + 1];
       if (!whole) {
@@ -709,23 +730,23 @@ __device__ void WriteSums(const T* sums, int count, T alpha, T* out) {
 
 constexpr int kBitsWarps = 4;
 
-// Whole rows, by bitmaps.
-template <typename T, typename Ring>
-__global__ void BitsKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, int of_class,
-                           unsigned tasks, T alpha, T* values) {
+// Whole rows, by bitmaps: single ones, or kGroup or fewer that share their pattern.
+template <typename T, typename Ring, int kRows>
+__global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 10 : 9) - (sizeof(T) - 4) / 2)
+    BitsKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, int of_class, unsigned tasks, T alpha,
+               T* values) {
   extern __shared__ double bits_memory[];
   char* memory = reinterpret_cast<char*>(bits_memory) + threadIdx.x / 32 * BitsBytes(of_class);
   const unsigned warps = gridDim.x * kBitsWarps;
   for (unsigned t = blockIdx.x * kBitsWarps + threadIdx.x / 32; t < tasks; t += warps) {
-    const Task task = *route.TaskAt(of_class, t, c.rows);
+    const Task task = kRows == 1 ? Task{*route.RowAt(of_class, t), 1} : *route.GroupAt(of_class, t);
     const int64_t begin = c.row_offsets[task.row];
     const int count = static_cast<int>(c.row_offsets[task.row + 1] - begin);
     BitsScratch<T> scratch;
-    scratch.Init(memory, c.column_indices + begin, count, task.rows * count, Ring::Identity());
-    const auto find = [&scratch](int32_t column) { return scratch.Find(column); };
-    if (task.rows == 1) AddProducts<T, Ring, 1>(a, b, task.row, true, 0, 0, find, count, scratch.sums);
-    if (task.rows == 2) AddProducts<T, Ring, 2>(a, b, task.row, true, 0, 0, find, count, scratch.sums);
-    if (task.rows == 3) AddProducts<T, Ring, 3>(a, b, task.row, true, 0, 0, find, count, scratch.sums);
+    scratch.Init(memory, c.column_indices + begin, count, kRows * count, Ring::Identity());
+    AddProducts<T, Ring, kRows>(
+        a, b, task.row, task.rows, true, 0, 0, [scratch](int32_t column) { return scratch.Find(column); }, count,
+        scratch.sums);
     WriteSums(scratch.sums, task.rows * count, alpha, values + begin);
   }
 }
@@ -744,8 +765,8 @@ __global__ void SegmentKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c
     BitsScratch<T> scratch;
     scratch.Init(memory, columns, segment.count, segment.count, Ring::Identity());
     AddProducts<T, Ring, 1>(
-        a, b, segment.row, false, columns[0], columns[segment.count - 1],
-        [&scratch](int32_t column) { return scratch.Find(column); }, segment.count, scratch.sums);
+        a, b, segment.row, 1, false, columns[0], columns[segment.count - 1],
+        [scratch](int32_t column) { return scratch.Find(column); }, segment.count, scratch.sums);
     WriteSums(scratch.sums, segment.count, alpha, values + begin);
   }
 }
@@ -792,7 +813,7 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
   const int lane = threadIdx.x % 32;
   const unsigned warps = gridDim.x * TableWarps(kClass);
   for (unsigned t = blockIdx.x * TableWarps(kClass) + threadIdx.x / 32; t < tasks; t += warps) {
-    const int32_t row = *route.RowAt(kClass, t, c.rows);
+    const int32_t row = *route.RowAt(kClass, t);
     const int64_t begin = c.row_offsets[row];
     const int count = static_cast<int>(c.row_offsets[row + 1] - begin);
     scratch.table.Clear();
@@ -803,7 +824,8 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
     }
     __syncwarp();
     AddProducts<T, Ring, 1>(
-        a, b, row, true, 0, 0, [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums);
+        a, b, row, 1, true, 0, 0, [&scratch](int32_t column) { return scratch.table.Find(column); }, count,
+        scratch.sums);
     WriteSums(scratch.sums, count, alpha, values + begin);
   }
 }
@@ -915,8 +937,13 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
         ctx, SegmentKernel<T, Ring>, most, kBitsWarps, kBitsWarps * 32, kBitsWarps * kLargestBytes, a, b, c,
         reinterpret_cast<const Segment*>(segments.as<char>() + kSegmentsAt), segments.as<unsigned>(), alpha, values));
   }
+  for (int of_class = kGroupLargest; of_class >= kGroup6144; --of_class) {
+    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, kGroup>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
+                                     kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],
+                                     alpha, values));
+  }
   for (int of_class = kBitsLargest; of_class >= kBits4096; --of_class) {
-    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
+    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, 1>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
                                      kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],
                                      alpha, values));
   }
@@ -1013,7 +1040,7 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Workspace w, MakeWorkspace(ctx, rows));
   INTRAWARP_ASSIGN_OR_RETURN(access.route, device.Allocate(RouteBytes(rows), ctx.stream()));
-  const Route route = RouteIn(access.route, rows);
+  const Route route = RouteIn(access.route, a.rows);
   INTRAWARP_RETURN_IF_ERROR(device.Fill(w.counters, 0, sizeof(Counters), ctx.stream()));
   AnalyseKernel<<<BlocksFor(rows * kLanesPerRow), kThreads, 0, CudaStream(ctx)>>>(a, b, w.counters, w.spans,
                                                                                   route.kinds);

@@ -32,7 +32,7 @@ struct MultiplyPlanAccess {
   }
   static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
   static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
-  static const std::array<uint32_t, 9>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
+  static const std::array<uint32_t, 12>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -46,7 +46,7 @@ struct MultiplyPlanAccess {
   Buffer& indices;
   Buffer& route;
   Buffer& segments;
-  std::array<uint32_t, 9>& lengths;
+  std::array<uint32_t, 12>& lengths;
 };
 
 namespace cpu {
