@@ -22,6 +22,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/sparse/multiply_kernels.h"
+#include "engine/sparse/tiles.h"
 
 namespace intrawarp::cuda {
 namespace {
@@ -39,7 +40,7 @@ constexpr int kRunLength = 64;                       // rows after which a run o
 constexpr int kNearWords = 256, kMiddleWords = 1280, kFarWords = 16384;
 constexpr int64_t kFarColumns = int64_t{kFarWords} * 32;
 
-enum PatternClass { kNone, kTiny, kNear, kMiddle, kFar, kPatternClasses };
+enum PatternClass { kNone, kTiny, kNear, kMiddle, kFar, kTiled, kPatternClasses };
 constexpr uint8_t kClassMask = 15, kSame = 16;  // of a row's kind; kSame: A's row has the pattern of the row before
 
 // Who makes the values of a row. Bits*: a bitmap and sums in so many bytes a warp. Table*: a hash table of so many
@@ -58,6 +59,8 @@ enum ValueClass {
   kGroupLargest,
   kValueClasses
 };
+// Also among a plan's lengths.
+constexpr int kTinyRows = kValueClasses, kProductTiles = kTinyRows + 1, kIsSquare = kProductTiles + 1;
 constexpr int kLargestBytes = 22528;
 constexpr int kSplitWords = 2048;
 constexpr INTRAWARP_HD int BitsBytes(int of_class) {
@@ -91,6 +94,7 @@ struct Counters {
   unsigned long long entries;
   unsigned pattern_rows[kPatternClasses];
   unsigned value_rows[kValueClasses];
+  TileCounters tiles;
 };
 
 struct Span {
@@ -210,7 +214,7 @@ __global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* 
 // The rows that are made with this one: 0 when it is made with one before it. `kinds` of rows with one pattern agree.
 __device__ int GroupFrom(const uint8_t* kinds, int32_t row, int32_t rows) {
   int into_run = 0;
-  while (kinds[row - into_run] & kSame) ++into_run;
+  while ((kinds[row - into_run] & kSame) && (kinds[row - into_run - 1] & kClassMask) != kTiled) ++into_run;
   if (into_run % kGroup != 0) return 0;
   int group = 1;
   while (group < kGroup && row + group < rows && (kinds[row + group] & kSame)) ++group;
@@ -222,7 +226,7 @@ __global__ void ClassifyKernel(const uint8_t* kinds, int32_t rows, Counters* cou
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   int of_class = row < rows ? kinds[row] & kClassMask : kNone, group = 1;
   if (of_class == kNear || of_class == kMiddle) group = GroupFrom(kinds, static_cast<int32_t>(row), rows);
-  if (of_class == kNone || group == 0) of_class = -1;
+  if (of_class == kNone || of_class == kTiled || group == 0) of_class = -1;
   const unsigned place = Reserve<kPatternClasses>(of_class, 1, counters->pattern_rows);
   const Task task = {static_cast<int32_t>(row), group};
   if (of_class == kNear) near[place] = task;
@@ -568,7 +572,7 @@ __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t r
   if (row == 0) counters->entries = offsets[rows];
   const int kind = row < rows ? route.kinds[row] & kClassMask : kNone;
   int of_class = -1, group = 1;
-  if (kind > kTiny) {
+  if (kind == kNear || kind == kMiddle || kind == kFar) {
     const int64_t entries = offsets[row + 1] - offsets[row];
     const int64_t words = spans[row].last / 32 - spans[row].first / 32 + 1;
     of_class = ValueClassOf(words, entries, 1, value_bytes);
@@ -862,6 +866,44 @@ absl::StatusOr<size_t> ScanBytes(int64_t rows) {
   return bytes;
 }
 
+// To nearest, ties to even, with `dropped` bits less of significand; the exponent is float32's. The largest values,
+// which have no neighbour above, stay.
+__device__ float RoundSignificand(float x, int dropped) {
+  const uint32_t bits = __float_as_uint(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+  const uint32_t rounded = (bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1)) & ~((1u << dropped) - 1);
+  return (rounded & 0x7f800000u) == 0x7f800000u ? x : __uint_as_float(rounded);
+}
+
+__global__ void RoundKernel(const float* from, int64_t count, int dropped, float* to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) to[i] = RoundSignificand(from[i], dropped);
+}
+
+// 0 for those that take values as they are.
+int DroppedBits(MultiplyPrecision precision) {
+  switch (precision) {
+    case MultiplyPrecision::kFp16:
+    case MultiplyPrecision::kTf32:
+      return 13;
+    case MultiplyPrecision::kBf16:
+      return 16;
+    default:
+      return 0;
+  }
+}
+
+// The matrix with rounded values, in the arena.
+absl::StatusOr<ConstCsrView> Rounded(const ExecContext& ctx, ConstCsrView m, int dropped) {
+  if (m.entries == 0) return m;
+  INTRAWARP_ASSIGN_OR_RETURN(float* const values, ctx.arena().Allocate<float>(m.entries));
+  RoundKernel<<<BlocksFor(m.entries), kThreads, 0, CudaStream(ctx)>>>(static_cast<const float*>(m.values), m.entries,
+                                                                      dropped, values);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  m.values = values;
+  return m;
+}
+
 // What the pattern is made with, in the arena.
 struct Workspace {
   Counters* counters;
@@ -923,6 +965,28 @@ Route RouteOf(const MultiplyPlan& plan) { return RouteIn(MultiplyPlanAccess::Rou
 
 constexpr size_t kSegmentsAt = Arena::kAlignment;  // in their buffer, behind their number
 
+// `a` and `b` have the patterns of the plan; `counters` may be null.
+TilePlan TilePlanOf(const MultiplyOptions& options, const ConstPatternView& a, const ConstPatternView& b, bool square,
+                    const Buffer& tiles, TileCounters* counters) {
+  const bool forced = options.path == MultiplyPath::kTiles;
+  TilePlan plan = {a, b, {}, {}, square, forced, counters};
+  plan.a_tiles = TileMatrixIn(tiles.as<char>(), a, forced);
+  plan.b_tiles = square ? plan.a_tiles : TileMatrixIn(tiles.as<char>() + TileMatrixBytes(a, forced), b, forced);
+  return plan;
+}
+
+template <typename T>
+absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
+                         T* values) {
+  const auto& lengths = MultiplyPlanAccess::Lengths(plan);
+  if (lengths[kProductTiles] == 0) return absl::OkStatus();
+  const TilePlan tiles =
+      TilePlanOf(plan.options(), a, b, lengths[kIsSquare] != 0, MultiplyPlanAccess::Tiles(plan), nullptr);
+  return ExecuteTiles(ctx, tiles, a.values, b.values, plan.value_type(), DroppedBits(plan.options().precision) > 0,
+                      plan.options().alpha, plan.pattern().row_offsets, lengths[kProductTiles],
+                      MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
+}
+
 template <typename T, typename Ring>
 absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
                           const ConstCsrView& b, T* values) {
@@ -953,7 +1017,7 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
                                    TableWarps(kTable512) * 32, 0, a, b, c, route, lengths[kTable512], alpha, values));
   INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableKernel<T, Ring, kTable128>, lengths[kTable128], TableWarps(kTable128),
                                    TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha, values));
-  if (lengths[kValueClasses] == 0) return absl::OkStatus();
+  if (lengths[kTinyRows] == 0) return absl::OkStatus();
   return LaunchMerge<T, Ring, Make::kValues>(ctx, a, b, route.kinds, const_cast<int64_t*>(c.row_offsets), alpha,
                                              values);
 }
@@ -963,6 +1027,7 @@ absl::Status ExecuteAs(const ExecContext& ctx, const MultiplyPlan& plan, const C
                        T* values) {
   switch (plan.options().semiring) {
     case Semiring::kPlusTimes:
+      INTRAWARP_RETURN_IF_ERROR(LaunchTiles<T>(ctx, plan, a, b, values));
       return LaunchValues<T, PlusTimes<T>>(ctx, plan, a, b, values);
     case Semiring::kOrAnd:
       return LaunchValues<T, OrAnd<T>>(ctx, plan, a, b, values);
@@ -992,9 +1057,6 @@ absl::Status CheckMultiplyOptions(const MultiplyOptions& options) {
   const auto missing = [](const char* what) {
     return absl::UnimplementedError(absl::StrCat(what, ": not on CUDA yet"));
   };
-  if (options.precision == MultiplyPrecision::kFp16) return missing("precision fp16");
-  if (options.precision == MultiplyPrecision::kBf16) return missing("precision bf16");
-  if (options.precision == MultiplyPrecision::kTf32) return missing("precision tf32");
   if (options.transpose_a) return missing("transpose_a");
   if (options.mask) return missing("mask");
   if (options.addend) return missing("addend");
@@ -1018,11 +1080,21 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
   MultiplyEstimate e;
   e.products = static_cast<int64_t>(totals.products);
   e.max_entries = static_cast<int64_t>(totals.max_entries);
-  e.workspace_bytes = WorkspaceBytes(a.rows, scan_bytes);
+  const bool tiles = TilesArePossible(a, b, options), forced = options.path == MultiplyPath::kTiles;
+  const int64_t rounded = DroppedBits(options.precision) == 0
+                              ? 0
+                              : Arena::Rounded(a.entries * value_bytes) + Arena::Rounded(b.entries * value_bytes);
+  const int64_t to_execute =
+      rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, ValueTypeOf(options.precision)) : 0);
+  e.workspace_bytes = std::max(WorkspaceBytes(a.rows, scan_bytes), to_execute);
   const int64_t split_rows = std::min<int64_t>(a.rows, e.max_entries / TableEntries(kTable1024));
   const int64_t segments = MaxSegments(split_rows, b.columns, e.max_entries, value_bytes);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RouteBytes(a.rows) +
                  (split_rows == 0 ? 0 : kSegmentsAt + segments * sizeof(Segment));
+  if (tiles) {
+    const int64_t pairs = forced ? a.entries * (b.columns / 8 + int64_t{1}) : e.products / kTileProducts;
+    e.plan_bytes += TileMatrixBytes(a, forced) + TileMatrixBytes(b, forced) + TileProductBytes(pairs, pairs);
+  }
   e.value_bytes = e.max_entries * value_bytes;
   return e;
 }
@@ -1031,6 +1103,7 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
                           MultiplyPlan& plan) {
   Device& device = ctx.device();
   MultiplyPlanAccess access(plan);
+  const MultiplyOptions& options = plan.options();
   const int64_t rows = a.rows, offsets_bytes = (rows + 1) * sizeof(int64_t);
   INTRAWARP_ASSIGN_OR_RETURN(access.offsets, device.Allocate(offsets_bytes, ctx.stream()));
   int64_t* offsets = access.offsets.as<int64_t>();
@@ -1044,10 +1117,20 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
   INTRAWARP_RETURN_IF_ERROR(device.Fill(w.counters, 0, sizeof(Counters), ctx.stream()));
   AnalyseKernel<<<BlocksFor(rows * kLanesPerRow), kThreads, 0, CudaStream(ctx)>>>(a, b, w.counters, w.spans,
                                                                                   route.kinds);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  TilePlan tiles = {};
+  const bool try_tiles = TilesArePossible(a, b, options);
+  if (try_tiles) {
+    const bool forced = options.path == MultiplyPath::kTiles, square = SamePattern(a, b);
+    const int64_t bytes = TileMatrixBytes(a, forced) + (square ? 0 : TileMatrixBytes(b, forced));
+    INTRAWARP_ASSIGN_OR_RETURN(access.tiles, device.Allocate(bytes, ctx.stream()));
+    tiles = TilePlanOf(options, a, b, square, access.tiles, &w.counters->tiles);
+    INTRAWARP_RETURN_IF_ERROR(CountTiles(ctx, tiles, kTiled, route.kinds, offsets));
+  }
   ClassifyKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(route.kinds, a.rows, w.counters, w.near, w.far);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   const unsigned at_most = static_cast<unsigned>(rows);
-  const unsigned any[kPatternClasses] = {0, at_most, at_most, at_most, at_most};
+  const unsigned any[kPatternClasses] = {0, at_most, at_most, at_most, at_most, 0};
   INTRAWARP_RETURN_IF_ERROR(MakePattern<false>(ctx, a, b, w, any, route.kinds, offsets, nullptr));
   INTRAWARP_CUDA_RETURN_IF_ERROR(
       cub::DeviceScan::ExclusiveSum(w.scan, w.scan_bytes, offsets, offsets, rows + 1, CudaStream(ctx)));
@@ -1061,11 +1144,21 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
 
   access.entries = static_cast<int64_t>(counters.entries);
   for (int c = 0; c < kValueClasses; ++c) access.lengths[c] = counters.value_rows[c];
-  access.lengths[kValueClasses] = counters.pattern_rows[kTiny];
+  access.lengths[kTinyRows] = counters.pattern_rows[kTiny];
+  access.lengths[kProductTiles] = static_cast<int64_t>(counters.tiles.product_tiles);
+  access.lengths[kIsSquare] = tiles.square;
+  if (counters.tiles.product_tiles == 0) access.tiles = Buffer();
   INTRAWARP_ASSIGN_OR_RETURN(access.indices, device.Allocate(access.entries * sizeof(int32_t), ctx.stream()));
   if (access.entries == 0) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(
       MakePattern<true>(ctx, a, b, w, counters.pattern_rows, route.kinds, offsets, access.indices.as<int32_t>()));
+  if (counters.tiles.product_tiles > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(
+        access.product_tiles,
+        device.Allocate(TileProductBytes(counters.tiles.product_tiles, counters.tiles.pairs), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(FillTiles(ctx, tiles, kTiled, route.kinds, offsets, access.indices.as<int32_t>(),
+                                        counters.tiles.product_tiles, access.product_tiles.as<char>()));
+  }
   if (counters.value_rows[kSplit] == 0) return absl::OkStatus();
   return MakeSegments(ctx, plan, counters.value_rows[kSplit], &access.segments);
 }
@@ -1074,7 +1167,16 @@ absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, c
                              const ConstCsrView& b, void* values) {
   if (plan.pattern().entries == 0) return absl::OkStatus();
   if (plan.value_type() == ValueType::kFloat64) return ExecuteAs(ctx, plan, a, b, static_cast<double*>(values));
-  return ExecuteAs(ctx, plan, a, b, static_cast<float*>(values));
+  const int dropped = DroppedBits(plan.options().precision);
+  if (dropped == 0) return ExecuteAs(ctx, plan, a, b, static_cast<float*>(values));
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstCsrView rounded_a, Rounded(ctx, a, dropped));
+  ConstCsrView rounded_b = b;
+  rounded_b.values = rounded_a.values;
+  if (b.values != a.values) {
+    INTRAWARP_ASSIGN_OR_RETURN(rounded_b, Rounded(ctx, b, dropped));
+  }
+  return ExecuteAs(ctx, plan, rounded_a, rounded_b, static_cast<float*>(values));
 }
 
 }  // namespace intrawarp::cuda

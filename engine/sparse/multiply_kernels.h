@@ -17,6 +17,8 @@ struct MultiplyPlanAccess {
         indices(plan.indices_),
         route(plan.route_),
         segments(plan.segments_),
+        tiles(plan.tiles_),
+        product_tiles(plan.product_tiles_),
         lengths(plan.lengths_) {}
   static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
     MultiplyPlan plan;
@@ -32,7 +34,9 @@ struct MultiplyPlanAccess {
   }
   static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
   static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
-  static const std::array<uint32_t, 12>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
+  static const Buffer& Tiles(const MultiplyPlan& plan) { return plan.tiles_; }
+  static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
+  static const std::array<int64_t, 14>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -46,7 +50,9 @@ struct MultiplyPlanAccess {
   Buffer& indices;
   Buffer& route;
   Buffer& segments;
-  std::array<uint32_t, 12>& lengths;
+  Buffer& tiles;
+  Buffer& product_tiles;
+  std::array<int64_t, 14>& lengths;
 };
 
 namespace cpu {

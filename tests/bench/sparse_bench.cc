@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--repeats=20] [--csv]
+//                [--path=auto|scalar|tiles] [--repeats=20] [--csv]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -46,6 +46,7 @@ struct Flags {
   std::string data;
   std::vector<std::string> matrices;
   std::vector<std::string> precisions = {"fp32", "fp64"};
+  MultiplyPath path = MultiplyPath::kAuto;
   int repeats = 20;
   bool csv = false;
 };
@@ -180,6 +181,7 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
                      const Flags& flags, double bytes_per_second, Line* line) {
   MultiplyOptions options;
   options.precision = precision.precision;
+  options.path = flags.path;
   INTRAWARP_ASSIGN_OR_RETURN(OwnedContext small, OwnedContext::Create(device, 1 << 20));
   INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(device, small.context().stream(), host_a));
   INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix b, CsrMatrix::Upload(device, small.context().stream(), host_b));
@@ -215,7 +217,7 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   INTRAWARP_ASSIGN_OR_RETURN(line->execute, MedianSeconds(ctx, repeats, [&] {
                                return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values());
                              }));
-  if (!ctx.is_cuda()) return absl::OkStatus();
+  if (!ctx.is_cuda() || flags.path != MultiplyPath::kAuto) return absl::OkStatus();
   if (absl::Status s = AddCusparse(a.view(), b.view(), repeats, line); !s.ok()) line->note += s.ToString();
   return absl::OkStatus();
 }
@@ -286,6 +288,12 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (parts.first == "--data") return flags->data = value, true;
   if (parts.first == "--matrix") return flags->matrices = absl::StrSplit(value, ','), true;
   if (parts.first == "--precision") return flags->precisions = absl::StrSplit(value, ','), true;
+  if (parts.first == "--path") {
+    flags->path = value == "scalar"  ? MultiplyPath::kScalar
+                  : value == "tiles" ? MultiplyPath::kTiles
+                                     : MultiplyPath::kAuto;
+    return value == "auto" || value == "scalar" || value == "tiles";
+  }
   return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
 }
 
