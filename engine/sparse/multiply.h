@@ -100,7 +100,7 @@ class MultiplyPlan {
   Buffer offsets_, indices_;
   // CUDA: which warps make which entries, and the lengths of its lists.
   Buffer route_, segments_, tiles_, product_tiles_;
-  std::array<int64_t, 14> lengths_ = {};
+  std::array<int64_t, 16> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",

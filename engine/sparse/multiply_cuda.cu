@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product on CUDA: rows by their work, scalar products, no atomics on values.
+// The product on CUDA: rows by their work, no atomics on values. Blocks of entries go by tiles (tiles.h), the rest
+// here.
 //
 // Pattern. A row with few products is merged from its rows of B by one thread. Any other is a bitmap over the columns
 // between its first and its last: of a warp in shared memory when they lie close together, of a block otherwise, with a
@@ -10,9 +11,9 @@
 // Values. Rows of few products are merged again. Any other is a warp's, whole or in segments: a bitmap of its columns
 // with the rank of each word (a hash table where columns are few and far apart) leads from a column to its sum in
 // shared memory. The warp walks the rows of B one at a time, k ascending; the columns of one row are distinct, so that
-// no two lanes ever add to the same sum, and sums have one order. Rows with the same pattern share the walk.
-//
-// Every sum is fma(a, b, sum), from 0, k ascending, however a row is made.
+// no two lanes ever add to the same sum, and sums have one order: fma(a, b, sum), from 0, k ascending, however a row is
+// made. Rows with the same pattern share the walk. A row of many entries of A is a block's: its warps take equal parts
+// of them, with sums of their own, which are added in order.
 #include <algorithm>
 #include <climits>
 #include <cub/device/device_scan.cuh>
@@ -41,10 +42,13 @@ constexpr int kNearWords = 256, kMiddleWords = 1280, kFarWords = 16384;
 constexpr int64_t kFarColumns = int64_t{kFarWords} * 32;
 
 enum PatternClass { kNone, kTiny, kNear, kMiddle, kFar, kTiled, kPatternClasses };
-constexpr uint8_t kClassMask = 15, kSame = 16;  // of a row's kind; kSame: A's row has the pattern of the row before
+// Of a row's kind. kSame: A's row has the pattern of the row before. kHeavy: it has kHeavyEntries entries or more.
+constexpr uint8_t kClassMask = 15, kSame = 16, kHeavy = 32;
+constexpr int kHeavyEntries = 192;
 
 // Who makes the values of a row. Bits*: a bitmap and sums in so many bytes a warp. Table*: a hash table of so many
-// entries. kSplit: segments, each as in kBitsLargest. Group*: as Bits*, for rows that share their pattern.
+// entries. kSplit: segments, each as in kBitsLargest. kSplitHeavy:
+// segments, a block each. Group*: as Bits*, for rows that share their pattern.
 enum ValueClass {
   kBits4096,
   kBits6144,
@@ -54,6 +58,7 @@ enum ValueClass {
   kTable512,
   kTable1024,
   kSplit,
+  kSplitHeavy,
   kGroup6144,
   kGroup10240,
   kGroupLargest,
@@ -158,6 +163,7 @@ __device__ unsigned Reserve(int of_class, unsigned amount, unsigned* lengths) {
 __device__ uint8_t ClassOf(unsigned long long products, int64_t a_entries, Span span) {
   if (products == 0) return kNone;
   if (products <= kTinyProducts && a_entries <= kTinyEntries) return kTiny;
+  if (a_entries >= kHeavyEntries) return kFar;
   const int words = span.last / 32 - span.first / 32 + 1;
   return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
 }
@@ -208,7 +214,7 @@ __global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* 
   }
   if (kinds == nullptr || lane != 0 || row >= a.rows) return;
   spans[row] = span;
-  kinds[row] = ClassOf(products, end - begin, span) | (same ? kSame : 0);
+  kinds[row] = ClassOf(products, end - begin, span) | (same ? kSame : 0) | (end - begin >= kHeavyEntries ? kHeavy : 0);
 }
 
 // The rows that are made with this one: 0 when it is made with one before it. `kinds` of rows with one pattern agree.
@@ -240,16 +246,19 @@ template <typename T>
 struct PlusTimes {
   static __device__ T Identity() { return 0; }
   static __device__ T Add(T sum, T a, T b) { return fma(a, b, sum); }
+  static __device__ T Join(T x, T y) { return x + y; }
 };
 template <typename T>
 struct OrAnd {
   static __device__ T Identity() { return 0; }
   static __device__ T Add(T sum, T a, T b) { return sum != 0 || (a != 0 && b != 0); }
+  static __device__ T Join(T x, T y) { return x != 0 || y != 0; }
 };
 template <typename T>
 struct MinPlus {
   static __device__ T Identity() { return static_cast<T>(INFINITY); }
   static __device__ T Add(T sum, T a, T b) { return fmin(sum, a + b); }
+  static __device__ T Join(T x, T y) { return fmin(x, y); }
 };
 
 // A row's rows of B, merged in registers: calls emit(column, sum) by ascending columns.
@@ -353,10 +362,39 @@ __device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride,
   return total;
 }
 
+// Calls set(column) for rows of B, that start `from` and have `length` entries for each lane in `rows`: four of them at
+// a time, so that loads are on their way together.
+template <typename Set>
+__device__ __forceinline__ void MarkRows(const int32_t* b_columns, int64_t from, int length, unsigned rows,
+                                         const Set& set) {
+  constexpr int kTogether = 4;
+  const int lane = threadIdx.x % 32;
+  while (rows != 0) {
+    const int32_t* columns[kTogether];
+    int stop[kTogether], column[kTogether];
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      const int s = rows != 0 ? __ffs(rows) - 1 : 0;
+      columns[t] = b_columns + __shfl_sync(kAll, from, s);
+      stop[t] = __shfl_sync(kAll, length, s);
+      if (rows == 0) stop[t] = 0;
+      rows &= rows - 1;
+    }
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) column[t] = lane < stop[t] ? columns[t][lane] : -1;
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      if (column[t] >= 0) set(column[t]);
+      for (int j = lane + 32; j < stop[t]; j += 32) set(columns[t][j]);
+    }
+  }
+}
+
 // Rows whose columns lie within kWords words, a warp each.
 template <int kWords, bool kFill>
-__global__ void NearKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const Task* list, int step,
-                           const unsigned* length, int64_t* offsets, int32_t* indices) {
+__global__ void __launch_bounds__(kThreads, 5)
+    NearKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const Task* list, int step,
+               const unsigned* length, int64_t* offsets, int32_t* indices) {
   extern __shared__ uint32_t bitmaps[];
   const int lane = threadIdx.x % 32;
   uint32_t* bits = bitmaps + threadIdx.x / 32 * kWords;
@@ -376,15 +414,8 @@ __global__ void NearKernel(ConstPatternView a, ConstPatternView b, const Span* s
         from = b.row_offsets[k];
         length = static_cast<int>(b.row_offsets[k + 1] - from);
       }
-      const int count = static_cast<int>(end - i < 32 ? end - i : 32);
-      for (int s = 0; s < count; ++s) {
-        const int32_t* columns = b.column_indices + __shfl_sync(kAll, from, s);
-        const int stop = __shfl_sync(kAll, length, s);
-        for (int j = lane; j < stop; j += 32) {
-          const int c = columns[j] - base;
-          atomicOr(&bits[c / 32], 1u << c % 32);
-        }
-      }
+      const auto set = [&](int column) { atomicOr(&bits[(column - base) / 32], 1u << (column - base) % 32); };
+      MarkRows(b.column_indices, from, length, __ballot_sync(kAll, length > 0), set);
     }
     __syncwarp();
     if (kFill) {
@@ -403,17 +434,20 @@ __global__ void NearKernel(ConstPatternView a, ConstPatternView b, const Span* s
   }
 }
 
-// A block's bitmap with a summary of the words that are not 0.
+// A block's bitmap with a summary of the words that are not 0. The words of a group of 32 are stored in an order that
+// lets 32 threads walk a group each.
 struct FarBits {
   uint32_t words[kFarWords];
   uint32_t summary[kFarWords / 32];
   int sums[kWarps];
 
+  static __device__ int Place(int group, int word) { return group * 32 + ((word ^ group) & 31); }
   __device__ void Set(int column) {
-    const int word = column / 32;
-    if (atomicOr(&words[word], 1u << column % 32) == 0) atomicOr(&summary[word / 32], 1u << word % 32);
+    const int group = column / 1024, word = column / 32 % 32;
+    if (atomicOr(&words[Place(group, word)], 1u << column % 32) == 0) atomicOr(&summary[group], 1u << word);
   }
 };
+constexpr int kGroupsPerThread = kFarWords / 32 / kThreads;
 constexpr int kLongRow = 512;  // of B, which the whole block walks
 
 // Sets the bits of the columns in [first, last] of a row of the product.
@@ -439,36 +473,49 @@ __device__ void MarkWindow(const ConstPatternView& a, const ConstPatternView& b,
       const int stop = __shfl_sync(kAll, length, __ffs(m) - 1);
       for (int j = threadIdx.x; j < stop; j += kThreads) bits.Set(static_cast<int>(columns[j] - first));
     }
+    unsigned mine = 0;
     for (unsigned m = __ballot_sync(kAll, length > 0 && length < kLongRow); m != 0; m &= m - 1) {
-      if (turn++ % kWarps != warp) continue;
-      const int32_t* columns = b.column_indices + __shfl_sync(kAll, from, __ffs(m) - 1);
-      const int stop = __shfl_sync(kAll, length, __ffs(m) - 1);
-      for (int j = lane; j < stop; j += 32) bits.Set(static_cast<int>(columns[j] - first));
+      if (turn++ % kWarps == warp) mine |= m & -m;
+    }
+    MarkRows(b.column_indices, from, length, mine, [&](int column) { bits.Set(static_cast<int>(column - first)); });
+  }
+}
+
+// Calls use(word, its first column in the window) for the words of this thread's groups that are not 0, in order.
+template <typename Use>
+__device__ void ForOwnWords(const FarBits& bits, const Use& use) {
+  const int begin = threadIdx.x * kGroupsPerThread;
+  for (int group = begin; group < begin + kGroupsPerThread; ++group) {
+    for (uint32_t m = bits.summary[group]; m != 0; m &= m - 1) {
+      const int word = __ffs(m) - 1;
+      use(bits.words[FarBits::Place(group, word)], group * 1024 + word * 32);
     }
   }
 }
 
-// Calls use(word of this lane, its first column in the window / 32 of lane 0) for the groups of 32 words that are not
-// all 0 in this warp's part of the bitmap. All lanes take part.
+// Calls use(word of this lane, first column of lane 0's in the window) for the groups of this warp's threads that are
+// not all 0, in order. All lanes take part.
 template <typename Use>
-__device__ void ForWords(FarBits& bits, const Use& use) {
-  constexpr int kEach = kFarWords / 32 / kWarps;
+__device__ void ForWarpWords(const FarBits& bits, const Use& use) {
+  constexpr int kEach = 32 * kGroupsPerThread;
   const int lane = threadIdx.x % 32, begin = threadIdx.x / 32 * kEach;
   for (int g = begin; g < begin + kEach; g += 32) {
     for (unsigned m = __ballot_sync(kAll, bits.summary[g + lane] != 0); m != 0; m &= m - 1) {
       const int group = g + __ffs(m) - 1;
-      use(bits.words[group * 32 + lane], group * 32);
+      use(bits.words[FarBits::Place(group, lane)], group * 1024);
     }
   }
 }
 
-__device__ void ClearWords(FarBits& bits) {
-  const int lane = threadIdx.x % 32;
-  ForWords(bits, [&](uint32_t, int first_word) { bits.words[first_word + lane] = 0; });
-  __syncwarp();
-  constexpr int kEach = kFarWords / 32 / kWarps;
-  for (int g = threadIdx.x / 32 * kEach + lane; g < (threadIdx.x / 32 + 1) * kEach; g += 32) bits.summary[g] = 0;
+__device__ void ClearOwnWords(FarBits& bits) {
+  const int begin = threadIdx.x * kGroupsPerThread;
+  for (int group = begin; group < begin + kGroupsPerThread; ++group) {
+    for (uint32_t m = bits.summary[group]; m != 0; m &= m - 1) bits.words[FarBits::Place(group, __ffs(m) - 1)] = 0;
+    bits.summary[group] = 0;
+  }
 }
+
+constexpr int kFewEntries = 8192;  // of a window, up to which each thread writes its own
 
 // Any row, a block each, a window of kFarColumns columns at a time.
 template <bool kFill>
@@ -492,22 +539,28 @@ __global__ void FarKernel(ConstPatternView a, ConstPatternView b, const Span* sp
       MarkWindow(a, b, row, first, min(first + kFarColumns - 1, int64_t{span.last}), whole, bits);
       __syncthreads();
       int mine = 0;
-      ForWords(bits, [&](uint32_t word, int) { mine += __popc(word); });
-      mine = WarpSum(mine);
-      if (threadIdx.x % 32 == 0) bits.sums[warp] = mine;
+      ForOwnWords(bits, [&](uint32_t word, int) { mine += __popc(word); });
+      const int ends = InclusiveScan(mine);
+      if (threadIdx.x % 32 == 31) bits.sums[warp] = ends;
       __syncthreads();
-      int before = 0, total = 0;
+      int before = ends - mine, total = 0;
       for (int w = 0; w < kWarps; ++w) {
         before += w < warp ? bits.sums[w] : 0;
         total += bits.sums[w];
       }
-      if (kFill) {
+      if (kFill && total <= kFewEntries) {
         int32_t* out = indices + offsets[row] + done + before;
-        ForWords(bits, [&](uint32_t word, int first_word) {
-          out += EmitWords(word, static_cast<int32_t>(first + first_word * int64_t{32}), 1, 0, out);
+        ForOwnWords(bits, [&](uint32_t word, int column) {
+          for (; word != 0; word &= word - 1) *out++ = static_cast<int32_t>(first + column) + __ffs(word) - 1;
         });
+      } else if (kFill) {
+        int32_t* out = indices + offsets[row] + done + __shfl_sync(kAll, before, 0);
+        ForWarpWords(bits, [&](uint32_t word, int column) {
+          out += EmitWords(word, static_cast<int32_t>(first + column), 1, 0, out);
+        });
+        __syncwarp();
       }
-      ClearWords(bits);
+      ClearOwnWords(bits);
       done += total;
       __syncthreads();
     }
@@ -517,7 +570,7 @@ __global__ void FarKernel(ConstPatternView a, ConstPatternView b, const Span* sp
 
 // Lists of the value classes: two to an array, from its front and from its back. A row is in one list at most.
 struct Route {
-  int32_t* lists;  // four arrays of `rows`
+  int32_t* lists;  // five arrays of `rows`
   int32_t rows;
   Task* groups[2];  // of two rows and more: arrays of rows / 2
   uint8_t* kinds;
@@ -532,7 +585,7 @@ struct Route {
 };
 
 int64_t RouteBytes(int64_t rows) {
-  return Arena::Rounded(4 * rows * sizeof(int32_t)) + 2 * Arena::Rounded(rows / 2 * sizeof(Task)) +
+  return Arena::Rounded(5 * rows * sizeof(int32_t)) + 2 * Arena::Rounded(rows / 2 * sizeof(Task)) +
          Arena::Rounded(rows);
 }
 Route RouteIn(const Buffer& buffer, int32_t rows) {
@@ -544,7 +597,7 @@ Route RouteIn(const Buffer& buffer, int32_t rows) {
   };
   Route route;
   route.rows = rows;
-  route.lists = reinterpret_cast<int32_t*>(take(int64_t{rows} * 4 * sizeof(int32_t)));
+  route.lists = reinterpret_cast<int32_t*>(take(int64_t{rows} * 5 * sizeof(int32_t)));
   for (Task*& list : route.groups) list = reinterpret_cast<Task*>(take(rows / 2 * sizeof(Task)));
   route.kinds = reinterpret_cast<uint8_t*>(take(rows));
   return route;
@@ -575,7 +628,7 @@ __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t r
   if (kind == kNear || kind == kMiddle || kind == kFar) {
     const int64_t entries = offsets[row + 1] - offsets[row];
     const int64_t words = spans[row].last / 32 - spans[row].first / 32 + 1;
-    of_class = ValueClassOf(words, entries, 1, value_bytes);
+    of_class = route.kinds[row] & kHeavy ? kSplitHeavy : ValueClassOf(words, entries, 1, value_bytes);
     if (kind != kFar && BytesOfBits(words, kGroup * entries, value_bytes) <= kLargestBytes) {
       group = GroupFrom(route.kinds, static_cast<int32_t>(row), rows);
       of_class = group == 0 ? -1 : ValueClassOf(words, entries, group == 1 ? 1 : kGroup, value_bytes);
@@ -592,10 +645,10 @@ __global__ void RouteKernel(const int64_t* offsets, const Span* spans, int32_t r
 }
 
 // Cuts rows into segments.
-__global__ void SplitKernel(ConstPatternView c, Route route, unsigned split_rows, int max_entries, unsigned* length,
-                            Segment* segments) {
+__global__ void SplitKernel(ConstPatternView c, Route route, int of_class, unsigned split_rows, int max_entries,
+                            unsigned* length, Segment* segments) {
   const unsigned task = blockIdx.x * kThreads + threadIdx.x;
-  const int32_t row = task < split_rows ? *route.RowAt(kSplit, task) : 0;
+  const int32_t row = task < split_rows ? *route.RowAt(of_class, task) : 0;
   const int64_t begin = c.row_offsets[row], end = task < split_rows ? c.row_offsets[row + 1] : begin;
   const auto next = [&](int64_t from) {
     const int64_t stop = min(from + max_entries, end);
@@ -620,24 +673,35 @@ struct BitsScratch {
   uint32_t* bits;
   uint16_t* ranks;  // of a word's first entry
   T* sums;
-  int base;
+  int base, words;
 
-  // `memory` holds BytesOfBits bytes, aligned to 8.
-  __device__ void Init(char* memory, const int32_t* columns, int count, int sum_count, T identity) {
-    const int lane = threadIdx.x % 32;
+  // For threads `thread` of `threads` together, which wait for each other between Place, Clear and Fill. `memory` holds
+  // BytesOfBits bytes, aligned to 8.
+  __device__ void Place(char* memory, const int32_t* columns, int count, int sum_count) {
     base = columns[0] / 32 * 32;
-    const int words = (columns[count - 1] - base) / 32 + 1;
+    words = (columns[count - 1] - base) / 32 + 1;
     sums = reinterpret_cast<T*>(memory);
     bits = reinterpret_cast<uint32_t*>(sums + sum_count);
     ranks = reinterpret_cast<uint16_t*>(bits + words);
-    for (int w = lane; w < words; w += 32) bits[w] = 0;
-    for (int r = lane; r < sum_count; r += 32) sums[r] = identity;
-    __syncwarp();
-    for (int r = lane; r < count; r += 32) {
+  }
+  __device__ void Clear(int thread, int threads, int sum_count, T identity) const {
+    for (int w = thread; w < words; w += threads) bits[w] = 0;
+    for (int r = thread; r < sum_count; r += threads) sums[r] = identity;
+  }
+  __device__ void Fill(int thread, int threads, const int32_t* columns, int count) const {
+    for (int r = thread; r < count; r += threads) {
       const int c = columns[r] - base;
       atomicOr(&bits[c / 32], 1u << c % 32);
       if (r == 0 || (columns[r - 1] - base) / 32 != c / 32) ranks[c / 32] = static_cast<uint16_t>(r);
     }
+  }
+  // All of them, by a warp.
+  __device__ void Init(char* memory, const int32_t* columns, int count, int sum_count, T identity) {
+    const int lane = threadIdx.x % 32;
+    Place(memory, columns, count, sum_count);
+    Clear(lane, 32, sum_count, identity);
+    __syncwarp();
+    Fill(lane, 32, columns, count);
     __syncwarp();
   }
   __device__ int Find(int32_t column) const {
@@ -646,22 +710,34 @@ struct BitsScratch {
   }
 };
 
-// Adds the products of rows of A with one pattern, kRows or fewer (`rows`), from `row`, in columns [first, last] when
-// not whole, to sums[g * count + rank]; find(column) is the rank.
+// Adds the products of entries [begin, end) of A, and of those of the rows after it with the same pattern (`rows` of
+// them, kRows at most; then it is all of a row), in columns [first, last] when not whole, to sums[g * count + rank];
+// find(column) is the rank.
 template <typename T, typename Ring, int kRows, typename Find>
-__device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int32_t row, int rows,
-                                            bool whole, int32_t first, int32_t last, const Find& find, int count,
-                                            T* sums) {
+__device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int64_t begin, int64_t end,
+                                            int rows, bool whole, int32_t first, int32_t last, const Find& find,
+                                            int count, T* sums) {
   const int lane = threadIdx.x % 32;
   const T* a_values = static_cast<const T*>(a.values);
   const T* b_values = static_cast<const T*>(b.values);
-  const int64_t begin = a.row_offsets[row], end = a.row_offsets[row + 1], a_stride = end - begin;
-  const auto add = [&](int32_t column, T b_value, const T* factors) {
-    const int rank = find(column);
+  const int64_t a_stride = end - begin;
+  // Entries j and j + 32 of a row of B of `length`: looked up, loaded and stored together, as they never meet.
+  const auto add = [&](const int32_t* column, const T* b_value, const T* factors, int j, int length) {
+    int rank[2];
+    T sum[2][kRows];
 #pragma unroll
-    for (int g = 0; g < kRows; ++g) {
-      T& sum = sums[g * count + rank];
-      sum = Ring::Add(sum, factors[g], b_value);
+    for (int h = 0; h < 2; ++h) rank[h] = j + h * 32 < length ? find(column[h]) : -1;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int g = 0; g < kRows; ++g) sum[h][g] = rank[h] >= 0 ? sums[g * count + rank[h]] : T{};
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int g = 0; g < kRows; ++g) {
+        if (rank[h] >= 0) sums[g * count + rank[h]] = Ring::Add(sum[h][g], factors[g], b_value[h]);
+      }
     }
   };
   for (int64_t i = begin; i < end; i += 32) {
@@ -689,16 +765,15 @@ __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCs
     int stop = __shfl_sync(kAll, length, __ffs(m) - 1);
     int32_t column[2] = {};
     T value[2] = {};
-    const auto load = [&] {
+    const auto load = [&](int64_t row_begin, int row_length, int j, int32_t* columns, T* values) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int j = lane + h * 32;
-        if (j >= stop) continue;
-        column[h] = b.column_indices[at + j];
-        value[h] = b_values[at + j];
+        if (j + h * 32 >= row_length) continue;
+        columns[h] = b.column_indices[row_begin + j + h * 32];
+        values[h] = b_values[row_begin + j + h * 32];
       }
     };
-    load();
+    load(at, stop, lane, column, value);
     while (m != 0) {
       const int s = __ffs(m) - 1;
       m &= m - 1;
@@ -707,19 +782,17 @@ __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCs
       for (int g = 0; g < kRows; ++g) factors[g] = __shfl_sync(kAll, a_value[g], s);
       const int64_t at_now = at;
       const int stop_now = stop;
-      const int32_t column_now[2] = {column[0], column[1]};
-      const T value_now[2] = {value[0], value[1]};
+      int32_t column_now[2] = {column[0], column[1]};
+      T value_now[2] = {value[0], value[1]};
       if (m != 0) {
         at = __shfl_sync(kAll, from, __ffs(m) - 1);
         stop = __shfl_sync(kAll, length, __ffs(m) - 1);
-        load();
+        load(at, stop, lane, column, value);
       }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (lane + h * 32 < stop_now) add(column_now[h], value_now[h], factors);
-      }
-      for (int j = lane + 64; j < stop_now; j += 32) {
-        add(b.column_indices[at_now + j], b_values[at_now + j], factors);
+      add(column_now, value_now, factors, lane, stop_now);
+      for (int j = lane + 64; j < stop_now; j += 64) {
+        load(at_now, stop_now, j, column_now, value_now);
+        add(column_now, value_now, factors, j, stop_now);
       }
       __syncwarp();
     }
@@ -749,8 +822,8 @@ __global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 10 : 9) - (size
     BitsScratch<T> scratch;
     scratch.Init(memory, c.column_indices + begin, count, kRows * count, Ring::Identity());
     AddProducts<T, Ring, kRows>(
-        a, b, task.row, task.rows, true, 0, 0, [scratch](int32_t column) { return scratch.Find(column); }, count,
-        scratch.sums);
+        a, b, a.row_offsets[task.row], a.row_offsets[task.row + 1], task.rows, true, 0, 0,
+        [scratch](int32_t column) { return scratch.Find(column); }, count, scratch.sums);
     WriteSums(scratch.sums, task.rows * count, alpha, values + begin);
   }
 }
@@ -769,9 +842,49 @@ __global__ void SegmentKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c
     BitsScratch<T> scratch;
     scratch.Init(memory, columns, segment.count, segment.count, Ring::Identity());
     AddProducts<T, Ring, 1>(
-        a, b, segment.row, 1, false, columns[0], columns[segment.count - 1],
-        [scratch](int32_t column) { return scratch.Find(column); }, segment.count, scratch.sums);
+        a, b, a.row_offsets[segment.row], a.row_offsets[segment.row + 1], 1, false, columns[0],
+        columns[segment.count - 1], [scratch](int32_t column) { return scratch.Find(column); }, segment.count,
+        scratch.sums);
     WriteSums(scratch.sums, segment.count, alpha, values + begin);
+  }
+}
+
+constexpr int HeavyBytes(int value_bytes) {
+  return static_cast<int>(BytesOfBits(kSplitWords, kWarps * SplitEntries(value_bytes), value_bytes));
+}
+
+// Segments of rows of many entries of A, a block each: its warps take equal parts of them, with sums of their own,
+// which are joined in order.
+template <typename T, typename Ring>
+__global__ void __launch_bounds__(kThreads)
+    HeavyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const Segment* segments, const unsigned* length,
+                T alpha, T* values) {
+  extern __shared__ double bits_memory[];
+  const int warp = threadIdx.x / 32;
+  const unsigned tasks = *length;
+  for (unsigned t = blockIdx.x; t < tasks; t += gridDim.x) {
+    const Segment segment = segments[t];
+    const int64_t begin = c.row_offsets[segment.row] + segment.skipped;
+    const int32_t* columns = c.column_indices + begin;
+    const int count = segment.count;
+    BitsScratch<T> scratch;
+    scratch.Place(reinterpret_cast<char*>(bits_memory), columns, count, kWarps * count);
+    scratch.Clear(threadIdx.x, kThreads, kWarps * count, Ring::Identity());
+    __syncthreads();
+    scratch.Fill(threadIdx.x, kThreads, columns, count);
+    __syncthreads();
+    const int64_t from = a.row_offsets[segment.row], entries = a.row_offsets[segment.row + 1] - from;
+    AddProducts<T, Ring, 1>(
+        a, b, from + entries * warp / kWarps, from + entries * (warp + 1) / kWarps, 1, false, columns[0],
+        columns[count - 1], [scratch](int32_t column) { return scratch.Find(column); }, count,
+        scratch.sums + warp * count);
+    __syncthreads();
+    for (int r = threadIdx.x; r < count; r += kThreads) {
+      T sum = scratch.sums[r];
+      for (int w = 1; w < kWarps; ++w) sum = Ring::Join(sum, scratch.sums[w * count + r]);
+      values[begin + r] = alpha == T{1} ? sum : alpha * sum;
+    }
+    __syncthreads();
   }
 }
 
@@ -828,8 +941,8 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
     }
     __syncwarp();
     AddProducts<T, Ring, 1>(
-        a, b, row, 1, true, 0, 0, [&scratch](int32_t column) { return scratch.table.Find(column); }, count,
-        scratch.sums);
+        a, b, a.row_offsets[row], a.row_offsets[row + 1], 1, true, 0, 0,
+        [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums);
     WriteSums(scratch.sums, count, alpha, values + begin);
   }
 }
@@ -963,7 +1076,29 @@ absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, cons
 // A plan's route, with the lengths of its lists on the host.
 Route RouteOf(const MultiplyPlan& plan) { return RouteIn(MultiplyPlanAccess::Route(plan), plan.pattern().rows); }
 
-constexpr size_t kSegmentsAt = Arena::kAlignment;  // in their buffer, behind their number
+constexpr size_t kSegmentsAt = Arena::kAlignment;  // in their buffer, behind their numbers
+
+// The segments of a plan: of kSplit, of kSplitHeavy.
+struct Segments {
+  unsigned* lengths;
+  Segment* lists[2];
+  int64_t most[2];
+};
+
+Segments SegmentsIn(const MultiplyPlan& plan) {
+  const auto& lengths = MultiplyPlanAccess::Lengths(plan);
+  const ConstPatternView c = plan.pattern();
+  const int value_bytes = static_cast<int>(BytesPerValue(plan.value_type()));
+  char* const memory = MultiplyPlanAccess::Segments(plan).as<char>();
+  Segments s = {reinterpret_cast<unsigned*>(memory), {}, {}};
+  for (int i = 0; i < 2; ++i) {
+    const int64_t rows = lengths[kSplit + i];
+    s.most[i] = rows == 0 ? 0 : MaxSegments(rows, c.columns, c.entries, value_bytes);
+  }
+  s.lists[0] = reinterpret_cast<Segment*>(memory + kSegmentsAt);
+  s.lists[1] = s.lists[0] + s.most[0];
+  return s;
+}
 
 // `a` and `b` have the patterns of the plan; `counters` may be null.
 TilePlan TilePlanOf(const MultiplyOptions& options, const ConstPatternView& a, const ConstPatternView& b, bool square,
@@ -994,13 +1129,12 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
   const Route route = RouteOf(plan);
   const auto& lengths = MultiplyPlanAccess::Lengths(plan);
   const T alpha = static_cast<T>(plan.options().alpha);
-  if (lengths[kSplit] > 0) {
-    const Buffer& segments = MultiplyPlanAccess::Segments(plan);
-    const int64_t most = (segments.bytes() - kSegmentsAt) / sizeof(Segment);
-    INTRAWARP_RETURN_IF_ERROR(Launch(
-        ctx, SegmentKernel<T, Ring>, most, kBitsWarps, kBitsWarps * 32, kBitsWarps * kLargestBytes, a, b, c,
-        reinterpret_cast<const Segment*>(segments.as<char>() + kSegmentsAt), segments.as<unsigned>(), alpha, values));
-  }
+  const Segments segments = SegmentsIn(plan);
+  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, HeavyKernel<T, Ring>, segments.most[1], 1, kThreads, HeavyBytes(sizeof(T)), a,
+                                   b, c, segments.lists[1], segments.lengths + 1, alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, SegmentKernel<T, Ring>, segments.most[0], kBitsWarps, kBitsWarps * 32,
+                                   kBitsWarps * kLargestBytes, a, b, c, segments.lists[0], segments.lengths, alpha,
+                                   values));
   for (int of_class = kGroupLargest; of_class >= kGroup6144; --of_class) {
     INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, kGroup>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
                                      kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],
@@ -1037,17 +1171,24 @@ absl::Status ExecuteAs(const ExecContext& ctx, const MultiplyPlan& plan, const C
   return absl::UnimplementedError("semiring: not on CUDA yet");
 }
 
-// The segments of a plan whose columns are known.
-absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, unsigned split_rows, Buffer* buffer) {
+// Makes the segments of a plan whose columns are known.
+absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buffer* buffer) {
+  const auto& lengths = MultiplyPlanAccess::Lengths(plan);
+  if (lengths[kSplit] + lengths[kSplitHeavy] == 0) return absl::OkStatus();
   const int value_bytes = static_cast<int>(BytesPerValue(plan.value_type()));
-  const ConstPatternView c = plan.pattern();
-  const int64_t most = MaxSegments(split_rows, c.columns, c.entries, value_bytes);
-  INTRAWARP_ASSIGN_OR_RETURN(*buffer, ctx.device().Allocate(kSegmentsAt + most * sizeof(Segment), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(buffer->as<void>(), 0, sizeof(unsigned), ctx.stream()));
-  SplitKernel<<<BlocksFor(split_rows), kThreads, 0, CudaStream(ctx)>>>(
-      c, RouteOf(plan), split_rows, static_cast<int>(SplitEntries(value_bytes)), buffer->as<unsigned>(),
-      reinterpret_cast<Segment*>(buffer->as<char>() + kSegmentsAt));
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  const Segments sizes = SegmentsIn(plan);
+  INTRAWARP_ASSIGN_OR_RETURN(
+      *buffer, ctx.device().Allocate(kSegmentsAt + (sizes.most[0] + sizes.most[1]) * sizeof(Segment), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(buffer->as<void>(), 0, kSegmentsAt, ctx.stream()));
+  const Segments segments = SegmentsIn(plan);
+  for (int i = 0; i < 2; ++i) {
+    const unsigned rows = static_cast<unsigned>(lengths[kSplit + i]);
+    if (rows == 0) continue;
+    SplitKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(plan.pattern(), RouteOf(plan), kSplit + i, rows,
+                                                                   static_cast<int>(SplitEntries(value_bytes)),
+                                                                   segments.lengths + i, segments.lists[i]);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  }
   return absl::OkStatus();
 }
 
@@ -1088,9 +1229,11 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
       rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, ValueTypeOf(options.precision)) : 0);
   e.workspace_bytes = std::max(WorkspaceBytes(a.rows, scan_bytes), to_execute);
   const int64_t split_rows = std::min<int64_t>(a.rows, e.max_entries / TableEntries(kTable1024));
-  const int64_t segments = MaxSegments(split_rows, b.columns, e.max_entries, value_bytes);
+  const int64_t heavy_rows = std::min<int64_t>(a.rows, a.entries / kHeavyEntries);
+  const int64_t segments = MaxSegments(split_rows, b.columns, e.max_entries, value_bytes) +
+                           MaxSegments(heavy_rows, b.columns, e.max_entries, value_bytes);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RouteBytes(a.rows) +
-                 (split_rows == 0 ? 0 : kSegmentsAt + segments * sizeof(Segment));
+                 (split_rows + heavy_rows == 0 ? 0 : kSegmentsAt + segments * sizeof(Segment));
   if (tiles) {
     const int64_t pairs = forced ? a.entries * (b.columns / 8 + int64_t{1}) : e.products / kTileProducts;
     e.plan_bytes += TileMatrixBytes(a, forced) + TileMatrixBytes(b, forced) + TileProductBytes(pairs, pairs);
@@ -1159,8 +1302,7 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
     INTRAWARP_RETURN_IF_ERROR(FillTiles(ctx, tiles, kTiled, route.kinds, offsets, access.indices.as<int32_t>(),
                                         counters.tiles.product_tiles, access.product_tiles.as<char>()));
   }
-  if (counters.value_rows[kSplit] == 0) return absl::OkStatus();
-  return MakeSegments(ctx, plan, counters.value_rows[kSplit], &access.segments);
+  return MakeSegments(ctx, plan, &access.segments);
 }
 
 absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,

@@ -36,7 +36,7 @@ struct MultiplyPlanAccess {
   static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
   static const Buffer& Tiles(const MultiplyPlan& plan) { return plan.tiles_; }
   static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
-  static const std::array<int64_t, 14>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
+  static const std::array<int64_t, 16>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -52,7 +52,7 @@ struct MultiplyPlanAccess {
   Buffer& segments;
   Buffer& tiles;
   Buffer& product_tiles;
-  std::array<int64_t, 14>& lengths;
+  std::array<int64_t, 16>& lengths;
 };
 
 namespace cpu {

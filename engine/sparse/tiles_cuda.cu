@@ -67,8 +67,8 @@ __device__ bool GoesByTiles(const TilePlan& plan) {
   return IsDense(plan.a, runs[0], plan.forced) && (plan.square || IsDense(plan.b, runs[1], plan.forced));
 }
 
-// Walks the tiles of eight rows, four lanes a row: use(column, entries of the tile at this lane's two places, the
-// place of the first, first column in a row of the tile or -1 ...).
+// Walks the tiles of eight rows by ascending columns; a warp, four lanes a row, each of which looks at two of the eight
+// entries that the row can have in a tile.
 struct TileCursor {
   const int32_t* columns;
   int64_t at, end;  // of this lane's row
