@@ -14,8 +14,8 @@
 // underflow apart.
 // Results are bit-identical from run to run on one device.
 //
-// On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA transpose_a, mask and addend are
-// UNIMPLEMENTED by name.
+// On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA mask and addend are UNIMPLEMENTED
+// by name.
 //
 // Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
 // the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.
@@ -86,7 +86,7 @@ class MultiplyPlan {
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
   int64_t bytes() const {
     return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
-           product_tiles_.bytes();
+           product_tiles_.bytes() + transposed_.bytes();
   }
 
  private:
@@ -98,8 +98,8 @@ class MultiplyPlan {
   int32_t rows_ = 0, columns_ = 0;
   int64_t entries_ = 0;
   Buffer offsets_, indices_;
-  // CUDA: which warps make which entries, and the lengths of its lists.
-  Buffer route_, segments_, tiles_, product_tiles_;
+  // CUDA: which warps make which entries, tiles, op(A)'s pattern, and the lengths of lists.
+  Buffer route_, segments_, tiles_, product_tiles_, transposed_;
   std::array<int64_t, 16> lengths_ = {};
 };
 

@@ -17,12 +17,14 @@
 #include <algorithm>
 #include <climits>
 #include <cub/device/device_scan.cuh>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/host_device.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/sparse/multiply_kernels.h"
+#include "engine/sparse/multiply_transpose.h"
 #include "engine/sparse/tiles.h"
 
 namespace intrawarp::cuda {
@@ -1192,20 +1194,8 @@ absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buff
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status CheckMultiplyOptions(const MultiplyOptions& options) {
-  const auto missing = [](const char* what) {
-    return absl::UnimplementedError(absl::StrCat(what, ": not on CUDA yet"));
-  };
-  if (options.transpose_a) return missing("transpose_a");
-  if (options.mask) return missing("mask");
-  if (options.addend) return missing("addend");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
-                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const ConstPatternView& a,
+                                                 const ConstPatternView& b, const MultiplyOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
   if (a.rows > 0) {
@@ -1242,8 +1232,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
   return e;
 }
 
-absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          MultiplyPlan& plan) {
+absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                         MultiplyPlan& plan) {
   Device& device = ctx.device();
   MultiplyPlanAccess access(plan);
   const MultiplyOptions& options = plan.options();
@@ -1305,9 +1295,8 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
   return MakeSegments(ctx, plan, &access.segments);
 }
 
-absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
-                             const ConstCsrView& b, void* values) {
-  if (plan.pattern().entries == 0) return absl::OkStatus();
+absl::Status ExecuteProduct(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                            const ConstCsrView& b, void* values) {
   if (plan.value_type() == ValueType::kFloat64) return ExecuteAs(ctx, plan, a, b, static_cast<double*>(values));
   const int dropped = DroppedBits(plan.options().precision);
   if (dropped == 0) return ExecuteAs(ctx, plan, a, b, static_cast<float*>(values));
@@ -1319,6 +1308,55 @@ absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, c
     INTRAWARP_ASSIGN_OR_RETURN(rounded_b, Rounded(ctx, b, dropped));
   }
   return ExecuteAs(ctx, plan, rounded_a, rounded_b, static_cast<float*>(values));
+}
+
+}  // namespace
+
+absl::Status CheckMultiplyOptions(const MultiplyOptions& options) {
+  const auto missing = [](const char* what) {
+    return absl::UnimplementedError(absl::StrCat(what, ": not on CUDA yet"));
+  };
+  if (options.mask) return missing("mask");
+  if (options.addend) return missing("addend");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+  if (!options.transpose_a) return EstimateProduct(ctx, a, b, options);
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, TransposeWorkspaceBytes(a));
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer transposed, ctx.device().Allocate(TransposeBytes(a), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer memory, ctx.device().Allocate(workspace, ctx.stream()));
+  Arena arena(std::move(memory));
+  const ExecContext own(ctx.device(), ctx.stream(), arena);
+  INTRAWARP_RETURN_IF_ERROR(MakeTranspose(own, a, transposed.as<char>()));
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e,
+                             EstimateProduct(own, TransposeIn(transposed.as<char>(), a), b, options));
+  e.plan_bytes += TransposeBytes(a);
+  e.workspace_bytes = std::max<int64_t>(
+      workspace, e.workspace_bytes + Arena::Rounded(a.entries * BytesPerValue(ValueTypeOf(options.precision))));
+  return e;
+}
+
+absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          MultiplyPlan& plan) {
+  if (!plan.options().transpose_a) return PlanProduct(ctx, a, b, plan);
+  MultiplyPlanAccess access(plan);
+  INTRAWARP_ASSIGN_OR_RETURN(access.transposed, ctx.device().Allocate(TransposeBytes(a), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(MakeTranspose(ctx, a, access.transposed.as<char>()));
+  return PlanProduct(ctx, TransposeIn(access.transposed.as<char>(), a), b, plan);
+}
+
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values) {
+  if (plan.pattern().entries == 0) return absl::OkStatus();
+  if (!plan.options().transpose_a) return ExecuteProduct(ctx, plan, a, b, values);
+  ArenaScope scope(ctx.arena());
+  const char* const transposed = MultiplyPlanAccess::Transposed(plan).as<char>();
+  INTRAWARP_ASSIGN_OR_RETURN(void* const a_values,
+                             ctx.arena().AllocateBytes(a.entries * BytesPerValue(plan.value_type())));
+  INTRAWARP_RETURN_IF_ERROR(TransposeValues(ctx, a, transposed, a_values));
+  return ExecuteProduct(ctx, plan, {TransposeIn(transposed, a), a.type, a_values}, b, values);
 }
 
 }  // namespace intrawarp::cuda

@@ -19,6 +19,7 @@ struct MultiplyPlanAccess {
         segments(plan.segments_),
         tiles(plan.tiles_),
         product_tiles(plan.product_tiles_),
+        transposed(plan.transposed_),
         lengths(plan.lengths_) {}
   static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
     MultiplyPlan plan;
@@ -35,6 +36,7 @@ struct MultiplyPlanAccess {
   static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
   static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
   static const Buffer& Tiles(const MultiplyPlan& plan) { return plan.tiles_; }
+  static const Buffer& Transposed(const MultiplyPlan& plan) { return plan.transposed_; }
   static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
   static const std::array<int64_t, 16>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
@@ -52,6 +54,7 @@ struct MultiplyPlanAccess {
   Buffer& segments;
   Buffer& tiles;
   Buffer& product_tiles;
+  Buffer& transposed;
   std::array<int64_t, 16>& lengths;
 };
 

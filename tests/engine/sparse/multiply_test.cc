@@ -416,12 +416,35 @@ TEST_P(MultiplyTest, ReducedPrecisions) {
   }
 }
 
-TEST_P(MultiplyOptionsTest, TransposedLeft) {
-  const auto a = RandomMatrix(80, 33, 0.1, 5), b = RandomMatrix(80, 61, 0.1, 6);
-  MultiplyOptions options = Options<double>();
-  options.transpose_a = true;
-  ExpectProductOrUnimplemented<double>(a, b, options, "transpose_a",
-                                       [&](const HostCsr<double>& c) { ExpectProduct(c, Transposed(a), b); });
+TEST_P(MultiplyTest, TransposedLeft) {
+  for (const auto& [rows, columns] : {std::pair(80, 33), std::pair(1, 700), std::pair(300, 1), std::pair(7, 0)}) {
+    SCOPED_TRACE(absl::StrCat(rows, "x", columns));
+    const auto a = RandomMatrix(rows, columns, 0.1, 5), b = RandomMatrix(rows, 61, 0.1, 6);
+    const auto fa = CastValues<float>(a), fb = CastValues<float>(b);
+    for (MultiplyPath path : Paths()) {
+      path_ = path;
+      MultiplyOptions options = Options<double>();
+      options.transpose_a = true;
+      const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+      const auto estimate = EstimateMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+      ASSERT_OK(estimate) << estimate.status();
+      EXPECT_EQ(estimate->products, CountProducts(Transposed(a), b));
+      auto workspace = OwnedContext::Create(device(), std::max<int64_t>(estimate->workspace_bytes, 1));
+      ASSERT_OK(workspace);
+      const auto c = Multiply(workspace->context(), on_device_a.view(), on_device_b.view(), options);
+      ASSERT_OK(c) << c.status();
+      ExpectProduct(*c->Download<double>(device(), workspace->context().stream()), Transposed(a), b);
+      options = Options<float>();
+      options.transpose_a = true;
+      const auto normal = Product(fa, fa, options);  // A^T A
+      ASSERT_OK(normal) << normal.status();
+      ExpectProduct(*normal, Transposed(fa), fa);
+      options.precision = MultiplyPrecision::kTf32;
+      const auto reduced = Product(fa, fb, options);
+      ASSERT_OK(reduced) << reduced.status();
+      ExpectProduct(*reduced, Transposed(fa), fb, 0x1p-11, 0x1p-23);
+    }
+  }
 }
 
 TEST_P(MultiplyOptionsTest, Masks) {
