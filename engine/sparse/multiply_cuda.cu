@@ -11,9 +11,9 @@
 // Values. Rows of few products are merged again. Any other is a warp's, whole or in segments: a bitmap of its columns
 // with the rank of each word (a hash table where columns are few and far apart) leads from a column to its sum in
 // shared memory. The warp walks the rows of B one at a time, k ascending; the columns of one row are distinct, so that
-// no two lanes ever add to the same sum, and sums have one order: fma(a, b, sum), from 0, k ascending, however a row is
-// made. Rows with the same pattern share the walk. A row of many entries of A is a block's: its warps take equal parts
-// of them, with sums of their own, which are added in order.
+// no two lanes ever add to the same sum, and sums have one order: fma(a, b, sum), from 0, k ascending. Rows with
+// the same pattern share the walk. A row of many entries of A, and one of many entries of C far apart, is a block's:
+// its warps take equal parts of the entries of A, with sums of their own, which are added in order.
 #include <algorithm>
 #include <climits>
 #include <cub/device/device_scan.cuh>
@@ -50,7 +50,8 @@ constexpr int kHeavyEntries = 192;
 
 // Who makes the values of a row. Bits*: a bitmap and sums in so many bytes a warp. Table*: a hash table of so many
 // entries. kSplit: segments, each as in kBitsLargest. kSplitHeavy:
-// segments, a block each. Group*: as Bits*, for rows that share their pattern.
+// segments, a block each. kTableBlock: a hash table of kBlockTableEntries, of a block. Group*: as Bits*, for rows that
+// share their pattern.
 enum ValueClass {
   kBits4096,
   kBits6144,
@@ -61,6 +62,7 @@ enum ValueClass {
   kTable1024,
   kSplit,
   kSplitHeavy,
+  kTableBlock,
   kGroup6144,
   kGroup10240,
   kGroupLargest,
@@ -93,6 +95,8 @@ constexpr INTRAWARP_HD int64_t BytesOfBits(int64_t words, int64_t sums, int valu
 constexpr int64_t SplitEntries(int value_bytes) {
   return (kLargestBytes - BytesOfBits(kSplitWords, 0, 0)) / value_bytes;
 }
+
+constexpr int kBlockTableEntries = 4096;  // half of it in float64
 
 // Totals and list lengths, on the device.
 struct Counters {
@@ -131,6 +135,32 @@ __device__ int64_t LowerBound(const int32_t* values, int64_t begin, int64_t end,
     }
   }
   return begin;
+}
+
+// The places in [*begin, *end) of the first value that is not less than `first`, and than `last`; both searched for at
+// once.
+__device__ void Narrow(const int32_t* values, int32_t first, int32_t last, int64_t* begin, int64_t* end) {
+  int64_t low[2] = {*begin, *begin}, high[2] = {*end, *end};
+  while (low[0] < high[0] || low[1] < high[1]) {
+    int64_t middle[2];
+    int32_t value[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      middle[h] = low[h] + (high[h] - low[h]) / 2;
+      value[h] = low[h] < high[h] ? values[middle[h]] : 0;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (low[h] >= high[h]) continue;
+      if (value[h] < (h == 0 ? first : last)) {
+        low[h] = middle[h] + 1;
+      } else {
+        high[h] = middle[h];
+      }
+    }
+  }
+  *begin = low[0];
+  *end = low[1];
 }
 
 __device__ int InclusiveScan(int value) {
@@ -392,6 +422,23 @@ __device__ __forceinline__ void MarkRows(const int32_t* b_columns, int64_t from,
   }
 }
 
+constexpr int kStagedColumns = 256;  // of a row, which are put together in shared memory
+template <int kWords>
+constexpr int kNearMemory = kWords + kStagedColumns;
+
+// The columns of `words` words, the first of which begins at `first`, in `columns`; by a warp, each lane its own words.
+__device__ void StageColumns(const uint32_t* bits, int words, int first, int32_t* columns) {
+  const int lane = threadIdx.x % 32, each = (words + 31) / 32 | 1;  // odd: lanes meet different banks
+  const int begin = min(lane * each, words), end = min(begin + each, words);
+  int mine = 0;
+  for (int w = begin; w < end; ++w) mine += __popc(bits[w]);
+  int place = InclusiveScan(mine) - mine;
+  for (int w = begin; w < end; ++w) {
+    for (uint32_t word = bits[w]; word != 0; word &= word - 1) columns[place++] = first + w * 32 + __ffs(word) - 1;
+  }
+  __syncwarp();
+}
+
 // Rows whose columns lie within kWords words, a warp each.
 template <int kWords, bool kFill>
 __global__ void __launch_bounds__(kThreads, 5)
@@ -399,7 +446,7 @@ __global__ void __launch_bounds__(kThreads, 5)
                const unsigned* length, int64_t* offsets, int32_t* indices) {
   extern __shared__ uint32_t bitmaps[];
   const int lane = threadIdx.x % 32;
-  uint32_t* bits = bitmaps + threadIdx.x / 32 * kWords;
+  uint32_t* bits = bitmaps + threadIdx.x / 32 * kNearMemory<kWords>;
   const unsigned warps = gridDim.x * kWarps, tasks = *length;
   for (unsigned t = blockIdx.x * kWarps + threadIdx.x / 32; t < tasks; t += warps) {
     const Task task = list[static_cast<int64_t>(t) * step];
@@ -423,8 +470,15 @@ __global__ void __launch_bounds__(kThreads, 5)
     if (kFill) {
       const int64_t stride = offsets[task.row + 1] - offsets[task.row];
       int32_t* out = indices + offsets[task.row];
-      for (int w = 0; w < words; w += 32) {
-        out += EmitWords(w + lane < words ? bits[w + lane] : 0, base + w * 32, task.rows, stride, out);
+      if (stride <= kStagedColumns) {
+        StageColumns(bits, words, base, reinterpret_cast<int32_t*>(bits + kWords));
+        for (int r = 0; r < task.rows; ++r) {
+          for (int i = lane; i < stride; i += 32) out[r * stride + i] = static_cast<int32_t>(bits[kWords + i]);
+        }
+      } else {
+        for (int w = 0; w < words; w += 32) {
+          out += EmitWords(w + lane < words ? bits[w + lane] : 0, base + w * 32, task.rows, stride, out);
+        }
       }
     } else {
       int entries = 0;
@@ -465,8 +519,7 @@ __device__ void MarkWindow(const ConstPatternView& a, const ConstPatternView& b,
       from = b.row_offsets[k];
       to = b.row_offsets[k + 1];
       if (!whole) {
-        from = LowerBound(b.column_indices, from, to, static_cast<int32_t>(first));
-        to = LowerBound(b.column_indices, from, to, static_cast<int32_t>(last) + 1);
+        Narrow(b.column_indices, static_cast<int32_t>(first), static_cast<int32_t>(last) + 1, &from, &to);
       }
     }
     const int length = static_cast<int>(to - from);
@@ -612,7 +665,8 @@ int64_t MaxSegments(int64_t split_rows, int64_t columns, int64_t entries, int va
 }
 
 __device__ int ValueClassOf(int64_t words, int64_t entries, int rows, int value_bytes) {
-  if (words > kMiddleWords && entries <= TableEntries(kTable1024)) {
+  if (words > kMiddleWords && entries <= kBlockTableEntries * 4 / value_bytes) {
+    if (entries > TableEntries(kTable1024)) return kTableBlock;
     return entries <= TableEntries(kTable128) ? kTable128 : entries <= TableEntries(kTable512) ? kTable512 : kTable1024;
   }
   const int64_t bytes = BytesOfBits(words, entries * rows, value_bytes);
@@ -755,8 +809,7 @@ __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCs
       from = b.row_offsets[k];
       int64_t to = b.row_offsets[k + 1];
       if (!whole) {
-        from = LowerBound(b.column_indices, from, to, first);
-        to = LowerBound(b.column_indices, from, to, last + 1);
+        Narrow(b.column_indices, first, last + 1, &from, &to);
       }
       length = static_cast<int>(to - from);
     }
@@ -899,8 +952,8 @@ struct Table {
   static __device__ unsigned SlotOf(int32_t column) {
     return (static_cast<uint32_t>(column) * 2654435761u) >> (__clz(kSize) + 1);
   }
-  __device__ void Clear() {
-    for (int s = threadIdx.x % 32; s < kSize; s += 32) columns[s] = -1;
+  __device__ void Clear(int thread, int threads) {
+    for (int s = thread; s < kSize; s += threads) columns[s] = -1;
   }
   // Distinct columns; lanes may insert at the same time.
   __device__ void Insert(int32_t column, int rank) {
@@ -935,7 +988,7 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
     const int32_t row = *route.RowAt(kClass, t);
     const int64_t begin = c.row_offsets[row];
     const int count = static_cast<int>(c.row_offsets[row + 1] - begin);
-    scratch.table.Clear();
+    scratch.table.Clear(lane, 32);
     __syncwarp();
     for (int r = lane; r < count; r += 32) {
       scratch.table.Insert(c.column_indices[begin + r], r);
@@ -946,6 +999,46 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
         a, b, a.row_offsets[row], a.row_offsets[row + 1], 1, true, 0, 0,
         [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums);
     WriteSums(scratch.sums, count, alpha, values + begin);
+  }
+}
+
+constexpr int kTableBlockWarps = 4;
+template <typename T>
+struct TableBlockScratch {
+  static constexpr int kEntries = kBlockTableEntries * 4 / sizeof(T);
+  T sums[kTableBlockWarps * kEntries];
+  Table<2 * kEntries> table;
+};
+
+// Whole rows, by a hash table of a block; its warps take equal parts of the entries of A, as in HeavyKernel.
+template <typename T, typename Ring>
+__global__ void __launch_bounds__(kTableBlockWarps * 32)
+    TableBlockKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, unsigned tasks, T alpha,
+                     T* values) {
+  extern __shared__ double table_memory[];
+  TableBlockScratch<T>& scratch = *reinterpret_cast<TableBlockScratch<T>*>(table_memory);
+  constexpr int kBlock = kTableBlockWarps * 32;
+  const int warp = threadIdx.x / 32;
+  for (unsigned t = blockIdx.x; t < tasks; t += gridDim.x) {
+    const int32_t row = *route.RowAt(kTableBlock, t);
+    const int64_t begin = c.row_offsets[row];
+    const int count = static_cast<int>(c.row_offsets[row + 1] - begin);
+    scratch.table.Clear(threadIdx.x, kBlock);
+    for (int r = threadIdx.x; r < kTableBlockWarps * count; r += kBlock) scratch.sums[r] = Ring::Identity();
+    __syncthreads();
+    for (int r = threadIdx.x; r < count; r += kBlock) scratch.table.Insert(c.column_indices[begin + r], r);
+    __syncthreads();
+    const int64_t from = a.row_offsets[row], entries = a.row_offsets[row + 1] - from;
+    AddProducts<T, Ring, 1>(
+        a, b, from + entries * warp / kTableBlockWarps, from + entries * (warp + 1) / kTableBlockWarps, 1, true, 0, 0,
+        [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums + warp * count);
+    __syncthreads();
+    for (int r = threadIdx.x; r < count; r += kBlock) {
+      T sum = scratch.sums[r];
+      for (int w = 1; w < kTableBlockWarps; ++w) sum = Ring::Join(sum, scratch.sums[w * count + r]);
+      values[begin + r] = alpha == T{1} ? sum : alpha * sum;
+    }
+    __syncthreads();
   }
 }
 
@@ -1065,11 +1158,11 @@ absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, cons
   INTRAWARP_RETURN_IF_ERROR(Launch(ctx, FarKernel<kFill>, rows[kFar], 1, kThreads, sizeof(FarBits), a, b, w.spans,
                                    w.far, lengths + kFar, offsets, indices));
   INTRAWARP_RETURN_IF_ERROR(Launch(ctx, NearKernel<kMiddleWords, kFill>, rows[kMiddle], kWarps, kThreads,
-                                   kWarps * kMiddleWords * 4, a, b, w.spans, w.near + (a.rows - 1), -1,
+                                   kWarps * kNearMemory<kMiddleWords> * 4, a, b, w.spans, w.near + (a.rows - 1), -1,
                                    lengths + kMiddle, offsets, indices));
   INTRAWARP_RETURN_IF_ERROR(Launch(ctx, NearKernel<kNearWords, kFill>, rows[kNear], kWarps, kThreads,
-                                   kWarps * kNearWords * 4, a, b, w.spans, w.near, 1, lengths + kNear, offsets,
-                                   indices));
+                                   kWarps * kNearMemory<kNearWords> * 4, a, b, w.spans, w.near, 1, lengths + kNear,
+                                   offsets, indices));
   if (rows[kTiny] == 0) return absl::OkStatus();
   return LaunchMerge < int32_t, PlusTimes<int32_t>,
          kFill ? Make::kColumns : Make::kCount > (ctx, WithoutValues(a), WithoutValues(b), kinds, offsets, 1, indices);
@@ -1137,6 +1230,8 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
   INTRAWARP_RETURN_IF_ERROR(Launch(ctx, SegmentKernel<T, Ring>, segments.most[0], kBitsWarps, kBitsWarps * 32,
                                    kBitsWarps * kLargestBytes, a, b, c, segments.lists[0], segments.lengths, alpha,
                                    values));
+  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableBlockKernel<T, Ring>, lengths[kTableBlock], 1, kTableBlockWarps * 32,
+                                   sizeof(TableBlockScratch<T>), a, b, c, route, lengths[kTableBlock], alpha, values));
   for (int of_class = kGroupLargest; of_class >= kGroup6144; --of_class) {
     INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, kGroup>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
                                      kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],

@@ -212,6 +212,8 @@ TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
   for (MultiplyPath path : Paths()) {
     path_ = path;
     ExpectProduct(Product(ma, mb), ma, mb, 0, 0);
+    const auto da = CastValues<double>(ma), db = CastValues<double>(mb);
+    ExpectProduct(Product(da, db), da, db, 0, 0);
   }
 }
 
@@ -345,29 +347,33 @@ TEST_P(MultiplyTest, EstimatesHold) {
 }
 
 TEST_P(MultiplyTest, Semirings) {
-  const auto a = CastValues<float>(RandomMatrix(60, 80, 0.1, 1, true));
-  const auto b = CastValues<float>(RandomMatrix(80, 90, 0.1, 2, true));
-  for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
-    MultiplyOptions options;
-    options.semiring = semiring;
-    const auto c = Product(a, b, options);
-    ASSERT_OK(c) << c.status();
-    const bool min_plus = semiring == Semiring::kMinPlus;
-    int64_t i = 0;
-    for (int32_t r = 0; r < a.rows; ++r) {
-      std::map<int32_t, float> row;
-      for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
-        const int32_t k = a.column_indices[p];
-        for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
-          float& v = row.try_emplace(b.column_indices[q], min_plus ? INFINITY : 0.f).first->second;
-          v = min_plus ? std::min(v, a.values[p] + b.values[q])
-                       : static_cast<float>(v != 0 || (a.values[p] != 0 && b.values[q] != 0));
+  // Few entries a row of A, and so many that a block makes it.
+  for (const auto& [inner, density] : {std::pair(80, 0.1), std::pair(400, 0.7)}) {
+    const auto a = CastValues<float>(RandomMatrix(60, inner, density, 1, true));
+    const auto b = CastValues<float>(RandomMatrix(inner, 90, 0.1, 2, true));
+    for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
+      SCOPED_TRACE(absl::StrCat(inner, ", semiring ", static_cast<int>(semiring)));
+      MultiplyOptions options;
+      options.semiring = semiring;
+      const auto c = Product(a, b, options);
+      ASSERT_OK(c) << c.status();
+      const bool min_plus = semiring == Semiring::kMinPlus;
+      int64_t i = 0;
+      for (int32_t r = 0; r < a.rows; ++r) {
+        std::map<int32_t, float> row;
+        for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
+          const int32_t k = a.column_indices[p];
+          for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
+            float& v = row.try_emplace(b.column_indices[q], min_plus ? INFINITY : 0.f).first->second;
+            v = min_plus ? std::min(v, a.values[p] + b.values[q])
+                         : static_cast<float>(v != 0 || (a.values[p] != 0 && b.values[q] != 0));
+          }
         }
-      }
-      ASSERT_EQ(c->row_offsets[r + 1] - i, static_cast<int64_t>(row.size()));
-      for (const auto& [column, value] : row) {
-        ASSERT_EQ(c->column_indices[i], column);
-        ASSERT_EQ(c->values[i++], value) << "row " << r << " column " << column;
+        ASSERT_EQ(c->row_offsets[r + 1] - i, static_cast<int64_t>(row.size()));
+        for (const auto& [column, value] : row) {
+          ASSERT_EQ(c->column_indices[i], column);
+          ASSERT_EQ(c->values[i++], value) << "row " << r << " column " << column;
+        }
       }
     }
   }
