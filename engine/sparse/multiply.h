@@ -14,8 +14,7 @@
 // underflow apart.
 // Results are bit-identical from run to run on one device.
 //
-// On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA mask and addend are UNIMPLEMENTED
-// by name.
+// On the CPU SuiteSparse:GraphBLAS multiplies. On CUDA a masked product is made whole first.
 //
 // Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
 // the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.
@@ -86,7 +85,8 @@ class MultiplyPlan {
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
   int64_t bytes() const {
     return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
-           product_tiles_.bytes() + transposed_.bytes();
+           product_tiles_.bytes() + transposed_.bytes() + finish_.bytes() + product_offsets_.bytes() +
+           product_indices_.bytes();
   }
 
  private:
@@ -99,17 +99,21 @@ class MultiplyPlan {
   int64_t entries_ = 0;
   Buffer offsets_, indices_;
   // CUDA: which warps make which entries, tiles, op(A)'s pattern, and the lengths of lists.
-  Buffer route_, segments_, tiles_, product_tiles_, transposed_;
+  Buffer route_, segments_, tiles_, product_tiles_, transposed_, finish_;
+  // CUDA: the product before a mask and an addend, where there is one.
+  Buffer product_offsets_, product_indices_;
+  int64_t product_entries_ = 0;
   std::array<int64_t, 16> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",
-// "addend: ...", "alpha: ..."), for shapes and types that don't conform; UNIMPLEMENTED by name. Waits for the device.
+// "addend: ...", "alpha: ..."), for shapes and types that don't conform. Waits for the device.
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options);
 
 // The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
-// the pattern. Waits for the device once.
+// the pattern. Waits for the device once (on CUDA twice with a mask or an addend). UNIMPLEMENTED for transpose_a of
+// 2^31 entries and more on CUDA.
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options);
 

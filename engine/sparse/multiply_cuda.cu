@@ -23,6 +23,7 @@
 #include "engine/base/host_device.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/sparse/multiply_finish.h"
 #include "engine/sparse/multiply_kernels.h"
 #include "engine/sparse/multiply_transpose.h"
 #include "engine/sparse/tiles.h"
@@ -1170,6 +1171,7 @@ absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, cons
 
 // A plan's route, with the lengths of its lists on the host.
 Route RouteOf(const MultiplyPlan& plan) { return RouteIn(MultiplyPlanAccess::Route(plan), plan.pattern().rows); }
+const auto ProductPattern = MultiplyPlanAccess::ProductPattern;
 
 constexpr size_t kSegmentsAt = Arena::kAlignment;  // in their buffer, behind their numbers
 
@@ -1182,7 +1184,7 @@ struct Segments {
 
 Segments SegmentsIn(const MultiplyPlan& plan) {
   const auto& lengths = MultiplyPlanAccess::Lengths(plan);
-  const ConstPatternView c = plan.pattern();
+  const ConstPatternView c = ProductPattern(plan);
   const int value_bytes = static_cast<int>(BytesPerValue(plan.value_type()));
   char* const memory = MultiplyPlanAccess::Segments(plan).as<char>();
   Segments s = {reinterpret_cast<unsigned*>(memory), {}, {}};
@@ -1213,14 +1215,14 @@ absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const
   const TilePlan tiles =
       TilePlanOf(plan.options(), a, b, lengths[kIsSquare] != 0, MultiplyPlanAccess::Tiles(plan), nullptr);
   return ExecuteTiles(ctx, tiles, a.values, b.values, plan.value_type(), DroppedBits(plan.options().precision) > 0,
-                      plan.options().alpha, plan.pattern().row_offsets, lengths[kProductTiles],
+                      plan.options().alpha, ProductPattern(plan).row_offsets, lengths[kProductTiles],
                       MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
 }
 
 template <typename T, typename Ring>
 absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
                           const ConstCsrView& b, T* values) {
-  const ConstPatternView c = plan.pattern();
+  const ConstPatternView c = ProductPattern(plan);
   const Route route = RouteOf(plan);
   const auto& lengths = MultiplyPlanAccess::Lengths(plan);
   const T alpha = static_cast<T>(plan.options().alpha);
@@ -1281,8 +1283,8 @@ absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buff
   for (int i = 0; i < 2; ++i) {
     const unsigned rows = static_cast<unsigned>(lengths[kSplit + i]);
     if (rows == 0) continue;
-    SplitKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(plan.pattern(), RouteOf(plan), kSplit + i, rows,
-                                                                   static_cast<int>(SplitEntries(value_bytes)),
+    SplitKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(ProductPattern(plan), RouteOf(plan), kSplit + i,
+                                                                   rows, static_cast<int>(SplitEntries(value_bytes)),
                                                                    segments.lengths + i, segments.lists[i]);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   }
@@ -1405,19 +1407,8 @@ absl::Status ExecuteProduct(const ExecContext& ctx, const MultiplyPlan& plan, co
   return ExecuteAs(ctx, plan, rounded_a, rounded_b, static_cast<float*>(values));
 }
 
-}  // namespace
-
-absl::Status CheckMultiplyOptions(const MultiplyOptions& options) {
-  const auto missing = [](const char* what) {
-    return absl::UnimplementedError(absl::StrCat(what, ": not on CUDA yet"));
-  };
-  if (options.mask) return missing("mask");
-  if (options.addend) return missing("addend");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
-                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+absl::StatusOr<MultiplyEstimate> EstimateTransposed(const ExecContext& ctx, const ConstPatternView& a,
+                                                    const ConstPatternView& b, const MultiplyOptions& options) {
   if (!options.transpose_a) return EstimateProduct(ctx, a, b, options);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, TransposeWorkspaceBytes(a));
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer transposed, ctx.device().Allocate(TransposeBytes(a), ctx.stream()));
@@ -1433,8 +1424,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
   return e;
 }
 
-absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          MultiplyPlan& plan) {
+absl::Status PlanTransposed(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                            MultiplyPlan& plan) {
   if (!plan.options().transpose_a) return PlanProduct(ctx, a, b, plan);
   MultiplyPlanAccess access(plan);
   INTRAWARP_ASSIGN_OR_RETURN(access.transposed, ctx.device().Allocate(TransposeBytes(a), ctx.stream()));
@@ -1442,9 +1433,9 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, con
   return PlanProduct(ctx, TransposeIn(access.transposed.as<char>(), a), b, plan);
 }
 
-absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
-                             const ConstCsrView& b, void* values) {
-  if (plan.pattern().entries == 0) return absl::OkStatus();
+absl::Status ExecuteTransposed(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                               const ConstCsrView& b, void* values) {
+  if (ProductPattern(plan).entries == 0) return absl::OkStatus();
   if (!plan.options().transpose_a) return ExecuteProduct(ctx, plan, a, b, values);
   ArenaScope scope(ctx.arena());
   const char* const transposed = MultiplyPlanAccess::Transposed(plan).as<char>();
@@ -1452,6 +1443,50 @@ absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, c
                              ctx.arena().AllocateBytes(a.entries * BytesPerValue(plan.value_type())));
   INTRAWARP_RETURN_IF_ERROR(TransposeValues(ctx, a, transposed, a_values));
   return ExecuteProduct(ctx, plan, {TransposeIn(transposed, a), a.type, a_values}, b, values);
+}
+
+}  // namespace
+
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, EstimateTransposed(ctx, a, b, options));
+  if (!NeedsFinish(options)) return e;
+  // A product of its own, whose values go through the workspace.
+  const int64_t rows = options.transpose_a ? a.columns : a.rows;
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, FinishWorkspaceBytes(rows));
+  e.workspace_bytes = std::max(e.workspace_bytes + static_cast<int64_t>(Arena::Rounded(e.value_bytes)), workspace);
+  e.plan_bytes += FinishBytes(e.max_entries, options);
+  if (options.addend) e.max_entries += options.addend->entries;
+  e.plan_bytes += (rows + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
+  e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
+  return e;
+}
+
+absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          MultiplyPlan& plan) {
+  INTRAWARP_RETURN_IF_ERROR(PlanTransposed(ctx, a, b, plan));
+  if (!NeedsFinish(plan.options())) return absl::OkStatus();
+  MultiplyPlanAccess access(plan);
+  access.KeepProduct();
+  const ConstPatternView product = ProductPattern(plan);
+  INTRAWARP_ASSIGN_OR_RETURN(access.finish,
+                             ctx.device().Allocate(FinishBytes(product.entries, plan.options()), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(access.offsets,
+                             ctx.device().Allocate((product.rows + int64_t{1}) * sizeof(int64_t), ctx.stream()));
+  return PlanFinish(ctx, product, plan.options(), FinishIn(access.finish.as<char>(), product.entries),
+                    access.offsets.as<int64_t>(), &access.indices, &access.entries);
+}
+
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values) {
+  if (!NeedsFinish(plan.options())) return ExecuteTransposed(ctx, plan, a, b, values);
+  ArenaScope scope(ctx.arena());
+  const int64_t entries = ProductPattern(plan).entries;
+  INTRAWARP_ASSIGN_OR_RETURN(void* const product,
+                             ctx.arena().AllocateBytes(entries * BytesPerValue(plan.value_type())));
+  INTRAWARP_RETURN_IF_ERROR(ExecuteTransposed(ctx, plan, a, b, product));
+  return ExecuteFinish(ctx, FinishIn(MultiplyPlanAccess::Finish(plan).as<char>(), entries), entries, product,
+                       plan.options(), values);
 }
 
 }  // namespace intrawarp::cuda

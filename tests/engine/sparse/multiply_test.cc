@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <set>
 #include <string>
@@ -17,7 +16,6 @@
 namespace intrawarp {
 namespace {
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
 class MultiplyTest : public DeviceTest {
@@ -379,81 +377,7 @@ TEST_P(MultiplyTest, Semirings) {
   }
 }
 
-// What one device alone has: UNIMPLEMENTED by name, or right.
-class MultiplyOptionsTest : public MultiplyTest {
- protected:
-  template <typename T>
-  void ExpectProductOrUnimplemented(const HostCsr<T>& a, const HostCsr<T>& b, const MultiplyOptions& options,
-                                    const char* name, const std::function<void(const HostCsr<T>&)>& check) {
-    const auto c = Product(a, b, options);
-    if (c.ok()) return check(*c);
-    EXPECT_TRUE(ctx().is_cuda());
-    EXPECT_EQ(c.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(c.status().message()), HasSubstr(name));
-  }
-};
-INTRAWARP_INSTANTIATE_DEVICE_TEST(MultiplyOptionsTest);
-
-TEST_P(MultiplyTest, ReducedPrecisions) {
-  const auto m = CastValues<float>(Fem27(3, 5, 3));
-  const auto integers = CastValues<float>(RandomMatrix(50, 50, 0.3, 4, true));
-  // Beyond fp16's range, both ways.
-  auto wide = m;
-  for (size_t i = 0; i < wide.values.size(); ++i) wide.values[i] *= i % 2 == 0 ? 1e9f : 1e-9f;
-  const HostCsr<float> full = Product(m, m);
-  for (const auto& [precision, u] :
-       {std::pair(MultiplyPrecision::kFp16, 0x1p-11), std::pair(MultiplyPrecision::kTf32, 0x1p-11),
-        std::pair(MultiplyPrecision::kBf16, 0x1p-8)}) {
-    for (MultiplyPath path : Paths()) {
-      SCOPED_TRACE(absl::StrCat("precision ", static_cast<int>(precision), ", path ", static_cast<int>(path)));
-      MultiplyOptions options;
-      options.precision = precision;
-      options.path = path;
-      const auto c = Product(m, m, options), exact = Product(integers, integers, options),
-                 scaled = Product(wide, wide, options);
-      ASSERT_OK(c) << c.status();
-      ASSERT_OK(exact) << exact.status();
-      ASSERT_OK(scaled) << scaled.status();
-      ExpectProduct(*c, m, m, u, 0x1p-23);
-      EXPECT_NE(c->values, full.values);  // it did round
-      ExpectProduct(*exact, integers, integers, 0, 0);
-      ExpectProduct(*scaled, wide, wide, u, 0x1p-23);
-    }
-  }
-}
-
-TEST_P(MultiplyTest, TransposedLeft) {
-  for (const auto& [rows, columns] : {std::pair(80, 33), std::pair(1, 700), std::pair(300, 1), std::pair(7, 0)}) {
-    SCOPED_TRACE(absl::StrCat(rows, "x", columns));
-    const auto a = RandomMatrix(rows, columns, 0.1, 5), b = RandomMatrix(rows, 61, 0.1, 6);
-    const auto fa = CastValues<float>(a), fb = CastValues<float>(b);
-    for (MultiplyPath path : Paths()) {
-      path_ = path;
-      MultiplyOptions options = Options<double>();
-      options.transpose_a = true;
-      const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
-      const auto estimate = EstimateMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
-      ASSERT_OK(estimate) << estimate.status();
-      EXPECT_EQ(estimate->products, CountProducts(Transposed(a), b));
-      auto workspace = OwnedContext::Create(device(), std::max<int64_t>(estimate->workspace_bytes, 1));
-      ASSERT_OK(workspace);
-      const auto c = Multiply(workspace->context(), on_device_a.view(), on_device_b.view(), options);
-      ASSERT_OK(c) << c.status();
-      ExpectProduct(*c->Download<double>(device(), workspace->context().stream()), Transposed(a), b);
-      options = Options<float>();
-      options.transpose_a = true;
-      const auto normal = Product(fa, fa, options);  // A^T A
-      ASSERT_OK(normal) << normal.status();
-      ExpectProduct(*normal, Transposed(fa), fa);
-      options.precision = MultiplyPrecision::kTf32;
-      const auto reduced = Product(fa, fb, options);
-      ASSERT_OK(reduced) << reduced.status();
-      ExpectProduct(*reduced, Transposed(fa), fb, 0x1p-11, 0x1p-23);
-    }
-  }
-}
-
-TEST_P(MultiplyOptionsTest, Masks) {
+TEST_P(MultiplyTest, Masks) {
   const auto a = RandomMatrix(600, 80, 0.1, 7), b = RandomMatrix(80, 61, 0.1, 8), mask = RandomMatrix(600, 61, 0.3, 9);
   const CsrMatrix on_device_mask = Put(mask);
   const HostCsr<double> whole = Product(a, b);
@@ -461,26 +385,26 @@ TEST_P(MultiplyOptionsTest, Masks) {
     MultiplyOptions options = Options<double>();
     options.mask = on_device_mask.view();
     options.complement_mask = complement;
-    ExpectProductOrUnimplemented<double>(a, b, options, "mask", [&](const HostCsr<double>& c) {
-      HostCsr<double> expected;
-      expected.rows = whole.rows;
-      expected.columns = whole.columns;
-      for (int32_t r = 0; r < whole.rows; ++r) {
-        const std::set<int32_t> in_mask(mask.column_indices.begin() + mask.row_offsets[r],
-                                        mask.column_indices.begin() + mask.row_offsets[r + 1]);
-        for (int64_t i = whole.row_offsets[r]; i < whole.row_offsets[r + 1]; ++i) {
-          if (in_mask.count(whole.column_indices[i]) == complement) continue;
-          expected.column_indices.push_back(whole.column_indices[i]);
-          expected.values.push_back(whole.values[i]);
-        }
-        expected.row_offsets.push_back(expected.entries());
+    const auto c = Product(a, b, options);
+    ASSERT_OK(c) << c.status();
+    HostCsr<double> expected;
+    expected.rows = whole.rows;
+    expected.columns = whole.columns;
+    for (int32_t r = 0; r < whole.rows; ++r) {
+      const std::set<int32_t> in_mask(mask.column_indices.begin() + mask.row_offsets[r],
+                                      mask.column_indices.begin() + mask.row_offsets[r + 1]);
+      for (int64_t i = whole.row_offsets[r]; i < whole.row_offsets[r + 1]; ++i) {
+        if (in_mask.count(whole.column_indices[i]) == complement) continue;
+        expected.column_indices.push_back(whole.column_indices[i]);
+        expected.values.push_back(whole.values[i]);
       }
-      EXPECT_EQ(c, expected);
-    });
+      expected.row_offsets.push_back(expected.entries());
+    }
+    EXPECT_EQ(*c, expected);
   }
 }
 
-TEST_P(MultiplyOptionsTest, FactorsAndAddend) {
+TEST_P(MultiplyTest, FactorsAndAddend) {
   const auto a = RandomMatrix(30, 40, 0.1, 1, true), b = RandomMatrix(40, 50, 0.1, 2, true);
   const auto d = RandomMatrix(30, 50, 0.2, 3, true);
   const CsrMatrix on_device_d = Put(d);
@@ -493,25 +417,63 @@ TEST_P(MultiplyOptionsTest, FactorsAndAddend) {
   for (int64_t i = 0; i < whole.entries(); ++i) ASSERT_EQ(scaled->values[i], -2 * whole.values[i]);
   options.beta = 3;
   options.addend = on_device_d.view();
-  ExpectProductOrUnimplemented<double>(a, b, options, "addend", [&](const HostCsr<double>& c) {
-    ASSERT_OK(ValidateCsr(c));
-    std::map<std::pair<int32_t, int32_t>, double> expected;
-    const auto add = [&](const HostCsr<double>& m, double factor) {
-      for (int32_t r = 0; r < m.rows; ++r) {
-        for (int64_t i = m.row_offsets[r]; i < m.row_offsets[r + 1]; ++i) {
-          expected[{r, m.column_indices[i]}] += factor * m.values[i];
-        }
-      }
-    };
-    add(whole, -2);
-    add(d, 3);
-    ASSERT_EQ(c.entries(), static_cast<int64_t>(expected.size()));
-    for (int32_t r = 0; r < c.rows; ++r) {
-      for (int64_t i = c.row_offsets[r]; i < c.row_offsets[r + 1]; ++i) {
-        ASSERT_EQ(c.values[i], (expected.at({r, c.column_indices[i]})));
+  const auto sum = Product(a, b, options);
+  ASSERT_OK(sum) << sum.status();
+  const HostCsr<double>& c = *sum;
+  ASSERT_OK(ValidateCsr(c));
+  std::map<std::pair<int32_t, int32_t>, double> expected;
+  const auto add = [&](const HostCsr<double>& m, double factor) {
+    for (int32_t r = 0; r < m.rows; ++r) {
+      for (int64_t i = m.row_offsets[r]; i < m.row_offsets[r + 1]; ++i) {
+        expected[{r, m.column_indices[i]}] += factor * m.values[i];
       }
     }
-  });
+  };
+  add(whole, -2);
+  add(d, 3);
+  ASSERT_EQ(c.entries(), static_cast<int64_t>(expected.size()));
+  for (int32_t r = 0; r < c.rows; ++r) {
+    for (int64_t i = c.row_offsets[r]; i < c.row_offsets[r + 1]; ++i) {
+      ASSERT_EQ(c.values[i], (expected.at({r, c.column_indices[i]})));
+    }
+  }
+}
+
+// All options together, on small integers: GraphBLAS, the CPU's, gives the same bits.
+TEST_P(MultiplyTest, OptionsTogetherAreGraphBlass) {
+  if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
+  OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), 1);
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    std::mt19937 engine(seed);
+    const auto size = [&] { return static_cast<int32_t>(1 + engine() % 150); };
+    const int32_t rows = size(), inner = size(), columns = size();
+    const bool transpose = seed % 2 == 1;
+    const auto a = RandomMatrix(transpose ? inner : rows, transpose ? rows : inner, 0.1, engine(), true);
+    const auto b = RandomMatrix(inner, columns, 0.1, engine(), true), mask = RandomMatrix(rows, columns, 0.4, engine());
+    const auto d = RandomMatrix(rows, columns, seed % 5 == 0 ? 0 : 0.1, engine(), true);
+    const CsrMatrix on_device_mask = Put(mask), on_device_d = Put(d);
+    MultiplyOptions host = Options<double>(), options = host;
+    for (MultiplyOptions* o : {&host, &options}) {
+      o->transpose_a = transpose;
+      o->complement_mask = seed % 3 == 1;
+      o->alpha = 2;
+      o->beta = -3;
+      if (seed % 3 != 0) o->mask = o == &host ? ConstPatternView(mask.view()) : ConstPatternView(on_device_mask.view());
+      if (seed % 4 != 0) o->addend = o == &host ? d.view() : on_device_d.view();
+    }
+    const auto product = Multiply(cpu.context(), a.view(), b.view(), host);
+    ASSERT_OK(product) << product.status();
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    const auto estimate = EstimateMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(estimate) << estimate.status();
+    auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
+    ASSERT_OK(workspace);
+    const auto c = Multiply(workspace->context(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(c) << c.status();
+    EXPECT_EQ(*c->Download<double>(device(), workspace->context().stream()),
+              *product->Download<double>(TestDevice("cpu"), cpu.context().stream()))
+        << "seed " << seed;
+  }
 }
 
 TEST_P(MultiplyTest, RefusesWhatDoesNotConform) {
