@@ -32,8 +32,7 @@ absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t c
   return CheckValues("addend", *options.addend, options.precision);
 }
 
-absl::Status CheckOperands(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                           const MultiplyOptions& options) {
+absl::Status CheckOperands(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   const int32_t rows = options.transpose_a ? a.columns : a.rows, inner = options.transpose_a ? a.rows : a.columns;
   if (b.rows != inner) {
     return Invalid(
@@ -42,11 +41,6 @@ absl::Status CheckOperands(const ExecContext& ctx, const ConstPatternView& a, co
   if (options.mask) INTRAWARP_RETURN_IF_ERROR(CheckShape("mask", *options.mask, rows, b.columns));
   if (options.complement_mask && !options.mask) return Invalid("mask: none to take the complement of");
   INTRAWARP_RETURN_IF_ERROR(CheckAddend(options, rows, b.columns));
-#if INTRAWARP_WITH_CUDA
-  if (ctx.is_cuda()) return cuda::CheckMultiplyOptions(options);
-#else
-  (void)ctx;
-#endif
   return absl::OkStatus();
 }
 
@@ -54,13 +48,13 @@ absl::Status CheckOperands(const ExecContext& ctx, const ConstPatternView& a, co
 
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOperands(ctx, a, b, options));
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
   return INTRAWARP_DISPATCH(ctx, EstimateMultiply, a, b, options);
 }
 
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOperands(ctx, a, b, options));
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
   MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
   return plan;

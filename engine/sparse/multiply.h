@@ -14,14 +14,14 @@
 // underflow apart.
 // Results are bit-identical from run to run on one device.
 //
-// On the CPU SuiteSparse:GraphBLAS multiplies, and everything below is there. On CUDA fp32 and fp64 products are there;
-// fp16, bf16, tf32, transpose_a, mask, addend are UNIMPLEMENTED by name.
+// On the CPU SuiteSparse:GraphBLAS multiplies. On CUDA a masked product is made whole first.
 //
 // Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
 // the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -44,9 +44,17 @@ enum class Semiring {
   kMinPlus,  // shortest paths; absent means infinity
 };
 
+// How rows are made on CUDA; other devices take no notice.
+enum class MultiplyPath {
+  kAuto,  // eight rows by tiles and tensor cores where their products are many a product of tiles, the rest by scalars
+  kScalar,  // all rows by scalar products
+  kTiles,   // all rows whose tiles fit by tiles: for tests and comparisons, as it can take much memory
+};
+
 struct MultiplyOptions {
   MultiplyPrecision precision = MultiplyPrecision::kFp32;
   Semiring semiring = Semiring::kPlusTimes;
+  MultiplyPath path = MultiplyPath::kAuto;
   bool transpose_a = false;  // op(A) is A^T
   // Entries of op(A) B that are not entries of the mask are left out; with complement_mask, those that are. Values of
   // the mask don't matter. The mask does not touch D.
@@ -62,7 +70,7 @@ struct MultiplyOptions {
 struct MultiplyEstimate {
   int64_t products = 0;         // multiplications: the sum over entries a_ik of the entries of row k of B
   int64_t max_entries = 0;      // no more entries than this in C: the sum over rows of min(products, columns of B)
-  int64_t workspace_bytes = 0;  // from the arena, for the plan
+  int64_t workspace_bytes = 0;  // from the arena, for the plan and for each execution
   int64_t plan_bytes = 0;       // at most, on the device, row offsets and column indices of C included
   int64_t value_bytes = 0;      // at most, the values of C
 };
@@ -76,7 +84,11 @@ class MultiplyPlan {
     return {rows_, columns_, entries_, offsets_.as<int64_t>(), indices_.as<int32_t>()};
   }
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
-  int64_t bytes() const { return offsets_.bytes() + indices_.bytes() + route_.bytes(); }
+  int64_t bytes() const {
+    return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
+           product_tiles_.bytes() + transposed_.bytes() + finish_.bytes() + product_offsets_.bytes() +
+           product_indices_.bytes();
+  }
   // C, of the values that ExecuteMultiply filled; uses the plan up.
   CsrMatrix TakeResult(Buffer values) && {
     return CsrMatrix(pattern(), value_type(), std::move(offsets_), std::move(indices_), std::move(values));
@@ -91,21 +103,28 @@ class MultiplyPlan {
   int32_t rows_ = 0, columns_ = 0;
   int64_t entries_ = 0;
   Buffer offsets_, indices_;
-  Buffer route_;  // CUDA: which warps make which entries
+  // CUDA: which warps make which entries, tiles, op(A)'s pattern, and the lengths of lists.
+  Buffer route_, segments_, tiles_, product_tiles_, transposed_, finish_;
+  // CUDA: the product before a mask and an addend, where there is one.
+  Buffer product_offsets_, product_indices_;
+  int64_t product_entries_ = 0;
+  std::array<int64_t, 16> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",
-// "addend: ...", "alpha: ..."), for shapes and types that don't conform; UNIMPLEMENTED by name. Waits for the device.
+// "addend: ...", "alpha: ..."), for shapes and types that don't conform. Waits for the device.
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options);
 
 // The pattern of C. Workspace: MultiplyEstimate::workspace_bytes. RESOURCE_EXHAUSTED when the device has no room for
-// the pattern. Waits for the device once.
+// the pattern. Waits for the device once (on CUDA twice with a mask or an addend). UNIMPLEMENTED for transpose_a of
+// 2^31 entries and more on CUDA.
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options);
 
 // Fills `values`, plan.pattern().entries values of plan.value_type(). `a` and `b` have the patterns that were planned
-// (sizes are checked, INVALID_ARGUMENT). Stream-ordered; on CUDA it allocates nothing and does not wait.
+// (sizes are checked, INVALID_ARGUMENT). Workspace: MultiplyEstimate::workspace_bytes. Stream-ordered; on CUDA it
+// allocates nothing and does not wait.
 absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
                              const ConstCsrView& b, void* values);
 

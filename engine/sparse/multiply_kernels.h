@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_KERNELS_H_
 
+#include <utility>
+
 #include "engine/sparse/multiply.h"
 
 namespace intrawarp {
@@ -15,7 +17,16 @@ struct MultiplyPlanAccess {
         entries(plan.entries_),
         offsets(plan.offsets_),
         indices(plan.indices_),
-        route(plan.route_) {}
+        route(plan.route_),
+        segments(plan.segments_),
+        tiles(plan.tiles_),
+        product_tiles(plan.product_tiles_),
+        transposed(plan.transposed_),
+        finish(plan.finish_),
+        product_offsets(plan.product_offsets_),
+        product_indices(plan.product_indices_),
+        product_entries(plan.product_entries_),
+        lengths(plan.lengths_) {}
   static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
     MultiplyPlan plan;
     plan.options_ = options;
@@ -29,6 +40,24 @@ struct MultiplyPlanAccess {
     return plan;
   }
   static const Buffer& Route(const MultiplyPlan& plan) { return plan.route_; }
+  static const Buffer& Segments(const MultiplyPlan& plan) { return plan.segments_; }
+  static const Buffer& Tiles(const MultiplyPlan& plan) { return plan.tiles_; }
+  static const Buffer& Transposed(const MultiplyPlan& plan) { return plan.transposed_; }
+  static const Buffer& Finish(const MultiplyPlan& plan) { return plan.finish_; }
+  // The product alone, before a mask and an addend.
+  static ConstPatternView ProductPattern(const MultiplyPlan& plan) {
+    if (plan.product_offsets_.empty()) return plan.pattern();
+    return {plan.rows_, plan.columns_, plan.product_entries_, plan.product_offsets_.as<int64_t>(),
+            plan.product_indices_.as<int32_t>()};
+  }
+  // The pattern as it is becomes that of the product.
+  void KeepProduct() {
+    product_offsets = std::move(offsets);
+    product_indices = std::move(indices);
+    product_entries = entries;
+  }
+  static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
+  static const std::array<int64_t, 16>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -41,6 +70,15 @@ struct MultiplyPlanAccess {
   Buffer& offsets;
   Buffer& indices;
   Buffer& route;
+  Buffer& segments;
+  Buffer& tiles;
+  Buffer& product_tiles;
+  Buffer& transposed;
+  Buffer& finish;
+  Buffer& product_offsets;
+  Buffer& product_indices;
+  int64_t& product_entries;
+  std::array<int64_t, 16>& lengths;
 };
 
 namespace cpu {
@@ -53,8 +91,6 @@ absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, c
 }  // namespace cpu
 
 namespace cuda {
-// UNIMPLEMENTED for what is not there.
-absl::Status CheckMultiplyOptions(const MultiplyOptions& options);
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options);
 absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,

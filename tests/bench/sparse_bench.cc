@@ -1,54 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse products A A of the generators' matrices, resident on the device.
+// Sparse products A A (A A^T where A is not square) of the generators' matrices and of Matrix Market files, resident on
+// the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
-//   sparse_bench [--benchmark_filter=cuda:0/multiply/fp32/fem27x3_25] ...
+//   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
+//                [--path=auto|scalar|tiles] [--repeats=20] [--csv]
 //
-// multiply: pattern, allocation of the result and values; plan: the pattern alone; execute: the values of a plan.
-// median_us and gflops (two a product) are of single calls, each waited for. floor_us: A twice, C and their row offsets
-// at the bandwidth of a plain copy of 1 GiB (CPU: 256 MiB); to_floor: median over it. Each result is checked first:
-// C x against A (A x).
-#include <benchmark/benchmark.h>
-
+// A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
+//   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
+//   floor     A, B, C and row offsets once at the bandwidth of a plain copy; x: product over it
+//   plan      the pattern alone                                            exec: the values of a plan
+//   cusparse, reuse   its default product, and its values of a known pattern; x: ours against it (above 1: faster)
+//   MB        peak of the device's pool over one product, operands left out; cuMB: cuSPARSE's buffers and C
+// Each result is checked first: C x against A (B x) in float64.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "engine/base/status_macros.h"
 #include "engine/sparse/multiply.h"
+#include "io/matrix_market.h"
 #include "tests/bench/sparse_generators.h"
+#if INTRAWARP_WITH_CUDA
+#include "tests/bench/sparse_bench_cusparse.h"
+#endif
 
 namespace intrawarp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
+struct Flags {
+  std::string device = "auto";
+  std::string data;
+  std::vector<std::string> matrices;
+  std::vector<std::string> precisions = {"fp32", "fp64"};
+  MultiplyPath path = MultiplyPath::kAuto;
+  int repeats = 20;
+  bool csv = false;
+};
+
+struct PrecisionRow {
+  const char* name;
+  MultiplyPrecision precision;
+  double tolerance;  // of a row's sum; every term is positive
+};
+constexpr PrecisionRow kPrecisions[] = {{"fp32", MultiplyPrecision::kFp32, 1e-4},
+                                        {"fp64", MultiplyPrecision::kFp64, 1e-12},
+                                        {"tf32", MultiplyPrecision::kTf32, 2e-3},
+                                        {"fp16", MultiplyPrecision::kFp16, 2e-3},
+                                        {"bf16", MultiplyPrecision::kBf16, 1e-2}};
+
+struct Line {
+  std::string matrix, precision;
+  int64_t rows = 0, a_entries = 0, products = 0, entries = 0;
+  double product = 0, floor = 0, plan = 0, execute = 0, cusparse = 0, reuse = 0;  // seconds
+  int64_t peak = 0, cusparse_peak = 0;
+  std::string note;
+};
+
+void PrintHeader(const Flags& flags) {
+  if (flags.csv) {
+    std::printf(
+        "matrix,precision,rows,nnz_a,products,nnz_c,product_ms,gflops,floor_ms,to_floor,plan_ms,execute_ms,"
+        "cusparse_ms,over_cusparse,reuse_ms,over_reuse,peak_mb,cusparse_mb,note\n");
+    return;
+  }
+  std::printf("%-14s %-5s %8s %9s %9s %9s %8s %6s %7s %5s %8s %8s %8s %5s %8s %5s %7s %7s\n", "matrix", "prec", "rows",
+              "nnz(A)", "products", "nnz(C)", "product", "GF/s", "floor", "x", "plan", "exec", "cusparse", "x", "reuse",
+              "x", "MB", "cuMB");
 }
 
-double Seconds(const ExecContext& ctx, const std::function<absl::Status()>& call) {
+void Print(const Flags& flags, const Line& l) {
+  const char* format =
+      flags.csv
+          ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.1f,%.4f,%.2f,%.4f,%.4f,%.4f,%.2f,%.4f,%.2f,%.1f,%.1f,%s\n"
+          : "%-14s %-5s %8lld %9lld %9lld %9lld %8.3f %6.0f %7.4f %5.1f %8.3f %8.3f %8.3f %5.2f %8.3f %5.2f %7.1f "
+            "%7.1f %s\n";
+  const auto over = [](double theirs, double ours) { return ours > 0 ? theirs / ours : 0; };
+  std::printf(format, l.matrix.c_str(), l.precision.c_str(), static_cast<long long>(l.rows),
+              static_cast<long long>(l.a_entries), static_cast<long long>(l.products),
+              static_cast<long long>(l.entries), l.product * 1e3, over(2e-9 * l.products, l.product), l.floor * 1e3,
+              over(l.product, l.floor), l.plan * 1e3, l.execute * 1e3, l.cusparse * 1e3, over(l.cusparse, l.product),
+              l.reuse * 1e3, over(l.reuse, l.execute), l.peak * 1e-6, l.cusparse_peak * 1e-6, l.note.c_str());
+  std::fflush(stdout);
+}
+
+absl::StatusOr<double> Seconds(const ExecContext& ctx, const std::function<absl::Status()>& call) {
   const Clock::time_point begin = Clock::now();
-  Check(call());
-  Check(ctx.device().Synchronize(ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(call());
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+absl::StatusOr<double> MedianSeconds(const ExecContext& ctx, int repeats, const std::function<absl::Status()>& call) {
+  INTRAWARP_RETURN_IF_ERROR(Seconds(ctx, call).status());
+  std::vector<double> times(repeats);
+  for (double& t : times) {
+    INTRAWARP_ASSIGN_OR_RETURN(t, Seconds(ctx, call));
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
 // Read and written, at the best of ten copies.
-double BytesPerSecond(const ExecContext& ctx) {
-  const size_t bytes = ctx.is_cuda() ? size_t{1} << 30 : size_t{1} << 28;
-  Buffer from = *ctx.device().Allocate(bytes, ctx.stream()), to = *ctx.device().Allocate(bytes, ctx.stream());
-  Check(ctx.device().Fill(from.as<void>(), 1, bytes, ctx.stream()));
+absl::StatusOr<double> BytesPerSecond(const ExecContext& ctx) {
+  const size_t bytes = ctx.is_cuda() ? size_t{1} << 30 : size_t{1} << 27;
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer from, ctx.device().Allocate(bytes, ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer to, ctx.device().Allocate(bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(from.as<void>(), 1, bytes, ctx.stream()));
   double best = 1e9;
   for (int i = 0; i < 10; ++i) {
-    best = std::min(
-        best, Seconds(ctx, [&] { return ctx.device().Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()); }));
+    INTRAWARP_ASSIGN_OR_RETURN(const double seconds, Seconds(ctx, [&] {
+                                 return ctx.device().Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream());
+                               }));
+    best = std::min(best, seconds);
   }
   return 2 * bytes / best;
 }
@@ -64,86 +141,174 @@ std::vector<double> Apply(const HostCsr<T>& m, const std::vector<double>& x) {
   return y;
 }
 
-// Every term is positive, so that the relative error is that of the entries.
+// Against the magnitudes, as values of files have signs.
 template <typename T>
-void CheckSquare(const HostCsr<T>& a, const HostCsr<T>& c) {
-  std::vector<double> x(a.columns);
+std::vector<double> ApplyMagnitudes(const HostCsr<T>& m, const std::vector<double>& x) {
+  HostCsr<T> magnitudes = m;
+  for (T& v : magnitudes.values) v = std::abs(v);
+  return Apply(magnitudes, x);
+}
+
+template <typename T>
+absl::Status CheckProduct(const HostCsr<T>& a, const HostCsr<T>& b, const HostCsr<T>& c, double tolerance) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateCsr(c));
+  std::vector<double> x(b.columns);
   for (size_t i = 0; i < x.size(); ++i) x[i] = 1 + static_cast<double>(i % 7);
-  const std::vector<double> expected = Apply(a, Apply(a, x)), got = Apply(c, x);
-  const double tolerance = sizeof(T) == 4 ? 1e-4 : 1e-12;
+  const std::vector<double> expected = Apply(a, Apply(b, x)), got = Apply(c, x);
+  const std::vector<double> size = ApplyMagnitudes(a, ApplyMagnitudes(b, x));
   for (size_t i = 0; i < got.size(); ++i) {
-    if (std::abs(got[i] - expected[i]) <= tolerance * expected[i]) continue;
-    std::cerr << "row " << i << " of the product is wrong: " << got[i] << " for " << expected[i] << "\n";
-    std::exit(1);
+    if (std::abs(got[i] - expected[i]) <= tolerance * size[i] || !std::isfinite(expected[i])) continue;
+    return absl::InternalError(absl::StrCat("WRONG in row ", i, ": ", got[i], " for ", expected[i]));
   }
+  return absl::OkStatus();
 }
 
-enum class Part { kMultiply, kPlan, kExecute };
+absl::Status AddCusparse(const ConstCsrView& a, const ConstCsrView& b, int repeats, Line* line) {
+#if INTRAWARP_WITH_CUDA
+  INTRAWARP_ASSIGN_OR_RETURN(const CusparseResult theirs, TimeCusparse(a, b, repeats));
+  line->cusparse = theirs.product_seconds;
+  line->reuse = theirs.reuse_seconds;
+  line->cusparse_peak = theirs.product_bytes;
+  if (theirs.entries != line->entries) line->note += absl::StrCat(" cusparse: ", theirs.entries, " entries");
+#else
+  (void)a, (void)b, (void)repeats, (void)line;
+#endif
+  return absl::OkStatus();
+}
 
 template <typename T>
-void BenchSquare(benchmark::State& state, Device* device, const std::string& name, Part part) {
-  const HostCsr<double> made = *MatrixByName(name, 1);
-  const HostCsr<T> host = {made.rows, made.columns, made.row_offsets, made.column_indices,
-                           std::vector<T>(made.values.begin(), made.values.end())};
+absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>& host_b, const PrecisionRow& precision,
+                     const Flags& flags, double bytes_per_second, Line* line) {
   MultiplyOptions options;
-  options.precision = sizeof(T) == 4 ? MultiplyPrecision::kFp32 : MultiplyPrecision::kFp64;
-  OwnedContext small = *OwnedContext::Create(*device, 1 << 20);
-  CsrMatrix a = *CsrMatrix::Upload(*device, small.context().stream(), host);
-  const MultiplyEstimate estimate = *EstimateMultiply(small.context(), a.view(), a.view(), options);
-  OwnedContext owned = *OwnedContext::Create(*device, std::max<int64_t>(estimate.workspace_bytes, 1));
+  options.precision = precision.precision;
+  options.path = flags.path;
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext small, OwnedContext::Create(device, 1 << 20));
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(device, small.context().stream(), host_a));
+  INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix b, CsrMatrix::Upload(device, small.context().stream(), host_b));
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyEstimate estimate,
+                             EstimateMultiply(small.context(), a.view(), b.view(), options));
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned,
+                             OwnedContext::Create(device, std::max<int64_t>(estimate.workspace_bytes, 1)));
   const ExecContext ctx = owned.context();
-
-  auto c = Multiply(ctx, a.view(), a.view(), options);
-  Check(c.status());
-  CheckSquare(host, *c->template Download<T>(*device, ctx.stream()));
-  const int64_t bytes = 2 * a.bytes() + c->bytes(), entries = c->view().entries;
-  const double floor = static_cast<double>(bytes) / BytesPerSecond(ctx);
-  auto plan = PlanMultiply(ctx, a.view(), a.view(), options);
-  Check(plan.status());
-  const std::function<absl::Status()> call = [&]() -> absl::Status {
-    if (part == Part::kPlan) return PlanMultiply(ctx, a.view(), a.view(), options).status();
-    if (part == Part::kMultiply) return Multiply(ctx, a.view(), a.view(), options).status();
-    return ExecuteMultiply(ctx, *plan, a.view(), a.view(), c->values());
-  };
-  Seconds(ctx, call);
-  std::vector<double> times;
-  for (auto _ : state) {
-    times.push_back(Seconds(ctx, call));
-    state.SetIterationTime(times.back());
+  line->rows = host_a.rows;
+  line->a_entries = host_a.entries();
+  line->products = estimate.products;
+#if INTRAWARP_WITH_CUDA
+  const int64_t before = ctx.is_cuda() ? PoolUsedBytes() : 0;
+  if (ctx.is_cuda()) ResetPoolPeak();
+#endif
+  INTRAWARP_ASSIGN_OR_RETURN(CsrMatrix c, Multiply(ctx, a.view(), b.view(), options));
+  INTRAWARP_RETURN_IF_ERROR(device.Synchronize(ctx.stream()));
+#if INTRAWARP_WITH_CUDA
+  if (ctx.is_cuda()) line->peak = PoolPeakBytes() - before + estimate.workspace_bytes;
+#endif
+  line->entries = c.view().entries;
+  {
+    INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<T> host_c, c.Download<T>(device, ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(CheckProduct(host_a, host_b, host_c, precision.tolerance));
   }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  const double median = times[times.size() / 2];
-  state.counters["median_us"] = median * 1e6;
-  state.counters["floor_us"] = floor * 1e6;
-  state.counters["to_floor"] = median / floor;
-  state.counters["gflops"] = part == Part::kPlan ? 0 : 2 * estimate.products / median * 1e-9;
-  state.counters["entries"] = entries;
+  line->floor = static_cast<double>(a.bytes() + b.bytes() + c.bytes()) / bytes_per_second;
+  const int repeats = ctx.is_cuda() ? flags.repeats : 3;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      line->product, MedianSeconds(ctx, repeats, [&] { return Multiply(ctx, a.view(), b.view(), options).status(); }));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      line->plan, MedianSeconds(ctx, repeats, [&] { return PlanMultiply(ctx, a.view(), b.view(), options).status(); }));
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyPlan plan, PlanMultiply(ctx, a.view(), b.view(), options));
+  INTRAWARP_ASSIGN_OR_RETURN(line->execute, MedianSeconds(ctx, repeats, [&] {
+                               return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values());
+                             }));
+  if (!ctx.is_cuda() || flags.path != MultiplyPath::kAuto) return absl::OkStatus();
+  if (absl::Status s = AddCusparse(a.view(), b.view(), repeats, line); !s.ok()) line->note += s.ToString();
+  return absl::OkStatus();
 }
 
 template <typename T>
-void Register(Device* device, const char* precision, const std::string& name) {
-  for (const auto& [part, label] :
-       {std::pair(Part::kMultiply, "multiply"), std::pair(Part::kPlan, "plan"), std::pair(Part::kExecute, "execute")}) {
-    benchmark::RegisterBenchmark(absl::StrCat(device->name(), "/", label, "/", precision, "/", name).c_str(),
-                                 BenchSquare<T>, device, name, part)
-        ->UseManualTime()
-        ->Iterations(device->kind() == DeviceKind::kCuda ? 20 : 3)
-        ->Unit(benchmark::kMicrosecond);
+HostCsr<T> Cast(const HostCsr<double>& m) {
+  return {m.rows, m.columns, m.row_offsets, m.column_indices, std::vector<T>(m.values.begin(), m.values.end())};
+}
+
+absl::StatusOr<HostCsr<double>> Load(const std::string& name, const Flags& flags) {
+  const std::filesystem::path path = std::filesystem::path(flags.data) / name;
+  if (flags.data.empty() || !std::filesystem::exists(path)) return MatrixByName(name, 1);
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, ReadMatrixMarket(path.string()));
+  return CsrFromCoo<double>(coo);
+}
+
+absl::Status MeasureMatrix(Device& device, const std::string& name, const Flags& flags, double bytes_per_second) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, Load(name, flags));
+  const HostCsr<double> b = a.rows == a.columns ? a : Transposed(a);
+  for (const PrecisionRow& row : kPrecisions) {
+    if (std::find(flags.precisions.begin(), flags.precisions.end(), row.name) == flags.precisions.end()) continue;
+    Line line;
+    line.matrix = name.substr(0, name.find(".mtx"));
+    line.precision = row.name;
+    const absl::Status s = row.precision == MultiplyPrecision::kFp64
+                               ? Measure(device, a, b, row, flags, bytes_per_second, &line)
+                               : Measure(device, Cast<float>(a), Cast<float>(b), row, flags, bytes_per_second, &line);
+    if (!s.ok()) line.note += s.ToString();
+    Print(flags, line);
+    INTRAWARP_RETURN_IF_ERROR(device.health());
   }
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Flags& flags) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(flags.device));
+  std::vector<std::string> names = flags.matrices;
+  if (names.empty()) {
+    names = {"fem27x3_25", "fem27x6_18", "stencil27_64", "band_9506", "lap2d_725", "cage_130k", "rmat_500k"};
+    std::vector<std::string> files;
+    if (!flags.data.empty()) {
+      for (const auto& file : std::filesystem::directory_iterator(flags.data)) {
+        const std::string name = file.path().filename().string();
+        if (name.find(".mtx") != std::string::npos) files.push_back(name);
+      }
+    }
+    std::sort(files.begin(), files.end());
+    names.insert(names.end(), files.begin(), files.end());
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(OwnedContext owned, OwnedContext::Create(*device, 1));
+  INTRAWARP_ASSIGN_OR_RETURN(const double bytes_per_second, BytesPerSecond(owned.context()));
+  std::printf("# %s, %s: copy at %.0f GB/s read and written, median of %d\n", device->name().c_str(),
+              device->model().c_str(), bytes_per_second * 1e-9, flags.repeats);
+  PrintHeader(flags);
+  for (const std::string& name : names) {
+    const absl::Status s = MeasureMatrix(*device, name, flags, bytes_per_second);
+    if (!s.ok()) std::printf("%s: %s\n", name.c_str(), s.ToString().c_str());
+    INTRAWARP_RETURN_IF_ERROR(device->health());
+  }
+  return absl::OkStatus();
+}
+
+bool ParseFlag(absl::string_view arg, Flags* flags) {
+  if (arg == "--csv") return flags->csv = true;
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(arg, absl::MaxSplits('=', 1));
+  const std::string value(parts.second);
+  if (parts.first == "--device") return flags->device = value, true;
+  if (parts.first == "--data") return flags->data = value, true;
+  if (parts.first == "--matrix") return flags->matrices = absl::StrSplit(value, ','), true;
+  if (parts.first == "--precision") return flags->precisions = absl::StrSplit(value, ','), true;
+  if (parts.first == "--path") {
+    flags->path = value == "scalar"  ? MultiplyPath::kScalar
+                  : value == "tiles" ? MultiplyPath::kTiles
+                                     : MultiplyPath::kAuto;
+    return value == "auto" || value == "scalar" || value == "tiles";
+  }
+  return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
 }
 
 }  // namespace
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  const auto devices = intrawarp::AllDevices();
-  for (const auto& device : devices) {
-    for (const char* name :
-         {"fem27x3_25", "fem27x6_18", "stencil27_64", "band_9506", "lap2d_725", "cage_130k", "rmat_500k"}) {
-      intrawarp::Register<float>(device.get(), "fp32", name);
-      intrawarp::Register<double>(device.get(), "fp64", name);
-    }
+  intrawarp::Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    if (intrawarp::ParseFlag(argv[i], &flags)) continue;
+    std::fprintf(stderr, "%s: what is that?\n", argv[i]);
+    return 2;
   }
-  benchmark::RunSpecifiedBenchmarks();
+  const absl::Status status = intrawarp::Run(flags);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
 }

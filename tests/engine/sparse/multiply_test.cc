@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <set>
 #include <string>
@@ -17,7 +16,6 @@
 namespace intrawarp {
 namespace {
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
 class MultiplyTest : public DeviceTest {
@@ -43,11 +41,19 @@ class MultiplyTest : public DeviceTest {
     return c.ok() ? *c : HostCsr<T>();
   }
   template <typename T>
-  static MultiplyOptions Options() {
+  MultiplyOptions Options() {
     MultiplyOptions options;
     options.precision = sizeof(T) == 4 ? MultiplyPrecision::kFp32 : MultiplyPrecision::kFp64;
+    options.path = path_;
     return options;
   }
+  // The ways to make rows that the device has.
+  std::vector<MultiplyPath> Paths() {
+    if (!ctx().is_cuda()) return {MultiplyPath::kAuto};
+    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles};
+  }
+
+  MultiplyPath path_ = MultiplyPath::kAuto;
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(MultiplyTest);
 
@@ -81,9 +87,12 @@ TEST_P(MultiplyTest, RandomRectangularMatrices) {
         for (double density : {0.02, 0.2, 1.0}) {
           SCOPED_TRACE(absl::StrCat(rows, "x", inner, "x", columns, " ", density));
           const auto a = RandomMatrix(rows, inner, density, ++seed), b = RandomMatrix(inner, columns, density, ++seed);
-          ExpectProduct(Product(a, b), a, b);
           const auto fa = CastValues<float>(a), fb = CastValues<float>(b);
-          ExpectProduct(Product(fa, fb), fa, fb);
+          for (MultiplyPath path : Paths()) {
+            path_ = path;
+            ExpectProduct(Product(a, b), a, b);
+            ExpectProduct(Product(fa, fb), fa, fb);
+          }
         }
       }
     }
@@ -100,6 +109,49 @@ TEST_P(MultiplyTest, ManySmallMatrices) {
     const auto a = CastValues<float>(RandomMatrix(rows, inner, density, seed, true));
     const auto b = CastValues<float>(RandomMatrix(inner, columns, density, seed + 1000, true));
     ExpectProduct(Product(a, b), a, b, 0, 0);  // small integers: exact
+  }
+}
+
+// Appends a matrix to a block-diagonal one.
+void AppendBlock(const HostCsr<double>& block, HostCsr<float>& m) {
+  const int64_t before = m.entries();
+  for (int32_t c : block.column_indices) m.column_indices.push_back(m.columns + c);
+  m.values.insert(m.values.end(), block.values.begin(), block.values.end());
+  for (int32_t r = 1; r <= block.rows; ++r) m.row_offsets.push_back(before + block.row_offsets[r]);
+  m.rows += block.rows;
+  m.columns += block.columns;
+}
+
+// Products of small integers are exact, so that GraphBLAS, the CPU's, gives the same bits. A hundred products at a
+// time, as blocks, which come to lie across tiles and bitmaps in every way.
+TEST_P(MultiplyTest, TenThousandSmallMatricesEachWayAreGraphBlass) {
+  if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
+  OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), 1);
+  for (uint32_t batch = 0; batch < 100; ++batch) {
+    std::mt19937 engine(batch);
+    HostCsr<float> a, b;
+    for (uint32_t i = 0; i < 100; ++i) {
+      const auto size = [&] { return static_cast<int32_t>(1 + engine() % 40); };
+      const int32_t rows = size(), inner = size(), columns = size();
+      const double density = (1 + engine() % 20) / (engine() % 2 == 0 ? 20.0 : 60.0);
+      AppendBlock(RandomMatrix(rows, inner, density, 2 * engine(), true), a);
+      AppendBlock(RandomMatrix(inner, columns, density, 2 * engine() + 1, true), b);
+    }
+    const auto product = Multiply(cpu.context(), a.view(), b.view(), {});
+    ASSERT_OK(product) << product.status();
+    const HostCsr<float> expected = *product->Download<float>(TestDevice("cpu"), cpu.context().stream());
+    for (MultiplyPath path : Paths()) {
+      path_ = path;
+      ASSERT_EQ(Product(a, b), expected) << "batch " << batch << ", path " << static_cast<int>(path);
+    }
+    for (MultiplyPrecision precision : {MultiplyPrecision::kFp16, MultiplyPrecision::kBf16, MultiplyPrecision::kTf32}) {
+      MultiplyOptions options;
+      options.precision = precision;
+      options.path = batch % 2 == 0 ? MultiplyPath::kTiles : MultiplyPath::kAuto;
+      const auto reduced = Product(a, b, options);
+      ASSERT_OK(reduced) << reduced.status();
+      ASSERT_EQ(*reduced, expected) << "batch " << batch << ", precision " << static_cast<int>(precision);
+    }
   }
 }
 
@@ -133,7 +185,10 @@ TEST_P(MultiplyTest, RowsOfAllLengths) {
     if (r % 2 == 0) add(r, 77);
   }
   const auto m = *CsrFromCoo<float>(coo);
-  ExpectProduct(Product(m, m), m, m, 0, 0);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    ExpectProduct(Product(m, m), m, m, 0, 0);
+  }
 }
 
 TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
@@ -152,15 +207,46 @@ TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
     b.row_indices.push_back(k), b.column_indices.push_back(0), b.values.push_back(1);
   }
   const auto ma = *CsrFromCoo<float>(a), mb = *CsrFromCoo<float>(b);
-  ExpectProduct(Product(ma, mb), ma, mb, 0, 0);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    ExpectProduct(Product(ma, mb), ma, mb, 0, 0);
+    const auto da = CastValues<double>(ma), db = CastValues<double>(mb);
+    ExpectProduct(Product(da, db), da, db, 0, 0);
+  }
 }
 
 TEST_P(MultiplyTest, ShapesOfTheGenerators) {
   for (const HostCsr<double>& m : {Fem27(3, 5, 1), Fem27(1, 9, 2), Band(400, 61, 3), Laplace2d(37, 4),
                                    Cage(3000, 15, 60, 900, 5), RMat(11, 8000, .57, .19, .19, 6)}) {
-    ExpectProduct(Product(m, m), m, m);
     const auto f = CastValues<float>(m);
-    ExpectProduct(Product(f, f), f, f);
+    for (MultiplyPath path : Paths()) {
+      path_ = path;
+      ExpectProduct(Product(m, m), m, m);
+      ExpectProduct(Product(f, f), f, f);
+    }
+  }
+}
+
+// Unknowns of one node: runs of rows with one pattern, of every length, across what eight rows a tile and 64 rows a run
+// cut, with rows between them that have another pattern or none.
+TEST_P(MultiplyTest, RunsOfRowsWithOnePattern) {
+  std::mt19937 engine(11);
+  HostCsr<float> m;
+  m.columns = 700;
+  for (int run = 0; m.rows < 700; ++run) {
+    const int32_t length = std::min<int32_t>(1 + run % 7 + (run % 13 == 12 ? 150 : 0), 700 - m.rows);
+    std::set<int32_t> columns;
+    for (unsigned i = engine() % 40; i > 0; --i) columns.insert(engine() % 700);
+    for (int32_t r = 0; r < length; ++r) {
+      m.column_indices.insert(m.column_indices.end(), columns.begin(), columns.end());
+      m.row_offsets.push_back(m.entries());
+    }
+    m.rows += length;
+  }
+  for (int64_t i = 0; i < m.entries(); ++i) m.values.push_back(static_cast<int>(engine() % 9) - 4);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    ExpectProduct(Product(m, m), m, m, 0, 0);
   }
 }
 
@@ -173,34 +259,60 @@ TEST_P(MultiplyTest, NonFiniteValuesPropagateWhereTheyAre) {
   const float inf = INFINITY;
   const HostCsr<float> a = {3, 2, {0, 1, 2, 4}, {0, 1, 0, 1}, {1, 0, 1, 1}};
   const HostCsr<float> b = {2, 3, {0, 2, 4}, {0, 1, 0, 2}, {inf, 2, NAN, -inf}};
-  const HostCsr<float> c = Product(a, b);
-  ASSERT_EQ(c.column_indices, (std::vector<int32_t>{0, 1, 0, 2, 0, 1, 2}));
-  EXPECT_EQ(c.values[0], inf);
-  EXPECT_EQ(c.values[1], 2);  // no padding times infinity
-  EXPECT_TRUE(std::isnan(c.values[2]));
-  EXPECT_TRUE(std::isnan(c.values[3]));  // 0 x -inf, which is there
-  EXPECT_TRUE(std::isnan(c.values[4]));
-  EXPECT_EQ(c.values[5], 2);
-  EXPECT_EQ(c.values[6], -inf);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    const HostCsr<float> c = Product(a, b);
+    ASSERT_EQ(c.column_indices, (std::vector<int32_t>{0, 1, 0, 2, 0, 1, 2}));
+    EXPECT_EQ(c.values[0], inf);
+    EXPECT_EQ(c.values[1], 2);  // no padding times infinity
+    EXPECT_TRUE(std::isnan(c.values[2]));
+    EXPECT_TRUE(std::isnan(c.values[3]));  // 0 x -inf, which is there
+    EXPECT_TRUE(std::isnan(c.values[4]));
+    EXPECT_EQ(c.values[5], 2);
+    EXPECT_EQ(c.values[6], -inf);
+  }
 }
 
 TEST_P(MultiplyTest, IsBitIdenticalFromRunToRun) {
   const auto m = CastValues<float>(RMat(11, 20000, .57, .19, .19, 8));
-  const auto first = Product(m, m);
-  for (int run = 0; run < 3; ++run) EXPECT_EQ(Product(m, m), first);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    const auto first = Product(m, m);
+    for (int run = 0; run < 3; ++run) EXPECT_EQ(Product(m, m), first);
+  }
 }
 
 TEST_P(MultiplyTest, OnePlanServesManyValues) {
-  auto a = CastValues<float>(Cage(500, 9, 20, 100, 1)), b = CastValues<float>(Fem27(2, 7, 2));
-  b = CastValues<float>(RandomMatrix(500, 300, 0.05, 3));
+  auto a = CastValues<float>(Cage(500, 9, 20, 100, 1)), b = CastValues<float>(RandomMatrix(500, 300, 0.05, 3));
   const CsrMatrix pattern_a = Put(a), pattern_b = Put(b);
-  const auto plan = PlanMultiply(ctx(), pattern_a.view(), pattern_b.view(), {});
-  ASSERT_OK(plan) << plan.status();
-  const ConstPatternView c = plan->pattern();
-  for (uint32_t seed = 0; seed < 3; ++seed) {
-    a.values = RandomFloats(a.values.size(), seed, -1, 1);
-    b.values = RandomFloats(b.values.size(), seed + 10, -1, 1);
-    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    const auto plan = PlanMultiply(ctx(), pattern_a.view(), pattern_b.view(), Options<float>());
+    ASSERT_OK(plan) << plan.status();
+    const ConstPatternView c = plan->pattern();
+    for (uint32_t seed = 0; seed < 3; ++seed) {
+      a.values = RandomFloats(a.values.size(), seed, -1, 1);
+      b.values = RandomFloats(b.values.size(), seed + 10, -1, 1);
+      const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+      float* values = Poisoned<float>(c.entries);
+      ASSERT_OK(ExecuteMultiply(ctx(), *plan, on_device_a.view(), on_device_b.view(), values));
+      const HostCsr<float> product = {c.rows, c.columns, Download(c.row_offsets, c.rows + 1),
+                                      Download(c.column_indices, c.entries), Download(values, c.entries)};
+      ExpectProduct(product, a, b);
+    }
+  }
+}
+
+// A plan of a square, with one matrix for both operands, executed with two.
+TEST_P(MultiplyTest, PlanOfASquareServesTwoMatrices) {
+  auto a = CastValues<float>(Fem27(2, 5, 1)), b = a;
+  b.values = RandomFloats(b.values.size(), 7, -1, 1);
+  const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    const auto plan = PlanMultiply(ctx(), on_device_a.view(), on_device_a.view(), Options<float>());
+    ASSERT_OK(plan) << plan.status();
+    const ConstPatternView c = plan->pattern();
     float* values = Poisoned<float>(c.entries);
     ASSERT_OK(ExecuteMultiply(ctx(), *plan, on_device_a.view(), on_device_b.view(), values));
     const HostCsr<float> product = {c.rows, c.columns, Download(c.row_offsets, c.rows + 1),
@@ -210,102 +322,62 @@ TEST_P(MultiplyTest, OnePlanServesManyValues) {
 }
 
 TEST_P(MultiplyTest, EstimatesHold) {
-  for (const HostCsr<double>& m : {Fem27(2, 5, 1), Laplace2d(30, 2), RMat(10, 9000, .57, .19, .19, 3)}) {
+  for (const HostCsr<double>& m :
+       {Fem27(2, 5, 1), Laplace2d(30, 2), RMat(10, 9000, .57, .19, .19, 3), Band(300, 30, 4)}) {
     const CsrMatrix on_device = Put(m);
-    const auto estimate = EstimateMultiply(ctx(), on_device.view(), on_device.view(), Options<double>());
-    ASSERT_OK(estimate) << estimate.status();
-    EXPECT_EQ(estimate->products, CountProducts(m, m));
-    auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
-    ASSERT_OK(workspace);
-    const auto plan = PlanMultiply(workspace->context(), on_device.view(), on_device.view(), Options<double>());
-    ASSERT_OK(plan) << plan.status();
-    EXPECT_LE(plan->pattern().entries, estimate->max_entries);
-    EXPECT_LE(plan->bytes(), estimate->plan_bytes);
-    EXPECT_EQ(estimate->value_bytes, estimate->max_entries * 8);
-    ASSERT_OK(device().Synchronize(ctx().stream()));
+    for (MultiplyPath path : Paths()) {
+      path_ = path;
+      const auto estimate = EstimateMultiply(ctx(), on_device.view(), on_device.view(), Options<double>());
+      ASSERT_OK(estimate) << estimate.status();
+      EXPECT_EQ(estimate->products, CountProducts(m, m));
+      auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
+      ASSERT_OK(workspace);
+      const auto plan = PlanMultiply(workspace->context(), on_device.view(), on_device.view(), Options<double>());
+      ASSERT_OK(plan) << plan.status();
+      EXPECT_LE(plan->pattern().entries, estimate->max_entries);
+      EXPECT_LE(plan->bytes(), estimate->plan_bytes);
+      EXPECT_EQ(estimate->value_bytes, estimate->max_entries * 8);
+      ASSERT_OK(ExecuteMultiply(workspace->context(), *plan, on_device.view(), on_device.view(),
+                                Poisoned<double>(plan->pattern().entries)));
+      ASSERT_OK(device().Synchronize(workspace->context().stream()));
+    }
   }
 }
 
 TEST_P(MultiplyTest, Semirings) {
-  const auto a = CastValues<float>(RandomMatrix(60, 80, 0.1, 1, true));
-  const auto b = CastValues<float>(RandomMatrix(80, 90, 0.1, 2, true));
-  for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
-    MultiplyOptions options;
-    options.semiring = semiring;
-    const auto c = Product(a, b, options);
-    ASSERT_OK(c) << c.status();
-    const bool min_plus = semiring == Semiring::kMinPlus;
-    int64_t i = 0;
-    for (int32_t r = 0; r < a.rows; ++r) {
-      std::map<int32_t, float> row;
-      for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
-        const int32_t k = a.column_indices[p];
-        for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
-          float& v = row.try_emplace(b.column_indices[q], min_plus ? INFINITY : 0.f).first->second;
-          v = min_plus ? std::min(v, a.values[p] + b.values[q])
-                       : static_cast<float>(v != 0 || (a.values[p] != 0 && b.values[q] != 0));
+  // Few entries a row of A, and so many that a block makes it.
+  for (const auto& [inner, density] : {std::pair(80, 0.1), std::pair(400, 0.7)}) {
+    const auto a = CastValues<float>(RandomMatrix(60, inner, density, 1, true));
+    const auto b = CastValues<float>(RandomMatrix(inner, 90, 0.1, 2, true));
+    for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
+      SCOPED_TRACE(absl::StrCat(inner, ", semiring ", static_cast<int>(semiring)));
+      MultiplyOptions options;
+      options.semiring = semiring;
+      const auto c = Product(a, b, options);
+      ASSERT_OK(c) << c.status();
+      const bool min_plus = semiring == Semiring::kMinPlus;
+      int64_t i = 0;
+      for (int32_t r = 0; r < a.rows; ++r) {
+        std::map<int32_t, float> row;
+        for (int64_t p = a.row_offsets[r]; p < a.row_offsets[r + 1]; ++p) {
+          const int32_t k = a.column_indices[p];
+          for (int64_t q = b.row_offsets[k]; q < b.row_offsets[k + 1]; ++q) {
+            float& v = row.try_emplace(b.column_indices[q], min_plus ? INFINITY : 0.f).first->second;
+            v = min_plus ? std::min(v, a.values[p] + b.values[q])
+                         : static_cast<float>(v != 0 || (a.values[p] != 0 && b.values[q] != 0));
+          }
         }
-      }
-      ASSERT_EQ(c->row_offsets[r + 1] - i, static_cast<int64_t>(row.size()));
-      for (const auto& [column, value] : row) {
-        ASSERT_EQ(c->column_indices[i], column);
-        ASSERT_EQ(c->values[i++], value) << "row " << r << " column " << column;
+        ASSERT_EQ(c->row_offsets[r + 1] - i, static_cast<int64_t>(row.size()));
+        for (const auto& [column, value] : row) {
+          ASSERT_EQ(c->column_indices[i], column);
+          ASSERT_EQ(c->values[i++], value) << "row " << r << " column " << column;
+        }
       }
     }
   }
 }
 
-// What one device alone has: UNIMPLEMENTED by name, or right.
-class MultiplyOptionsTest : public MultiplyTest {
- protected:
-  template <typename T>
-  void ExpectProductOrUnimplemented(const HostCsr<T>& a, const HostCsr<T>& b, const MultiplyOptions& options,
-                                    const char* name, const std::function<void(const HostCsr<T>&)>& check) {
-    const auto c = Product(a, b, options);
-    if (c.ok()) return check(*c);
-    EXPECT_TRUE(ctx().is_cuda());
-    EXPECT_EQ(c.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(c.status().message()), HasSubstr(name));
-  }
-};
-INTRAWARP_INSTANTIATE_DEVICE_TEST(MultiplyOptionsTest);
-
-TEST_P(MultiplyOptionsTest, ReducedPrecisions) {
-  const auto m = CastValues<float>(Fem27(3, 5, 3));
-  const auto integers = CastValues<float>(RandomMatrix(50, 50, 0.3, 4, true));
-  struct Row {
-    MultiplyPrecision precision;
-    const char* name;
-    double u;
-  };
-  for (const Row& row : {Row{MultiplyPrecision::kFp16, "fp16", 0x1p-11}, Row{MultiplyPrecision::kTf32, "tf32", 0x1p-11},
-                         Row{MultiplyPrecision::kBf16, "bf16", 0x1p-8}}) {
-    MultiplyOptions options;
-    options.precision = row.precision;
-    ExpectProductOrUnimplemented<float>(m, m, options, row.name, [&](const HostCsr<float>& c) {
-      ExpectProduct(c, m, m, row.u, 0x1p-23);
-      const HostCsr<float> full = Product(m, m);
-      EXPECT_NE(c.values, full.values);  // it did round
-    });
-    ExpectProductOrUnimplemented<float>(integers, integers, options, row.name,
-                                        [&](const HostCsr<float>& c) { ExpectProduct(c, integers, integers, 0, 0); });
-    // Beyond fp16's range, both ways.
-    auto wide = m;
-    for (size_t i = 0; i < wide.values.size(); ++i) wide.values[i] *= i % 2 == 0 ? 1e9f : 1e-9f;
-    ExpectProductOrUnimplemented<float>(wide, wide, options, row.name,
-                                        [&](const HostCsr<float>& c) { ExpectProduct(c, wide, wide, row.u, 0x1p-23); });
-  }
-}
-
-TEST_P(MultiplyOptionsTest, TransposedLeft) {
-  const auto a = RandomMatrix(80, 33, 0.1, 5), b = RandomMatrix(80, 61, 0.1, 6);
-  MultiplyOptions options = Options<double>();
-  options.transpose_a = true;
-  ExpectProductOrUnimplemented<double>(a, b, options, "transpose_a",
-                                       [&](const HostCsr<double>& c) { ExpectProduct(c, Transposed(a), b); });
-}
-
-TEST_P(MultiplyOptionsTest, Masks) {
+TEST_P(MultiplyTest, Masks) {
   const auto a = RandomMatrix(600, 80, 0.1, 7), b = RandomMatrix(80, 61, 0.1, 8), mask = RandomMatrix(600, 61, 0.3, 9);
   const CsrMatrix on_device_mask = Put(mask);
   const HostCsr<double> whole = Product(a, b);
@@ -313,26 +385,26 @@ TEST_P(MultiplyOptionsTest, Masks) {
     MultiplyOptions options = Options<double>();
     options.mask = on_device_mask.view();
     options.complement_mask = complement;
-    ExpectProductOrUnimplemented<double>(a, b, options, "mask", [&](const HostCsr<double>& c) {
-      HostCsr<double> expected;
-      expected.rows = whole.rows;
-      expected.columns = whole.columns;
-      for (int32_t r = 0; r < whole.rows; ++r) {
-        const std::set<int32_t> in_mask(mask.column_indices.begin() + mask.row_offsets[r],
-                                        mask.column_indices.begin() + mask.row_offsets[r + 1]);
-        for (int64_t i = whole.row_offsets[r]; i < whole.row_offsets[r + 1]; ++i) {
-          if (in_mask.count(whole.column_indices[i]) == complement) continue;
-          expected.column_indices.push_back(whole.column_indices[i]);
-          expected.values.push_back(whole.values[i]);
-        }
-        expected.row_offsets.push_back(expected.entries());
+    const auto c = Product(a, b, options);
+    ASSERT_OK(c) << c.status();
+    HostCsr<double> expected;
+    expected.rows = whole.rows;
+    expected.columns = whole.columns;
+    for (int32_t r = 0; r < whole.rows; ++r) {
+      const std::set<int32_t> in_mask(mask.column_indices.begin() + mask.row_offsets[r],
+                                      mask.column_indices.begin() + mask.row_offsets[r + 1]);
+      for (int64_t i = whole.row_offsets[r]; i < whole.row_offsets[r + 1]; ++i) {
+        if (in_mask.count(whole.column_indices[i]) == complement) continue;
+        expected.column_indices.push_back(whole.column_indices[i]);
+        expected.values.push_back(whole.values[i]);
       }
-      EXPECT_EQ(c, expected);
-    });
+      expected.row_offsets.push_back(expected.entries());
+    }
+    EXPECT_EQ(*c, expected);
   }
 }
 
-TEST_P(MultiplyOptionsTest, FactorsAndAddend) {
+TEST_P(MultiplyTest, FactorsAndAddend) {
   const auto a = RandomMatrix(30, 40, 0.1, 1, true), b = RandomMatrix(40, 50, 0.1, 2, true);
   const auto d = RandomMatrix(30, 50, 0.2, 3, true);
   const CsrMatrix on_device_d = Put(d);
@@ -345,25 +417,63 @@ TEST_P(MultiplyOptionsTest, FactorsAndAddend) {
   for (int64_t i = 0; i < whole.entries(); ++i) ASSERT_EQ(scaled->values[i], -2 * whole.values[i]);
   options.beta = 3;
   options.addend = on_device_d.view();
-  ExpectProductOrUnimplemented<double>(a, b, options, "addend", [&](const HostCsr<double>& c) {
-    ASSERT_OK(ValidateCsr(c));
-    std::map<std::pair<int32_t, int32_t>, double> expected;
-    const auto add = [&](const HostCsr<double>& m, double factor) {
-      for (int32_t r = 0; r < m.rows; ++r) {
-        for (int64_t i = m.row_offsets[r]; i < m.row_offsets[r + 1]; ++i) {
-          expected[{r, m.column_indices[i]}] += factor * m.values[i];
-        }
-      }
-    };
-    add(whole, -2);
-    add(d, 3);
-    ASSERT_EQ(c.entries(), static_cast<int64_t>(expected.size()));
-    for (int32_t r = 0; r < c.rows; ++r) {
-      for (int64_t i = c.row_offsets[r]; i < c.row_offsets[r + 1]; ++i) {
-        ASSERT_EQ(c.values[i], (expected.at({r, c.column_indices[i]})));
+  const auto sum = Product(a, b, options);
+  ASSERT_OK(sum) << sum.status();
+  const HostCsr<double>& c = *sum;
+  ASSERT_OK(ValidateCsr(c));
+  std::map<std::pair<int32_t, int32_t>, double> expected;
+  const auto add = [&](const HostCsr<double>& m, double factor) {
+    for (int32_t r = 0; r < m.rows; ++r) {
+      for (int64_t i = m.row_offsets[r]; i < m.row_offsets[r + 1]; ++i) {
+        expected[{r, m.column_indices[i]}] += factor * m.values[i];
       }
     }
-  });
+  };
+  add(whole, -2);
+  add(d, 3);
+  ASSERT_EQ(c.entries(), static_cast<int64_t>(expected.size()));
+  for (int32_t r = 0; r < c.rows; ++r) {
+    for (int64_t i = c.row_offsets[r]; i < c.row_offsets[r + 1]; ++i) {
+      ASSERT_EQ(c.values[i], (expected.at({r, c.column_indices[i]})));
+    }
+  }
+}
+
+// All options together, on small integers: GraphBLAS, the CPU's, gives the same bits.
+TEST_P(MultiplyTest, OptionsTogetherAreGraphBlass) {
+  if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
+  OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), 1);
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    std::mt19937 engine(seed);
+    const auto size = [&] { return static_cast<int32_t>(1 + engine() % 150); };
+    const int32_t rows = size(), inner = size(), columns = size();
+    const bool transpose = seed % 2 == 1;
+    const auto a = RandomMatrix(transpose ? inner : rows, transpose ? rows : inner, 0.1, engine(), true);
+    const auto b = RandomMatrix(inner, columns, 0.1, engine(), true), mask = RandomMatrix(rows, columns, 0.4, engine());
+    const auto d = RandomMatrix(rows, columns, seed % 5 == 0 ? 0 : 0.1, engine(), true);
+    const CsrMatrix on_device_mask = Put(mask), on_device_d = Put(d);
+    MultiplyOptions host = Options<double>(), options = host;
+    for (MultiplyOptions* o : {&host, &options}) {
+      o->transpose_a = transpose;
+      o->complement_mask = seed % 3 == 1;
+      o->alpha = 2;
+      o->beta = -3;
+      if (seed % 3 != 0) o->mask = o == &host ? ConstPatternView(mask.view()) : ConstPatternView(on_device_mask.view());
+      if (seed % 4 != 0) o->addend = o == &host ? d.view() : on_device_d.view();
+    }
+    const auto product = Multiply(cpu.context(), a.view(), b.view(), host);
+    ASSERT_OK(product) << product.status();
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    const auto estimate = EstimateMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(estimate) << estimate.status();
+    auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
+    ASSERT_OK(workspace);
+    const auto c = Multiply(workspace->context(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(c) << c.status();
+    EXPECT_EQ(*c->Download<double>(device(), workspace->context().stream()),
+              *product->Download<double>(TestDevice("cpu"), cpu.context().stream()))
+        << "seed " << seed;
+  }
 }
 
 TEST_P(MultiplyTest, RefusesWhatDoesNotConform) {
