@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "engine/base/status_macros.h"
 #include "engine/registration/demons_step_kernels.h"
 
 namespace intrawarp {
@@ -14,6 +15,15 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, ConstVolumeView image, C
   }
   return INTRAWARP_DISPATCH(ctx, PrepareDemonsImage, image.data, mask.data, image.geometry.voxels(), scale, offset,
                             out);
+}
+
+size_t PairMomentsWorkspaceBytes(int64_t voxels) { return Arena::Rounded(sizeof(PairMoments) * MomentPieces(voxels)); }
+
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* moments) {
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(PairMoments* const partial, ctx.arena().Allocate<PairMoments>(MomentPieces(voxels)));
+  return INTRAWARP_DISPATCH(ctx, MeasurePair, fixed, moving, voxels, partial, moments);
 }
 
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,

@@ -30,6 +30,17 @@ namespace intrawarp {
 absl::Status PrepareDemonsImage(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, float scale,
                                 float offset, float* out);
 
+// Sums over the voxels where both images are samples, for matching their intensities there.
+struct PairMoments {
+  double samples = 0;
+  double fixed = 0, fixed_squares = 0;
+  double moving = 0, moving_squares = 0;
+};
+// To `moments` in device memory, in an order that `voxels` gives. Stream-ordered. Workspace: PairMomentsWorkspaceBytes.
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* moments);
+size_t PairMomentsWorkspaceBytes(int64_t voxels);
+
 // kConverged: the value fell by less than the tolerance over kDemonsWindow iterations.
 enum class DemonsStatus : int { kRunning, kConverged, kIterationLimit, kTooLittleOverlap, kNotFinite };
 

@@ -119,6 +119,19 @@ absl::Status PrepareDemonsImage(const ExecContext&, const float* image, const ui
   return absl::OkStatus();
 }
 
+absl::Status MeasurePair(const ExecContext&, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments) {
+  ParallelFor(MomentPieces(voxels), [&](int64_t piece) {
+    PairMoments sums;
+    const int64_t end = std::min(voxels, (piece + 1) * kMomentPiece);
+    for (int64_t i = piece * kMomentPiece; i < end; ++i) AddPair(fixed[i], moving[i], &sums);
+    partial[piece] = sums;
+  });
+  *moments = PairMoments();
+  for (int64_t i = 0; i < MomentPieces(voxels); ++i) AddMoments(partial[i], moments);
+  return absl::OkStatus();
+}
+
 absl::Status DemonsForce(const ExecContext&, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip) {
   if (skip != nullptr && *skip != 0) return absl::OkStatus();

@@ -83,7 +83,40 @@ __global__ void AdvanceKernel(const double* squares, const double* samples, int6
   if (threadIdx.x == 0) AdvanceDemons(sum, count, state);
 }
 
+struct MomentSum {
+  __device__ void operator()(PairMoments& a, const PairMoments& b) const { AddMoments(b, &a); }
+};
+
+__global__ void __launch_bounds__(kReduceThreads)
+    PairKernel(const float* fixed, const float* moving, int64_t voxels, PairMoments* partial) {
+  __shared__ alignas(16) unsigned char scratch[kReduceThreads * sizeof(PairMoments)];
+  const int64_t first = blockIdx.x * kMomentPiece, last = min(voxels, first + kMomentPiece);
+  PairMoments sums;
+  for (int64_t i = first + threadIdx.x; i < last; i += kReduceThreads) AddPair(fixed[i], moving[i], &sums);
+  sums = BlockReduce(sums, reinterpret_cast<PairMoments*>(scratch), MomentSum());
+  if (threadIdx.x == 0) partial[blockIdx.x] = sums;
+}
+
+__global__ void __launch_bounds__(kReduceThreads)
+    PairTotalKernel(const PairMoments* partial, int64_t pieces, PairMoments* moments) {
+  __shared__ alignas(16) unsigned char scratch[kReduceThreads * sizeof(PairMoments)];
+  PairMoments sums;
+  for (int64_t i = threadIdx.x; i < pieces; i += kReduceThreads) AddMoments(partial[i], &sums);
+  sums = BlockReduce(sums, reinterpret_cast<PairMoments*>(scratch), MomentSum());
+  if (threadIdx.x == 0) *moments = sums;
+}
+
 }  // namespace
+
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments) {
+  const int64_t pieces = MomentPieces(voxels);
+  PairKernel<<<static_cast<unsigned>(pieces), kReduceThreads, 0, CudaStream(ctx)>>>(fixed, moving, voxels, partial);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  PairTotalKernel<<<1, kReduceThreads, 0, CudaStream(ctx)>>>(partial, pieces, moments);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
 
 int64_t DemonsForceBlocks(Int3 size) {
   const dim3 grid = ForceGrid(size);

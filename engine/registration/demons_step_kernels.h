@@ -67,7 +67,30 @@ INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, 
   return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
 }
 
+// Voxels whose moments are summed together.
+inline constexpr int64_t kMomentPiece = 8192;
+inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1) / kMomentPiece; }
+
+INTRAWARP_HD inline void AddPair(float fixed, float moving, PairMoments* s) {
+  const double f = fixed, m = moving;
+  if (!IsSample(fixed) || !IsSample(moving)) return;
+  s->samples += 1;
+  s->fixed += f;
+  s->fixed_squares += f * f;
+  s->moving += m;
+  s->moving_squares += m * m;
+}
+INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
+  to->samples += from.samples;
+  to->fixed += from.fixed;
+  to->fixed_squares += from.fixed_squares;
+  to->moving += from.moving;
+  to->moving_squares += from.moving_squares;
+}
+
 namespace cpu {
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments);
 // Row (y, z) of the force; the sums over its samples.
 struct ForceRowSums {
   double squares;
@@ -80,6 +103,8 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
                          const int* skip);
 }  // namespace cpu
 namespace cuda {
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments);
 absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,

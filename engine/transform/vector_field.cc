@@ -127,4 +127,9 @@ absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 i
   return INTRAWARP_DISPATCH(ctx, ResampleVectorField, in, in_size, scale, out, out_size);
 }
 
+absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateSize(size));
+  return INTRAWARP_DISPATCH(ctx, MapVectors, map, size, field);
+}
+
 }  // namespace intrawarp

@@ -76,6 +76,9 @@ size_t HarmonicEnergyWorkspaceBytes(Int3 size);
 // trilinear, clamped as in ComposeVectorFields.
 absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, float* out, Int3 out_size);
 
+// field = linear part of `map` times field, in place: voxels to LPS mm with IndexToPhysical, for example.
+absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);
+
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_TRANSFORM_VECTOR_FIELD_H_

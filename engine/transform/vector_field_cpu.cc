@@ -146,4 +146,12 @@ absl::Status ResampleVectorField(const ExecContext&, const float* in, Int3 in_si
   return absl::OkStatus();
 }
 
+absl::Status MapVectors(const ExecContext&, const AffineMapF& map, Int3 size, float* field) {
+  ForEachRow(size, [&](int64_t row, int, int) {
+    float* const to = field + 3 * row * size.x;
+    for (int x = 0; x < size.x; ++x) StoreVector(map.Linear(LoadVector(to + 3 * x)), to + 3 * x);
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace intrawarp::cpu

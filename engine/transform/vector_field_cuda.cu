@@ -265,6 +265,11 @@ __global__ void ResampleKernel(const float* in, Int3 in_size, GridScale scale, f
   StoreVector(scale.Vector(SampleVector(in, in_size, scale.Index({x, y, z}))), out + at);
 }
 
+__global__ void MapVectorsKernel(AffineMapF map, int64_t voxels, float* field) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < voxels) StoreVector(map.Linear(LoadVector(field + 3 * i)), field + 3 * i);
+}
+
 absl::Status ClearLargest(const ExecContext& ctx, float* largest, const int* skip) {
   ClearLargestKernel<<<1, 1, 0, CudaStream(ctx)>>>(largest, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
@@ -359,6 +364,14 @@ absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 i
                                  float* out, Int3 out_size) {
   const dim3 grid(Blocks(out_size.x, kComposeX), Blocks(out_size.y, kComposeY), out_size.z);
   ResampleKernel<<<grid, kComposeThreads, 0, CudaStream(ctx)>>>(in, in_size, scale, out, out_size);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field) {
+  constexpr int kThreads = 256;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  MapVectorsKernel<<<Blocks(voxels, kThreads), kThreads, 0, CudaStream(ctx)>>>(map, voxels, field);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -137,6 +137,7 @@ absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 siz
                             const int* skip);
 absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, const GridScale& scale,
                                  float* out, Int3 out_size);
+absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);
 }  // namespace cpu
 namespace cuda {
 absl::Status SmoothVectorAxis(const ExecContext& ctx, const SmoothPass& pass, const GaussianKernel& kernel);
@@ -151,6 +152,7 @@ absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 siz
                             const int* skip);
 absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, const GridScale& scale,
                                  float* out, Int3 out_size);
+absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);
 }  // namespace cuda
 
 }  // namespace intrawarp

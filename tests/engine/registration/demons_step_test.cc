@@ -141,6 +141,31 @@ TEST_P(DemonsStepTest, ImagesAreScaledAndMasked) {
   }
 }
 
+TEST_P(DemonsStepTest, MomentsAreOfWhatBothHave) {
+  for (const int64_t n : {1, 255, 8192, 8193, 40000}) {
+    std::vector<float> f = RandomFloats(n, 7, -3, 3), m = RandomFloats(n, 8, 2, 9);
+    PairMoments expected;
+    for (int64_t i = 0; i < n; ++i) {
+      if (i % 5 == 3) f[i] = kNone;
+      if (i % 7 == 2) m[i] = kNone;
+      if (std::isnan(f[i]) || std::isnan(m[i])) continue;
+      expected.samples += 1;
+      expected.fixed += f[i];
+      expected.fixed_squares += double{f[i]} * f[i];
+      expected.moving += m[i];
+      expected.moving_squares += double{m[i]} * m[i];
+    }
+    PairMoments* moments = Poisoned<PairMoments>(1);
+    ASSERT_OK(MeasurePair(ctx(), Upload(f), Upload(m), n, moments));
+    const PairMoments got = Download(moments, 1)[0];
+    EXPECT_EQ(got.samples, expected.samples);
+    EXPECT_NEAR(got.fixed, expected.fixed, 1e-9 * n);
+    EXPECT_NEAR(got.fixed_squares, expected.fixed_squares, 1e-9 * n);
+    EXPECT_NEAR(got.moving, expected.moving, 1e-9 * n);
+    EXPECT_NEAR(got.moving_squares, expected.moving_squares, 1e-9 * n);
+  }
+}
+
 TEST(DemonsStateTest, StopsWhenTheValueIsFlat) {
   DemonsState s;
   s.max_iterations = 1000;

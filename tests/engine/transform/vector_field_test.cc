@@ -329,6 +329,19 @@ TEST_P(VectorFieldTest, ResamplingKeepsTheDomain) {
   }
 }
 
+TEST_P(VectorFieldTest, VectorsAreMappedLinearly) {
+  const Int3 size{13, 7, 5};
+  const std::vector<float> field = RandomFloats(Floats(size), 12, -1, 1);
+  const AffineMap map = IndexToPhysical(ObliqueGeometry(size, true));
+  float* io = Upload(field);
+  ASSERT_OK(MapVectors(ctx(), map.Cast<float>(), size, io));
+  const std::vector<float> got = Download(io, Floats(size));
+  for (size_t i = 0; i < got.size(); i += 3) {
+    const Vec3d expected = map.Linear({field[i], field[i + 1], field[i + 2]});
+    for (int c = 0; c < 3; ++c) ASSERT_NEAR(got[i + c], expected[c], 1e-5);
+  }
+}
+
 TEST_P(VectorFieldTest, NothingIsWrittenOnceSkipped) {
   const Int3 size{9, 8, 7};
   const size_t n = Floats(size);

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/log_demons.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/image/warp_kernels.h"
+#include "engine/transform/vector_field.h"
+
+namespace intrawarp {
+namespace {
+
+// No axis that the pyramid has halved is shorter than this at the coarsest level.
+constexpr int kCoarsestAxis = 8;
+// How much further than expected a velocity may grow between two looks of the host.
+constexpr float kGrowthMargin = 2;
+
+int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
+size_t FieldBytes(Int3 size) { return sizeof(float) * Floats(size); }
+
+bool IsTooCoarse(Int3 size, Int3 finest) {
+  for (int a = 0; a < 3; ++a)
+    if (size[a] < finest[a] && size[a] < kCoarsestAxis) return true;
+  return false;
+}
+
+int Levels(const RegistrationImages& images, const LogDemonsOptions& options) {
+  const auto& pyramid = images.fixed->levels();
+  int levels = 1;
+  while (levels < static_cast<int>(pyramid.size()) && images.fixed_masks[levels].count > 0 &&
+         !IsTooCoarse(pyramid[levels].volume.geometry.size, images.fixed->geometry().size)) {
+    ++levels;
+  }
+  return options.levels > 0 ? std::min(levels, options.levels) : levels;
+}
+
+struct Intensities {
+  float scale, offset;
+};
+
+// To the mean and standard deviation 0 and 1.
+Intensities Standard(const VolumeStatistics& s) {
+  return {static_cast<float>(1 / s.stddev), static_cast<float>(-s.mean / s.stddev)};
+}
+
+// Device memory for levels up to `size`.
+struct Fields {
+  float *velocity, *update, *work;
+  DemonsState* state;
+  PairMoments* moments;
+};
+
+absl::StatusOr<Fields> AllocateFields(const ExecContext& ctx, Int3 size) {
+  Fields f;
+  INTRAWARP_ASSIGN_OR_RETURN(f.velocity, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.update, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.work, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.state, ctx.arena().Allocate<DemonsState>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(f.moments, ctx.arena().Allocate<PairMoments>(1));
+  return f;
+}
+
+// An image made ready, sampled by index of the fixed grid.
+struct Source {
+  float* data = nullptr;
+  Int3 size;
+  AffineMap from_fixed = AffineMap::Identity();
+};
+
+// One level, its images made ready.
+struct Level {
+  Geometry fixed;
+  float* fixed_image = nullptr;
+  Source moving;
+  // The moving image on the fixed grid, for the symmetric mode.
+  float* moving_on_fixed = nullptr;
+  float* warped = nullptr;
+  DemonsForceTask force;
+  double min_samples = 0;
+};
+
+absl::Status WarpSource(const ExecContext& ctx, const Source& source, const float* displacement, Int3 size,
+                        float* out) {
+  WarpTask task;
+  task.moving = source.data;
+  task.moving_size = source.size;
+  task.index_map = source.from_fixed;
+  task.displacement = displacement;
+  task.displacement_map = source.from_fixed.Cast<float>();
+  task.fill = std::numeric_limits<float>::quiet_NaN();
+  task.out = out;
+  task.out_size = size;
+  return INTRAWARP_DISPATCH(ctx, Warp, task, Interpolation::kLinear);
+}
+
+absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, Intensities i) {
+  INTRAWARP_ASSIGN_OR_RETURN(float* const ready, ctx.arena().Allocate<float>(image.geometry.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(PrepareDemonsImage(ctx, image, mask, i.scale, i.offset, ready));
+  return ready;
+}
+
+// Memory stays taken from the arena.
+absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages& images,
+                                const LogDemonsOptions& options, int index, const AffineMap& affine) {
+  const ConstVolumeView fixed = images.fixed->levels()[index].volume;
+  const int moving_index = MatchingLevel(*images.moving, fixed.geometry);
+  const ConstVolumeView moving = images.moving->levels()[moving_index].volume;
+  const Intensities of_fixed = Standard(images.fixed->statistics());
+  Level level;
+  level.fixed = fixed.geometry;
+  level.min_samples = MinSamples(images, MetricKind::kSsd, index);
+  INTRAWARP_ASSIGN_OR_RETURN(level.fixed_image, MakeReady(ctx, fixed, images.fixed_masks[index].mask, of_fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(level.moving.data,
+                             MakeReady(ctx, moving, images.moving_masks[moving_index].mask, of_fixed));
+  level.moving.size = moving.geometry.size;
+  level.moving.from_fixed = Compose(PhysicalToIndex(moving.geometry), Compose(affine, IndexToPhysical(fixed.geometry)));
+  INTRAWARP_ASSIGN_OR_RETURN(level.warped, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+  if (options.symmetric) {
+    INTRAWARP_ASSIGN_OR_RETURN(level.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+  }
+  level.force.size = fixed.geometry.size;
+  for (int a = 0; a < 3; ++a) {
+    level.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
+  }
+  level.force.gradient = options.gradient;
+  level.force.max_step = static_cast<float>(options.max_step);
+  return level;
+}
+
+// The longest that a component of the velocity can become in one iteration, in voxels.
+float LongestComponent(const Level& level) {
+  const Vec3f& s = level.force.sides;
+  return level.force.max_step / std::min({s.x, s.y, s.z});
+}
+
+// How many squarings `iterations` more of them can need.
+int SquaringsFor(const Level& level, const DemonsState& state, int iterations) {
+  float step = kGrowthMargin * (state.largest + static_cast<float>(iterations) * LongestComponent(level));
+  int n = 0;
+  for (; n < kMaxSquarings && step > kExponentialStep; ++n) step /= 2;
+  return n;
+}
+
+// The force at the current velocity, to fields.update. The state takes its step.
+absl::Status Force(const ExecContext& ctx, const Level& level, bool symmetric, int squarings, const Fields& fields) {
+  const Int3 size = level.fixed.size;
+  const int* done = &fields.state->done;
+  const float* largest = &fields.state->largest;
+  DemonsForceTask task = level.force;
+  task.weight = symmetric ? 0.5f : 1.0f;
+  task.fixed = level.fixed_image;
+  task.warped = level.warped;
+  INTRAWARP_RETURN_IF_ERROR(
+      ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, squarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, fields.work, size, level.warped));
+  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state, done));
+  if (!symmetric) return absl::OkStatus();
+  task.weight = -0.5f;
+  task.accumulate = true;
+  task.fixed = level.moving_on_fixed;
+  INTRAWARP_RETURN_IF_ERROR(
+      ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, squarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(
+      WarpSource(ctx, {level.fixed_image, size, AffineMap::Identity()}, fields.work, size, level.warped));
+  return DemonsForce(ctx, task, fields.update, nullptr, done);
+}
+
+absl::Status Iterate(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options, int squarings,
+                     const Fields& fields) {
+  const Int3 size = level.fixed.size;
+  const int* done = &fields.state->done;
+  const auto sigma = [](double s) { return Vec3d{s, s, s}; };
+  INTRAWARP_RETURN_IF_ERROR(Force(ctx, level, options.symmetric, squarings, fields));
+  if (options.update == VelocityUpdate::kAdd) {
+    INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, fields.update, size, sigma(options.fluid_sigma), fields.work,
+                                                fields.velocity, nullptr, done));
+  } else {
+    INTRAWARP_RETURN_IF_ERROR(
+        SmoothVectorField(ctx, fields.update, size, sigma(options.fluid_sigma), fields.update, nullptr, nullptr, done));
+    INTRAWARP_RETURN_IF_ERROR(options.update == VelocityUpdate::kCompose
+                                  ? ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done)
+                                  : BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done));
+  }
+  return SmoothVectorField(ctx, fields.work, size, sigma(options.diffusion_sigma), fields.velocity, nullptr,
+                           &fields.state->largest, done);
+}
+
+absl::StatusOr<DemonsState> ReadState(const ExecContext& ctx, const DemonsState* state) {
+  DemonsState on_host;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, state, sizeof(on_host), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return on_host;
+}
+
+absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
+                                       const Fields& fields) {
+  DemonsState start;
+  start.max_iterations = options.iterations;
+  // With 0 a value that rises does not end it, either.
+  start.tolerance = options.tolerance > 0 ? options.tolerance : -std::numeric_limits<double>::infinity();
+  start.min_samples = level.min_samples;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.fixed.size, &fields.state->largest));
+  return ReadState(ctx, fields.state);
+}
+
+// Brings the moving image to the mean and standard deviation of the fixed one, over the samples that both have at the
+// velocity; waits for the stream.
+absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const Fields& fields) {
+  const Int3 size = level.fixed.size;
+  INTRAWARP_RETURN_IF_ERROR(
+      ExponentiateVectorField(ctx, fields.velocity, size, 1, &fields.state->largest, kMaxSquarings, fields.work));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, fields.work, size, level.warped));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.fixed_image, level.warped, level.fixed.voxels(), fields.moments));
+  PairMoments sums;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, fields.moments, sizeof(sums), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
+  const double scale =
+      std::sqrt((sums.fixed_squares / n - fixed * fixed) / (sums.moving_squares / n - moving * moving));
+  // Nothing to go by: too few samples, or a flat image.
+  if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
+  Geometry grid;
+  grid.size = level.moving.size;
+  return PrepareDemonsImage(ctx, {level.moving.data, grid}, {}, static_cast<float>(scale),
+                            static_cast<float>(fixed - scale * moving), level.moving.data);
+}
+
+struct LevelRun {
+  DemonsState state;
+  Decision decision = Decision::kContinue;
+};
+
+absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
+                                  Progress progress, const Fields& fields) {
+  LevelRun run;
+  INTRAWARP_ASSIGN_OR_RETURN(run.state, BeginLevel(ctx, level, options, fields));
+  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  if (options.symmetric) {
+    INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, nullptr, level.fixed.size, level.moving_on_fixed));
+  }
+  const int at_once = EvaluationsAtOnce(ctx, level.fixed);
+  while (!run.state.done) {
+    progress.iteration = run.state.iterations;
+    progress.value = run.state.value;
+    run.decision = ctx.Checkpoint(progress);
+    if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (run.decision == Decision::kStop) break;
+    const int squarings = SquaringsFor(level, run.state, at_once);
+    for (int i = 0; i < at_once; ++i) {
+      INTRAWARP_RETURN_IF_ERROR(Iterate(ctx, level, options, squarings, fields));
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(run.state, ReadState(ctx, fields.state));
+  }
+  return run;
+}
+
+StopReason ToStopReason(DemonsStatus status) {
+  switch (status) {
+    case DemonsStatus::kConverged:
+      return StopReason::kConverged;
+    case DemonsStatus::kIterationLimit:
+      return StopReason::kIterationLimit;
+    default:
+      return StopReason::kNoProgress;
+  }
+}
+
+absl::Status NotStarted(const DemonsState& state) {
+  if (state.status == DemonsStatus::kTooLittleOverlap) return TooLittleOverlap();
+  return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
+}
+
+// The velocity on the grid of `size`; `fields` changes its buffers.
+absl::Status MoveToGrid(const ExecContext& ctx, Int3 from, Int3 size, Fields* fields) {
+  if (from == size) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ResampleVectorField(ctx, fields->velocity, from, fields->update, size));
+  std::swap(fields->velocity, fields->update);
+  return absl::OkStatus();
+}
+
+absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, Int3 size, const Fields& fields) {
+  if (initial.data == nullptr) return ctx.device().Fill(fields.velocity, 0, FieldBytes(size), ctx.stream());
+  return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
+}
+
+absl::Status ValidateRange(const char* name, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [", low, ", ", high, "]"));
+}
+
+}  // namespace
+
+absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
+  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100;
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("levels", options.levels, 0, kMaxLevels));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("iterations", options.iterations, 1, kMaxIterations));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, kMaxSigmaVox));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, kMaxSigmaVox));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, kLeastStep, kLongestStep));
+  return ValidateRange("tolerance", options.tolerance, 0, 1);
+}
+
+absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
+                                                       const LogDemonsOptions& options, int stage,
+                                                       const AffineMap& affine, const ConstVelocityView& initial) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(options));
+  const Int3 finest = images.fixed->geometry().size;
+  const int levels = Levels(images, options);
+  LogDemonsStageResult result;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));
+  Int3 size = images.fixed->levels()[levels - 1].volume.geometry.size;
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, initial, size, fields));
+  for (int index = levels - 1; index >= 0; --index) {
+    ArenaScope level_scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
+    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, level.fixed.size, &fields));
+    size = level.fixed.size;
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run,
+                               RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
+    const DemonsState& state = run.state;
+    if (state.iterations > 0 || state.status == DemonsStatus::kConverged) {
+      result.levels.push_back({size, state.iterations, state.first_value, state.value});
+    } else if (index == 0 && run.decision == Decision::kContinue) {
+      return NotStarted(state);
+    }
+    if (run.decision == Decision::kStop) break;
+    if (index == 0) result.stop_reason = ToStopReason(state.status);
+  }
+  INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, finest, &fields));
+  INTRAWARP_ASSIGN_OR_RETURN(result.velocity, ctx.device().Allocate(FieldBytes(finest), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(
+      ctx.device().Copy(result.velocity.as<float>(), fields.velocity, FieldBytes(finest), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return result;
+}
+
+int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage& moving) {
+  const Geometry &f = fixed.geometry(), &m = moving.geometry();
+  const int64_t field = Arena::Rounded(FieldBytes(f.size)), image = Arena::Rounded(sizeof(float) * f.voxels());
+  const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
+                                     DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
+  return 3 * field + Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments)) + 3 * image +
+         Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
+}
+
+absl::Status VelocityDisplacement(const ExecContext& ctx, const float* velocity, double factor,
+                                  FieldView displacement) {
+  const Int3 size = displacement.geometry.size;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(float* const largest, ctx.arena().Allocate<float>(1));
+  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, velocity, size, largest));
+  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, velocity, size, static_cast<float>(factor), largest,
+                                                    kMaxSquarings, displacement.data));
+  return MapVectors(ctx, IndexToPhysical(displacement.geometry).Cast<float>(), size, displacement.data);
+}
+
+int64_t VelocityDisplacementWorkspaceBytes(Int3 size) {
+  return Arena::Rounded(sizeof(float)) + static_cast<int64_t>(ExponentiateWorkspaceBytes(size));
+}
+
+}  // namespace intrawarp
