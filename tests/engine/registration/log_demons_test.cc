@@ -242,6 +242,34 @@ TEST_P(LogDemonsTest, InverseComesFromTheNegativeVelocity) {
   EXPECT_LT(sum / count, 0.05);
 }
 
+// As rough as a diffusion sigma leaves a velocity at all: the first step must not fold it.
+TEST_P(LogDemonsTest, ExponentialOfARoughVelocityDoesNotFold) {
+  Geometry g;
+  g.size = {48, 44, 40};
+  const size_t n = 3 * g.voxels();
+  for (const double sigma : {1.0, 1.5, 2.0}) {
+    float* v = Upload(RandomFloats(n, 31, -1, 1));
+    ASSERT_OK(SmoothVectorField(ctx(), v, g.size, {sigma, sigma, sigma}, v));
+    std::vector<float> velocity = Download(v, n);
+    float peak = 0;
+    for (float x : velocity) peak = std::max(peak, std::abs(x));
+    for (float& x : velocity) x *= 2 * static_cast<float>(sigma) / peak;
+    v = Upload(velocity);
+    float* largest = Upload(std::vector<float>{2 * static_cast<float>(sigma)});
+    float *forward = Poisoned<float>(n), *inverse = Poisoned<float>(n), *both = Poisoned<float>(n);
+    ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, 1, largest, kMaxSquarings, forward));
+    ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, -1, largest, kMaxSquarings, inverse));
+    ASSERT_OK(ComposeVectorFields(ctx(), forward, inverse, g.size, both));
+    const std::vector<float> rest = Download(both, n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i += 3) sum += std::hypot(rest[i], rest[i + 1], rest[i + 2]);
+    const double mean = sum / (n / 3), least = Jacobian(v, g).min;
+    EXPECT_GT(least, 0) << sigma;
+    EXPECT_LT(mean, 0.15) << sigma;
+    RecordProperty("rough_" + std::to_string(sigma), std::to_string(mean) + " det " + std::to_string(least));
+  }
+}
+
 TEST_P(LogDemonsTest, SymmetricModeNegatesWhenImagesAreExchanged) {
   Pair pair = MakePair(3);
   // On one grid, so that exchanging is exact.
