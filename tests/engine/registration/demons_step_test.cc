@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "hwy/highway.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -63,46 +64,63 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
   return e;
 }
 
-class DemonsStepTest : public DeviceTest {};
-INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsStepTest);
-
-TEST_P(DemonsStepTest, ForceIsTheFormula) {
-  for (const Int3 size :
-       {Int3{1, 1, 1}, Int3{2, 1, 1}, Int3{40, 1, 1}, Int3{33, 9, 1}, Int3{31, 8, 9}, Int3{70, 17, 18}}) {
-    for (const DemonsGradient gradient :
-         {DemonsGradient::kSymmetric, DemonsGradient::kFixed, DemonsGradient::kWarped}) {
-      std::vector<float> f = RandomFloats(Voxels(size), 1, -1, 1), m = RandomFloats(Voxels(size), 2, -1, 1);
-      const std::vector<float> holes = RandomFloats(Voxels(size), 3);
-      for (size_t i = 0; i < f.size() && f.size() > 2; ++i) {
-        if (holes[i] < 0.1) f[i] = kNone;
-        if (holes[i] > 0.9) m[i] = kNone;
+class DemonsStepTest : public DeviceTest {
+ protected:
+  void CheckForce() {
+    for (const Int3 size :
+         {Int3{1, 1, 1}, Int3{2, 1, 1}, Int3{40, 1, 1}, Int3{33, 9, 1}, Int3{31, 8, 9}, Int3{70, 17, 18}}) {
+      for (const DemonsGradient gradient :
+           {DemonsGradient::kSymmetric, DemonsGradient::kFixed, DemonsGradient::kWarped}) {
+        std::vector<float> f = RandomFloats(Voxels(size), 1, -1, 1), m = RandomFloats(Voxels(size), 2, -1, 1);
+        const std::vector<float> holes = RandomFloats(Voxels(size), 3);
+        for (size_t i = 0; i < f.size() && f.size() > 2; ++i) {
+          if (holes[i] < 0.1) f[i] = kNone;
+          if (holes[i] > 0.9) m[i] = kNone;
+        }
+        DemonsForceTask task;
+        task.fixed = Upload(f);
+        task.warped = Upload(m);
+        task.size = size;
+        task.sides = {0.8f, 0.9f, 1.4f};
+        task.gradient = gradient;
+        task.max_step = 1.5f;
+        task.weight = 0.5f;
+        Expected expected = Force(task, f, m);
+        DemonsState start;
+        DemonsState* state = Upload(std::vector<DemonsState>{start});
+        float* force = Poisoned<float>(3 * f.size());
+        ASSERT_OK(DemonsForce(ctx(), task, force, state, &state->done));
+        std::vector<float> got = Download(force, 3 * f.size());
+        for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.force[i], 2e-6) << i;
+        const DemonsState after = Download(state, 1)[0];
+        EXPECT_EQ(after.samples, expected.samples);
+        EXPECT_NEAR(after.value, expected.squares / expected.samples, 1e-6);
+        EXPECT_EQ(after.iterations, after.done ? 0 : 1);
+        task.accumulate = true;
+        task.weight = -0.25f;
+        ASSERT_OK(DemonsForce(ctx(), task, force, nullptr));
+        got = Download(force, 3 * f.size());
+        for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 0.5 * expected.force[i], 2e-6) << i;
       }
-      DemonsForceTask task;
-      task.fixed = Upload(f);
-      task.warped = Upload(m);
-      task.size = size;
-      task.sides = {0.8f, 0.9f, 1.4f};
-      task.gradient = gradient;
-      task.max_step = 1.5f;
-      task.weight = 0.5f;
-      Expected expected = Force(task, f, m);
-      DemonsState start;
-      DemonsState* state = Upload(std::vector<DemonsState>{start});
-      float* force = Poisoned<float>(3 * f.size());
-      ASSERT_OK(DemonsForce(ctx(), task, force, state, &state->done));
-      std::vector<float> got = Download(force, 3 * f.size());
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.force[i], 2e-6) << i;
-      const DemonsState after = Download(state, 1)[0];
-      EXPECT_EQ(after.samples, expected.samples);
-      EXPECT_NEAR(after.value, expected.squares / expected.samples, 1e-6);
-      EXPECT_EQ(after.iterations, after.done ? 0 : 1);
-      task.accumulate = true;
-      task.weight = -0.25f;
-      ASSERT_OK(DemonsForce(ctx(), task, force, nullptr));
-      got = Download(force, 3 * f.size());
-      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 0.5 * expected.force[i], 2e-6) << i;
     }
   }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsStepTest);
+
+TEST_P(DemonsStepTest, ForceIsTheFormula) { CheckForce(); }
+
+// Every instruction set that this processor has.
+TEST_P(DemonsStepTest, ForceIsTheFormulaOnEveryVectorTarget) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
+    SCOPED_TRACE(hwy::TargetName(rest & -rest));
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    CheckForce();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 TEST_P(DemonsStepTest, ForceIsNoLongerThanTheStep) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "hwy/highway.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -115,7 +116,42 @@ std::vector<float> SmoothField(Int3 size, double amplitude, double wavelength) {
 const Int3 kSizes[] = {{1, 1, 1},  {1, 5, 1},  {7, 1, 1},   {1, 1, 9},   {5, 4, 3},    {33, 17, 1},
                        {31, 9, 8}, {32, 8, 9}, {129, 5, 3}, {65, 66, 7}, {20, 21, 70}, {17, 40, 19}};
 
-class VectorFieldTest : public DeviceTest {};
+class VectorFieldTest : public DeviceTest {
+ protected:
+  void CheckComposition() {
+    for (const Int3 size : kSizes) {
+      // Far enough to leave the grid.
+      const std::vector<float> inner = RandomFloats(Floats(size), 4, -6, 6),
+                               outer = RandomFloats(Floats(size), 5, -2, 2);
+      const Reference a(size, inner), b(size, outer);
+      Reference expected(size);
+      a.ForEach([&](Int3 i) { expected.Set(i, a.Vector(i) + b.Sample(ToVec3d(i) + a.Vector(i))); });
+      float* out = Poisoned<float>(Floats(size));
+      ASSERT_OK(ComposeVectorFields(ctx(), Upload(inner), Upload(outer), size, out));
+      EXPECT_LT(LargestDifference(Download(out, Floats(size)), expected.values()), 6e-5)
+          << size.x << "x" << size.y << "x" << size.z;
+    }
+  }
+
+  void CheckSmoothing() {
+    for (const Int3 size : kSizes) {
+      for (const Vec3d sigma : {Vec3d{2, 2, 2}, Vec3d{1, 1, 0}, Vec3d{1.5, 0, 0}, Vec3d{0, 0, 0}}) {
+        const std::vector<float> in = RandomFloats(Floats(size), 2, -2, 2), add = RandomFloats(Floats(size), 3, -5, 5);
+        Reference expected(size, in);
+        for (int a = 0; a < 3; ++a)
+          if (sigma[a] > 0) expected = expected.Smooth(a, sigma[a]);
+        std::vector<double> sum = expected.values();
+        double largest = 0;
+        for (size_t i = 0; i < sum.size(); ++i) largest = std::max(largest, std::abs(sum[i] += add[i]));
+        float* io = Upload(in);
+        float* found = Poisoned<float>(1);
+        ASSERT_OK(SmoothVectorField(ctx(), io, size, sigma, io, Upload(add), found));
+        EXPECT_LT(LargestDifference(Download(io, sum.size()), sum), 3e-6);
+        EXPECT_NEAR(Download(found, 1)[0], largest, 3e-6);
+      }
+    }
+  }
+};
 INTRAWARP_INSTANTIATE_DEVICE_TEST(VectorFieldTest);
 
 TEST_P(VectorFieldTest, SmoothingIsTheGaussianNormalisedAtTheFaces) {
@@ -134,37 +170,23 @@ TEST_P(VectorFieldTest, SmoothingIsTheGaussianNormalisedAtTheFaces) {
   }
 }
 
-TEST_P(VectorFieldTest, SmoothingInPlaceAddsAndFindsTheLargest) {
-  for (const Int3 size : kSizes) {
-    for (const Vec3d sigma : {Vec3d{2, 2, 2}, Vec3d{1, 1, 0}, Vec3d{1.5, 0, 0}, Vec3d{0, 0, 0}}) {
-      const std::vector<float> in = RandomFloats(Floats(size), 2, -2, 2), add = RandomFloats(Floats(size), 3, -5, 5);
-      Reference expected(size, in);
-      for (int a = 0; a < 3; ++a)
-        if (sigma[a] > 0) expected = expected.Smooth(a, sigma[a]);
-      std::vector<double> sum = expected.values();
-      double largest = 0;
-      for (size_t i = 0; i < sum.size(); ++i) largest = std::max(largest, std::abs(sum[i] += add[i]));
-      float* io = Upload(in);
-      float* found = Poisoned<float>(1);
-      ASSERT_OK(SmoothVectorField(ctx(), io, size, sigma, io, Upload(add), found));
-      EXPECT_LT(LargestDifference(Download(io, sum.size()), sum), 3e-6);
-      EXPECT_NEAR(Download(found, 1)[0], largest, 3e-6);
-    }
-  }
-}
+TEST_P(VectorFieldTest, SmoothingInPlaceAddsAndFindsTheLargest) { CheckSmoothing(); }
 
-TEST_P(VectorFieldTest, CompositionSamplesTheOuterFieldLinearly) {
-  for (const Int3 size : kSizes) {
-    // Far enough to leave the grid.
-    const std::vector<float> inner = RandomFloats(Floats(size), 4, -6, 6), outer = RandomFloats(Floats(size), 5, -2, 2);
-    const Reference a(size, inner), b(size, outer);
-    Reference expected(size);
-    a.ForEach([&](Int3 i) { expected.Set(i, a.Vector(i) + b.Sample(ToVec3d(i) + a.Vector(i))); });
-    float* out = Poisoned<float>(Floats(size));
-    ASSERT_OK(ComposeVectorFields(ctx(), Upload(inner), Upload(outer), size, out));
-    EXPECT_LT(LargestDifference(Download(out, Floats(size)), expected.values()), 6e-5)
-        << size.x << "x" << size.y << "x" << size.z;
+TEST_P(VectorFieldTest, CompositionSamplesTheOuterFieldLinearly) { CheckComposition(); }
+
+// Every instruction set that this processor has.
+TEST_P(VectorFieldTest, MatchesTheReferenceOnEveryVectorTarget) {
+  if (ctx().is_cuda()) GTEST_SKIP() << "for the CPU alone";
+  const int64_t supported = hwy::SupportedTargets();
+  for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
+    SCOPED_TRACE(hwy::TargetName(rest & -rest));
+    hwy::SetSupportedTargetsForTest(rest & -rest);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    CheckComposition();
+    CheckSmoothing();
   }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 TEST_P(VectorFieldTest, ExponentialIsScalingAndSquaring) {
