@@ -6,8 +6,10 @@
 // An iteration: s = exp(v); the moving image at A(x + s(x)); the force u (demons_step.h); u smoothed by the fluid
 // sigma; v updated by u; v smoothed by the diffusion sigma. The symmetric mode takes the mean of that force and of
 // minus the force of the exchanged images at exp(-v), so that exchanging the images gives -v. All sizes are in voxels
-// of the level. The value of a level is the mean squared difference in variances of the fixed image; intensities of the
-// moving image are brought to the fixed image's mean and standard deviation unless that is turned off.
+// of the level. The value of a level is the mean squared difference in variances of the fixed image. On request
+// the moving image is brought to the fixed image's mean and standard deviation at the start of every level, over the
+// samples that both have there. It serves images of different gain and offset; where both have the same background (0
+// around a brain, say) it moves one background against the other, which drives the velocity, and does harm.
 //
 // The host enqueues a few iterations at a time and then looks at the state once; the state stops them on the device.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
@@ -44,7 +46,7 @@ struct LogDemonsOptions {
   DemonsGradient gradient = DemonsGradient::kSymmetric;
   VelocityUpdate update = VelocityUpdate::kCompose;
   bool symmetric = false;
-  bool match_intensities = true;
+  bool match_intensities = false;
 };
 
 // A velocity in voxels of `size` (index units, three float32 a voxel) on the fixed image's domain; device memory.

@@ -152,8 +152,6 @@ LogDemonsOptions Options() {
   LogDemonsOptions options;
   options.fluid_sigma = 2;
   options.diffusion_sigma = 1;
-  // The body reaches beyond the faces, and each image has its own part of it.
-  options.match_intensities = false;
   return options;
 }
 
