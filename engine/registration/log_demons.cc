@@ -349,19 +349,32 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
          Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
 }
 
-absl::Status VelocityDisplacement(const ExecContext& ctx, const float* velocity, double factor,
-                                  FieldView displacement) {
-  const Int3 size = displacement.geometry.size;
-  ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(float* const largest, ctx.arena().Allocate<float>(1));
-  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, velocity, size, largest));
-  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, velocity, size, static_cast<float>(factor), largest,
-                                                    kMaxSquarings, displacement.data));
-  return MapVectors(ctx, IndexToPhysical(displacement.geometry).Cast<float>(), size, displacement.data);
+LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
+  LogDemonsOptions options;
+  options.levels = stage.levels;
+  if (stage.iterations > 0) options.iterations = stage.iterations;
+  options.fluid_sigma = stage.fluid_sigma.value_or(options.fluid_sigma);
+  options.diffusion_sigma = stage.diffusion_sigma.value_or(options.diffusion_sigma);
+  options.max_step = stage.max_step.value_or(options.max_step);
+  options.update = stage.update;
+  options.symmetric = stage.symmetric;
+  options.match_intensities = stage.match_intensities;
+  return options;
 }
 
-int64_t VelocityDisplacementWorkspaceBytes(Int3 size) {
-  return Arena::Rounded(sizeof(float)) + static_cast<int64_t>(ExponentiateWorkspaceBytes(size));
+absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
+                                                               const AffineMap& affine,
+                                                               const ConstVelocityView& velocity) {
+  ArenaScope scope(ctx.arena());
+  const Int3 size = images.fixed->geometry().size;
+  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, {}, 0, affine));
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, {}, fields).status());
+  INTRAWARP_RETURN_IF_ERROR(Force(ctx, level, /*symmetric=*/false, kMaxSquarings, fields));
+  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
+  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
+  return state.value;
 }
 
 }  // namespace intrawarp

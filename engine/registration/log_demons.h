@@ -16,6 +16,7 @@
 #define INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,15 +28,13 @@
 
 namespace intrawarp {
 
-// How u updates v: v + u; the velocity field composed with it, v(x + u(x)) + u(x) (Leong et al.); the
-// Baker-Campbell-Hausdorff series (BchUpdate).
-enum class VelocityUpdate { kAdd, kCompose, kBch };
+inline constexpr int kDefaultLogDemonsIterations = 100;
 
 struct LogDemonsOptions {
   // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
   int levels = 0;
   // Iterations a level at most.
-  int iterations = 100;
+  int iterations = kDefaultLogDemonsIterations;
   // Standard deviations in voxels of the level, in [0, 64].
   double fluid_sigma = 3;
   double diffusion_sigma = 2;
@@ -73,10 +72,15 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
 
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
-// u in LPS mm of x + u(x) = exp(factor v)(x) at the voxels of `grid`, whose size is the velocity's: what a Transform
-// takes as a displacement. Stream-ordered. Workspace: VelocityDisplacementWorkspaceBytes.
-absl::Status VelocityDisplacement(const ExecContext& ctx, const float* velocity, double factor, FieldView displacement);
-int64_t VelocityDisplacementWorkspaceBytes(Int3 size);
+// Of a pipeline's stage: defaults where it sets nothing.
+LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage);
+
+// The mean squared difference in variances of the fixed image at the finest level, with `velocity` (on the fixed
+// image's grid; data may be null: none); absent with too little overlap. Waits for the stream. Workspace:
+// LogDemonsWorkspaceBytes.
+absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
+                                                               const AffineMap& affine,
+                                                               const ConstVelocityView& velocity);
 
 }  // namespace intrawarp
 

@@ -8,6 +8,7 @@
 
 #include "engine/quality/quality.h"
 #include "engine/transform/vector_field.h"
+#include "engine/transform/velocity.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
