@@ -3,6 +3,7 @@
 #include "engine/registration/log_demons.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,37 @@ class LogDemonsTest : public DeviceTest {
     arenas_.push_back(*OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving)));
     return RunLogDemonsStage(arenas_.back().context(std::move(checkpoint)), images, options, 0, pair.affine,
                              {initial, pair.fixed_grid.size});
+  }
+
+  absl::StatusOr<RegistrationResult> RunPipeline(const Pair& pair, std::vector<StageOptions> stages,
+                                                 const Transform* initial = nullptr,
+                                                 CheckpointFn checkpoint = nullptr) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), {}, initial};
+    // In an arena of exactly the size that is asked for.
+    arenas_.push_back(*OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input)));
+    return Register(arenas_.back().context(std::move(checkpoint)), input);
+  }
+
+  // Mean distance in fixed voxels between T and the truth, off the faces.
+  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
+    const Geometry& g = pair.fixed_grid;
+    float* out = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
+    const std::vector<float> field = Download(out, 3 * g.voxels());
+    double sum = 0;
+    int count = 0;
+    size_t i = 0;
+    ForEachPoint(g, [&](Vec3d p, Int3 v) {
+      const Vec3d moved = p + Vec3d{field[i], field[i + 1], field[i + 2]};
+      i += 3;
+      for (int a = 0; a < 3; ++a)
+        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
+      const Vec3d d = moved - pair.Truth(p);
+      sum += std::sqrt(Dot(d, d));
+      ++count;
+    });
+    return sum / count / g.spacing.x;
   }
 
   // exp(factor v) - id in mm.
@@ -398,6 +430,118 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = -1; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
+}
+
+// --- As a stage of the pipeline ---
+
+StageOptions Stage() {
+  StageOptions stage;
+  stage.method = Method::kLogDemons;
+  stage.fluid_sigma = 2;
+  stage.diffusion_sigma = 1;
+  return stage;
+}
+
+TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
+  AffineMap affine = AffineMap::Identity();
+  affine.m[0][0] = 1.04;
+  affine.m[0][1] = 0.05;
+  affine.m[1][3] = 6;
+  const Pair pair = MakePair(6, false, affine);
+  const auto alone = RunPipeline(MakePair(6), {Stage()}), both = RunPipeline(pair, {StageOptions{}, Stage()});
+  for (const auto* result : {&alone, &both}) {
+    ASSERT_OK(*result) << result->status();
+    const Transform& transform = (*result)->transform;
+    ASSERT_TRUE(transform.has_velocity());
+    EXPECT_TRUE(SameGrid(*transform.domain(), pair.fixed_grid));
+    EXPECT_LT(MeanError(result == &alone ? MakePair(6) : pair, transform), 0.6);
+    EXPECT_GT(MeasureJacobian(ctx(), transform, pair.fixed_grid)->min, 0);
+    EXPECT_LT(MeasureInverseConsistency(ctx(), transform)->mean_mm, 0.05 * pair.fixed_grid.spacing.x);
+    EXPECT_FALSE((*result)->worse_than_start);
+    const StageReport& report = (*result)->stages.back();
+    EXPECT_EQ(report.method, Method::kLogDemons);
+    EXPECT_GE(report.levels.size(), 2u);
+  }
+  EXPECT_EQ(both->stages.size(), 2u);
+}
+
+TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
+  const Pair pair = MakePair(6);
+  StageOptions few = Stage();
+  few.levels = 1;
+  few.iterations = 2;
+  const auto first = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  const auto cold = RunPipeline(pair, {few}), warm = RunPipeline(pair, {few}, &first->transform);
+  ASSERT_OK(cold);
+  ASSERT_OK(warm) << warm.status();
+  EXPECT_LT(MeanError(pair, warm->transform), 0.5);
+  EXPECT_GT(MeanError(pair, cold->transform), 1);
+  EXPECT_LT(warm->stages[0].levels[0].value_before, cold->stages[0].levels[0].value_before / 10);
+
+  // The next frame has other voxels.
+  Pair next = pair;
+  next.fixed_grid.size = {37, 39, 33};
+  next.fixed_grid.spacing = {2.3, 2.2, 2.6};
+  CenterAtOrigin(next.fixed_grid);
+  next.fixed.clear();
+  const Texture texture(false);
+  ForEachPoint(next.fixed_grid, [&](Vec3d p, Int3) { next.fixed.push_back(texture(next.Truth(p))); });
+  const auto other = RunPipeline(next, {few}, &first->transform);
+  ASSERT_OK(other) << other.status();
+  EXPECT_LT(MeanError(next, other->transform), 0.6);
+}
+
+TEST_P(LogDemonsTest, PipelineWithoutTimeGivesItsStart) {
+  const Pair pair = MakePair(5);
+  const auto stop = [](const Progress&) { return Decision::kStop; };
+  const auto cold = RunPipeline(pair, {StageOptions{}, Stage()}, nullptr, stop);
+  ASSERT_OK(cold) << cold.status();
+  EXPECT_EQ(cold->stop_reason, StopReason::kBudget);
+  ASSERT_TRUE(cold->transform.has_velocity());
+  const auto first = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  const auto warm = RunPipeline(pair, {Stage()}, &first->transform, stop);
+  ASSERT_OK(warm);
+  EXPECT_LT(MeanError(pair, warm->transform), 0.6);
+  EXPECT_EQ(RunPipeline(pair, {Stage()}, nullptr, [](const Progress&) { return Decision::kCancel; }).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
+  const Pair pair = MakePair(5);
+  const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(first->transform.velocity().data, n), Download(second->transform.velocity().data, n));
+  EXPECT_EQ(Download(first->transform.backward().data, n), Download(second->transform.backward().data, n));
+}
+
+TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
+  const Pair pair = MakePair(3);
+  const auto message = [&](std::vector<StageOptions> stages, const Transform* initial = nullptr) {
+    return std::string(RunPipeline(pair, std::move(stages), initial).status().message());
+  };
+  StageOptions stage = Stage();
+  stage.metric = MetricKind::kNgf;
+  EXPECT_EQ(message({stage}), "stages[0].metric: log-demons takes ssd alone");
+  stage = Stage();
+  stage.spacing_vox = 5;
+  EXPECT_EQ(message({stage}), "stages[0].spacing_vox: is for ffd alone");
+  stage = Stage();
+  stage.max_step = 0;
+  EXPECT_EQ(message({stage}), "stages[0].max_step: 0 is not in [0.001, 100]");
+  StageOptions affine;
+  affine.symmetric = true;
+  EXPECT_EQ(message({affine}), "stages[0].symmetric: is for log-demons alone");
+  affine = {};
+  EXPECT_EQ(message({Stage(), affine}), "stages[1].method: must be that of the stage before, which is deformable");
+  StageOptions ffd;
+  ffd.method = Method::kFfd;
+  const auto velocity = RunPipeline(pair, {Stage()});
+  ASSERT_OK(velocity);
+  EXPECT_EQ(message({ffd}, &velocity->transform).substr(0, 18), "initial_transform:");
 }
 
 }  // namespace
