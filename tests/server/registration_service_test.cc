@@ -305,8 +305,8 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
                       }),
                       kInvalid, "5", "options.stages");
   ExpectRegisterError(stage([](auto& s) { s.clear_method(); }), kInvalid, "not a method", "options.stages[0].method");
-  ExpectRegisterError(stage([](auto& s) { s.set_method(v1::METHOD_LOG_DEMONS); }), kUnimplemented,
-                      "options.stages[0].method: LOG_DEMONS", "");
+  ExpectRegisterError(stage([](auto& s) { s.set_method(v1::Method(9)); }), kInvalid, "9 is not a method",
+                      "options.stages[0].method");
   for (const v1::Metric metric : {v1::METRIC_NMI, v1::METRIC_LNCC}) {
     ExpectRegisterError(stage([&](auto& s) { s.set_metric(metric); }), kUnimplemented,
                         "options.stages[0].metric: rigid", "");
