@@ -142,6 +142,8 @@ def compare(arguments, ways):
     comparison = Comparison(ways, arguments.out)
     print(comparison.head(), flush=True)
     for pair in pairs.prepare(arguments.data, arguments.out / 'prepared'):
+        if arguments.method == 'log-demons' and pair.metric != 'ssd':
+            continue
         if any(part in pair.name for part in arguments.pairs.split(',')):
             print(comparison.row(pair), flush=True)
 
@@ -152,8 +154,8 @@ def main():
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--device', default='auto')
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/accuracy'))
-    parser.add_argument('--method', choices=('affine', 'ffd'), default='affine',
-                        help='ffd runs after an affine stage')
+    parser.add_argument('--method', choices=('affine', 'ffd', 'log-demons'), default='affine',
+                        help='ffd and log-demons run after an affine stage; log-demons on pairs of like intensities')
     parser.add_argument('--options', default='', help='more options for intrawarp register, by blanks')
     parser.add_argument('--pairs', default='', help='substrings of the names of the pairs to run, by comma')
     parser.add_argument('--peers', action='store_true')
