@@ -288,14 +288,6 @@ absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, cons
   return Decision::kContinue;
 }
 
-int64_t EvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
-                       const Geometry& grid) {
-#if INTRAWARP_WITH_CUDA
-  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
-#endif
-  return cpu::FfdEvaluatorBytes(metric, fixed, grid);
-}
-
 }  // namespace
 
 // Bending and elasticity in units where a voxel is 1 and a metric at a bad start is about 1.
@@ -375,7 +367,7 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
-      level = std::max(level, EvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
+      level = std::max(level, FfdEvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
     }
     positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));

@@ -48,11 +48,6 @@ std::optional<AlignedAxes> Align(const Geometry& grid, const Geometry& image) {
   return AlignedAxes{axes[0], axes[1], axes[2]};
 }
 
-bool IsIdentity(const AffineMap& affine) {
-  const AffineMap difference = MinusIdentity(affine);
-  return std::all_of(&difference.m[0][0], &difference.m[0][0] + 12, [](double v) { return v == 0; });
-}
-
 // Tiles that cover `extent`, forgiving rounding.
 int Tiles(double extent, double spacing) { return std::max(1, static_cast<int>(std::ceil(extent / spacing - 1e-6))); }
 

@@ -234,6 +234,7 @@ ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, co
 InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
 // A - identity: p -> A(p) - p, without the cancellation of large coordinates.
 AffineMap MinusIdentity(const AffineMap& affine);
+bool IsIdentity(const AffineMap& affine);
 
 }  // namespace intrawarp
 
