@@ -120,7 +120,9 @@ absl::Status VolumeUploadReactor::SubmitPrepare() {
     return self->finished() ? Decision::kCancel : Decision::kContinue;
   };
   job.run = [self = self_](const absl::StatusOr<const ExecContext*>& ctx) { self->RunPrepare(ctx); };
+  job_has_writer_ = true;
   const absl::Status status = context_.jobs.Submit(std::move(job));
+  if (!status.ok()) job_has_writer_ = false;
   if (!absl::IsResourceExhausted(status)) return status;
   context_.metrics.CountRejection("QUEUE_FULL");
   return WithReason(status, "QUEUE_FULL");
@@ -209,6 +211,8 @@ bool VolumeUploadReactor::finished() {
 void VolumeUploadReactor::OnCancel() { Fail(absl::CancelledError("the call was cancelled")); }
 
 void VolumeUploadReactor::OnDone() {
+  // A stream that no longer counts holds no upload: it can be resumed, and expires.
+  if (!job_has_writer_) writer_ = UploadWriter();
   count_ = StreamCount();
   self_.reset();
 }

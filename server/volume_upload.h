@@ -63,6 +63,7 @@ class VolumeUploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffe
   bool header_received_ = false;
   // Used by the reads first and by the job after them.
   UploadWriter writer_;
+  bool job_has_writer_ = false;
 
   std::mutex mutex_;
   bool finished_ = false;

@@ -46,7 +46,8 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, session.client().GetTransform(name, session.call()));
   if (transform.kind() != v1::TRANSFORM_KIND_AFFINE) {
     return absl::FailedPreconditionError(
-        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz"));
+        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz",
+                     transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm" : ""));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, FromProto(transform.matrix()));
   return Annotate(WriteMatrix(out, matrix), out);

@@ -67,7 +67,8 @@ std::vector<FlagSpec> FieldFlagSpecs() {
 absl::StatusOr<v1::FieldRequest> ParseFieldFlags(const ParsedFlags& flags, bool used, const std::string& by) {
   v1::FieldRequest request;
   for (const char* name : kFieldFlags) {
-    if (flags.Has(name) && !used) return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
+    if (flags.Has(name) && !used)
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
   }
   request.set_encoding(EncodingFromName(flags.String("field_encoding")));
   if (flags.Has("field_region")) INTRAWARP_RETURN_IF_ERROR(ParseRegion(flags, &request));

@@ -236,6 +236,7 @@ ForwardMap MakeBackwardMap(const Transform& transform, const AffineMap& inner, c
 InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
 // A - identity: p -> A(p) - p, without the cancellation of large coordinates.
 AffineMap MinusIdentity(const AffineMap& affine);
+bool IsIdentity(const AffineMap& affine);
 
 }  // namespace intrawarp
 

@@ -12,14 +12,6 @@
 namespace intrawarp {
 namespace {
 
-bool IsIdentity(const AffineMap& affine) {
-  const AffineMap difference = MinusIdentity(affine);
-  for (const auto& row : difference.m)
-    for (double value : row)
-      if (value != 0) return false;
-  return true;
-}
-
 struct Displacement {
   DisplacementSource source;
   Geometry grid;
@@ -44,6 +36,14 @@ AffineMap MinusIdentity(const AffineMap& affine) {
   AffineMap a = affine;
   for (int r = 0; r < 3; ++r) a.m[r][r] -= 1;
   return a;
+}
+
+bool IsIdentity(const AffineMap& affine) {
+  const AffineMap difference = MinusIdentity(affine);
+  for (const auto& row : difference.m)
+    for (double value : row)
+      if (value != 0) return false;
+  return true;
 }
 
 ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
