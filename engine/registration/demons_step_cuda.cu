@@ -23,10 +23,12 @@ __global__ void PrepareKernel(const float* image, const uint8_t* mask, int64_t v
   if (i < voxels) out[i] = mask == nullptr || mask[i] != 0 ? scale * image[i] + offset : NAN;
 }
 
-// The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile.
+// The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. The force is interleaved
+// or in planes of `voxels`.
+template <bool kPlanes>
 __global__ void __launch_bounds__(kReduceThreads)
     ForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares, double* samples,
-                const int* skip) {
+                int64_t voxels, const int* skip) {
   if (skip != nullptr && *skip != 0) return;
   __shared__ float rows[kTileY][3 * kTileX];
   __shared__ double scratch[kReduceWarps];
@@ -46,10 +48,17 @@ __global__ void __launch_bounds__(kReduceThreads)
           ForceVoxel(t.fixed + start + lane, t.warped + start + lane, t.size, {x, y, z}, scales, &square, &sample);
       sum += square;
       count += sample;
-      mine[3 * lane] = u.x;
-      mine[3 * lane + 1] = u.y;
-      mine[3 * lane + 2] = u.z;
+      if constexpr (kPlanes) {
+        float* const to = force + start + lane;
+#pragma unroll
+        for (int c = 0; c < 3; ++c) to[c * voxels] = t.accumulate ? to[c * voxels] + u[c] : u[c];
+      } else {
+        mine[3 * lane] = u.x;
+        mine[3 * lane + 1] = u.y;
+        mine[3 * lane + 2] = u.z;
+      }
     }
+    if constexpr (kPlanes) continue;
     __syncwarp();
 #pragma unroll
     for (int k = 0; k < 3; ++k) {
@@ -132,19 +141,35 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, cons
   return absl::OkStatus();
 }
 
-absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
-                         const int* skip) {
+namespace {
+
+template <bool kPlanes>
+absl::Status Force(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                   const int* skip) {
   const int64_t blocks = DemonsForceBlocks(task.size);
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(double* const squares, ctx.arena().Allocate<double>(2 * blocks));
   double* const samples = squares + blocks;
-  ForceKernel<<<ForceGrid(task.size), kReduceThreads, 0, CudaStream(ctx)>>>(task, DemonsForceScales(task), force,
-                                                                            squares, samples, skip);
+  const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
+  ForceKernel<kPlanes><<<ForceGrid(task.size), kReduceThreads, 0, CudaStream(ctx)>>>(
+      task, DemonsForceScales(task), force, squares, samples, voxels, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   if (state == nullptr) return absl::OkStatus();
   AdvanceKernel<<<1, kReduceThreads, 0, CudaStream(ctx)>>>(squares, samples, blocks, state, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                         const int* skip) {
+  return Force<false>(ctx, task, force, state, skip);
+}
+
+absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                               const int* skip) {
+  return Force<true>(ctx, task, force, state, skip);
 }
 
 }  // namespace intrawarp::cuda

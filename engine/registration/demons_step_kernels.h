@@ -109,6 +109,9 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, cons
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip);
+// The force in planes (vector_planes.h).
+absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                               const int* skip);
 int64_t DemonsForceBlocks(Int3 size);
 }  // namespace cuda
 

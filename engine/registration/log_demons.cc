@@ -8,16 +8,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/image/warp_kernels.h"
-#include "engine/transform/vector_field.h"
+#include "engine/device/recording.h"
+#include "engine/registration/demons_iteration.h"
+#include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp {
 namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level.
 constexpr int kCoarsestAxis = 8;
-// How much further than expected a velocity may grow between two looks of the host.
-constexpr float kGrowthMargin = 2;
+// Squarings are recorded for a velocity that grows so much until the next look of the host, and at least so many: what
+// is not needed costs an empty kernel, and what is missing another look.
+constexpr float kGrowth = 1.5f;
+constexpr int kLeastSquarings = 2;
 
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
 size_t FieldBytes(Int3 size) { return sizeof(float) * Floats(size); }
@@ -48,10 +51,8 @@ Intensities Standard(const VolumeStatistics& s) {
 }
 
 // Device memory for levels up to `size`.
-struct Fields {
-  float *velocity, *update, *work;
-  DemonsState* state;
-  PairMoments* moments;
+struct Fields : DemonsFields {
+  PairMoments* moments = nullptr;
 };
 
 absl::StatusOr<Fields> AllocateFields(const ExecContext& ctx, Int3 size) {
@@ -64,38 +65,12 @@ absl::StatusOr<Fields> AllocateFields(const ExecContext& ctx, Int3 size) {
   return f;
 }
 
-// An image made ready, sampled by index of the fixed grid.
-struct Source {
-  float* data = nullptr;
-  Int3 size;
-  AffineMap from_fixed = AffineMap::Identity();
-};
-
 // One level, its images made ready.
 struct Level {
-  Geometry fixed;
-  float* fixed_image = nullptr;
-  Source moving;
-  // The moving image on the fixed grid, for the symmetric mode.
-  float* moving_on_fixed = nullptr;
-  float* warped = nullptr;
-  DemonsForceTask force;
+  Geometry grid;
+  DemonsIteration step;
   double min_samples = 0;
 };
-
-absl::Status WarpSource(const ExecContext& ctx, const Source& source, const float* displacement, Int3 size,
-                        float* out) {
-  WarpTask task;
-  task.moving = source.data;
-  task.moving_size = source.size;
-  task.index_map = source.from_fixed;
-  task.displacement = displacement;
-  task.displacement_map = source.from_fixed.Cast<float>();
-  task.fill = std::numeric_limits<float>::quiet_NaN();
-  task.out = out;
-  task.out_size = size;
-  return INTRAWARP_DISPATCH(ctx, Warp, task, Interpolation::kLinear);
-}
 
 absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, Intensities i) {
   INTRAWARP_ASSIGN_OR_RETURN(float* const ready, ctx.arena().Allocate<float>(image.geometry.voxels()));
@@ -111,82 +86,29 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   const ConstVolumeView moving = images.moving->levels()[moving_index].volume;
   const Intensities of_fixed = Standard(images.fixed->statistics());
   Level level;
-  level.fixed = fixed.geometry;
+  level.grid = fixed.geometry;
   level.min_samples = MinSamples(images, MetricKind::kSsd, index);
-  INTRAWARP_ASSIGN_OR_RETURN(level.fixed_image, MakeReady(ctx, fixed, images.fixed_masks[index].mask, of_fixed));
-  INTRAWARP_ASSIGN_OR_RETURN(level.moving.data,
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.fixed, MakeReady(ctx, fixed, images.fixed_masks[index].mask, of_fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.moving.data,
                              MakeReady(ctx, moving, images.moving_masks[moving_index].mask, of_fixed));
-  level.moving.size = moving.geometry.size;
-  level.moving.from_fixed = Compose(PhysicalToIndex(moving.geometry), Compose(affine, IndexToPhysical(fixed.geometry)));
-  INTRAWARP_ASSIGN_OR_RETURN(level.warped, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+  level.step.moving.size = moving.geometry.size;
+  level.step.moving.from_fixed =
+      Compose(PhysicalToIndex(moving.geometry), Compose(affine, IndexToPhysical(fixed.geometry)));
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.warped, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
   if (options.symmetric) {
-    INTRAWARP_ASSIGN_OR_RETURN(level.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+    INTRAWARP_ASSIGN_OR_RETURN(level.step.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
   }
-  level.force.size = fixed.geometry.size;
+  level.step.force.size = fixed.geometry.size;
   for (int a = 0; a < 3; ++a) {
-    level.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
+    level.step.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
   }
-  level.force.gradient = options.gradient;
-  level.force.max_step = static_cast<float>(options.max_step);
+  level.step.force.gradient = options.gradient;
+  level.step.force.max_step = static_cast<float>(options.max_step);
+  level.step.symmetric = options.symmetric;
+  level.step.fluid_sigma = options.fluid_sigma;
+  level.step.diffusion_sigma = options.diffusion_sigma;
+  level.step.update = options.update;
   return level;
-}
-
-// The longest that a component of the velocity can become in one iteration, in voxels.
-float LongestComponent(const Level& level) {
-  const Vec3f& s = level.force.sides;
-  return level.force.max_step / std::min({s.x, s.y, s.z});
-}
-
-// How many squarings `iterations` more of them can need.
-int SquaringsFor(const Level& level, const DemonsState& state, int iterations) {
-  float step = kGrowthMargin * (state.largest + static_cast<float>(iterations) * LongestComponent(level));
-  int n = 0;
-  for (; n < kMaxSquarings && step > kExponentialStep; ++n) step /= 2;
-  return n;
-}
-
-// The force at the current velocity, to fields.update. The state takes its step.
-absl::Status Force(const ExecContext& ctx, const Level& level, bool symmetric, int squarings, const Fields& fields) {
-  const Int3 size = level.fixed.size;
-  const int* done = &fields.state->done;
-  const float* largest = &fields.state->largest;
-  DemonsForceTask task = level.force;
-  task.weight = symmetric ? 0.5f : 1.0f;
-  task.fixed = level.fixed_image;
-  task.warped = level.warped;
-  INTRAWARP_RETURN_IF_ERROR(
-      ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, squarings, fields.work, done));
-  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, fields.work, size, level.warped));
-  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state, done));
-  if (!symmetric) return absl::OkStatus();
-  task.weight = -0.5f;
-  task.accumulate = true;
-  task.fixed = level.moving_on_fixed;
-  INTRAWARP_RETURN_IF_ERROR(
-      ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, squarings, fields.work, done));
-  INTRAWARP_RETURN_IF_ERROR(
-      WarpSource(ctx, {level.fixed_image, size, AffineMap::Identity()}, fields.work, size, level.warped));
-  return DemonsForce(ctx, task, fields.update, nullptr, done);
-}
-
-absl::Status Iterate(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options, int squarings,
-                     const Fields& fields) {
-  const Int3 size = level.fixed.size;
-  const int* done = &fields.state->done;
-  const auto sigma = [](double s) { return Vec3d{s, s, s}; };
-  INTRAWARP_RETURN_IF_ERROR(Force(ctx, level, options.symmetric, squarings, fields));
-  if (options.update == VelocityUpdate::kAdd) {
-    INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, fields.update, size, sigma(options.fluid_sigma), fields.work,
-                                                fields.velocity, nullptr, done));
-  } else {
-    INTRAWARP_RETURN_IF_ERROR(
-        SmoothVectorField(ctx, fields.update, size, sigma(options.fluid_sigma), fields.update, nullptr, nullptr, done));
-    INTRAWARP_RETURN_IF_ERROR(options.update == VelocityUpdate::kCompose
-                                  ? ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done)
-                                  : BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done));
-  }
-  return SmoothVectorField(ctx, fields.work, size, sigma(options.diffusion_sigma), fields.velocity, nullptr,
-                           &fields.state->largest, done);
 }
 
 absl::StatusOr<DemonsState> ReadState(const ExecContext& ctx, const DemonsState* state) {
@@ -204,18 +126,22 @@ absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& leve
   start.tolerance = options.tolerance > 0 ? options.tolerance : -std::numeric_limits<double>::infinity();
   start.min_samples = level.min_samples;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.fixed.size, &fields.state->largest));
+  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.grid.size, &fields.state->largest));
   return ReadState(ctx, fields.state);
+}
+
+// The moving image at the velocity, to level.step.warped; uses `work`.
+absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fields& fields) {
+  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.grid.size, 1, &fields.state->largest,
+                                                    kMaxSquarings, fields.work));
+  return WarpSource(ctx, level.step.moving, fields.work, level.grid.size, level.step.warped);
 }
 
 // Brings the moving image to the mean and standard deviation of the fixed one, over the samples that both have at the
 // velocity; waits for the stream.
 absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const Fields& fields) {
-  const Int3 size = level.fixed.size;
-  INTRAWARP_RETURN_IF_ERROR(
-      ExponentiateVectorField(ctx, fields.velocity, size, 1, &fields.state->largest, kMaxSquarings, fields.work));
-  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, fields.work, size, level.warped));
-  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.fixed_image, level.warped, level.fixed.voxels(), fields.moments));
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.step.fixed, level.step.warped, level.grid.voxels(), fields.moments));
   PairMoments sums;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, fields.moments, sizeof(sums), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
@@ -225,9 +151,9 @@ absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const 
   // Nothing to go by: too few samples, or a flat image.
   if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
   Geometry grid;
-  grid.size = level.moving.size;
-  return PrepareDemonsImage(ctx, {level.moving.data, grid}, {}, static_cast<float>(scale),
-                            static_cast<float>(fixed - scale * moving), level.moving.data);
+  grid.size = level.step.moving.size;
+  return PrepareDemonsImage(ctx, {level.step.moving.data, grid}, {}, static_cast<float>(scale),
+                            static_cast<float>(fixed - scale * moving), level.step.moving.data);
 }
 
 struct LevelRun {
@@ -235,27 +161,66 @@ struct LevelRun {
   Decision decision = Decision::kContinue;
 };
 
+// Enqueues iterations of a level, some at a time, with as many squarings as they take.
+class Iterations {
+ public:
+  Iterations(const ExecContext& ctx, const DemonsIteration& step, int at_once, const DemonsFields& fields)
+      : ctx_(ctx), step_(step), at_once_(at_once), fields_(fields) {}
+
+  // `state` is that of the device.
+  absl::Status Enqueue(const DemonsState& state) {
+    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(kGrowth * state.largest, 1, kMaxSquarings)));
+    // The last ones stopped for want of squarings.
+    if (state.done) {
+      INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
+    }
+    for (int i = 0; i < at_once_; ++i) INTRAWARP_RETURN_IF_ERROR(recording_->Enqueue(ctx_));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Record(int squarings) {
+    if (recording_ && squarings <= squarings_) return absl::OkStatus();
+    squarings_ = std::max(squarings, kLeastSquarings);
+    INTRAWARP_ASSIGN_OR_RETURN(recording_, Recording::Make(ctx_, [this, squarings = squarings_] {
+                                 return IterateDemons(ctx_, step_, squarings, fields_);
+                               }));
+    return absl::OkStatus();
+  }
+
+  const ExecContext& ctx_;
+  const DemonsIteration& step_;
+  int at_once_;
+  DemonsFields fields_;
+  int squarings_ = 0;
+  std::optional<Recording> recording_;
+};
+
 absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
-                                  Progress progress, const Fields& fields) {
+                                  Progress progress, const Fields& level_fields) {
   LevelRun run;
+  Fields fields = level_fields;
   INTRAWARP_ASSIGN_OR_RETURN(run.state, BeginLevel(ctx, level, options, fields));
   if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   if (options.symmetric) {
-    INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.moving, nullptr, level.fixed.size, level.moving_on_fixed));
+    INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.step.moving, nullptr, level.grid.size, level.step.moving_on_fixed));
   }
-  const int at_once = EvaluationsAtOnce(ctx, level.fixed);
-  while (!run.state.done) {
+  ArenaScope scope(ctx.arena());
+  if (ctx.is_cuda()) {
+    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(Floats(level.grid.size)));
+  }
+  INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.grid.size, &fields));
+  Iterations iterations(ctx, level.step, EvaluationsAtOnce(ctx, level.grid), fields);
+  while (run.state.status == DemonsStatus::kRunning) {
     progress.iteration = run.state.iterations;
     progress.value = run.state.value;
     run.decision = ctx.Checkpoint(progress);
     if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
     if (run.decision == Decision::kStop) break;
-    const int squarings = SquaringsFor(level, run.state, at_once);
-    for (int i = 0; i < at_once; ++i) {
-      INTRAWARP_RETURN_IF_ERROR(Iterate(ctx, level, options, squarings, fields));
-    }
+    INTRAWARP_RETURN_IF_ERROR(iterations.Enqueue(run.state));
     INTRAWARP_ASSIGN_OR_RETURN(run.state, ReadState(ctx, fields.state));
   }
+  INTRAWARP_RETURN_IF_ERROR(EndDemonsIterations(ctx, level.grid.size, &fields));
   return run;
 }
 
@@ -319,8 +284,8 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
   for (int index = levels - 1; index >= 0; --index) {
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
-    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, level.fixed.size, &fields));
-    size = level.fixed.size;
+    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, level.grid.size, &fields));
+    size = level.grid.size;
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run,
                                RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
     const DemonsState& state = run.state;
@@ -371,7 +336,11 @@ absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, {}, 0, affine));
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
   INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, {}, fields).status());
-  INTRAWARP_RETURN_IF_ERROR(Force(ctx, level, /*symmetric=*/false, kMaxSquarings, fields));
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  DemonsForceTask task = level.step.force;
+  task.fixed = level.step.fixed;
+  task.warped = level.step.warped;
+  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
   INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
   if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
   return state.value;

@@ -11,7 +11,8 @@
 // samples that both have there. It serves images of different gain and offset; where both have the same background (0
 // around a brain, say) it moves one background against the other, which drives the velocity, and does harm.
 //
-// The host enqueues a few iterations at a time and then looks at the state once; the state stops them on the device.
+// The host enqueues a few iterations at a time (on CUDA an iteration is a graph) and then looks at the state once; the
+// state stops them on the device.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
 

@@ -14,8 +14,7 @@
 //   SmoothVectorField        72  three passes of 12 + 12; 84 with `add`
 //   ComposeVectorFields      36  24 when inner and outer are one field (squaring)
 //   ExponentiateVectorField  24 (N + 1)  with N squarings
-//   log-demons iteration     20 (warp) + 20 (force) + 84 (fluid, update) + 72 (diffusion) + 24 (N + 1); 292 for N = 3,
-//                            0.068 ns/voxel at 4.3 TB/s
+// Log-demons iterates on CUDA with operators of its own, which move less (vector_planes.h).
 //
 // Pointers are device memory; outputs are not inputs unless it says so. Sizes are 1..kMaxAxis and voxels below 2^31
 // (INVALID_ARGUMENT "size: ..."). All are stream-ordered, and their sums run in an order that sizes alone give.

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
+#include "engine/transform/vector_planes.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+__device__ bool IsSkipped(const int* skip) { return skip != nullptr && *skip != 0; }
+
+unsigned Blocks(int64_t count, int64_t per_block) { return static_cast<unsigned>((count + per_block - 1) / per_block); }
+
+int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
+
+// The largest of values that are not negative, whose bits are ordered as integers. Every thread of the block calls it.
+template <int kThreads>
+__device__ void KeepLargest(float value, float* largest) {
+  __shared__ float by_warp[kThreads / 32];
+  const int t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_down_sync(0xffffffffu, value, offset));
+  if (t % 32 == 0) by_warp[t / 32] = value;
+  __syncthreads();
+  if (t != 0) return;
+  for (int w = 1; w < kThreads / 32; ++w) value = fmaxf(value, by_warp[w]);
+  // Most blocks find a larger one there already.
+  if (value > __ldcg(largest)) atomicMax(reinterpret_cast<int*>(largest), __float_as_int(value));
+}
+
+struct Planes {
+  const float* x;
+  const float* y;
+  const float* z;
+  __device__ Planes(const float* field, int64_t voxels) : x(field), y(field + voxels), z(field + 2 * voxels) {}
+  __device__ Vec3f operator[](int i) const { return {x[i], y[i], z[i]}; }
+};
+
+__device__ void StorePlanes(Vec3f v, int i, int64_t voxels, float* field) {
+  field[i] = v.x;
+  field[voxels + i] = v.y;
+  field[2 * voxels + i] = v.z;
+}
+
+// SampleVector's arithmetic on planes.
+struct Corners {
+  int at[8];
+  float x, y, z;
+
+  __device__ Corners(Int3 size, Vec3f index) {
+    const LinearAxis ax = MakeLinearAxis(index.x, size.x), ay = MakeLinearAxis(index.y, size.y),
+                     az = MakeLinearAxis(index.z, size.z);
+    x = ax.weight;
+    y = ay.weight;
+    z = az.weight;
+    const int r00 = (az.lower * size.y + ay.lower) * size.x, r01 = (az.lower * size.y + ay.upper) * size.x;
+    const int r10 = (az.upper * size.y + ay.lower) * size.x, r11 = (az.upper * size.y + ay.upper) * size.x;
+    at[0] = r00 + ax.lower;
+    at[1] = r00 + ax.upper;
+    at[2] = r01 + ax.lower;
+    at[3] = r01 + ax.upper;
+    at[4] = r10 + ax.lower;
+    at[5] = r10 + ax.upper;
+    at[6] = r11 + ax.lower;
+    at[7] = r11 + ax.upper;
+  }
+
+  __device__ float operator()(const float* plane) const {
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = plane[at[i]];
+    const float c00 = v[0] + x * (v[1] - v[0]), c01 = v[2] + x * (v[3] - v[2]);
+    const float c10 = v[4] + x * (v[5] - v[4]), c11 = v[6] + x * (v[7] - v[6]);
+    const float c0 = c00 + y * (c01 - c00), c1 = c10 + y * (c11 - c10);
+    return c0 + z * (c1 - c0);
+  }
+};
+
+__device__ Vec3f SamplePlanes(const Planes& field, Int3 size, Vec3f index) {
+  const Corners corners(size, index);
+  return {corners(field.x), corners(field.y), corners(field.z)};
+}
+
+__device__ Vec3f ComposePlanesVoxel(Vec3f a, const Planes& b, Int3 size, Vec3f at, ComposeScales s) {
+  const Vec3f sample = SamplePlanes(b, size, at + s.position * a);
+  return s.inner * a + s.outer * sample;
+}
+
+// Smoothing along x and y in one pass. A block takes kWidth columns of a plane and so many rows that with their
+// neighbours they are kRows; the tile is smoothed along x, back into itself, then along y. In shared memory a row has
+// an odd number of floats: along x a warp takes 32 rows, so that its threads use 32 banks. A thread makes a run of
+// outputs from registers.
+constexpr int kWidth = 64, kRows = 96, kRunX = 16, kRunsX = kWidth / kRunX, kRunsY = 6;
+constexpr int kXyThreads = kRows * kRunsX;
+static_assert(kXyThreads == kWidth * kRunsY && kRows % 32 == 0 && kWidth % 32 == 0);
+constexpr int kLargestRadius = 12;
+
+template <int kRadius>
+struct XyTile {
+  static constexpr int kLoaded = kWidth + 2 * kRadius, kPitch = kLoaded | 1;
+  static constexpr int kRunY = (kRows - 2 * kRadius) / kRunsY, kHeight = kRunY * kRunsY;
+};
+
+// Outputs first .. first + kRun of a line whose voxels first - kRadius .. are values(0) ..., not normalised.
+template <int kRadius, int kRun, typename Values>
+__device__ void SmoothRun(const GaussianKernel& kernel, const Values& values, float (&sums)[kRun]) {
+#pragma unroll
+  for (int o = 0; o < kRun; ++o) sums[o] = 0;
+#pragma unroll
+  for (int j = 0; j < kRun + 2 * kRadius; ++j) {
+    const float v = values(j);
+#pragma unroll
+    for (int o = 0; o < kRun; ++o) {
+      const int k = j - kRadius - o;
+      if (k >= -kRadius && k <= kRadius) sums[o] = fmaf(kernel.weights[k < 0 ? -k : k], v, sums[o]);
+    }
+  }
+}
+
+// `size`: of the stack of all planes. `height` is XyTile's or less.
+template <int kRadius>
+__global__ void __launch_bounds__(kXyThreads)
+    SmoothXyKernel(const float* __restrict__ in, float* __restrict__ out, Int3 size, int height, float* clear,
+                   const int* skip, const __grid_constant__ GaussianKernel along_x,
+                   const __grid_constant__ GaussianKernel along_y) {
+  using Tile = XyTile<kRadius>;
+  __shared__ float tile[kRows * Tile::kPitch];
+  if (IsSkipped(skip)) return;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int x0 = blockIdx.x * kWidth, y0 = blockIdx.y * height;
+  const int rows = min(height, size.y - y0) + 2 * kRadius;
+  const size_t plane = static_cast<size_t>(blockIdx.z) * size.y * size.x;
+  if (clear != nullptr && threadIdx.x == 0 && blockIdx.x + blockIdx.y + blockIdx.z == 0) *clear = 0;
+  for (int r = warp; r < rows; r += kXyThreads / 32) {
+    const int y = y0 - kRadius + r;
+    const bool in_y = y >= 0 && y < size.y;
+    const float* const row = in + plane + static_cast<ptrdiff_t>(y) * size.x;
+#pragma unroll
+    for (int i = 0; i < (Tile::kLoaded + 31) / 32; ++i) {
+      const int column = lane + 32 * i, x = x0 - kRadius + column;
+      if (column < Tile::kLoaded) tile[r * Tile::kPitch + column] = in_y && x >= 0 && x < size.x ? row[x] : 0.0f;
+    }
+  }
+  __syncthreads();
+  {
+    const int row = warp / kRunsX * 32 + lane, first = warp % kRunsX * kRunX;
+    const bool mine = row < rows && x0 + first < size.x;
+    float* const at = tile + row * Tile::kPitch + first;
+    float sums[kRunX];
+    if (mine)
+      SmoothRun<kRadius>(
+          along_x, [&](int j) { return at[j]; }, sums);
+    __syncthreads();
+    if (mine) {
+#pragma unroll
+      for (int o = 0; o < kRunX; ++o) {
+        const int x = x0 + first + o;
+        at[o] = x < size.x ? along_x.Scale(x, size.x) * sums[o] : 0.0f;
+      }
+    }
+    __syncthreads();
+  }
+  constexpr int kRunY = Tile::kRunY;
+  const int column = warp % (kWidth / 32) * 32 + lane, x = x0 + column, first = warp / (kWidth / 32) * kRunY;
+  if (x >= size.x || first >= rows - 2 * kRadius) return;
+  float sums[kRunY];
+  // Rows beyond the last may hold anything: they are not part of what is stored.
+  SmoothRun<kRadius>(
+      along_y, [&](int j) { return tile[(first + j) * Tile::kPitch + column]; }, sums);
+  float* const to = out + plane + static_cast<size_t>(y0 + first) * size.x + x;
+#pragma unroll
+  for (int o = 0; o < kRunY; ++o) {
+    if (first + o >= rows - 2 * kRadius) break;
+    to[static_cast<size_t>(o) * size.x] = along_y.Scale(y0 + first + o, size.y) * sums[o];
+  }
+}
+
+// Smoothing along z: a thread makes kRunZ voxels of a column of one component from registers.
+constexpr int kAcrossX = 64, kAcrossZ = 4, kRunZ = 16;
+
+// kRadius as in WithRadius.
+template <int kRadius>
+__global__ void __launch_bounds__(kAcrossX* kAcrossZ)
+    SmoothZKernel(const float* __restrict__ in, const float* __restrict__ add, float* __restrict__ out, int plane,
+                  int nz, float* largest, const int* skip, const __grid_constant__ GaussianKernel kernel) {
+  constexpr int kRun = kRadius < 0 ? kSmoothRun : kRunZ;
+  if (IsSkipped(skip)) return;
+  const int e = blockIdx.x * kAcrossX + threadIdx.x, first = (blockIdx.y * kAcrossZ + threadIdx.y) * kRun;
+  const int64_t column = int64_t{blockIdx.z} * nz * plane + e;
+  float most = 0;
+  if (e < plane && first < nz) {
+    const float* const from = in + column;
+    float sums[kRun];
+    if constexpr (kRadius >= 0) {
+      SmoothRun<kRadius>(
+          kernel,
+          [&](int j) {
+            const int z = first - kRadius + j;
+            return z >= 0 && z < nz ? from[int64_t{z} * plane] : 0.0f;
+          },
+          sums);
+    } else {
+#pragma unroll
+      for (int o = 0; o < kRun; ++o) sums[o] = 0;
+      const int r = kernel.radius, end = min(first + kRun + r, nz);
+      for (int z = max(first - r, 0); z < end; ++z) {
+        const float v = from[int64_t{z} * plane];
+#pragma unroll
+        for (int o = 0; o < kRun; ++o) sums[o] = fmaf(kernel.weights[abs(z - first - o)], v, sums[o]);
+      }
+    }
+#pragma unroll
+    for (int o = 0; o < kRun; ++o) {
+      if (first + o >= nz) break;
+      const int64_t at = column + int64_t{first + o} * plane;
+      const float value = kernel.Scale(first + o, nz) * sums[o] + (add == nullptr ? 0.0f : add[at]);
+      out[at] = value;
+      most = fmaxf(most, fabsf(value));
+    }
+  }
+  if (largest != nullptr) KeepLargest<kAcrossX * kAcrossZ>(most, largest);
+}
+
+// The same for all components, then the composition. A block takes 32 x kFusedY columns and kFusedZ runs of each.
+constexpr int kFusedY = 4, kFusedZ = 2, kFusedRun = 8;
+
+template <int kRadius>
+__global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
+    SmoothZComposeKernel(const float* __restrict__ in, const float* __restrict__ velocity, float* __restrict__ out,
+                         Int3 size, const int* skip, const __grid_constant__ GaussianKernel kernel) {
+  if (IsSkipped(skip)) return;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kFusedY + threadIdx.y;
+  const int first = (blockIdx.z * kFusedZ + threadIdx.z) * kFusedRun;
+  if (x >= size.x || y >= size.y || first >= size.z) return;
+  const int plane = size.x * size.y, e = y * size.x + x;
+  const int64_t voxels = int64_t{plane} * size.z;
+  float sums[3][kFusedRun];
+#pragma unroll
+  for (int c = 0; c < 3; ++c) {
+    const float* const from = in + c * voxels + e;
+    SmoothRun<kRadius>(
+        kernel,
+        [&](int j) {
+          const int z = first - kRadius + j;
+          return z >= 0 && z < size.z ? from[int64_t{z} * plane] : 0.0f;
+        },
+        sums[c]);
+  }
+  const Planes v(velocity, voxels);
+#pragma unroll
+  for (int o = 0; o < kFusedRun; ++o) {
+    const int z = first + o;
+    if (z >= size.z) break;
+    const float scale = kernel.Scale(z, size.z);
+    const Vec3f u{scale * sums[0][o], scale * sums[1][o], scale * sums[2][o]};
+    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
+    StorePlanes(ComposePlanesVoxel(u, v, size, at, ComposeScales()), z * plane + e, voxels, out);
+  }
+}
+
+// Composition: a block takes 32 x kComposeY voxels of kComposeZ planes, so that planes and rows that voxels share are
+// read from the cache.
+constexpr int kComposeY = 8, kComposeZ = 8, kComposeThreads = 32 * kComposeY;
+
+__global__ void __launch_bounds__(kComposeThreads)
+    ComposePlanesKernel(const float* __restrict__ inner, const float* __restrict__ outer, Int3 size,
+                        float* __restrict__ out, const int* skip) {
+  if (IsSkipped(skip)) return;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
+  if (x >= size.x || y >= size.y) return;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  const Planes a(inner, voxels), b(outer, voxels);
+  const int z0 = blockIdx.z * kComposeZ, z1 = min(z0 + kComposeZ, size.z);
+  for (int z = z0; z < z1; ++z) {
+    const int i = (z * size.y + y) * size.x + x;
+    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
+    StorePlanes(ComposePlanesVoxel(a[i], b, size, at, ComposeScales()), i, voxels, out);
+  }
+}
+
+// What the steps of an exponential share. With n squarings it is: the first step, when n > 0, to work[(n - 1) % 2];
+// n - 1 squarings, the last of them to work[0]; and the last kernel, which makes of it, or of the velocity when n is 0,
+// the displacement that the image is sampled at.
+struct StepTask {
+  const float* velocity;
+  const float* largest;
+  float factor;
+  int limit;
+  float* work[2];
+  Int3 size;
+
+  __device__ int squarings() const { return Squarings(*largest, factor, kMaxSquarings); }
+  // What is there when `left` more squarings follow before the last.
+  __device__ float* before(int left) const { return left % 2 == 0 ? work[0] : work[1]; }
+};
+
+__device__ void StepBlock(const float* __restrict__ field, float* __restrict__ out, Int3 size, ComposeScales scales) {
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
+  if (x >= size.x || y >= size.y) return;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  const Planes from(field, voxels);
+  const int z0 = blockIdx.z * kComposeZ, z1 = min(z0 + kComposeZ, size.z);
+  for (int z = z0; z < z1; ++z) {
+    const int i = (z * size.y + y) * size.x + x;
+    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
+    StorePlanes(ComposePlanesVoxel(from[i], from, size, at, scales), i, voxels, out);
+  }
+}
+
+__global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTask t, int* too_few, const int* skip) {
+  if (IsSkipped(skip)) return;
+  const int n = t.squarings();
+  if (n > t.limit) {
+    if (too_few != nullptr && threadIdx.x + threadIdx.y == 0) *too_few = 1;
+    return;
+  }
+  if (n > 0) StepBlock(t.velocity, t.before(n - 1), t.size, MidpointScales(ldexpf(t.factor, -n)));
+}
+
+// `left`: how many squarings follow before the last.
+__global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask t, int left, const int* skip) {
+  if (IsSkipped(skip)) return;
+  const int n = t.squarings();
+  if (n > t.limit || left >= n - 1) return;
+  StepBlock(t.before(left + 1), t.before(left), t.size, ComposeScales());
+}
+
+__global__ void __launch_bounds__(kComposeThreads)
+    LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const int* skip) {
+  __shared__ Vec3f starts[kComposeZ * kComposeY];
+  if (IsSkipped(skip)) return;
+  const int n = t.squarings();
+  if (n > t.limit) return;
+  const int thread = threadIdx.y * 32 + threadIdx.x, z0 = blockIdx.z * kComposeZ;
+  // The only arithmetic in float64, once a row.
+  if (thread < kComposeZ * kComposeY) {
+    starts[thread] =
+        IndexRow(warp.index_map, blockIdx.y * kComposeY + thread % kComposeY, z0 + thread / kComposeY).start;
+  }
+  __syncthreads();
+  const Int3 size = t.size;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
+  if (x >= size.x || y >= size.y) return;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  const Planes from(n > 0 ? t.before(0) : t.velocity, voxels);
+  const ComposeScales scales = n > 0 ? ComposeScales() : MidpointScales(t.factor);
+  const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
+                   static_cast<float>(warp.index_map.m[2][0])};
+  const int z1 = min(z0 + kComposeZ, size.z);
+  for (int z = z0; z < z1; ++z) {
+    const int i = (z * size.y + y) * size.x + x;
+    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
+    const Vec3f u = ComposePlanesVoxel(from[i], from, size, at, scales);
+    const Vec3f index = starts[(z - z0) * kComposeY + threadIdx.y] + static_cast<float>(x) * step;
+    warp.out[i] = SampleOr<Interpolation::kLinear>(warp.moving, warp.moving_size,
+                                                   index + warp.displacement_map.Linear(u), warp.fill);
+  }
+}
+
+// A derivative of one component, as in GradientAt.
+__device__ float Derivative(const float* p, int stride, DifferenceAxis d) {
+  return d.scale * (p[d.high * stride] - p[d.low * stride]);
+}
+
+// (grad p) a for one component.
+__device__ float Along(const float* p, Vec3f a, const int (&stride)[3], const DifferenceAxis (&axes)[3]) {
+  return a.x * Derivative(p, stride[0], axes[0]) + a.y * Derivative(p, stride[1], axes[1]) +
+         a.z * Derivative(p, stride[2], axes[2]);
+}
+
+__global__ void __launch_bounds__(kComposeThreads)
+    BchPlanesKernel(const float* __restrict__ v, const float* __restrict__ u, Int3 size, float* __restrict__ out,
+                    const int* skip) {
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y, z = blockIdx.z;
+  if (IsSkipped(skip) || x >= size.x || y >= size.y) return;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  const int i = (z * size.y + y) * size.x + x, stride[3] = {1, size.x, size.x * size.y};
+  const DifferenceAxis axes[3] = {MakeDifferenceAxis(x, size.x), MakeDifferenceAxis(y, size.y),
+                                  MakeDifferenceAxis(z, size.z)};
+  const Vec3f at_v = Planes(v, voxels)[i], at_u = Planes(u, voxels)[i];
+#pragma unroll
+  for (int c = 0; c < 3; ++c) {
+    const int64_t at = c * voxels + i;
+    const float bracket = Along(v + at, at_u, stride, axes) - Along(u + at, at_v, stride, axes);
+    out[at] = at_v[c] + at_u[c] + 0.5f * bracket;
+  }
+}
+
+__global__ void ToPlanesKernel(const float* field, int64_t voxels, float* planes) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < voxels) StorePlanes(LoadVector(field + 3 * i), static_cast<int>(i), voxels, planes);
+}
+__global__ void FromPlanesKernel(const float* planes, int64_t voxels, float* field) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < voxels) StoreVector(Planes(planes, voxels)[static_cast<int>(i)], field + 3 * i);
+}
+
+// body(std::integral_constant<int, kRadius>()) with the smallest unrolled radius that is enough; -1: any.
+template <typename Body>
+void WithRadius(int radius, const Body& body) {
+  if (radius <= 3) return body(std::integral_constant<int, 3>());
+  if (radius <= 6) return body(std::integral_constant<int, 6>());
+  if (radius <= 9) return body(std::integral_constant<int, 9>());
+  if (radius <= kLargestRadius) return body(std::integral_constant<int, kLargestRadius>());
+  body(std::integral_constant<int, -1>());
+}
+
+GaussianKernel KernelFor(double sigma, int n) { return MakeGaussianKernel(n > 1 ? sigma : 0); }
+
+dim3 ComposeGrid(Int3 size) { return dim3(Blocks(size.x, 32), Blocks(size.y, kComposeY), Blocks(size.z, kComposeZ)); }
+const dim3 kComposeBlock(32, kComposeY);
+
+__global__ void ClearKernel(float* value, const int* skip) {
+  if (!IsSkipped(skip)) *value = 0;
+}
+
+// Kernels wider than the tiles have neighbours for: two passes, which do not look at `skip`: buffers that are lost
+// anyway.
+absl::StatusOr<float*> SmoothWideXY(const ExecContext& ctx, float* in, Int3 stack, const GaussianKernel& along_x,
+                                    const GaussianKernel& along_y, float* out, float* clear, const int* skip) {
+  if (clear != nullptr) {
+    ClearKernel<<<1, 1, 0, CudaStream(ctx)>>>(clear, skip);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  }
+  INTRAWARP_RETURN_IF_ERROR(SmoothAxis(ctx, in, out, stack, 0, along_x));
+  INTRAWARP_RETURN_IF_ERROR(SmoothAxis(ctx, out, in, stack, 1, along_y));
+  return in;
+}
+
+}  // namespace
+
+absl::Status ToPlanes(const ExecContext& ctx, const float* field, Int3 size, float* planes) {
+  ToPlanesKernel<<<Blocks(Voxels(size), 256), 256, 0, CudaStream(ctx)>>>(field, Voxels(size), planes);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, float* field) {
+  FromPlanesKernel<<<Blocks(Voxels(size), 256), 256, 0, CudaStream(ctx)>>>(planes, Voxels(size), field);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, double sigma, float* out,
+                                      float* clear, const int* skip) {
+  const GaussianKernel along_x = KernelFor(sigma, size.x), along_y = KernelFor(sigma, size.y);
+  const Int3 stack{size.x, size.y, 3 * size.z};
+  const int radius = std::max(along_x.radius, along_y.radius);
+  if (radius > kLargestRadius) return SmoothWideXY(ctx, in, stack, along_x, along_y, out, clear, skip);
+  WithRadius(radius, [&](auto fixed_radius) {
+    constexpr int kRadius = decltype(fixed_radius)::value < 0 ? kLargestRadius : decltype(fixed_radius)::value;
+    const int tiles = Blocks(size.y, XyTile<kRadius>::kHeight), height = Blocks(size.y, tiles);
+    const dim3 grid(Blocks(size.x, kWidth), tiles, stack.z);
+    SmoothXyKernel<kRadius>
+        <<<grid, kXyThreads, 0, CudaStream(ctx)>>>(in, out, stack, height, clear, skip, along_x, along_y);
+  });
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return out;
+}
+
+absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
+                           float* out, float* largest, const int* skip) {
+  const GaussianKernel kernel = KernelFor(sigma, size.z);
+  const int plane = size.x * size.y;
+  WithRadius(kernel.radius, [&](auto radius) {
+    constexpr int kRadius = decltype(radius)::value;
+    const dim3 grid(Blocks(plane, kAcrossX), Blocks(size.z, kAcrossZ * (kRadius < 0 ? kSmoothRun : kRunZ)), 3);
+    SmoothZKernel<kRadius>
+        <<<grid, dim3(kAcrossX, kAcrossZ), 0, CudaStream(ctx)>>>(in, add, out, plane, size.z, largest, skip, kernel);
+  });
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
+                                            float* out, const int* skip) {
+  const GaussianKernel kernel = KernelFor(sigma, size.z);
+  if (kernel.radius > kLargestRadius) {
+    INTRAWARP_RETURN_IF_ERROR(SmoothPlanesZ(ctx, in, size, sigma, nullptr, out, nullptr, skip));
+    ComposePlanesKernel<<<ComposeGrid(size), kComposeBlock, 0, CudaStream(ctx)>>>(out, v, size, in, skip);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return in;
+  }
+  WithRadius(kernel.radius, [&](auto radius) {
+    constexpr int kRadius = decltype(radius)::value < 0 ? kLargestRadius : decltype(radius)::value;
+    const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kFusedY), Blocks(size.z, kFusedZ * kFusedRun));
+    SmoothZComposeKernel<kRadius>
+        <<<grid, dim3(32, kFusedY, kFusedZ), 0, CudaStream(ctx)>>>(in, v, out, size, skip, kernel);
+  });
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return out;
+}
+
+absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip) {
+  const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kComposeY), size.z);
+  BchPlanesKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(v, u, size, out, skip);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
+  const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
+                      task.size};
+  const dim3 grid = ComposeGrid(task.size);
+  FirstStepKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  for (int left = task.max_squarings - 2; left >= 0; --left) {
+    SquaringKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, left, skip);
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  }
+  LastStepKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.warp, skip);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::cuda
