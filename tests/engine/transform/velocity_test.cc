@@ -88,6 +88,7 @@ class VelocityTest : public DeviceTest {
     });
     Buffer memory = *device().Allocate(values.size() * sizeof(float), ctx().stream());
     EXPECT_OK(device().Copy(memory.as<float>(), values.data(), values.size() * sizeof(float), ctx().stream()));
+    EXPECT_OK(device().Synchronize(ctx().stream()));  // the arena's context has a stream of its own
     arenas_.push_back(*OwnedContext::Create(device(), VelocityTransformWorkspaceBytes(g.size)));
     auto transform = MakeVelocityTransform(arenas_.back().context(), affine, std::move(memory), g);
     EXPECT_OK(device().Synchronize(arenas_.back().context().stream()));
