@@ -10,11 +10,21 @@
 namespace intrawarp::cuda {
 namespace {
 
-constexpr int kTileX = 32, kTileY = 8, kTileZ = 8;
+// A block takes 32 x 8 voxels of up to kMostPlanes planes, of fewer where there would be too few blocks to share out
+// evenly: sums are in an order that the size alone gives.
+constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 2;
+constexpr int64_t kEnoughBlocks = 2048;
 static_assert(kTileX * kTileY == kReduceThreads);
 
+int ForcePlanes(Int3 size) {
+  const int64_t columns = int64_t{(size.x + kTileX - 1) / kTileX} * ((size.y + kTileY - 1) / kTileY);
+  int planes = kMostPlanes;
+  while (planes > kFewestPlanes && columns * (size.z / planes) < kEnoughBlocks) planes /= 2;
+  return planes;
+}
 dim3 ForceGrid(Int3 size) {
-  return dim3((size.x + kTileX - 1) / kTileX, (size.y + kTileY - 1) / kTileY, (size.z + kTileZ - 1) / kTileZ);
+  const int planes = ForcePlanes(size);
+  return dim3((size.x + kTileX - 1) / kTileX, (size.y + kTileY - 1) / kTileY, (size.z + planes - 1) / planes);
 }
 
 __global__ void PrepareKernel(const float* image, const uint8_t* mask, int64_t voxels, float scale, float offset,
@@ -28,14 +38,14 @@ __global__ void PrepareKernel(const float* image, const uint8_t* mask, int64_t v
 template <bool kPlanes>
 __global__ void __launch_bounds__(kReduceThreads)
     ForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares, double* samples,
-                int64_t voxels, const int* skip) {
+                int planes, int64_t voxels, const int* skip) {
   if (skip != nullptr && *skip != 0) return;
   __shared__ float rows[kTileY][3 * kTileX];
   __shared__ double scratch[kReduceWarps];
   const int lane = threadIdx.x % kTileX, line = threadIdx.x / kTileX;
   float* const mine = rows[line];
   const int x0 = blockIdx.x * kTileX, x = x0 + lane, y = blockIdx.y * kTileY + line;
-  const int z0 = blockIdx.z * kTileZ, z1 = y < t.size.y ? min(z0 + kTileZ, t.size.z) : z0;
+  const int z0 = blockIdx.z * planes, z1 = y < t.size.y ? min(z0 + planes, t.size.z) : z0;
   const int floats = min(3 * kTileX, 3 * (t.size.x - x0));
   double sum = 0;
   int count = 0;
@@ -152,7 +162,7 @@ absl::Status Force(const ExecContext& ctx, const DemonsForceTask& task, float* f
   double* const samples = squares + blocks;
   const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
   ForceKernel<kPlanes><<<ForceGrid(task.size), kReduceThreads, 0, CudaStream(ctx)>>>(
-      task, DemonsForceScales(task), force, squares, samples, voxels, skip);
+      task, DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size), voxels, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   if (state == nullptr) return absl::OkStatus();
   AdvanceKernel<<<1, kReduceThreads, 0, CudaStream(ctx)>>>(squares, samples, blocks, state, skip);

@@ -119,6 +119,36 @@ __device__ void SmoothRun(const GaussianKernel& kernel, const Values& values, fl
   }
 }
 
+// What normalises a run near the faces; elsewhere it is 1.
+template <int kRun>
+__device__ void NormaliseRun(const GaussianKernel& kernel, int first, int n, float (&sums)[kRun]) {
+  if (first >= kernel.radius && first + kRun + kernel.radius <= n) return;
+#pragma unroll
+  for (int o = 0; o < kRun; ++o) {
+    if (first + o < n) sums[o] *= kernel.Scale(first + o, n);
+  }
+}
+
+// A run of a line in memory, whose voxels are `stride` apart and start at `line`; 0 beyond its ends.
+template <int kRadius, int kRun>
+__device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int first, int n, int stride,
+                           float (&sums)[kRun]) {
+  const float* const from = line + int64_t{first - kRadius} * stride;
+  if (first >= kRadius && first + kRun + kRadius <= n) {
+    SmoothRun<kRadius>(
+        kernel, [&](int j) { return from[int64_t{j} * stride]; }, sums);
+  } else {
+    SmoothRun<kRadius>(
+        kernel,
+        [&](int j) {
+          const int i = first - kRadius + j;
+          return i >= 0 && i < n ? from[int64_t{j} * stride] : 0.0f;
+        },
+        sums);
+  }
+  NormaliseRun(kernel, first, n, sums);
+}
+
 // `size`: of the stack of all planes. `height` is XyTile's or less.
 template <int kRadius>
 __global__ void __launch_bounds__(kXyThreads)
@@ -154,11 +184,9 @@ __global__ void __launch_bounds__(kXyThreads)
           along_x, [&](int j) { return at[j]; }, sums);
     __syncthreads();
     if (mine) {
+      NormaliseRun(along_x, x0 + first, size.x, sums);
 #pragma unroll
-      for (int o = 0; o < kRunX; ++o) {
-        const int x = x0 + first + o;
-        at[o] = x < size.x ? along_x.Scale(x, size.x) * sums[o] : 0.0f;
-      }
+      for (int o = 0; o < kRunX; ++o) at[o] = sums[o];
     }
     __syncthreads();
   }
@@ -169,11 +197,12 @@ __global__ void __launch_bounds__(kXyThreads)
   // Rows beyond the last may hold anything: they are not part of what is stored.
   SmoothRun<kRadius>(
       along_y, [&](int j) { return tile[(first + j) * Tile::kPitch + column]; }, sums);
+  NormaliseRun(along_y, y0 + first, size.y, sums);
   float* const to = out + plane + static_cast<size_t>(y0 + first) * size.x + x;
 #pragma unroll
   for (int o = 0; o < kRunY; ++o) {
     if (first + o >= rows - 2 * kRadius) break;
-    to[static_cast<size_t>(o) * size.x] = along_y.Scale(y0 + first + o, size.y) * sums[o];
+    to[static_cast<size_t>(o) * size.x] = sums[o];
   }
 }
 
@@ -191,31 +220,26 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
   const int64_t column = int64_t{blockIdx.z} * nz * plane + e;
   float most = 0;
   if (e < plane && first < nz) {
-    const float* const from = in + column;
+    const float* const line = in + column;
     float sums[kRun];
     if constexpr (kRadius >= 0) {
-      SmoothRun<kRadius>(
-          kernel,
-          [&](int j) {
-            const int z = first - kRadius + j;
-            return z >= 0 && z < nz ? from[int64_t{z} * plane] : 0.0f;
-          },
-          sums);
+      SmoothLine<kRadius>(kernel, line, first, nz, plane, sums);
     } else {
 #pragma unroll
       for (int o = 0; o < kRun; ++o) sums[o] = 0;
       const int r = kernel.radius, end = min(first + kRun + r, nz);
       for (int z = max(first - r, 0); z < end; ++z) {
-        const float v = from[int64_t{z} * plane];
+        const float v = line[int64_t{z} * plane];
 #pragma unroll
         for (int o = 0; o < kRun; ++o) sums[o] = fmaf(kernel.weights[abs(z - first - o)], v, sums[o]);
       }
+      NormaliseRun(kernel, first, nz, sums);
     }
 #pragma unroll
     for (int o = 0; o < kRun; ++o) {
       if (first + o >= nz) break;
       const int64_t at = column + int64_t{first + o} * plane;
-      const float value = kernel.Scale(first + o, nz) * sums[o] + (add == nullptr ? 0.0f : add[at]);
+      const float value = add == nullptr ? sums[o] : sums[o] + add[at];
       out[at] = value;
       most = fmaxf(most, fabsf(value));
     }
@@ -239,40 +263,33 @@ __global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
   float sums[3][kFusedRun];
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
-    const float* const from = in + c * voxels + e;
-    SmoothRun<kRadius>(
-        kernel,
-        [&](int j) {
-          const int z = first - kRadius + j;
-          return z >= 0 && z < size.z ? from[int64_t{z} * plane] : 0.0f;
-        },
-        sums[c]);
+    SmoothLine<kRadius>(kernel, in + c * voxels + e, first, size.z, plane, sums[c]);
   }
   const Planes v(velocity, voxels);
 #pragma unroll
   for (int o = 0; o < kFusedRun; ++o) {
     const int z = first + o;
     if (z >= size.z) break;
-    const float scale = kernel.Scale(z, size.z);
-    const Vec3f u{scale * sums[0][o], scale * sums[1][o], scale * sums[2][o]};
+    const Vec3f u{sums[0][o], sums[1][o], sums[2][o]};
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
     StorePlanes(ComposePlanesVoxel(u, v, size, at, ComposeScales()), z * plane + e, voxels, out);
   }
 }
 
-// Composition: a block takes 32 x kComposeY voxels of kComposeZ planes, so that planes and rows that voxels share are
-// read from the cache.
-constexpr int kComposeY = 8, kComposeZ = 8, kComposeThreads = 32 * kComposeY;
+// Composition: a block takes 32 x kComposeY voxels of up to kComposeZ planes, so that planes and rows that voxels share
+// are read from the cache; of fewer where there would be too few blocks to share out evenly.
+constexpr int kComposeY = 8, kComposeZ = 8, kLeastComposeZ = 2, kComposeThreads = 32 * kComposeY;
+constexpr int64_t kEnoughBlocks = 4096;
 
 __global__ void __launch_bounds__(kComposeThreads)
-    ComposePlanesKernel(const float* __restrict__ inner, const float* __restrict__ outer, Int3 size,
+    ComposePlanesKernel(const float* __restrict__ inner, const float* __restrict__ outer, Int3 size, int depth,
                         float* __restrict__ out, const int* skip) {
   if (IsSkipped(skip)) return;
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   const Planes a(inner, voxels), b(outer, voxels);
-  const int z0 = blockIdx.z * kComposeZ, z1 = min(z0 + kComposeZ, size.z);
+  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
   for (int z = z0; z < z1; ++z) {
     const int i = (z * size.y + y) * size.x + x;
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
@@ -290,18 +307,20 @@ struct StepTask {
   int limit;
   float* work[2];
   Int3 size;
+  int depth;
 
   __device__ int squarings() const { return Squarings(*largest, factor, kMaxSquarings); }
   // What is there when `left` more squarings follow before the last.
   __device__ float* before(int left) const { return left % 2 == 0 ? work[0] : work[1]; }
 };
 
-__device__ void StepBlock(const float* __restrict__ field, float* __restrict__ out, Int3 size, ComposeScales scales) {
+__device__ void StepBlock(const float* __restrict__ field, float* __restrict__ out, Int3 size, int depth,
+                          ComposeScales scales) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   const Planes from(field, voxels);
-  const int z0 = blockIdx.z * kComposeZ, z1 = min(z0 + kComposeZ, size.z);
+  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
   for (int z = z0; z < z1; ++z) {
     const int i = (z * size.y + y) * size.x + x;
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
@@ -316,7 +335,7 @@ __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTas
     if (too_few != nullptr && threadIdx.x + threadIdx.y == 0) *too_few = 1;
     return;
   }
-  if (n > 0) StepBlock(t.velocity, t.before(n - 1), t.size, MidpointScales(ldexpf(t.factor, -n)));
+  if (n > 0) StepBlock(t.velocity, t.before(n - 1), t.size, t.depth, MidpointScales(ldexpf(t.factor, -n)));
 }
 
 // `left`: how many squarings follow before the last.
@@ -324,7 +343,7 @@ __global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit || left >= n - 1) return;
-  StepBlock(t.before(left + 1), t.before(left), t.size, ComposeScales());
+  StepBlock(t.before(left + 1), t.before(left), t.size, t.depth, ComposeScales());
 }
 
 __global__ void __launch_bounds__(kComposeThreads)
@@ -333,9 +352,9 @@ __global__ void __launch_bounds__(kComposeThreads)
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) return;
-  const int thread = threadIdx.y * 32 + threadIdx.x, z0 = blockIdx.z * kComposeZ;
+  const int thread = threadIdx.y * 32 + threadIdx.x, z0 = blockIdx.z * t.depth;
   // The only arithmetic in float64, once a row.
-  if (thread < kComposeZ * kComposeY) {
+  if (thread < t.depth * kComposeY) {
     starts[thread] =
         IndexRow(warp.index_map, blockIdx.y * kComposeY + thread % kComposeY, z0 + thread / kComposeY).start;
   }
@@ -348,7 +367,7 @@ __global__ void __launch_bounds__(kComposeThreads)
   const ComposeScales scales = n > 0 ? ComposeScales() : MidpointScales(t.factor);
   const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
                    static_cast<float>(warp.index_map.m[2][0])};
-  const int z1 = min(z0 + kComposeZ, size.z);
+  const int z1 = min(z0 + t.depth, size.z);
   for (int z = z0; z < z1; ++z) {
     const int i = (z * size.y + y) * size.x + x;
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
@@ -409,7 +428,18 @@ void WithRadius(int radius, const Body& body) {
 
 GaussianKernel KernelFor(double sigma, int n) { return MakeGaussianKernel(n > 1 ? sigma : 0); }
 
-dim3 ComposeGrid(Int3 size) { return dim3(Blocks(size.x, 32), Blocks(size.y, kComposeY), Blocks(size.z, kComposeZ)); }
+dim3 ComposeGrid(Int3 size, int depth) {
+  return dim3(Blocks(size.x, 32), Blocks(size.y, kComposeY), Blocks(size.z, depth));
+}
+int ComposeDepth(Int3 size) {
+  int depth = kComposeZ;
+  const auto blocks = [&] {
+    const dim3 grid = ComposeGrid(size, depth);
+    return int64_t{grid.x} * grid.y * grid.z;
+  };
+  while (depth > kLeastComposeZ && blocks() < kEnoughBlocks) depth /= 2;
+  return depth;
+}
 const dim3 kComposeBlock(32, kComposeY);
 
 __global__ void ClearKernel(float* value, const int* skip) {
@@ -479,7 +509,8 @@ absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, I
   const GaussianKernel kernel = KernelFor(sigma, size.z);
   if (kernel.radius > kLargestRadius) {
     INTRAWARP_RETURN_IF_ERROR(SmoothPlanesZ(ctx, in, size, sigma, nullptr, out, nullptr, skip));
-    ComposePlanesKernel<<<ComposeGrid(size), kComposeBlock, 0, CudaStream(ctx)>>>(out, v, size, in, skip);
+    const int depth = ComposeDepth(size);
+    ComposePlanesKernel<<<ComposeGrid(size, depth), kComposeBlock, 0, CudaStream(ctx)>>>(out, v, size, depth, in, skip);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return in;
   }
@@ -501,9 +532,10 @@ absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, I
 }
 
 absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
+  const int depth = ComposeDepth(task.size);
   const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
-                      task.size};
-  const dim3 grid = ComposeGrid(task.size);
+                      task.size,     depth};
+  const dim3 grid = ComposeGrid(task.size, depth);
   FirstStepKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   for (int left = task.max_squarings - 2; left >= 0; --left) {
