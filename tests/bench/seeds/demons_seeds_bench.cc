@@ -8,8 +8,9 @@
 // voxels. Bandwidth is of the bytes that must move, 72 a voxel for a smoothing (three passes) and 36 for a composition,
 // whatever a variant moves; the floor is a plain copy of as many bytes. Composition through filtered textures is given
 // without and with the filling of the textures, which each squaring in log-demons needs. Errors, in voxels, are against
-// float64 over about 2^20 voxels. "CPU" is the product's operator on all cores of this machine. A size has its number
-// of voxels in millions for a name.
+// float64 over about 2^20 voxels. "ours, in planes" is what log-demons iterates with on CUDA: x and y in one pass
+// (shown under y), and the composition that is fused with the pass along z, here without smoothing. "CPU" is the
+// product's operator on all cores of this machine. A size has its number of voxels in millions for a name.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +23,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "engine/transform/vector_field.h"
+#if INTRAWARP_WITH_CUDA
+#include "engine/transform/vector_planes.h"
+#endif
 #include "tests/bench/seeds/bench_main.h"
 #include "tests/bench/seeds/demons_variants.h"
 #include "tests/bench/seeds/table.h"
@@ -34,7 +38,7 @@ const std::vector<NamedVolume> kSizes = {
     {"17.2", {243, 292, 243}}, {"25.8", {278, 334, 278}}, {"36.9", {313, 377, 313}}};
 constexpr double kSigma = 3;
 constexpr int kSmoothingBytes = 72, kCompositionBytes = 36;
-constexpr char kOurs[] = "ours", kCpu[] = "CPU", kFloor[] = "floor: copy";
+constexpr char kOurs[] = "ours", kPlanes[] = "ours, in planes", kCpu[] = "CPU", kFloor[] = "floor: copy";
 
 // By name: of the passes along x, y, z and of the whole.
 struct Smoothed {
@@ -113,8 +117,40 @@ class SizeBench {
     for (const Composition variant : CompositionVariants(ctx_)) {
       INTRAWARP_RETURN_IF_ERROR(MeasureComposition(variant, inner.as<float>(), outer.as<float>()));
     }
+#if INTRAWARP_WITH_CUDA
+    INTRAWARP_RETURN_IF_ERROR(MeasurePlanes(inner.as<float>(), outer.as<float>()));
+#endif
     return absl::OkStatus();
   }
+
+#if INTRAWARP_WITH_CUDA
+  absl::Status MeasurePlanes(float* inner, float* outer) {
+    const auto compose = [&] {
+      return intrawarp::cuda::SmoothPlanesZCompose(ctx_, inner, size_, 0, outer, out_.as<float>(), nullptr).status();
+    };
+    Composed& composed = results_.composition[kPlanes];
+    INTRAWARP_ASSIGN_OR_RETURN(composed.seconds, MedianSeconds(ctx_, repeats_, compose));
+    composed.with_fill = composed.seconds;
+    INTRAWARP_ASSIGN_OR_RETURN(composed.error, CompareRows(ctx_, out_.as<float>(), PlanarLayout(size_), size_,
+                                                           ComparedRowStride(size_), reference_));
+    // Which of its two buffers holds the result makes no difference to its time.
+    const auto smooth_xy = [&] {
+      return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, kSigma, spare_.as<float>(), nullptr, nullptr).status();
+    };
+    const auto smooth_z = [&] {
+      return intrawarp::cuda::SmoothPlanesZ(ctx_, spare_.as<float>(), size_, kSigma, nullptr, out_.as<float>(), nullptr,
+                                            nullptr);
+    };
+    Smoothed& smoothed = results_.smoothing[kPlanes];
+    INTRAWARP_ASSIGN_OR_RETURN(smoothed.pass[1], MedianSeconds(ctx_, repeats_, smooth_xy));
+    INTRAWARP_ASSIGN_OR_RETURN(smoothed.pass[2], MedianSeconds(ctx_, repeats_, smooth_z));
+    INTRAWARP_ASSIGN_OR_RETURN(smoothed.whole, MedianSeconds(ctx_, repeats_, [&] {
+                                 INTRAWARP_RETURN_IF_ERROR(smooth_xy());
+                                 return smooth_z();
+                               }));
+    return absl::OkStatus();
+  }
+#endif
 
   absl::Status MeasureSmoothing(Smoothing variant, const float* in) {
     const std::vector<float> window = GaussianWindow(kSigma);
@@ -229,7 +265,7 @@ void PrintTable(const std::string& title, const std::vector<std::string>& sizes,
 std::vector<std::string> RowNames(const ExecContext& ctx, std::vector<std::string> variants) {
   if (!ctx.is_cuda()) return {kOurs, kFloor};
   variants.insert(variants.begin(), kCpu);
-  variants.insert(variants.end(), {kOurs, kFloor});
+  variants.insert(variants.end(), {kOurs, kPlanes, kFloor});
   return variants;
 }
 
