@@ -6,11 +6,12 @@
 //                  [options of `intrawarp navigate`: --method, --levels, --iterations, --field_encoding, ...]
 //
 // The resident (moving) volume is the anatomy of the phantom at rest, SIZE^3 voxels over 320 mm. Frame n of a breath is
-// the same anatomy with the abdominal wall moved by amplitude * (1 - cos(2 pi n / frames)) / 2 mm, noise of its own.
-// The truth is the phantom's map; errors are distances from it in mm at 4000 points inside the body, by MapPoints,
-// which no latency counts. Frames follow each other without overlap. Latencies are of all breaths, after one frame that
-// is not counted; p99 by nearest rank, phases as in LatencyBreakdown, `client` from the first byte sent to the answer
-// (the field, where --field_encoding asks for it, included). Errors per frame are those of the last breath.
+// the same anatomy with the abdominal wall moved by amplitude * (1 - cos(2 pi n / frames)) / 2 mm, noise of its own
+// (breathing out shows the frames of breathing in again, made once). The truth is the phantom's map; errors are
+// distances from it in mm at 4000 points inside the body, by MapPoints, which no latency counts. Frames follow each
+// other without overlap. Latencies are of all breaths, after one frame that is not counted; p99 by nearest rank, phases
+// as in LatencyBreakdown, `client` from the first byte sent to the answer (the field, where --field_encoding asks for
+// it, included). Errors per frame are those of the last breath.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -105,6 +106,11 @@ class Sequence {
     sequence.resident_ = Render(rest, 0);
     sequence.PlacePoints(rest);
     for (int n = 0; n < options.frames; ++n) {
+      if (2 * n > options.frames) {
+        const Phase in = sequence.phases_[options.frames - n];
+        sequence.phases_.push_back(in);
+        continue;
+      }
       Phase phase;
       phase.amplitude = options.amplitude * (1 - std::cos(2 * std::numbers::pi * n / options.frames)) / 2;
       phantom.amplitude_mm = phase.amplitude;
