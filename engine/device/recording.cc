@@ -14,8 +14,8 @@ namespace intrawarp {
 namespace {
 
 absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const std::function<absl::Status()>& work) {
-  // Other threads go on allocating while this one captures.
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(ctx), cudaStreamCaptureModeThreadLocal));
+  // Relaxed: other threads go on allocating, and kernels of this one may be loaded, which allocates, too.
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(ctx), cudaStreamCaptureModeRelaxed));
   const absl::Status enqueued = work();
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(CudaStream(ctx), &graph);

@@ -342,7 +342,7 @@ void RegisterAll(Device* device) {
   std::vector<Int3> sizes = {middle};
   if (is_cuda) {
     sizes = {{103, 123, 103}, {138, 166, 138}, middle,         {208, 250, 208},
-             {243, 292, 243}, {278, 334, 278}, {313, 376, 313}};
+             {243, 292, 243}, {278, 334, 278}, {313, 377, 313}};
   }
   for (const Int3 size : sizes) {
     RegisterIterations(device, size, VelocityUpdate::kCompose, false);
