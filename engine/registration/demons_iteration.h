@@ -36,6 +36,8 @@ struct DemonsIteration {
   float* warped = nullptr;           // scratch
   double fluid_sigma = 3, diffusion_sigma = 2;
   VelocityUpdate update = VelocityUpdate::kCompose;
+  // On CUDA the fields within an exponential are held in float16; the velocity never is.
+  bool half_fields = false;
 };
 
 // Device memory, three float32 a voxel each; `spare` on CUDA alone.

@@ -22,6 +22,7 @@ absl::Status WarpByVelocity(const ExecContext& ctx, const DemonsIteration& it, c
   task.too_few = &fields.state->done;
   task.work[0] = fields.work;
   task.work[1] = fields.spare;
+  task.half = it.half_fields;
   task.warp = MakeWarpTask(source, nullptr, it.force.size, it.warped);
   return ExponentialWarp(ctx, task, &fields.state->done);
 }

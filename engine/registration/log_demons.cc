@@ -108,6 +108,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   level.step.fluid_sigma = options.fluid_sigma;
   level.step.diffusion_sigma = options.diffusion_sigma;
   level.step.update = options.update;
+  level.step.half_fields = options.half_fields;
   return level;
 }
 

@@ -47,6 +47,8 @@ struct LogDemonsOptions {
   VelocityUpdate update = VelocityUpdate::kCompose;
   bool symmetric = false;
   bool match_intensities = false;
+  // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
+  bool half_fields = false;
 };
 
 // A velocity in voxels of `size` (index units, three float32 a voxel) on the fixed image's domain; device memory.

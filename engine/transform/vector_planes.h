@@ -51,6 +51,8 @@ struct ExponentialWarpTask {
   int max_squarings = kMaxSquarings;
   int* too_few = nullptr;
   float* work[2] = {};
+  // Whether fields between the steps are held in float16.
+  bool half = false;
   WarpTask warp;
 };
 absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip);

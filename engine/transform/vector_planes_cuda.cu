@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -30,21 +32,7 @@ __device__ void KeepLargest(float value, float* largest) {
   if (value > __ldcg(largest)) atomicMax(reinterpret_cast<int*>(largest), __float_as_int(value));
 }
 
-struct Planes {
-  const float* x;
-  const float* y;
-  const float* z;
-  __device__ Planes(const float* field, int64_t voxels) : x(field), y(field + voxels), z(field + 2 * voxels) {}
-  __device__ Vec3f operator[](int i) const { return {x[i], y[i], z[i]}; }
-};
-
-__device__ void StorePlanes(Vec3f v, int i, int64_t voxels, float* field) {
-  field[i] = v.x;
-  field[voxels + i] = v.y;
-  field[2 * voxels + i] = v.z;
-}
-
-// SampleVector's arithmetic on planes.
+// The corners of a trilinear sample, and SampleVector's arithmetic on them.
 struct Corners {
   int at[8];
   float x, y, z;
@@ -67,24 +55,68 @@ struct Corners {
     at[7] = r11 + ax.upper;
   }
 
-  __device__ float operator()(const float* plane) const {
-    float v[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = plane[at[i]];
-    const float c00 = v[0] + x * (v[1] - v[0]), c01 = v[2] + x * (v[3] - v[2]);
-    const float c10 = v[4] + x * (v[5] - v[4]), c11 = v[6] + x * (v[7] - v[6]);
-    const float c0 = c00 + y * (c01 - c00), c1 = c10 + y * (c11 - c10);
+  // T: float or Vec3f.
+  template <typename T>
+  __device__ T Interpolate(const T (&v)[8]) const {
+    const T c00 = v[0] + x * (v[1] - v[0]), c01 = v[2] + x * (v[3] - v[2]);
+    const T c10 = v[4] + x * (v[5] - v[4]), c11 = v[6] + x * (v[7] - v[6]);
+    const T c0 = c00 + y * (c01 - c00), c1 = c10 + y * (c11 - c10);
     return c0 + z * (c1 - c0);
   }
 };
 
-__device__ Vec3f SamplePlanes(const Planes& field, Int3 size, Vec3f index) {
-  const Corners corners(size, index);
-  return {corners(field.x), corners(field.y), corners(field.z)};
-}
+// Fields as kernels read and write them: Load, Sample and, when it is not const, Store.
+struct Planes {
+  float *x, *y, *z;
 
-__device__ Vec3f ComposePlanesVoxel(Vec3f a, const Planes& b, Int3 size, Vec3f at, ComposeScales s) {
-  const Vec3f sample = SamplePlanes(b, size, at + s.position * a);
+  __device__ Planes(float* field, int64_t voxels) : x(field), y(field + voxels), z(field + 2 * voxels) {}
+  __device__ Vec3f Load(int i) const { return {__ldg(x + i), __ldg(y + i), __ldg(z + i)}; }
+  __device__ Vec3f Sample(const Corners& corners) const {
+    return {SampleOne(x, corners), SampleOne(y, corners), SampleOne(z, corners)};
+  }
+  __device__ void Store(Vec3f v, int i) const {
+    x[i] = v.x;
+    y[i] = v.y;
+    z[i] = v.z;
+  }
+
+ private:
+  __device__ static float SampleOne(const float* plane, const Corners& corners) {
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = __ldg(plane + corners.at[i]);
+    return corners.Interpolate(v);
+  }
+};
+// What is only read.
+__device__ Planes ReadPlanes(const float* field, int64_t voxels) { return Planes(const_cast<float*>(field), voxels); }
+
+// In float16, a voxel's components together, so that a corner is one load.
+struct Halves {
+  uint2* voxels;  // x and y; z
+
+  __device__ Halves(float* field, int64_t) : voxels(reinterpret_cast<uint2*>(field)) {}
+  __device__ Vec3f Load(int i) const {
+    const uint2 bits = __ldg(voxels + i);
+    const float2 xy = __half22float2(reinterpret_cast<const __half2&>(bits.x)),
+                 z = __half22float2(reinterpret_cast<const __half2&>(bits.y));
+    return {xy.x, xy.y, z.x};
+  }
+  __device__ Vec3f Sample(const Corners& corners) const {
+    Vec3f v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = Load(corners.at[i]);
+    return corners.Interpolate(v);
+  }
+  __device__ void Store(Vec3f v, int i) const {
+    const __half2 xy = __floats2half2_rn(v.x, v.y), z = __floats2half2_rn(v.z, 0);
+    voxels[i] = {reinterpret_cast<const unsigned&>(xy), reinterpret_cast<const unsigned&>(z)};
+  }
+};
+
+template <typename Field>
+__device__ Vec3f ComposeAt(Vec3f a, const Field& b, Int3 size, Vec3f at, ComposeScales s) {
+  const Vec3f sample = b.Sample(Corners(size, at + s.position * a));
   return s.inner * a + s.outer * sample;
 }
 
@@ -265,14 +297,14 @@ __global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
   for (int c = 0; c < 3; ++c) {
     SmoothLine<kRadius>(kernel, in + c * voxels + e, first, size.z, plane, sums[c]);
   }
-  const Planes v(velocity, voxels);
+  const Planes v = ReadPlanes(velocity, voxels), to(out, voxels);
 #pragma unroll
   for (int o = 0; o < kFusedRun; ++o) {
     const int z = first + o;
     if (z >= size.z) break;
     const Vec3f u{sums[0][o], sums[1][o], sums[2][o]};
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    StorePlanes(ComposePlanesVoxel(u, v, size, at, ComposeScales()), z * plane + e, voxels, out);
+    to.Store(ComposeAt(u, v, size, at, ComposeScales()), z * plane + e);
   }
 }
 
@@ -281,20 +313,24 @@ __global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
 constexpr int kComposeY = 8, kComposeZ = 8, kLeastComposeZ = 2, kComposeThreads = 32 * kComposeY;
 constexpr int64_t kEnoughBlocks = 4096;
 
-__global__ void __launch_bounds__(kComposeThreads)
-    ComposePlanesKernel(const float* __restrict__ inner, const float* __restrict__ outer, Int3 size, int depth,
-                        float* __restrict__ out, const int* skip) {
-  if (IsSkipped(skip)) return;
+// The block's part of ComposeAt(a, b); `out` is neither.
+template <typename In, typename Out>
+__device__ void ComposeBlock(const In& a, const In& b, const Out& out, Int3 size, int depth, ComposeScales scales) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
-  const int64_t voxels = int64_t{size.x} * size.y * size.z;
-  const Planes a(inner, voxels), b(outer, voxels);
   const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
   for (int z = z0; z < z1; ++z) {
     const int i = (z * size.y + y) * size.x + x;
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    StorePlanes(ComposePlanesVoxel(a[i], b, size, at, ComposeScales()), i, voxels, out);
+    out.Store(ComposeAt(a.Load(i), b, size, at, scales), i);
   }
+}
+
+__global__ void __launch_bounds__(kComposeThreads)
+    ComposePlanesKernel(const float* inner, const float* outer, Int3 size, int depth, float* out, const int* skip) {
+  if (IsSkipped(skip)) return;
+  const int64_t voxels = int64_t{size.x} * size.y * size.z;
+  ComposeBlock(ReadPlanes(inner, voxels), ReadPlanes(outer, voxels), Planes(out, voxels), size, depth, ComposeScales());
 }
 
 // What the steps of an exponential share. With n squarings it is: the first step, when n > 0, to work[(n - 1) % 2];
@@ -309,25 +345,14 @@ struct StepTask {
   Int3 size;
   int depth;
 
+  __device__ int64_t voxels() const { return int64_t{size.x} * size.y * size.z; }
   __device__ int squarings() const { return Squarings(*largest, factor, kMaxSquarings); }
   // What is there when `left` more squarings follow before the last.
   __device__ float* before(int left) const { return left % 2 == 0 ? work[0] : work[1]; }
 };
 
-__device__ void StepBlock(const float* __restrict__ field, float* __restrict__ out, Int3 size, int depth,
-                          ComposeScales scales) {
-  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
-  if (x >= size.x || y >= size.y) return;
-  const int64_t voxels = int64_t{size.x} * size.y * size.z;
-  const Planes from(field, voxels);
-  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
-    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    StorePlanes(ComposePlanesVoxel(from[i], from, size, at, scales), i, voxels, out);
-  }
-}
-
+// Work: how the fields between the steps are held.
+template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTask t, int* too_few, const int* skip) {
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
@@ -335,46 +360,59 @@ __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTas
     if (too_few != nullptr && threadIdx.x + threadIdx.y == 0) *too_few = 1;
     return;
   }
-  if (n > 0) StepBlock(t.velocity, t.before(n - 1), t.size, t.depth, MidpointScales(ldexpf(t.factor, -n)));
+  if (n == 0) return;
+  const Planes v = ReadPlanes(t.velocity, t.voxels());
+  ComposeBlock(v, v, Work(t.before(n - 1), t.voxels()), t.size, t.depth, MidpointScales(ldexpf(t.factor, -n)));
 }
 
 // `left`: how many squarings follow before the last.
+template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask t, int left, const int* skip) {
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit || left >= n - 1) return;
-  StepBlock(t.before(left + 1), t.before(left), t.size, t.depth, ComposeScales());
+  const Work from(t.before(left + 1), t.voxels());
+  ComposeBlock(from, from, Work(t.before(left), t.voxels()), t.size, t.depth, ComposeScales());
 }
 
+// `starts`: the image's index at the rows of the block.
+template <typename Field>
+__device__ void WarpBlock(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
+                          const Vec3f* starts) {
+  const Int3 size = t.size;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
+  if (x >= size.x || y >= size.y) return;
+  const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
+                   static_cast<float>(warp.index_map.m[2][0])};
+  const int z0 = blockIdx.z * t.depth, z1 = min(z0 + t.depth, size.z);
+  for (int z = z0; z < z1; ++z) {
+    const int i = (z * size.y + y) * size.x + x;
+    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
+    const Vec3f u = ComposeAt(field.Load(i), field, size, at, scales);
+    const Vec3f index = starts[(z - z0) * kComposeY + threadIdx.y] + static_cast<float>(x) * step;
+    warp.out[i] = SampleOr<Interpolation::kLinear>(warp.moving, warp.moving_size,
+                                                   index + warp.displacement_map.Linear(u), warp.fill);
+  }
+}
+
+template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads)
     LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) return;
-  const int thread = threadIdx.y * 32 + threadIdx.x, z0 = blockIdx.z * t.depth;
+  const int thread = threadIdx.y * 32 + threadIdx.x;
   // The only arithmetic in float64, once a row.
   if (thread < t.depth * kComposeY) {
-    starts[thread] =
-        IndexRow(warp.index_map, blockIdx.y * kComposeY + thread % kComposeY, z0 + thread / kComposeY).start;
+    const int y = blockIdx.y * kComposeY + thread % kComposeY, z = blockIdx.z * t.depth + thread / kComposeY;
+    starts[thread] = IndexRow(warp.index_map, y, z).start;
   }
   __syncthreads();
-  const Int3 size = t.size;
-  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
-  if (x >= size.x || y >= size.y) return;
-  const int64_t voxels = int64_t{size.x} * size.y * size.z;
-  const Planes from(n > 0 ? t.before(0) : t.velocity, voxels);
-  const ComposeScales scales = n > 0 ? ComposeScales() : MidpointScales(t.factor);
-  const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
-                   static_cast<float>(warp.index_map.m[2][0])};
-  const int z1 = min(z0 + t.depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
-    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    const Vec3f u = ComposePlanesVoxel(from[i], from, size, at, scales);
-    const Vec3f index = starts[(z - z0) * kComposeY + threadIdx.y] + static_cast<float>(x) * step;
-    warp.out[i] = SampleOr<Interpolation::kLinear>(warp.moving, warp.moving_size,
-                                                   index + warp.displacement_map.Linear(u), warp.fill);
+  if (n > 0) {
+    WarpBlock(Work(t.before(0), t.voxels()), t, ComposeScales(), warp, starts);
+  } else {
+    WarpBlock(ReadPlanes(t.velocity, t.voxels()), t, MidpointScales(t.factor), warp, starts);
   }
 }
 
@@ -398,7 +436,7 @@ __global__ void __launch_bounds__(kComposeThreads)
   const int i = (z * size.y + y) * size.x + x, stride[3] = {1, size.x, size.x * size.y};
   const DifferenceAxis axes[3] = {MakeDifferenceAxis(x, size.x), MakeDifferenceAxis(y, size.y),
                                   MakeDifferenceAxis(z, size.z)};
-  const Vec3f at_v = Planes(v, voxels)[i], at_u = Planes(u, voxels)[i];
+  const Vec3f at_v = ReadPlanes(v, voxels).Load(i), at_u = ReadPlanes(u, voxels).Load(i);
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
     const int64_t at = c * voxels + i;
@@ -409,11 +447,11 @@ __global__ void __launch_bounds__(kComposeThreads)
 
 __global__ void ToPlanesKernel(const float* field, int64_t voxels, float* planes) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < voxels) StorePlanes(LoadVector(field + 3 * i), static_cast<int>(i), voxels, planes);
+  if (i < voxels) Planes(planes, voxels).Store(LoadVector(field + 3 * i), static_cast<int>(i));
 }
 __global__ void FromPlanesKernel(const float* planes, int64_t voxels, float* field) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < voxels) StoreVector(Planes(planes, voxels)[static_cast<int>(i)], field + 3 * i);
+  if (i < voxels) StoreVector(ReadPlanes(planes, voxels).Load(static_cast<int>(i)), field + 3 * i);
 }
 
 // body(std::integral_constant<int, kRadius>()) with the smallest unrolled radius that is enough; -1: any.
@@ -531,20 +569,29 @@ absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, I
   return absl::OkStatus();
 }
 
-absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
+namespace {
+
+template <typename Work>
+absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
   const int depth = ComposeDepth(task.size);
   const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
                       task.size,     depth};
   const dim3 grid = ComposeGrid(task.size, depth);
-  FirstStepKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
+  FirstStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   for (int left = task.max_squarings - 2; left >= 0; --left) {
-    SquaringKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, left, skip);
+    SquaringKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, left, skip);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   }
-  LastStepKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.warp, skip);
+  LastStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.warp, skip);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip) {
+  return task.half ? EnqueueExponentialWarp<Halves>(ctx, task, skip) : EnqueueExponentialWarp<Planes>(ctx, task, skip);
 }
 
 }  // namespace intrawarp::cuda

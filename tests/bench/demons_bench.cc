@@ -8,7 +8,8 @@
 // iterations, one of them with the squarings of its last); TB_s, those bytes over the time; to_copy, the time over that
 // of a plain copy that moves as many bytes, measured in the same run. On CUDA an operator's time is that of 20 calls
 // enqueued together. "iterations": 100 (CPU: 10) with sigma 3 (fluid) and 2 (diffusion), images resident, nothing
-// allocated but the result, ms is that of all; ns_voxel and what follows are of one.
+// allocated but the result, ms is that of all; ns_voxel and what follows are of one; "half" with fields in float16, and
+// what the velocity loses by it, in voxels.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -210,21 +211,24 @@ std::vector<Operator> Operators() {
 // component that varies along other axes.
 std::vector<Operator> PlaneOperators() {
   using Ctx = ExecContext;
-  const auto exponential = [](const Ctx& c, const Scene& s) {
-    cuda::ExponentialWarpTask task;
-    task.velocity = s.field(0);
-    task.size = s.size;
-    task.largest = s.largest();
-    task.max_squarings = 2;
-    task.work[0] = s.field(1);
-    task.work[1] = s.field(2);
-    task.warp.moving = s.moving.levels()[0].volume.data;
-    task.warp.moving_size = s.size;
-    task.warp.index_map = AffineMap::Identity();
-    task.warp.displacement_map = AffineMapF::Identity();
-    task.warp.out = s.field(3);
-    task.warp.out_size = s.size;
-    return cuda::ExponentialWarp(c, task, nullptr);
+  const auto exponential = [](bool half) {
+    return [half](const Ctx& c, const Scene& s) {
+      cuda::ExponentialWarpTask task;
+      task.velocity = s.field(0);
+      task.size = s.size;
+      task.largest = s.largest();
+      task.max_squarings = 2;
+      task.work[0] = s.field(1);
+      task.work[1] = s.field(2);
+      task.half = half;
+      task.warp.moving = s.moving.levels()[0].volume.data;
+      task.warp.moving_size = s.size;
+      task.warp.index_map = AffineMap::Identity();
+      task.warp.displacement_map = AffineMapF::Identity();
+      task.warp.out = s.field(3);
+      task.warp.out_size = s.size;
+      return cuda::ExponentialWarp(c, task, nullptr);
+    };
   };
   const auto force = [](const Ctx& c, const Scene& s) {
     DemonsForceTask task;
@@ -244,7 +248,8 @@ std::vector<Operator> PlaneOperators() {
   const auto along_z_composed = [](const Ctx& c, const Scene& s) {
     return cuda::SmoothPlanesZCompose(c, s.field(0), s.size, kFluid, s.field(3), s.field(2), nullptr).status();
   };
-  return {{"exponential2_warp", 68, exponential},  // first: it needs the motion as it is
+  return {{"exponential2_warp", 68, exponential(false)},
+          {"exponential2_warp_half", 52, exponential(true)},
           {"force", 20, force},
           {"smooth3_xy", 24, along_xy(kFluid)},
           {"smooth3_z_compose", 36, along_z_composed},
@@ -275,31 +280,63 @@ void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Ope
 }
 
 // What an iteration moves: on CUDA by the account of vector_planes.h, on the CPU by that of vector_field.h.
-double IterationBytes(bool is_cuda, VelocityUpdate update, bool symmetric, int squarings) {
-  const bool is_bch = update == VelocityUpdate::kBch, is_composed = update == VelocityUpdate::kCompose;
-  const double exponential = is_cuda ? 24 * squarings + 20 : 24 * (squarings + 1) + 20;
+double IterationBytes(bool is_cuda, const LogDemonsOptions& options, int squarings) {
+  const bool symmetric = options.symmetric, is_bch = options.update == VelocityUpdate::kBch,
+             is_composed = options.update == VelocityUpdate::kCompose;
+  double exponential = is_cuda ? 24 * squarings + 20 : 24 * (squarings + 1) + 20;
+  // 8 bytes instead of 12 written by the first step, read and written by squarings, and read by the last.
+  if (is_cuda && options.half_fields) exponential -= 8 * squarings;
   const double smoothing = is_cuda ? 96 : 144;
   // Of the update, what is not fused with the smoothing.
   const double updating = is_bch || (is_composed && !is_cuda) ? 36 : 12;
   return exponential + 20 + smoothing + updating + (symmetric ? exponential + 32 : 0);
 }
 
-void BenchIterations(benchmark::State& state, Device* device, Int3 size, VelocityUpdate update, bool symmetric) {
-  Scene& scene = SceneOf(device, size);
-  const ExecContext ctx = scene.owned.context();
+// 100 iterations on CUDA, 10 on the CPU.
+LogDemonsOptions Iterations(Device* device) {
   LogDemonsOptions options;
   options.levels = 1;
-  options.iterations = ctx.is_cuda() ? 100 : 10;
+  options.iterations = device->kind() == DeviceKind::kCuda ? 100 : 10;
   options.tolerance = 0;
-  options.update = update;
-  options.symmetric = symmetric;
-  double best = 1e9;
+  return options;
+}
+
+std::vector<float> VelocityOf(const ExecContext& ctx, const Scene& scene, const LogDemonsOptions& options) {
+  const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
+  Check(result.status());
+  std::vector<float> velocity(3 * scene.fixed.geometry().voxels());
+  Check(
+      ctx.device().Copy(velocity.data(), result->velocity.as<float>(), velocity.size() * sizeof(float), ctx.stream()));
+  Check(ctx.device().Synchronize(ctx.stream()));
+  return velocity;
+}
+
+// What float16 loses: the velocity's components against those in float32, in voxels.
+void ReportLoss(benchmark::State& state, const ExecContext& ctx, const Scene& scene, LogDemonsOptions options) {
+  const std::vector<float> half = VelocityOf(ctx, scene, options);
+  options.half_fields = false;
+  const std::vector<float> single = VelocityOf(ctx, scene, options);
+  double sum = 0, most = 0;
+  for (size_t i = 0; i < half.size(); ++i) {
+    const double d = std::abs(half[i] - single[i]);
+    sum += d;
+    most = std::max(most, d);
+  }
+  state.counters["loss_mean"] = sum / half.size();
+  state.counters["loss_max"] = most;
+}
+
+void BenchIterations(benchmark::State& state, Device* device, Int3 size, const LogDemonsOptions& options) {
+  Scene& scene = SceneOf(device, size);
+  const ExecContext ctx = scene.owned.context();
+  double best = 1e9, value = 0;
   float largest = 0;
   for (auto _ : state) {
     const double seconds = Seconds(ctx, 1, [&] {
       const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
       Check(result.status());
       Check(LargestComponent(ctx, result->velocity.as<float>(), size, scene.largest()));
+      value = result->levels[0].value_after;
       return absl::OkStatus();
     });
     state.SetIterationTime(seconds);
@@ -310,8 +347,9 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, Velocit
   const int squarings = Squarings(largest, 1, kMaxSquarings);
   state.counters["largest"] = largest;
   state.counters["squarings"] = squarings;
-  Report(state, device, best, options.iterations, Voxels(size),
-         IterationBytes(ctx.is_cuda(), update, symmetric, squarings));
+  state.counters["value"] = value;
+  Report(state, device, best, options.iterations, Voxels(size), IterationBytes(ctx.is_cuda(), options, squarings));
+  if (options.half_fields) ReportLoss(state, ctx, scene, options);
 }
 
 void Register(const std::string& name, Device* device, Int3 size, const std::function<void(benchmark::State&)>& body) {
@@ -322,10 +360,23 @@ void Register(const std::string& name, Device* device, Int3 size, const std::fun
       ->Unit(benchmark::kMillisecond);
 }
 
-void RegisterIterations(Device* device, Int3 size, VelocityUpdate update, bool symmetric) {
+void RegisterIterations(Device* device, Int3 size, const LogDemonsOptions& options) {
   constexpr const char* kNames[] = {"add", "compose", "bch"};
-  Register(absl::StrCat("iterations/", kNames[static_cast<int>(update)], symmetric ? "_symmetric" : ""), device, size,
-           [=](benchmark::State& state) { BenchIterations(state, device, size, update, symmetric); });
+  Register(absl::StrCat("iterations/", kNames[static_cast<int>(options.update)], options.symmetric ? "_symmetric" : "",
+                        options.half_fields ? "_half" : ""),
+           device, size, [=](benchmark::State& state) { BenchIterations(state, device, size, options); });
+}
+
+// Every way of iterating.
+void RegisterModes(Device* device, Int3 size) {
+  LogDemonsOptions options = Iterations(device);
+  options.update = VelocityUpdate::kAdd;
+  RegisterIterations(device, size, options);
+  options.update = VelocityUpdate::kBch;
+  RegisterIterations(device, size, options);
+  options.update = VelocityUpdate::kCompose;
+  options.symmetric = true;
+  RegisterIterations(device, size, options);
 }
 
 void RegisterOperators(Device* device, Int3 size, const std::vector<Operator>& operators, bool planes) {
@@ -345,12 +396,12 @@ void RegisterAll(Device* device) {
              {243, 292, 243}, {278, 334, 278}, {313, 377, 313}};
   }
   for (const Int3 size : sizes) {
-    RegisterIterations(device, size, VelocityUpdate::kCompose, false);
+    LogDemonsOptions options = Iterations(device);
+    RegisterIterations(device, size, options);
+    options.half_fields = true;
+    if (is_cuda) RegisterIterations(device, size, options);
     if (size == middle) {
-      for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kBch}) {
-        RegisterIterations(device, size, update, false);
-      }
-      RegisterIterations(device, size, VelocityUpdate::kCompose, true);
+      RegisterModes(device, size);
       RegisterOperators(device, size, Operators(), false);
     }
 #if INTRAWARP_WITH_CUDA
