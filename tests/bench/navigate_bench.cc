@@ -3,15 +3,18 @@
 // frames registered from scratch (a stream of its own for each). A server in this process, over loopback.
 //
 //   navigate_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=20] [--breaths=5] [--amplitude=15]
+//                  [--warm_levels=N]
 //                  [options of `intrawarp navigate`: --method, --levels, --iterations, --field_encoding, ...]
 //
 // The resident (moving) volume is the anatomy of the phantom at rest, SIZE^3 voxels over 320 mm. Frame n of a breath is
 // the same anatomy with the abdominal wall moved by amplitude * (1 - cos(2 pi n / frames)) / 2 mm, noise of its own
 // (breathing out shows the frames of breathing in again, made once). The truth is the phantom's map; errors are
 // distances from it in mm at 4000 points inside the body, by MapPoints, which no latency counts. Frames follow each
-// other without overlap. Latencies are of all breaths, after one frame that is not counted; p99 by nearest rank, phases
-// as in LatencyBreakdown, `client` from the first byte sent to the answer (the field, where --field_encoding asks for
-// it, included). Errors per frame are those of the last breath.
+// other without overlap. --warm_levels: pyramid levels of the warm-started stream's last stage, where they are to
+// differ from those of frames from scratch (the frame before is a better start than a coarse level). Latencies are of
+// all breaths, after one frame that is not counted; p99 by nearest rank, phases as in LatencyBreakdown, `client` from
+// the first byte sent to the answer (the field, where --field_encoding asks for it, included). Errors per frame are
+// those of the last breath.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -44,7 +47,7 @@ constexpr int kPoints = 4000;
 
 struct BenchOptions {
   std::string device;
-  int size, frames, breaths;
+  int size, frames, breaths, warm_levels;
   double amplitude;
   v1::RegistrationOptions registration;
   std::string method;
@@ -58,6 +61,7 @@ CommandSyntax Syntax() {
       {.name = "size", .type = FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
       {.name = "frames", .type = FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
       {.name = "breaths", .type = FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "warm_levels", .type = FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
       {.name = "amplitude", .type = FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
   };
   for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
@@ -73,6 +77,7 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.size = static_cast<int>(flags.Integer("size", 128));
   options.frames = static_cast<int>(flags.Integer("frames", 20));
   options.breaths = static_cast<int>(flags.Integer("breaths", 5));
+  options.warm_levels = static_cast<int>(flags.Integer("warm_levels", 0));
   options.amplitude = flags.Number("amplitude", 15);
   options.registration = registration.options;
   options.method = registration.method;
@@ -213,12 +218,12 @@ class Navigator {
 
   // All breaths, in one stream or in one for each frame.
   absl::StatusOr<std::vector<Measured>> Run(bool warm) {
-    std::unique_ptr<NavigateStream> stream = Open();
+    std::unique_ptr<NavigateStream> stream = Open(warm);
     INTRAWARP_RETURN_IF_ERROR(Answer(*stream, sequence_.phases()[0]).status());
     std::vector<Measured> all;
     for (int breath = 0; breath < options_.breaths; ++breath) {
       for (const Phase& phase : sequence_.phases()) {
-        if (!warm) stream = Open();
+        if (!warm) stream = Open(warm);
         INTRAWARP_ASSIGN_OR_RETURN(Measured measured, Answer(*stream, phase));
         all.push_back(std::move(measured));
       }
@@ -227,10 +232,12 @@ class Navigator {
   }
 
  private:
-  std::unique_ptr<NavigateStream> Open() {
+  std::unique_ptr<NavigateStream> Open(bool warm) {
     v1::NavigateConfig config;
     config.set_moving("volumes/rest");
     *config.mutable_options() = options_.registration;
+    if (warm && options_.warm_levels > 0)
+      config.mutable_options()->mutable_stages()->rbegin()->set_levels(options_.warm_levels);
     if (options_.wants_field) *config.mutable_field() = options_.field;
     return client_->Navigate(config);
   }
@@ -335,8 +342,9 @@ absl::Status Bench(const BenchOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const Sequence sequence, Sequence::Create(options));
   Navigator navigator(options, sequence);
   INTRAWARP_RETURN_IF_ERROR(navigator.Start());
-  std::printf("%s, %d^3 voxels, %s, %d frames a breath of %.0f mm, %d breaths%s\n", navigator.device().c_str(),
+  std::printf("%s, %d^3 voxels, %s, %d frames a breath of %.0f mm, %d breaths%s%s\n", navigator.device().c_str(),
               options.size, options.method.c_str(), options.frames, options.amplitude, options.breaths,
+              options.warm_levels > 0 ? absl::StrCat(", warm with ", options.warm_levels, " levels").c_str() : "",
               options.wants_field ? ", with a field for each frame" : "");
   std::fflush(stdout);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Measured> warm, navigator.Run(/*warm=*/true));
