@@ -21,6 +21,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
+#include "io/matrix_text.h"
 
 namespace intrawarp {
 namespace {
@@ -31,6 +32,10 @@ constexpr int64_t kMaxOffset = int64_t{256} << 20;
 constexpr int64_t kIoStep = int64_t{1} << 20;
 constexpr int64_t kFirstAllocation = int64_t{64} << 20;
 constexpr unsigned kGzBuffer = 1 << 18;
+constexpr int32_t kExtensionHead = 8;  // esize and ecode
+constexpr int32_t kMaxComment = 4096;
+constexpr absl::string_view kVelocityName = "velocity";
+constexpr absl::string_view kAffineTag = "# T(x) = A(exp(v)(x)), fixed to moving, LPS mm; A:\n";
 constexpr const char* kAxisName[3] = {"x", "y", "z"};
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
@@ -136,6 +141,13 @@ struct Header {
   bool swapped = false;
   bool pair = false;  // voxels in a file of their own (.img)
 };
+
+absl::string_view IntentName(const nifti_1_header& h) {
+  return absl::string_view(h.intent_name, strnlen(h.intent_name, sizeof(h.intent_name)));
+}
+bool IsVelocity(const nifti_1_header& h) {
+  return h.intent_code == NIFTI_INTENT_VECTOR && IntentName(h) == kVelocityName;
+}
 
 absl::StatusOr<Header> ReadHeader(Reader& reader) {
   Header header;
@@ -349,6 +361,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadVoxels(Reader& reader, int64_t already_
 struct OpenNifti {
   Reader reader;
   Header header;
+  int64_t already_read;
   std::string voxels_path;  // of a pair
 };
 
@@ -356,7 +369,7 @@ absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
   const std::optional<std::string> header_path = Sibling(path, ".img", ".hdr");
   INTRAWARP_ASSIGN_OR_RETURN(Reader reader, Reader::Open(header_path.value_or(path)));
   INTRAWARP_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader));
-  OpenNifti file{std::move(reader), header, ""};
+  OpenNifti file{std::move(reader), header, kHeaderBytes, ""};
   if (!header.pair) return file;
   const std::optional<std::string> voxels_path = Sibling(header_path.value_or(path), ".hdr", ".img");
   if (!voxels_path) return Invalid("header: its magic is that of a .hdr and .img pair");
@@ -372,7 +385,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadVoxelsOf(OpenNifti& file, int64_t count
     INTRAWARP_ASSIGN_OR_RETURN(Reader reader, Reader::Open(file.voxels_path));
     voxels = ReadVoxels(reader, 0, offset, bytes);
   } else {
-    voxels = ReadVoxels(file.reader, kHeaderBytes, offset, bytes);
+    voxels = ReadVoxels(file.reader, file.already_read, offset, bytes);
   }
   if (voxels.ok() && file.header.swapped && BytesPerPixel(type) > 1) {
     nifti_swap_Nbytes(count, static_cast<int>(BytesPerPixel(type)), voxels->data());
@@ -390,11 +403,54 @@ absl::StatusOr<int64_t> CountOf(const Geometry& g, int64_t components, PixelType
 }
 
 absl::Status CheckVectorIntent(const nifti_1_header& h) {
-  if (absl::StartsWith(absl::string_view(h.intent_name, strnlen(h.intent_name, sizeof(h.intent_name))), "NREG")) {
+  if (absl::StartsWith(IntentName(h), "NREG")) {
     return absl::UnimplementedError("intent: a transformation of NiftyReg, not a displacement field");
   }
+  if (IsVelocity(h)) return Invalid("intent: a velocity, not a displacement field");
   if (h.intent_code == NIFTI_INTENT_VECTOR || h.intent_code == NIFTI_INTENT_DISPVECT) return absl::OkStatus();
   return Invalid(absl::StrCat("intent: is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
+}
+
+// The next extension before the voxels at `offset`: its text when it is a comment, nothing for others.
+absl::StatusOr<std::string> ReadExtension(OpenNifti& file, int64_t offset) {
+  int32_t head[2];
+  if (offset - file.already_read < kExtensionHead || file.reader.Read(head, kExtensionHead) != kExtensionHead) {
+    return Invalid("extension: is cut short");
+  }
+  if (file.header.swapped) nifti_swap_4bytes(2, head);
+  const auto [size, code] = head;
+  if (size < 16 || size % 16 != 0 || size > offset - file.already_read) {
+    return Invalid(absl::StrCat("extension: its size is ", size));
+  }
+  file.already_read += size;
+  std::string text;
+  if (code != NIFTI_ECODE_COMMENT || size > kMaxComment) {
+    if (!file.reader.Skip(size - kExtensionHead)) return absl::DataLossError("extension: is cut short");
+    return text;
+  }
+  text.resize(size - kExtensionHead);
+  if (file.reader.Read(text.data(), size - kExtensionHead) != size - kExtensionHead) {
+    return absl::DataLossError("extension: is cut short");
+  }
+  text.resize(strnlen(text.data(), text.size()));
+  return text;
+}
+
+// The affine map of a velocity, from the comments before the voxels.
+absl::StatusOr<AffineMap> ReadAffineComment(OpenNifti& file) {
+  if (file.header.pair) return absl::UnimplementedError("header: a velocity in two files (.hdr, .img)");
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t offset, OffsetOf(file.header));
+  uint8_t extender[4];
+  if (file.reader.Read(extender, sizeof(extender)) != sizeof(extender)) return absl::DataLossError("header: is cut short");
+  file.already_read = kSingleFileOffset;
+  while (extender[0] != 0 && file.already_read < offset) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadExtension(file, offset));
+    if (!absl::StartsWith(text, kAffineTag)) continue;
+    absl::StatusOr<AffineMap> affine = ParseMatrix(text);
+    if (!affine.ok()) return Invalid(absl::StrCat("extension: ", affine.status().message()));
+    return affine;
+  }
+  return Invalid("extension: the affine map of the velocity is missing");
 }
 
 // Planes of T to interleaved float, INVALID_ARGUMENT when one is not finite in float32.
@@ -411,6 +467,45 @@ absl::Status Interleave(const std::vector<uint8_t>& planes, int64_t voxels, int 
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckVelocityIntent(const nifti_1_header& h) {
+  return IsVelocity(h) ? absl::OkStatus() : Invalid("intent: must be 1007 (vector) with the name velocity");
+}
+
+// A field of vectors whose intent is `check`'s.
+absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
+                                      absl::Status (*check)(const nifti_1_header& h)) {
+  const nifti_1_header& h = file.header.raw;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
+  const int components = dims[4];
+  const bool right_count = components == 3 || (components == 2 && dims[2] == 1);
+  if (!right_count || dims[3] != 1 || dims[5] > 1 || dims[6] > 1) {
+    return Invalid("size: a displacement field must be 5-D, (x, y, z, 1, 3)");
+  }
+  INTRAWARP_RETURN_IF_ERROR(check(h));
+  INTRAWARP_ASSIGN_OR_RETURN(const PixelType type, PixelTypeOf(h));
+  if (type != PixelType::kFloat32 && type != PixelType::kFloat64) {
+    return absl::UnimplementedError("datatype: of a displacement field must be float32 or float64");
+  }
+  HostField field;
+  INTRAWARP_ASSIGN_OR_RETURN(field.geometry, GeometryOf(h, dims));
+  INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
+  if (unit != 1) return absl::UnimplementedError("units: of a displacement field must be mm");
+  double slope, intercept;
+  INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &slope, &intercept));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(field.geometry, components, type, max_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> planes, ReadVoxelsOf(file, count, type));
+
+  const double to_lps = h.intent_code == NIFTI_INTENT_DISPVECT ? -1 : 1;
+  const double scale[3] = {to_lps * slope, to_lps * slope, slope};
+  const double offset = intercept / slope;
+  const int64_t voxels = field.geometry.voxels();
+  field.displacement.resize(3 * voxels);
+  INTRAWARP_RETURN_IF_ERROR(type == PixelType::kFloat32
+                                ? Interleave<float>(planes, voxels, components, scale, offset, field.displacement)
+                                : Interleave<double>(planes, voxels, components, scale, offset, field.displacement));
+  return field;
 }
 
 // ---- Out ------------------------------------------------------------------------------------------------------------
@@ -518,6 +613,27 @@ absl::Status WriteHeader(Writer& writer, const nifti_1_header& header) {
   return writer.Write(kNoExtension, sizeof(kNoExtension));
 }
 
+// The header and an extension with the affine map.
+absl::Status WriteVelocityHeader(Writer& writer, nifti_1_header header, const AffineMap& affine) {
+  static constexpr char kHasExtension[4] = {1};
+  std::string text = absl::StrCat(kAffineTag, FormatMatrix(affine));
+  text.resize((text.size() + kExtensionHead + 16) / 16 * 16 - kExtensionHead, '\0');
+  const int32_t head[2] = {static_cast<int32_t>(text.size()) + kExtensionHead, NIFTI_ECODE_COMMENT};
+  header.vox_offset = static_cast<float>(kSingleFileOffset + head[0]);
+  INTRAWARP_RETURN_IF_ERROR(writer.Write(&header, kHeaderBytes));
+  INTRAWARP_RETURN_IF_ERROR(writer.Write(kHasExtension, sizeof(kHasExtension)));
+  INTRAWARP_RETURN_IF_ERROR(writer.Write(head, sizeof(head)));
+  return writer.Write(text.data(), static_cast<int64_t>(text.size()));
+}
+
+nifti_1_header MakeVectorHeader(const Geometry& geometry) {
+  nifti_1_header header = MakeHeader(geometry, PixelType::kFloat32);
+  header.dim[0] = 5;
+  header.dim[5] = 3;
+  header.intent_code = NIFTI_INTENT_VECTOR;
+  return header;
+}
+
 absl::Status WritePlane(Writer& writer, const float* displacement, int64_t voxels, int component) {
   std::vector<float> plane(std::min<int64_t>(voxels, kIoStep / sizeof(float)));
   for (int64_t done = 0; done < voxels;) {
@@ -558,36 +674,23 @@ absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes)
 
 absl::StatusOr<HostField> ReadField(const std::string& path, int64_t max_bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
-  const nifti_1_header& h = file.header.raw;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
-  const int components = dims[4];
-  const bool right_count = components == 3 || (components == 2 && dims[2] == 1);
-  if (!right_count || dims[3] != 1 || dims[5] > 1 || dims[6] > 1) {
-    return Invalid("size: a displacement field must be 5-D, (x, y, z, 1, 3)");
-  }
-  INTRAWARP_RETURN_IF_ERROR(CheckVectorIntent(h));
-  INTRAWARP_ASSIGN_OR_RETURN(const PixelType type, PixelTypeOf(h));
-  if (type != PixelType::kFloat32 && type != PixelType::kFloat64) {
-    return absl::UnimplementedError("datatype: of a displacement field must be float32 or float64");
-  }
-  HostField field;
-  INTRAWARP_ASSIGN_OR_RETURN(field.geometry, GeometryOf(h, dims));
-  INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
-  if (unit != 1) return absl::UnimplementedError("units: of a displacement field must be mm");
-  double slope, intercept;
-  INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &slope, &intercept));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(field.geometry, components, type, max_bytes));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> planes, ReadVoxelsOf(file, count, type));
+  return ReadVectors(file, max_bytes, CheckVectorIntent);
+}
 
-  const double to_lps = h.intent_code == NIFTI_INTENT_DISPVECT ? -1 : 1;
-  const double scale[3] = {to_lps * slope, to_lps * slope, slope};
-  const double offset = intercept / slope;
-  const int64_t voxels = field.geometry.voxels();
-  field.displacement.resize(3 * voxels);
-  INTRAWARP_RETURN_IF_ERROR(type == PixelType::kFloat32
-                                ? Interleave<float>(planes, voxels, components, scale, offset, field.displacement)
-                                : Interleave<double>(planes, voxels, components, scale, offset, field.displacement));
-  return field;
+absl::StatusOr<bool> HoldsVelocity(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const OpenNifti file, OpenAndReadHeader(path));
+  return IsVelocity(file.header.raw);
+}
+
+absl::StatusOr<HostVelocity> ReadVelocity(const std::string& path, int64_t max_bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
+  INTRAWARP_RETURN_IF_ERROR(CheckVelocityIntent(file.header.raw));
+  HostVelocity velocity;
+  INTRAWARP_ASSIGN_OR_RETURN(velocity.affine, ReadAffineComment(file));
+  INTRAWARP_ASSIGN_OR_RETURN(HostField field, ReadVectors(file, max_bytes, CheckVelocityIntent));
+  velocity.geometry = field.geometry;
+  velocity.velocity = std::move(field.displacement);
+  return velocity;
 }
 
 absl::Status WriteNifti(const std::string& path, const Geometry& geometry, PixelType pixel_type, const void* pixels,
@@ -616,13 +719,9 @@ absl::Status WriteNifti(const std::string& path, const HostVolume& volume) {
 
 absl::Status WriteField(const std::string& path, const Geometry& geometry, const float* displacement) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
-  nifti_1_header header = MakeHeader(geometry, PixelType::kFloat32);
-  header.dim[0] = 5;
-  header.dim[5] = 3;
-  header.intent_code = NIFTI_INTENT_VECTOR;
   Writer writer(path);
   INTRAWARP_RETURN_IF_ERROR(writer.Open());
-  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, header));
+  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, MakeVectorHeader(geometry)));
   for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(writer, displacement, geometry.voxels(), c));
   return writer.Close();
 }
@@ -633,6 +732,18 @@ absl::Status WriteField(const std::string& path, const HostField& field) {
     return Invalid("displacement: the number of values does not match the size");
   }
   return WriteField(path, field.geometry, field.displacement.data());
+}
+
+absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, const Geometry& geometry,
+                           const float* velocity) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
+  nifti_1_header header = MakeVectorHeader(geometry);
+  kVelocityName.copy(header.intent_name, sizeof(header.intent_name) - 1);
+  Writer writer(path);
+  INTRAWARP_RETURN_IF_ERROR(writer.Open());
+  INTRAWARP_RETURN_IF_ERROR(WriteVelocityHeader(writer, header, affine));
+  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(writer, velocity, geometry.voxels(), c));
+  return writer.Close();
 }
 
 std::vector<float> ToFloat(const HostVolume& volume) {

@@ -14,6 +14,10 @@
 // and so on; DATA_LOSS "data: ..." for truncated or corrupt files; RESOURCE_EXHAUSTED "size: ..." above `max_bytes`;
 // UNIMPLEMENTED "datatype: ..." by name; NOT_FOUND and the like "file: ...". Messages hold no free text of the file.
 //
+// Velocities (of log-demons) are laid out like fields, with the name "velocity" beside the intent and the affine map that
+// follows their exponential in a comment, NIfTI's kind of header extension that other programs skip. Each of the two
+// is refused where the other is asked for, since both are fields of vectors in mm.
+//
 // Thread-safe functions.
 #ifndef INTRAWARP_IO_NIFTI_H_
 #define INTRAWARP_IO_NIFTI_H_
@@ -44,6 +48,13 @@ struct HostField {
   std::vector<float> displacement;  // 3 * geometry.voxels()
 };
 
+// T(x) = A(exp(v)(x)), fixed to moving: v at the voxel centres of the fixed image, x y z interleaved, LPS mm.
+struct HostVelocity {
+  AffineMap affine = AffineMap::Identity();
+  Geometry geometry;
+  std::vector<float> velocity;  // 3 * geometry.voxels()
+};
+
 inline constexpr int64_t kDefaultMaxVolumeBytes = int64_t{16} << 30;
 
 // One scalar volume of one time point. A slope of 0 or NaN means that there is no rescaling.
@@ -57,12 +68,19 @@ absl::Status WriteNifti(const std::string& path, const HostVolume& volume);
 
 // A 5-D file (x, y, z, 1, 3), float32 or float64, the components in planes: intent 1007 (vector) holds LPS components
 // as ITK and ANTs write them; intent 1006 (displacement vector) holds RAS ones, as ITK takes it. A field of one slice
-// may have two components. NiftyReg's transformations, which have intent 1007 too, are refused.
+// may have two components. NiftyReg's transformations and velocities, which have intent 1007 too, are refused.
 absl::StatusOr<HostField> ReadField(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
 
 // Intent 1007, float32; `displacement` is x y z interleaved, LPS mm.
 absl::Status WriteField(const std::string& path, const Geometry& geometry, const float* displacement);
 absl::Status WriteField(const std::string& path, const HostField& field);
+
+// Whether a file's header says that it is a velocity that WriteVelocity has written.
+absl::StatusOr<bool> HoldsVelocity(const std::string& path);
+// INVALID_ARGUMENT "intent: ..." for another field, "extension: ..." where the affine map is missing or broken.
+absl::StatusOr<HostVelocity> ReadVelocity(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
+absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, const Geometry& geometry,
+                           const float* velocity);
 
 // The intensities of a volume as float32, rescaled.
 std::vector<float> ToFloat(const HostVolume& volume);

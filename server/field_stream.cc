@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/transform/velocity.h"
 
 namespace intrawarp {
 namespace {
@@ -101,7 +102,9 @@ absl::Status FieldSlabs(const ExecContext& ctx, const Transform& transform, cons
     void* out = values;
     {
       PhaseTimer timer(latency, Phase::kEncode);
-      INTRAWARP_RETURN_IF_ERROR(EvaluateField(ctx, transform, answer.grid, first, count, values));
+      INTRAWARP_RETURN_IF_ERROR(answer.form == FieldForm::kVelocity
+                                    ? EvaluateVelocity(ctx, transform, answer.grid, first, count, values)
+                                    : EvaluateField(ctx, transform, answer.grid, first, count, values));
       if (encodes) {
         out = scratch.encoded != nullptr ? scratch.encoded : in_place;
         INTRAWARP_RETURN_IF_ERROR(EncodeComponents(ctx, values, 3 * count, answer.encoding, out));
@@ -155,13 +158,14 @@ bool FieldStream::abandoned() const {
 int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid) {
   const size_t components = 3 * std::min(kSlabVoxels, grid.voxels());
   const size_t encoded = device.kind() == DeviceKind::kCuda ? Arena::Rounded(components * sizeof(int16_t)) : 0;
-  return static_cast<int64_t>(Arena::Rounded(components * sizeof(float)) + encoded) +
-         DisplacementBoundWorkspaceBytes();
+  return static_cast<int64_t>(Arena::Rounded(components * sizeof(float)) + encoded) + DisplacementBoundWorkspaceBytes();
 }
 
 absl::Status ProduceField(const ExecContext& ctx, const Transform& transform, const FieldAnswer& answer,
                           FieldStream& stream, LatencyBreakdown& latency, const AdvanceFn& advanced) {
-  if (answer.control_points) return ProduceCopy(ctx, transform.control_grid().data, stream, latency, advanced);
+  if (answer.form == FieldForm::kControlPoints) {
+    return ProduceCopy(ctx, transform.control_grid().data, stream, latency, advanced);
+  }
   ArenaScope scope(ctx.arena());
   return Conclude(ctx, FieldSlabs(ctx, transform, answer, stream, latency, advanced), stream);
 }

@@ -56,7 +56,7 @@ class FieldStream {
 // CANCELLED.
 using AdvanceFn = std::function<bool()>;
 
-// Workspace of MakeFieldAnswer and ProduceField on this device, for a dense field on `grid` or for control points.
+// Workspace of MakeFieldAnswer and ProduceField on this device, for a field on `grid` or control points.
 int64_t ProduceFieldWorkspaceBytes(const Device& device, const Geometry& grid);
 
 // Evaluates and encodes the field that `answer` announces, slab by slab, into `stream` (as large as the answer says).

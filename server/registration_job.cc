@@ -74,6 +74,8 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, result.transform, in.fixed->geometry()));
   if (result.transform.is_affine()) {
     report.inverse_consistency = AffineInverseConsistency(result.transform.affine(), in.fixed->geometry());
+  } else if (result.transform.has_velocity()) {
+    INTRAWARP_ASSIGN_OR_RETURN(report.inverse_consistency, MeasureInverseConsistency(ctx, result.transform));
   }
   report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
   return report;
@@ -86,7 +88,8 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
   const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(),
                                             [](const StageOptions& stage) { return stage.method == Method::kFfd; });
   const int64_t measure = static_cast<int64_t>(
-      std::max(SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid)));
+      std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
+                InverseConsistencyWorkspaceBytes(fixed)}));
   const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
   return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }

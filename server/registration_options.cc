@@ -21,7 +21,7 @@ absl::StatusOr<Method> MethodFromProto(v1::Method method) {
     case v1::METHOD_FFD:
       return Method::kFfd;
     case v1::METHOD_LOG_DEMONS:
-      return absl::UnimplementedError("method: LOG_DEMONS is not in this version");
+      return Method::kLogDemons;
     default:
       return absl::InvalidArgumentError(absl::StrCat("method: ", static_cast<int>(method), " is not a method"));
   }
@@ -57,6 +57,34 @@ absl::StatusOr<DescentMethod> OptimizerFromProto(v1::Optimizer optimizer) {
   }
 }
 
+absl::StatusOr<VelocityUpdate> UpdateFromProto(v1::VelocityUpdate from) {
+  switch (from) {
+    case v1::VELOCITY_UPDATE_ADD:
+      return VelocityUpdate::kAdd;
+    case v1::VELOCITY_UPDATE_UNSPECIFIED:
+    case v1::VELOCITY_UPDATE_COMPOSE:
+      return VelocityUpdate::kCompose;
+    case v1::VELOCITY_UPDATE_BCH:
+      return VelocityUpdate::kBch;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("velocity_update: ", static_cast<int>(from), " is not an update of the velocity"));
+  }
+}
+
+absl::Status DemonsFromProto(const v1::Stage& from, StageOptions* to) {
+  if (from.has_fluid_sigma()) to->fluid_sigma = from.fluid_sigma();
+  if (from.has_diffusion_sigma()) to->diffusion_sigma = from.diffusion_sigma();
+  if (from.has_max_step()) to->max_step = from.max_step();
+  INTRAWARP_ASSIGN_OR_RETURN(to->update, UpdateFromProto(from.velocity_update()));
+  to->symmetric = from.symmetric();
+  to->match_intensities = from.match_intensities();
+  if (to->method != Method::kLogDemons && from.velocity_update() != v1::VELOCITY_UPDATE_UNSPECIFIED) {
+    return absl::InvalidArgumentError("velocity_update: only LOG_DEMONS has one");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
   StageOptions to;
   INTRAWARP_ASSIGN_OR_RETURN(to.method, MethodFromProto(from.method()));
@@ -78,6 +106,7 @@ absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
   if (to.method != Method::kFfd && from.optimizer() != v1::OPTIMIZER_UNSPECIFIED) {
     return absl::InvalidArgumentError("optimizer: only FFD has one");
   }
+  INTRAWARP_RETURN_IF_ERROR(DemonsFromProto(from, &to));
   return to;
 }
 
@@ -107,10 +136,11 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   if (options.initial_transform().empty()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(options.initial_transform(), "initial_transform"));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id));
-  if (stored->transform.has_displacement()) {
+  const bool has_native_form = stored->transform.has_control_grid() || stored->transform.has_velocity();
+  if (stored->transform.has_displacement() && !has_native_form) {
     return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
   }
-  if (stored->transform.has_control_grid()) {
+  if (has_native_form) {
     plan->initial_transform = std::move(stored);
   } else {
     plan->initial = stored->transform.affine();
@@ -142,8 +172,12 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
   absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);
   if (!request.ok()) return Prefixed(request.status(), "field");
-  if (request->control_points && plan.stages.back().method != Method::kFfd) {
+  const Method last = plan.stages.back().method;
+  if (request->form == FieldForm::kControlPoints && last != Method::kFfd) {
     return absl::InvalidArgumentError("field.encoding: CONTROL_POINTS come from FFD as the last stage");
+  }
+  if (request->form == FieldForm::kVelocity && last != Method::kLogDemons) {
+    return absl::InvalidArgumentError("field.encoding: VELOCITY comes from LOG_DEMONS as the last stage");
   }
   return request;
 }

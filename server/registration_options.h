@@ -28,7 +28,7 @@ struct RegistrationPlan {
   std::shared_ptr<const StoredVolume> moving_mask;
   // Fixed to moving; unset: the engine chooses.
   std::optional<AffineMap> initial;
-  // Instead, the result of an FFD; null: none.
+  // Instead, the result of an FFD or of log-demons; null: none.
   std::shared_ptr<const StoredTransform> initial_transform;
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
@@ -40,7 +40,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
                                                 const TransformStore& transforms);
 
 // The field that a request wants of each result. INVALID_ARGUMENT "field....: ..."; control points come from an ffd
-// stage alone.
+// stage alone, a velocity from a log-demons stage.
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
 
 // The engine's view of a plan. `plan`, `fixed` and `moving` must outlive it.

@@ -30,6 +30,8 @@ v1::Method ToProto(Method method) {
       return v1::METHOD_AFFINE;
     case Method::kFfd:
       return v1::METHOD_FFD;
+    case Method::kLogDemons:
+      return v1::METHOD_LOG_DEMONS;
   }
   return v1::METHOD_UNSPECIFIED;
 }

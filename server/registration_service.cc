@@ -82,7 +82,7 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   RegistrationTask task{call.input, call.plan.budget, call.plan.best_effort, nullptr};
   std::shared_ptr<PinnedBuffer> memory;
   if (call.field) {
-    if (!call.field->control_points) {
+    if (call.field->form != FieldForm::kControlPoints) {
       // Before the work, so that it is not done in vain.
       PhaseTimer timer(call.latency, Phase::kAdmit);
       INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, FieldBytes(*call.field, call.field_grid)));

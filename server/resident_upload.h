@@ -88,6 +88,8 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnCancel() override { Fail(absl::CancelledError("the call was cancelled")); }
 
   void OnDone() override {
+    // A stream that no longer counts holds no upload: it can be resumed, and expires.
+    if (!job_has_writer_) writer_ = UploadWriter();
     count_ = StreamCount();
     self_.reset();
   }
@@ -163,7 +165,9 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       return self->finished() ? Decision::kCancel : Decision::kContinue;
     };
     job.run = [self = self_](const absl::StatusOr<const ExecContext*>& ctx) { self->RunJob(ctx); };
+    job_has_writer_ = true;
     const absl::Status status = context_.jobs.Submit(std::move(job));
+    if (!status.ok()) job_has_writer_ = false;
     if (!absl::IsResourceExhausted(status)) return status;
     context_.metrics.CountRejection("QUEUE_FULL");
     return WithReason(status, "QUEUE_FULL");
@@ -249,6 +253,7 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   // Both are used by the reads first and by the job after them.
   Spec spec_;
   UploadWriter writer_;
+  bool job_has_writer_ = false;
 
   std::mutex mutex_;
   bool finished_ = false;

@@ -228,6 +228,7 @@ void Server::WaitForTransport() {
   uploads_.Clear();
   while (pinned_.leased_bytes() > 0 && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
+    uploads_.Clear();
   }
 }
 

@@ -25,12 +25,14 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   }
   FillLimits(info->mutable_limits());
   FillUsage(info->mutable_usage());
-  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD}) info->add_methods(method);
+  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
+    info->add_methods(method);
+  }
   for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) info->add_metrics(metric);
   for (int type = v1::PIXEL_TYPE_UINT8; type <= v1::PIXEL_TYPE_FLOAT64; ++type) {
     info->add_pixel_types(static_cast<v1::PixelType>(type));
   }
-  for (int encoding = v1::FIELD_ENCODING_FLOAT32; encoding <= v1::FIELD_ENCODING_CONTROL_POINTS; ++encoding) {
+  for (int encoding = v1::FIELD_ENCODING_FLOAT32; encoding <= v1::FIELD_ENCODING_VELOCITY; ++encoding) {
     info->add_field_encodings(static_cast<v1::FieldEncoding>(encoding));
   }
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();

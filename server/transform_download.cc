@@ -48,15 +48,10 @@ absl::StatusOr<Geometry> DownloadDomain(const DownloadCall& call, const v1::Down
       absl::StrCat("geometry: must be given, since ", TransformName(call.transform->id), " has no domain"));
 }
 
-absl::Status ResolveControlPoints(DownloadCall& call, const v1::DownloadFieldRequest& request) {
-  if (request.has_geometry()) return absl::InvalidArgumentError("geometry: does not go with CONTROL_POINTS");
-  const Transform& transform = call.transform->transform;
-  if (!transform.has_control_grid()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("field.encoding: ", TransformName(call.transform->id), " has no CONTROL_POINTS"));
-  }
-  call.grid = transform.control_grid().geometry;
-  return absl::OkStatus();
+absl::Status CheckForm(const DownloadCall& call) {
+  if (HasForm(call.transform->transform, call.field.form)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("field.encoding: ", TransformName(call.transform->id), " has no ", FormName(call.field.form)));
 }
 
 absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) {
@@ -65,7 +60,14 @@ absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) 
   if (!field.ok()) return Prefixed(field.status(), "field");
   call.field = *field;
   INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.name(), "name"));
-  if (call.field.control_points) return ResolveControlPoints(call, request);
+  if (call.field.form == FieldForm::kControlPoints && request.has_geometry()) {
+    return absl::InvalidArgumentError("geometry: does not go with CONTROL_POINTS");
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckForm(call));
+  if (call.field.form == FieldForm::kControlPoints) {
+    call.grid = call.transform->transform.control_grid().geometry;
+    return absl::OkStatus();
+  }
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, DownloadDomain(call, request));
   absl::StatusOr<Geometry> grid = FieldGrid(call.field, domain);
   if (!grid.ok()) return Prefixed(grid.status(), "field");

@@ -92,6 +92,7 @@ absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest&
 
 v1::TransformKind KindToProto(const Transform& transform) {
   if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
+  if (transform.has_velocity()) return v1::TRANSFORM_KIND_VELOCITY;
   return transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE;
 }
 

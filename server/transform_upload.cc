@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // UploadTransform: a header, and for a field its chunks, straight into pinned memory; a job checks and stores the
 // field.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/transform/velocity.h"
 #include "io/digest.h"
 #include "server/chunk_codec.h"
+#include "server/field_request.h"
 #include "server/job_stream.h"
 #include "server/job_support.h"
 #include "server/registration_options.h"
@@ -25,6 +29,16 @@ bool AllFinite(const char* data, int64_t count) {
   uint32_t bad = 0;
   for (int64_t i = 0; i < count; ++i) bad |= (bits[i] & kExponent) == kExponent;
   return bad == 0;
+}
+
+// The exponential of a faster velocity would not be accurate.
+constexpr int kMaxVelocityVoxels = 4096;
+
+float LargestMagnitude(const char* data, int64_t count) {
+  const auto* values = reinterpret_cast<const float*>(data);
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+  return largest;
 }
 
 // Thread safety: gRPC's reactions and the job meet under mutex_.
@@ -115,11 +129,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     absl::StatusOr<Geometry> grid = GeometryFromProto(field.geometry());
     if (!grid.ok()) return Prefixed(grid.status(), "field.geometry");
     grid_ = *grid;
-    if (field.encoding() == v1::FIELD_ENCODING_CONTROL_POINTS) {
-      INTRAWARP_RETURN_IF_ERROR(Prefixed(ReceiveControlGrid(field), "field"));
-    } else if (field.encoding() != v1::FIELD_ENCODING_FLOAT32) {
-      return absl::InvalidArgumentError("field.encoding: must be FLOAT32 or CONTROL_POINTS");
-    }
+    INTRAWARP_RETURN_IF_ERROR(Prefixed(ReceiveForm(field), "field"));
     absl::Status size = ValidateOutputSize(context_, grid_);
     if (!size.ok()) return Prefixed(size, "field.geometry");
     total_bytes_ = FieldBytes(FieldRequest(), grid_);
@@ -131,8 +141,38 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       return absl::InvalidArgumentError("digest: must be the SHA-256 of the field, 32 bytes");
     }
     digest_ = header.digest();
-    INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, total_bytes_));
+    INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, ResidentBytes()));
     INTRAWARP_ASSIGN_OR_RETURN(memory_, LeasePinned(context_, total_bytes_));
+    return absl::OkStatus();
+  }
+
+  // A velocity lies beside its exponentials, forward and backward.
+  int64_t ResidentBytes() const { return form_ == FieldForm::kVelocity ? 3 * total_bytes_ : total_bytes_; }
+
+  absl::Status ReceiveForm(const v1::FieldHeader& field) {
+    switch (field.encoding()) {
+      case v1::FIELD_ENCODING_FLOAT32:
+        return absl::OkStatus();
+      case v1::FIELD_ENCODING_CONTROL_POINTS:
+        form_ = FieldForm::kControlPoints;
+        return ReceiveControlGrid(field);
+      case v1::FIELD_ENCODING_VELOCITY:
+        form_ = FieldForm::kVelocity;
+        return ReceiveVelocity(field);
+      default:
+        return absl::InvalidArgumentError("encoding: must be FLOAT32, CONTROL_POINTS or VELOCITY");
+    }
+  }
+
+  absl::Status ReceiveVelocity(const v1::FieldHeader& field) {
+    if (field.has_domain()) return absl::InvalidArgumentError("domain: of a VELOCITY is its geometry");
+    return ReceiveAffinePart(field);
+  }
+
+  absl::Status ReceiveAffinePart(const v1::FieldHeader& field) {
+    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(field.matrix());
+    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
+    matrix_ = *matrix;
     return absl::OkStatus();
   }
 
@@ -144,23 +184,19 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
             absl::StrCat("geometry.size: ", SizeString(grid_), " control points, must be 4 or more along each axis"));
       }
     }
-    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(field.matrix());
-    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
+    INTRAWARP_RETURN_IF_ERROR(ReceiveAffinePart(field));
     if (field.has_domain()) {
       absl::StatusOr<Geometry> domain = GeometryFromProto(field.domain());
       if (!domain.ok()) return Prefixed(domain.status(), "domain");
       domain_ = *domain;
     }
-    matrix_ = *matrix;
-    is_control_grid_ = true;
     return absl::OkStatus();
   }
 
   absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
     if (!has_header_) return absl::InvalidArgumentError("chunk: comes before the header");
     if (memory_ == nullptr) return absl::InvalidArgumentError("chunk: a matrix has none");
-    INTRAWARP_RETURN_IF_ERROR(
-        ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, total_bytes_));
+    INTRAWARP_RETURN_IF_ERROR(ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, total_bytes_));
     char* to = memory_->as<char>() + received_bytes_;
     chunk.CopyTo(to);
     sha_.Update(to, chunk.size());
@@ -188,6 +224,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status SubmitStoreField() {
     Job job;
+    if (form_ == FieldForm::kVelocity) job.workspace_bytes = VelocityTransformWorkspaceBytes(grid_.size);
     job.run = [self = self_](const absl::StatusOr<const ExecContext*>& ctx) {
       self->FieldStored(ctx.ok() ? self->UploadField(**ctx) : ctx.status());
     };
@@ -195,24 +232,44 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   // On the job's thread, without the mutex: no chunk comes any more.
-  absl::StatusOr<Buffer> UploadField(const ExecContext& ctx) {
+  absl::StatusOr<Transform> UploadField(const ExecContext& ctx) {
     if (control_.cancelled()) return control_.CancelStatus();
-    if (!AllFinite(memory_->as<char>(), 3 * grid_.voxels())) {
-      return absl::InvalidArgumentError("field: holds a component that is NaN or infinite");
-    }
+    INTRAWARP_RETURN_IF_ERROR(ValidateComponents());
     INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(total_bytes_, ctx.stream()));
-    INTRAWARP_RETURN_IF_ERROR(
-        ctx.device().Copy(buffer.as<char>(), memory_->as<char>(), total_bytes_, ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(buffer.as<char>(), memory_->as<char>(), total_bytes_, ctx.stream()));
+    absl::StatusOr<Transform> transform = MakeTransform(ctx, std::move(buffer));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-    return buffer;
+    return transform;
   }
 
-  void FieldStored(absl::StatusOr<Buffer> buffer) {
+  absl::Status ValidateComponents() const {
+    const char* const data = memory_->as<char>();
+    const int64_t count = 3 * grid_.voxels();
+    if (!AllFinite(data, count)) return absl::InvalidArgumentError("field: holds a component that is NaN or infinite");
+    if (form_ != FieldForm::kVelocity) return absl::OkStatus();
+    const double most = kMaxVelocityVoxels * std::min({grid_.spacing.x, grid_.spacing.y, grid_.spacing.z});
+    if (LargestMagnitude(data, count) <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("field: holds a component of more than ", kMaxVelocityVoxels, " voxels (", most, " mm)"));
+  }
+
+  absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, Buffer buffer) const {
+    switch (form_) {
+      case FieldForm::kDisplacement:
+        break;
+      case FieldForm::kControlPoints:
+        return Transform(matrix_, std::move(buffer), grid_, domain_);
+      case FieldForm::kVelocity:
+        return MakeVelocityTransform(ctx, matrix_, std::move(buffer), grid_);
+    }
+    return Transform(std::move(buffer), grid_);
+  }
+
+  void FieldStored(absl::StatusOr<Transform> transform) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (finished_) return;
-    if (!buffer.ok()) return FinishNow(buffer.status());
-    FinishNow(Store(is_control_grid_ ? Transform(matrix_, *std::move(buffer), grid_, domain_)
-                            : Transform(*std::move(buffer), grid_)));
+    if (!transform.ok()) return FinishNow(transform.status());
+    FinishNow(Store(*std::move(transform)));
   }
 
   absl::Status Store(Transform transform) {
@@ -245,7 +302,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   bool stored_ = false;
   std::string id_;
   AffineMap matrix_;
-  bool is_control_grid_ = false;
+  FieldForm form_ = FieldForm::kDisplacement;
   std::optional<Geometry> domain_;
   int64_t total_bytes_ = 0;
   // Of a field only.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
@@ -37,6 +38,7 @@ class Navigation {
 
   // How the stream went; how each frame went is in outcomes().
   absl::Status Run(const v1::NavigateConfig& config) {
+    encoding_ = config.field().encoding();
     const std::unique_ptr<NavigateStream> stream = session_.client().Navigate(config, session_.call());
     std::thread sender([&] { SendAll(*stream); });
     const absl::Status status = ReceiveAll(*stream);
@@ -81,15 +83,17 @@ class Navigation {
         return absl::InternalError(absl::StrCat("the server answered frame ", number, ", which was not sent"));
       }
       const auto index = static_cast<size_t>(number - 1);
-      if (answer->has_field && !field_dir_.empty()) INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, field));
+      if (answer->has_field && !field_dir_.empty()) {
+        INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, answer->result.report().matrix(), field));
+      }
       SetOutcome(index, {FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
       progress.Show(absl::StrFormat("frame %d of %d", number, paths_.size()));
     }
   }
 
-  absl::Status WriteFrameField(size_t index, const GridData& field) {
+  absl::Status WriteFrameField(size_t index, const v1::Matrix& matrix, const GridData& field) {
     const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), ".nii.gz");
-    return Annotate(WriteField(out, field.geometry, field.values.data()), out);
+    return WriteFieldFile(out, encoding_, matrix, field);
   }
 
   void SetOutcome(size_t index, FrameOutcome outcome) {
@@ -100,6 +104,7 @@ class Navigation {
   Session& session_;
   const std::vector<std::string> paths_;
   const std::string field_dir_;
+  v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
   std::mutex mutex_;
   std::vector<FrameOutcome> outcomes_;
 };
@@ -173,6 +178,8 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (!registration.ok()) return UsageError(registration.status());
   const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field_dir"), "--field_dir");
   if (!field.ok()) return UsageError(field.status());
+  const absl::Status encoding = CheckFieldEncoding(flags, registration->options);
+  if (!encoding.ok()) return UsageError(encoding);
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report"));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
 #include "client/cli/control_grid.h"
+#include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
@@ -62,11 +63,19 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
   return session.client().WarpVolume(request, SinkInto(warped), session.call());
 }
 
-absl::Status FetchWholeField(const std::string& transform, Session& session, GridData* field) {
+absl::StatusOr<v1::FieldHeader> FetchWholeField(const std::string& transform, v1::FieldEncoding encoding,
+                                                Session& session, GridData* field) {
   v1::DownloadFieldRequest request;
   request.set_name(transform);
-  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  return session.client().DownloadField(request, SinkInto(field), session.call()).status();
+  request.mutable_field()->set_encoding(encoding);
+  return session.client().DownloadField(request, SinkInto(field), session.call());
+}
+
+absl::Status WriteVelocityOf(const std::string& transform, const std::string& out, Session& session) {
+  GridData velocity;
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
+                             FetchWholeField(transform, v1::FIELD_ENCODING_VELOCITY, session, &velocity));
+  return WriteFieldFile(out, header.encoding(), header.matrix(), velocity);
 }
 
 // What the network is still needed for, before the uploaded volumes are deleted.
@@ -77,8 +86,13 @@ absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporarie
   if (flags.Has("grid")) {
     INTRAWARP_RETURN_IF_ERROR(WriteControlGrid(outcome->result.transform(), flags.String("grid"), session));
   }
+  if (flags.Has("velocity")) {
+    INTRAWARP_RETURN_IF_ERROR(WriteVelocityOf(outcome->result.transform(), flags.String("velocity"), session));
+  }
   if (!flags.Has("montage")) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(FetchWholeField(outcome->result.transform(), session, &outcome->whole_field));
+  INTRAWARP_RETURN_IF_ERROR(
+      FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, session, &outcome->whole_field)
+          .status());
   INTRAWARP_ASSIGN_OR_RETURN(outcome->fixed, FetchImage(flags.String("fixed"), session));
   INTRAWARP_ASSIGN_OR_RETURN(outcome->moving, FetchImage(flags.String("moving"), session));
   return absl::OkStatus();
@@ -88,10 +102,10 @@ absl::Status WriteReport(const Outcome& outcome, const std::string& method, cons
   return Annotate(WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
 }
 
-absl::Status WriteOutputs(const ParsedFlags& flags, Outcome outcome) {
+absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, Outcome outcome) {
   if (flags.Has("field")) {
-    const std::string out = flags.String("field");
-    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteField(out, outcome.field.geometry, outcome.field.values.data()), out));
+    INTRAWARP_RETURN_IF_ERROR(
+        WriteFieldFile(flags.String("field"), encoding, outcome.result.report().matrix(), outcome.field));
   }
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
@@ -101,8 +115,8 @@ absl::Status WriteOutputs(const ParsedFlags& flags, Outcome outcome) {
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   const std::string out = flags.String("montage");
-  return Annotate(WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)),
-                  out);
+  return Annotate(
+      WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)), out);
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
@@ -110,11 +124,20 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", {".nii", ".nii.gz"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", {".tfm"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
   return CheckOutput(flags, "report");
 }
 
-bool EndsWithFfd(const v1::RegistrationOptions& options) {
-  return options.stages(options.stages_size() - 1).method() == v1::METHOD_FFD;
+// Native forms come from the method that has them.
+absl::Status CheckNativeForms(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
+  const v1::Method last = options.stages(options.stages_size() - 1).method();
+  if (flags.Has("grid") && last != v1::METHOD_FFD) {
+    return absl::InvalidArgumentError("--grid: only ffd as the last stage has a control grid");
+  }
+  if (flags.Has("velocity") && last != v1::METHOD_LOG_DEMONS) {
+    return absl::InvalidArgumentError("--velocity: only log-demons as the last stage has a velocity");
+  }
+  return CheckFieldEncoding(flags, options);
 }
 
 absl::Status Register(const ParsedFlags& flags, Session& session) {
@@ -123,9 +146,8 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
   const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field"), "--field");
   if (!field.ok()) return UsageError(field.status());
-  if (flags.Has("grid") && !EndsWithFfd(registration->options)) {
-    return UsageError(absl::InvalidArgumentError("--grid: only ffd as the last stage has a control grid"));
-  }
+  const absl::Status native = CheckNativeForms(flags, registration->options);
+  if (!native.ok()) return UsageError(native);
 
   Temporaries temporaries(session);
   Outcome outcome;
@@ -137,7 +159,7 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   }
   INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
   const absl::Status deleted = temporaries.DeleteAll();
-  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, std::move(outcome)));
+  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, field->encoding(), std::move(outcome)));
   return deleted;
 }
 
@@ -150,6 +172,9 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
   for (FlagSpec spec : std::vector<FlagSpec>{
            {.name = "field", .placeholder = "OUT.nii.gz", .help = "the dense displacement field, LPS mm"},
            {.name = "grid", .placeholder = "OUT.tfm", .help = "the control grid of ffd, as ITK has it"},
+           {.name = "velocity",
+           .placeholder = "OUT.nii.gz",
+           .help = "the velocity of log-demons, whose exponential maps"},
            {.name = "warped", .placeholder = "OUT.nii.gz", .help = "the moving image on the fixed grid"},
            {.name = "report", .placeholder = "OUT.json", .help = "what was done and how good it is"},
            {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
@@ -166,8 +191,11 @@ std::vector<Command> RegisterCommands() {
            .summary = "register a moving image to a fixed one; prints transforms/ID",
            .syntax = {.flags = RegisterFlagSpecs()},
            .run = Register,
-           .notes = "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
-                    "does, and ngf, which serves unlike intensities best, otherwise.\n"}};
+           .notes =
+               "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
+               "does, and ngf, which serves unlike intensities best, otherwise.\n"
+               "log-demons compares intensities as they are: give images of one modality, and --match_intensities\n"
+               "where gain and offset differ. Its map has an inverse, which warp and points --inverse use.\n"}};
 }
 
 }  // namespace intrawarp

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
 #include "client/cli/control_grid.h"
+#include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cpp/convert.h"
@@ -24,6 +25,8 @@ const char* KindName(v1::TransformKind kind) {
       return "displacement";
     case v1::TRANSFORM_KIND_CONTROL_GRID:
       return "control-grid";
+    case v1::TRANSFORM_KIND_VELOCITY:
+      return "velocity";
     default:
       return "unknown";
   }
@@ -43,7 +46,8 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, session.client().GetTransform(name, session.call()));
   if (transform.kind() != v1::TRANSFORM_KIND_AFFINE) {
     return absl::FailedPreconditionError(
-        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz"));
+        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz",
+                     transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm" : ""));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, FromProto(transform.matrix()));
   return Annotate(WriteMatrix(out, matrix), out);
@@ -55,8 +59,9 @@ absl::Status GetField(const std::string& name, const v1::FieldRequest& field, co
   request.set_name(name);
   *request.mutable_field() = field;
   GridData data;
-  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(request, SinkInto(&data), session.call()).status());
-  return Annotate(WriteField(out, data.geometry, data.values.data()), out);
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
+                             session.client().DownloadField(request, SinkInto(&data), session.call()));
+  return WriteFieldFile(out, header.encoding(), header.matrix(), data);
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
@@ -121,7 +126,7 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
 
 const FlagSpec kTransform = {.name = "transform",
                              .placeholder = "transforms/ID|PATH",
-                             .help = "a field (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is uploaded, used "
+                             .help = "a field or velocity (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is uploaded, used "
                                      "and deleted",
                              .required = true};
 const FlagSpec kInverse = {
@@ -145,7 +150,7 @@ std::vector<Command> TransformCommands() {
        .syntax = {},
        .run = List},
       {.name = "transform get",
-       .summary = "download a transform: its matrix, its control grid, or its dense displacement field",
+       .summary = "download a transform: its matrix, its control grid, or its dense displacement or velocity field",
        .syntax = {.flags = GetFlagSpecs(), .positionals = {"transforms/ID"}},
        .run = Get},
       {.name = "transform delete",

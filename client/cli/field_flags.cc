@@ -14,6 +14,7 @@ constexpr const char* kFieldFlags[] = {"field_encoding", "field_region", "field_
 v1::FieldEncoding EncodingFromName(const std::string& name) {
   if (name == "float16") return v1::FIELD_ENCODING_FLOAT16;
   if (name == "int16") return v1::FIELD_ENCODING_INT16;
+  if (name == "velocity") return v1::FIELD_ENCODING_VELOCITY;
   return v1::FIELD_ENCODING_FLOAT32;
 }
 
@@ -53,9 +54,9 @@ absl::Status ParseStride(const ParsedFlags& flags, v1::FieldRequest* request) {
 std::vector<FlagSpec> FieldFlagSpecs() {
   return {
       {.name = "field_encoding",
-       .placeholder = "float32|float16|int16",
-       .help = "how the field travels; files are float32; default float32",
-       .choices = {"float32", "float16", "int16"}},
+       .placeholder = "float32|float16|int16|velocity",
+       .help = "how the field travels; files are float32; default float32; velocity: the one of log-demons instead",
+       .choices = {"float32", "float16", "int16", "velocity"}},
       {.name = "field_region",
        .placeholder = "X,Y,Z,NX,NY,NZ",
        .help = "only these voxels of the fixed grid: the first, and how many"},
@@ -66,7 +67,8 @@ std::vector<FlagSpec> FieldFlagSpecs() {
 absl::StatusOr<v1::FieldRequest> ParseFieldFlags(const ParsedFlags& flags, bool used, const std::string& by) {
   v1::FieldRequest request;
   for (const char* name : kFieldFlags) {
-    if (flags.Has(name) && !used) return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
+    if (flags.Has(name) && !used)
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
   }
   request.set_encoding(EncodingFromName(flags.String("field_encoding")));
   if (flags.Has("field_region")) INTRAWARP_RETURN_IF_ERROR(ParseRegion(flags, &request));

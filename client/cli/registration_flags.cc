@@ -11,6 +11,8 @@ namespace {
 
 constexpr const char* kFfdFlags[] = {"spacing_vox", "bending_weight", "elasticity_weight", "jacobian_weight",
                                      "optimizer"};
+constexpr const char* kDemonsFlags[] = {"fluid_sigma",     "diffusion_sigma", "max_step",
+                                        "velocity_update", "symmetric",       "match_intensities"};
 
 v1::Method MethodFromName(const std::string& name) {
   for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
@@ -56,10 +58,29 @@ void SetFfdOptions(const ParsedFlags& flags, v1::Stage* stage) {
   }
 }
 
+v1::VelocityUpdate UpdateFromName(const std::string& name) {
+  if (name == "add") return v1::VELOCITY_UPDATE_ADD;
+  return name == "bch" ? v1::VELOCITY_UPDATE_BCH : v1::VELOCITY_UPDATE_COMPOSE;
+}
+
+void SetDemonsOptions(const ParsedFlags& flags, v1::Stage* stage) {
+  if (flags.Has("fluid_sigma")) stage->set_fluid_sigma(flags.Number("fluid_sigma"));
+  if (flags.Has("diffusion_sigma")) stage->set_diffusion_sigma(flags.Number("diffusion_sigma"));
+  if (flags.Has("max_step")) stage->set_max_step(flags.Number("max_step"));
+  if (flags.Has("velocity_update")) stage->set_velocity_update(UpdateFromName(flags.String("velocity_update")));
+  stage->set_symmetric(flags.Has("symmetric"));
+  stage->set_match_intensities(flags.Has("match_intensities"));
+}
+
+// Whether a method compares intensities directly when nothing else is said.
+bool DefaultsToSsd(v1::Method method, const ParsedFlags& flags) {
+  return IsAffine(method) || (method == v1::METHOD_LOG_DEMONS && !flags.Has("match_intensities"));
+}
+
 }  // namespace
 
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
-  constexpr double kMaxInt = 1e9;
+  constexpr double kMaxInt = 1e9, kMaxSigma = 64;
   return {
       {.name = "method",
        .placeholder = "M[,M...]",
@@ -67,7 +88,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .required = method_required},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",
-       .help = "of the last stage; default: ssd for rigid and affine, nmi for ffd",
+       .help = "of the last stage; default: ssd for rigid, affine and log-demons, nmi for ffd",
        .choices = {"ssd", "ngf", "nmi", "lncc"}},
       {.name = "levels",
        .type = FlagType::kInteger,
@@ -103,11 +124,41 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .help = "weight of the penalty on volume that shrinks below a half, of ffd",
        .minimum = 0},
       {.name = "optimizer", .placeholder = "lbfgs|cg", .help = "of ffd; default lbfgs", .choices = {"lbfgs", "cg"}},
+      {.name = "fluid_sigma",
+       .type = FlagType::kNumber,
+       .placeholder = "S",
+       .help = "smooths the updates of log-demons: standard deviation in voxels; default 3",
+       .minimum = 0,
+       .maximum = kMaxSigma},
+      {.name = "diffusion_sigma",
+       .type = FlagType::kNumber,
+       .placeholder = "S",
+       .help = "smooths the velocity of log-demons: standard deviation in voxels; default 2",
+       .minimum = 0,
+       .maximum = kMaxSigma},
+      {.name = "max_step",
+       .type = FlagType::kNumber,
+       .placeholder = "N",
+       .help = "longest update of log-demons before it is smoothed, in voxels; default 2",
+       .minimum = 0},
+      {.name = "velocity_update",
+       .placeholder = "add|compose|bch",
+       .help = "how an update changes the velocity of log-demons; default compose",
+       .choices = {"add", "compose", "bch"}},
+      {.name = "symmetric",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "log-demons in both directions: exchanging the images gives the inverse"},
+      {.name = "match_intensities",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "log-demons on images of different gain and offset"},
       {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
       {.name = "initial",
        .placeholder = "transforms/ID|PATH",
-       .help = "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm) or a control grid (.tfm)"},
+       .help =
+           "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm), control grid (.tfm) or velocity (.nii.gz)"},
       {.name = "budget_ms",
        .type = FlagType::kInteger,
        .placeholder = "N",
@@ -129,10 +180,13 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   for (const char* name : kFfdFlags) {
     INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, name, last == v1::METHOD_FFD, "ffd as the last stage"));
   }
+  for (const char* name : kDemonsFlags) {
+    INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, name, last == v1::METHOD_LOG_DEMONS, "log-demons as the last stage"));
+  }
   INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "best_effort", flags.Has("budget_ms"), "--budget_ms"));
 
   const v1::Metric metric = MetricFromName(flags.String("metric"));
-  const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && IsAffine(last));
+  const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && DefaultsToSsd(last, flags));
   for (v1::Method method : methods) {
     v1::Stage* stage = parsed.options.add_stages();
     stage->set_method(method);
@@ -143,6 +197,7 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   stage->set_levels(static_cast<int32_t>(flags.Integer("levels")));
   stage->set_iterations(static_cast<int32_t>(flags.Integer("iterations")));
   SetFfdOptions(flags, stage);
+  SetDemonsOptions(flags, stage);
 
   if (flags.Has("budget_ms")) {
     const int64_t ms = flags.Integer("budget_ms");
@@ -154,6 +209,12 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   parsed.moving_mask = flags.String("moving_mask");
   parsed.initial = flags.String("initial");
   return parsed;
+}
+
+absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
+  const v1::Method last = options.stages(options.stages_size() - 1).method();
+  if (flags.String("field_encoding") != "velocity" || last == v1::METHOD_LOG_DEMONS) return absl::OkStatus();
+  return absl::InvalidArgumentError("--field_encoding: only log-demons as the last stage has a velocity");
 }
 
 }  // namespace intrawarp

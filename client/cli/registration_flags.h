@@ -13,7 +13,7 @@
 
 namespace intrawarp {
 
-// --method, --metric, --levels, --iterations, those of ffd, masks, --initial, --budget_ms,
+// --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
 // --best_effort. Where --method is not required, affine is what it means.
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required);
 
@@ -31,6 +31,9 @@ struct RegistrationFlags {
 // serves unlike intensities best, otherwise. INVALID_ARGUMENT (a wrong command line) for a method that does not exist
 // and for an option that no stage uses.
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags);
+
+// INVALID_ARGUMENT (a wrong command line) for a --field_encoding that the last stage has not.
+absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options);
 
 }  // namespace intrawarp
 

@@ -11,7 +11,7 @@ namespace {
 
 absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1::RegistrationOptions* options) {
   if (initial.empty()) return absl::OkStatus();
-  if (IsTransformName(initial) || HasControlGridSuffix(initial)) {
+  if (IsTransformName(initial) || HasControlGridSuffix(initial) || HasVolumeSuffix(initial)) {
     INTRAWARP_ASSIGN_OR_RETURN(*options->mutable_initial_transform(), temporaries.Transform(initial));
     return absl::OkStatus();
   }

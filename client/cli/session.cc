@@ -117,7 +117,19 @@ absl::StatusOr<std::string> Temporaries::UploadControlGridFile(const std::string
   return transforms_[path];
 }
 
+absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostVelocity file, ReadVelocity(path));
+  INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  transforms_[path] = "transforms/" + id;
+  const VelocityUpload upload{file.affine, file.geometry, file.velocity};
+  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadVelocity(id, upload, session_.call()).status());
+  return transforms_[path];
+}
+
 absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, HoldsVelocity(path));
+  if (holds_velocity) return UploadVelocityFile(path);
   INTRAWARP_ASSIGN_OR_RETURN(const HostField field, ReadField(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());

@@ -47,7 +47,7 @@ class Temporaries {
 
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
-  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), control grid (.tfm) or field.
+  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), control grid (.tfm), field or velocity.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
@@ -61,6 +61,7 @@ class Temporaries {
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
   absl::StatusOr<std::string> UploadControlGridFile(const std::string& path);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
+  absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
   Session& session_;
   // Names by path.

@@ -80,6 +80,15 @@ struct ControlGridUpload {
   absl::Span<const float> coefficients;
 };
 
+// A transform T(x) = A(exp(v)(x)). The velocity is not copied; it stays valid during the call.
+struct VelocityUpload {
+  AffineMap affine;
+  // Of the voxels of v, and the transform's domain.
+  Geometry geometry;
+  // LPS mm, x y z interleaved.
+  absl::Span<const float> velocity;
+};
+
 using ProgressCallback = std::function<void(const v1::Progress& progress)>;
 
 class Client {
@@ -103,8 +112,8 @@ class Client {
                                             const CallOptions& options = {});
   absl::Status DeleteVolume(const std::string& name, const CallOptions& options = {});
 
-  // `field` gets the displacement on the fixed image's grid when the request names an encoding; it may be null when the
-  // request names none. `on_progress` (may be null) is called from the calling thread.
+  // `field` gets the displacement on the fixed image's grid (or what the encoding that the request names gives instead);
+  // it may be null when the request names none. `on_progress` (may be null) is called from the calling thread.
   absl::StatusOr<v1::RegisterResult> Register(const v1::RegisterRequest& request, const ProgressCallback& on_progress,
                                               const GridSink& field, const CallOptions& options = {});
   // Opens a stream of frames. CallOptions.timeout bounds the whole stream. The client outlives the stream.
@@ -123,8 +132,11 @@ class Client {
   // T(x) = A(x + u(x)), u on a control grid. Not resumed when the stream breaks.
   absl::StatusOr<v1::Transform> UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
                                                   const CallOptions& options = {});
-  // `field` gets displacements on the grid asked for, decoded to float32 whatever the encoding, or the coefficients of
-  // the control grid; the header tells the rest.
+  // T(x) = A(exp(v)(x)). Not resumed when the stream breaks.
+  absl::StatusOr<v1::Transform> UploadVelocity(const std::string& id, const VelocityUpload& velocity,
+                                               const CallOptions& options = {});
+  // `field` gets displacements on the grid asked for, decoded to float32 whatever the encoding, or the velocity there,
+  // or the coefficients of the control grid; the header tells the rest.
   absl::StatusOr<v1::FieldHeader> DownloadField(const v1::DownloadFieldRequest& request, const GridSink& field,
                                                 const CallOptions& options = {});
   absl::Status WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,

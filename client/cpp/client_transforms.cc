@@ -96,6 +96,15 @@ absl::StatusOr<v1::Transform> Client::UploadControlGrid(const std::string& id, c
   return SendField(id, std::move(header), grid.coefficients, options);
 }
 
+absl::StatusOr<v1::Transform> Client::UploadVelocity(const std::string& id, const VelocityUpload& velocity,
+                                                     const CallOptions& options) {
+  v1::FieldHeader header;
+  *header.mutable_geometry() = ToProto(velocity.geometry);
+  header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  *header.mutable_matrix() = ToProto(velocity.affine);
+  return SendField(id, std::move(header), velocity.velocity, options);
+}
+
 absl::StatusOr<v1::Transform> Client::SendField(const std::string& id, v1::FieldHeader header,
                                                 absl::Span<const float> values, const CallOptions& options) {
   Call call(options);

@@ -12,7 +12,7 @@
 
 namespace intrawarp {
 
-// One float32 a voxel (a volume) or three, x y z interleaved, LPS mm (a displacement field). x fastest.
+// One float32 a voxel (a volume) or three, x y z interleaved, LPS mm (displacements or velocities). x fastest.
 struct GridData {
   Geometry geometry;
   std::vector<float> values;

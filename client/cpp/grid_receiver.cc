@@ -56,6 +56,7 @@ absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
   switch (header.encoding()) {
     case v1::FIELD_ENCODING_FLOAT32:
     case v1::FIELD_ENCODING_CONTROL_POINTS:
+    case v1::FIELD_ENCODING_VELOCITY:
       break;
     case v1::FIELD_ENCODING_INT16:
       if (!(header.scale() > 0 && std::isfinite(static_cast<float>(header.scale())))) {

@@ -24,7 +24,7 @@ class GridReceiver {
 
   // INTERNAL when the server contradicts itself, RESOURCE_EXHAUSTED beyond max_bytes, or what the sink answers.
   absl::Status Begin(const v1::Geometry& geometry, int64_t total_bytes);
-  // Of a displacement field, in any encoding.
+  // Of a field, in any encoding.
   absl::Status Begin(const v1::FieldHeader& header);
   // DATA_LOSS for a chunk before the header, out of order, or past the end.
   absl::Status Append(const v1::Chunk& chunk);

@@ -21,10 +21,10 @@ absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext
   return INTRAWARP_DISPATCH(ctx, MakeFfdEvaluator, objective);
 }
 
-int64_t FfdEvaluatorBytes([[maybe_unused]] const ExecContext& ctx, MetricKind metric, const Geometry& fixed,
+int64_t FfdEvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
                           const Geometry& grid) {
 #if INTRAWARP_WITH_CUDA
-  if (ctx.is_cuda()) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
+  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
 #endif
   return cpu::FfdEvaluatorBytes(metric, fixed, grid);
 }

@@ -76,8 +76,8 @@ class FfdEvaluator {
 // INVALID_ARGUMENT when a mask is not on its image's grid or the grid does not cover the fixed image. May wait for the
 // stream (tables are uploaded).
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);
-// Device memory that MakeFfdEvaluator and the evaluations take from the arena together.
-int64_t FfdEvaluatorBytes(const ExecContext& ctx, MetricKind metric, const Geometry& fixed, const Geometry& grid);
+// Memory of `device` that MakeFfdEvaluator and the evaluations take from the arena together.
+int64_t FfdEvaluatorBytes(const Device& device, MetricKind metric, const Geometry& fixed, const Geometry& grid);
 
 namespace cpu {
 absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);

@@ -165,6 +165,29 @@ size_t JacobianWorkspaceBytes(const Geometry& fixed, bool has_control_grid) {
          Arena::Rounded(Pieces(fixed.voxels()) * sizeof(JacobianSums)) + Arena::Rounded(sizeof(JacobianSums));
 }
 
+absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform) {
+  const ConstFieldView forward = transform.displacement();
+  InverseInput in;
+  in.forward = forward.data;
+  in.backward = transform.backward().data;
+  in.size = forward.geometry.size;
+  in.to_index = PhysicalToIndex(forward.geometry);
+
+  ArenaScope scope(ctx.arena());
+  const int64_t pieces = Pieces(forward.geometry.voxels());
+  INTRAWARP_ASSIGN_OR_RETURN(InverseSums * partial, ctx.arena().Allocate<InverseSums>(pieces));
+  INTRAWARP_ASSIGN_OR_RETURN(InverseSums * on_device, ctx.arena().Allocate<InverseSums>(1));
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SumInverse, in, partial, on_device));
+  InverseSums total;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&total, on_device, sizeof(total), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return InverseConsistency{total.count > 0 ? total.distance / static_cast<double>(total.count) : 0, total.maximum};
+}
+
+size_t InverseConsistencyWorkspaceBytes(const Geometry& domain) {
+  return Arena::Rounded(Pieces(domain.voxels()) * sizeof(InverseSums)) + Arena::Rounded(sizeof(InverseSums));
+}
+
 std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {
   std::vector<std::string> reasons;
   if (worse_than_start) reasons.push_back("worse than the start");

@@ -65,6 +65,11 @@ struct InverseConsistency {
   double max_mm = 0;
 };
 
+// Of a transform with a velocity, exp(-v)(exp(v)(p)), over the voxels of its domain that exp(v) keeps inside. Waits for
+// the stream. Workspace: InverseConsistencyWorkspaceBytes.
+absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
+size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
+
 struct QualityReport {
   Similarity before;
   Similarity after;

@@ -202,4 +202,17 @@ absl::Status SumJacobian(const ExecContext&, const JacobianInput& in, JacobianSu
   return absl::OkStatus();
 }
 
+absl::Status SumInverse(const ExecContext&, const InverseInput& in, InverseSums* partial, InverseSums* total) {
+  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
+  ParallelFor(pieces, [&](int64_t piece) {
+    InverseSums sums;
+    const int64_t begin = piece * kPieceVoxels, end = std::min(begin + kPieceVoxels, count);
+    for (int64_t i = begin; i < end; ++i) AddInverseAt(in, VoxelAt(in.size, i), &sums);
+    partial[piece] = sums;
+  });
+  *total = InverseSums();
+  for (int64_t i = 0; i < pieces; ++i) total->Add(partial[i]);
+  return absl::OkStatus();
+}
+
 }  // namespace intrawarp::cpu

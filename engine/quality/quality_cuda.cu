@@ -35,6 +35,14 @@ __device__ JacobianSums FromLane(const JacobianSums& s, int offset) {
   return o;
 }
 
+__device__ InverseSums FromLane(const InverseSums& s, int offset) {
+  InverseSums o;
+  o.distance = __shfl_down_sync(kAllLanes, s.distance, offset);
+  o.maximum = __shfl_down_sync(kAllLanes, s.maximum, offset);
+  o.count = __shfl_down_sync(kAllLanes, static_cast<long long>(s.count), offset);
+  return o;
+}
+
 struct DoubleSum {
   double value = 0;
   __device__ void Add(const DoubleSum& o) { value += o.value; }
@@ -264,6 +272,27 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *total = sums;
 }
 
+// --- Inverse consistency ---
+
+__global__ void __launch_bounds__(kThreads) InverseKernel(InverseInput in, int64_t count, InverseSums* partial) {
+  __shared__ RawArray<InverseSums> shared;
+  const int64_t begin = int64_t{blockIdx.x} * kPieceVoxels;
+  const Int3 base = VoxelAt(in.size, begin);
+  InverseSums sums;
+  for (int offset = threadIdx.x; offset < kPieceVoxels && begin + offset < count; offset += kThreads) {
+    AddInverseAt(in, VoxelAfter(in.size, base, offset), &sums);
+  }
+  sums = BlockSum(sums, shared.get(), kThreads / 32);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sums;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    InverseTotalKernel(const InverseSums* partial, int64_t pieces, InverseSums* total) {
+  __shared__ RawArray<InverseSums> shared;
+  const InverseSums sums = SumPartials(partial, pieces, shared.get());
+  if (threadIdx.x == 0) *total = sums;
+}
+
 }  // namespace
 
 absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace) {
@@ -289,6 +318,15 @@ absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, Jacobi
   JacobianKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   JacobianTotalKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total) {
+  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
+  InverseKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  InverseTotalKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

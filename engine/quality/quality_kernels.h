@@ -244,15 +244,48 @@ struct JacobianSums {
   }
 };
 
-// SumSimilarity fills workspace.totals, SumJacobian *total (in device memory, with one partial a piece beside it).
-// Stream-ordered.
+// exp(v) and exp(-v) as displacements in mm on one grid.
+struct InverseInput {
+  const float* forward = nullptr;
+  const float* backward = nullptr;
+  Int3 size;
+  AffineMap to_index;
+};
+
+struct InverseSums {
+  double distance = 0, maximum = 0;
+  int64_t count = 0;
+
+  INTRAWARP_HD void Add(const InverseSums& o) {
+    distance += o.distance;
+    maximum = fmax(maximum, o.maximum);
+    count += o.count;
+  }
+};
+
+// Adds |backward(forward(voxel)) - voxel|, unless forward leaves the domain.
+INTRAWARP_HD inline void AddInverseAt(const InverseInput& in, Int3 voxel, InverseSums* sums) {
+  const float* u = in.forward + 3 * ((static_cast<size_t>(voxel.z) * in.size.y + voxel.y) * in.size.x + voxel.x);
+  const Vec3d there{u[0], u[1], u[2]};
+  const Vec3d index = ToVec3d(voxel) + in.to_index.Linear(there);
+  for (int a = 0; a < 3; ++a)
+    if (!(index[a] >= -0.5 && index[a] <= in.size[a] - 0.5)) return;
+  const Vec3d difference = there + SampleDisplacement(in.backward, in.size, index);
+  const double distance = sqrt(Dot(difference, difference));
+  sums->Add({distance, distance, 1});
+}
+
+// SumSimilarity fills workspace.totals, SumJacobian and SumInverse *total (in device memory, with one partial a piece
+// beside it). Stream-ordered.
 namespace cpu {
 absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
 absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
+absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
 }  // namespace cpu
 namespace cuda {
 absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
 absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
+absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
 }  // namespace cuda
 
 }  // namespace intrawarp

@@ -27,8 +27,8 @@ constexpr double kValueTolerance = 1e-4;
 constexpr double kSameGrid = 1e-6;
 // Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
 constexpr double kComparableOverlap = 0.5;
-// How often control points around a fold of the finest level are smoothed.
-constexpr int kUnfoldingRounds = 200;
+// How often control points around a fold of the finest level are smoothed, and how often between two checkpoints.
+constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
 // Of control points at the finest level, mm. The default is no coarser than the image.
 Vec3d Spacing(const Geometry& fixed, const StageOptions& options) {
@@ -274,17 +274,18 @@ absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, const AffineMap&
   return Transform(affine, std::move(memory), grid, domain);
 }
 
-// What the penalties left of folds is smoothed away; the few places where that is do not show in the objective.
-absl::Status Unfold(const ExecContext& ctx, const Level& level, float* position) {
-  return SmoothFolds(ctx, {position, level.grid}, level.fixed, kUnfoldingRounds).status();
-}
-
-int64_t EvaluatorBytes([[maybe_unused]] const Device& device, MetricKind metric, const Geometry& fixed,
-                       const Geometry& grid) {
-#if INTRAWARP_WITH_CUDA
-  if (device.kind() == DeviceKind::kCuda) return cuda::FfdEvaluatorBytes(metric, fixed, grid);
-#endif
-  return cpu::FfdEvaluatorBytes(metric, fixed, grid);
+// What the penalties left of folds is smoothed away; the few places where that is do not show in the objective. Answers
+// what the last checkpoint said.
+absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, const Progress& progress, float* position) {
+  for (int round = 0; round < kUnfoldingRounds; round += kUnfoldingRoundsAtOnce) {
+    INTRAWARP_ASSIGN_OR_RETURN(const int64_t folded,
+                               SmoothFolds(ctx, {position, level.grid}, level.fixed, kUnfoldingRoundsAtOnce));
+    if (folded == 0) break;
+    const Decision decision = ctx.Checkpoint(progress);
+    if (decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (decision == Decision::kStop) return decision;
+  }
+  return Decision::kContinue;
 }
 
 }  // namespace
@@ -329,7 +330,7 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options.metric, index, affine, grids[index]));
     const DescentProblem problem = MakeProblem(level, options);
-    const Progress progress{stage, levels - 1 - index, levels, 0, 0};
+    Progress progress{stage, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     const DescentState& state = run.state;
     const Decision decision = run.decision;
@@ -339,7 +340,12 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
       return NotStarted(state, options.metric);
     }
     if (index == 0 && decision == Decision::kContinue) result.report.stop_reason = ToStopReason(state.status);
-    if (index == 0) INTRAWARP_RETURN_IF_ERROR(Unfold(ctx, level, position));
+    if (index == 0) {
+      progress.iteration = state.iterations;
+      progress.value = state.value;
+      INTRAWARP_ASSIGN_OR_RETURN(const Decision unfolded, Unfold(ctx, level, progress, position));
+      if (unfolded == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
+    }
     if (index == 0 || decision == Decision::kStop) {
       INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, affine, position, level.grid, domain));
       return result;
@@ -361,7 +367,7 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
-      level = std::max(level, EvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
+      level = std::max(level, FfdEvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
     }
     positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));

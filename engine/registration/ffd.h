@@ -33,8 +33,10 @@ struct FfdStageResult {
 };
 
 // T = A(x + u(x)) with `affine` kept and u found. `initial` (may be null): a transform whose control grid, if it has
-// one, is where to start from, at its own finest spacing on every level. Where the result of the finest level folds,
-// its control points are smoothed until it no longer does (fold_smoothing.h). Errors and checkpoints as Register. Waits for the stream. Workspace: FfdStageWorkspaceBytes.
+// one, is where to start from; the stage's own finest spacing is then that of every level. Where the result of the
+// finest level folds, its control points are smoothed until it no longer does (fold_smoothing.h), within limits: of
+// rounds, and of time, which a checkpoint asks for every few rounds. Errors and checkpoints as Register. Waits for the
+// stream. Workspace: FfdStageWorkspaceBytes.
 absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const RegistrationImages& images,
                                            const StageOptions& options, int stage, const AffineMap& affine,
                                            const Transform* initial);

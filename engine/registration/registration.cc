@@ -10,7 +10,10 @@
 #include "engine/base/status_macros.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/ffd.h"
+#include "engine/registration/log_demons.h"
 #include "engine/registration/mask_levels.h"
+#include "engine/transform/vector_field.h"
+#include "engine/transform/velocity.h"
 
 namespace intrawarp {
 namespace {
@@ -23,10 +26,9 @@ constexpr double kWorse = 1e-5;
 // 2-D planes count as parallel when their normals are within this of each other (cosine).
 constexpr double kParallelCosine = 1 - 1e-4;
 
-absl::Status ValidateAffineStage(const StageOptions& stage) {
-  if (stage.metric != MetricKind::kSsd && stage.metric != MetricKind::kNgf) {
-    return absl::UnimplementedError("metric: rigid and affine stages take ssd and ngf");
-  }
+bool IsDeformable(Method method) { return method == Method::kFfd || method == Method::kLogDemons; }
+
+absl::Status RefuseOptionsOfFfd(const StageOptions& stage) {
   for (const auto& [given, name] :
        {std::pair(stage.spacing_vox != 0, "spacing_vox"), std::pair(stage.bending_weight.has_value(), "bending_weight"),
         std::pair(stage.elasticity_weight.has_value(), "elasticity_weight"),
@@ -37,6 +39,32 @@ absl::Status ValidateAffineStage(const StageOptions& stage) {
   return absl::OkStatus();
 }
 
+absl::Status RefuseOptionsOfLogDemons(const StageOptions& stage) {
+  for (const auto& [given, name] :
+       {std::pair(stage.fluid_sigma.has_value(), "fluid_sigma"),
+        std::pair(stage.diffusion_sigma.has_value(), "diffusion_sigma"),
+        std::pair(stage.max_step.has_value(), "max_step"),
+        std::pair(stage.update != VelocityUpdate::kCompose, "update"), std::pair(stage.symmetric, "symmetric"),
+        std::pair(stage.match_intensities, "match_intensities")}) {
+    if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for log-demons alone"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateAffineStage(const StageOptions& stage) {
+  if (stage.metric != MetricKind::kSsd && stage.metric != MetricKind::kNgf) {
+    return absl::UnimplementedError("metric: rigid and affine stages take ssd and ngf");
+  }
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(stage));
+  return RefuseOptionsOfLogDemons(stage);
+}
+
+absl::Status ValidateLogDemonsStage(const StageOptions& stage) {
+  if (stage.metric != MetricKind::kSsd) return absl::InvalidArgumentError("metric: log-demons takes ssd alone");
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(stage));
+  return ValidateLogDemons(ToLogDemonsOptions(stage));
+}
+
 absl::Status ValidateStage(const Geometry& fixed, const StageOptions& stage) {
   if (stage.levels < 0 || stage.levels > kMaxLevels) {
     return absl::InvalidArgumentError(absl::StrCat("levels: must be 0 to ", kMaxLevels));
@@ -44,7 +72,10 @@ absl::Status ValidateStage(const Geometry& fixed, const StageOptions& stage) {
   if (stage.iterations < 0 || stage.iterations > kMaxIterations) {
     return absl::InvalidArgumentError(absl::StrCat("iterations: must be 0 to ", kMaxIterations));
   }
-  return stage.method == Method::kFfd ? ValidateFfdStage(fixed, stage) : ValidateAffineStage(stage);
+  if (stage.method == Method::kLogDemons) return ValidateLogDemonsStage(stage);
+  if (stage.method != Method::kFfd) return ValidateAffineStage(stage);
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfLogDemons(stage));
+  return ValidateFfdStage(fixed, stage);
 }
 
 absl::Status AtStage(size_t stage, const absl::Status& status) {
@@ -58,8 +89,8 @@ absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOption
   for (size_t i = 0; i < stages.size(); ++i) {
     const absl::Status valid = ValidateStage(fixed, stages[i]);
     if (!valid.ok()) return AtStage(i, valid);
-    if (i > 0 && stages[i - 1].method == Method::kFfd && stages[i].method != Method::kFfd) {
-      return AtStage(i, absl::InvalidArgumentError("method: must be ffd after an ffd stage"));
+    if (i > 0 && IsDeformable(stages[i - 1].method) && stages[i].method != stages[i - 1].method) {
+      return AtStage(i, absl::InvalidArgumentError("method: must be that of the stage before, which is deformable"));
     }
   }
   return absl::OkStatus();
@@ -135,8 +166,17 @@ absl::Status ValidateStart(const RegistrationInput& input) {
   if (input.initial_transform == nullptr) return absl::OkStatus();
   if (input.initial.has_value())
     return absl::InvalidArgumentError("initial_transform: there is an initial matrix, too");
-  if (input.initial_transform->has_displacement()) {
+  const Transform& initial = *input.initial_transform;
+  if (initial.has_displacement() && !initial.has_velocity()) {
     return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
+  }
+  for (const StageOptions& stage : input.stages) {
+    if ((stage.method == Method::kFfd && initial.has_velocity()) ||
+        (stage.method == Method::kLogDemons && initial.has_control_grid())) {
+      return absl::UnimplementedError(
+          "initial_transform: a start of ffd from a velocity, or of log-demons from a control grid, is not in this "
+          "version");
+    }
   }
   return ValidateInitial("initial_transform", input.initial_transform->affine());
 }
@@ -164,11 +204,75 @@ struct Pipeline {
   int last = 0;
 };
 
+// A velocity transform's v on `grid`, in voxels of it; null without one. Memory stays taken from the arena.
+absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Transform* transform, const Geometry& grid) {
+  if (transform == nullptr || !transform->has_velocity()) return ConstVelocityView{nullptr, grid.size};
+  INTRAWARP_ASSIGN_OR_RETURN(float* const velocity, ctx.arena().Allocate<float>(3 * grid.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(EvaluateVelocity(ctx, *transform, grid, 0, grid.voxels(), velocity));
+  INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, PhysicalToIndex(grid).Cast<float>(), grid.size, velocity));
+  return ConstVelocityView{velocity, grid.size};
+}
+
 // The objective of a stage at its finest level.
 absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
                                                 const StageOptions& options, const Transform& transform) {
   if (options.method == Method::kFfd) return FinestFfdObjective(ctx, images, options, transform);
-  return FinestObjective(ctx, images, options.metric, transform.affine());
+  if (options.method != Method::kLogDemons) return FinestObjective(ctx, images, options.metric, transform.affine());
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView velocity, VelocityOn(ctx, &transform, images.fixed->geometry()));
+  return FinestLogDemonsObjective(ctx, images, transform.affine(), velocity);
+}
+
+// The best of several starts, by the objective of the stage.
+absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const RegistrationImages& images,
+                                      const StageOptions& options, const std::vector<AffineMap>& starts) {
+  AffineMap best = starts.front();
+  if (starts.size() == 1) return best;
+  std::optional<double> best_value;
+  for (const AffineMap& start : starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value, Objective(ctx, images, options, Transform(start)));
+    if (value.has_value() && (!best_value.has_value() || *value < *best_value)) {
+      best = start;
+      best_value = value;
+    }
+  }
+  return best;
+}
+
+absl::Status RunLogDemons(const ExecContext& ctx, int index, Pipeline* pipeline) {
+  const StageOptions& options = pipeline->input.stages[index];
+  const Geometry& domain = pipeline->input.fixed->geometry();
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap start, ChooseStart(ctx, pipeline->images, options, pipeline->starts));
+  if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(start);
+  const Transform before = pipeline->result.transform;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const ConstVelocityView initial,
+      VelocityOn(ctx, before.has_velocity() ? &before : pipeline->input.initial_transform, domain));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      LogDemonsStageResult stage,
+      RunLogDemonsStage(ctx, pipeline->images, ToLogDemonsOptions(options), index, start, initial));
+  INTRAWARP_RETURN_IF_ERROR(
+      MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
+  INTRAWARP_ASSIGN_OR_RETURN(pipeline->result.transform,
+                             MakeVelocityTransform(ctx, start, std::move(stage.velocity), domain));
+  pipeline->starts = {start};
+  const bool finished = !stage.levels.empty() && stage.levels.back().size == domain.size;
+  pipeline->value = finished ? std::optional(stage.levels.back().value_after) : std::nullopt;
+  pipeline->result.stages.push_back({options.method, options.metric, stage.stop_reason, std::move(stage.levels)});
+  return absl::OkStatus();
+}
+
+int64_t LogDemonsPipelineBytes(const RegistrationInput& input) {
+  const Int3 size = input.fixed->geometry().size;
+  const int64_t initial = Arena::Rounded(3 * sizeof(float) * input.fixed->geometry().voxels());
+  return initial +
+         std::max(LogDemonsWorkspaceBytes(*input.fixed, *input.moving), VelocityTransformWorkspaceBytes(size));
+}
+
+int64_t StageBytes(const Device& device, const RegistrationInput& input, const StageOptions& stage) {
+  if (stage.method == Method::kFfd) return FfdStageWorkspaceBytes(device, *input.fixed, stage);
+  return stage.method == Method::kLogDemons ? LogDemonsPipelineBytes(input) : AffineStageWorkspaceBytes();
 }
 
 absl::Status RunFfd(const ExecContext& ctx, int index, Pipeline* pipeline) {
@@ -194,6 +298,12 @@ absl::Status RunAffine(const ExecContext& ctx, int index, Pipeline* pipeline) {
   pipeline->result.transform = Transform(stage.transform, pipeline->input.fixed->geometry());
   pipeline->result.stages.push_back(std::move(stage.report));
   return absl::OkStatus();
+}
+
+absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
+  const Method method = pipeline->input.stages[index].method;
+  if (method == Method::kFfd) return RunFfd(ctx, index, pipeline);
+  return method == Method::kLogDemons ? RunLogDemons(ctx, index, pipeline) : RunAffine(ctx, index, pipeline);
 }
 
 absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
@@ -225,8 +335,7 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   int64_t bytes = 0;
   for (const StageOptions& stage : input.stages) {
-    bytes = std::max(bytes, stage.method == Method::kFfd ? FfdStageWorkspaceBytes(device, *input.fixed, stage)
-                                                         : AffineStageWorkspaceBytes());
+    bytes = std::max(bytes, StageBytes(device, input, stage));
   }
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
@@ -247,10 +356,9 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
   RegistrationResult& result = pipeline.result;
   for (size_t i = 0; i < input.stages.size(); ++i) {
     const int index = static_cast<int>(i);
-    // Without time an ffd stage still gives its grid, with what it would have started from.
-    if (result.stop_reason == StopReason::kBudget && input.stages[i].method != Method::kFfd) continue;
-    INTRAWARP_RETURN_IF_ERROR(input.stages[i].method == Method::kFfd ? RunFfd(ctx, index, &pipeline)
-                                                                     : RunAffine(ctx, index, &pipeline));
+    // Without time a deformable stage still gives its native form, with what it would have started from.
+    if (result.stop_reason == StopReason::kBudget && !IsDeformable(input.stages[i].method)) continue;
+    INTRAWARP_RETURN_IF_ERROR(RunStage(ctx, index, &pipeline));
     pipeline.last = index;
     result.stop_reason = result.stages.back().stop_reason;
   }

@@ -15,7 +15,11 @@
 
 namespace intrawarp {
 
-enum class Method { kRigid, kAffine, kFfd };
+enum class Method { kRigid, kAffine, kFfd, kLogDemons };
+
+// How the force u updates the velocity v of log-demons: v + u; the velocity field composed with it, v(x + u(x)) + u(x)
+// (Leong et al. 2021); the Baker-Campbell-Hausdorff series (BchUpdate).
+enum class VelocityUpdate { kAdd, kCompose, kBch };
 
 // Of a stage at its finest level: within the tolerances; out of iterations; out of time (at any level); no descent.
 enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
@@ -25,9 +29,9 @@ struct StageOptions {
   MetricKind metric = MetricKind::kSsd;
   // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
   int levels = 0;
-  // Iterations a level at most; 0: the method's default (rigid, affine 50; ffd 150).
+  // Iterations a level at most; 0: the method's default (rigid, affine 50; ffd 150; log-demons 100).
   int iterations = 0;
-  // The rest is for ffd alone.
+  // From here for ffd alone.
   // Distance of control points in voxels of the fixed image at the finest level, at least 1; coarser levels have the
   // same number of their own voxels. 0: the default (5). A shorter axis has one tile.
   double spacing_vox = 0;
@@ -36,6 +40,16 @@ struct StageOptions {
   std::optional<double> elasticity_weight = std::nullopt;
   std::optional<double> jacobian_weight = std::nullopt;
   DescentMethod optimizer = DescentMethod::kLbfgs;
+  // From here for log-demons alone (log_demons.h), whose metric is ssd. Standard deviations of the Gaussians over the
+  // force and over the velocity in voxels of the level, and the longest force in mean voxel sides; unset: the defaults.
+  std::optional<double> fluid_sigma = std::nullopt;
+  std::optional<double> diffusion_sigma = std::nullopt;
+  std::optional<double> max_step = std::nullopt;
+  VelocityUpdate update = VelocityUpdate::kCompose;
+  // Exchanging the images then gives the inverse.
+  bool symmetric = false;
+  // The moving image is brought to the fixed one's mean and standard deviation in their overlap at every level.
+  bool match_intensities = false;
 };
 
 inline constexpr int kMaxStages = 4;
@@ -51,9 +65,9 @@ struct RegistrationInput {
   std::vector<StageOptions> stages;
   // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
   std::optional<AffineMap> initial;
-  // Instead of `initial`: its affine part starts every stage, its control grid an ffd stage, which then keeps the
-  // finest spacing on every level so that nothing of it is lost, and leaves out levels of larger voxels than that.
-  // Null: none.
+  // Instead of `initial`: its affine part starts every stage, its velocity a log-demons stage, its control grid an ffd
+  // stage, which then keeps the finest spacing on every level so that nothing of it is lost, and leaves out levels of
+  // larger voxels than that. Null: none.
   const Transform* initial_transform = nullptr;
 };
 
@@ -72,8 +86,8 @@ struct StageReport {
 };
 
 struct RegistrationResult {
-  // With a control grid after an ffd stage; its memory is freed in the order of the context's stream. Its domain is the
-  // fixed image's grid.
+  // With a control grid after an ffd stage, a velocity after a log-demons stage; its memory is freed in the order of
+  // the context's stream. Its domain is the fixed image's grid.
   Transform transform{AffineMap::Identity()};
   StopReason stop_reason = StopReason::kConverged;
   std::vector<StageReport> stages;
@@ -83,11 +97,12 @@ struct RegistrationResult {
 };
 
 // Everything that can be known to be wrong before work starts. INVALID_ARGUMENT: no stage or too many, levels or
-// iterations out of range ("stages[0].levels: ..."), an option that its stage's method does not take, an affine stage
-// after an ffd stage, a mask on another grid ("fixed_mask: ..."), an initial matrix that is not finite or singular; 2-D
-// with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one, a metric that the method does not take, a start
-// from a displacement field. FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed
-// image with an axis of two voxels; NMI on an image with fewer voxels than bins.
+// iterations out of range ("stages[0].levels: ..."), an option that its stage's method does not take, another
+// method after an ffd or log-demons stage, a mask on another grid ("fixed_mask: ..."), an initial matrix that is not
+// finite or singular; 2-D with non-parallel planes. UNIMPLEMENTED: a 2-D image with a 3-D one, a metric that the method
+// does not take, a start from a displacement field, or of one deformable method from the result of the other.
+// FAILED_PRECONDITION: a constant image ("fixed: ..." or "moving: ..."); NGF on a fixed image with an axis of two
+// voxels; NMI on an image with fewer voxels than bins.
 absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // Device memory that Register takes from the arena of a context on `device`.

@@ -14,6 +14,9 @@ namespace {
 
 // Two grids have one direction when no voxel of the image is off by more, in node distances.
 constexpr double kAlignmentTolerance = 1e-4;
+// Rows of control points are worth contracting together while voxels lie no further apart than this, in node distances.
+// Beyond, few voxels use any of them, and a block of rows would need room for a whole grid of them.
+constexpr double kLongestStep = 4;
 constexpr const char* kAxisName[3] = {"x", "y", "z"};
 
 absl::Status ValidateControlGrid(const char* name, const Geometry& grid) {
@@ -48,9 +51,8 @@ std::optional<AlignedAxes> Align(const Geometry& grid, const Geometry& image) {
   return AlignedAxes{axes[0], axes[1], axes[2]};
 }
 
-bool IsIdentity(const AffineMap& affine) {
-  const AffineMap difference = MinusIdentity(affine);
-  return std::all_of(&difference.m[0][0], &difference.m[0][0] + 12, [](double v) { return v == 0; });
+bool HasShortSteps(const AxisMap& x, const AxisMap& y, const AxisMap& z) {
+  return std::max({x.step, y.step, z.step}) <= kLongestStep;
 }
 
 // Tiles that cover `extent`, forgiving rounding.
@@ -145,7 +147,8 @@ absl::Status EvaluateControlGrid(const ExecContext& ctx, ConstFieldView grid, co
   }
   if (count == 0) return absl::OkStatus();
   const VoxelRun run{image.size, first, count, mask.data, out};
-  if (const std::optional<AlignedEvaluation> task = MakeAlignedEvaluation(grid, affine, image, run)) {
+  const std::optional<AlignedEvaluation> task = MakeAlignedEvaluation(grid, affine, image, run);
+  if (task.has_value() && HasShortSteps(task->x, task->y, task->z)) {
     return INTRAWARP_DISPATCH(ctx, EvaluateAligned, *task);
   }
   const AffineMap to_physical = IndexToPhysical(image);
@@ -161,7 +164,8 @@ absl::Status EvaluateControlGridDeterminant(const ExecContext& ctx, ConstFieldVi
   INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid("grid", grid.geometry));
   const Geometry& image = determinant.geometry;
   const AffineMap to_index = PhysicalToIndex(grid.geometry);
-  if (const std::optional<AlignedAxes> axes = Align(grid.geometry, image)) {
+  const std::optional<AlignedAxes> axes = Align(grid.geometry, image);
+  if (axes.has_value() && HasShortSteps(axes->x, axes->y, axes->z)) {
     const AlignedDeterminant task{grid.data, axes->x, axes->y, axes->z, to_index.Cast<float>(), determinant.data};
     return INTRAWARP_DISPATCH(ctx, EvaluateDeterminantAligned, task);
   }

@@ -38,8 +38,9 @@ Geometry RefinedControlGrid(const Geometry& grid, const Geometry& image);
 Geometry ControlGridDomain(const Geometry& grid);
 
 // out = A(p + u(p)) - p at the voxels [first, first + count) of `image` in memory order (so that a field can be made
-// and sent piece by piece), 3 float32 each, LPS mm. Where `image` has the grid's direction (any spacing, any offset)
-// the contraction is separable and the operator is bound by its stores; otherwise each voxel sums its 64 neighbours.
+// and sent piece by piece), 3 float32 each, LPS mm. Where `image` has the grid's direction (any offset, voxels up to
+// four node distances apart) the contraction is separable and the operator is bound by its stores; otherwise each voxel
+// sums its 64 neighbours.
 // Voxels that `mask` (on the image's grid, INVALID_ARGUMENT otherwise) does not select get 0 0 0.
 absl::Status EvaluateControlGrid(const ExecContext& ctx, ConstFieldView grid, const AffineMap& affine,
                                  const Geometry& image, int64_t first, int64_t count, float* out,

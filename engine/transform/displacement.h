@@ -230,10 +230,13 @@ struct InverseMap {
 // T after `inner`, then `outer`: with an image's IndexToPhysical and PhysicalToIndex, for example, from fixed to moving
 // indices.
 ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
-// T^-1 likewise, of a transform with a u and a matrix that is not singular.
+// T^-1 likewise, of a transform with a velocity and a matrix that is not singular: exp(-v) after A^-1.
+ForwardMap MakeBackwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
+// T^-1 likewise, of a transform with another u and a matrix that is not singular.
 InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer);
 // A - identity: p -> A(p) - p, without the cancellation of large coordinates.
 AffineMap MinusIdentity(const AffineMap& affine);
+bool IsIdentity(const AffineMap& affine);
 
 }  // namespace intrawarp
 

@@ -14,6 +14,8 @@ namespace {
 
 constexpr double kLargestFloat16 = 65504;
 constexpr double kLargestInt16 = 32767;
+// Whose inverse is still a float32, mm.
+constexpr double kFinestUnit = 1e-30;
 // What float32 itself loses on the way into a component, relative to the largest one.
 constexpr double kFloat32Rounding = 0x1p-22;
 
@@ -77,8 +79,9 @@ absl::StatusOr<ComponentEncoding> MakeComponentEncoding(ComponentType type, doub
     }
     case ComponentType::kInt16: {
       // As float32, in which the numbers are divided; a field of zeros has any scale.
-      const float scale = bound > 0 ? static_cast<float>(bound / kLargestInt16 * (1 + 0x1p-20)) : 1.0f;
-      if (!std::isfinite(scale) || scale < 1e-30f) {
+      const double finest = std::max(bound / kLargestInt16 * (1 + 0x1p-20), kFinestUnit);
+      const float scale = bound == 0 ? 1.0f : static_cast<float>(finest);
+      if (!std::isfinite(bound) || !std::isfinite(scale)) {
         return absl::FailedPreconditionError(
             absl::StrCat("encoding: displacements of up to ", bound, " mm have no INT16 form"));
       }

@@ -25,13 +25,14 @@ struct ComponentEncoding {
   double max_error = 0;
 };
 
-// A number that no component of T(p) - p exceeds anywhere in the domain of `grid`: from the corners for the affine part,
-// from the largest coefficient for a spline (which lies in the hull of its coefficients) or a displacement. Waits for
-// the stream. Workspace: DisplacementBoundWorkspaceBytes.
+// A number that no component of T(p) - p exceeds anywhere in the domain of `grid`: from the corners for the affine
+// part, from the largest coefficient for a spline (which lies in the hull of its coefficients) or a displacement. Waits
+// for the stream. Workspace: DisplacementBoundWorkspaceBytes.
 absl::StatusOr<double> DisplacementBound(const ExecContext& ctx, const Transform& transform, const Geometry& grid);
 int64_t DisplacementBoundWorkspaceBytes();
 
-// The finest encoding of a type for components of at most `bound`. FAILED_PRECONDITION when they don't fit kFloat16.
+// The finest encoding of a type for components of at most `bound` (kInt16: units of 1e-30 mm or more).
+// FAILED_PRECONDITION "encoding: ..." when they don't fit kFloat16, or are so large that kInt16 has no unit for them.
 absl::StatusOr<ComponentEncoding> MakeComponentEncoding(ComponentType type, double bound);
 
 // Writes `count` components, rounded to nearest. `out` may not overlap `values`. Stream-ordered. Not for kFloat32.

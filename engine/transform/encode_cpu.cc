@@ -13,15 +13,15 @@ constexpr int64_t kPiece = int64_t{1} << 16;
 }  // namespace
 
 absl::Status LargestMagnitude(const ExecContext&, const float* values, int64_t count, float* largest) {
-  *largest = OrderedReduce<float>(
-      (count + kPiece - 1) / kPiece, 0.0f,
-      [&](int64_t piece) {
-        float most = 0;
-        const int64_t end = std::min(count, (piece + 1) * kPiece);
-        for (int64_t i = piece * kPiece; i < end; ++i) most = std::max(most, std::abs(values[i]));
-        return most;
-      },
-      [](float& total, float part) { total = std::max(total, part); });
+  *largest = OrderedReduce<float>((count + kPiece - 1) / kPiece, 0.0f,
+                                  [&](int64_t piece) {
+                                    float most = 0;
+                                    const int64_t end = std::min(count, (piece + 1) * kPiece);
+                                    for (int64_t i = piece * kPiece; i < end; ++i)
+                                      most = std::max(most, std::abs(values[i]));
+                                    return most;
+                                  },
+                                  [](float& total, float part) { total = std::max(total, part); });
   return absl::OkStatus();
 }
 

@@ -4,14 +4,12 @@
 // Lengths are measured in `unit` mm (the finest fixed voxel), so that weights don't depend on the unit of the images.
 // All are means over the domain of u (1 / volume times an integral); axes with one control point have no derivatives.
 //
-//   bending     mean of sum over a, b of |d2u / da db|^2 (Rueckert 1999, eq. 4), by the exact Gram matrices of the
-//   splines elasticity  mean of sum over a, b of e_ab^2 + 1/2 (div u)^2 with e the symmetric part of grad u: the linear
-//   elastic
-//               potential with mu = lambda = 1; likewise exact
-//   jacobian    mean over two Gauss points a tile and axis of f(det(I + grad u)), f(J) = log(J / J0)^2 where J < J0,
-//   else
-//               0, with J0 = 1/2; below J = 0.05 continued by its tangent, so that it is finite and falls towards
-//               larger J even where the map folds. It costs nothing where volume shrinks by less than half.
+// - bending: mean of sum over a, b of |d2u / da db|^2 (Rueckert 1999, eq. 4), by the splines' exact Gram matrices.
+// - elasticity: mean of sum over a, b of e_ab^2 + 1/2 (div u)^2 with e the symmetric part of grad u: the linear elastic
+//   potential with mu = lambda = 1; likewise exact.
+// - jacobian: mean over two Gauss points a tile and axis of f(det(I + grad u)), f(J) = log(J / J0)^2 where J < J0, else
+//   0, with J0 = 1/2; below J = 0.05 continued by its tangent, so that it is finite and falls towards larger J even
+//   where the map folds. It costs nothing where volume shrinks by less than half.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_GRID_PENALTY_H_
 #define INTRAWARP_ENGINE_TRANSFORM_GRID_PENALTY_H_
 

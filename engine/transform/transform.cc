@@ -12,14 +12,6 @@
 namespace intrawarp {
 namespace {
 
-bool IsIdentity(const AffineMap& affine) {
-  const AffineMap difference = MinusIdentity(affine);
-  for (const auto& row : difference.m)
-    for (double value : row)
-      if (value != 0) return false;
-  return true;
-}
-
 struct Displacement {
   DisplacementSource source;
   Geometry grid;
@@ -46,6 +38,14 @@ AffineMap MinusIdentity(const AffineMap& affine) {
   return a;
 }
 
+bool IsIdentity(const AffineMap& affine) {
+  const AffineMap difference = MinusIdentity(affine);
+  for (const auto& row : difference.m)
+    for (double value : row)
+      if (value != 0) return false;
+  return true;
+}
+
 ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
   ForwardMap map;
   const AffineMap last = Compose(outer, transform.affine());
@@ -55,6 +55,17 @@ ForwardMap MakeForwardMap(const Transform& transform, const AffineMap& inner, co
   map.displacement = u.source;
   map.to_domain = Compose(PhysicalToIndex(u.grid), inner);
   map.linear = last;
+  return map;
+}
+
+ForwardMap MakeBackwardMap(const Transform& transform, const AffineMap& inner, const AffineMap& outer) {
+  const ConstFieldView u = transform.backward();
+  const AffineMap from = Compose(Inverse(transform.affine()), inner);
+  ForwardMap map;
+  map.affine = Compose(outer, from);
+  map.displacement = {u.data, u.geometry.size, false};
+  map.to_domain = Compose(PhysicalToIndex(u.geometry), from);
+  map.linear = outer;
   return map;
 }
 
@@ -102,12 +113,12 @@ absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVolumeView samples, PrepareForSampling(ctx, moving, interpolation));
   const AffineMap inner = IndexToPhysical(out.geometry), outer = PhysicalToIndex(moving.geometry);
-  if (inverse) {
+  if (inverse && !transform.has_velocity()) {
     return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeInverseMap(transform, inner, outer), samples, interpolation, fill,
                               out);
   }
-  return INTRAWARP_DISPATCH(ctx, WarpThrough, MakeForwardMap(transform, inner, outer), samples, interpolation, fill,
-                            out);
+  const ForwardMap map = inverse ? MakeBackwardMap(transform, inner, outer) : MakeForwardMap(transform, inner, outer);
+  return INTRAWARP_DISPATCH(ctx, WarpThrough, map, samples, interpolation, fill, out);
 }
 
 absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool inverse, absl::Span<double> points) {
@@ -122,8 +133,12 @@ absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool 
     map.affine = inverse ? Inverse(transform.affine()) : transform.affine();
     return cpu::MapThrough(ctx, map, points);
   }
-  if (inverse) return INTRAWARP_DISPATCH(ctx, MapThrough, MakeInverseMap(transform, identity, identity), points);
-  return INTRAWARP_DISPATCH(ctx, MapThrough, MakeForwardMap(transform, identity, identity), points);
+  if (inverse && !transform.has_velocity()) {
+    return INTRAWARP_DISPATCH(ctx, MapThrough, MakeInverseMap(transform, identity, identity), points);
+  }
+  const ForwardMap map =
+      inverse ? MakeBackwardMap(transform, identity, identity) : MakeForwardMap(transform, identity, identity);
+  return INTRAWARP_DISPATCH(ctx, MapThrough, map, points);
 }
 
 size_t MapPointsWorkspaceBytes(const Transform& transform, int64_t points) {

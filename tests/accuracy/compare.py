@@ -9,6 +9,7 @@ import sys
 import nibabel
 import numpy as np
 
+import demons_peers
 import mappings
 import methods
 import nonrigid_peers
@@ -142,6 +143,8 @@ def compare(arguments, ways):
     comparison = Comparison(ways, arguments.out)
     print(comparison.head(), flush=True)
     for pair in pairs.prepare(arguments.data, arguments.out / 'prepared'):
+        if arguments.method == 'log-demons' and pair.metric != 'ssd':
+            continue
         if any(part in pair.name for part in arguments.pairs.split(',')):
             print(comparison.row(pair), flush=True)
 
@@ -152,18 +155,26 @@ def main():
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--device', default='auto')
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/accuracy'))
-    parser.add_argument('--method', choices=('affine', 'ffd'), default='affine',
-                        help='ffd runs after an affine stage')
+    parser.add_argument('--method', choices=('affine', 'ffd', 'log-demons'), default='affine',
+                        help='ffd and log-demons run after an affine stage; log-demons on pairs of like intensities')
+    parser.add_argument('--no_affine', action='store_true',
+                        help='log-demons without the affine stage, beside peers that are demons')
     parser.add_argument('--options', default='', help='more options for intrawarp register, by blanks')
     parser.add_argument('--pairs', default='', help='substrings of the names of the pairs to run, by comma')
     parser.add_argument('--peers', action='store_true')
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error('INTRAWARP_TEST_DATA is not set')
+    if arguments.no_affine and arguments.method != 'log-demons':
+        parser.error('--no_affine is for --method=log-demons')
     peers = []
     if arguments.peers:
-        peers = ([methods.Elastix(), methods.Plastimatch()] if arguments.method == 'affine' else
-                 nonrigid_peers.available())
+        if arguments.no_affine:
+            peers = demons_peers.available(demons_peers.Parameters.of_options(arguments.options.split()))
+        elif arguments.method == 'affine':
+            peers = [methods.Elastix(), methods.Plastimatch()]
+        else:
+            peers = nonrigid_peers.available()
     if not arguments.bin:
         compare(arguments, peers)
         return 0
@@ -173,7 +184,8 @@ def main():
         with methods.server(binaries, arguments.device, arguments.out / 'server.log') as (address, device):
             print(f'intrawarp on {device}, {os.cpu_count()} CPU cores. Points: mean / max distance. '
                   'Seconds: a whole command, files read and volumes uploaded.\n')
-            ours = methods.Intrawarp(binaries, address, arguments.method, arguments.options.split())
+            ours = methods.Intrawarp(binaries, address, arguments.method, arguments.options.split(),
+                                     arguments.no_affine)
             compare(arguments, [*peers, ours])
     except methods.Failed as reason:
         print(f'tests/accuracy/run: {reason}', file=sys.stderr)

@@ -66,15 +66,16 @@ class Intrawarp:
 
     name = 'intrawarp'
 
-    def __init__(self, binaries, address, method, options):
+    def __init__(self, binaries, address, method, options, no_affine=False):
         self._command = [binaries / 'intrawarp', f'--server={address}']
         self._method = method
         self._options = options
+        self._no_affine = no_affine
 
     def register(self, pair, work):
         report, field = work / 'report.json', work / 'field.nii.gz'
         options = ([f'--metric={pair.metric}', '--method=affine'] if self._method == 'affine' else
-                   [f'--method=affine,{self._method}'])
+                   [f'--method={"" if self._no_affine else "affine,"}{self._method}'])
         seconds, output = execute(
             [*self._command, 'register', f'--fixed={pair.fixed}', f'--moving={pair.moving}', *options, *self._options,
              f'--report={report}'], work / 'register.log')

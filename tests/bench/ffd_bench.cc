@@ -129,11 +129,7 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   FfdObjective objective;
   objective.metric = metric;
   objective.grid = MakeGrid(geometry);
-  const int64_t workspace = [&] {
-    OwnedContext owned = *OwnedContext::Create(*device, 1);
-    return FfdEvaluatorBytes(owned.context(), metric, geometry, objective.grid);
-  }();
-  OwnedContext owned = *OwnedContext::Create(*device, workspace);
+  OwnedContext owned = *OwnedContext::Create(*device, FfdEvaluatorBytes(*device, metric, geometry, objective.grid));
   const ExecContext ctx = owned.context();
   const std::vector<float> fixed_image = MakeImage(size, 0), moving_image = MakeImage(size, 0.02);
   const Buffer fixed = Upload(ctx, fixed_image), moving = Upload(ctx, moving_image),

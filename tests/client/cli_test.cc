@@ -324,7 +324,7 @@ TEST_F(CliTest, ABudgetEndsTheRegistration) {
 }
 
 TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
-  Fail(Register({"--method=affine,log-demons"}), "UNIMPLEMENTED", "options.stages[1].method");
+  Fail(Register({"--method=affine,log-demons,ffd"}), "INVALID_ARGUMENT", "options.stages[2].method");
   Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[0].metric");
   Fail(Register({"--method=affine", "--metric=lncc"}), "UNIMPLEMENTED", "options.stages[0].metric");
   Fail(Register({"--method=affine,ffd", "--spacing_vox=1e9"}), "INVALID_ARGUMENT", "options.stages[1].spacing_vox");
@@ -535,6 +535,96 @@ TEST_F(CliTest, FfdErrorsHaveTheirCause) {
          file);
     Fail(Register({"--method=ffd", "--initial=" + Out(file)}), code, file);
   }
+}
+
+TEST_F(CliTest, AVelocityGoesThroughAFile) {
+  const std::vector<std::string> options = {"--method=affine,log-demons", "--iterations=20", "--levels=2"};
+  std::vector<std::string> command = Register(options);
+  command.insert(command.end(),
+                 {"--velocity=" + Out("v.nii.gz"), "--field=" + Out("u.nii.gz"), "--report=" + Out("report.json"),
+                  "--montage=" + Out("montage.png"), "--warped=" + Out("warped.nii.gz")});
+  const std::string name = Succeed(command);
+  const auto report = ReadJson(Out("report.json"));
+  EXPECT_EQ(report["method"], "affine,log-demons");
+  EXPECT_EQ(report["stages"][0]["metric"], "ssd");
+  EXPECT_EQ(report["stages"][1]["name"], "log-demons");
+  EXPECT_EQ(report["stages"][1]["metric"], "ssd");
+  EXPECT_EQ(report["stages"][1]["levels"].size(), 2);
+  EXPECT_GE(report["inverse_consistency_mm"]["max"].get<double>(),
+            report["inverse_consistency_mm"]["mean"].get<double>());
+  EXPECT_LT(report["inverse_consistency_mm"]["mean"].get<double>(), 0.05 * kVoxelMm);
+  EXPECT_GT(report["jacobian"]["min"].get<double>(), 0);
+  EXPECT_EQ(FileContents(Out("montage.png")).substr(1, 3), "PNG");
+  EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr(name + "\tvelocity\t"));
+
+  // The two kinds of files are told apart, and the field of the one is the other.
+  const HostVelocity velocity = Value(ReadVelocity(Out("v.nii.gz")));
+  EXPECT_EQ(velocity.geometry.size, (Int3{40, 40, 24}));
+  EXPECT_NEAR(velocity.affine.m[0][3], report["matrix"][0][3].get<double>(), 1e-9);
+  EXPECT_FALSE(ReadField(Out("v.nii.gz")).ok());
+  const HostField field = Value(ReadField(Out("u.nii.gz")));
+  EXPECT_FALSE(ReadVelocity(Out("u.nii.gz")).ok());
+  Succeed({"transform", "get", name, "--out=" + Out("again.nii.gz"), "--field_encoding=velocity"});
+  EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
+  Succeed(Register({options[0], options[1], options[2], "--field=" + Out("again.nii.gz"),
+                          "--field_encoding=velocity"}));
+  EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
+  Succeed({"transform", "get", name, "--out=" + Out("part.nii"), "--field_encoding=velocity", "--field_stride=2"});
+  EXPECT_EQ(Value(ReadVelocity(Out("part.nii"))).geometry.size, (Int3{20, 20, 12}));
+  Fail({"transform", "get", name, "--out=" + Out("g.tfm")}, "FAILED_PRECONDITION", "CONTROL_POINTS");
+  Fail({"transform", "get", name, "--out=" + Out("m.txt")}, "FAILED_PRECONDITION", "more than a matrix");
+
+  for (const std::string inverse : {"", "--inverse"}) {
+    std::vector<std::vector<float>> warped;
+    for (const std::string& transform : {name, Out("v.nii.gz")}) {
+      std::vector<std::string> warp = {"warp", "--transform=" + transform, "--moving=" + Pair("moving.nii.gz"),
+                                       "--like=" + Pair("fixed.nii.gz"), "--out=" + Out("w.nii")};
+      if (!inverse.empty()) warp.push_back(inverse);
+      Succeed(warp);
+      warped.push_back(ToFloat(Value(ReadNifti(Out("w.nii")))));
+    }
+    ASSERT_EQ(warped[0].size(), warped[1].size());
+    for (size_t i = 0; i < warped[0].size(); ++i) ASSERT_NEAR(warped[0][i], warped[1][i], 1e-2) << i;
+    if (inverse.empty()) {
+      EXPECT_EQ(ToFloat(Value(ReadNifti(Out("warped.nii.gz")))), warped[0]);
+    }
+  }
+
+  Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("there.csv")});
+  Succeed({"points", "--transform=" + Out("v.nii.gz"), "--in=" + Out("there.csv"), "--inverse",
+           "--out=" + Out("back.csv")});
+  const std::vector<Vec3d> fixed = Value(ReadPoints(Pair("landmarks_fixed.csv")));
+  EXPECT_GT(Distance(Value(ReadPoints(Out("there.csv"))), fixed), 5);
+  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), fixed), 0.2 * kVoxelMm);
+
+  // It is a place to start from, by name and as a file.
+  for (const std::string& initial : {name, Out("v.nii.gz")}) {
+    Succeed(Register({"--method=log-demons", "--levels=1", "--iterations=1", "--initial=" + initial,
+                            "--report=" + Out("next.json")}));
+    const auto& before = report["stages"][1]["levels"].back()["value_after"];
+    EXPECT_NEAR(ReadJson(Out("next.json"))["stages"][0]["levels"][0]["value_before"].get<double>(),
+                before.get<double>(), 0.01 * before.get<double>());
+  }
+  Fail(Register({"--method=log-demons", "--initial=" + Out("u.nii.gz")}), "UNIMPLEMENTED", "initial_transform");
+}
+
+TEST_F(CliTest, LogDemonsErrorsHaveTheirCause) {
+  Wrong(Register({"--method=affine", "--velocity=" + Out("v.nii.gz")}), "--velocity");
+  Wrong(Register({"--method=log-demons", "--velocity=" + Out("v.tfm")}), "--velocity");
+  Wrong(Register({"--method=log-demons", "--grid=" + Out("g.tfm")}), "--grid");
+  Wrong(Register({"--method=ffd", "--field=" + Out("f.nii"), "--field_encoding=velocity"}), "--field_encoding");
+  Wrong({"navigate", "--fixed=volumes/f", "--frames=" + world->pair, "--field_dir=" + Out("fields"),
+         "--field_encoding=velocity"},
+        "--field_encoding");
+  for (const char* flag : {"--fluid_sigma=65", "--fluid_sigma=-1", "--diffusion_sigma=nan", "--diffusion_sigma=much",
+                           "--max_step=-1", "--velocity_update=exp", "--symmetric=1"}) {
+    Wrong(Register({"--method=log-demons", flag}), std::string(flag).substr(0, std::string(flag).find('=')));
+  }
+  Fail(Register({"--method=affine,log-demons", "--max_step=0"}), "INVALID_ARGUMENT", "options.stages[1].max_step");
+  Fail(Register({"--method=affine,log-demons", "--metric=nmi"}), "INVALID_ARGUMENT", "options.stages[1].metric");
+  const std::string affine = RegisteredFfd(Register({"--method=affine", "--levels=1", "--iterations=1"}));
+  Fail({"transform", "get", affine, "--out=" + Out("v.nii"), "--field_encoding=velocity"}, "FAILED_PRECONDITION",
+       "VELOCITY");
 }
 
 TEST_F(CliTest, TransformErrorsHaveTheirCause) {

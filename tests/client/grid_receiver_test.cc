@@ -174,16 +174,18 @@ TEST(GridReceiverEncodingTest, DecodesSixteenBits) {
   }
 }
 
-TEST(GridReceiverEncodingTest, ControlPointsComeAsTheyAre) {
-  GridData data;
-  GridReceiver receiver(SinkInto(&data), 3, kLimit);
-  const std::vector<float> values(kBytes / 4, -1.5f);
-  std::string bytes(kBytes, '\0');
-  std::memcpy(bytes.data(), values.data(), kBytes);
-  ASSERT_TRUE(receiver.Begin(Header(v1::FIELD_ENCODING_CONTROL_POINTS, kBytes)).ok());
-  ASSERT_TRUE(receiver.Append(MakeChunk(0, bytes)).ok());
-  ASSERT_TRUE(receiver.Finish().ok());
-  EXPECT_EQ(data.values, values);
+TEST(GridReceiverEncodingTest, NativeFormsComeAsTheyAre) {
+  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_CONTROL_POINTS, v1::FIELD_ENCODING_VELOCITY}) {
+    GridData data;
+    GridReceiver receiver(SinkInto(&data), 3, kLimit);
+    const std::vector<float> values(kBytes / 4, -1.5f);
+    std::string bytes(kBytes, '\0');
+    std::memcpy(bytes.data(), values.data(), kBytes);
+    ASSERT_TRUE(receiver.Begin(Header(encoding, kBytes)).ok());
+    ASSERT_TRUE(receiver.Append(MakeChunk(0, bytes)).ok());
+    ASSERT_TRUE(receiver.Finish().ok());
+    EXPECT_EQ(data.values, values);
+  }
 }
 
 TEST(GridReceiverEncodingTest, RefusesEncodingsThatLie) {
@@ -201,7 +203,7 @@ TEST(GridReceiverEncodingTest, RefusesEncodingsThatLie) {
       EXPECT_EQ(begin(Header(encoding, bytes, 1)), kInternal) << bytes;
     }
   }
-  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_CONTROL_POINTS}) {
+  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_CONTROL_POINTS, v1::FIELD_ENCODING_VELOCITY}) {
     EXPECT_EQ(begin(Header(encoding, kBytes / 2)), kInternal);
   }
   EXPECT_EQ(begin(Header(v1::FIELD_ENCODING_UNSPECIFIED, kBytes)), kInternal);

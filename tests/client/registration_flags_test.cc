@@ -38,6 +38,8 @@ TEST(RegistrationFlagsTest, MetricOfTheStages) {
   EXPECT_EQ(Stages({"--method=affine,ffd"}), "AFFINE/NGF FFD/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=affine,ffd", "--metric=ssd"}), "AFFINE/SSD FFD/SSD ");
   EXPECT_EQ(Stages({"--method=affine,log-demons", "--metric=lncc"}), "AFFINE/NGF LOG_DEMONS/LNCC ");
+  EXPECT_EQ(Stages({"--method=affine,log-demons"}), "AFFINE/SSD LOG_DEMONS/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "RIGID/NGF LOG_DEMONS/UNSPECIFIED ");
 }
 
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
@@ -48,6 +50,26 @@ TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
   EXPECT_EQ(parsed->options.stages(1).levels(), 3);
   EXPECT_EQ(parsed->options.stages(1).iterations(), 20);
   EXPECT_EQ(parsed->method, "rigid,affine");
+}
+
+TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
+  const auto parsed = Parse({"--method=affine,log-demons", "--fluid_sigma=2.5", "--diffusion_sigma=0", "--max_step=1.5",
+                             "--velocity_update=bch", "--symmetric", "--match_intensities"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const v1::Stage& stage = parsed->options.stages(1);
+  EXPECT_EQ(stage.fluid_sigma(), 2.5);
+  EXPECT_TRUE(stage.has_diffusion_sigma());
+  EXPECT_EQ(stage.diffusion_sigma(), 0);
+  EXPECT_EQ(stage.max_step(), 1.5);
+  EXPECT_EQ(stage.velocity_update(), v1::VELOCITY_UPDATE_BCH);
+  EXPECT_TRUE(stage.symmetric());
+  EXPECT_TRUE(stage.match_intensities());
+  const v1::Stage plain = Parse({"--method=log-demons"})->options.stages(0);
+  EXPECT_FALSE(plain.has_fluid_sigma() || plain.has_diffusion_sigma() || plain.has_max_step());
+  EXPECT_EQ(plain.velocity_update(), v1::VELOCITY_UPDATE_UNSPECIFIED);
+  EXPECT_FALSE(plain.symmetric() || plain.match_intensities());
+  EXPECT_EQ(Parse({"--method=log-demons", "--velocity_update=add"})->options.stages(0).velocity_update(),
+            v1::VELOCITY_UPDATE_ADD);
 }
 
 TEST(RegistrationFlagsTest, BudgetIsADuration) {
@@ -73,6 +95,15 @@ TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {
   EXPECT_THAT(std::string(Parse({"--method=ffd,affine", "--bending_weight=1"}).status().message()),
               HasSubstr("--bending_weight"));
   EXPECT_THAT(std::string(Parse({"--best_effort"}).status().message()), HasSubstr("--best_effort"));
+  for (const char* flag : {"--fluid_sigma=1", "--diffusion_sigma=1", "--max_step=1", "--velocity_update=add",
+                           "--symmetric", "--match_intensities"}) {
+    const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
+    for (const char* method : {"--method=affine", "--method=ffd"}) {
+      EXPECT_THAT(std::string(Parse({method, flag}).status().message()), HasSubstr(name)) << flag;
+    }
+  }
+  EXPECT_THAT(std::string(Parse({"--method=log-demons", "--spacing_vox=5"}).status().message()),
+              HasSubstr("--spacing_vox"));
   EXPECT_TRUE(Parse({"--method=affine,ffd", "--spacing_vox=5", "--bending_weight=0.01"}).ok());
 }
 

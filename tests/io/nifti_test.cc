@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/nifti.h"
 
-#include <nifti1.h>
+#include <nifti1_io.h>
 #include <zlib.h>
 
 #include <cmath>
@@ -546,6 +546,107 @@ TEST_F(NiftiTest, FieldsOfOthers) {
   broken.displacement[3 * 7 + 2] = std::numeric_limits<float>::infinity();
   ASSERT_THAT(WriteField(Path("g.nii"), broken), Succeeds());
   EXPECT_THAT(ReadField(Path("g.nii")), Fails(kInvalid, "displacement: voxel 7"));
+}
+
+HostVelocity RandomVelocity(const Geometry& geometry) {
+  AffineMap affine = AffineMap::Identity();
+  affine.m[0][1] = 1.0 / 3;
+  affine.m[2][3] = -1e-7 / 7;
+  return {affine, geometry, RandomFloats(3 * geometry.voxels(), 6, -20, 20)};
+}
+absl::Status Write(const std::string& path, const HostVelocity& v) {
+  return WriteVelocity(path, v.affine, v.geometry, v.velocity.data());
+}
+
+TEST_F(NiftiTest, VelocitiesComeBackWithTheirMapAndAreNoDisplacements) {
+  for (const Geometry& geometry : {ObliqueGeometry({7, 5, 3}, true), ObliqueGeometry({9, 4, 1})}) {
+    const HostVelocity velocity = RandomVelocity(geometry);
+    for (const char* name : {"v.nii", "v.nii.gz"}) {
+      ASSERT_THAT(Write(Path(name), velocity), Succeeds());
+      EXPECT_TRUE(*HoldsVelocity(Path(name)));
+      const auto read = ReadVelocity(Path(name));
+      ASSERT_THAT(read, Succeeds());
+      ExpectNear(read->geometry, geometry);
+      EXPECT_EQ(read->velocity, velocity.velocity);
+      for (int r = 0; r < 3; ++r) {
+        for (int c = 0; c < 4; ++c) EXPECT_EQ(read->affine.m[r][c], velocity.affine.m[r][c]);
+      }
+      EXPECT_THAT(ReadField(Path(name)), Fails(kInvalid, "intent: a velocity"));
+    }
+  }
+  ASSERT_THAT(WriteField(Path("f.nii"), RandomField(ObliqueGeometry({4, 3, 2}))), Succeeds());
+  EXPECT_FALSE(*HoldsVelocity(Path("f.nii")));
+  EXPECT_THAT(ReadVelocity(Path("f.nii")), Fails(kInvalid, "intent: must be"));
+  EXPECT_FALSE(HoldsVelocity(Path("none.nii")).ok());
+}
+
+// Other programs find the voxels behind a comment of theirs.
+TEST_F(NiftiTest, VelocityLayout) {
+  const HostVelocity velocity = RandomVelocity(ObliqueGeometry({4, 3, 2}));
+  ASSERT_THAT(Write(Path("v.nii"), velocity), Succeeds());
+  const std::string file = Get(Path("v.nii"));
+  nifti_1_header h;
+  std::memcpy(&h, file.data(), sizeof(h));
+  EXPECT_EQ(h.intent_code, 1007);
+  EXPECT_STREQ(h.intent_name, "velocity");
+  int32_t extension[2];
+  std::memcpy(extension, file.data() + 352, 8);
+  EXPECT_EQ(file.substr(348, 4), std::string("\1\0\0\0", 4));
+  EXPECT_EQ(extension[0] % 16, 0);
+  EXPECT_EQ(extension[1], 6);
+  EXPECT_EQ(h.vox_offset, 352 + extension[0]);
+  ASSERT_EQ(file.size(), h.vox_offset + 24 * 3 * 4);
+  float v;
+  std::memcpy(&v, file.data() + 352 + extension[0] + 4 * (24 * 2 + 5), 4);
+  EXPECT_EQ(v, velocity.velocity[3 * 5 + 2]);
+  nifti_image* const image = nifti_image_read(Path("v.nii").c_str(), 1);
+  ASSERT_NE(image, nullptr);
+  EXPECT_EQ(image->num_ext, 1);
+  EXPECT_EQ(static_cast<const float*>(image->data)[24 * 2 + 5], v);
+  nifti_image_free(image);
+}
+
+TEST_F(NiftiTest, BrokenVelocitiesAreRefused) {
+  const HostVelocity velocity = RandomVelocity(ObliqueGeometry({4, 3, 2}));
+  ASSERT_THAT(Write(Path("v.nii"), velocity), Succeeds());
+  const std::string good = Get(Path("v.nii"));
+  const auto changed = [&](size_t at, const std::string& bytes) {
+    std::string file = good;
+    file.replace(at, bytes.size(), bytes);
+    return ReadVelocity(Put("w.nii", file));
+  };
+  const auto number = [](int32_t n) { return std::string(reinterpret_cast<const char*>(&n), 4); };
+  EXPECT_THAT(changed(348, std::string(1, '\0')), Fails(kInvalid, "extension: the affine map"));
+  for (const int32_t size : {0, -16, 8, 17, 1 << 30, 4096}) {
+    EXPECT_THAT(changed(352, number(size)), Fails(kInvalid, "extension: its size")) << size;
+  }
+  EXPECT_THAT(changed(356, number(4)), Fails(kInvalid, "extension: the affine map"));
+  EXPECT_THAT(changed(360, "x"), Fails(kInvalid, "extension: the affine map"));
+  const size_t row = good.find('\n', 360) + 1;
+  EXPECT_THAT(changed(row, "x"), Fails(kInvalid, "extension: line 2"));
+  EXPECT_THAT(changed(row, std::string(40, '\0')), Fails(kInvalid, "extension: matrix"));
+  EXPECT_THAT(ReadVelocity(Put("w.nii", good.substr(0, 350))), Fails(kDataLoss, "header: is cut short"));
+  EXPECT_THAT(ReadVelocity(Put("w.nii", good.substr(0, 400))), Fails(kDataLoss, "extension: is cut short"));
+  EXPECT_THAT(ReadVelocity(Put("w.nii", good.substr(0, good.size() - 1))), Fails(kDataLoss, "data: "));
+
+  // Someone else's extension before ours.
+  std::string two = good;
+  two.insert(352, number(32) + number(4) + std::string(24, 'd'));
+  nifti_1_header h;
+  std::memcpy(&h, two.data(), sizeof(h));
+  h.vox_offset += 32;
+  two.replace(0, sizeof(h), reinterpret_cast<const char*>(&h), sizeof(h));
+  const auto read = ReadVelocity(Put("two.nii", two));
+  ASSERT_THAT(read, Succeeds());
+  EXPECT_EQ(read->velocity, velocity.velocity);
+  EXPECT_EQ(read->affine.m[0][1], 1.0 / 3);
+
+  std::mt19937 engine(3);
+  for (int round = 0; round < 500; ++round) {
+    std::string broken = good;
+    for (int change = 0; change < 1 + round % 4; ++change) broken[engine() % 760] = static_cast<char>(engine());
+    (void)ReadVelocity(Put("v.nii", broken), 1 << 20);
+  }
 }
 
 // Real files.

@@ -5,21 +5,13 @@
 #include <limits>
 
 #include "engine/transform/control_grid.h"
-#include "tests/server/service_fixture.h"
+#include "tests/server/deformed_pair.h"
 
 namespace intrawarp {
 namespace {
 
-constexpr double kScale = 22;  // mm, of the blobs
 constexpr auto kInvalid = grpc::INVALID_ARGUMENT;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-Geometry FixedGrid() { return ObliqueGeometry({33, 40, 18}, /*left_handed=*/true); }
-Geometry MovingGrid() {
-  Geometry g = ObliqueGeometry({36, 44, 20});
-  g.origin = g.origin + Center(FixedGrid()) - Center(g);
-  return g;
-}
 
 // The centred cubic B-spline.
 double Spline(double t) {
@@ -45,38 +37,11 @@ Vec3d Displacement(const v1::FieldHeader& header, const std::vector<float>& coef
   return (*MatrixFromProto(header.matrix()))(moved)-p;
 }
 
-class FfdServiceTest : public ServiceTest {
+class FfdServiceTest : public DeformedPairTest {
  protected:
-  // The fixed image is the moving one, stretched, turned and bent.
-  void PutPair() {
-    const Vec3d center = Center(FixedGrid());
-    AffineMap bent = AffineMap::Identity();
-    bent.m[0][0] = 1.08;
-    bent.m[0][1] = -0.07;
-    bent.m[1][2] = 0.06;
-    const Vec3d t = center + Vec3d{2, -1.5, 1} - bent(center);
-    for (int r = 0; r < 3; ++r) bent.m[r][3] = t[r];
-    std::vector<float> fixed = Blobs(FixedGrid(), center, kScale, bent);
-    const std::vector<float> elsewhere = Blobs(FixedGrid(), center, kScale, AffineMap::Identity());
-    for (size_t i = 0; i < fixed.size(); ++i) {
-      const double side = 0.5 + 0.5 * std::tanh((double(i % FixedGrid().size.x) - 16) / 6);
-      fixed[i] = static_cast<float>(side * fixed[i] + (1 - side) * elsewhere[i]);
-    }
-    PutVolume("fixed", FixedGrid(), fixed);
-    PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
-  }
-
   static v1::RegisterRequest Request(v1::Metric metric = v1::METRIC_SSD) {
-    v1::RegisterRequest request;
-    request.set_fixed("volumes/fixed");
-    request.set_moving("volumes/moving");
-    for (const v1::Method method : {v1::METHOD_AFFINE, v1::METHOD_FFD}) {
-      v1::Stage& stage = *request.mutable_options()->add_stages();
-      stage.set_method(method);
-      stage.set_iterations(8);
-      stage.set_levels(2);
-      if (method == v1::METHOD_FFD) stage.set_metric(metric);
-    }
+    v1::RegisterRequest request = AffineThen(v1::METHOD_FFD);
+    request.mutable_options()->mutable_stages(1)->set_metric(metric);
     return request;
   }
   // Of a registration; the id of its transform.
@@ -86,51 +51,7 @@ class FfdServiceTest : public ServiceTest {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     return answer.result.has_value() ? Id(answer.result->transform()) : "";
   }
-  static std::string Id(const std::string& name) { return name.substr(std::string("transforms/").size()); }
-
-  v1::Transform Get(const std::string& id) {
-    grpc::ClientContext rpc;
-    v1::GetTransformRequest request;
-    v1::GetTransformResponse response;
-    request.set_name("transforms/" + id);
-    const grpc::Status status = transforms_->GetTransform(&rpc, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.transform();
-  }
-  Download GetControlPoints(const std::string& id) {
-    v1::DownloadFieldRequest request = WholeField(id);
-    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-    return GetField(request);
-  }
-  Download GetWarped(const std::string& id, bool inverse, v1::Interpolation interpolation) {
-    v1::WarpVolumeRequest request;
-    request.set_transform("transforms/" + id);
-    request.set_moving("volumes/moving");
-    request.set_like_volume("volumes/fixed");
-    request.set_inverse(inverse);
-    request.set_interpolation(interpolation);
-    request.set_fill(-1);
-    return Warp(request);
-  }
-  std::vector<double> MapPoints(const std::string& id, bool inverse, const std::vector<double>& points) {
-    grpc::ClientContext rpc;
-    v1::MapPointsRequest request;
-    v1::MapPointsResponse response;
-    request.set_transform("transforms/" + id);
-    request.set_inverse(inverse);
-    request.mutable_points()->Add(points.begin(), points.end());
-    const grpc::Status status = transforms_->MapPoints(&rpc, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return std::vector<double>(response.points().begin(), response.points().end());
-  }
-
-  // An upload of control points; changes are made before it is sent.
-  static std::vector<v1::UploadTransformRequest> GridRequests(const std::string& id, const v1::FieldHeader& header,
-                                                              const std::string& bytes) {
-    auto requests = FieldRequests(id, *GeometryFromProto(header.geometry()), bytes);
-    *requests[0].mutable_header()->mutable_field() = header;
-    return requests;
-  }
+  Download GetControlPoints(const std::string& id) { return GetEncoded(id, v1::FIELD_ENCODING_CONTROL_POINTS); }
   static v1::FieldHeader GridHeader(Int3 nodes) {
     v1::FieldHeader header;
     Geometry grid = ObliqueGeometry(nodes);
@@ -285,7 +206,7 @@ TEST_P(FfdServiceTest, ARegionAndAStrideArePartsOfTheField) {
 TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
   const std::string id = Registered();
   const Download points = GetControlPoints(id);
-  const Upload upload = Send(GridRequests("again", *points.field, points.chunks.bytes()));
+  const Upload upload = Send(NativeRequests("again", *points.field, points.chunks.bytes()));
 
   ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
   v1::Transform original = Get(id);
@@ -328,7 +249,7 @@ TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
 TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   const v1::FieldHeader header = GridHeader({5, 4, 6});
   const std::vector<float> coefficients = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
-  ASSERT_TRUE(Send(GridRequests("g", header, Bytes(coefficients))).status.ok());
+  ASSERT_TRUE(Send(NativeRequests("g", header, Bytes(coefficients))).status.ok());
 
   EXPECT_FALSE(Get("g").has_domain());
   EXPECT_FALSE(GetControlPoints("g").field->has_domain());
@@ -358,7 +279,7 @@ TEST_P(FfdServiceTest, StartsFromAnEarlierGrid) {
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   // The stored one, and the same one through a client.
   const Download points = GetControlPoints(Id(first.result->transform()));
-  ASSERT_TRUE(Send(GridRequests("brought", *points.field, points.chunks.bytes())).status.ok());
+  ASSERT_TRUE(Send(NativeRequests("brought", *points.field, points.chunks.bytes())).status.ok());
   request.mutable_options()->set_initial_transform(first.result->transform());
   const RegisterAnswer second = Register(request);
   request.mutable_options()->set_initial_transform("transforms/brought");
@@ -390,7 +311,7 @@ TEST_P(FfdServiceTest, RegistersImagesOfOnePlane) {
   EXPECT_GE(answer.field->geometry().size(0), 4);
   EXPECT_GT(answer.result->report().after().ncc(), answer.result->report().before().ncc());
   const std::string id = Id(answer.result->transform());
-  ASSERT_TRUE(Send(GridRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
+  ASSERT_TRUE(Send(NativeRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
   EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
 }
 
@@ -487,7 +408,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
       0, [](v1::Stage& s) { s.set_optimizer(v1::OPTIMIZER_LBFGS); }, "optimizer");
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->SwapElements(0, 1);
-  ExpectRegisterError(request, kInvalid, "after an ffd stage", "options.stages[1].method");
+  ExpectRegisterError(request, kInvalid, "that of the stage before", "options.stages[1].method");
 
   EXPECT_TRUE(Register(Request()).status.ok());
 }
@@ -560,7 +481,7 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
   const auto expect = [&](const std::function<void(v1::FieldHeader&)>& change, const std::string& field) {
     v1::FieldHeader header = good;
     change(header);
-    auto requests = GridRequests("g", good, Bytes(coefficients));
+    auto requests = NativeRequests("g", good, Bytes(coefficients));
     *requests[0].mutable_header()->mutable_field() = header;
     const grpc::Status status = Send(requests).status;
     EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
@@ -595,15 +516,15 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> broken = coefficients;
     broken.back() = bad;
-    const grpc::Status status = Send(GridRequests("g", good, Bytes(broken))).status;
+    const grpc::Status status = Send(NativeRequests("g", good, Bytes(broken))).status;
     EXPECT_STATUS(status, kInvalid, "NaN or infinite");
     EXPECT_EQ(FieldOf(status), "field");
   }
   EXPECT_EQ(context().transforms.size(), 0);
   EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
   // A plane of control points is that of a 2-D image.
-  EXPECT_TRUE(Send(GridRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
-  EXPECT_TRUE(Send(GridRequests("g", good, Bytes(coefficients))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("g", good, Bytes(coefficients))).status.ok());
 }
 
 TEST_P(FfdServiceTest, NamesWhatIsWrongWithTheImages) {

@@ -77,12 +77,14 @@ TEST(FieldRequestTest, RefusesARegionOutsideTheGrid) {
 class FieldAnswerTest : public DeviceTest {};
 INTRAWARP_INSTANTIATE_DEVICE_TEST(FieldAnswerTest);
 
-TEST_P(FieldAnswerTest, ControlPointsNeedAControlGrid) {
-  FieldRequest request;
-  request.control_points = true;
+TEST_P(FieldAnswerTest, NativeFormsNeedATransformThatHasThem) {
   const Transform affine(AffineMap::Identity());
-  EXPECT_EQ(MakeFieldAnswer(ctx(), request, affine, ObliqueGeometry({4, 4, 4})).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  for (const FieldForm form : {FieldForm::kControlPoints, FieldForm::kVelocity}) {
+    FieldRequest request;
+    request.form = form;
+    EXPECT_EQ(MakeFieldAnswer(ctx(), request, affine, ObliqueGeometry({4, 4, 4})).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
 }
 
 TEST_P(FieldAnswerTest, Float16RefusesWhatItCannotHold) {

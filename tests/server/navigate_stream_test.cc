@@ -218,68 +218,78 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
               1e-6 * first.report().stages(0).levels(0).value_before());
 }
 
-TEST_P(NavigateTest, FfdGoesOnFromTheLastControlGrid) {
-  PutResident();
-  v1::NavigateRequest config = Config();
-  v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
-  v1::Stage& stage = *options.mutable_stages(0);
-  stage.set_method(v1::METHOD_FFD);
-  stage.set_metric(v1::METRIC_SSD);
-  stage.set_levels(1);
-  stage.set_iterations(10);
-  *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
-  // The same image twice, with a frame between them that fails.
-  std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
-  parts.push_back(Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
-  parts.push_back(Frame(4, Grid(), MovingFrame(Grid(), 2)));
-  const Answer answer = Navigate(parts);
+// Methods with a native form, which the next frame goes on from.
+constexpr std::pair<v1::Method, v1::FieldEncoding> kDeformable[] = {
+    {v1::METHOD_FFD, v1::FIELD_ENCODING_CONTROL_POINTS}, {v1::METHOD_LOG_DEMONS, v1::FIELD_ENCODING_VELOCITY}};
 
-  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  ASSERT_EQ(answer.frames.size(), 3);
-  const v1::FrameResult &first = answer.frames[0].result, &again = answer.frames[2].result;
-  ASSERT_EQ(first.status().code(), 0) << first.status().message();
-  EXPECT_EQ(answer.frames[1].result.status().code(), grpc::FAILED_PRECONDITION);
-  ASSERT_EQ(again.status().code(), 0) << again.status().message();
-  const v1::LevelReport &before = first.report().stages(0).levels(0), &after = again.report().stages(0).levels(0);
-  EXPECT_LT(before.value_after(), 0.5 * before.value_before());
-  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-6 * before.value_before());
-  EXPECT_LT(after.value_after(), after.value_before());
+TEST_P(NavigateTest, ADeformableMethodGoesOnFromTheLastFrame) {
+  PutResident();
+  for (const auto& [method, encoding] : kDeformable) {
+    SCOPED_TRACE(v1::Method_Name(method));
+    v1::NavigateRequest config = Config();
+    v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
+    v1::Stage& stage = *options.mutable_stages(0);
+    stage.set_method(method);
+    stage.set_metric(v1::METRIC_SSD);
+    stage.set_levels(1);
+    stage.set_iterations(10);
+    *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+    // The same image twice, with a frame between them that fails.
+    std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
+    parts.push_back(Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+    parts.push_back(Frame(4, Grid(), MovingFrame(Grid(), 2)));
+    const Answer answer = Navigate(parts);
+
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.frames.size(), 3);
+    const v1::FrameResult &first = answer.frames[0].result, &again = answer.frames[2].result;
+    ASSERT_EQ(first.status().code(), 0) << first.status().message();
+    EXPECT_EQ(answer.frames[1].result.status().code(), grpc::FAILED_PRECONDITION);
+    ASSERT_EQ(again.status().code(), 0) << again.status().message();
+    const v1::LevelReport &before = first.report().stages(0).levels(0), &after = again.report().stages(0).levels(0);
+    EXPECT_LT(before.value_after(), 0.5 * before.value_before());
+    EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
+    EXPECT_LT(after.value_after(), after.value_before());
+  }
 }
 
-TEST_P(NavigateTest, SendsControlPointsOfEveryFrame) {
+TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
   PutResident();
-  v1::NavigateRequest config = Config();
-  v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
-  stage.set_method(v1::METHOD_FFD);
-  stage.set_metric(v1::METRIC_SSD);
-  stage.set_levels(1);
-  stage.set_iterations(3);
-  config.mutable_config()->mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  grpc::ClientContext rpc;
-  auto stream = registration_->Navigate(&rpc);
-  ASSERT_TRUE(stream->Write(config));
-  for (int n = 1; n <= 3; ++n) {
-    // The second frame fails, and has no field.
-    const bool good = n != 2;
-    ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
-    const std::optional<Answered> answered = ReadResult(*stream);
-    ASSERT_TRUE(answered.has_value());
-    EXPECT_EQ(answered->result.status().code() == 0, good) << answered->result.status().message();
-    ASSERT_EQ(answered->field.has_value(), good);
-    if (!good) continue;
-    EXPECT_EQ(answered->field->encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
-    v1::DownloadFieldRequest request =
-        WholeField(answered->result.transform().substr(std::string("transforms/").size()));
-    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-    const Download download = GetField(request);
-    ASSERT_TRUE(download.status.ok()) << download.status.error_message();
-    EXPECT_EQ(download.field->SerializeAsString(), answered->field->SerializeAsString());
-    EXPECT_TRUE(download.chunks.bytes() == answered->chunks.bytes());
-    EXPECT_THAT(download.chunks.floats(), testing::Contains(testing::Ne(0.0f)));
+  for (const auto& [method, encoding] : kDeformable) {
+    SCOPED_TRACE(v1::Method_Name(method));
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(method);
+    stage.set_metric(v1::METRIC_SSD);
+    stage.set_levels(1);
+    stage.set_iterations(3);
+    config.mutable_config()->mutable_field()->set_encoding(encoding);
+    grpc::ClientContext rpc;
+    auto stream = registration_->Navigate(&rpc);
+    ASSERT_TRUE(stream->Write(config));
+    for (int n = 1; n <= 3; ++n) {
+      // The second frame fails, and has no field.
+      const bool good = n != 2;
+      ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
+      const std::optional<Answered> answered = ReadResult(*stream);
+      ASSERT_TRUE(answered.has_value());
+      EXPECT_EQ(answered->result.status().code() == 0, good) << answered->result.status().message();
+      ASSERT_EQ(answered->field.has_value(), good);
+      if (!good) continue;
+      EXPECT_EQ(answered->field->encoding(), encoding);
+      v1::DownloadFieldRequest request =
+          WholeField(answered->result.transform().substr(std::string("transforms/").size()));
+      request.mutable_field()->set_encoding(encoding);
+      const Download download = GetField(request);
+      ASSERT_TRUE(download.status.ok()) << download.status.error_message();
+      EXPECT_EQ(download.field->SerializeAsString(), answered->field->SerializeAsString());
+      EXPECT_TRUE(download.chunks.bytes() == answered->chunks.bytes());
+      EXPECT_THAT(download.chunks.floats(), testing::Contains(testing::Ne(0.0f)));
+    }
+    stream->WritesDone();
+    EXPECT_FALSE(ReadResult(*stream).has_value());
+    EXPECT_TRUE(stream->Finish().ok());
   }
-  stream->WritesDone();
-  EXPECT_FALSE(ReadResult(*stream).has_value());
-  EXPECT_TRUE(stream->Finish().ok());
 }
 
 // What depends on the frame is said with the frame.
@@ -415,12 +425,14 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.set_max_pending(5); }, kInvalid, "5", "config.max_pending");
   expect([](auto& c) { c.set_max_pending(-1); }, kInvalid, "-1", "config.max_pending");
   expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
-  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::METHOD_LOG_DEMONS); },
-         grpc::UNIMPLEMENTED, "config.options.stages[0].method", "");
+  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::Method(9)); }, kInvalid, "not a method",
+         "config.options.stages[0].method");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
          "config.field.encoding");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS); }, kInvalid,
          "CONTROL_POINTS come from FFD", "config.field.encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY); }, kInvalid,
+         "VELOCITY comes from LOG_DEMONS", "config.field.encoding");
   expect(
       [](auto& c) {
         c.mutable_field()->clear_encoding();

@@ -489,7 +489,8 @@ TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
   PutTransform("a", Transform(SomeMap(), ObliqueGeometry({8, 8, 8})));
   JobBlocker blocker(context().jobs);
   grpc::ClientContext rpc;
-  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  // Long enough for the call to be queued on a busy machine.
+  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(3));
   v1::DownloadFieldRequest request = WholeField("a");
   auto reader = transforms_->DownloadField(&rpc, request);
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));

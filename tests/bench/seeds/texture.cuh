@@ -20,6 +20,7 @@ class Texture {
     if (array_ != nullptr) cudaFreeArray(array_);
   }
   cudaTextureObject_t object() const { return object_; }
+  void set_object(cudaTextureObject_t object) { object_ = object; }
 
  private:
   cudaTextureObject_t object_;

@@ -7,6 +7,7 @@
 
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
+#include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -425,6 +426,28 @@ TEST_P(FfdTest, DoesNotFold) {
     EXPECT_GT(MeasureJacobian(ctx(), result->transform, grid)->min, 0) << jacobian_weight;
     EXPECT_FALSE(result->worse_than_start);
   }
+}
+
+// A start that many rounds of smoothing cannot save.
+TEST_P(FfdTest, UnfoldingEndsAtACheckpoint) {
+  const Pair pair = MakePair(0);
+  StageOptions options = Ffd(MetricKind::kSsd);
+  options.levels = 1;
+  const Geometry grid = *MakeControlGrid(pair.fixed_grid, 5 * pair.fixed_grid.spacing);
+  const std::vector<float> noise = RandomFloats(3 * grid.voxels(), 11, -900, 900);
+  Buffer memory = *device().Allocate(noise.size() * sizeof(float), ctx().stream());
+  ASSERT_OK(device().Copy(memory.as<float>(), noise.data(), noise.size() * sizeof(float), ctx().stream()));
+  ASSERT_OK(device().Synchronize(ctx().stream()));
+  const Transform folded(AffineMap::Identity(), std::move(memory), grid, pair.fixed_grid);
+  int calls = 0;
+  const absl::StatusOr<RegistrationResult> late = Run(
+      pair, {options}, [&](const Progress&) { return ++calls, Decision::kStop; }, &folded);
+  ASSERT_OK(late) << late.status();
+  EXPECT_EQ(late->stop_reason, StopReason::kBudget);
+  EXPECT_EQ(calls, 2);
+  calls = 0;
+  const auto cancel = [&](const Progress&) { return ++calls == 1 ? Decision::kStop : Decision::kCancel; };
+  EXPECT_EQ(Run(pair, {options}, cancel, &folded).status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_P(FfdTest, AnImageIsNotWorseThanItself) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/transform/control_grid.h"
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 
 #include "engine/image/warp.h"
@@ -223,6 +225,7 @@ TEST_P(ControlGridTest, EvaluatesOnRegionsAndStridesAndIsZeroOutsideTheDomain) {
   ExpectReference(grid, TestAffine(), Part(image, {0.4, 0.3, 0.2}, {3, 2, 4}, {12, 14, 5}), 5e-6);
   // Steps longer than a tile, and shorter than a voxel.
   ExpectReference(grid, AffineMap::Identity(), Part(image, {0, 0, 0}, {9, 8, 7}, {4, 4, 4}), 3e-6);
+  ExpectReference(grid, TestAffine(), Part(image, {1, 0, 2}, {9, 26, 7}, {4, 2, 3}), 5e-6);
   ExpectReference(grid, AffineMap::Identity(), Part(image, {20.1, 5.3, 7.7}, {0.13, 0.3, 0.21}, {90, 11, 17}), 3e-6);
   // Beyond every face.
   const Geometry beyond = Part(image, {-20.3, -15.2, -12.6}, {1.7, 1.3, 1.9}, {47, 50, 30});
@@ -236,6 +239,29 @@ TEST_P(ControlGridTest, EvaluatesOnRegionsAndStridesAndIsZeroOutsideTheDomain) {
   const Geometry flat = ObliqueGeometry({20, 18, 1});
   ExpectReference(RandomGrid(GridFor(flat, {4, 4, 1}), 6), AffineMap::Identity(),
                   Part(flat, {-1.2, 0.1, -1.0}, {1, 1, 0.3}, {24, 17, 8}), 3e-6);
+}
+
+// Pages that the process has in memory, in bytes.
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// A client may bring a grid of a few megabytes with thousands of control points between two rows of voxels.
+TEST_P(ControlGridTest, AGridMuchFinerThanTheImageTakesLittleMemory) {
+  Geometry nodes;
+  nodes.size = {4, kMaxAxis, 4};
+  nodes.spacing = {3000, 0.001, 1};
+  const Grid grid = RandomGrid(nodes, 7);
+  Geometry image;
+  image.size = {3000, 17, 1};
+  image.spacing = {1, 1, 1};
+  image.origin = {3000, 0, 1.5};
+  const int64_t before = ResidentBytes();
+  ExpectReference(grid, AffineMap::Identity(), image, 3e-6);
+  EXPECT_LT(ResidentBytes() - before, int64_t{512} << 20);
 }
 
 TEST_P(ControlGridTest, EvaluatesOnAnImageOfAnotherDirection) {

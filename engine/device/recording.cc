@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device/recording.h"
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#if INTRAWARP_WITH_CUDA
+#include "engine/device/cuda_device.h"
+#endif
+
+namespace intrawarp {
+
+#if INTRAWARP_WITH_CUDA
+namespace {
+
+absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const std::function<absl::Status()>& work) {
+  // Relaxed: other threads go on allocating, and kernels of this one may be loaded, which allocates, too.
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(ctx), cudaStreamCaptureModeRelaxed));
+  const absl::Status enqueued = work();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(CudaStream(ctx), &graph);
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owned(graph, &cudaGraphDestroy);
+  INTRAWARP_RETURN_IF_ERROR(enqueued);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(ended);
+  cudaGraphExec_t executable = nullptr;
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&executable, graph, 0));
+  return std::shared_ptr<void>(executable, [](void* p) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(p)); });
+}
+
+}  // namespace
+#endif
+
+absl::StatusOr<Recording> Recording::Make(const ExecContext& ctx, std::function<absl::Status()> work) {
+  Recording recording;
+#if INTRAWARP_WITH_CUDA
+  if (ctx.is_cuda()) {
+    INTRAWARP_ASSIGN_OR_RETURN(recording.graph_, Capture(ctx, work));
+    return recording;
+  }
+#endif
+  recording.work_ = std::move(work);
+  return recording;
+}
+
+absl::Status Recording::Enqueue([[maybe_unused]] const ExecContext& ctx) const {
+#if INTRAWARP_WITH_CUDA
+  if (graph_ != nullptr) {
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_.get()), CudaStream(ctx)));
+    return absl::OkStatus();
+  }
+#endif
+  return work_();
+}
+
+}  // namespace intrawarp

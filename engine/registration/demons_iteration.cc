@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/demons_iteration.h"
+
+#include <limits>
+
+#include "engine/base/status_macros.h"
+#include "engine/registration/demons_iteration_kernels.h"
+#include "engine/transform/vector_field.h"
+
+namespace intrawarp {
+
+WarpTask MakeWarpTask(const DemonsSource& source, const float* displacement, Int3 size, float* out) {
+  WarpTask task;
+  task.moving = source.data;
+  task.moving_size = source.size;
+  task.index_map = source.from_fixed;
+  task.displacement = displacement;
+  task.displacement_map = source.from_fixed.Cast<float>();
+  task.fill = std::numeric_limits<float>::quiet_NaN();
+  task.out = out;
+  task.out_size = size;
+  return task;
+}
+
+absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
+                        float* out) {
+  return INTRAWARP_DISPATCH(ctx, Warp, MakeWarpTask(source, displacement, size, out), Interpolation::kLinear);
+}
+
+absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  return INTRAWARP_DISPATCH(ctx, BeginDemonsIterations, size, fields);
+}
+
+absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  return INTRAWARP_DISPATCH(ctx, EndDemonsIterations, size, fields);
+}
+
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iteration, int max_squarings,
+                           const DemonsFields& fields) {
+  return INTRAWARP_DISPATCH(ctx, IterateDemons, iteration, max_squarings, fields);
+}
+
+namespace cpu {
+namespace {
+
+absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  const float* largest = &fields.state->largest;
+  DemonsForceTask task = it.force;
+  task.weight = it.symmetric ? 0.5f : 1.0f;
+  task.fixed = it.fixed;
+  task.warped = it.warped;
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, 1, largest, kMaxSquarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, it.moving, fields.work, size, it.warped));
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::DemonsForce(ctx, task, fields.update, fields.state, done));
+  if (!it.symmetric) return absl::OkStatus();
+  task.weight = -0.5f;
+  task.accumulate = true;
+  task.fixed = it.moving_on_fixed;
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::ExponentiateVectorField(ctx, fields.velocity, size, -1, largest, kMaxSquarings, fields.work, done));
+  INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, {it.fixed, size, AffineMap::Identity()}, fields.work, size, it.warped));
+  return intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done);
+}
+
+}  // namespace
+
+absl::Status BeginDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
+absl::Status EndDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
+
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, int /*max_squarings*/,
+                           const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  const auto sigma = [](double s) { return Vec3d{s, s, s}; };
+  INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, fields));
+  if (it.update == VelocityUpdate::kAdd) {
+    INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, fields.update, size, sigma(it.fluid_sigma), fields.work,
+                                                fields.velocity, nullptr, done));
+  } else {
+    INTRAWARP_RETURN_IF_ERROR(
+        SmoothVectorField(ctx, fields.update, size, sigma(it.fluid_sigma), fields.update, nullptr, nullptr, done));
+    INTRAWARP_RETURN_IF_ERROR(
+        it.update == VelocityUpdate::kCompose
+            ? intrawarp::ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done)
+            : intrawarp::BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done));
+  }
+  return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
+                           &fields.state->largest, done);
+}
+
+}  // namespace cpu
+}  // namespace intrawarp

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// One iteration of log-demons at one level (log_demons.h): s = exp(v); the moving image at A(x + s(x)); the force u; u
+// smoothed; v updated by u; v smoothed. On the CPU it is the operators of vector_field.h one after another; on CUDA the
+// velocity lies in planes between BeginDemonsIterations and EndDemonsIterations, and operators are fused
+// (vector_planes.h). No part waits for the host, so that an iteration can be recorded (device/recording.h).
+#ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_ITERATION_H_
+#define INTRAWARP_ENGINE_REGISTRATION_DEMONS_ITERATION_H_
+
+#include "absl/status/status.h"
+#include "engine/device/exec_context.h"
+#include "engine/geometry/geometry.h"
+#include "engine/registration/demons_step.h"
+#include "engine/registration/registration.h"
+
+namespace intrawarp {
+
+// An image made ready, sampled by index of the fixed grid.
+struct DemonsSource {
+  float* data = nullptr;
+  Int3 size;
+  AffineMap from_fixed = AffineMap::Identity();
+};
+
+// out = the image at from_fixed(x + displacement(x)), displacement null: 0; NaN where it has no source.
+absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
+                        float* out);
+
+// Images are made ready; all are on the fixed grid but `moving`.
+struct DemonsIteration {
+  // Its size, sides, gradient and max_step.
+  DemonsForceTask force;
+  float* fixed = nullptr;
+  DemonsSource moving;
+  bool symmetric = false;
+  float* moving_on_fixed = nullptr;  // when symmetric
+  float* warped = nullptr;           // scratch
+  double fluid_sigma = 3, diffusion_sigma = 2;
+  VelocityUpdate update = VelocityUpdate::kCompose;
+  // On CUDA the fields within an exponential are held in float16; the velocity never is.
+  bool half_fields = false;
+};
+
+// Device memory, three float32 a voxel each; `spare` on CUDA alone.
+struct DemonsFields {
+  float *velocity = nullptr, *update = nullptr, *work = nullptr, *spare = nullptr;
+  DemonsState* state = nullptr;
+};
+
+// Between the two, `velocity` is for IterateDemons alone; both may exchange the buffers of `fields`.
+absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
+absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
+
+// The state takes its step; state->largest, that of the velocity, is read and written. Nothing happens once
+// state->done. On CUDA an exponential that takes more than `max_squarings` sets state->done and leaves everything else,
+// status (kRunning) included, as it is: clear it, and go on with more.
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iteration, int max_squarings,
+                           const DemonsFields& fields);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_DEMONS_ITERATION_H_

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of an iteration: exponentials use `work` and `spare`; the force is made in `update` and smoothed from
+// there to `spare`; the updated velocity is made in one of the three and smoothed into `velocity`.
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/registration/demons_iteration_kernels.h"
+#include "engine/registration/demons_step_kernels.h"
+#include "engine/transform/vector_planes.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+absl::Status WarpByVelocity(const ExecContext& ctx, const DemonsIteration& it, const DemonsSource& source, float factor,
+                            int max_squarings, const DemonsFields& fields) {
+  ExponentialWarpTask task;
+  task.velocity = fields.velocity;
+  task.size = it.force.size;
+  task.factor = factor;
+  task.largest = &fields.state->largest;
+  task.max_squarings = max_squarings;
+  task.too_few = &fields.state->done;
+  task.work[0] = fields.work;
+  task.work[1] = fields.spare;
+  task.half = it.half_fields;
+  task.warp = MakeWarpTask(source, nullptr, it.force.size, it.warped);
+  return ExponentialWarp(ctx, task, &fields.state->done);
+}
+
+absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_squarings, const DemonsFields& fields) {
+  const int* done = &fields.state->done;
+  DemonsForceTask task = it.force;
+  task.weight = it.symmetric ? 0.5f : 1.0f;
+  task.fixed = it.fixed;
+  task.warped = it.warped;
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, it.moving, 1, max_squarings, fields));
+  INTRAWARP_RETURN_IF_ERROR(DemonsForcePlanes(ctx, task, fields.update, fields.state, done));
+  if (!it.symmetric) return absl::OkStatus();
+  task.weight = -0.5f;
+  task.accumulate = true;
+  task.fixed = it.moving_on_fixed;
+  const DemonsSource fixed{it.fixed, it.force.size, AffineMap::Identity()};
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, it, fixed, -1, max_squarings, fields));
+  return DemonsForcePlanes(ctx, task, fields.update, nullptr, done);
+}
+
+// The velocity updated by the force, but not smoothed, to the buffer that is returned.
+absl::StatusOr<float*> Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  const double sigma = it.fluid_sigma;
+  INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
+                             SmoothPlanesXY(ctx, fields.update, size, sigma, fields.spare, nullptr, done));
+  float* const free = smooth == fields.spare ? fields.update : fields.spare;
+  if (it.update == VelocityUpdate::kCompose) {
+    return SmoothPlanesZCompose(ctx, smooth, size, sigma, fields.velocity, fields.work, done);
+  }
+  const bool add = it.update == VelocityUpdate::kAdd;
+  INTRAWARP_RETURN_IF_ERROR(
+      SmoothPlanesZ(ctx, smooth, size, sigma, add ? fields.velocity : nullptr, free, nullptr, done));
+  if (add) return free;
+  INTRAWARP_RETURN_IF_ERROR(BchPlanes(ctx, fields.velocity, free, size, fields.work, done));
+  return fields.work;
+}
+
+}  // namespace
+
+absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  INTRAWARP_RETURN_IF_ERROR(ToPlanes(ctx, fields->velocity, size, fields->work));
+  std::swap(fields->velocity, fields->work);
+  return absl::OkStatus();
+}
+
+absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields) {
+  INTRAWARP_RETURN_IF_ERROR(FromPlanes(ctx, fields->velocity, size, fields->work));
+  std::swap(fields->velocity, fields->work);
+  return absl::OkStatus();
+}
+
+absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, int max_squarings,
+                           const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  float* const largest = &fields.state->largest;
+  INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, max_squarings, fields));
+  INTRAWARP_ASSIGN_OR_RETURN(float* const updated, Update(ctx, it, fields));
+  float* const free = updated == fields.spare ? fields.work : fields.spare;
+  INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
+                             SmoothPlanesXY(ctx, updated, size, it.diffusion_sigma, free, largest, done));
+  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, nullptr, fields.velocity, largest, done);
+}
+
+}  // namespace intrawarp::cuda

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The demons force at a voxel, and the two versions of its operators. Internal.
+#ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_KERNELS_H_
+#define INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_KERNELS_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/geometry/vec.h"
+#include "engine/registration/demons_step.h"
+
+namespace intrawarp {
+
+// |g|^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
+inline constexpr float kLeastDenominator = 1e-9f;
+
+// What the force needs besides images: weights of both gradients by axis (over the voxel's side), the same again for
+// the step, and 1 / (2 max_step)^2.
+struct DemonsForceScales {
+  Vec3f fixed, warped, step;
+  float noise;
+
+  explicit DemonsForceScales(const DemonsForceTask& task) {
+    const float f = task.gradient == DemonsGradient::kSymmetric ? 0.5f
+                    : task.gradient == DemonsGradient::kFixed   ? 1.0f
+                                                                : 0.0f;
+    for (int a = 0; a < 3; ++a) {
+      fixed[a] = f / task.sides[a];
+      warped[a] = (1 - f) / task.sides[a];
+      step[a] = task.weight / task.sides[a];
+    }
+    noise = 1 / (4 * task.max_step * task.max_step);
+  }
+};
+
+INTRAWARP_HD inline bool IsSample(float value) { return value == value; }
+
+// The difference along an axis per voxel, over the samples there are; `low` and `high` are NaN where there is none.
+INTRAWARP_HD inline float DemonsDifference(float low, float at, float high) {
+  const bool has_low = IsSample(low), has_high = IsSample(high);
+  return ((has_high ? high : at) - (has_low ? low : at)) * (has_low && has_high ? 0.5f : 1.0f);
+}
+
+INTRAWARP_HD inline float NeighbourOr(const float* p, ptrdiff_t offset, bool exists) {
+  return exists ? p[offset] : NAN;
+}
+
+// Of voxel i, whose values f and m point at. Adds to the sums when it is a sample.
+INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, Int3 i, const DemonsForceScales& scales,
+                                     float* square, int* sample) {
+  *square = 0;
+  *sample = 0;
+  const float d = *f - *m;
+  if (!IsSample(d)) return {};
+  *square = d * d;
+  *sample = 1;
+  const ptrdiff_t stride[3] = {1, size.x, static_cast<ptrdiff_t>(size.x) * size.y};
+  Vec3f g;
+  for (int a = 0; a < 3; ++a) {
+    const bool low = i[a] > 0, high = i[a] < size[a] - 1;
+    g[a] = scales.fixed[a] * DemonsDifference(NeighbourOr(f, -stride[a], low), *f, NeighbourOr(f, stride[a], high)) +
+           scales.warped[a] * DemonsDifference(NeighbourOr(m, -stride[a], low), *m, NeighbourOr(m, stride[a], high));
+  }
+  const float denominator = Dot(g, g) + d * d * scales.noise;
+  const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
+  return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
+}
+
+// Voxels whose moments are summed together.
+inline constexpr int64_t kMomentPiece = 8192;
+inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1) / kMomentPiece; }
+
+INTRAWARP_HD inline void AddPair(float fixed, float moving, PairMoments* s) {
+  const double f = fixed, m = moving;
+  if (!IsSample(fixed) || !IsSample(moving)) return;
+  s->samples += 1;
+  s->fixed += f;
+  s->fixed_squares += f * f;
+  s->moving += m;
+  s->moving_squares += m * m;
+}
+INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
+  to->samples += from.samples;
+  to->fixed += from.fixed;
+  to->fixed_squares += from.fixed_squares;
+  to->moving += from.moving;
+  to->moving_squares += from.moving_squares;
+}
+
+namespace cpu {
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments);
+// Row (y, z) of the force; the sums over its samples.
+struct ForceRowSums {
+  double squares;
+  int64_t samples;
+};
+ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* force);
+absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
+                                float scale, float offset, float* out);
+absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                         const int* skip);
+}  // namespace cpu
+namespace cuda {
+absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
+                         PairMoments* partial, PairMoments* moments);
+absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
+                                float scale, float offset, float* out);
+absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                         const int* skip);
+// The force in planes (vector_planes.h).
+absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
+                               const int* skip);
+int64_t DemonsForceBlocks(Int3 size);
+}  // namespace cuda
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_KERNELS_H_

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/log_demons.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/device/recording.h"
+#include "engine/registration/demons_iteration.h"
+#include "engine/transform/vector_field_kernels.h"
+
+namespace intrawarp {
+namespace {
+
+// No axis that the pyramid has halved is shorter than this at the coarsest level.
+constexpr int kCoarsestAxis = 8;
+// Squarings are recorded for a velocity that grows so much until the next look of the host, and at least so many: what
+// is not needed costs an empty kernel, and what is missing another look.
+constexpr float kGrowth = 1.5f;
+constexpr int kLeastSquarings = 2;
+
+int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
+size_t FieldBytes(Int3 size) { return sizeof(float) * Floats(size); }
+
+bool IsTooCoarse(Int3 size, Int3 finest) {
+  for (int a = 0; a < 3; ++a)
+    if (size[a] < finest[a] && size[a] < kCoarsestAxis) return true;
+  return false;
+}
+
+int Levels(const RegistrationImages& images, const LogDemonsOptions& options) {
+  const auto& pyramid = images.fixed->levels();
+  int levels = 1;
+  while (levels < static_cast<int>(pyramid.size()) && images.fixed_masks[levels].count > 0 &&
+         !IsTooCoarse(pyramid[levels].volume.geometry.size, images.fixed->geometry().size)) {
+    ++levels;
+  }
+  return options.levels > 0 ? std::min(levels, options.levels) : levels;
+}
+
+struct Intensities {
+  float scale, offset;
+};
+
+// To the mean and standard deviation 0 and 1.
+Intensities Standard(const VolumeStatistics& s) {
+  return {static_cast<float>(1 / s.stddev), static_cast<float>(-s.mean / s.stddev)};
+}
+
+// Device memory for levels up to `size`.
+struct Fields : DemonsFields {
+  PairMoments* moments = nullptr;
+};
+
+absl::StatusOr<Fields> AllocateFields(const ExecContext& ctx, Int3 size) {
+  Fields f;
+  INTRAWARP_ASSIGN_OR_RETURN(f.velocity, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.update, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.work, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.state, ctx.arena().Allocate<DemonsState>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(f.moments, ctx.arena().Allocate<PairMoments>(1));
+  return f;
+}
+
+// One level, its images made ready.
+struct Level {
+  Geometry grid;
+  DemonsIteration step;
+  double min_samples = 0;
+};
+
+absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, ConstMaskView mask, Intensities i) {
+  INTRAWARP_ASSIGN_OR_RETURN(float* const ready, ctx.arena().Allocate<float>(image.geometry.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(PrepareDemonsImage(ctx, image, mask, i.scale, i.offset, ready));
+  return ready;
+}
+
+// Memory stays taken from the arena.
+absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages& images,
+                                const LogDemonsOptions& options, int index, const AffineMap& affine) {
+  const ConstVolumeView fixed = images.fixed->levels()[index].volume;
+  const int moving_index = MatchingLevel(*images.moving, fixed.geometry);
+  const ConstVolumeView moving = images.moving->levels()[moving_index].volume;
+  const Intensities of_fixed = Standard(images.fixed->statistics());
+  Level level;
+  level.grid = fixed.geometry;
+  level.min_samples = MinSamples(images, MetricKind::kSsd, index);
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.fixed, MakeReady(ctx, fixed, images.fixed_masks[index].mask, of_fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.moving.data,
+                             MakeReady(ctx, moving, images.moving_masks[moving_index].mask, of_fixed));
+  level.step.moving.size = moving.geometry.size;
+  level.step.moving.from_fixed =
+      Compose(PhysicalToIndex(moving.geometry), Compose(affine, IndexToPhysical(fixed.geometry)));
+  INTRAWARP_ASSIGN_OR_RETURN(level.step.warped, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+  if (options.symmetric) {
+    INTRAWARP_ASSIGN_OR_RETURN(level.step.moving_on_fixed, ctx.arena().Allocate<float>(fixed.geometry.voxels()));
+  }
+  level.step.force.size = fixed.geometry.size;
+  for (int a = 0; a < 3; ++a) {
+    level.step.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
+  }
+  level.step.force.gradient = options.gradient;
+  level.step.force.max_step = static_cast<float>(options.max_step);
+  level.step.symmetric = options.symmetric;
+  level.step.fluid_sigma = options.fluid_sigma;
+  level.step.diffusion_sigma = options.diffusion_sigma;
+  level.step.update = options.update;
+  level.step.half_fields = options.half_fields;
+  return level;
+}
+
+absl::StatusOr<DemonsState> ReadState(const ExecContext& ctx, const DemonsState* state) {
+  DemonsState on_host;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, state, sizeof(on_host), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return on_host;
+}
+
+absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
+                                       const Fields& fields) {
+  DemonsState start;
+  start.max_iterations = options.iterations;
+  // With 0 a value that rises does not end it, either.
+  start.tolerance = options.tolerance > 0 ? options.tolerance : -std::numeric_limits<double>::infinity();
+  start.min_samples = level.min_samples;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.grid.size, &fields.state->largest));
+  return ReadState(ctx, fields.state);
+}
+
+// The moving image at the velocity, to level.step.warped; uses `work`.
+absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fields& fields) {
+  INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.grid.size, 1, &fields.state->largest,
+                                                    kMaxSquarings, fields.work));
+  return WarpSource(ctx, level.step.moving, fields.work, level.grid.size, level.step.warped);
+}
+
+// Brings the moving image to the mean and standard deviation of the fixed one, over the samples that both have at the
+// velocity; waits for the stream.
+absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const Fields& fields) {
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.step.fixed, level.step.warped, level.grid.voxels(), fields.moments));
+  PairMoments sums;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, fields.moments, sizeof(sums), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
+  const double scale =
+      std::sqrt((sums.fixed_squares / n - fixed * fixed) / (sums.moving_squares / n - moving * moving));
+  // Nothing to go by: too few samples, or a flat image.
+  if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
+  Geometry grid;
+  grid.size = level.step.moving.size;
+  return PrepareDemonsImage(ctx, {level.step.moving.data, grid}, {}, static_cast<float>(scale),
+                            static_cast<float>(fixed - scale * moving), level.step.moving.data);
+}
+
+struct LevelRun {
+  DemonsState state;
+  Decision decision = Decision::kContinue;
+};
+
+// Enqueues iterations of a level, some at a time, with as many squarings as they take.
+class Iterations {
+ public:
+  Iterations(const ExecContext& ctx, const DemonsIteration& step, int at_once, const DemonsFields& fields)
+      : ctx_(ctx), step_(step), at_once_(at_once), fields_(fields) {}
+
+  // `state` is that of the device.
+  absl::Status Enqueue(const DemonsState& state) {
+    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(kGrowth * state.largest, 1, kMaxSquarings)));
+    // The last ones stopped for want of squarings.
+    if (state.done) {
+      INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
+    }
+    for (int i = 0; i < at_once_; ++i) INTRAWARP_RETURN_IF_ERROR(recording_->Enqueue(ctx_));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Record(int squarings) {
+    if (recording_ && squarings <= squarings_) return absl::OkStatus();
+    squarings_ = std::max(squarings, kLeastSquarings);
+    INTRAWARP_ASSIGN_OR_RETURN(recording_, Recording::Make(ctx_, [this, squarings = squarings_] {
+                                 return IterateDemons(ctx_, step_, squarings, fields_);
+                               }));
+    return absl::OkStatus();
+  }
+
+  const ExecContext& ctx_;
+  const DemonsIteration& step_;
+  int at_once_;
+  DemonsFields fields_;
+  int squarings_ = 0;
+  std::optional<Recording> recording_;
+};
+
+absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
+                                  Progress progress, const Fields& level_fields) {
+  LevelRun run;
+  Fields fields = level_fields;
+  INTRAWARP_ASSIGN_OR_RETURN(run.state, BeginLevel(ctx, level, options, fields));
+  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  if (options.symmetric) {
+    INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.step.moving, nullptr, level.grid.size, level.step.moving_on_fixed));
+  }
+  ArenaScope scope(ctx.arena());
+  if (ctx.is_cuda()) {
+    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(Floats(level.grid.size)));
+  }
+  INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.grid.size, &fields));
+  Iterations iterations(ctx, level.step, EvaluationsAtOnce(ctx, level.grid), fields);
+  while (run.state.status == DemonsStatus::kRunning) {
+    progress.iteration = run.state.iterations;
+    progress.value = run.state.value;
+    run.decision = ctx.Checkpoint(progress);
+    if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
+    if (run.decision == Decision::kStop) break;
+    INTRAWARP_RETURN_IF_ERROR(iterations.Enqueue(run.state));
+    INTRAWARP_ASSIGN_OR_RETURN(run.state, ReadState(ctx, fields.state));
+  }
+  INTRAWARP_RETURN_IF_ERROR(EndDemonsIterations(ctx, level.grid.size, &fields));
+  return run;
+}
+
+StopReason ToStopReason(DemonsStatus status) {
+  switch (status) {
+    case DemonsStatus::kConverged:
+      return StopReason::kConverged;
+    case DemonsStatus::kIterationLimit:
+      return StopReason::kIterationLimit;
+    default:
+      return StopReason::kNoProgress;
+  }
+}
+
+absl::Status NotStarted(const DemonsState& state) {
+  if (state.status == DemonsStatus::kTooLittleOverlap) return TooLittleOverlap();
+  return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
+}
+
+// The velocity on the grid of `size`; `fields` changes its buffers.
+absl::Status MoveToGrid(const ExecContext& ctx, Int3 from, Int3 size, Fields* fields) {
+  if (from == size) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ResampleVectorField(ctx, fields->velocity, from, fields->update, size));
+  std::swap(fields->velocity, fields->update);
+  return absl::OkStatus();
+}
+
+absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, Int3 size, const Fields& fields) {
+  if (initial.data == nullptr) return ctx.device().Fill(fields.velocity, 0, FieldBytes(size), ctx.stream());
+  return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
+}
+
+absl::Status ValidateRange(const char* name, double value, double low, double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [", low, ", ", high, "]"));
+}
+
+}  // namespace
+
+absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
+  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100;
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("levels", options.levels, 0, kMaxLevels));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("iterations", options.iterations, 1, kMaxIterations));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, kMaxSigmaVox));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, kMaxSigmaVox));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, kLeastStep, kLongestStep));
+  return ValidateRange("tolerance", options.tolerance, 0, 1);
+}
+
+absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
+                                                       const LogDemonsOptions& options, int stage,
+                                                       const AffineMap& affine, const ConstVelocityView& initial) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(options));
+  const Int3 finest = images.fixed->geometry().size;
+  const int levels = Levels(images, options);
+  LogDemonsStageResult result;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));
+  Int3 size = images.fixed->levels()[levels - 1].volume.geometry.size;
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, initial, size, fields));
+  for (int index = levels - 1; index >= 0; --index) {
+    ArenaScope level_scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
+    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, level.grid.size, &fields));
+    size = level.grid.size;
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run,
+                               RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
+    const DemonsState& state = run.state;
+    if (state.iterations > 0 || state.status == DemonsStatus::kConverged) {
+      result.levels.push_back({size, state.iterations, state.first_value, state.value});
+    } else if (index == 0 && run.decision == Decision::kContinue) {
+      return NotStarted(state);
+    }
+    if (run.decision == Decision::kStop) break;
+    if (index == 0) result.stop_reason = ToStopReason(state.status);
+  }
+  INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, finest, &fields));
+  INTRAWARP_ASSIGN_OR_RETURN(result.velocity, ctx.device().Allocate(FieldBytes(finest), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(
+      ctx.device().Copy(result.velocity.as<float>(), fields.velocity, FieldBytes(finest), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return result;
+}
+
+int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage& moving) {
+  const Geometry &f = fixed.geometry(), &m = moving.geometry();
+  const int64_t field = Arena::Rounded(FieldBytes(f.size)), image = Arena::Rounded(sizeof(float) * f.voxels());
+  const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
+                                     DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
+  return 3 * field + Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments)) + 3 * image +
+         Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
+}
+
+LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
+  LogDemonsOptions options;
+  options.levels = stage.levels;
+  if (stage.iterations > 0) options.iterations = stage.iterations;
+  options.fluid_sigma = stage.fluid_sigma.value_or(options.fluid_sigma);
+  options.diffusion_sigma = stage.diffusion_sigma.value_or(options.diffusion_sigma);
+  options.max_step = stage.max_step.value_or(options.max_step);
+  options.update = stage.update;
+  options.symmetric = stage.symmetric;
+  options.match_intensities = stage.match_intensities;
+  return options;
+}
+
+absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
+                                                               const AffineMap& affine,
+                                                               const ConstVelocityView& velocity) {
+  ArenaScope scope(ctx.arena());
+  const Int3 size = images.fixed->geometry().size;
+  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, {}, 0, affine));
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, {}, fields).status());
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  DemonsForceTask task = level.step.force;
+  task.fixed = level.step.fixed;
+  task.warped = level.step.warped;
+  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
+  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
+  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
+  return state.value;
+}
+
+}  // namespace intrawarp

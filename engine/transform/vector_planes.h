@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operators of vector_field.h on CUDA for fields in planes: all x components, then all y, then all z. Log-demons
+// iterates on these. Trilinear samples of neighbouring voxels then lie next to each other, so that a warp's load takes
+// one or two lines of the L1 cache instead of three or four, which is what bounds a composition of interleaved fields;
+// and what would write a field for the next operator alone is fused with it. Internal; CUDA alone.
+//
+// Bytes that a voxel moves, reads that neighbours share counted once:
+//   first step of an exponential, a squaring   24    the last one with the warp   20  (nothing but the image is
+//   written) smoothing along x and y                    24    along z                      24 along z, composed with
+//   the velocity        36
+// An iteration with N > 0 squarings: 24 N + 20 + 20 (force) + 24 + 36 + 24 + 24 = 148 + 24 N.
+//
+// Pointers are device memory, outputs are not inputs. Stream-ordered. `skip` as in vector_field.h.
+#ifndef INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_
+#define INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/image/warp_kernels.h"
+#include "engine/transform/vector_field_kernels.h"
+
+namespace intrawarp::cuda {
+
+absl::Status ToPlanes(const ExecContext& ctx, const float* field, Int3 size, float* planes);
+absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, float* field);
+
+// As SmoothVectorField along x and y, to the buffer that is returned, `out` or `in`: what is in the other is lost.
+// *clear = 0 when it is not null.
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, double sigma, float* out,
+                                      float* clear, const int* skip);
+
+// Along z. `largest` (may be null) becomes the larger of itself and the largest |component| of out.
+absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
+                           float* out, float* largest, const int* skip);
+
+// u = `in` smoothed along z; u(x) + v(x + u(x)) to the buffer that is returned, `out` or `in`: what is in the other is
+// lost.
+absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
+                                            float* out, const int* skip);
+
+absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
+
+// warp.out = the image at warp.index_map(x) + warp.displacement_map.Linear(u(x)), u = exp(factor * velocity) - id as in
+// ExponentiateVectorField; warp.displacement is not used. Where that takes more than `max_squarings`, nothing is made
+// and *too_few is 1 (it may be what `skip` is). `work`: two fields.
+struct ExponentialWarpTask {
+  const float* velocity = nullptr;
+  Int3 size;
+  float factor = 1;
+  const float* largest = nullptr;
+  int max_squarings = kMaxSquarings;
+  int* too_few = nullptr;
+  float* work[2] = {};
+  // Whether fields between the steps are held in float16.
+  bool half = false;
+  WarpTask warp;
+};
+absl::Status ExponentialWarp(const ExecContext& ctx, const ExponentialWarpTask& task, const int* skip);
+
+}  // namespace intrawarp::cuda
+
+#endif  // INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_

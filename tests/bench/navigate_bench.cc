@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// A breathing phantom through Navigate: each frame's error and latency with the stream's warm start, beside the same
+// frames registered from scratch (a stream of its own for each). A server in this process, over loopback.
+//
+//   navigate_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=20] [--breaths=5] [--amplitude=15]
+//                  [--warm_levels=N]
+//                  [options of `intrawarp navigate`: --method, --levels, --iterations, --field_encoding, ...]
+//
+// The resident (moving) volume is the anatomy of the phantom at rest, SIZE^3 voxels over 320 mm. Frame n of a breath is
+// the same anatomy with the abdominal wall moved by amplitude * (1 - cos(2 pi n / frames)) / 2 mm, noise of its own
+// (breathing out shows the frames of breathing in again, made once). The truth is the phantom's map; errors are
+// distances from it in mm at 4000 points inside the body, by MapPoints, which no latency counts. Frames follow each
+// other without overlap. --warm_levels: pyramid levels of the warm-started stream's last stage, where they are to
+// differ from those of frames from scratch (the frame before is a better start than a coarse level). Latencies are of
+// all breaths, after one frame that is not counted; p99 by nearest rank, phases as in LatencyBreakdown, `client` from
+// the first byte sent to the answer (the field, where --field_encoding asks for it, included). Errors per frame are
+// those of the last breath.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/field_flags.h"
+#include "client/cli/flags.h"
+#include "client/cli/registration_flags.h"
+#include "client/cpp/client.h"
+#include "client/cpp/rpc_status.h"
+#include "client/phantom/phantom.h"
+#include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
+#include "server/server.h"
+
+namespace intrawarp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kFieldOfView = 320;
+constexpr double kNoise = 8;
+constexpr int kPoints = 4000;
+
+struct BenchOptions {
+  std::string device;
+  int size, frames, breaths, warm_levels;
+  double amplitude;
+  v1::RegistrationOptions registration;
+  std::string method;
+  bool wants_field = false;
+  v1::FieldRequest field;
+};
+
+CommandSyntax Syntax() {
+  std::vector<FlagSpec> specs = {
+      {.name = "device", .placeholder = "D", .help = "auto, cpu or cuda:N; auto: CUDA where there is one"},
+      {.name = "size", .type = FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
+      {.name = "frames", .type = FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
+      {.name = "breaths", .type = FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "warm_levels", .type = FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
+      {.name = "amplitude", .type = FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
+  };
+  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
+  return {specs};
+}
+
+absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
+  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const RegistrationFlags registration, ParseRegistrationFlags(flags));
+  BenchOptions options;
+  options.device = flags.String("device", "auto");
+  options.size = static_cast<int>(flags.Integer("size", 128));
+  options.frames = static_cast<int>(flags.Integer("frames", 20));
+  options.breaths = static_cast<int>(flags.Integer("breaths", 5));
+  options.warm_levels = static_cast<int>(flags.Integer("warm_levels", 0));
+  options.amplitude = flags.Number("amplitude", 15);
+  options.registration = registration.options;
+  options.method = registration.method;
+  options.wants_field = flags.Has("field_encoding");
+  INTRAWARP_ASSIGN_OR_RETURN(options.field, ParseFieldFlags(flags, options.wants_field, "--field_encoding"));
+  INTRAWARP_RETURN_IF_ERROR(CheckFieldEncoding(flags, options.registration));
+  return options;
+}
+
+int16_t ToPixel(double hounsfield) {
+  return static_cast<int16_t>(std::clamp(std::lround(hounsfield), -32768l, 32767l));
+}
+
+// What a scanner sees at one phase of the breath.
+struct Phase {
+  double amplitude = 0;
+  std::vector<int16_t> voxels;
+  std::vector<Vec3d> truth;  // where the points lie in the resident volume
+};
+
+class Sequence {
+ public:
+  static absl::StatusOr<Sequence> Create(const BenchOptions& options) {
+    Sequence sequence;
+    PhantomOptions phantom;
+    phantom.size = {options.size, options.size, options.size};
+    phantom.spacing = kFieldOfView / options.size * Vec3d{1, 1, 1};
+    phantom.amplitude_mm = 0;
+    INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel rest, PhantomModel::Create(phantom));
+    sequence.geometry_ = rest.fixed_geometry();
+    sequence.resident_ = Render(rest, 0);
+    sequence.PlacePoints(rest);
+    for (int n = 0; n < options.frames; ++n) {
+      if (2 * n > options.frames) {
+        const Phase in = sequence.phases_[options.frames - n];
+        sequence.phases_.push_back(in);
+        continue;
+      }
+      Phase phase;
+      phase.amplitude = options.amplitude * (1 - std::cos(2 * std::numbers::pi * n / options.frames)) / 2;
+      phantom.amplitude_mm = phase.amplitude;
+      INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel model, PhantomModel::Create(phantom));
+      phase.voxels = Render(model, n + 1);
+      for (const Vec3d& p : sequence.points_) phase.truth.push_back(model.Transform(p));
+      sequence.phases_.push_back(std::move(phase));
+    }
+    return sequence;
+  }
+
+  const Geometry& geometry() const { return geometry_; }
+  const std::vector<int16_t>& resident() const { return resident_; }
+  // In frames, the same for all.
+  const std::vector<Vec3d>& points() const { return points_; }
+  const std::vector<Phase>& phases() const { return phases_; }
+
+ private:
+  static std::vector<int16_t> Render(const PhantomModel& model, uint64_t noise_seed) {
+    const Geometry& g = model.fixed_geometry();
+    const AffineMap to_physical = IndexToPhysical(g);
+    std::vector<int16_t> voxels(g.voxels());
+    ParallelFor(int64_t{g.size.y} * g.size.z, [&](int64_t row) {
+      const double y = static_cast<double>(row % g.size.y), z = static_cast<double>(row / g.size.y);
+      for (int x = 0; x < g.size.x; ++x) {
+        const int64_t i = row * g.size.x + x;
+        voxels[i] = ToPixel(model.Hounsfield(model.Transform(to_physical({double(x), y, z}))) +
+                            kNoise * NormalAt(noise_seed, i));
+      }
+    });
+    return voxels;
+  }
+
+  // Inside the body at rest, and by more than it ever moves.
+  void PlacePoints(const PhantomModel& rest) {
+    constexpr double kMargin = 25;
+    UniformRandom random(11);
+    while (points_.size() < kPoints) {
+      Vec3d p;
+      for (int a = 0; a < 3; ++a) p[a] = random(-0.45, 0.45) * kFieldOfView;
+      if (rest.BodyDistance(p) < -kMargin) points_.push_back(p);
+    }
+  }
+
+  Geometry geometry_;
+  std::vector<int16_t> resident_;
+  std::vector<Vec3d> points_;
+  std::vector<Phase> phases_;
+};
+
+struct Error {
+  double mean = 0, max = 0;
+};
+
+Error Distances(const std::vector<Vec3d>& a, const std::vector<Vec3d>& b) {
+  Error error;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const Vec3d d = a[i] - b[i];
+    const double length = std::sqrt(Dot(d, d));
+    error.mean += length / static_cast<double>(a.size());
+    error.max = std::max(error.max, length);
+  }
+  return error;
+}
+
+// One frame's answer.
+struct Measured {
+  Error error;
+  double client_ms = 0;
+  v1::LatencyBreakdown latency;
+  v1::Verdict verdict = v1::VERDICT_UNSPECIFIED;
+  double smallest_jacobian = NAN;
+  int iterations = 0;
+};
+
+absl::string_view BytesOf(const std::vector<int16_t>& voxels) {
+  return {reinterpret_cast<const char*>(voxels.data()), voxels.size() * sizeof(int16_t)};
+}
+
+class Navigator {
+ public:
+  Navigator(const BenchOptions& options, const Sequence& sequence) : options_(options), sequence_(sequence) {}
+
+  absl::Status Start() {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.http = "127.0.0.1:0";
+    options.device = options_.device;
+    INTRAWARP_ASSIGN_OR_RETURN(server_, Server::Start(options));
+    INTRAWARP_ASSIGN_OR_RETURN(client_, Client::Connect(server_->grpc_address()));
+    VolumeUpload upload;
+    upload.id = "rest";
+    upload.geometry = sequence_.geometry();
+    upload.pixel_type = PixelType::kInt16;
+    upload.bytes = BytesOf(sequence_.resident());
+    return client_->UploadVolume(upload).status();
+  }
+
+  const std::string& device() const { return server_->device_name(); }
+
+  // All breaths, in one stream or in one for each frame.
+  absl::StatusOr<std::vector<Measured>> Run(bool warm) {
+    std::unique_ptr<NavigateStream> stream = Open(warm);
+    INTRAWARP_RETURN_IF_ERROR(Answer(*stream, sequence_.phases()[0]).status());
+    std::vector<Measured> all;
+    for (int breath = 0; breath < options_.breaths; ++breath) {
+      for (const Phase& phase : sequence_.phases()) {
+        if (!warm) stream = Open(warm);
+        INTRAWARP_ASSIGN_OR_RETURN(Measured measured, Answer(*stream, phase));
+        all.push_back(std::move(measured));
+      }
+    }
+    return all;
+  }
+
+ private:
+  std::unique_ptr<NavigateStream> Open(bool warm) {
+    v1::NavigateConfig config;
+    config.set_moving("volumes/rest");
+    *config.mutable_options() = options_.registration;
+    if (warm && options_.warm_levels > 0)
+      config.mutable_options()->mutable_stages()->rbegin()->set_levels(options_.warm_levels);
+    if (options_.wants_field) *config.mutable_field() = options_.field;
+    return client_->Navigate(config);
+  }
+
+  absl::StatusOr<Measured> Answer(NavigateStream& stream, const Phase& phase) {
+    Frame frame;
+    frame.number = ++number_;
+    frame.geometry = sequence_.geometry();
+    frame.pixel_type = PixelType::kInt16;
+    frame.bytes = BytesOf(phase.voxels);
+    const Clock::time_point begin = Clock::now();
+    INTRAWARP_RETURN_IF_ERROR(stream.Send(frame));
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<FrameAnswer> answer, stream.Receive(SinkInto(&field_)));
+    Measured measured;
+    measured.client_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    if (!answer.has_value()) return absl::UnavailableError("the stream ended");
+    INTRAWARP_RETURN_IF_ERROR(FromRpcStatus(answer->result.status()));
+    const v1::Report& report = answer->result.report();
+    measured.latency = report.latency_ms();
+    measured.verdict = report.verdict();
+    measured.smallest_jacobian = report.jacobian().min();
+    for (const v1::StageReport& stage : report.stages())
+      for (const v1::LevelReport& level : stage.levels()) measured.iterations += level.iterations();
+    INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> mapped,
+                               client_->MapPoints(answer->result.transform(), sequence_.points(), /*inverse=*/false));
+    measured.error = Distances(mapped, phase.truth);
+    return measured;
+  }
+
+  const BenchOptions& options_;
+  const Sequence& sequence_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Client> client_;
+  GridData field_;
+  int64_t number_ = 0;
+};
+
+void PrintFrames(const Sequence& sequence, const std::vector<Measured>& warm, const std::vector<Measured>& cold) {
+  std::printf(
+      "\n| frame | amplitude, mm | before, mean / max mm | warm, mean / max mm | iterations | total ms | smallest det "
+      "J "
+      "| cold, mean / max mm | iterations | total ms | smallest det J "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+  const size_t frames = sequence.phases().size(), first = warm.size() - frames;
+  for (size_t n = 0; n < frames; ++n) {
+    const Phase& phase = sequence.phases()[n];
+    const Error before = Distances(sequence.points(), phase.truth);
+    std::printf("| %zu | %.1f | %.2f / %.2f ", n, phase.amplitude, before.mean, before.max);
+    for (const Measured& m : {warm[first + n], cold[first + n]}) {
+      std::printf("| %.2f / %.2f%s | %d | %.1f | %.2f ", m.error.mean, m.error.max,
+                  m.verdict == v1::VERDICT_OK ? "" : " (review)", m.iterations, m.latency.total(), m.smallest_jacobian);
+    }
+    std::printf("|\n");
+  }
+}
+
+// By nearest rank.
+template <typename Value>
+double Percentile(const std::vector<Measured>& all, double part, const Value& value) {
+  std::vector<double> values;
+  for (const Measured& m : all) values.push_back(value(m));
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(part * static_cast<double>(values.size()));
+  return values[std::max<size_t>(1, static_cast<size_t>(rank)) - 1];
+}
+
+void PrintLatencies(const std::vector<Measured>& warm, const std::vector<Measured>& cold) {
+  struct Row {
+    const char* name;
+    double (*value)(const Measured&);
+  };
+  const Row rows[] = {
+      {"receive", [](const Measured& m) { return m.latency.receive(); }},
+      {"admit", [](const Measured& m) { return m.latency.admit(); }},
+      {"queue", [](const Measured& m) { return m.latency.queue(); }},
+      {"upload", [](const Measured& m) { return m.latency.upload(); }},
+      {"prepare", [](const Measured& m) { return m.latency.prepare(); }},
+      {"optimise", [](const Measured& m) { return m.latency.optimise(); }},
+      {"assess", [](const Measured& m) { return m.latency.assess(); }},
+      {"encode", [](const Measured& m) { return m.latency.encode(); }},
+      {"download", [](const Measured& m) { return m.latency.download(); }},
+      {"send", [](const Measured& m) { return m.latency.send(); }},
+      {"total", [](const Measured& m) { return m.latency.total(); }},
+      {"client", [](const Measured& m) { return m.client_ms; }},
+  };
+  std::printf("\n| ms, of %zu frames | warm p50 | warm p99 | cold p50 | cold p99 |\n|---|---|---|---|---|\n",
+              warm.size());
+  for (const Row& row : rows) {
+    std::printf("| %s | %.2f | %.2f | %.2f | %.2f |\n", row.name, Percentile(warm, 0.5, row.value),
+                Percentile(warm, 0.99, row.value), Percentile(cold, 0.5, row.value), Percentile(cold, 0.99, row.value));
+  }
+  const auto mean_error = [](const Measured& m) { return m.error.mean; };
+  const auto max_error = [](const Measured& m) { return m.error.max; };
+  std::printf("| mean error, mm | %.3f | %.3f | %.3f | %.3f |\n", Percentile(warm, 0.5, mean_error),
+              Percentile(warm, 0.99, mean_error), Percentile(cold, 0.5, mean_error),
+              Percentile(cold, 0.99, mean_error));
+  std::printf("| largest error, mm | %.3f | %.3f | %.3f | %.3f |\n", Percentile(warm, 0.5, max_error),
+              Percentile(warm, 0.99, max_error), Percentile(cold, 0.5, max_error), Percentile(cold, 0.99, max_error));
+}
+
+absl::Status Bench(const BenchOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Sequence sequence, Sequence::Create(options));
+  Navigator navigator(options, sequence);
+  INTRAWARP_RETURN_IF_ERROR(navigator.Start());
+  std::printf("%s, %d^3 voxels, %s, %d frames a breath of %.0f mm, %d breaths%s%s\n", navigator.device().c_str(),
+              options.size, options.method.c_str(), options.frames, options.amplitude, options.breaths,
+              options.warm_levels > 0 ? absl::StrCat(", warm with ", options.warm_levels, " levels").c_str() : "",
+              options.wants_field ? ", with a field for each frame" : "");
+  std::fflush(stdout);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Measured> warm, navigator.Run(/*warm=*/true));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Measured> cold, navigator.Run(/*warm=*/false));
+  PrintFrames(sequence, warm, cold);
+  PrintLatencies(warm, cold);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace intrawarp
+
+int main(int argc, char** argv) {
+  const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
+  if (!options.ok()) {
+    std::cerr << options.status().message() << "\n" << intrawarp::FlagHelp(intrawarp::Syntax());
+    return 2;
+  }
+  const absl::Status status = intrawarp::Bench(*options);
+  if (!status.ok()) std::cerr << status << "\n";
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-demons registration of a textured body whose deformation is known.
+#include "engine/registration/log_demons.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/quality/quality.h"
+#include "engine/transform/vector_field.h"
+#include "engine/transform/velocity.h"
+#include "tests/engine/device_test.h"
+
+namespace intrawarp {
+namespace {
+
+// Blobs of all sizes about the origin, LPS mm; 2-D images see the plane z = 0.
+class Texture {
+ public:
+  explicit Texture(bool is_2d) {
+    std::mt19937 engine(23);
+    std::uniform_real_distribution<double> u(-1, 1);
+    for (int i = 0; i < 90; ++i) {
+      blobs_.push_back(
+          {{60 * u(engine), 60 * u(engine), is_2d ? 0 : 60 * u(engine)}, 9 + 4 * u(engine), 50 * u(engine)});
+    }
+  }
+  double operator()(Vec3d p) const {
+    double sum = 100;
+    for (const Blob& b : blobs_) {
+      const Vec3d d = p - b.center;
+      const double r2 = Dot(d, d) / (b.radius * b.radius);
+      if (r2 < 20) sum += b.value * std::exp(-r2);
+    }
+    return sum;
+  }
+
+ private:
+  struct Blob {
+    Vec3d center;
+    double radius, value;
+  };
+  std::vector<Blob> blobs_;
+};
+
+Vec3d Displacement(Vec3d p, double amplitude, bool is_2d) {
+  const double k = 2 * M_PI / 80;
+  return amplitude * Vec3d{std::sin(k * p.y + 0.4) * std::cos(0.7 * k * p.x), std::sin(k * p.x - 0.3),
+                           is_2d ? 0 : std::cos(0.8 * k * p.x + 0.5 * k * p.y)};
+}
+
+struct Pair {
+  Geometry fixed_grid, moving_grid;
+  std::vector<float> fixed, moving;
+  AffineMap affine = AffineMap::Identity();
+  double amplitude = 0;
+  Vec3d Truth(Vec3d p) const { return affine(p + Displacement(p, amplitude, fixed_grid.is_2d())); }
+};
+
+void CenterAtOrigin(Geometry& g) { g.origin = g.origin - Center(static_cast<const Geometry&>(g)); }
+
+template <typename Body>
+void ForEachPoint(const Geometry& g, const Body& body) {
+  const AffineMap to_physical = IndexToPhysical(g);
+  for (int z = 0; z < g.size.z; ++z)
+    for (int y = 0; y < g.size.y; ++y)
+      for (int x = 0; x < g.size.x; ++x) body(to_physical({double(x), double(y), double(z)}), Int3{x, y, z});
+}
+
+// moving(y) = texture(y), fixed(x) = texture(T(x)); grids that differ.
+Pair MakePair(double amplitude, bool is_2d = false, const AffineMap& affine = AffineMap::Identity()) {
+  Pair pair;
+  pair.amplitude = amplitude;
+  pair.affine = affine;
+  pair.fixed_grid.size = {44, 41, is_2d ? 1 : 37};
+  pair.fixed_grid.spacing = {2, 2.1, 2.4};
+  pair.moving_grid.size = {52, 47, is_2d ? 1 : 46};
+  pair.moving_grid.spacing = {2.1, 2.2, 2};
+  pair.moving_grid.direction[0][0] = -1;
+  CenterAtOrigin(pair.fixed_grid);
+  CenterAtOrigin(pair.moving_grid);
+  const Texture texture(is_2d);
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.fixed.push_back(texture(pair.Truth(p))); });
+  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
+  return pair;
+}
+
+struct Masks {
+  std::vector<float> fixed, moving;
+};
+
+class LogDemonsTest : public DeviceTest {
+ protected:
+  PreparedImage Prepare(const std::vector<float>& values, const Geometry& grid) {
+    absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx(), values.data(), PixelType::kFloat32, 1, 0, grid);
+    EXPECT_OK(image) << image.status();
+    return *std::move(image);
+  }
+
+  absl::StatusOr<LogDemonsStageResult> Run(const Pair& pair, const LogDemonsOptions& options,
+                                           CheckpointFn checkpoint = nullptr, const float* initial = nullptr,
+                                           const Masks& masks = {}) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    std::optional<PreparedImage> fixed_mask, moving_mask;
+    if (!masks.fixed.empty()) fixed_mask = Prepare(masks.fixed, pair.fixed_grid);
+    if (!masks.moving.empty()) moving_mask = Prepare(masks.moving, pair.moving_grid);
+    RegistrationImages images{&fixed, &moving, {}, {}};
+    images.fixed_masks = *BuildMaskLevels(ctx(), "fixed_mask", fixed, fixed_mask ? &*fixed_mask : nullptr);
+    images.moving_masks = *BuildMaskLevels(ctx(), "moving_mask", moving, moving_mask ? &*moving_mask : nullptr);
+    // In an arena of exactly the size that is asked for.
+    arenas_.push_back(*OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving)));
+    return RunLogDemonsStage(arenas_.back().context(std::move(checkpoint)), images, options, 0, pair.affine,
+                             {initial, pair.fixed_grid.size});
+  }
+
+  absl::StatusOr<RegistrationResult> RunPipeline(const Pair& pair, std::vector<StageOptions> stages,
+                                                 const Transform* initial = nullptr,
+                                                 CheckpointFn checkpoint = nullptr) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), {}, initial};
+    // In an arena of exactly the size that is asked for.
+    arenas_.push_back(*OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input)));
+    return Register(arenas_.back().context(std::move(checkpoint)), input);
+  }
+
+  // Mean distance in fixed voxels between T and the truth, off the faces.
+  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
+    const Geometry& g = pair.fixed_grid;
+    float* out = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
+    const std::vector<float> field = Download(out, 3 * g.voxels());
+    double sum = 0;
+    int count = 0;
+    size_t i = 0;
+    ForEachPoint(g, [&](Vec3d p, Int3 v) {
+      const Vec3d moved = p + Vec3d{field[i], field[i + 1], field[i + 2]};
+      i += 3;
+      for (int a = 0; a < 3; ++a)
+        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
+      const Vec3d d = moved - pair.Truth(p);
+      sum += std::sqrt(Dot(d, d));
+      ++count;
+    });
+    return sum / count / g.spacing.x;
+  }
+
+  // exp(factor v) - id in mm.
+  std::vector<float> Field(const float* velocity, const Geometry& g, double factor) {
+    float* u = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(VelocityDisplacement(ctx(), velocity, factor, {u, g}));
+    return Download(u, 3 * g.voxels());
+  }
+
+  // Mean distance in fixed voxels between A(x + u(x)) and the truth, off the faces.
+  double MeanError(const Pair& pair, const float* velocity, int margin = 5) {
+    const Geometry& g = pair.fixed_grid;
+    const std::vector<float> u = Field(velocity, g, 1);
+    double sum = 0;
+    int count = 0;
+    size_t i = 0;
+    ForEachPoint(g, [&](Vec3d p, Int3 v) {
+      const Vec3d moved = pair.affine(p + Vec3d{u[i], u[i + 1], u[i + 2]});
+      i += 3;
+      for (int a = 0; a < 3; ++a)
+        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
+      const Vec3d d = moved - pair.Truth(p);
+      sum += std::sqrt(Dot(d, d));
+      ++count;
+    });
+    return sum / count / g.spacing.x;
+  }
+
+  JacobianStatistics Jacobian(const float* velocity, const Geometry& g) {
+    Buffer u = *device().Allocate(3 * sizeof(float) * g.voxels(), ctx().stream());
+    EXPECT_OK(VelocityDisplacement(ctx(), velocity, 1, {u.as<float>(), g}));
+    return *MeasureJacobian(ctx(), Transform(std::move(u), g), g);
+  }
+
+  std::vector<OwnedContext> arenas_;
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LogDemonsTest);
+
+LogDemonsOptions Options() {
+  LogDemonsOptions options;
+  options.fluid_sigma = 2;
+  options.diffusion_sigma = 1;
+  return options;
+}
+
+TEST_P(LogDemonsTest, RecoversADeformation) {
+  const Pair pair = MakePair(7);
+  const std::vector<float> still(3 * pair.fixed_grid.voxels());
+  const double before = MeanError(pair, Upload(still));
+  ASSERT_GT(before, 2.5);
+  for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
+    for (const bool symmetric : {false, true}) {
+      LogDemonsOptions options = Options();
+      options.update = update;
+      options.symmetric = symmetric;
+      const auto result = Run(pair, options);
+      ASSERT_OK(result) << result.status();
+      const float* v = result->velocity.as<float>();
+      const double error = MeanError(pair, v);
+      EXPECT_LT(error, 0.6) << static_cast<int>(update) << symmetric;
+      RecordProperty("error_" + std::to_string(static_cast<int>(update)) + (symmetric ? "s" : ""),
+                     std::to_string(error));
+      EXPECT_GT(Jacobian(v, pair.fixed_grid).min, 0);
+      ASSERT_GE(result->levels.size(), 2u);
+      EXPECT_LT(result->levels.back().value_after, result->levels.front().value_before / 20);
+    }
+  }
+}
+
+TEST_P(LogDemonsTest, EachGradientServes) {
+  const Pair pair = MakePair(4);
+  for (const DemonsGradient gradient : {DemonsGradient::kSymmetric, DemonsGradient::kFixed, DemonsGradient::kWarped}) {
+    LogDemonsOptions options = Options();
+    options.gradient = gradient;
+    const auto result = Run(pair, options);
+    ASSERT_OK(result);
+    EXPECT_LT(MeanError(pair, result->velocity.as<float>()), 0.3) << static_cast<int>(gradient);
+  }
+}
+
+TEST_P(LogDemonsTest, RecoversADeformationInThePlane) {
+  const Pair pair = MakePair(6, /*is_2d=*/true);
+  const auto result = Run(pair, Options());
+  ASSERT_OK(result);
+  EXPECT_LT(MeanError(pair, result->velocity.as<float>()), 0.35);
+  const std::vector<float> v = Download(result->velocity.as<float>(), 3 * pair.fixed_grid.voxels());
+  for (size_t i = 2; i < v.size(); i += 3) ASSERT_EQ(v[i], 0);
+}
+
+TEST_P(LogDemonsTest, KeepsTheAffineMap) {
+  AffineMap affine = AffineMap::Identity();
+  affine.m[0][0] = 1.04;
+  affine.m[0][1] = 0.06;
+  affine.m[1][2] = -0.05;
+  affine.m[0][3] = 3;
+  affine.m[2][3] = -4;
+  const Pair pair = MakePair(5, /*is_2d=*/false, affine);
+  const auto result = Run(pair, Options());
+  ASSERT_OK(result);
+  EXPECT_LT(MeanError(pair, result->velocity.as<float>()), 0.5);
+}
+
+TEST_P(LogDemonsTest, InverseComesFromTheNegativeVelocity) {
+  const Pair pair = MakePair(7);
+  const auto result = Run(pair, Options());
+  ASSERT_OK(result);
+  const Geometry& g = pair.fixed_grid;
+  const size_t n = 3 * g.voxels();
+  float* largest = Poisoned<float>(1);
+  const float* v = result->velocity.as<float>();
+  ASSERT_OK(LargestComponent(ctx(), v, g.size, largest));
+  float *forward = Poisoned<float>(n), *inverse = Poisoned<float>(n), *both = Poisoned<float>(n);
+  ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, 1, largest, kMaxSquarings, forward));
+  ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, -1, largest, kMaxSquarings, inverse));
+  ASSERT_OK(ComposeVectorFields(ctx(), forward, inverse, g.size, both));
+  const std::vector<float> rest = Download(both, n);
+  double sum = 0;
+  int count = 0;
+  size_t i = 0;
+  ForEachPoint(g, [&](Vec3d, Int3 at) {
+    const double d = std::hypot(rest[i], rest[i + 1], rest[i + 2]);
+    i += 3;
+    for (int a = 0; a < 3; ++a)
+      if (at[a] < 5 || at[a] >= g.size[a] - 5) return;
+    sum += d;
+    ++count;
+  });
+  EXPECT_LT(sum / count, 0.05);
+}
+
+// As rough as a diffusion sigma leaves a velocity at all: the first step must not fold it.
+TEST_P(LogDemonsTest, ExponentialOfARoughVelocityDoesNotFold) {
+  Geometry g;
+  g.size = {48, 44, 40};
+  const size_t n = 3 * g.voxels();
+  for (const double sigma : {1.0, 1.5, 2.0}) {
+    float* v = Upload(RandomFloats(n, 31, -1, 1));
+    ASSERT_OK(SmoothVectorField(ctx(), v, g.size, {sigma, sigma, sigma}, v));
+    std::vector<float> velocity = Download(v, n);
+    float peak = 0;
+    for (float x : velocity) peak = std::max(peak, std::abs(x));
+    for (float& x : velocity) x *= 2 * static_cast<float>(sigma) / peak;
+    v = Upload(velocity);
+    float* largest = Upload(std::vector<float>{2 * static_cast<float>(sigma)});
+    float *forward = Poisoned<float>(n), *inverse = Poisoned<float>(n), *both = Poisoned<float>(n);
+    ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, 1, largest, kMaxSquarings, forward));
+    ASSERT_OK(ExponentiateVectorField(ctx(), v, g.size, -1, largest, kMaxSquarings, inverse));
+    ASSERT_OK(ComposeVectorFields(ctx(), forward, inverse, g.size, both));
+    const std::vector<float> rest = Download(both, n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i += 3) sum += std::hypot(rest[i], rest[i + 1], rest[i + 2]);
+    const double mean = sum / (n / 3), least = Jacobian(v, g).min;
+    EXPECT_GT(least, 0) << sigma;
+    EXPECT_LT(mean, 0.15) << sigma;
+    RecordProperty("rough_" + std::to_string(sigma), std::to_string(mean) + " det " + std::to_string(least));
+  }
+}
+
+TEST_P(LogDemonsTest, SymmetricModeNegatesWhenImagesAreExchanged) {
+  Pair pair = MakePair(3);
+  // On one grid, so that exchanging is exact.
+  pair.moving_grid = pair.fixed_grid;
+  pair.moving.clear();
+  const Texture texture(false);
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
+  Pair exchanged = pair;
+  std::swap(exchanged.fixed, exchanged.moving);
+  LogDemonsOptions options = Options();
+  options.symmetric = true;
+  options.update = VelocityUpdate::kAdd;
+  options.tolerance = 0;
+  options.iterations = 15;
+  const auto forward = Run(pair, options), backward = Run(exchanged, options);
+  ASSERT_OK(forward);
+  ASSERT_OK(backward);
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  const std::vector<float> a = Download(forward->velocity.as<float>(), n),
+                           b = Download(backward->velocity.as<float>(), n);
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < n; ++i) {
+    largest = std::max(largest, double{std::abs(a[i])});
+    difference = std::max(difference, double{std::abs(a[i] + b[i])});
+  }
+  EXPECT_GT(largest, 0.8);
+  EXPECT_LT(difference, 1e-3);
+}
+
+TEST_P(LogDemonsTest, IntensitiesAreMatched) {
+  Pair pair = MakePair(5);
+  for (float& v : pair.moving) v = 700 + 3.7f * v;
+  LogDemonsOptions options = Options();
+  const auto unmatched = Run(pair, options);
+  options.match_intensities = true;
+  const auto matched = Run(pair, options);
+  ASSERT_OK(matched);
+  ASSERT_OK(unmatched);
+  EXPECT_LT(MeanError(pair, matched->velocity.as<float>()), 1);
+  EXPECT_GT(MeanError(pair, unmatched->velocity.as<float>()), 2);
+}
+
+TEST_P(LogDemonsTest, MaskedVoxelsDoNotCount) {
+  Pair pair = MakePair(5);
+  Masks masks;
+  // Rubbish in a corner of each image.
+  ForEachPoint(pair.fixed_grid, [&](Vec3d, Int3 v) { masks.fixed.push_back(v.x < 10 && v.y < 30 ? 0 : 1); });
+  ForEachPoint(pair.moving_grid, [&](Vec3d, Int3 v) { masks.moving.push_back(v.z > 40 ? 0 : 1); });
+  Pair spoiled = pair;
+  for (size_t i = 0; i < masks.fixed.size(); ++i)
+    if (masks.fixed[i] == 0) spoiled.fixed[i] = i % 7 * 60.0f;
+  for (size_t i = 0; i < masks.moving.size(); ++i)
+    if (masks.moving[i] == 0) spoiled.moving[i] = i % 5 * 60.0f;
+  LogDemonsOptions options = Options();
+  options.levels = 1;
+  options.tolerance = 0;
+  options.iterations = 60;
+  const auto clean = Run(pair, options, nullptr, nullptr, masks),
+             masked = Run(spoiled, options, nullptr, nullptr, masks), open = Run(spoiled, options);
+  ASSERT_OK(clean);
+  ASSERT_OK(masked);
+  ASSERT_OK(open);
+  const double masked_error = MeanError(pair, masked->velocity.as<float>(), 11);
+  EXPECT_LT(masked_error, 0.5);
+  EXPECT_NEAR(masked_error, MeanError(pair, clean->velocity.as<float>(), 11), 0.05);
+  EXPECT_GT(MeanError(pair, open->velocity.as<float>(), 11), masked_error + 0.02);
+}
+
+TEST_P(LogDemonsTest, GoesOnFromAVelocity) {
+  const Pair pair = MakePair(6);
+  const auto first = Run(pair, Options());
+  ASSERT_OK(first);
+  LogDemonsOptions options = Options();
+  options.levels = 1;
+  options.iterations = 2;
+  const auto warm = Run(pair, options, nullptr, first->velocity.as<float>()), cold = Run(pair, options);
+  ASSERT_OK(warm);
+  ASSERT_OK(cold);
+  EXPECT_LT(MeanError(pair, warm->velocity.as<float>()), 0.5);
+  EXPECT_GT(MeanError(pair, cold->velocity.as<float>()), 1);
+  EXPECT_LT(warm->levels[0].value_before, cold->levels[0].value_before / 10);
+}
+
+TEST_P(LogDemonsTest, IsBitIdentical) {
+  const Pair pair = MakePair(5);
+  const auto first = Run(pair, Options()), second = Run(pair, Options());
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(first->velocity.as<float>(), n), Download(second->velocity.as<float>(), n));
+}
+
+TEST_P(LogDemonsTest, StopsAtTheCheckpoint) {
+  const Pair pair = MakePair(5);
+  const auto at_once = Run(pair, Options(), [](const Progress&) { return Decision::kStop; });
+  ASSERT_OK(at_once);
+  EXPECT_EQ(at_once->stop_reason, StopReason::kBudget);
+  for (float v : Download(at_once->velocity.as<float>(), 3 * pair.fixed_grid.voxels())) ASSERT_EQ(v, 0);
+  // At the end of the coarsest level: its velocity, on the finest grid.
+  const auto coarse =
+      Run(pair, Options(), [](const Progress& p) { return p.level > 0 ? Decision::kStop : Decision::kContinue; });
+  ASSERT_OK(coarse);
+  EXPECT_EQ(coarse->stop_reason, StopReason::kBudget);
+  EXPECT_EQ(coarse->levels.size(), 1u);
+  EXPECT_LT(MeanError(pair, coarse->velocity.as<float>()), 1.7);
+  EXPECT_EQ(Run(pair, Options(), [](const Progress&) { return Decision::kCancel; }).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_P(LogDemonsTest, RefusesImagesApart) {
+  Pair pair = MakePair(0);
+  pair.affine.m[0][3] = 500;
+  EXPECT_EQ(Run(pair, Options()).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
+  const auto code = [](const auto& change) {
+    LogDemonsOptions options;
+    change(options);
+    return ValidateLogDemons(options).code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code([](LogDemonsOptions&) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.fluid_sigma = -1; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.diffusion_sigma = NAN; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.max_step = 0; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = -1; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
+}
+
+// --- As a stage of the pipeline ---
+
+StageOptions Stage() {
+  StageOptions stage;
+  stage.method = Method::kLogDemons;
+  stage.fluid_sigma = 2;
+  stage.diffusion_sigma = 1;
+  return stage;
+}
+
+TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
+  AffineMap affine = AffineMap::Identity();
+  affine.m[0][0] = 1.04;
+  affine.m[0][1] = 0.05;
+  affine.m[1][3] = 6;
+  const Pair pair = MakePair(6, false, affine);
+  const auto alone = RunPipeline(MakePair(6), {Stage()}), both = RunPipeline(pair, {StageOptions{}, Stage()});
+  for (const auto* result : {&alone, &both}) {
+    ASSERT_OK(*result) << result->status();
+    const Transform& transform = (*result)->transform;
+    ASSERT_TRUE(transform.has_velocity());
+    EXPECT_TRUE(SameGrid(*transform.domain(), pair.fixed_grid));
+    EXPECT_LT(MeanError(result == &alone ? MakePair(6) : pair, transform), 0.6);
+    EXPECT_GT(MeasureJacobian(ctx(), transform, pair.fixed_grid)->min, 0);
+    EXPECT_LT(MeasureInverseConsistency(ctx(), transform)->mean_mm, 0.05 * pair.fixed_grid.spacing.x);
+    EXPECT_FALSE((*result)->worse_than_start);
+    const StageReport& report = (*result)->stages.back();
+    EXPECT_EQ(report.method, Method::kLogDemons);
+    EXPECT_GE(report.levels.size(), 2u);
+  }
+  EXPECT_EQ(both->stages.size(), 2u);
+}
+
+TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
+  const Pair pair = MakePair(6);
+  StageOptions few = Stage();
+  few.levels = 1;
+  few.iterations = 2;
+  const auto first = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  const auto cold = RunPipeline(pair, {few}), warm = RunPipeline(pair, {few}, &first->transform);
+  ASSERT_OK(cold);
+  ASSERT_OK(warm) << warm.status();
+  EXPECT_LT(MeanError(pair, warm->transform), 0.5);
+  EXPECT_GT(MeanError(pair, cold->transform), 1);
+  EXPECT_LT(warm->stages[0].levels[0].value_before, cold->stages[0].levels[0].value_before / 10);
+
+  // The next frame has other voxels.
+  Pair next = pair;
+  next.fixed_grid.size = {37, 39, 33};
+  next.fixed_grid.spacing = {2.3, 2.2, 2.6};
+  CenterAtOrigin(next.fixed_grid);
+  next.fixed.clear();
+  const Texture texture(false);
+  ForEachPoint(next.fixed_grid, [&](Vec3d p, Int3) { next.fixed.push_back(texture(next.Truth(p))); });
+  const auto other = RunPipeline(next, {few}, &first->transform);
+  ASSERT_OK(other) << other.status();
+  EXPECT_LT(MeanError(next, other->transform), 0.6);
+}
+
+TEST_P(LogDemonsTest, PipelineWithoutTimeGivesItsStart) {
+  const Pair pair = MakePair(5);
+  const auto stop = [](const Progress&) { return Decision::kStop; };
+  const auto cold = RunPipeline(pair, {StageOptions{}, Stage()}, nullptr, stop);
+  ASSERT_OK(cold) << cold.status();
+  EXPECT_EQ(cold->stop_reason, StopReason::kBudget);
+  ASSERT_TRUE(cold->transform.has_velocity());
+  const auto first = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  const auto warm = RunPipeline(pair, {Stage()}, &first->transform, stop);
+  ASSERT_OK(warm);
+  EXPECT_LT(MeanError(pair, warm->transform), 0.6);
+  EXPECT_EQ(RunPipeline(pair, {Stage()}, nullptr, [](const Progress&) { return Decision::kCancel; }).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
+  const Pair pair = MakePair(5);
+  const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(first->transform.velocity().data, n), Download(second->transform.velocity().data, n));
+  EXPECT_EQ(Download(first->transform.backward().data, n), Download(second->transform.backward().data, n));
+}
+
+TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
+  const Pair pair = MakePair(3);
+  const auto message = [&](std::vector<StageOptions> stages, const Transform* initial = nullptr) {
+    return std::string(RunPipeline(pair, std::move(stages), initial).status().message());
+  };
+  StageOptions stage = Stage();
+  stage.metric = MetricKind::kNgf;
+  EXPECT_EQ(message({stage}), "stages[0].metric: log-demons takes ssd alone");
+  stage = Stage();
+  stage.spacing_vox = 5;
+  EXPECT_EQ(message({stage}), "stages[0].spacing_vox: is for ffd alone");
+  stage = Stage();
+  stage.max_step = 0;
+  EXPECT_EQ(message({stage}), "stages[0].max_step: 0 is not in [0.001, 100]");
+  StageOptions affine;
+  affine.symmetric = true;
+  EXPECT_EQ(message({affine}), "stages[0].symmetric: is for log-demons alone");
+  affine = {};
+  EXPECT_EQ(message({Stage(), affine}), "stages[1].method: must be that of the stage before, which is deformable");
+  StageOptions ffd;
+  ffd.method = Method::kFfd;
+  const auto velocity = RunPipeline(pair, {Stage()});
+  ASSERT_OK(velocity);
+  EXPECT_EQ(message({ffd}, &velocity->transform).substr(0, 18), "initial_transform:");
+}
+
+}  // namespace
+}  // namespace intrawarp
