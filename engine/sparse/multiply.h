@@ -66,8 +66,10 @@ struct MultiplyOptions {
   std::optional<ConstCsrView> addend;  // D; its memory must live as long as the plan
 };
 
-// What a product takes, before it starts.
+// What a product takes, before it starts. Counts above kMostCounted, which no device holds, are given as that, so that
+// no sum of bytes overflows.
 struct MultiplyEstimate {
+  static constexpr int64_t kMostCounted = int64_t{1} << 55;
   int64_t products = 0;         // multiplications: the sum over entries a_ik of the entries of row k of B
   int64_t max_entries = 0;      // no more entries than this in C: the sum over rows of min(products, columns of B)
   int64_t workspace_bytes = 0;  // from the arena, for the plan and for each execution

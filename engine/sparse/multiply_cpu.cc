@@ -314,6 +314,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
     e.products += products;
     e.max_entries += entries;
   }
+  e.products = std::min(e.products, MultiplyEstimate::kMostCounted);
+  e.max_entries = std::min(e.max_entries, MultiplyEstimate::kMostCounted);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
   e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
   return e;

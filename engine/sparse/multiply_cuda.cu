@@ -573,6 +573,20 @@ __device__ void ClearOwnWords(FarBits& bits) {
 
 constexpr int kFewEntries = 8192;  // of a window, up to which each thread writes its own
 
+// A row of one entry of A: a row of B.
+template <bool kFill>
+__device__ void CopyRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t* offsets,
+                        int32_t* indices) {
+  const int32_t k = a.column_indices[a.row_offsets[row]];
+  const int64_t from = b.row_offsets[k], count = b.row_offsets[k + 1] - from;
+  if (!kFill) {
+    if (threadIdx.x == 0) offsets[row] = count;
+    return;
+  }
+  int32_t* const out = indices + offsets[row];
+  for (int64_t j = threadIdx.x; j < count; j += kThreads) out[j] = b.column_indices[from + j];
+}
+
 // Any row, a block each, a window of kFarColumns columns at a time.
 template <bool kFill>
 __global__ void FarKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const int32_t* list,
@@ -587,6 +601,10 @@ __global__ void FarKernel(ConstPatternView a, ConstPatternView b, const Span* sp
   __syncthreads();
   for (unsigned t = blockIdx.x; t < tasks; t += gridDim.x) {
     const int32_t row = list[t];
+    if (a.row_offsets[row + 1] - a.row_offsets[row] == 1) {
+      CopyRow<kFill>(a, b, row, offsets, indices);
+      continue;
+    }
     const Span span = spans[row];
     const int64_t base = span.first / 32 * 32;
     const bool whole = span.last - base < kFarColumns;
@@ -863,6 +881,21 @@ __device__ void WriteSums(const T* sums, int count, T alpha, T* out) {
 
 constexpr int kBitsWarps = 4;
 
+// Values [skipped, skipped + count) of a row of C whose row of A has one entry. False for any other row.
+template <typename T, typename Ring>
+__device__ bool ScaleRow(const ConstCsrView& a, const ConstCsrView& b, int32_t row, int64_t skipped, int count,
+                         int thread, int threads, T alpha, T* out) {
+  const int64_t i = a.row_offsets[row];
+  if (a.row_offsets[row + 1] - i != 1) return false;
+  const T factor = static_cast<const T*>(a.values)[i];
+  const T* b_values = static_cast<const T*>(b.values) + b.row_offsets[a.column_indices[i]] + skipped;
+  for (int r = thread; r < count; r += threads) {
+    const T sum = Ring::Add(Ring::Identity(), factor, b_values[r]);
+    out[r] = alpha == T{1} ? sum : alpha * sum;
+  }
+  return true;
+}
+
 // Whole rows, by bitmaps: single ones, or kGroup or fewer that share their pattern.
 template <typename T, typename Ring, int kRows>
 __global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 10 : 9) - (sizeof(T) - 4) / 2)
@@ -894,6 +927,10 @@ __global__ void SegmentKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c
   for (unsigned t = blockIdx.x * kBitsWarps + threadIdx.x / 32; t < tasks; t += warps) {
     const Segment segment = segments[t];
     const int64_t begin = c.row_offsets[segment.row] + segment.skipped;
+    if (ScaleRow<T, Ring>(a, b, segment.row, segment.skipped, segment.count, threadIdx.x % 32, 32, alpha,
+                          values + begin)) {
+      continue;
+    }
     const int32_t* columns = c.column_indices + begin;
     BitsScratch<T> scratch;
     scratch.Init(memory, columns, segment.count, segment.count, Ring::Identity());
@@ -989,6 +1026,7 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
     const int32_t row = *route.RowAt(kClass, t);
     const int64_t begin = c.row_offsets[row];
     const int count = static_cast<int>(c.row_offsets[row + 1] - begin);
+    if (ScaleRow<T, Ring>(a, b, row, 0, count, lane, 32, alpha, values + begin)) continue;
     scratch.table.Clear(lane, 32);
     __syncwarp();
     for (int r = lane; r < count; r += 32) {
@@ -1024,6 +1062,7 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
     const int32_t row = *route.RowAt(kTableBlock, t);
     const int64_t begin = c.row_offsets[row];
     const int count = static_cast<int>(c.row_offsets[row + 1] - begin);
+    if (ScaleRow<T, Ring>(a, b, row, 0, count, threadIdx.x, kBlock, alpha, values + begin)) continue;
     scratch.table.Clear(threadIdx.x, kBlock);
     for (int r = threadIdx.x; r < kTableBlockWarps * count; r += kBlock) scratch.sums[r] = Ring::Identity();
     __syncthreads();
@@ -1306,8 +1345,11 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
   INTRAWARP_ASSIGN_OR_RETURN(const size_t scan_bytes, ScanBytes(a.rows));
   const int value_bytes = static_cast<int>(BytesPerValue(ValueTypeOf(options.precision)));
   MultiplyEstimate e;
-  e.products = static_cast<int64_t>(totals.products);
-  e.max_entries = static_cast<int64_t>(totals.max_entries);
+  const auto counted = [](uint64_t n) {
+    return static_cast<int64_t>(std::min<uint64_t>(n, MultiplyEstimate::kMostCounted));
+  };
+  e.products = counted(totals.products);
+  e.max_entries = counted(totals.max_entries);
   const bool tiles = TilesArePossible(a, b, options), forced = options.path == MultiplyPath::kTiles;
   const int64_t rounded = DroppedBits(options.precision) == 0
                               ? 0
@@ -1322,7 +1364,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RouteBytes(a.rows) +
                  (split_rows + heavy_rows == 0 ? 0 : kSegmentsAt + segments * sizeof(Segment));
   if (tiles) {
-    const int64_t pairs = forced ? a.entries * (b.columns / 8 + int64_t{1}) : e.products / kTileProducts;
+    const int64_t pairs = forced ? counted(a.entries * (b.columns / 8 + uint64_t{1})) : e.products / kTileProducts;
     e.plan_bytes += TileMatrixBytes(a, forced) + TileMatrixBytes(b, forced) + TileProductBytes(pairs, pairs);
   }
   e.value_bytes = e.max_entries * value_bytes;
@@ -1456,7 +1498,7 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, FinishWorkspaceBytes(rows));
   e.workspace_bytes = std::max(e.workspace_bytes + static_cast<int64_t>(Arena::Rounded(e.value_bytes)), workspace);
   e.plan_bytes += FinishBytes(e.max_entries, options);
-  if (options.addend) e.max_entries += options.addend->entries;
+  if (options.addend) e.max_entries = std::min(e.max_entries + options.addend->entries, MultiplyEstimate::kMostCounted);
   e.plan_bytes += (rows + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
   e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
   return e;

@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles] [--repeats=20] [--csv]
+//                [--path=auto|scalar|tiles] [--repeats=20] [--csv] [--kernels]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -11,7 +11,8 @@
 //   plan      the pattern alone                                            exec: the values of a plan
 //   cusparse, reuse   its default product, and its values of a known pattern; x: ours against it (above 1: faster)
 //   MB        peak of the device's pool over one product, operands left out; cuMB: cuSPARSE's buffers and C
-// Each result is checked first: C x against A (B x) in float64.
+// Each result is checked first: C x against A (B x) in float64. With --kernels, each product's work on the GPU follows
+// its line, in us: when it begins, how long it takes.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,6 +27,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
@@ -33,6 +35,7 @@
 #include "io/matrix_market.h"
 #include "tests/bench/sparse_generators.h"
 #if INTRAWARP_WITH_CUDA
+#include "tests/bench/kernel_trace.h"
 #include "tests/bench/sparse_bench_cusparse.h"
 #endif
 
@@ -49,6 +52,7 @@ struct Flags {
   MultiplyPath path = MultiplyPath::kAuto;
   int repeats = 20;
   bool csv = false;
+  bool kernels = false;
 };
 
 struct PrecisionRow {
@@ -176,6 +180,24 @@ absl::Status AddCusparse(const ConstCsrView& a, const ConstCsrView& b, int repea
   return absl::OkStatus();
 }
 
+std::string KernelLines(const ExecContext& ctx, const std::function<absl::Status()>& call) {
+  std::string lines;
+#if INTRAWARP_WITH_CUDA
+  const auto traced = TraceKernels([&]() -> absl::Status {
+    INTRAWARP_RETURN_IF_ERROR(call());
+    return ctx.device().Synchronize(ctx.stream());
+  });
+  if (!traced.ok()) return traced.status().ToString();
+  for (const TracedWork& w : *traced) {
+    absl::StrAppendFormat(&lines, "\n    %9.1f %8.1f  %-60s %6d x %d, %d B shared, %d registers", w.begin * 1e6,
+                          (w.end - w.begin) * 1e6, w.name, w.blocks, w.threads, w.shared_bytes, w.registers);
+  }
+#else
+  (void)ctx, (void)call;
+#endif
+  return lines;
+}
+
 template <typename T>
 absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>& host_b, const PrecisionRow& precision,
                      const Flags& flags, double bytes_per_second, Line* line) {
@@ -217,7 +239,12 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   INTRAWARP_ASSIGN_OR_RETURN(line->execute, MedianSeconds(ctx, repeats, [&] {
                                return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values());
                              }));
-  if (!ctx.is_cuda() || flags.path != MultiplyPath::kAuto) return absl::OkStatus();
+  if (!ctx.is_cuda()) return absl::OkStatus();
+  if (flags.kernels) {
+    line->note += KernelLines(ctx, [&] { return Multiply(ctx, a.view(), b.view(), options).status(); });
+    line->note += KernelLines(ctx, [&] { return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values()); });
+  }
+  if (flags.path != MultiplyPath::kAuto) return absl::OkStatus();
   if (absl::Status s = AddCusparse(a.view(), b.view(), repeats, line); !s.ok()) line->note += s.ToString();
   return absl::OkStatus();
 }
@@ -282,6 +309,7 @@ absl::Status Run(const Flags& flags) {
 
 bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (arg == "--csv") return flags->csv = true;
+  if (arg == "--kernels") return flags->kernels = true;
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(arg, absl::MaxSplits('=', 1));
   const std::string value(parts.second);
   if (parts.first == "--device") return flags->device = value, true;

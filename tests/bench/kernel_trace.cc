@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/kernel_trace.h"
+
+#include <cuda_runtime.h>
+#include <cupti.h>
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp {
+namespace {
+
+// CUPTI, by the names of its functions.
+class Library {
+ public:
+  static const Library& Get() {
+    static const Library* const library = new Library;
+    return *library;
+  }
+  bool found() const { return handle_ != nullptr; }
+  template <typename F>
+  F* Function(const char* name) const {
+    return reinterpret_cast<F*>(dlsym(handle_, name));
+  }
+
+ private:
+  Library() {
+    for (const char* path : {"libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13",
+                             "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"}) {
+      if (handle_ == nullptr) handle_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+  }
+  void* handle_ = nullptr;
+};
+
+#define INTRAWARP_CUPTI(name, ...)                                                     \
+  do {                                                                                 \
+    auto* const function = Library::Get().Function<decltype(name)>(#name);             \
+    if (function == nullptr) return absl::NotFoundError(#name);                        \
+    const CUptiResult result = function(__VA_ARGS__);                                  \
+    if (result != CUPTI_SUCCESS) {                                                     \
+      return absl::InternalError(absl::StrCat(#name, ": ", static_cast<int>(result))); \
+    }                                                                                  \
+  } while (false)
+
+constexpr size_t kBufferBytes = 1 << 20;
+constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET};
+
+std::vector<TracedWork>& Records() {
+  static auto* const records = new std::vector<TracedWork>;
+  return *records;
+}
+
+std::string Readable(const char* name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                         &std::free);
+  std::string readable = status == 0 ? text.get() : name;
+  readable = readable.substr(0, readable.find('('));
+  const size_t space = readable.rfind("::", readable.find('<'));
+  return space == std::string::npos ? readable : readable.substr(space + 2);
+}
+
+void Add(const CUpti_Activity* record) {
+  TracedWork work;
+  const auto times = [&work](uint64_t begin, uint64_t end) {
+    work.begin = static_cast<double>(begin) * 1e-9;
+    work.end = static_cast<double>(end) * 1e-9;
+  };
+  if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+    const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    times(kernel->start, kernel->end);
+    work.name = Readable(kernel->name);
+    work.blocks = kernel->gridX;
+    work.threads = kernel->blockX;
+    work.shared_bytes = kernel->staticSharedMemory + kernel->dynamicSharedMemory;
+    work.registers = kernel->registersPerThread;
+  } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+    const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+    times(copy->start, copy->end);
+    work.name = absl::StrCat("copy of ", copy->bytes, " bytes");
+  } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+    const auto* fill = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+    times(fill->start, fill->end);
+    work.name = absl::StrCat("fill of ", fill->bytes, " bytes");
+  } else {
+    return;
+  }
+  Records().push_back(work);
+}
+
+void CUPTIAPI Requested(uint8_t** buffer, size_t* size, size_t* most) {
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
+  *size = kBufferBytes;
+  *most = 0;
+}
+
+void CUPTIAPI Completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  auto* const next = Library::Get().Function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  CUpti_Activity* record = nullptr;
+  while (next != nullptr && valid > 0 && next(buffer, valid, &record) == CUPTI_SUCCESS) Add(record);
+  std::free(buffer);
+}
+
+absl::Status Trace(const std::function<absl::Status()>& call) {
+  INTRAWARP_CUPTI(cuptiActivityRegisterCallbacks, Requested, Completed);
+  for (CUpti_ActivityKind kind : kKinds) INTRAWARP_CUPTI(cuptiActivityEnable, kind);
+  // The first traced call is slow.
+  INTRAWARP_RETURN_IF_ERROR(call());
+  INTRAWARP_CUPTI(cuptiActivityFlushAll, 0);
+  Records().clear();
+  INTRAWARP_RETURN_IF_ERROR(call());
+  INTRAWARP_CUPTI(cuptiActivityFlushAll, 0);
+  for (CUpti_ActivityKind kind : kKinds) INTRAWARP_CUPTI(cuptiActivityDisable, kind);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TracedWork>> TraceKernels(const std::function<absl::Status()>& call) {
+  if (!Library::Get().found()) return absl::NotFoundError("no CUPTI");
+  INTRAWARP_RETURN_IF_ERROR(Trace(call));
+  std::vector<TracedWork> work = std::move(Records());
+  Records().clear();
+  std::stable_sort(work.begin(), work.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
+  const double first = work.empty() ? 0 : work[0].begin;
+  for (TracedWork& w : work) {
+    w.begin -= first;
+    w.end -= first;
+  }
+  return work;
+}
+
+}  // namespace intrawarp
