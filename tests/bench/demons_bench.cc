@@ -148,10 +148,15 @@ struct Scene {
   absl::optional<Buffer> fields[4], scalar;
 };
 
-// Benchmarks of a size come one after another: the last scene is kept.
-Scene& SceneOf(Device* device, Int3 size) {
+// Benchmarks of a size come one after another: the last scene is kept, until main drops it before its device.
+std::unique_ptr<Scene>& LastScene() {
   static std::unique_ptr<Scene> scene;
+  return scene;
+}
+
+Scene& SceneOf(Device* device, Int3 size) {
   static Device* of = nullptr;
+  std::unique_ptr<Scene>& scene = LastScene();
   if (scene == nullptr || of != device || !(scene->size == size)) {
     scene.reset();
     scene = std::make_unique<Scene>(device, size);
@@ -418,4 +423,5 @@ int main(int argc, char** argv) {
   const auto devices = intrawarp::AllDevices();
   for (const auto& device : devices) intrawarp::RegisterAll(device.get());
   benchmark::RunSpecifiedBenchmarks();
+  intrawarp::LastScene().reset();
 }

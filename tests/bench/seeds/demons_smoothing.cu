@@ -129,14 +129,14 @@ __global__ void RowsKernel(const float* __restrict__ in, float* __restrict__ out
   for (int at = threadIdx.x; at < p.length; at += 32) out[base + at] = Convolve<kRadius, 1>(values + at, window);
 }
 
+// As much as a block can have, whatever this pass needs: the attribute is the kernel's, which other axes share.
 template <typename Kernel>
 absl::Status AllowShared(Kernel kernel, int64_t bytes) {
   int device = 0, most = 0;
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (bytes > most) return absl::InvalidArgumentError(absl::StrCat("size: a line needs ", bytes, " shared bytes"));
-  INTRAWARP_CUDA_RETURN_IF_ERROR(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
   return absl::OkStatus();
 }
 
