@@ -459,7 +459,7 @@ constexpr int kTogether = 4;  // products of tiles whose operands are on their w
 
 // A warp a tile of C. Sum is float for tf32.
 template <typename T, typename Sum>
-__global__ void __launch_bounds__(kThreads, 10)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 8 : 6)
     TileValuesKernel(const Tile* a_tiles, const Tile* b_tiles, const T* a_packed, const T* b_packed, const int* special,
                      const ProductTile* tiles, const TilePair* pairs, int64_t tile_count, const int64_t* offsets,
                      T alpha, T* values) {
