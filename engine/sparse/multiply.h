@@ -98,6 +98,7 @@ class MultiplyPlan {
 
  private:
   friend struct MultiplyPlanAccess;
+  static constexpr int kLengths = 32;
   MultiplyOptions options_;
   // Shapes of the operands, as they must come to every execution.
   int32_t a_rows_ = 0, a_columns_ = 0, b_columns_ = 0;
@@ -110,7 +111,7 @@ class MultiplyPlan {
   // CUDA: the product before a mask and an addend, where there is one.
   Buffer product_offsets_, product_indices_;
   int64_t product_entries_ = 0;
-  std::array<int64_t, 16> lengths_ = {};
+  std::array<int64_t, kLengths> lengths_ = {};
 };
 
 // Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",

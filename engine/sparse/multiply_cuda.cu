@@ -70,7 +70,8 @@ enum ValueClass {
   kValueClasses
 };
 // Also among a plan's lengths.
-constexpr int kTinyRows = kValueClasses, kProductTiles = kTinyRows + 1, kIsSquare = kProductTiles + 1;
+enum { kTinyRows = kValueClasses, kProductTiles, kATiles, kBTiles, kIsSquare, kLengths };
+static_assert(kLengths <= MultiplyPlanAccess::kLengths);
 constexpr int kLargestBytes = 22528;
 constexpr int kSplitWords = 2048;
 constexpr INTRAWARP_HD int BitsBytes(int of_class) {
@@ -1253,9 +1254,9 @@ absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const
   if (lengths[kProductTiles] == 0) return absl::OkStatus();
   const TilePlan tiles =
       TilePlanOf(plan.options(), a, b, lengths[kIsSquare] != 0, MultiplyPlanAccess::Tiles(plan), nullptr);
-  return ExecuteTiles(ctx, tiles, a.values, b.values, plan.value_type(), DroppedBits(plan.options().precision) > 0,
-                      plan.options().alpha, ProductPattern(plan).row_offsets, lengths[kProductTiles],
-                      MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
+  return ExecuteTiles(ctx, tiles, {lengths[kATiles], lengths[kBTiles], lengths[kProductTiles]}, a.values, b.values,
+                      plan.value_type(), DroppedBits(plan.options().precision) > 0, plan.options().alpha,
+                      ProductPattern(plan).row_offsets, MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
 }
 
 template <typename T, typename Ring>
@@ -1355,7 +1356,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
                               ? 0
                               : Arena::Rounded(a.entries * value_bytes) + Arena::Rounded(b.entries * value_bytes);
   const int64_t to_execute =
-      rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, ValueTypeOf(options.precision)) : 0);
+      rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, ValueTypeOf(options.precision), forced) : 0);
   e.workspace_bytes = std::max(WorkspaceBytes(a.rows, scan_bytes), to_execute);
   const int64_t split_rows = std::min<int64_t>(a.rows, e.max_entries / TableEntries(kTable1024));
   const int64_t heavy_rows = std::min<int64_t>(a.rows, a.entries / kHeavyEntries);
@@ -1418,6 +1419,8 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
   for (int c = 0; c < kValueClasses; ++c) access.lengths[c] = counters.value_rows[c];
   access.lengths[kTinyRows] = counters.pattern_rows[kTiny];
   access.lengths[kProductTiles] = static_cast<int64_t>(counters.tiles.product_tiles);
+  access.lengths[kATiles] = counters.tiles.tiles[0];
+  access.lengths[kBTiles] = counters.tiles.tiles[1];
   access.lengths[kIsSquare] = tiles.square;
   if (counters.tiles.product_tiles == 0) access.tiles = Buffer();
   INTRAWARP_ASSIGN_OR_RETURN(access.indices, device.Allocate(access.entries * sizeof(int32_t), ctx.stream()));

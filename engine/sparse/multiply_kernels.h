@@ -11,6 +11,7 @@ namespace intrawarp {
 
 // The versions of the product fill a plan through this.
 struct MultiplyPlanAccess {
+  static constexpr int kLengths = MultiplyPlan::kLengths;
   explicit MultiplyPlanAccess(MultiplyPlan& plan)
       : rows(plan.rows_),
         columns(plan.columns_),
@@ -57,7 +58,7 @@ struct MultiplyPlanAccess {
     product_entries = entries;
   }
   static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
-  static const std::array<int64_t, 16>& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
+  static const auto& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
     return a.rows == plan.a_rows_ && a.columns == plan.a_columns_ && a.entries == plan.a_entries_ && b.rows == inner &&
@@ -78,7 +79,7 @@ struct MultiplyPlanAccess {
   Buffer& product_offsets;
   Buffer& product_indices;
   int64_t& product_entries;
-  std::array<int64_t, 16>& lengths;
+  std::array<int64_t, kLengths>& lengths;
 };
 
 namespace cpu {

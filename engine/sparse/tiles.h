@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a product by 8x8 tiles, on CUDA: the path of matrices whose entries lie in blocks (finite elements, bands).
 //
-// A tile is a bitmap of 64 bits (bit 8 r + c: row r, column c) and its values, packed in the order of the bits; the
-// tiles of eight rows are sorted by columns, and their values take the places of those rows in the CSR's array.
-// Patterns of products come from bit operations on bitmaps. Values come from tensor cores, a warp a tile of C, k
-// ascending:
-//   fp32, fp64      mma m8n8k4 on float64: products of float32 are exact and sums are rounded once, at the end
+// A tile is a bitmap of 64 bits (bit 8 r + c: row r, column c) and where its rows' entries begin in the CSR's array;
+// the tiles of eight rows are sorted by columns. Patterns of products come from bit operations on bitmaps. Values come
+// from tensor cores, a warp a tile of C, tiles of A by ascending columns, from tiles that were filled up with zeros:
+//   fp32, fp64        mma m8n8k4 on float64: products of float32 are exact and sums are rounded once, at the end
 //   fp16, bf16, tf32  mma m16n8k8 on tf32 with float32 sums: values that were rounded to 11 or 8 bits of significand
-//   are
-//                   tf32 values exactly, in the whole range of float32, so that none is scaled or clipped
+//                     are tf32 values exactly, in the whole range of float32, so that none is scaled or clipped
 // With NaN or infinity in an operand absent entries would make NaN of padding; then warps multiply entry by entry, as
 // on devices without these instructions.
 //
-// Eight rows go this way when their products are at least kTileProducts a product of tiles, and their tiles fit in
-// shared memory. Internal to multiply_cuda.cu.
+// Eight rows go this way when the matrices' tiles have kTileMinEntries entries on average, the rows' products are at
+// least kTileProducts a product of tiles, and their tiles fit in shared memory. Internal to multiply_cuda.cu.
 #ifndef INTRAWARP_ENGINE_SPARSE_TILES_H_
 #define INTRAWARP_ENGINE_SPARSE_TILES_H_
 
@@ -27,13 +25,13 @@
 namespace intrawarp::cuda {
 
 constexpr int kTileProducts = 48;
-// Entries a row below which no tiles are looked for, and entries a row and tile.
-constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3;
+// Entries a row below which no tiles are looked for, entries a row and tile, entries a tile.
+constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 8;
 
 struct Tile {
   uint64_t bits;
-  uint32_t values;  // of its first value in the packed array
-  int32_t column;   // of the matrix / 8
+  int32_t column;      // of the matrix / 8
+  uint32_t starts[8];  // of each row: the CSR index of its first entry
 };
 
 // The tiles of a matrix, on the device. `begins` and `counts` by rows / 8.
@@ -41,7 +39,6 @@ struct TileMatrix {
   Tile* tiles;
   uint32_t* begins;
   uint32_t* counts;
-  uint32_t* places;  // in the packed array, by CSR index
   int64_t capacity;  // tiles
 };
 
@@ -93,12 +90,16 @@ absl::Status CountTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t ti
 absl::Status FillTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t tiled_kind, const uint8_t* kinds,
                        const int64_t* offsets, int32_t* indices, uint64_t product_tiles, char* memory);
 
-// Arena bytes of ExecuteTiles.
-int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type);
+// Arena bytes of ExecuteTiles, at most.
+int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type, bool forced);
+// How many tiles a plan has.
+struct TileNumbers {
+  int64_t of_a = 0, of_b = 0, of_product = 0;  // of_b: 0 when B is A
+};
 // The values of those rows. `tf32`: operands are tf32 values and so is the arithmetic.
-absl::Status ExecuteTiles(const ExecContext& ctx, const TilePlan& plan, const void* a_values, const void* b_values,
-                          ValueType type, bool tf32, double alpha, const int64_t* offsets, uint64_t product_tiles,
-                          const char* memory, void* values);
+absl::Status ExecuteTiles(const ExecContext& ctx, const TilePlan& plan, const TileNumbers& numbers,
+                          const void* a_values, const void* b_values, ValueType type, bool tf32, double alpha,
+                          const int64_t* offsets, const char* memory, void* values);
 
 }  // namespace intrawarp::cuda
 

@@ -39,7 +39,6 @@ __device__ int InclusiveScan(int value) {
   }
   return value;
 }
-__device__ uint64_t Below(int bit) { return (uint64_t{1} << bit) - 1; }
 
 // Runs of a row's entries in one tile: an upper bound of the tiles.
 __global__ void RunsKernel(ConstPatternView m, unsigned long long* runs) {
@@ -65,6 +64,12 @@ __device__ bool IsDense(const ConstPatternView& m, unsigned long long runs, bool
 __device__ bool GoesByTiles(const TilePlan& plan) {
   const unsigned long long* runs = plan.counters->runs;
   return IsDense(plan.a, runs[0], plan.forced) && (plan.square || IsDense(plan.b, runs[1], plan.forced));
+}
+// Once the tiles are made.
+__device__ bool TilesAreFull(const TilePlan& plan) {
+  const unsigned* tiles = plan.counters->tiles;
+  return plan.forced || (int64_t{tiles[0]} * kTileMinEntries <= plan.a.entries &&
+                         (plan.square || int64_t{tiles[1]} * kTileMinEntries <= plan.b.entries));
 }
 
 // Walks the tiles of eight rows by ascending columns; a warp, four lanes a row, each of which looks at two of the eight
@@ -123,16 +128,15 @@ __global__ void TilesKernel(ConstPatternView m, TilePlan plan, TileMatrix t, int
     t.counts[tile_row] = count;
   }
   begin = __shfl_sync(kAll, begin, 0);
-  uint32_t values = static_cast<uint32_t>(m.row_offsets[tile_row * 8]);
+  if (begin + count > t.capacity) return;  // TilesAreFull is false, then
   Tile* tile = t.tiles + begin;
   for (TileCursor cursor(m, tile_row); cursor.Load(); cursor.Next(), ++tile) {
     const uint64_t bits = cursor.Bits();
-    if (lane == 0) *tile = {bits, values, cursor.column};
-    for (int h = 0; h < 2; ++h) {
-      if (cursor.in_tile[h] < 0) continue;
-      t.places[cursor.Place(h)] = values + __popcll(bits & Below(lane / 4 * 8 + cursor.in_tile[h]));
+    if (lane == 0) {
+      tile->bits = bits;
+      tile->column = cursor.column;
     }
-    values += __popcll(bits);
+    if (lane % 4 == 0) tile->starts[lane / 4] = static_cast<uint32_t>(cursor.at);
   }
 }
 
@@ -208,7 +212,7 @@ __device__ void LoadRow(const TilePlan& plan, uint32_t a_begin, int a_tiles, Sym
   }
   __syncthreads();
   if (threadIdx.x < a_tiles) {
-    const Tile tile = plan.a_tiles.tiles[a_begin + threadIdx.x];
+    const Tile& tile = plan.a_tiles.tiles[a_begin + threadIdx.x];
     const uint32_t begin = plan.b_tiles.begins[tile.column], count = plan.b_tiles.counts[tile.column];
     s.a_bits[threadIdx.x] = tile.bits;
     s.b_begins[threadIdx.x] = begin;
@@ -252,7 +256,7 @@ __device__ int FindColumns(const TilePlan& plan, int a_tiles, int base, Symbolic
 
 __device__ void MultiplyBits(const TilePlan& plan, int a_tiles, int base, SymbolicScratch& s) {
   ForPairs(s, a_tiles, [&](int a, uint32_t b) {
-    const Tile tile = plan.b_tiles.tiles[b];
+    const Tile& tile = plan.b_tiles.tiles[b];
     const int slot = s.SlotOf(tile.column - base);
     atomicOr(&s.match[slot][a / 32], 1u << a % 32);
     const uint64_t bits = BitProduct(s.a_bits[a], tile.bits);
@@ -275,7 +279,7 @@ __device__ void CountRows(int c_tiles, SymbolicScratch& s) {
 
 // A block eight rows of C.
 __global__ void CountTilesKernel(TilePlan plan, uint8_t tiled_kind, uint8_t* kinds, int64_t* offsets) {
-  if (!GoesByTiles(plan)) return;
+  if (!GoesByTiles(plan) || !TilesAreFull(plan)) return;
   __shared__ SymbolicScratch s;
   const int64_t tile_row = blockIdx.x;
   const uint32_t count = plan.a_tiles.counts[tile_row];
@@ -368,59 +372,58 @@ __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t
   WriteColumns(plan, tile_row, c_tiles, s, offsets, indices, tiles);
 }
 
-// Values in the order of tiles; `special` becomes 1 when one is infinite or NaN.
+// The values of a tile, row by row, 0 where there is no entry: a warp a tile, two a lane. `special` becomes 1 when one
+// is infinite or NaN.
 template <typename T>
-__global__ void PackKernel(const T* values, const uint32_t* places, int64_t count, T* packed, int* special) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= count) return;
-  const T value = values[i];
-  packed[places[i]] = value;
-  if (!isfinite(value)) *special = 1;
+__global__ void PackKernel(const Tile* tiles, int64_t count, const T* values, T* packed, int* special) {
+  const int64_t t = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;
+  if (t >= count) return;
+  const int lane = threadIdx.x % 32, row = lane / 4;
+  const uint64_t bits = tiles[t].bits;
+  const uint32_t in_row = static_cast<uint32_t>(bits >> 8 * row) & 0xff;
+  const T* from = values + tiles[t].starts[row];
+  T value[2] = {};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int column = lane % 4 * 2 + h;
+    if (in_row >> column & 1) value[h] = from[__popc(in_row & ((1u << column) - 1))];
+    if (!isfinite(value[h])) *special = 1;
+    packed[t * 64 + lane * 2 + h] = value[h];
+  }
 }
 
-// A lane's share of a tile in the layout of the fragments: A's at row lane / 4, columns lane % 4 and that + 4; B's at
-// those rows, column lane / 4; C's at row lane / 4, columns 2 (lane % 4) and that + 1.
+// A lane's share of a tile for the fragments of the tensor cores, whose k are the tile's in the order 0, 2, 4, 6, 1, 3,
+// 5, 7: A's at row lane / 4, columns 2 (lane % 4) and that + 1; B's at those rows, column lane / 4; C's where A's are.
 template <typename T>
 struct Fragment {
   T value[2];
 };
 
 template <typename T>
-__device__ Fragment<T> LoadA(const Tile& tile, const T* packed) {
-  Fragment<T> f = {};
-  const int at = threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int bit = at + h * 4;
-    if (tile.bits >> bit & 1) f.value[h] = packed[tile.values + __popcll(tile.bits & Below(bit))];
-  }
-  return f;
+__device__ Fragment<T> LoadA(const T* packed, uint32_t tile) {
+  const T* at = packed + size_t{tile} * 64 + threadIdx.x % 32 * 2;
+  return {at[0], at[1]};
 }
 template <typename T>
-__device__ Fragment<T> LoadB(const Tile& tile, const T* packed) {
-  Fragment<T> f = {};
-  const int at = threadIdx.x % 4 * 8 + threadIdx.x % 32 / 4;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int bit = at + h * 32;
-    if (tile.bits >> bit & 1) f.value[h] = packed[tile.values + __popcll(tile.bits & Below(bit))];
-  }
-  return f;
+__device__ Fragment<T> LoadB(const T* packed, uint32_t tile) {
+  const T* at = packed + size_t{tile} * 64 + threadIdx.x % 4 * 16 + threadIdx.x % 32 / 4;
+  return {at[0], at[8]};
 }
 
 // Entry by entry, absent ones left out.
 template <typename T, typename Sum>
-__device__ void MultiplyMasked(const Tile& a, const Tile& b, const Fragment<T>& fa, const Fragment<T>& fb, Sum sum[2]) {
+__device__ void MultiplyMasked(uint64_t a_bits, uint64_t b_bits, const Fragment<T>& fa, const Fragment<T>& fb,
+                               Sum sum[2]) {
   const int lane = threadIdx.x % 32, row = lane / 4;
 #pragma unroll 1
   for (int k = 0; k < 8; ++k) {
-    const T from_a = __shfl_sync(kAll, k < 4 ? fa.value[0] : fa.value[1], row * 4 + k % 4);
-    const bool has_a = a.bits >> (row * 8 + k) & 1;
+    const T from_a = __shfl_sync(kAll, k % 2 == 0 ? fa.value[0] : fa.value[1], row * 4 + k / 2);
+    const bool has_a = a_bits >> (row * 8 + k) & 1;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int column = lane % 4 * 2 + h;
-      const T from_b = __shfl_sync(kAll, k < 4 ? fb.value[0] : fb.value[1], column * 4 + k % 4);
-      if (has_a && (b.bits >> (k * 8 + column) & 1)) {
+      const T from_b = __shfl_sync(kAll, k % 2 == 0 ? fb.value[0] : fb.value[1], column * 4 + k / 2);
+      if (has_a && (b_bits >> (k * 8 + column) & 1)) {
         sum[h] = fma(static_cast<Sum>(from_a), static_cast<Sum>(from_b), sum[h]);
       }
     }
@@ -452,9 +455,11 @@ template <typename Sum>
 __device__ void MultiplyTensor(Sum, Sum, Sum, Sum, Sum[2]) {}
 #endif
 
+constexpr int kTogether = 4;  // products of tiles whose operands are on their way together
+
 // A warp a tile of C. Sum is float for tf32.
 template <typename T, typename Sum>
-__global__ void __launch_bounds__(kThreads, 10)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 8 : 6)
     TileValuesKernel(const Tile* a_tiles, const Tile* b_tiles, const T* a_packed, const T* b_packed, const int* special,
                      const ProductTile* tiles, const TilePair* pairs, int64_t tile_count, const int64_t* offsets,
                      T alpha, T* values) {
@@ -466,21 +471,32 @@ __global__ void __launch_bounds__(kThreads, 10)
     const TilePair* pair = pairs + tile.first_pair;
     const int count = static_cast<int>(tile.pairs);
     Sum sum[2] = {0, 0};
-    Tile a = a_tiles[pair[0].a], b = b_tiles[pair[0].b];
 #pragma unroll 1
-    for (int p = 0; p < count; ++p) {
-      const Fragment<T> fa = LoadA(a, a_packed), fb = LoadB(b, b_packed);
-      const Tile a_now = a, b_now = b;
-      if (p + 1 < count) {
-        const TilePair next = pair[p + 1];
-        a = a_tiles[next.a];
-        b = b_tiles[next.b];
+    for (int first = 0; first < count; first += kTogether) {
+      TilePair now[kTogether];
+      Fragment<T> fa[kTogether], fb[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) now[i] = first + i < count ? pair[first + i] : TilePair{};
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        fa[i] = fb[i] = {};
+        if (first + i >= count) continue;
+        fa[i] = LoadA(a_packed, now[i].a);
+        fb[i] = LoadB(b_packed, now[i].b);
       }
       if (masked) {
-        MultiplyMasked<T, Sum>(a_now, b_now, fa, fb, sum);
-      } else {
-        MultiplyTensor(static_cast<Sum>(fa.value[0]), static_cast<Sum>(fa.value[1]), static_cast<Sum>(fb.value[0]),
-                       static_cast<Sum>(fb.value[1]), sum);
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (first + i >= count) continue;
+          MultiplyMasked<T, Sum>(a_tiles[now[i].a].bits, b_tiles[now[i].b].bits, fa[i], fb[i], sum);
+        }
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i >= count) continue;
+        MultiplyTensor(static_cast<Sum>(fa[i].value[0]), static_cast<Sum>(fa[i].value[1]),
+                       static_cast<Sum>(fb[i].value[0]), static_cast<Sum>(fb[i].value[1]), sum);
       }
     }
     const uint32_t bits = static_cast<uint32_t>(tile.bits >> 8 * row & 0xff);
@@ -512,29 +528,29 @@ absl::Status CountRuns(const ExecContext& ctx, const TilePlan& plan, const Const
   return absl::OkStatus();
 }
 
+// In the arena.
 template <typename T>
-absl::Status Pack(const ExecContext& ctx, const TileMatrix& t, const void* values, int64_t count, T* packed,
-                  int* special) {
-  PackKernel<T><<<BlocksFor(count), kThreads, 0, CudaStream(ctx)>>>(static_cast<const T*>(values), t.places, count,
-                                                                    packed, special);
+absl::StatusOr<T*> Pack(const ExecContext& ctx, const TileMatrix& t, int64_t tiles, const void* values, int* special) {
+  INTRAWARP_ASSIGN_OR_RETURN(T* const packed, ctx.arena().Allocate<T>(tiles * 64));
+  PackKernel<T><<<BlocksFor(tiles * 32), kThreads, 0, CudaStream(ctx)>>>(t.tiles, tiles, static_cast<const T*>(values),
+                                                                         packed, special);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return packed;
 }
 
 template <typename T, typename Sum>
-absl::Status ExecuteAs(const ExecContext& ctx, const TilePlan& plan, const void* a_values, const void* b_values,
-                       double alpha, const int64_t* offsets, int64_t product_tiles, const char* memory, void* values) {
+absl::Status ExecuteAs(const ExecContext& ctx, const TilePlan& plan, const TileNumbers& numbers, const void* a_values,
+                       const void* b_values, double alpha, const int64_t* offsets, const char* memory, void* values) {
   ArenaScope scope(ctx.arena());
-  const bool same = plan.square && a_values == b_values;
   INTRAWARP_ASSIGN_OR_RETURN(int* const special, ctx.arena().Allocate<int>(1));
-  INTRAWARP_ASSIGN_OR_RETURN(T* const a_packed, ctx.arena().Allocate<T>(plan.a.entries));
-  T* b_packed = a_packed;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(special, 0, sizeof(int), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(Pack<T>(ctx, plan.a_tiles, a_values, plan.a.entries, a_packed, special));
-  if (!same) {
-    INTRAWARP_ASSIGN_OR_RETURN(b_packed, ctx.arena().Allocate<T>(plan.b.entries));
-    INTRAWARP_RETURN_IF_ERROR(Pack<T>(ctx, plan.b_tiles, b_values, plan.b.entries, b_packed, special));
+  INTRAWARP_ASSIGN_OR_RETURN(T* const a_packed, Pack<T>(ctx, plan.a_tiles, numbers.of_a, a_values, special));
+  T* b_packed = a_packed;
+  if (!plan.square || a_values != b_values) {
+    const int64_t tiles = plan.square ? numbers.of_a : numbers.of_b;
+    INTRAWARP_ASSIGN_OR_RETURN(b_packed, Pack<T>(ctx, plan.b_tiles, tiles, b_values, special));
   }
+  const int64_t product_tiles = numbers.of_product;
   const auto* tiles = reinterpret_cast<const ProductTile*>(memory);
   const auto* pairs = reinterpret_cast<const TilePair*>(memory + Arena::Rounded(product_tiles * sizeof(ProductTile)));
   const unsigned blocks = static_cast<unsigned>(std::min<int64_t>((product_tiles + kWarps - 1) / kWarps, 1 << 20));
@@ -545,9 +561,7 @@ absl::Status ExecuteAs(const ExecContext& ctx, const TilePlan& plan, const void*
   return absl::OkStatus();
 }
 
-int64_t TileCapacity(const ConstPatternView& m, bool forced) {
-  return m.entries / (forced ? 1 : kTileMinEntriesPerRun);
-}
+int64_t TileCapacity(const ConstPatternView& m, bool forced) { return m.entries / (forced ? 1 : kTileMinEntries); }
 
 }  // namespace
 
@@ -566,8 +580,7 @@ bool TilesArePossible(const ConstPatternView& a, const ConstPatternView& b, cons
 }
 
 int64_t TileMatrixBytes(const ConstPatternView& m, bool forced) {
-  return Arena::Rounded(TileCapacity(m, forced) * sizeof(Tile)) + 2 * Arena::Rounded(TileRows(m) * sizeof(uint32_t)) +
-         Arena::Rounded(m.entries * sizeof(uint32_t));
+  return Arena::Rounded(TileCapacity(m, forced) * sizeof(Tile)) + 2 * Arena::Rounded(TileRows(m) * sizeof(uint32_t));
 }
 
 TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced) {
@@ -581,7 +594,6 @@ TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced) {
   t.tiles = reinterpret_cast<Tile*>(take(t.capacity * sizeof(Tile)));
   t.begins = reinterpret_cast<uint32_t*>(take(TileRows(m) * sizeof(uint32_t)));
   t.counts = reinterpret_cast<uint32_t*>(take(TileRows(m) * sizeof(uint32_t)));
-  t.places = reinterpret_cast<uint32_t*>(take(m.entries * sizeof(uint32_t)));
   return t;
 }
 
@@ -611,21 +623,19 @@ absl::Status FillTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t til
   return absl::OkStatus();
 }
 
-int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type) {
-  return Arena::kAlignment + Arena::Rounded(a_entries * BytesPerValue(type)) +
-         Arena::Rounded(b_entries * BytesPerValue(type));
+int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type, bool forced) {
+  const int64_t bytes = 64 / (forced ? 1 : kTileMinEntries) * BytesPerValue(type);
+  return 3 * Arena::kAlignment + Arena::Rounded(a_entries * bytes) + Arena::Rounded(b_entries * bytes);
 }
 
-absl::Status ExecuteTiles(const ExecContext& ctx, const TilePlan& plan, const void* a_values, const void* b_values,
-                          ValueType type, bool tf32, double alpha, const int64_t* offsets, uint64_t product_tiles,
-                          const char* memory, void* values) {
+absl::Status ExecuteTiles(const ExecContext& ctx, const TilePlan& plan, const TileNumbers& numbers,
+                          const void* a_values, const void* b_values, ValueType type, bool tf32, double alpha,
+                          const int64_t* offsets, const char* memory, void* values) {
   if (type == ValueType::kFloat64) {
-    return ExecuteAs<double, double>(ctx, plan, a_values, b_values, alpha, offsets, product_tiles, memory, values);
+    return ExecuteAs<double, double>(ctx, plan, numbers, a_values, b_values, alpha, offsets, memory, values);
   }
-  if (tf32) {
-    return ExecuteAs<float, float>(ctx, plan, a_values, b_values, alpha, offsets, product_tiles, memory, values);
-  }
-  return ExecuteAs<float, double>(ctx, plan, a_values, b_values, alpha, offsets, product_tiles, memory, values);
+  if (tf32) return ExecuteAs<float, float>(ctx, plan, numbers, a_values, b_values, alpha, offsets, memory, values);
+  return ExecuteAs<float, double>(ctx, plan, numbers, a_values, b_values, alpha, offsets, memory, values);
 }
 
 }  // namespace intrawarp::cuda
