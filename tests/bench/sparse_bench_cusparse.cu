@@ -1,52 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cusparse.h>
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "tests/bench/cusparse_library.h"
 #include "tests/bench/sparse_bench_cusparse.h"
 
 namespace intrawarp {
 namespace {
-
-// Its functions, by name.
-class Library {
- public:
-  static const Library& Get() {
-    static const Library* const library = new Library;
-    return *library;
-  }
-  bool found() const { return handle_ != nullptr; }
-  template <typename F>
-  F* Function(const char* name) const {
-    return reinterpret_cast<F*>(dlsym(handle_, name));
-  }
-
- private:
-  Library() {
-    for (const char* path :
-         {"libcusparse.so.12", "/usr/local/cuda/lib64/libcusparse.so.12", "/usr/local/cuda/lib/libcusparse.so.12"}) {
-      if (handle_ == nullptr) handle_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-  }
-  void* handle_ = nullptr;
-};
-
-#define INTRAWARP_CUSPARSE(name, ...)                                                         \
-  do {                                                                                        \
-    auto* const function = Library::Get().Function<decltype(name)>(#name);                    \
-    if (function == nullptr) return absl::NotFoundError(#name);                               \
-    const cusparseStatus_t status = function(__VA_ARGS__);                                    \
-    if (status != CUSPARSE_STATUS_SUCCESS) {                                                  \
-      return absl::InternalError(absl::StrCat(#name, ": status ", static_cast<int>(status))); \
-    }                                                                                         \
-  } while (false)
 
 // Device memory that only grows.
 class Bytes {
@@ -79,7 +43,7 @@ struct Matrix {
   cusparseSpMatDescr_t descriptor = nullptr;
   Bytes offsets;
   ~Matrix() {
-    auto* const destroy = Library::Get().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
+    auto* const destroy = CusparseLibrary::Get().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
     if (descriptor != nullptr) (void)destroy(descriptor);
   }
   absl::Status Create(int64_t rows, int64_t columns, int64_t entries, void* indices, void* values, ValueType type) {
@@ -105,7 +69,8 @@ struct Descriptor {
     return absl::OkStatus();
   }
   ~Descriptor() {
-    auto* const destroy = Library::Get().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
+    auto* const destroy =
+        CusparseLibrary::Get().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
     if (get != nullptr) (void)destroy(get);
   }
 };
@@ -247,7 +212,7 @@ int64_t PoolPeakBytes() { return PoolAttribute(cudaMemPoolAttrUsedMemHigh); }
 int64_t PoolUsedBytes() { return PoolAttribute(cudaMemPoolAttrUsedMemCurrent); }
 
 absl::StatusOr<CusparseResult> TimeCusparse(const ConstCsrView& a, const ConstCsrView& b, int repeats) {
-  if (!Library::Get().found()) return absl::NotFoundError("no cuSPARSE");
+  if (!CusparseLibrary::Get().found()) return absl::NotFoundError("no cuSPARSE");
   static cusparseHandle_t handle = nullptr;
   if (handle == nullptr) INTRAWARP_CUSPARSE(cusparseCreate, &handle);
   Matrix a_matrix, b_matrix;
