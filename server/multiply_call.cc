@@ -132,8 +132,9 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
   return absl::OkStatus();
 }
 
-// What the device itself could not give, with the estimate.
+// Why the engine ended: what the device itself could not give with the estimate, what ended the call by its own status.
 absl::Status OnDevice(MultiplyCall& call, const absl::Status& status) {
+  if (absl::IsCancelled(status)) return call.stream->control().CancelStatus();
   if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
   call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory);
   return NoMemory(call, std::string(status.message()));

@@ -14,7 +14,8 @@
 // underflow apart.
 // Results are bit-identical from run to run on one device.
 //
-// On the CPU SuiteSparse:GraphBLAS multiplies. On CUDA a masked product is made whole first.
+// On the CPU SuiteSparse:GraphBLAS multiplies, and a checkpoint is passed between blocks of rows (CANCELLED when that
+// says so). On CUDA a product is one sequence of kernels, which nothing interrupts, and a masked one is made whole first.
 //
 // Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
 // the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product on the CPU: SuiteSparse:GraphBLAS, one thread a block of rows. Its own threads would share a row and add
-// to its entries in an order that changes from run to run; blocks depend on sizes alone.
+// to its entries in an order that changes from run to run; blocks depend on the patterns alone. Between two blocks, some
+// hundredths of a second, the job's thread asks whether it should go on.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -9,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,26 @@ namespace intrawarp::cpu {
 namespace {
 
 constexpr int64_t kRowsPerBlock = 512;
+// Entries of A and products of values in a block of more than one row.
+constexpr int64_t kWorkPerBlock = int64_t{1} << 20;
+constexpr int64_t kEntriesPerCopy = int64_t{1} << 20;
+
+// Whether a loop over several threads should end. The thread that made it asks at the checkpoint, the others hear of it.
+class Stop {
+ public:
+  explicit Stop(const ExecContext& ctx) : ctx_(ctx) {}
+  bool Asked() {
+    const bool is_job = std::this_thread::get_id() == job_thread_;
+    if (is_job && ctx_.Checkpoint({}) == Decision::kCancel) asked_ = true;
+    return asked_;
+  }
+  absl::Status status() const { return asked_ ? absl::CancelledError("cancelled") : absl::OkStatus(); }
+
+ private:
+  const ExecContext& ctx_;
+  const std::thread::id job_thread_ = std::this_thread::get_id();
+  std::atomic<bool> asked_ = false;
+};
 
 absl::Status GrbStatus(GrB_Info info, const char* call) {
   if (info == GrB_SUCCESS) return absl::OkStatus();
@@ -69,15 +92,21 @@ Array<T> MakeArray(int64_t count) {
 // Rows [first, last) of a matrix for GraphBLAS, which has its own 64-bit indices. `fill` writes the values of entries
 // [from, to); with iso they are all the one that it writes.
 template <typename T, typename Fill>
-absl::Status Import(const ConstPatternView& m, int32_t first, int32_t last, GrB_Type type, bool iso, const Fill& fill,
-                    GrbMatrix* out) {
+absl::Status Import(Stop& stop, const ConstPatternView& m, int32_t first, int32_t last, GrB_Type type, bool iso,
+                    const Fill& fill, GrbMatrix* out) {
   const int64_t begin = m.row_offsets[first], count = m.row_offsets[last] - begin, rows = last - first;
   Array<GrB_Index> offsets = MakeArray<GrB_Index>(rows + 1), indices = MakeArray<GrB_Index>(count);
   Array<T> values = MakeArray<T>(iso ? 1 : count);
   if (!offsets || !indices || !values) return absl::ResourceExhaustedError("no memory for a matrix of the product");
   for (int64_t r = 0; r <= rows; ++r) offsets[r] = m.row_offsets[first + r] - begin;
-  std::copy_n(m.column_indices + begin, count, indices.get());
-  fill(begin, iso ? begin + 1 : begin + count, values.get());
+  if (iso) fill(begin, begin + 1, values.get());
+  ParallelFor((count + kEntriesPerCopy - 1) / kEntriesPerCopy, [&](int64_t i) {
+    if (stop.Asked()) return;
+    const int64_t from = i * kEntriesPerCopy, to = std::min(count, from + kEntriesPerCopy);
+    std::copy(m.column_indices + begin + from, m.column_indices + begin + to, indices.get() + from);
+    if (!iso) fill(begin + from, begin + to, values.get() + from);
+  });
+  INTRAWARP_RETURN_IF_ERROR(stop.status());
   GrB_Index* p = offsets.get();
   GrB_Index* j = indices.get();
   void* x = values.get();
@@ -144,6 +173,15 @@ ConstPatternView TransposedIfAsked(const ConstPatternView& a, const MultiplyOpti
   return options.transpose_a ? Transpose(a, t) : a;
 }
 
+int64_t ProductsOfRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row) {
+  int64_t products = 0;
+  for (int64_t i = a.row_offsets[row]; i < a.row_offsets[row + size_t{1}]; ++i) {
+    const size_t k = a.column_indices[i];
+    products += b.row_offsets[k + 1] - b.row_offsets[k];
+  }
+  return products;
+}
+
 // To nearest, ties to even, with `dropped` bits less of significand; the exponent is float32's.
 float RoundSignificand(float x, int dropped) {
   uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -184,15 +222,15 @@ GrB_Semiring SemiringOf(Semiring semiring) {
 
 // Rows [first, last) of the masked product.
 template <typename T, typename Fill>
-absl::Status MultiplyBlock(const ConstPatternView& a, int32_t first, int32_t last, const GrbMatrix& b,
+absl::Status MultiplyBlock(Stop& stop, const ConstPatternView& a, int32_t first, int32_t last, const GrbMatrix& b,
                            int32_t b_columns, const MultiplyOptions& options, GrB_Type type, bool iso,
                            GrB_Semiring semiring, const Fill& fill, Block<T>* block) {
   GrbMatrix rows, mask, product;
-  INTRAWARP_RETURN_IF_ERROR(Import<T>(a, first, last, type, iso, fill, &rows));
+  INTRAWARP_RETURN_IF_ERROR(Import<T>(stop, a, first, last, type, iso, fill, &rows));
   GrB_Descriptor descriptor = nullptr;
   if (options.mask) {
     INTRAWARP_RETURN_IF_ERROR(Import<bool>(
-        *options.mask, first, last, GrB_BOOL, true, [](int64_t, int64_t, bool* x) { *x = true; }, &mask));
+        stop, *options.mask, first, last, GrB_BOOL, true, [](int64_t, int64_t, bool* x) { *x = true; }, &mask));
     descriptor = options.complement_mask ? GrB_DESC_SC : GrB_DESC_S;
   }
   INTRAWARP_GRB_RETURN_IF_ERROR(GrB_Matrix_new(product.address(), type, last - first, b_columns));
@@ -200,18 +238,36 @@ absl::Status MultiplyBlock(const ConstPatternView& a, int32_t first, int32_t las
   return Export(product, block);
 }
 
-// Calls multiply(block, first, last) and then use(block, first, last) for all blocks of rows; the first error counts.
+// Where blocks of rows of the product begin, and the end of the last one.
+std::vector<int32_t> CutRows(const ConstPatternView& a, const ConstPatternView& b) {
+  std::vector<int32_t> cuts = {0};
+  int64_t work = 0;
+  for (int32_t r = 0; r < a.rows; ++r) {
+    const int64_t of_row = ProductsOfRow(a, b, r) + a.row_offsets[r + size_t{1}] - a.row_offsets[r];
+    const bool is_full = r - cuts.back() == kRowsPerBlock || work + of_row > kWorkPerBlock;
+    if (is_full && r > cuts.back()) {
+      cuts.push_back(r);
+      work = 0;
+    }
+    work += of_row;
+  }
+  if (a.rows > 0) cuts.push_back(a.rows);
+  return cuts;
+}
+
+// Calls multiply(block, first, last) and then use(block, i, first, last) for all blocks of rows; the first error
+// counts.
 template <typename T, typename Multiply, typename Use>
-absl::Status ForBlocks(int64_t rows, const Multiply& multiply, const Use& use) {
-  const int64_t blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+absl::Status ForBlocks(Stop& stop, const std::vector<int32_t>& cuts, const Multiply& multiply, const Use& use) {
+  const int64_t blocks = static_cast<int64_t>(cuts.size()) - 1;
   std::vector<absl::Status> statuses(blocks);
   ParallelFor(blocks, [&](int64_t i) {
-    const int32_t first = static_cast<int32_t>(i * kRowsPerBlock);
-    const int32_t last = static_cast<int32_t>(std::min(rows, (i + 1) * kRowsPerBlock));
+    if (stop.Asked()) return;
     Block<T> block;
-    statuses[i] = multiply(&block, first, last);
-    if (statuses[i].ok()) statuses[i] = use(block, first, last);
+    statuses[i] = multiply(&block, cuts[i], cuts[i + 1]);
+    if (statuses[i].ok()) statuses[i] = use(block, i, cuts[i], cuts[i + 1]);
   });
+  INTRAWARP_RETURN_IF_ERROR(stop.status());
   for (const absl::Status& s : statuses) INTRAWARP_RETURN_IF_ERROR(s);
   return absl::OkStatus();
 }
@@ -241,7 +297,7 @@ absl::Status EmptyBlock(int32_t first, int32_t last, Block<T>* block) {
 }
 
 template <typename T>
-absl::Status Execute(const MultiplyPlan& plan, const ConstCsrView& a_in, const ConstCsrView& b, T* values) {
+absl::Status Execute(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a_in, const ConstCsrView& b, T* values) {
   const MultiplyOptions& options = plan.options();
   const ConstPatternView c = plan.pattern();
   const int dropped = DroppedBits(options.precision);
@@ -262,19 +318,20 @@ absl::Status Execute(const MultiplyPlan& plan, const ConstCsrView& a_in, const C
     std::transform(b_values + from, b_values + to, out, rounded);
   };
   const GrB_Type type = sizeof(T) == 4 ? GrB_FP32 : GrB_FP64;
+  Stop stop(ctx);
   const bool empty = b.rows == 0 || b.columns == 0;
   GrbMatrix grb_b;
-  if (!empty) INTRAWARP_RETURN_IF_ERROR(Import<T>(b, 0, b.rows, type, false, fill_b, &grb_b));
+  if (!empty) INTRAWARP_RETURN_IF_ERROR(Import<T>(stop, b, 0, b.rows, type, false, fill_b, &grb_b));
   const T* d_values = options.addend ? static_cast<const T*>(options.addend->values) : nullptr;
   const T alpha = static_cast<T>(options.alpha), beta = static_cast<T>(options.beta);
   return ForBlocks<T>(
-      c.rows,
+      stop, CutRows(a, b),
       [&](Block<T>* block, int32_t first, int32_t last) {
         if (empty) return EmptyBlock(first, last, block);
-        return MultiplyBlock<T>(a, first, last, grb_b, b.columns, options, type, false, SemiringOf<T>(options.semiring),
-                                fill_a, block);
+        return MultiplyBlock<T>(stop, a, first, last, grb_b, b.columns, options, type, false,
+                                SemiringOf<T>(options.semiring), fill_a, block);
       },
-      [&](const Block<T>& block, int32_t first, int32_t last) -> absl::Status {
+      [&](const Block<T>& block, int64_t, int32_t first, int32_t last) -> absl::Status {
         bool as_planned = true;
         for (int32_t r = first; r < last; ++r) {
           int64_t i = c.row_offsets[r];
@@ -298,11 +355,7 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
   const ConstPatternView a = TransposedIfAsked(a_in, options, &t);
   MultiplyEstimate e;
   for (int32_t r = 0; r < a.rows; ++r) {
-    int64_t products = 0;
-    for (int64_t i = a.row_offsets[r]; i < a.row_offsets[r + 1]; ++i) {
-      const int32_t k = a.column_indices[i];
-      products += b.row_offsets[k + 1] - b.row_offsets[k];
-    }
+    const int64_t products = ProductsOfRow(a, b, r);
     int64_t entries = std::min<int64_t>(products, b.columns);
     if (options.mask && !options.complement_mask) {
       entries = std::min(entries, options.mask->row_offsets[r + 1] - options.mask->row_offsets[r]);
@@ -331,21 +384,23 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, 
   const auto one = [](int64_t, int64_t, bool* x) { *x = true; };
   const bool empty = b.rows == 0 || b.columns == 0;
   GrbMatrix grb_b;
-  if (!empty) INTRAWARP_RETURN_IF_ERROR(Import<bool>(b, 0, b.rows, GrB_BOOL, true, one, &grb_b));
+  Stop stop(ctx);
+  if (!empty) INTRAWARP_RETURN_IF_ERROR(Import<bool>(stop, b, 0, b.rows, GrB_BOOL, true, one, &grb_b));
 
   INTRAWARP_ASSIGN_OR_RETURN(access.offsets,
                              ctx.device().Allocate((access.rows + size_t{1}) * sizeof(int64_t), ctx.stream()));
   int64_t* offsets = access.offsets.as<int64_t>();
-  std::vector<std::vector<int32_t>> columns((access.rows + kRowsPerBlock - 1) / kRowsPerBlock);
+  const std::vector<int32_t> cuts = CutRows(a, b);
+  std::vector<std::vector<int32_t>> columns(cuts.size() - 1);
   INTRAWARP_RETURN_IF_ERROR(ForBlocks<bool>(
-      access.rows,
+      stop, cuts,
       [&](Block<bool>* block, int32_t first, int32_t last) {
         if (empty) return EmptyBlock(first, last, block);
-        return MultiplyBlock<bool>(a, first, last, grb_b, b.columns, options, GrB_BOOL, true, GxB_ANY_PAIR_BOOL, one,
-                                   block);
+        return MultiplyBlock<bool>(stop, a, first, last, grb_b, b.columns, options, GrB_BOOL, true,
+                                   GxB_ANY_PAIR_BOOL, one, block);
       },
-      [&](const Block<bool>& block, int32_t first, int32_t last) {
-        std::vector<int32_t>& of_block = columns[first / kRowsPerBlock];
+      [&](const Block<bool>& block, int64_t i, int32_t first, int32_t last) {
+        std::vector<int32_t>& of_block = columns[i];
         of_block.reserve(block.Begin(last - first));
         for (int32_t r = first; r < last; ++r) {
           const size_t before = of_block.size();
@@ -364,11 +419,11 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, 
   return absl::OkStatus();
 }
 
-absl::Status ExecuteMultiply(const ExecContext&, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
-                             void* values) {
+absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
+                             const ConstCsrView& b, void* values) {
   INTRAWARP_RETURN_IF_ERROR(InitGraphBlas());
-  if (plan.value_type() == ValueType::kFloat64) return Execute<double>(plan, a, b, static_cast<double*>(values));
-  return Execute<float>(plan, a, b, static_cast<float*>(values));
+  if (plan.value_type() == ValueType::kFloat64) return Execute<double>(ctx, plan, a, b, static_cast<double*>(values));
+  return Execute<float>(ctx, plan, a, b, static_cast<float*>(values));
 }
 
 }  // namespace intrawarp::cpu
