@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product on the CPU: SuiteSparse:GraphBLAS, one thread a block of rows. Its own threads would share a row and add
-// to its entries in an order that changes from run to run; blocks depend on the patterns alone. Between two blocks, some
-// hundredths of a second, the job's thread asks whether it should go on.
+// to its entries in an order that changes from run to run; blocks depend on the patterns alone. Between two blocks,
+// some hundredths of a second, the job's thread asks whether it should go on.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -32,7 +32,8 @@ constexpr int64_t kRowsPerBlock = 512;
 constexpr int64_t kWorkPerBlock = int64_t{1} << 20;
 constexpr int64_t kEntriesPerCopy = int64_t{1} << 20;
 
-// Whether a loop over several threads should end. The thread that made it asks at the checkpoint, the others hear of it.
+// Whether a loop over several threads should end. The thread that made it asks at the checkpoint, the others hear of
+// it.
 class Stop {
  public:
   explicit Stop(const ExecContext& ctx) : ctx_(ctx) {}
@@ -297,7 +298,8 @@ absl::Status EmptyBlock(int32_t first, int32_t last, Block<T>* block) {
 }
 
 template <typename T>
-absl::Status Execute(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a_in, const ConstCsrView& b, T* values) {
+absl::Status Execute(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a_in, const ConstCsrView& b,
+                     T* values) {
   const MultiplyOptions& options = plan.options();
   const ConstPatternView c = plan.pattern();
   const int dropped = DroppedBits(options.precision);
@@ -396,8 +398,8 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, 
       stop, cuts,
       [&](Block<bool>* block, int32_t first, int32_t last) {
         if (empty) return EmptyBlock(first, last, block);
-        return MultiplyBlock<bool>(stop, a, first, last, grb_b, b.columns, options, GrB_BOOL, true,
-                                   GxB_ANY_PAIR_BOOL, one, block);
+        return MultiplyBlock<bool>(stop, a, first, last, grb_b, b.columns, options, GrB_BOOL, true, GxB_ANY_PAIR_BOOL,
+                                   one, block);
       },
       [&](const Block<bool>& block, int64_t i, int32_t first, int32_t last) {
         std::vector<int32_t>& of_block = columns[i];

@@ -567,8 +567,8 @@ TEST_F(CliTest, AVelocityGoesThroughAFile) {
   EXPECT_FALSE(ReadVelocity(Out("u.nii.gz")).ok());
   Succeed({"transform", "get", name, "--out=" + Out("again.nii.gz"), "--field_encoding=velocity"});
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
-  Succeed(Register({options[0], options[1], options[2], "--field=" + Out("again.nii.gz"),
-                          "--field_encoding=velocity"}));
+  Succeed(
+      Register({options[0], options[1], options[2], "--field=" + Out("again.nii.gz"), "--field_encoding=velocity"}));
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
   Succeed({"transform", "get", name, "--out=" + Out("part.nii"), "--field_encoding=velocity", "--field_stride=2"});
   EXPECT_EQ(Value(ReadVelocity(Out("part.nii"))).geometry.size, (Int3{20, 20, 12}));
@@ -601,7 +601,7 @@ TEST_F(CliTest, AVelocityGoesThroughAFile) {
   // It is a place to start from, by name and as a file.
   for (const std::string& initial : {name, Out("v.nii.gz")}) {
     Succeed(Register({"--method=log-demons", "--levels=1", "--iterations=1", "--initial=" + initial,
-                            "--report=" + Out("next.json")}));
+                      "--report=" + Out("next.json")}));
     const auto& before = report["stages"][1]["levels"].back()["value_after"];
     EXPECT_NEAR(ReadJson(Out("next.json"))["stages"][0]["levels"][0]["value_before"].get<double>(),
                 before.get<double>(), 0.01 * before.get<double>());

@@ -103,7 +103,8 @@ inline grpc::Status SendMatrix(v1::MatrixService::Stub& stub, const MatrixData& 
   bool open = writer->Write(request);
   for (size_t at = begin; open && at < std::min(end, matrix.bytes.size()); at += chunk) {
     request.mutable_chunk()->set_offset(static_cast<int64_t>(at));
-    request.mutable_chunk()->set_data(matrix.bytes.substr(at, std::min(chunk, std::min(end, matrix.bytes.size()) - at)));
+    request.mutable_chunk()->set_data(
+        matrix.bytes.substr(at, std::min(chunk, std::min(end, matrix.bytes.size()) - at)));
     open = writer->Write(request);
   }
   writer->WritesDone();

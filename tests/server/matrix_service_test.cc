@@ -22,6 +22,7 @@
 namespace intrawarp {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -93,17 +94,6 @@ class MatrixServiceTest : public ::testing::Test {
   std::unique_ptr<v1::MatrixService::Stub> stub_;
 };
 
-// Everything, also what a GPU does not do yet.
-class CpuMatrixServiceTest : public MatrixServiceTest {
- protected:
-  CpuMatrixServiceTest() : MatrixServiceTest(Options()) {}
-  static ServerOptions Options() {
-    ServerOptions options = TestServer::DefaultOptions();
-    options.device = "cpu";
-    return options;
-  }
-};
-
 template <typename T>
 using Entries = std::map<std::pair<int32_t, int32_t>, T>;
 
@@ -163,11 +153,10 @@ TEST_F(MatrixServiceTest, EmptyOnesAndOnesOfManySlabs) {
   // No rows, no columns, no entries; float64; more than two slabs of a download, no multiple of a chunk.
   const HostCsr<double> large = RandomCsr<double>(70001, 5000, 30, 2);
   ASSERT_GT(CsrBytes(large).size(), size_t{17} << 20);
-  const MatrixData datas[] = {MakeMatrix(HostCsr<float>(), "0", "none"),
-                              MakeMatrix(RandomCsr<float>(0, 7, 3, 1), "1", "norows"),
-                              MakeMatrix(RandomCsr<double>(7, 0, 3, 1), "2", "nocolumns"),
-                              MakeMatrix(RandomCsr<float>(300, 1, 0, 1), "3", "noentries"),
-                              MakeMatrix(large, "4", "large")};
+  const MatrixData datas[] = {
+      MakeMatrix(HostCsr<float>(), "0", "none"), MakeMatrix(RandomCsr<float>(0, 7, 3, 1), "1", "norows"),
+      MakeMatrix(RandomCsr<double>(7, 0, 3, 1), "2", "nocolumns"),
+      MakeMatrix(RandomCsr<float>(300, 1, 0, 1), "3", "noentries"), MakeMatrix(large, "4", "large")};
   for (const MatrixData& data : datas) {
     SCOPED_TRACE(data.header.id());
     const grpc::Status status = SendMatrix(*stub_, data, nullptr, 1 << 20);
@@ -234,11 +223,16 @@ TEST_F(MatrixServiceTest, EachBrokenCsrNamesItsArrayAndIsDropped) {
     const char* field;
     std::function<void(HostCsr<float>&)> spoil;
   } cases[] = {
-      {"row_offsets", change(kOffsets, 0, 1)},      {"row_offsets", change(kOffsets, 1, 3)},
-      {"row_offsets", change(kOffsets, 1, -1)},     {"row_offsets", change(kOffsets, 1, kMost)},
-      {"row_offsets", change(kOffsets, 3, 4)},      {"row_offsets", change(kOffsets, 3, 6)},
-      {"column_indices", change(kColumns, 0, -1)},  {"column_indices", change(kColumns, 4, 4)},
-      {"column_indices", change(kColumns, 1, 0)},   {"column_indices", change(kColumns, 0, 3)},
+      {"row_offsets", change(kOffsets, 0, 1)},
+      {"row_offsets", change(kOffsets, 1, 3)},
+      {"row_offsets", change(kOffsets, 1, -1)},
+      {"row_offsets", change(kOffsets, 1, kMost)},
+      {"row_offsets", change(kOffsets, 3, 4)},
+      {"row_offsets", change(kOffsets, 3, 6)},
+      {"column_indices", change(kColumns, 0, -1)},
+      {"column_indices", change(kColumns, 4, 4)},
+      {"column_indices", change(kColumns, 1, 0)},
+      {"column_indices", change(kColumns, 0, 3)},
       {"column_indices", change(kColumns, 4, std::numeric_limits<int32_t>::max())},
   };
   for (size_t i = 0; i < std::size(cases); ++i) {
@@ -485,7 +479,7 @@ TEST_F(MatrixServiceTest, EachWrongProductNamesItsField) {
   ExpectError(with([](R& r) { r.mutable_keep()->set_id("no/id"); }), grpc::INVALID_ARGUMENT, "must match", "keep.id");
 }
 
-TEST_F(CpuMatrixServiceTest, OptionsReachTheProduct) {
+TEST_F(MatrixServiceTest, OptionsReachTheProduct) {
   const HostCsr<float> a = RandomCsr<float>(20, 30, 4, 13), b = RandomCsr<float>(20, 25, 5, 14);
   const HostCsr<float> mask = RandomCsr<float>(30, 25, 6, 15), d = RandomCsr<float>(30, 25, 3, 16);
   Put("a", a);
@@ -528,14 +522,54 @@ TEST_F(CpuMatrixServiceTest, OptionsReachTheProduct) {
   // 1 + 2^-12 has more bits than the reduced precisions keep.
   HostCsr<float> fine = Full(1, 1, 1 + std::ldexp(1.0f, -12));
   Put("fine", fine);
-  for (const auto& [precision, value] : std::map<v1::Precision, float>{{v1::PRECISION_FP16, 1.0f},
-                                                                       {v1::PRECISION_BF16, 1.0f},
-                                                                       {v1::PRECISION_TF32, 1.0f},
-                                                                       {v1::PRECISION_FP32, fine.values[0] * fine.values[0]}}) {
+  for (const auto& [precision, value] :
+       std::map<v1::Precision, float>{{v1::PRECISION_FP16, 1.0f},
+                                      {v1::PRECISION_BF16, 1.0f},
+                                      {v1::PRECISION_TF32, 1.0f},
+                                      {v1::PRECISION_FP32, fine.values[0] * fine.values[0]}}) {
     request = ProductOf("fine", "fine");
     request.mutable_options()->set_precision(precision);
     EXPECT_EQ((run()[{0, 0}]), value) << v1::Precision_Name(precision);
   }
+}
+
+TEST_F(MatrixServiceTest, ShortestPathsAndProductsOfThree) {
+  const HostCsr<float> a = RandomCsr<float>(40, 40, 4, 20), p = RandomCsr<float>(40, 12, 2, 21);
+  Put("a", a);
+  Put("p", p);
+  v1::MultiplyRequest request = ProductOf("a", "a");
+  request.mutable_options()->set_semiring(v1::SEMIRING_MIN_PLUS);
+  const Product paths = Multiply(*stub_, request);
+  ASSERT_TRUE(paths.status.ok()) << paths.status.error_message();
+  EXPECT_EQ(paths.result->report().semiring(), v1::SEMIRING_MIN_PLUS);
+  Entries<double> shortest;
+  for (const auto& [place, value] : EntriesOf(a)) {
+    for (int64_t i = a.row_offsets[place.second]; i < a.row_offsets[place.second + 1]; ++i) {
+      const double sum = value + a.values[i];
+      const auto [at, is_new] = shortest.try_emplace({place.first, a.column_indices[i]}, sum);
+      if (!is_new) at->second = std::min(at->second, sum);
+    }
+  }
+  EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(paths.header->shape(), paths.bytes)) == shortest);
+
+  // P^T A P: what is in the middle stays on the device.
+  request = ProductOf("a", "p");
+  request.mutable_keep()->set_id("ap");
+  ASSERT_TRUE(Multiply(*stub_, request).status.ok());
+  request = ProductOf("p", "ap");
+  request.mutable_options()->set_transpose_a(true);
+  const Product coarse = Multiply(*stub_, request);
+  ASSERT_TRUE(coarse.status.ok()) << coarse.status.error_message();
+  const HostCsr<float> ap = CsrFromBytes<float>(Multiply(*stub_, ProductOf("a", "p")).header->shape(),
+                                                Multiply(*stub_, ProductOf("a", "p")).bytes);
+  EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(coarse.header->shape(), coarse.bytes)) == Reference(Transposed(p), ap));
+
+  // A^T A of a rectangle.
+  request = ProductOf("p", "p");
+  request.mutable_options()->set_transpose_a(true);
+  const Product gram = Multiply(*stub_, request);
+  ASSERT_TRUE(gram.status.ok()) << gram.status.error_message();
+  EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(gram.header->shape(), gram.bytes)) == Reference(Transposed(p), p));
 }
 
 // A product is not in the way of what comes after it for longer than one of its steps.
@@ -589,8 +623,64 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"failed\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_job_seconds_count 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_flops_total " + std::to_string(2 * products) + "\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_output_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
+  EXPECT_THAT(text,
+              HasSubstr("intrawarp_spgemm_output_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
   EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.MatrixService/Multiply\"} 2\n"));
+}
+
+// 360 million multiplications and 200 MB, far more than a stream that is not read takes.
+class LongProductTest : public MatrixServiceTest {
+ protected:
+  LongProductTest() : MatrixServiceTest(Options()) { Put("a", RandomCsr<float>(5000, 5000, 300, 22)); }
+  static ServerOptions Options() {
+    ServerOptions options = TestServer::DefaultOptions();
+    options.limits.resident_capacity_bytes = int64_t{4} << 30;
+    options.limits.pinned_capacity_bytes = int64_t{1} << 30;
+    return options;
+  }
+  v1::Usage Idle() {
+    return test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
+  }
+  void ExpectNothingIsLeft(const v1::Usage& before, const std::string& outcomes) {
+    EXPECT_EQ(Idle().ShortDebugString(), before.ShortDebugString());
+    EXPECT_THAT(Names(), ElementsAre("matrices/a"));
+    const std::string text = context().metrics.Scrape();
+    EXPECT_THAT(text, ContainsRegex("intrawarp_spgemm_jobs_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
+    EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 0\n"));
+    // The server goes on.
+    Put("one", Full(1, 1, 3));
+    EXPECT_TRUE(Multiply(*stub_, ProductOf("one", "one")).status.ok());
+  }
+};
+
+TEST_F(LongProductTest, CancelledHalfWayLeavesNothing) {
+  const v1::Usage before = Idle();
+  grpc::ClientContext call;
+  auto reader = stub_->Multiply(&call, ProductOf("a", "a"));
+  v1::MultiplyResponse response;
+  do {
+    ASSERT_TRUE(reader->Read(&response));
+  } while (response.progress().step() != v1::MultiplyProgress::STEP_PLANNED);
+  EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
+  call.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  ExpectNothingIsLeft(before, "cancelled");
+}
+
+TEST_F(LongProductTest, ADeadlineHalfWayLeavesNothing) {
+  const v1::Usage before = Idle();
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(500);
+  grpc::ClientContext call;
+  call.set_deadline(deadline);
+  auto reader = stub_->Multiply(&call, ProductOf("a", "a"));
+  // What comes meanwhile is not read, and most of it is not sent.
+  std::this_thread::sleep_until(deadline);
+  v1::MultiplyResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
+  // The client may give up before the server's own clock has come so far.
+  ExpectNothingIsLeft(before, "deadline_missed|cancelled");
 }
 
 class SmallMemoryTest : public MatrixServiceTest {
@@ -617,8 +707,7 @@ TEST_F(SmallMemoryTest, AProductTooLargeIsRefusedWithItsEstimateBeforeItStarts) 
     EXPECT_TRUE(DetailsOf(product.status).retry);
     EXPECT_TRUE(product.progress.empty());
   }
-  EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; })
-                .ShortDebugString(),
+  EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; }).ShortDebugString(),
             before.ShortDebugString());
   EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"rejected\"} 2\n"));
   // The server goes on, and the other way round it fits.
