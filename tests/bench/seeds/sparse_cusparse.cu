@@ -181,7 +181,7 @@ class FullProduct : public CusparseProduct {
   }
 
   absl::Status Run() override {
-    if (!sizes_known_ || must_ask_) return MultiplyAndAsk();
+    if (!sizes_known_ || must_ask_ || InPieces()) return MultiplyAndAsk();
     const int64_t before = entries_;
     if (Multiply(false).ok() && entries_ == before) return absl::OkStatus();
     // Whether the calls that ask can be left out is not documented; where they cannot, they are part of the product.
@@ -279,10 +279,14 @@ class ReusedProduct : public CusparseProduct {
     INTRAWARP_RETURN_IF_ERROR(Count(bytes));
     for (int i = 1; i < 4; ++i) INTRAWARP_RETURN_IF_ERROR(Reserve(ctx_, bytes[i], buffers_[i]));
     INTRAWARP_RETURN_IF_ERROR(Count(bytes));
+    buffers_[0] = Buffer();
+    buffers_[1] = Buffer();
     INTRAWARP_RETURN_IF_ERROR(PlaceResult());
     INTRAWARP_RETURN_IF_ERROR(CopyPattern(bytes));
     INTRAWARP_RETURN_IF_ERROR(Reserve(ctx_, bytes[4], buffers_[4]));
-    return CopyPattern(bytes);
+    INTRAWARP_RETURN_IF_ERROR(CopyPattern(bytes));
+    buffers_[2] = Buffer();
+    return absl::OkStatus();
   }
 
   absl::Status Run() override {

@@ -15,8 +15,8 @@
 // integers. Times are medians between events of warm runs, in ms, 20 of them or as many as --measurement seconds hold,
 // at least 5:
 //   CSR-CSR   from CSR to CSR: with conversions, symbolic phases, plans, allocations from the pool
-//   product   without: of tiles to tiles, of values alone for cu-reuse and ours-plan, for cuSPARSE's other algorithms
-//             with buffers allocated and sizes known before
+//   product   without: of tiles to tiles, of values alone for cu-reuse and ours-plan, for cuSPARSE with
+//             buffers allocated and, but for ALG2 and ALG3, sizes known before
 // GF/s is two flops a scalar product over CSR-CSR. MB is the peak of the pool over one CSR-CSR run, operands left out
 // (in cuSPARSE's is a copy of A's row offsets with 32 bits). The error is the largest of (|C - exact|) / (|A| |B|), and
 // that over its bound. Matrices left when --budget seconds have passed are named and left out.

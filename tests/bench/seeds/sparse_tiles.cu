@@ -27,7 +27,7 @@ __host__ __device__ int32_t TilesOf(int32_t n) { return static_cast<int32_t>((in
 
 // --- CSR to tiles and back ---
 
-// Tile by tile, and by element in it. Says, too, whether a value is out of fp16's range.
+// Tile by tile, and by element in it. Says, too, whether a value is out of fp16's range, and whether one is not finite.
 __global__ void ElementKeysKernel(ConstCsrView m, const int32_t* rows, uint64_t* keys, float* values, int64_t* bad) {
   const uint64_t tiles = TilesOf(m.columns);
   SEEDS_FOR_EACH(e, m.entries) {
@@ -35,7 +35,8 @@ __global__ void ElementKeysKernel(ConstCsrView m, const int32_t* rows, uint64_t*
     keys[e] = (r / 8 * tiles + c / 8) * 64 + r % 8 * 8 + c % 8;
     const float v = values[e] = static_cast<const float*>(m.values)[e];
     // Of every thread that writes, all write the same.
-    if (!(fabsf(v) < 65520.f) || (v != 0 && fabsf(v) < 0x1p-24f)) *bad = 1;
+    if (!(fabsf(v) < 65520.f) || (v != 0 && fabsf(v) < 0x1p-24f)) bad[0] = 1;
+    if (!isfinite(v)) bad[1] = 1;
   }
 }
 
@@ -112,7 +113,7 @@ struct TileMatrix {
   int64_t count = 0;
   Buffer tiles;     // Tile
   Buffer elements;  // float
-  bool fits_fp16 = true;
+  bool fits_fp16 = true, is_finite = true;
 };
 
 absl::StatusOr<Buffer> TileRows(const ExecContext& ctx, const TileMatrix& m) {
@@ -128,8 +129,8 @@ absl::StatusOr<TileMatrix> ToTiles(const ExecContext& ctx, const ConstCsrView& m
   const cudaStream_t stream = CudaStream(ctx);
   INTRAWARP_ASSIGN_OR_RETURN(Pairs<float> pairs, AllocatePairs<float>(ctx, m.entries));
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer rows, RowsOfEntries(ctx, m));
-  INTRAWARP_ASSIGN_OR_RETURN(const Buffer bad, AllocateItems<int64_t>(ctx, 1));
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(bad.as<void>(), 0, sizeof(int64_t), stream));
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer bad, AllocateItems<int64_t>(ctx, 2));
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(bad.as<void>(), 0, 2 * sizeof(int64_t), stream));
   ElementKeysKernel<<<kBlocks, kThreads, 0, stream>>>(m, rows.as<int32_t>(), pairs.key(), pairs.value(),
                                                       bad.as<int64_t>());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
@@ -145,8 +146,10 @@ absl::StatusOr<TileMatrix> ToTiles(const ExecContext& ctx, const ConstCsrView& m
                                                       result.count, TilesOf(m.columns), result.tiles.as<Tile>());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   result.elements = std::move(pairs.values[pairs.current]);
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t any_bad, ReadBack(ctx, bad.as<int64_t>()));
-  result.fits_fp16 = any_bad == 0;
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t beyond_fp16, ReadBack(ctx, bad.as<int64_t>()));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t not_finite, ReadBack(ctx, bad.as<int64_t>() + 1));
+  result.fits_fp16 = beyond_fp16 == 0;
+  result.is_finite = not_finite == 0;
   return result;
 }
 
@@ -407,6 +410,8 @@ class TileProduct : public SparseProduct {
     if (!IsSquare()) {
       INTRAWARP_ASSIGN_OR_RETURN(b_, ToTiles(ctx_, b_view_));
     }
+    // Their products with absent zeros would have no room.
+    if (!a_.is_finite || !B().is_finite) return absl::OutOfRangeError("values: not finite");
     if (tensor_ && !(a_.fits_fp16 && B().fits_fp16)) return absl::OutOfRangeError("values: beyond fp16");
     return absl::OkStatus();
   }

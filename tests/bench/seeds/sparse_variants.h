@@ -15,8 +15,7 @@ namespace intrawarp::seeds {
 
 enum class SparseMethod {
   // Algorithm 2: a sorted list of tasks, pairs of 8x8 tiles; a kernel that counts, one that multiplies, two tiles of C
-  // on the diagonal of a 16x16x16 fragment, fp16 in and fp32 out; then zeros and empty tiles are taken out. Products
-  // are of dense tiles: an entry that is infinite makes NaN of the absent ones beside it.
+  // on the diagonal of a 16x16x16 fragment, fp16 in and fp32 out; then zeros and empty tiles are taken out.
   kTensorTiles,
   kTiles,               // the same with algorithm 3, fp32, in place of the tensor cores
   kExpandSortCompress,  // of single values in fp32, as CUSP
@@ -53,14 +52,15 @@ struct TileCounts {
 
 // C = A B, again and again, by Prepare, Run and Finish. On CUDA; one stream, not thread-safe. Memory comes from the
 // device's pool. Each may wait. Errors: RESOURCE_EXHAUSTED when there is too little memory or a list is too long for 31
-// bits; OUT_OF_RANGE "values: ..." from kTensorTiles where operands don't fit fp16 (the seed takes none of 65520 and
-// more, or that round to 0); NOT_FOUND without cuSPARSE.
+// bits; OUT_OF_RANGE "values: ..." from the tile methods for operands that are not finite and from kTensorTiles where
+// they don't fit fp16 (the seed takes none of 65520 and more, or that round to 0); NOT_FOUND without cuSPARSE.
 class SparseProduct {
  public:
   virtual ~SparseProduct() = default;
   // What a method has done once for operands, which the seed leaves out of the product's time: the tile methods'
   // conversion from CSR, the symbolic phase of kCusparseReuse, the plan of kOursValues. The other cuSPARSE methods give
-  // their buffers back: the next Run asks for sizes and allocates, those after it do not.
+  // their buffers back: the next Run asks for sizes and allocates, those after it (of kCusparse2 and kCusparse3, whose
+  // sizes depend on one another, none) do not.
   virtual absl::Status Prepare() { return absl::OkStatus(); }
   // The product, after Prepare, as often as one likes.
   virtual absl::Status Run() = 0;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "engine/base/status_macros.h"
 #include "tests/engine/device_test.h"
 #include "tests/engine/sparse/reference.h"
 
@@ -23,9 +24,10 @@ class SparseVariantsTest : public DeviceTest {
   // The second of two products by the same object.
   static absl::StatusOr<CsrMatrix> RunTwice(SparseProduct& product) {
     for (int i = 0; i < 2; ++i) {
-      for (const absl::Status& status : {product.Prepare(), product.Run(), product.Run(), product.Finish()}) {
-        if (!status.ok()) return status;
-      }
+      INTRAWARP_RETURN_IF_ERROR(product.Prepare());
+      INTRAWARP_RETURN_IF_ERROR(product.Run());
+      INTRAWARP_RETURN_IF_ERROR(product.Run());
+      INTRAWARP_RETURN_IF_ERROR(product.Finish());
     }
     return product.Result();
   }
@@ -158,12 +160,14 @@ TEST_P(SparseVariantsTest, TileCounts) {
   EXPECT_EQ(product->Tiles().tasks, 3);
 }
 
-TEST_P(SparseVariantsTest, TensorTilesRefuseWhatFp16CannotHold) {
+TEST_P(SparseVariantsTest, TilesRefuseWhatTheyCannotHold) {
   const ExecContext context = ctx();
   for (const float value : {65520.0f, -1e9f, 1e-9f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const CsrMatrix a = OnDevice({1, 1, {0, 1}, {0}, {value}});
     const auto product = *MakeSparseProduct(context, SparseMethod::kTensorTiles, a.view(), a.view());
     EXPECT_EQ(product->Prepare().code(), absl::StatusCode::kOutOfRange) << value;
+    const auto plain = *MakeSparseProduct(context, SparseMethod::kTiles, a.view(), a.view());
+    EXPECT_EQ(plain->Prepare().ok(), std::isfinite(value)) << value;
   }
   const CsrMatrix a = OnDevice({1, 2, {0, 2}, {0, 1}, {65504.0f, 0.0f}}),
                   b = OnDevice({2, 1, {0, 1, 2}, {0, 0}, {1, 1}});
