@@ -73,7 +73,9 @@ struct MultiplyEstimate {
   static constexpr int64_t kMostCounted = int64_t{1} << 55;
   int64_t products = 0;         // multiplications: the sum over entries a_ik of the entries of row k of B
   int64_t max_entries = 0;      // no more entries than this in C: the sum over rows of min(products, columns of B)
-  int64_t workspace_bytes = 0;  // from the arena, for the plan and for each execution
+  // From the arena, for the plan and for each execution. On the CPU what GraphBLAS takes beside the arena, but for the
+  // blocks of rows under way, some ten MB a core.
+  int64_t workspace_bytes = 0;
   int64_t plan_bytes = 0;       // at most, on the device, row offsets and column indices of C included
   int64_t value_bytes = 0;      // at most, the values of C
 };

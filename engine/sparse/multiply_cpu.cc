@@ -372,6 +372,10 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
   e.products = std::min(e.products, MultiplyEstimate::kMostCounted);
   e.max_entries = std::min(e.max_entries, MultiplyEstimate::kMostCounted);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
+  // B as GraphBLAS has it, and the columns of blocks before they are one list.
+  e.workspace_bytes = (int64_t{b.rows} + 1) * sizeof(GrB_Index) +
+                      b.entries * (sizeof(GrB_Index) + BytesPerValue(ValueTypeOf(options.precision))) +
+                      e.max_entries * sizeof(int32_t);
   e.value_bytes = e.max_entries * BytesPerValue(ValueTypeOf(options.precision));
   return e;
 }

@@ -8,12 +8,13 @@
 // deletes both. fem27x3_37 gives C 51.6 million entries, 413 MB. The first C is checked, C x against A (A x) in
 // float64, and all others are compared with it, bit by bit. --seconds ends the repeats early.
 //
-// Printed: where memory stands after repeats 1, 2, 5, 10, ... (resident memory of the process, so of server and client
-// together, used memory of the GPU, what the server accounts for, and page-locked memory lent out and kept); the time
-// of each stage at the client and the server's own breakdown; and, for products cancelled when their pattern is known,
-// when their values are, and when half of the result has come, the time from the cancel until every byte, job and
-// stream of the product is gone.
+// Printed: where memory stands after repeats 1, 2, 5, 10, ... (of the process, so of server and client together, what
+// is resident and what of it is allocated; used memory of the GPU; what the server accounts for; page-locked memory
+// lent out and kept); the time of each stage at the client and the server's own breakdown; and, for products cancelled
+// when their estimate, pattern or values are known and when half of the result has come, the time from the cancel until
+// every byte, job and stream of the product is gone.
 #include <grpcpp/grpcpp.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -103,6 +104,12 @@ double ResidentMegabytes() {
     if (word == "VmRSS:" && status >> kib) return kib / 1e3 * 1.024;
   }
   return 0;
+}
+
+// MB that the process has of its allocator; what is resident beyond that is the allocator's own.
+double AllocatedMegabytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return 1e-6 * static_cast<double>(info.uordblks + info.hblkhd);
 }
 
 // Of one repeat, in ms at the client.
@@ -264,7 +271,7 @@ void JobsBench::PrintMemory(int repeat) {
   const DeviceMemory memory = server_->context().device.memory().value_or(DeviceMemory());
   const bool is_cuda = server_->context().device.kind() == DeviceKind::kCuda;
   const Holdings held = Held();
-  std::printf("repeat %4d: process %8.1f MB", repeat, ResidentMegabytes());
+  std::printf("repeat %4d: process %8.1f MB, %8.1f MB allocated", repeat, ResidentMegabytes(), AllocatedMegabytes());
   if (is_cuda) std::printf(", GPU %9.1f MB", 1e-6 * static_cast<double>(memory.total_bytes - memory.free_bytes));
   std::printf(", accounted %lld B, page-locked %lld B lent, %.1f MB kept\n", static_cast<long long>(held.accounted),
               static_cast<long long>(held.leased), 1e-6 * static_cast<double>(server_->context().pinned.kept_bytes()));

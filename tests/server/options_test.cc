@@ -23,10 +23,11 @@ TEST(CommandLine, DefaultsWithoutArguments) {
 }
 
 TEST(CommandLine, SetsWhatItIsTold) {
-  const auto line = ParseCommandLine(
-      {"--listen=0.0.0.0:1", "--http=[::1]:0", "--device=cuda:1", "--resident_bytes=3GiB", "--pinned_bytes=1048577",
-       "--max_volume_bytes=5MiB", "--max_chunk_bytes=2MiB", "--max_transforms=7", "--max_uploads=2", "--max_streams=3",
-       "--max_queued_jobs=4", "--upload_ttl=90s", "--drain_timeout=1500ms", "--reflection"});
+  const auto line =
+      ParseCommandLine({"--listen=0.0.0.0:1", "--http=[::1]:0", "--device=cuda:1", "--resident_bytes=3GiB",
+                        "--pinned_bytes=1048577", "--max_volume_bytes=5MiB", "--max_matrix_bytes=6MiB",
+                        "--max_chunk_bytes=2MiB", "--max_transforms=7", "--max_uploads=2", "--max_streams=3",
+                        "--max_queued_jobs=4", "--upload_ttl=90s", "--drain_timeout=1500ms", "--reflection"});
   ASSERT_TRUE(line.ok()) << line.status();
   const ServerOptions& options = line->options;
   EXPECT_EQ(options.listen, "0.0.0.0:1");
@@ -35,6 +36,7 @@ TEST(CommandLine, SetsWhatItIsTold) {
   EXPECT_EQ(options.limits.resident_capacity_bytes, int64_t{3} << 30);
   EXPECT_EQ(options.limits.pinned_capacity_bytes, 1048577);
   EXPECT_EQ(options.limits.max_volume_bytes, 5 << 20);
+  EXPECT_EQ(options.limits.max_matrix_bytes, 6 << 20);
   EXPECT_EQ(options.limits.max_chunk_bytes, 2 << 20);
   EXPECT_EQ(options.limits.max_transforms, 7);
   EXPECT_EQ(options.limits.max_uploads, 2);
