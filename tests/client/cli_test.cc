@@ -815,8 +815,15 @@ TEST_F(CliTest, AWrongCommandLineIsExitStatusTwo) {
 
 TEST_F(CliTest, HelpIsForEachCommand) {
   EXPECT_THAT(Succeed({"--help"}), HasSubstr("transform delete"));
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"volume", "put"}, {"register"}, {"navigate"}, {"transform", "get"}, {"warp"}, {"points"}, {"phantom"}}) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{"volume", "put"},
+                                                                                       {"register"},
+                                                                                       {"navigate"},
+                                                                                       {"transform", "get"},
+                                                                                       {"warp"},
+                                                                                       {"points"},
+                                                                                       {"phantom"},
+                                                                                       {"matrix", "put"},
+                                                                                       {"multiply"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     EXPECT_THAT(Succeed(arguments), HasSubstr(command.back())) << command.back();
