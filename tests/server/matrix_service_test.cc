@@ -748,6 +748,7 @@ class SmallTransferTest : public MatrixServiceTest {
   SmallTransferTest() : MatrixServiceTest(Options()) {}
   static ServerOptions Options() {
     ServerOptions options = TestServer::DefaultOptions();
+    options.limits.resident_capacity_bytes = int64_t{4} << 30;
     options.limits.pinned_capacity_bytes = int64_t{40} << 20;
     return options;
   }
