@@ -28,6 +28,11 @@ std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc:
 JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
     : control_(Deadline(call)), queue_(context.limits.max_chunk_bytes) {}
 
+void JobStream::set_on_cancel(std::function<void()> on_cancel) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  on_cancel_ = std::move(on_cancel);
+}
+
 bool JobStream::closed() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return finished_;
@@ -112,16 +117,22 @@ void JobStream::OnWriteDone(bool ok) {
 
 void JobStream::OnCancel() {
   control_.Cancel();
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!finished_) FinishNow(control_.CancelStatus());
+  std::function<void()> on_cancel;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!finished_) FinishNow(control_.CancelStatus());
+    on_cancel = std::move(on_cancel_);
+  }
+  if (on_cancel) on_cancel();
 }
 
 void JobStream::OnDone() {
-  std::function<void()> undo;
+  std::function<void()> undo, on_cancel;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!delivered_) undo = std::move(undo_);
     undo_ = nullptr;
+    on_cancel = std::move(on_cancel_);
   }
   if (undo) undo();
   count_ = StreamCount();

@@ -34,6 +34,9 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   static std::shared_ptr<JobStream> Create(ServerContext& context, const grpc::CallbackServerContext& call);
 
   JobControl& control() { return control_; }
+  // Called once the call is cancelled or its deadline has passed, without the stream's mutex, for what a job that waits
+  // can give back before its turn. Set before the job is submitted; let go of when the call is over.
+  void set_on_cancel(std::function<void()> on_cancel);
   bool closed() const;
 
   void Send(grpc::ByteBuffer message);
@@ -70,6 +73,7 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool finished_ = false;
   bool delivered_ = false;
   std::function<void()> undo_;
+  std::function<void()> on_cancel_;
 };
 
 }  // namespace intrawarp

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -73,6 +74,36 @@ struct ProductMemory {
   Buffer values;
 };
 
+// Who may use a call: a job that runs, or, between jobs, whoever ends it. Thread-safe.
+class Turns {
+ public:
+  // False when the call has ended.
+  bool Begin() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = !over_;
+    return running_;
+  }
+  void Pause() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = false;
+  }
+  // True once, and not while a job runs.
+  bool EndBetween() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !running_ && !std::exchange(over_, true);
+  }
+  // By the job that runs.
+  void End() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool running_ = false;
+  bool over_ = false;
+};
+
 // One Multiply call. Validated on gRPC's thread, then used by its jobs, one at a time, then by the making of its
 // result.
 struct MultiplyCall {
@@ -83,6 +114,7 @@ struct MultiplyCall {
   const std::shared_ptr<JobStream> stream;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
+  Turns turns;
   Step step = Step::kEstimate;
   ProductTask task;
   MultiplyEstimate estimate;
@@ -320,6 +352,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
 
 void Fail(MultiplyCall& call, const absl::Status& status) {
   call.record.Failed(status);
+  call.task = ProductTask();
   call.memory = ProductMemory();
   call.kept = nullptr;
   if (call.field != nullptr) call.field->Abandon();
@@ -337,15 +370,28 @@ void Succeed(const std::shared_ptr<MultiplyCall>& call) {
 
 Job NextJob(const std::shared_ptr<MultiplyCall>& call);
 
+// A call that is cancelled gives its memory back at once, however long it would wait for its next step.
+void EndIfItWaits(MultiplyCall& call) {
+  if (call.stream->control().cancelled() && call.turns.EndBetween()) Fail(call, call.stream->control().CancelStatus());
+}
+
 // On the runner's thread: steps until others wait and the next one can be put behind them.
 void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
+  if (!call->turns.Begin()) return;
   call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
   while (call->step != Step::kDone) {
     const absl::Status status = ctx.ok() ? RunStep(*call, **ctx) : ctx.status();
-    if (!status.ok()) return Fail(*call, status);
+    if (!status.ok()) {
+      call->turns.End();
+      return Fail(*call, status);
+    }
     const bool others_wait = call->context.jobs.pending() > 1;
-    if (others_wait && call->step != Step::kDone && call->context.jobs.Submit(NextJob(call)).ok()) return;
+    if (!others_wait || call->step == Step::kDone) continue;
+    call->turns.Pause();
+    if (call->context.jobs.Submit(NextJob(call)).ok()) return EndIfItWaits(*call);
+    if (!call->turns.Begin()) return;
   }
+  call->turns.End();
   Succeed(call);
 }
 
@@ -361,6 +407,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
   call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
+  call->stream->set_on_cancel([call] { EndIfItWaits(*call); });
   return SubmitJob(call->context, NextJob(call));
 }
 
@@ -376,7 +423,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartMultiply(ServerContext& context
     return stream.get();
   }
   const absl::Status status = Begin(call, request);
-  if (!status.ok()) Fail(*call, status);
+  if (!status.ok() && call->turns.EndBetween()) Fail(*call, status);
   return stream.get();
 }
 

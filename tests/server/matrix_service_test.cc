@@ -256,6 +256,8 @@ TEST_F(MatrixServiceTest, BrokenUploadsResumeAndWrongDigestsDrop) {
   MatrixData data = MakeMatrix(RandomCsr<float>(200, 100, 7, 4), "u", "m");
   grpc::Status status = SendMatrix(*stub_, data, nullptr, 500, 0, 1500);
   EXPECT_EQ(DetailsOf(status).reason, "UPLOAD_INCOMPLETE");
+  // The upload is free to be resumed when its stream is gone.
+  test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0; });
   v1::GetMatrixUploadStatusRequest request;
   request.set_upload_id("u");
   v1::GetMatrixUploadStatusResponse progress;
@@ -590,6 +592,35 @@ TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
   client.join();
   EXPECT_TRUE(product.status.ok()) << product.status.error_message();
   EXPECT_EQ(context().matrices.size(), 2);
+}
+
+TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
+  Put("a", RandomCsr<float>(50, 50, 4, 17));
+  const auto idle = [](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; };
+  const v1::Usage before = test_.WaitForUsage(idle);
+  auto first = std::make_unique<JobBlocker>(context().jobs);
+  grpc::ClientContext call;
+  auto reader = stub_->Multiply(&call, ProductOf("a", "a"));
+  test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
+  std::promise<void> gate;
+  Job other;
+  other.run = [&](const absl::StatusOr<const ExecContext*>&) { gate.get_future().wait(); };
+  ASSERT_TRUE(context().jobs.Submit(std::move(other)).ok());
+  first->Release();
+  // The product has made its first step, holds what it reserved, and is behind a job that does not end.
+  v1::MultiplyResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.progress().step(), v1::MultiplyProgress::STEP_ESTIMATED);
+  EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
+  call.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  const v1::Usage after = test_.WaitForUsage(
+      [&](const v1::Usage& u) { return u.resident_bytes() == before.resident_bytes() && u.streams() == 0; });
+  EXPECT_EQ(after.resident_bytes(), before.resident_bytes());
+  EXPECT_EQ(after.jobs(), 2);
+  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"cancelled\"} 1\n"));
+  gate.set_value();
+  EXPECT_EQ(test_.WaitForUsage(idle).ShortDebugString(), before.ShortDebugString());
 }
 
 TEST_F(MatrixServiceTest, DeletedFactorsServeTheProductThatHoldsThem) {
