@@ -299,46 +299,84 @@ inline __device__ int GroupFrom(const uint8_t* kinds, int32_t row, int32_t rows)
   return group;
 }
 
-inline absl::StatusOr<int> Multiprocessors() {
-  int device = 0, number = 0;
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device));
-  return number;
-}
+// In a kernel that a Launcher launches: the next may begin when this one's blocks have; what comes after it waits for
+// those before it, too.
+struct BesideOthers {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  __device__ BesideOthers() { asm volatile("griddepcontrol.launch_dependents;"); }
+  __device__ ~BesideOthers() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+  __device__ BesideOthers() {}
+  __device__ ~BesideOthers() {}
+#endif
+};
 
-// Launches blocks of `threads` for `tasks` of `per_block`, `each` a multiprocessor at most (0: as many as it holds at
-// once), with dynamic shared memory beyond 48 KiB where asked.
-template <typename... Parameters, typename... Arguments>
-absl::Status LaunchAtMost(const ExecContext& ctx, int each, void (*kernel)(Parameters...), int64_t tasks, int per_block,
-                          int threads, int shared_bytes, Arguments... arguments) {
-  if (tasks == 0) return absl::OkStatus();
-  if (shared_bytes > 48 << 10) {
-    INTRAWARP_CUDA_RETURN_IF_ERROR(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+// Launches kernels that don't depend on each other, so that they share the device where it can do that (programmatic
+// dependent launch, from compute capability 9.0): none waits for the last blocks of another. Work that is put into the
+// stream afterwards waits for all. Kernels begin with BesideOthers.
+class Launcher {
+ public:
+  explicit Launcher(const ExecContext& ctx) : ctx_(ctx) {}
+
+  // Blocks of `threads` for `tasks` of `per_block`, `each` a multiprocessor at most (0: as many as it holds at once),
+  // with dynamic shared memory beyond 48 KiB where asked.
+  template <typename... Parameters, typename... Arguments>
+  absl::Status AtMost(int each, void (*kernel)(Parameters...), int64_t tasks, int per_block, int threads,
+                      int shared_bytes, Arguments... arguments) {
+    if (tasks == 0) return absl::OkStatus();
+    INTRAWARP_RETURN_IF_ERROR(LookAtDevice());
+    if (shared_bytes > 48 << 10) {
+      INTRAWARP_CUDA_RETURN_IF_ERROR(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    }
+    if (each == 0) {
+      INTRAWARP_CUDA_RETURN_IF_ERROR(
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, shared_bytes));
+    }
+    const int64_t most = int64_t{multiprocessors_} * each, blocks = (tasks + per_block - 1) / per_block;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(std::max<int64_t>(std::min(blocks, most), 1)));
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = CudaStream(ctx_);
+    config.attrs = &attribute;
+    config.numAttrs = launched_ && capability_ >= 9 ? 1 : 0;
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, kernel, arguments...));
+    launched_ = true;
+    return absl::OkStatus();
   }
-  if (each == 0) {
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, shared_bytes));
+
+  // For tasks that differ: several rounds of blocks even them out.
+  template <typename Kernel, typename... Arguments>
+  absl::Status Rounds(Kernel kernel, int64_t tasks, int per_block, int threads, int shared_bytes,
+                      Arguments... arguments) {
+    return AtMost(32, kernel, tasks, per_block, threads, shared_bytes, arguments...);
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t number, Multiprocessors());
-  const int64_t blocks = std::max<int64_t>(std::min((tasks + per_block - 1) / per_block, number * each), 1);
-  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, CudaStream(ctx)>>>(arguments...);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
-}
 
-// For tasks that differ: several rounds of blocks even them out.
-template <typename Kernel, typename... Arguments>
-absl::Status Launch(const ExecContext& ctx, Kernel kernel, int64_t tasks, int per_block, int threads, int shared_bytes,
-                    Arguments... arguments) {
-  return LaunchAtMost(ctx, 32, kernel, tasks, per_block, threads, shared_bytes, arguments...);
-}
+  // For blocks that take their tasks from a queue.
+  template <typename Kernel, typename... Arguments>
+  absl::Status Resident(Kernel kernel, int64_t tasks, int per_block, int threads, int shared_bytes,
+                        Arguments... arguments) {
+    return AtMost(0, kernel, tasks, per_block, threads, shared_bytes, arguments...);
+  }
 
-// For blocks that take their tasks from a queue.
-template <typename Kernel, typename... Arguments>
-absl::Status LaunchResident(const ExecContext& ctx, Kernel kernel, int64_t tasks, int per_block, int threads,
-                            int shared_bytes, Arguments... arguments) {
-  return LaunchAtMost(ctx, 0, kernel, tasks, per_block, threads, shared_bytes, arguments...);
-}
+ private:
+  absl::Status LookAtDevice() {
+    if (multiprocessors_ > 0) return absl::OkStatus();
+    int device = 0;
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&capability_, cudaDevAttrComputeCapabilityMajor, device));
+    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+    return absl::OkStatus();
+  }
+
+  const ExecContext& ctx_;
+  int multiprocessors_ = 0, capability_ = 0;
+  bool launched_ = false;
+};
 
 inline unsigned BlocksFor(int64_t threads) { return static_cast<unsigned>((threads + kThreads - 1) / kThreads); }
 

@@ -77,6 +77,7 @@ constexpr int kStaged = 16 * kMergeThreads;
 // staged in shared memory, to be written in order.
 template <typename T, typename Ring, Make kMake>
 __global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds, int64_t* offsets, T alpha, T* out) {
+  const BesideOthers beside;
   const int64_t first = int64_t{blockIdx.x} * kMergeThreads, row = first + threadIdx.x;
   const bool mine = row < a.rows && (kinds[row] & kClassMask) == kTiny;
   if constexpr (kMake == Make::kCount) {
@@ -107,12 +108,10 @@ __global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds
 }
 
 template <typename T, typename Ring, Make kMake>
-absl::Status LaunchMerge(const ExecContext& ctx, const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds,
+absl::Status LaunchMerge(Launcher& launcher, const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds,
                          int64_t* offsets, T alpha, T* out) {
-  const unsigned blocks = static_cast<unsigned>((int64_t{a.rows} + kMergeThreads - 1) / kMergeThreads);
-  MergeKernel<T, Ring, kMake><<<blocks, kMergeThreads, 0, CudaStream(ctx)>>>(a, b, kinds, offsets, alpha, out);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return launcher.AtMost(INT_MAX, MergeKernel<T, Ring, kMake>, a.rows, kMergeThreads, kMergeThreads, 0, a, b, kinds,
+                         offsets, alpha, out);
 }
 
 }  // namespace intrawarp::cuda

@@ -251,6 +251,7 @@ template <int kWords, bool kFill>
 __global__ void __launch_bounds__(kThreads, 4)
     NearKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const Task* list, int step,
                const unsigned* length, int64_t* offsets, int32_t* indices) {
+  const BesideOthers beside;
   extern __shared__ uint4 near_memory[];
   const int lane = threadIdx.x % 32;
   NearBits<kWords>& bits = reinterpret_cast<NearBits<kWords>*>(near_memory)[threadIdx.x / 32];
@@ -419,6 +420,7 @@ template <int kWords, int kBlock, bool kFill>
 __global__ void __launch_bounds__(kBlock, 1024 / kBlock)
     BlockKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const int32_t* list, int step,
                 const unsigned* length, unsigned* next, int64_t* offsets, int32_t* indices) {
+  const BesideOthers beside;
   extern __shared__ uint4 block_memory[];
   constexpr int64_t kColumns = int64_t{kWords} * 32;
   const unsigned tasks = *length;
@@ -464,25 +466,28 @@ template <bool kFill>
 absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                          const PatternWorkspace& w, const unsigned* rows, const uint8_t* kinds, int64_t* offsets,
                          int32_t* indices) {
-  const unsigned* lengths = w.counters->pattern_rows;
   constexpr int kFarBlock = 512;
-  INTRAWARP_RETURN_IF_ERROR(LaunchResident(ctx, BlockKernel<kFarWords, kFarBlock, kFill>, rows[kFar], 1, kFarBlock,
-                                           sizeof(BlockBits<kFarWords, kFarBlock>), a, b, w.spans, w.far, 1,
-                                           lengths + kFar, w.counters->next_far + kFill, offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(LaunchResident(ctx, BlockKernel<kMiddleWords, kThreads, kFill>, rows[kBlock], 1, kThreads,
-                                           sizeof(BlockBits<kMiddleWords, kThreads>), a, b, w.spans,
-                                           w.far + (a.rows - 1), -1, lengths + kBlock, w.counters->next_block + kFill,
-                                           offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, NearKernel<kMiddleWords, kFill>, rows[kMiddle], kWarps, kThreads,
-                                   kWarps * sizeof(NearBits<kMiddleWords>), a, b, w.spans, w.near + (a.rows - 1), -1,
-                                   lengths + kMiddle, offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, NearKernel<kNearWords, kFill>, rows[kNear], kWarps, kThreads,
-                                   kWarps * sizeof(NearBits<kNearWords>), a, b, w.spans, w.near, 1, lengths + kNear,
-                                   offsets, indices));
+  using Far = BlockBits<kFarWords, kFarBlock>;
+  using Middle = BlockBits<kMiddleWords, kThreads>;
+  const unsigned* lengths = w.counters->pattern_rows;
+  const int32_t last = a.rows - 1;
+  Launcher launcher(ctx);
+  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kFarWords, kFarBlock, kFill>, rows[kFar], 1, kFarBlock,
+                                              sizeof(Far), a, b, w.spans, w.far, 1, lengths + kFar,
+                                              w.counters->next_far + kFill, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kMiddleWords, kThreads, kFill>, rows[kBlock], 1, kThreads,
+                                              sizeof(Middle), a, b, w.spans, w.far + last, -1, lengths + kBlock,
+                                              w.counters->next_block + kFill, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kMiddleWords, kFill>, rows[kMiddle], kWarps, kThreads,
+                                            kWarps * sizeof(NearBits<kMiddleWords>), a, b, w.spans, w.near + last, -1,
+                                            lengths + kMiddle, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kNearWords, kFill>, rows[kNear], kWarps, kThreads,
+                                            kWarps * sizeof(NearBits<kNearWords>), a, b, w.spans, w.near, 1,
+                                            lengths + kNear, offsets, indices));
   if (rows[kTiny] == 0) return absl::OkStatus();
   constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
-  return LaunchMerge<int32_t, PlusTimes<int32_t>, kMake>(ctx, WithoutValues(a), WithoutValues(b), kinds, offsets, 1,
-                                                         indices);
+  return LaunchMerge<int32_t, PlusTimes<int32_t>, kMake>(launcher, WithoutValues(a), WithoutValues(b), kinds, offsets,
+                                                         1, indices);
 }
 
 }  // namespace
@@ -504,7 +509,7 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
                      Span* spans, uint8_t* kinds, int64_t* offsets) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return LaunchAtMost(ctx, 16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets);
+  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets);
 }
 
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
@@ -514,6 +519,8 @@ absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, con
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   unsigned any[kPatternClasses];
   std::fill(any, any + kPatternClasses, static_cast<unsigned>(a.rows));
+  if (b.columns <= kMiddleWords * 32) any[kFar] = 0;
+  if (b.columns <= kNearWords * 32) any[kMiddle] = 0;
   return MakePattern<false>(ctx, a, b, w, any, kinds, offsets, nullptr);
 }
 

@@ -398,6 +398,7 @@ template <typename T, typename Ring, int kRows>
 __global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 9 : 8) - (sizeof(T) - 4) / 2)
     BitsKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, int of_class, unsigned tasks, T alpha,
                T* values) {
+  const BesideOthers beside;
   extern __shared__ double bits_memory[];
   char* memory = reinterpret_cast<char*>(bits_memory) + threadIdx.x / 32 * BitsBytes(of_class);
   const unsigned warps = gridDim.x * kBitsWarps;
@@ -418,6 +419,7 @@ __global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 9 : 8) - (sizeo
 template <typename T, typename Ring>
 __global__ void SegmentKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const Segment* segments,
                               const unsigned* length, T alpha, T* values) {
+  const BesideOthers beside;
   extern __shared__ double bits_memory[];
   char* memory = reinterpret_cast<char*>(bits_memory) + threadIdx.x / 32 * kLargestBytes;
   const unsigned warps = gridDim.x * kBitsWarps, tasks = *length;
@@ -480,6 +482,7 @@ template <typename T, typename Ring>
 __global__ void __launch_bounds__(kThreads)
     HeavyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const Segment* segments, const unsigned* length,
                 T alpha, T* values) {
+  const BesideOthers beside;
   extern __shared__ double heavy_memory[];
   const unsigned tasks = *length;
   for (unsigned t = blockIdx.x; t < tasks; t += gridDim.x) {
@@ -492,6 +495,7 @@ template <typename T, typename Ring>
 __global__ void __launch_bounds__(kThreads)
     HeavyRowKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, int of_class, unsigned tasks,
                    T alpha, T* values) {
+  const BesideOthers beside;
   extern __shared__ double heavy_memory[];
   for (unsigned t = blockIdx.x; t < tasks; t += gridDim.x) {
     const int32_t row = *route.RowAt(of_class, t);
@@ -537,6 +541,7 @@ constexpr int TableWarps(int of_class) { return of_class == kTable128 ? 8 : of_c
 template <typename T, typename Ring, int kClass>
 __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, unsigned tasks, T alpha,
                             T* values) {
+  const BesideOthers beside;
   __shared__ TableScratch<T, kClass> scratches[TableWarps(kClass)];
   TableScratch<T, kClass>& scratch = scratches[threadIdx.x / 32];
   const int lane = threadIdx.x % 32;
@@ -573,6 +578,7 @@ template <typename T, typename Ring, int kClass>
 __global__ void __launch_bounds__(kTableBlockWarps * 32)
     TableBlockKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, unsigned tasks, T alpha,
                      T* values) {
+  const BesideOthers beside;
   extern __shared__ double table_memory[];
   auto& scratch = *reinterpret_cast<TableBlockScratch<T, kClass>*>(table_memory);
   constexpr int kBlock = kTableBlockWarps * 32;
@@ -637,40 +643,44 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
   const auto& lengths = MultiplyPlanAccess::Lengths(plan);
   const T alpha = static_cast<T>(plan.options().alpha);
   const Segments segments = SegmentsIn(plan);
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, HeavyKernel<T, Ring>, segments.most[1], 1, kThreads, HeavyBytes(sizeof(T)), a,
-                                   b, c, segments.lists[1], segments.lengths + 1, alpha, values));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, SegmentKernel<T, Ring>, segments.most[0], kBitsWarps, kBitsWarps * 32,
-                                   kBitsWarps * kLargestBytes, a, b, c, segments.lists[0], segments.lengths, alpha,
-                                   values));
+  Launcher launcher(ctx);
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(HeavyKernel<T, Ring>, segments.most[1], 1, kThreads, HeavyBytes(sizeof(T)),
+                                            a, b, c, segments.lists[1], segments.lengths + 1, alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(SegmentKernel<T, Ring>, segments.most[0], kBitsWarps, kBitsWarps * 32,
+                                            kBitsWarps * kLargestBytes, a, b, c, segments.lists[0], segments.lengths,
+                                            alpha, values));
   for (int of_class : {kHeavy1280, kHeavy640}) {
-    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, HeavyRowKernel<T, Ring>, lengths[of_class], 1, kThreads,
-                                     HeavyRowBytes(of_class, sizeof(T)), a, b, c, route, of_class, lengths[of_class],
-                                     alpha, values));
+    INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(HeavyRowKernel<T, Ring>, lengths[of_class], 1, kThreads,
+                                              HeavyRowBytes(of_class, sizeof(T)), a, b, c, route, of_class,
+                                              lengths[of_class], alpha, values));
   }
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableBlockKernel<T, Ring, kTableBlock4096>, lengths[kTableBlock4096], 1,
-                                   kTableBlockWarps * 32, sizeof(TableBlockScratch<T, kTableBlock4096>), a, b, c, route,
-                                   lengths[kTableBlock4096], alpha, values));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableBlockKernel<T, Ring, kTableBlock2048>, lengths[kTableBlock2048], 1,
-                                   kTableBlockWarps * 32, sizeof(TableBlockScratch<T, kTableBlock2048>), a, b, c, route,
-                                   lengths[kTableBlock2048], alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(TableBlockKernel<T, Ring, kTableBlock4096>, lengths[kTableBlock4096], 1,
+                                            kTableBlockWarps * 32, sizeof(TableBlockScratch<T, kTableBlock4096>), a, b,
+                                            c, route, lengths[kTableBlock4096], alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(TableBlockKernel<T, Ring, kTableBlock2048>, lengths[kTableBlock2048], 1,
+                                            kTableBlockWarps * 32, sizeof(TableBlockScratch<T, kTableBlock2048>), a, b,
+                                            c, route, lengths[kTableBlock2048], alpha, values));
   for (int of_class = kGroupLargest; of_class >= kGroup6144; --of_class) {
-    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, kGroup>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
-                                     kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],
-                                     alpha, values));
+    INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(BitsKernel<T, Ring, kGroup>, lengths[of_class], kBitsWarps,
+                                              kBitsWarps * 32, kBitsWarps * BitsBytes(of_class), a, b, c, route,
+                                              of_class, lengths[of_class], alpha, values));
   }
   for (int of_class = kBitsLargest; of_class >= kBits4096; --of_class) {
-    INTRAWARP_RETURN_IF_ERROR(Launch(ctx, BitsKernel<T, Ring, 1>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
-                                     kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class, lengths[of_class],
-                                     alpha, values));
+    INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(BitsKernel<T, Ring, 1>, lengths[of_class], kBitsWarps, kBitsWarps * 32,
+                                              kBitsWarps * BitsBytes(of_class), a, b, c, route, of_class,
+                                              lengths[of_class], alpha, values));
   }
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableKernel<T, Ring, kTable1024>, lengths[kTable1024], TableWarps(kTable1024),
-                                   TableWarps(kTable1024) * 32, 0, a, b, c, route, lengths[kTable1024], alpha, values));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableKernel<T, Ring, kTable512>, lengths[kTable512], TableWarps(kTable512),
-                                   TableWarps(kTable512) * 32, 0, a, b, c, route, lengths[kTable512], alpha, values));
-  INTRAWARP_RETURN_IF_ERROR(Launch(ctx, TableKernel<T, Ring, kTable128>, lengths[kTable128], TableWarps(kTable128),
-                                   TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(TableKernel<T, Ring, kTable1024>, lengths[kTable1024],
+                                            TableWarps(kTable1024), TableWarps(kTable1024) * 32, 0, a, b, c, route,
+                                            lengths[kTable1024], alpha, values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(TableKernel<T, Ring, kTable512>, lengths[kTable512], TableWarps(kTable512),
+                                            TableWarps(kTable512) * 32, 0, a, b, c, route, lengths[kTable512], alpha,
+                                            values));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(TableKernel<T, Ring, kTable128>, lengths[kTable128], TableWarps(kTable128),
+                                            TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha,
+                                            values));
   if (lengths[kTinyRows] == 0) return absl::OkStatus();
-  return LaunchMerge<T, Ring, Make::kValues>(ctx, a, b, route.kinds, const_cast<int64_t*>(c.row_offsets), alpha,
+  return LaunchMerge<T, Ring, Make::kValues>(launcher, a, b, route.kinds, const_cast<int64_t*>(c.row_offsets), alpha,
                                              values);
 }
 
