@@ -19,6 +19,11 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kMaxATiles = 128, kMaxCTiles = 512, kMaxWords = 512;
 static_assert(kMaxATiles <= kThreads && kMaxWords == 4 * kThreads && kMaxCTiles == 4 * kThreads);
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+__device__ int WarpMin(int value) { return __reduce_min_sync(kAll, value); }
+__device__ int WarpSum(int value) { return __reduce_add_sync(kAll, value); }
+__device__ uint32_t WarpOr(uint32_t value) { return __reduce_or_sync(kAll, value); }
+#else
 __device__ int WarpMin(int value) {
   for (int offset = 16; offset > 0; offset /= 2) value = min(value, __shfl_xor_sync(kAll, value, offset));
   return value;
@@ -31,6 +36,7 @@ __device__ uint32_t WarpOr(uint32_t value) {
   for (int offset = 16; offset > 0; offset /= 2) value |= __shfl_xor_sync(kAll, value, offset);
   return value;
 }
+#endif
 __device__ int InclusiveScan(int value) {
   const int lane = threadIdx.x % 32;
   for (int offset = 1; offset < 32; offset *= 2) {
@@ -153,8 +159,11 @@ struct SymbolicScratch {
   unsigned long long c_bits[kMaxCTiles];
   unsigned long long a_bits[kMaxATiles];
   unsigned long long products, pairs, first_pair, first_tile;
-  uint32_t match[kMaxCTiles][kMaxATiles / 32];  // tiles of A that meet a tile of B in this tile of C
-  uint32_t words[kMaxWords];                    // tile columns of C
+  union {
+    uint32_t match[kMaxCTiles][kMaxATiles / 32];  // tiles of A that meet a tile of B in this tile of C
+    uint16_t starts[kMaxCTiles][8];               // afterwards: of its rows
+  };
+  uint32_t words[kMaxWords];  // tile columns of C
   uint32_t b_begins[kMaxATiles], b_counts[kMaxATiles];
   int32_t c_columns[kMaxCTiles];
   uint32_t first_pairs[kMaxCTiles];
@@ -305,25 +314,26 @@ __global__ void CountTilesKernel(TilePlan plan, uint8_t tiled_kind, uint8_t* kin
   }
 }
 
-// Where each tile's entries begin in the rows, and the columns of the rows; a warp two rows.
-__device__ void WriteColumns(const TilePlan& plan, int64_t tile_row, int c_tiles, const SymbolicScratch& s,
-                             const int64_t* offsets, int32_t* indices, ProductTile* tiles) {
-  const int lane = threadIdx.x % 32;
+// Where each tile's entries begin in the rows, and the columns of the rows; a warp two rows, four tiles at a time, so
+// that what it writes lies together.
+__device__ void WriteColumns(const TilePlan& plan, int64_t tile_row, int c_tiles, SymbolicScratch& s,
+                             const int64_t* offsets, int32_t* indices) {
+  const int lane = threadIdx.x % 32, bit = lane % 8;
   for (int r = threadIdx.x / 32; r < 8; r += kWarps) {
-    if (tile_row * 8 + r >= plan.a.rows) break;
-    int32_t* out = indices + offsets[tile_row * 8 + r];
+    const bool there = tile_row * 8 + r < plan.a.rows;
+    int32_t* const out = there ? indices + offsets[tile_row * 8 + r] : nullptr;
     int done = 0;
-    for (int first = 0; first < c_tiles; first += 32) {
-      const int slot = first + lane;
-      uint32_t bits = slot < c_tiles ? static_cast<uint32_t>(s.c_bits[slot] >> 8 * r & 0xff) : 0;
-      const int ends = InclusiveScan(__popc(bits));
-      int place = done + ends - __popc(bits);
-      done += __shfl_sync(kAll, ends, 31);
-      if (slot >= c_tiles) continue;
-      tiles[slot].starts[r] = static_cast<uint16_t>(place);
-      for (; bits != 0; bits &= bits - 1) out[place++] = s.c_columns[slot] * 8 + __ffs(bits) - 1;
+    for (int first = 0; first < c_tiles; first += 4) {
+      const int slot = first + lane / 8;
+      const bool has = slot < c_tiles && (s.c_bits[slot] >> (8 * r + bit) & 1);
+      const unsigned all = __ballot_sync(kAll, has);
+      const int place = done + __popc(all & ((1u << lane) - 1));
+      done += __popc(all);
+      if (bit == 0 && slot < c_tiles) s.starts[slot][r] = static_cast<uint16_t>(place);
+      if (has && there) out[place] = s.c_columns[slot] * 8 + bit;
     }
   }
+  __syncthreads();
 }
 
 __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t* kinds, const int64_t* offsets,
@@ -356,10 +366,8 @@ __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t
   for (int slot = threadIdx.x * 4; slot < min(threadIdx.x * 4 + 4, static_cast<unsigned>(c_tiles)); ++slot) {
     const int n = matches(slot);
     s.first_pairs[slot] = next;
-    tiles[slot].bits = s.c_bits[slot];
     tiles[slot].first_pair = s.first_pair + next;
     tiles[slot].pairs = n;
-    tiles[slot].tile_row = static_cast<int32_t>(tile_row);
     next += n;
   }
   __syncthreads();
@@ -369,7 +377,13 @@ __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t
     for (int w = 0; w < a / 32; ++w) place += __popc(s.match[slot][w]);
     pairs[place] = {a_begin + a, b};
   });
-  WriteColumns(plan, tile_row, c_tiles, s, offsets, indices, tiles);
+  __syncthreads();
+  WriteColumns(plan, tile_row, c_tiles, s, offsets, indices);
+  for (int slot = threadIdx.x; slot < c_tiles; slot += kThreads) {
+    tiles[slot].bits = s.c_bits[slot];
+    tiles[slot].tile_row = static_cast<int32_t>(tile_row);
+    for (int r = 0; r < 8; ++r) tiles[slot].starts[r] = s.starts[slot][r];
+  }
 }
 
 // The values of a tile, row by row, 0 where there is no entry: a warp a tile, two a lane. `special` becomes 1 when one
@@ -456,17 +470,20 @@ __device__ void MultiplyTensor(Sum, Sum, Sum, Sum, Sum[2]) {}
 #endif
 
 constexpr int kTogether = 4;  // products of tiles whose operands are on their way together
+constexpr int kValueThreads = 1024;
+constexpr int kRuns = 8;  // of neighbouring tiles of C that a multiprocessor takes
 
-// A warp a tile of C. Sum is float for tf32.
+// A warp a tile of C. A block fills a multiprocessor and takes neighbours, whose operands are the same, so that they
+// come from its first-level cache. Sum is float for tf32.
 template <typename T, typename Sum>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 8 : 6)
+__global__ void __launch_bounds__(kValueThreads / (sizeof(T) / 4), 1)
     TileValuesKernel(const Tile* a_tiles, const Tile* b_tiles, const T* a_packed, const T* b_packed, const int* special,
-                     const ProductTile* tiles, const TilePair* pairs, int64_t tile_count, const int64_t* offsets,
-                     T alpha, T* values) {
+                     const ProductTile* tiles, const TilePair* pairs, int64_t tile_count, int64_t run,
+                     const int64_t* offsets, T alpha, T* values) {
   const int lane = threadIdx.x % 32, row = lane / 4;
   const bool masked = !kTensorCores || *special != 0;
-  const int64_t warps = int64_t{gridDim.x} * kWarps;
-  for (int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; t < tile_count; t += warps) {
+  const int64_t first_tile = blockIdx.x * run, last_tile = min(first_tile + run, tile_count);
+  for (int64_t t = first_tile + threadIdx.x / 32; t < last_tile; t += blockDim.x / 32) {
     const ProductTile& tile = tiles[t];
     const TilePair* pair = pairs + tile.first_pair;
     const int count = static_cast<int>(tile.pairs);
@@ -553,9 +570,15 @@ absl::Status ExecuteAs(const ExecContext& ctx, const TilePlan& plan, const TileN
   const int64_t product_tiles = numbers.of_product;
   const auto* tiles = reinterpret_cast<const ProductTile*>(memory);
   const auto* pairs = reinterpret_cast<const TilePair*>(memory + Arena::Rounded(product_tiles * sizeof(ProductTile)));
-  const unsigned blocks = static_cast<unsigned>(std::min<int64_t>((product_tiles + kWarps - 1) / kWarps, 1 << 20));
-  TileValuesKernel<T, Sum><<<blocks, kThreads, 0, CudaStream(ctx)>>>(
-      plan.a_tiles.tiles, plan.b_tiles.tiles, a_packed, b_packed, special, tiles, pairs, product_tiles, offsets,
+  constexpr int kBlock = kValueThreads / (sizeof(T) / 4);
+  int device = 0, multiprocessors = 0;
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  const int64_t runs = int64_t{multiprocessors} * kRuns,
+                run = std::max<int64_t>((product_tiles + runs - 1) / runs, kBlock / 32);
+  const unsigned blocks = static_cast<unsigned>((product_tiles + run - 1) / run);
+  TileValuesKernel<T, Sum><<<blocks, kBlock, 0, CudaStream(ctx)>>>(
+      plan.a_tiles.tiles, plan.b_tiles.tiles, a_packed, b_packed, special, tiles, pairs, product_tiles, run, offsets,
       static_cast<T>(alpha), static_cast<T*>(values));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();

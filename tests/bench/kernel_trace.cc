@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -63,9 +64,11 @@ std::string Readable(const char* name) {
   const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
                                                          &std::free);
   std::string readable = status == 0 ? text.get() : name;
+  for (const char* part : {"(anonymous namespace)::", "intrawarp::cuda::", "intrawarp::", "void "}) {
+    for (size_t at; (at = readable.find(part)) != std::string::npos;) readable.erase(at, std::strlen(part));
+  }
   readable = readable.substr(0, readable.find('('));
-  const size_t space = readable.rfind("::", readable.find('<'));
-  return space == std::string::npos ? readable : readable.substr(space + 2);
+  return readable.substr(0, 60);
 }
 
 void Add(const CUpti_Activity* record) {

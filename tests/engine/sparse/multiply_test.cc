@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <string>
@@ -151,6 +152,71 @@ TEST_P(MultiplyTest, TenThousandSmallMatricesEachWayAreGraphBlass) {
       const auto reduced = Product(a, b, options);
       ASSERT_OK(reduced) << reduced.status();
       ASSERT_EQ(*reduced, expected) << "batch " << batch << ", precision " << static_cast<int>(precision);
+    }
+    const auto da = CastValues<double>(a), db = CastValues<double>(b);
+    path_ = batch % 2 == 0 ? MultiplyPath::kAuto : MultiplyPath::kTiles;
+    ASSERT_EQ(CastValues<float>(Product(da, db)), expected) << "batch " << batch << ", float64";
+    for (Semiring semiring : {Semiring::kOrAnd, Semiring::kMinPlus}) {
+      MultiplyOptions options;
+      options.semiring = semiring;
+      const auto on_host = Multiply(cpu.context(), a.view(), b.view(), options);
+      ASSERT_OK(on_host) << on_host.status();
+      const auto c = Product(a, b, options);
+      ASSERT_OK(c) << c.status();
+      ASSERT_EQ(*c, *on_host->Download<float>(TestDevice("cpu"), cpu.context().stream()))
+          << "batch " << batch << ", semiring " << static_cast<int>(semiring);
+    }
+  }
+}
+
+// A column times a row: as many entries as their lengths' product.
+HostCsr<float> Column(int32_t rows) {
+  HostCsr<float> m = {rows, 1, {0}, std::vector<int32_t>(rows), std::vector<float>(rows)};
+  for (int32_t r = 0; r < rows; ++r) {
+    m.values[r] = static_cast<float>(1 + r % 5);
+    m.row_offsets.push_back(r + 1);
+  }
+  return m;
+}
+
+TEST_P(MultiplyTest, EstimatesCountBeyond32Bits) {
+  constexpr int32_t kSize = 70000;
+  const CsrMatrix column = Put(Column(kSize)), row = Put(Transposed(Column(kSize)));
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    const auto e = EstimateMultiply(ctx(), column.view(), row.view(), Options<float>());
+    ASSERT_OK(e) << e.status();
+    constexpr int64_t kEntries = int64_t{kSize} * kSize;
+    EXPECT_EQ(e->products, kEntries);
+    EXPECT_EQ(e->max_entries, kEntries);
+    EXPECT_EQ(e->value_bytes, 4 * kEntries);
+    EXPECT_GE(e->plan_bytes, 4 * kEntries);
+  }
+}
+
+TEST_P(MultiplyTest, MoreThan2To31Entries) {
+  if (std::getenv("INTRAWARP_TEST_BIG") == nullptr) GTEST_SKIP() << "INTRAWARP_TEST_BIG is not set: takes 40 GB";
+  if (!ctx().is_cuda()) GTEST_SKIP() << "takes too long";
+  constexpr int32_t kSize = 47000;
+  const HostCsr<float> host_column = Column(kSize);
+  const CsrMatrix column = Put(host_column), row = Put(Transposed(host_column));
+  const auto estimate = EstimateMultiply(ctx(), column.view(), row.view(), Options<float>());
+  ASSERT_OK(estimate) << estimate.status();
+  auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
+  ASSERT_OK(workspace);
+  const auto product = Multiply(workspace->context(), column.view(), row.view(), Options<float>());
+  ASSERT_OK(product) << product.status();
+  ASSERT_OK(device().Synchronize(workspace->context().stream()));
+  const ConstCsrView c = product->view();
+  ASSERT_EQ(c.entries, int64_t{kSize} * kSize);
+  for (int32_t r : {0, 1, 23456, kSize - 2, kSize - 1}) {
+    const int64_t begin = Download(c.row_offsets + r, 2)[0];
+    ASSERT_EQ(begin, int64_t{kSize} * r);
+    const std::vector<int32_t> columns = Download(c.column_indices + begin, kSize);
+    const std::vector<float> values = Download(static_cast<const float*>(c.values) + begin, kSize);
+    for (int32_t i = 0; i < kSize; ++i) {
+      ASSERT_EQ(columns[i], i) << "row " << r;
+      ASSERT_EQ(values[i], host_column.values[r] * host_column.values[i]) << "row " << r;
     }
   }
 }

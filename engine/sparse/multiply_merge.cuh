@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of few products, merged from their rows of B by one thread. Internal to multiply_*_cuda.cu.
+#ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_
+#define INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_
+
+#include "engine/sparse/multiply_device.cuh"
+
+namespace intrawarp::cuda {
+
+enum class Make { kCount, kColumns, kValues };
+
+template <typename T>
+struct PlusTimes {
+  static __device__ T Identity() { return 0; }
+  static __device__ T Add(T sum, T a, T b) { return fma(a, b, sum); }
+  static __device__ T Join(T x, T y) { return x + y; }
+};
+template <typename T>
+struct OrAnd {
+  static __device__ T Identity() { return 0; }
+  static __device__ T Add(T sum, T a, T b) { return sum != 0 || (a != 0 && b != 0); }
+  static __device__ T Join(T x, T y) { return x != 0 || y != 0; }
+};
+template <typename T>
+struct MinPlus {
+  static __device__ T Identity() { return static_cast<T>(INFINITY); }
+  static __device__ T Add(T sum, T a, T b) { return fmin(sum, a + b); }
+  static __device__ T Join(T x, T y) { return fmin(x, y); }
+};
+
+// A row's rows of B, merged in registers: calls emit(column, sum) by ascending columns.
+template <typename T, typename Ring, bool kWithValues, typename Emit>
+__device__ void MergeRow(const ConstCsrView& a, const ConstCsrView& b, int64_t row, const Emit& emit) {
+  const int64_t begin = a.row_offsets[row];
+  const int lists = static_cast<int>(a.row_offsets[row + 1] - begin);
+  const T* a_values = static_cast<const T*>(a.values);
+  const T* b_values = static_cast<const T*>(b.values);
+  int64_t at[kTinyEntries];
+  int left[kTinyEntries], head[kTinyEntries];
+  T factor[kTinyEntries];
+#pragma unroll
+  for (int i = 0; i < kTinyEntries; ++i) {
+    at[i] = 0;
+    left[i] = 0;
+    factor[i] = 0;
+    if (i < lists) {
+      const int32_t k = a.column_indices[begin + i];
+      if (kWithValues) factor[i] = a_values[begin + i];
+      at[i] = b.row_offsets[k];
+      left[i] = static_cast<int>(b.row_offsets[k + 1] - at[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTinyEntries; ++i) head[i] = left[i] > 0 ? b.column_indices[at[i]] : INT_MAX;
+  while (true) {
+    int column = head[0];
+#pragma unroll
+    for (int i = 1; i < kTinyEntries; ++i) column = min(column, head[i]);
+    if (column == INT_MAX) return;
+    T sum = Ring::Identity();
+#pragma unroll
+    for (int i = 0; i < kTinyEntries; ++i) {
+      if (head[i] != column) continue;
+      if constexpr (kWithValues) sum = Ring::Add(sum, factor[i], b_values[at[i]]);
+      ++at[i];
+      --left[i];
+      head[i] = left[i] > 0 ? b.column_indices[at[i]] : INT_MAX;
+    }
+    emit(column, sum);
+  }
+}
+
+constexpr int kMergeThreads = 128;
+constexpr int kStaged = 16 * kMergeThreads;
+
+// Rows of few products, a thread each, kMergeThreads consecutive rows a block. What a block of such rows alone makes is
+// staged in shared memory, to be written in order.
+template <typename T, typename Ring, Make kMake>
+__global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds, int64_t* offsets, T alpha, T* out) {
+  const BesideOthers beside;
+  const int64_t first = int64_t{blockIdx.x} * kMergeThreads, row = first + threadIdx.x;
+  const bool mine = row < a.rows && (kinds[row] & kClassMask) == kTiny;
+  if constexpr (kMake == Make::kCount) {
+    if (!mine) return;
+    int count = 0;
+    MergeRow<T, Ring, false>(a, b, row, [&](int, T) { ++count; });
+    offsets[row] = count;
+  } else {
+    __shared__ T stage[kStaged];
+    const int64_t begin = offsets[first], end = offsets[min(first + kMergeThreads, int64_t{a.rows})];
+    const bool others = row < a.rows && !mine && (kinds[row] & kClassMask) != kNone;
+    const bool staged = !__syncthreads_or(others) && end - begin <= kStaged;
+    if (mine) {
+      T* to = staged ? stage + (offsets[row] - begin) : out + offsets[row];
+      MergeRow<T, Ring, kMake == Make::kValues>(a, b, row, [&](int column, T sum) {
+        if constexpr (kMake == Make::kColumns) {
+          *to++ = column;
+        } else {
+          *to++ = alpha == T{1} ? sum : alpha * sum;
+        }
+      });
+    }
+    __syncthreads();
+    if (!staged) return;
+    const int count = static_cast<int>(end - begin);
+    for (int i = threadIdx.x; i < count; i += kMergeThreads) out[begin + i] = stage[i];
+  }
+}
+
+template <typename T, typename Ring, Make kMake>
+absl::Status LaunchMerge(Launcher& launcher, const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds,
+                         int64_t* offsets, T alpha, T* out) {
+  return launcher.AtMost(INT_MAX, MergeKernel<T, Ring, kMake>, a.rows, kMergeThreads, kMergeThreads, 0, a, b, kinds,
+                         offsets, alpha, out);
+}
+
+}  // namespace intrawarp::cuda
+
+#endif  // INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_

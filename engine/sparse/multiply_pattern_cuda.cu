@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/multiply_merge.cuh"
+#include "engine/sparse/multiply_pattern.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+__device__ uint8_t ClassOf(const Span& span, int64_t a_entries) {
+  if (span.products == 0) return kNone;
+  if (span.products <= kTinyProducts && a_entries <= kTinyEntries) return kTiny;
+  const int words = span.last / 32 - span.first / 32 + 1;
+  return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
+}
+
+// The work of the rows of this thread's eight lanes; kSame where they have the pattern of the row before.
+struct RowWork {
+  unsigned long long products = 0;
+  Span span = {INT_MAX, -1, 0};
+  int64_t a_entries = 0;
+  bool same = false;
+};
+__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row) {
+  const int lane = threadIdx.x % kLanesPerRow;
+  RowWork w;
+  int64_t begin = 0, end = 0, before = 0;
+  if (row < a.rows) {
+    begin = a.row_offsets[row];
+    end = a.row_offsets[row + 1];
+    if (row % kRunLength != 0) {
+      before = a.row_offsets[row - 1];
+      w.same = begin - before == end - begin;
+    }
+  }
+  w.a_entries = end - begin;
+  for (int64_t i = begin + lane; i < end; i += kLanesPerRow) {
+    const int32_t k = a.column_indices[i];
+    const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
+    w.same = w.same && a.column_indices[before + (i - begin)] == k;
+    if (from == to) continue;
+    w.products += to - from;
+    w.span.first = min(w.span.first, b.column_indices[from]);
+    w.span.last = max(w.span.last, b.column_indices[to - 1]);
+  }
+  for (int offset = kLanesPerRow / 2; offset > 0; offset /= 2) {
+    w.products += __shfl_xor_sync(kAll, w.products, offset);
+    w.span.first = min(w.span.first, __shfl_xor_sync(kAll, w.span.first, offset));
+    w.span.last = max(w.span.last, __shfl_xor_sync(kAll, w.span.last, offset));
+    w.same = __shfl_xor_sync(kAll, w.same, offset) && w.same;
+  }
+  w.span.products = static_cast<unsigned>(min(w.products, static_cast<unsigned long long>(UINT_MAX)));
+  return w;
+}
+
+// Products, span and kind of each row; eight lanes a row. `spans`, `kinds` and `offsets` may be null.
+__global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
+                              int64_t* offsets) {
+  constexpr int kRows = kThreads / kLanesPerRow;
+  const bool first_lane = threadIdx.x % kLanesPerRow == 0;
+  const unsigned long long columns = b.columns;
+  unsigned long long products = 0, entries = 0;  // of this thread's rows
+  for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
+    const int64_t row = first + threadIdx.x / kLanesPerRow;
+    const RowWork w = WorkOf(a, b, row);
+    if (!first_lane || row >= a.rows) continue;
+    products += w.products;
+    entries += min(w.products, columns);
+    if (kinds == nullptr) continue;
+    if (w.products == 0) offsets[row] = 0;
+    spans[row] = w.span;
+    kinds[row] = ClassOf(w.span, w.a_entries) | (w.same ? kSame : 0);
+  }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    products += __shfl_xor_sync(kAll, products, offset);
+    entries += __shfl_xor_sync(kAll, entries, offset);
+  }
+  __shared__ unsigned long long sums[2][kWarps];
+  if (threadIdx.x % 32 == 0) {
+    sums[0][threadIdx.x / 32] = products;
+    sums[1][threadIdx.x / 32] = entries;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 2) return;
+  unsigned long long sum = 0;
+  for (int w = 0; w < kWarps; ++w) sum += sums[threadIdx.x][w];
+  if (sum > 0) atomicAdd(threadIdx.x == 0 ? &counters->products : &counters->max_entries, sum);
+}
+
+// Lists of the rows of the pattern's classes: near ones from the front of `near`, middle ones from its back, far ones
+// and those for blocks from those of `far`. Marks the heavy ones, of a run of equal patterns all or none.
+__global__ void ClassifyKernel(ConstPatternView a, const Span* spans, HeavyLimits limits, Counters* counters,
+                               uint8_t* kinds, Task* near, int32_t* far) {
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  int of_class = row < a.rows ? kinds[row] & kClassMask : kNone, group = 1;
+  if (of_class == kNear || of_class == kMiddle || of_class == kFar) {
+    const bool in_run = kinds[row] & kSame || (row + 1 < a.rows && kinds[row + 1] & kSame);
+    if (spans[row].products >= (in_run ? limits.products_in_run : limits.products) ||
+        a.row_offsets[row + 1] - a.row_offsets[row] >= kHeavyEntries) {
+      if (of_class != kFar) of_class = kBlock;
+      kinds[row] = (kinds[row] & ~kClassMask) | of_class | kHeavy;
+    } else if (of_class != kFar) {
+      group = GroupFrom(kinds, static_cast<int32_t>(row), a.rows);
+    }
+  }
+  if (of_class == kNone || of_class == kTiled || group == 0) of_class = -1;
+  const unsigned place = Reserve<kPatternClasses>(of_class, 1, counters->pattern_rows);
+  const Task task = {static_cast<int32_t>(row), group};
+  if (of_class == kNear) near[place] = task;
+  if (of_class == kMiddle) near[a.rows - 1 - place] = task;
+  if (of_class == kFar) far[place] = task.row;
+  if (of_class == kBlock) far[a.rows - 1 - place] = task.row;
+}
+
+// Writes the columns of a word of each lane, those of the lanes in order; `rows` times, `stride` apart. Returns their
+// number. Lane l's word begins at column first + 32 l.
+__device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride, int32_t* out) {
+  const int lane = threadIdx.x % 32, count = __popc(word), ends = InclusiveScan(count);
+  const int total = __shfl_sync(kAll, ends, 31);
+  unsigned in_use = __ballot_sync(kAll, word != 0);
+  if (total >= 4 * __popc(in_use)) {
+    for (; in_use != 0; in_use &= in_use - 1) {
+      const int s = __ffs(in_use) - 1;
+      const uint32_t bits = __shfl_sync(kAll, word, s);
+      const int before = __shfl_sync(kAll, ends - count, s);
+      if ((bits >> lane & 1) == 0) continue;
+      int32_t* to = out + before + __popc(bits & ((1u << lane) - 1));
+      for (int r = 0; r < rows; ++r) to[r * stride] = first + s * 32 + lane;
+    }
+    return total;
+  }
+  for (int32_t* to = out + ends - count; word != 0; word &= word - 1, ++to) {
+    for (int r = 0; r < rows; ++r) to[r * stride] = first + lane * 32 + __ffs(word) - 1;
+  }
+  return total;
+}
+
+// Calls set(column) for the columns that the lanes' entries of A meet.
+template <typename Set>
+__device__ __forceinline__ void MarkProducts(const int32_t* b_columns, int64_t from, int64_t to, const Set& set) {
+  constexpr int kTogether = 4;
+  ForProducts<kTogether>(from, to, [&](const Products<kTogether>& p) {
+    int column[kTogether];
+#pragma unroll
+    for (int h = 0; h < kTogether; ++h) column[h] = p.at[h] >= 0 ? b_columns[p.at[h]] : -1;
+#pragma unroll
+    for (int h = 0; h < kTogether; ++h) {
+      if (column[h] >= 0) set(column[h]);
+    }
+  });
+}
+
+// A bitmap of kWords_ words, in shared memory. Those of many have a summary of the words that are not 0; the words of a
+// group of 32 are stored in an order, then, that lets 32 threads walk a group each.
+template <int kWords_, bool kSummary_>
+struct alignas(16) Bitmap {
+  static constexpr int kWords = kWords_;
+  static constexpr bool kSummary = kSummary_;
+  static constexpr int kGroups = kSummary ? kWords / 32 : 1;
+  uint32_t words[kWords];
+  uint32_t summary[kGroups];
+
+  static __device__ int Place(int word) { return kSummary ? word ^ (word / 32 & 31) : word; }
+  __device__ uint32_t Word(int word) const { return words[Place(word)]; }
+  // True when the bit was not set. It looks first: most bits are met many times, and threads that write the same word
+  // wait for each other.
+  __device__ bool Set(int column) {
+    uint32_t& word = words[Place(column / 32)];
+    const uint32_t bit = 1u << column % 32;
+    if (word & bit) return false;
+    const uint32_t before = atomicOr(&word, bit);
+    if (kSummary && before == 0) atomicOr(&summary[column / 1024], 1u << column / 32 % 32);
+    return (before & bit) == 0;
+  }
+  // Calls use(word, its first column) for the words of a group that are not 0, in order.
+  template <typename Use>
+  __device__ void ForWords(int group, const Use& use) const {
+    for (uint32_t m = summary[group]; m != 0; m &= m - 1) {
+      const int word = group * 32 + __ffs(m) - 1;
+      use(Word(word), word * 32);
+    }
+  }
+};
+
+constexpr int kStagedColumns = 256;  // of a row, which are put together in shared memory
+
+// A warp's.
+template <int kWords>
+struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
+  int32_t columns[kStagedColumns];
+
+  __device__ void Clear(int in_use) {
+    const int lane = threadIdx.x % 32;
+    for (int w = lane * 4; w < in_use; w += 128) *reinterpret_cast<uint4*>(this->words + w) = uint4{};
+    if constexpr (NearBits::kSummary) {
+      for (int g = lane; g < NearBits::kGroups; g += 32) this->summary[g] = 0;
+    }
+    __syncwarp();
+  }
+
+  // Puts the columns in `columns`, first + where they are.
+  __device__ void Stage(int in_use, int first) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (NearBits::kSummary) {
+      int done = 0;
+      for (int group = lane; group - lane < NearBits::kGroups; group += 32) {
+        int mine = 0;
+        if (group < NearBits::kGroups) this->ForWords(group, [&](uint32_t word, int) { mine += __popc(word); });
+        const int ends = InclusiveScan(mine);
+        int place = done + ends - mine;
+        done += __shfl_sync(kAll, ends, 31);
+        if (group >= NearBits::kGroups) continue;
+        this->ForWords(group, [&](uint32_t word, int column) {
+          for (; word != 0; word &= word - 1) columns[place++] = first + column + __ffs(word) - 1;
+        });
+      }
+    } else {
+      const int each = (in_use + 31) / 32 | 1;  // odd: lanes meet different banks
+      const int begin = min(lane * each, in_use), end = min(begin + each, in_use);
+      int mine = 0;
+      for (int w = begin; w < end; ++w) mine += __popc(this->words[w]);
+      int place = InclusiveScan(mine) - mine;
+      for (int w = begin; w < end; ++w) {
+        for (uint32_t word = this->words[w]; word != 0; word &= word - 1) {
+          columns[place++] = first + w * 32 + __ffs(word) - 1;
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  // Writes the columns of `rows` rows, of `entries` each.
+  __device__ void Write(int in_use, int first, int rows, int64_t entries, int32_t* out) {
+    const int lane = threadIdx.x % 32;
+    if (entries <= kStagedColumns) {
+      Stage(in_use, first);
+      for (int r = 0; r < rows; ++r) {
+        for (int i = lane; i < entries; i += 32) out[r * entries + i] = columns[i];
+      }
+      return;
+    }
+    for (int w = 0; w < in_use; w += 32) {
+      if constexpr (NearBits::kSummary) {
+        if (this->summary[w / 32] == 0) continue;
+      }
+      out += EmitWords(w + lane < in_use ? this->Word(w + lane) : 0, first + w * 32, rows, entries, out);
+    }
+  }
+};
+
+// Rows whose columns lie within kWords words, a warp each.
+template <int kWords, bool kFill>
+__global__ void __launch_bounds__(kThreads, 4)
+    NearKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const Task* list, int step,
+               const unsigned* length, int64_t* offsets, int32_t* indices) {
+  const BesideOthers beside;
+  extern __shared__ uint4 near_memory[];
+  const int lane = threadIdx.x % 32;
+  NearBits<kWords>& bits = reinterpret_cast<NearBits<kWords>*>(near_memory)[threadIdx.x / 32];
+  const unsigned warps = gridDim.x * kWarps, tasks = *length;
+  for (unsigned t = blockIdx.x * kWarps + threadIdx.x / 32; t < tasks; t += warps) {
+    const Task task = list[static_cast<int64_t>(t) * step];
+    const int64_t end = a.row_offsets[task.row + 1];
+    int64_t i = a.row_offsets[task.row] + lane;
+    Meeting next(a, b, i, end);
+    const Span span = spans[task.row];
+    const int base = span.first / 32 * 32, words = (span.last - base) / 32 + 1;
+    bits.Clear(NearBits<kWords>::kSummary ? (words + 31) / 32 * 32 : words);
+    int entries = 0;
+    for (; i - lane < end; i += 32) {
+      const Meeting now = next;
+      next = Meeting(a, b, i + 32, end);
+      MarkProducts(b.column_indices, now.from, now.to, [&](int column) { entries += bits.Set(column - base); });
+    }
+    __syncwarp();
+    if (kFill) {
+      bits.Write(words, base, task.rows, offsets[task.row + 1] - offsets[task.row], indices + offsets[task.row]);
+    } else {
+      entries = WarpSum(entries);
+      if (lane < task.rows) offsets[task.row + lane] = entries;
+    }
+    __syncwarp();
+  }
+}
+
+// Of B: entries of a row that the whole block walks, and how many of them it can note down.
+constexpr int kLongRow = 1024, kMostLongRows = 64;
+
+// A block's of kBlock threads.
+template <int kWords, int kBlock>
+struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
+  int sums[kBlock / 32];
+  unsigned task;
+  int long_rows;  // of B, that the block walks together
+  int64_t long_from[kMostLongRows], long_to[kMostLongRows];
+
+  // Words that a warp walks together.
+  static constexpr int kWarpWords = kWords / (kBlock / 32);
+  static_assert(kWarpWords % 32 == 0);
+
+  __device__ void ClearAll() {
+    for (int w = threadIdx.x; w < kWords; w += kBlock) this->words[w] = 0;
+    for (int g = threadIdx.x; g < BlockBits::kGroups; g += kBlock) this->summary[g] = 0;
+  }
+
+  // Marks the columns in [first, last] of a row of the product. Warps take equal parts of the entries of A. Returns how
+  // many bits this thread was the first to set.
+  __device__ int Mark(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t first, int64_t last,
+                      bool whole) {
+    constexpr int kBlockWarps = kBlock / 32;
+    const int warp = threadIdx.x / 32;
+    const int64_t row_begin = a.row_offsets[row], a_entries = a.row_offsets[row + 1] - row_begin;
+    const int64_t end = row_begin + a_entries * (warp + 1) / kBlockWarps;
+    int entries = 0;
+    if (threadIdx.x == 0) long_rows = 0;
+    __syncthreads();
+    for (int64_t i = row_begin + a_entries * warp / kBlockWarps; i < end; i += 32) {
+      Meeting m(a, b, i + threadIdx.x % 32, end);
+      if (!whole) {
+        Narrow(b.column_indices, static_cast<int32_t>(first), static_cast<int32_t>(last) + 1, &m.from, &m.to);
+      }
+      if (m.to - m.from >= kLongRow) {
+        const int place = atomicAdd(&long_rows, 1);
+        if (place < kMostLongRows) {
+          long_from[place] = m.from;
+          long_to[place] = m.to;
+          m.to = m.from;
+        }
+      }
+      MarkProducts(b.column_indices, m.from, m.to,
+                   [&](int column) { entries += this->Set(static_cast<int>(column - first)); });
+    }
+    __syncthreads();
+    const int together = min(long_rows, kMostLongRows);
+    for (int r = 0; r < together; ++r) {
+      const int64_t to = long_to[r];
+      for (int64_t j = long_from[r] + threadIdx.x; j < to; j += kBlock) {
+        entries += this->Set(static_cast<int>(b.column_indices[j] - first));
+      }
+    }
+    return entries;
+  }
+
+  // The sum over the block, and over the threads before this one.
+  __device__ int Scan(int mine, int* total) {
+    const int warp = threadIdx.x / 32, ends = InclusiveScan(mine);
+    if (threadIdx.x % 32 == 31) sums[warp] = ends;
+    __syncthreads();
+    int before = ends - mine, all = 0;
+    for (int w = 0; w < kBlock / 32; ++w) {
+      before += w < warp ? sums[w] : 0;
+      all += sums[w];
+    }
+    *total = all;
+    return before;
+  }
+
+  // Writes the columns, first + where they are; returns their number.
+  __device__ int Write(int64_t first, int32_t* out) {
+    constexpr int kFew = 8192;  // up to which each thread writes its own
+    const int lane = threadIdx.x % 32, warp_word = threadIdx.x / 32 * kWarpWords;
+    int mine = 0, total = 0;
+    if constexpr (BlockBits::kSummary) {
+      const int group = threadIdx.x * (BlockBits::kGroups / kBlock);
+      for (int g = group; g < group + BlockBits::kGroups / kBlock; ++g)
+        this->ForWords(g, [&](uint32_t w, int) { mine += __popc(w); });
+    } else {
+      for (int w = warp_word + lane; w < warp_word + kWarpWords; w += 32) mine += __popc(this->Word(w));
+    }
+    const int before = Scan(mine, &total);
+    if constexpr (BlockBits::kSummary) {
+      if (total <= kFew) {
+        out += before;
+        const int group = threadIdx.x * (BlockBits::kGroups / kBlock);
+        for (int g = group; g < group + BlockBits::kGroups / kBlock; ++g) {
+          this->ForWords(g, [&](uint32_t word, int column) {
+            for (; word != 0; word &= word - 1) *out++ = static_cast<int32_t>(first + column) + __ffs(word) - 1;
+          });
+        }
+        return total;
+      }
+    }
+    out += __shfl_sync(kAll, before, 0);
+    for (int w = warp_word; w < warp_word + kWarpWords; w += 32) {
+      const uint32_t word = this->Word(w + lane);
+      if (__any_sync(kAll, word != 0)) out += EmitWords(word, static_cast<int32_t>(first + w * 32), 1, 0, out);
+    }
+    return total;
+  }
+
+  __device__ void Clear() {
+    if constexpr (BlockBits::kSummary) {
+      const int group = threadIdx.x * (BlockBits::kGroups / kBlock);
+      for (int g = group; g < group + BlockBits::kGroups / kBlock; ++g) {
+        for (uint32_t m = this->summary[g]; m != 0; m &= m - 1) {
+          this->words[this->Place(g * 32 + __ffs(m) - 1)] = 0;
+        }
+        this->summary[g] = 0;
+      }
+    } else {
+      for (int w = threadIdx.x; w < kWords; w += kBlock) this->words[w] = 0;
+    }
+  }
+};
+
+// A row of one entry of A: a row of B.
+template <bool kFill>
+__device__ void CopyRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t* offsets,
+                        int32_t* indices) {
+  const int32_t k = a.column_indices[a.row_offsets[row]];
+  const int64_t from = b.row_offsets[k], count = b.row_offsets[k + 1] - from;
+  if (!kFill) {
+    if (threadIdx.x == 0) offsets[row] = count;
+    return;
+  }
+  int32_t* const out = indices + offsets[row];
+  for (int64_t j = threadIdx.x; j < count; j += blockDim.x) out[j] = b.column_indices[from + j];
+}
+
+// Any row, a block each, a window of 32 kWords columns at a time.
+template <int kWords, int kBlock, bool kFill>
+__global__ void __launch_bounds__(kBlock, 1024 / kBlock)
+    BlockKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const int32_t* list, int step,
+                const unsigned* length, unsigned* next, int64_t* offsets, int32_t* indices) {
+  const BesideOthers beside;
+  extern __shared__ uint4 block_memory[];
+  constexpr int64_t kColumns = int64_t{kWords} * 32;
+  const unsigned tasks = *length;
+  if (blockIdx.x >= tasks) return;
+  auto& bits = *reinterpret_cast<BlockBits<kWords, kBlock>*>(block_memory);
+  bits.ClearAll();
+  while (true) {
+    if (threadIdx.x == 0) bits.task = atomicAdd(next, 1u);
+    __syncthreads();
+    const unsigned task = bits.task;
+    __syncthreads();
+    if (task >= tasks) return;
+    const int32_t row = list[static_cast<int64_t>(task) * step];
+    if (a.row_offsets[row + 1] - a.row_offsets[row] == 1) {
+      CopyRow<kFill>(a, b, row, offsets, indices);
+      continue;
+    }
+    const Span span = spans[row];
+    const int64_t base = span.first / 32 * 32;
+    const bool whole = span.last - base < kColumns;
+    int64_t done = 0;
+    for (int64_t first = base; first <= span.last; first += kColumns) {
+      const int mine = bits.Mark(a, b, row, first, min(first + kColumns - 1, int64_t{span.last}), whole);
+      __syncthreads();
+      int total = 0;
+      if (kFill) {
+        total = bits.Write(first, indices + offsets[row] + done);
+      } else {
+        bits.Scan(mine, &total);
+      }
+      __syncthreads();
+      bits.Clear();
+      done += total;
+      __syncthreads();
+    }
+    if (!kFill && threadIdx.x == 0) offsets[row] = done;
+  }
+}
+
+ConstCsrView WithoutValues(const ConstPatternView& m) { return {m, ValueType::kFloat32, nullptr}; }
+
+template <bool kFill>
+absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                         const PatternWorkspace& w, const unsigned* rows, const uint8_t* kinds, int64_t* offsets,
+                         int32_t* indices) {
+  constexpr int kFarBlock = 512;
+  using Far = BlockBits<kFarWords, kFarBlock>;
+  using Middle = BlockBits<kMiddleWords, kThreads>;
+  const unsigned* lengths = w.counters->pattern_rows;
+  const int32_t last = a.rows - 1;
+  Launcher launcher(ctx);
+  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kFarWords, kFarBlock, kFill>, rows[kFar], 1, kFarBlock,
+                                              sizeof(Far), a, b, w.spans, w.far, 1, lengths + kFar,
+                                              w.counters->next_far + kFill, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kMiddleWords, kThreads, kFill>, rows[kBlock], 1, kThreads,
+                                              sizeof(Middle), a, b, w.spans, w.far + last, -1, lengths + kBlock,
+                                              w.counters->next_block + kFill, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kMiddleWords, kFill>, rows[kMiddle], kWarps, kThreads,
+                                            kWarps * sizeof(NearBits<kMiddleWords>), a, b, w.spans, w.near + last, -1,
+                                            lengths + kMiddle, offsets, indices));
+  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kNearWords, kFill>, rows[kNear], kWarps, kThreads,
+                                            kWarps * sizeof(NearBits<kNearWords>), a, b, w.spans, w.near, 1,
+                                            lengths + kNear, offsets, indices));
+  if (rows[kTiny] == 0) return absl::OkStatus();
+  constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
+  return LaunchMerge<int32_t, PlusTimes<int32_t>, kMake>(launcher, WithoutValues(a), WithoutValues(b), kinds, offsets,
+                                                         1, indices);
+}
+
+}  // namespace
+
+int64_t PatternWorkspaceBytes(int64_t rows) {
+  return Arena::Rounded(rows * sizeof(Span)) + Arena::Rounded(rows * sizeof(Task)) +
+         Arena::Rounded(rows * sizeof(int32_t));
+}
+
+absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows, Counters* counters) {
+  PatternWorkspace w;
+  w.counters = counters;
+  INTRAWARP_ASSIGN_OR_RETURN(w.spans, ctx.arena().Allocate<Span>(rows));
+  INTRAWARP_ASSIGN_OR_RETURN(w.near, ctx.arena().Allocate<Task>(rows));
+  INTRAWARP_ASSIGN_OR_RETURN(w.far, ctx.arena().Allocate<int32_t>(rows));
+  return w;
+}
+
+absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
+                     Span* spans, uint8_t* kinds, int64_t* offsets) {
+  constexpr int kRows = kThreads / kLanesPerRow;
+  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets);
+}
+
+absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          const PatternWorkspace& w, uint8_t* kinds, int64_t* offsets) {
+  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.spans, HeavyLimitsOf(a.rows), w.counters,
+                                                                      kinds, w.near, w.far);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  unsigned any[kPatternClasses];
+  std::fill(any, any + kPatternClasses, static_cast<unsigned>(a.rows));
+  if (b.columns <= kMiddleWords * 32) any[kFar] = 0;
+  if (b.columns <= kNearWords * 32) any[kMiddle] = 0;
+  return MakePattern<false>(ctx, a, b, w, any, kinds, offsets, nullptr);
+}
+
+absl::Status FillPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                         const PatternWorkspace& w, const unsigned* rows, const uint8_t* kinds, const int64_t* offsets,
+                         int32_t* indices) {
+  return MakePattern<true>(ctx, a, b, w, rows, kinds, const_cast<int64_t*>(offsets), indices);
+}
+
+}  // namespace intrawarp::cuda

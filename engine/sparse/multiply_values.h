@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values of a product by scalars on CUDA, of rows whose columns are known. Internal to multiply_cuda.cu.
+//
+// Rows of few products are merged again. Any other is a warp's, whole or in segments: a bitmap of its columns with the
+// rank of each word (a hash table where columns are few and far apart) leads from a column to its sum in shared memory.
+// The warp walks the products of the row in order, 32 at a time, k ascending; lanes that meet at one sum take turns, so
+// that sums have one order: fma(a, b, sum), from 0, k ascending. Rows with the same pattern share the walk. A heavy
+// row, and one of many entries of C far apart, is a block's: its warps take equal parts of the entries of A, with sums
+// of their own, which are added in order.
+#ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_VALUES_H_
+#define INTRAWARP_ENGINE_SPARSE_MULTIPLY_VALUES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/device/exec_context.h"
+#include "engine/sparse/multiply_device.cuh"
+
+namespace intrawarp::cuda {
+
+// The memory of a route: which rows go which way. `kinds` of rows are part of it.
+int64_t RouteBytes(int64_t rows);
+uint8_t* RowKindsIn(const Buffer& route, int32_t rows);
+
+// From the entries of each row in `offsets`, the offsets of C, and counters->entries; the route's lists and their
+// lengths, from kinds and spans. Behind the counters lie the states of CountersBytes, 0. Does not wait.
+absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
+                       const Buffer& route, int64_t* offsets);
+
+// Cuts long rows of a plan whose lengths and columns are known into segments, in a buffer that it allocates where there
+// are such rows; the most bytes that it takes.
+absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buffer* buffer);
+int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t products, int64_t entries,
+                         ValueType type);
+
+// The values of rows that do not go by tiles.
+absl::Status ExecuteRows(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
+                         void* values);
+
+}  // namespace intrawarp::cuda
+
+#endif  // INTRAWARP_ENGINE_SPARSE_MULTIPLY_VALUES_H_
