@@ -50,12 +50,16 @@ enum class MultiplyPath {
   kAuto,  // eight rows by tiles and tensor cores where their products are many a product of tiles, the rest by scalars
   kScalar,  // all rows by scalar products
   kTiles,   // all rows whose tiles fit by tiles: for tests and comparisons, as it can take much memory
+  kListed,  // all values from lists of their products, up to 2^29 of them: see many_executions
 };
 
 struct MultiplyOptions {
   MultiplyPrecision precision = MultiplyPrecision::kFp32;
   Semiring semiring = Semiring::kPlusTimes;
   MultiplyPath path = MultiplyPath::kAuto;
+  // A plan that is executed often may take longer to make, and more memory: on CUDA it lists the products of each entry
+  // (8 bytes each, three times that while it is made) where that makes values faster, which is where an entry has few.
+  bool many_executions = false;
   bool transpose_a = false;  // op(A) is A^T
   // Entries of op(A) B that are not entries of the mask are left out; with complement_mask, those that are. Values of
   // the mask don't matter. The mask does not touch D.
@@ -92,7 +96,7 @@ class MultiplyPlan {
   int64_t bytes() const {
     return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
            product_tiles_.bytes() + transposed_.bytes() + finish_.bytes() + product_offsets_.bytes() +
-           product_indices_.bytes();
+           product_indices_.bytes() + listed_pairs_.bytes() + listed_starts_.bytes();
   }
   // C, of the values that ExecuteMultiply filled; uses the plan up.
   CsrMatrix TakeResult(Buffer values) && {
@@ -114,6 +118,8 @@ class MultiplyPlan {
   // CUDA: the product before a mask and an addend, where there is one.
   Buffer product_offsets_, product_indices_;
   int64_t product_entries_ = 0;
+  // CUDA: the products of each entry, where they are listed.
+  Buffer listed_pairs_, listed_starts_;
   std::array<int64_t, kLengths> lengths_ = {};
 };
 

@@ -13,6 +13,7 @@
 #include "engine/sparse/multiply_pattern.h"
 #include "engine/sparse/multiply_transpose.h"
 #include "engine/sparse/multiply_values.h"
+#include "engine/sparse/product_list.h"
 #include "engine/sparse/tiles.h"
 
 namespace intrawarp::cuda {
@@ -126,8 +127,23 @@ absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const
                       ProductPattern(plan).row_offsets, MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
 }
 
+// Whether values are made from lists: where entries have few products, or products are so few that their latencies are
+// what takes time.
+bool IsListed(const MultiplyOptions& options, int64_t products, int64_t entries) {
+  constexpr int64_t kFewProducts = int64_t{1} << 22, kFewEach = 8;
+  if (products > kMostListed || entries == 0) return false;
+  if (options.path == MultiplyPath::kListed) return true;
+  return options.path == MultiplyPath::kAuto && options.many_executions &&
+         (products <= kFewProducts || products <= kFewEach * entries);
+}
+
 absl::Status ExecuteAll(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
                         void* values) {
+  const Buffer& pairs = MultiplyPlanAccess::ListedPairs(plan);
+  if (!pairs.empty()) {
+    return ExecuteList(ctx, pairs, MultiplyPlanAccess::ListedStarts(plan), ProductPattern(plan).entries, a, b,
+                       plan.options().semiring, plan.options().alpha, values);
+  }
   INTRAWARP_RETURN_IF_ERROR(LaunchTiles(ctx, plan, a, b, values));
   return ExecuteRows(ctx, plan, a, b, values);
 }
@@ -161,8 +177,23 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
     const int64_t pairs = forced ? counted(a.entries * (b.columns / 8 + uint64_t{1})) : e.products / kTileProducts;
     e.plan_bytes += TileMatrixBytes(a, forced) + TileMatrixBytes(b, forced) + TileProductBytes(pairs, pairs);
   }
+  if ((options.many_executions || options.path == MultiplyPath::kListed) && e.products <= kMostListed) {
+    e.plan_bytes += MostListBytes(e.products, a.entries, e.max_entries);
+  }
   e.value_bytes = e.max_entries * value_bytes;
   return e;
+}
+
+// In place of what the rows' ways to their values take.
+absl::Status MakeList(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, int64_t products,
+                      MultiplyPlan& plan) {
+  MultiplyPlanAccess access(plan);
+  for (Buffer* unused : {&access.tiles, &access.product_tiles, &access.route}) *unused = Buffer();
+  ProductList list;
+  INTRAWARP_RETURN_IF_ERROR(ListProducts(ctx, a, b, plan.pattern(), products, &list));
+  access.listed_pairs = std::move(list.pairs);
+  access.listed_starts = std::move(list.starts);
+  return absl::OkStatus();
 }
 
 absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
@@ -215,6 +246,8 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
     INTRAWARP_RETURN_IF_ERROR(FillTiles(ctx, tiles, kTiled, kinds, offsets, access.indices.as<int32_t>(),
                                         counters.tiles.product_tiles, access.product_tiles.as<char>()));
   }
+  const int64_t products = static_cast<int64_t>(std::min<unsigned long long>(counters.products, INT64_MAX));
+  if (IsListed(options, products, access.entries)) return MakeList(ctx, a, b, products, plan);
   return MakeSegments(ctx, plan, &access.segments);
 }
 

@@ -3,12 +3,12 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles] [--repeats=20] [--csv] [--kernels]
+//                [--path=auto|scalar|tiles|listed] [--repeats=20] [--csv] [--kernels]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
 //   floor     A, B, C and row offsets once at the bandwidth of a plain copy; x: product over it
-//   plan      the pattern alone                                            exec: the values of a plan
+//   plan      the pattern alone                exec: the values of a plan; again: of one made for many executions
 //   cusparse, reuse   its default product, and its values of a known pattern; x: ours against it (above 1: faster)
 //   MB        peak of the device's pool over one product, operands left out; cuMB: cuSPARSE's buffers and C
 // Each result is checked first: C x against A (B x) in float64. With --kernels, each product's work on the GPU follows
@@ -69,7 +69,7 @@ constexpr PrecisionRow kPrecisions[] = {{"fp32", MultiplyPrecision::kFp32, 1e-4}
 struct Line {
   std::string matrix, precision;
   int64_t rows = 0, a_entries = 0, products = 0, entries = 0;
-  double product = 0, floor = 0, plan = 0, execute = 0, cusparse = 0, reuse = 0;  // seconds
+  double product = 0, floor = 0, plan = 0, execute = 0, again = 0, cusparse = 0, reuse = 0;  // seconds
   int64_t peak = 0, cusparse_peak = 0;
   std::string note;
 };
@@ -77,27 +77,27 @@ struct Line {
 void PrintHeader(const Flags& flags) {
   if (flags.csv) {
     std::printf(
-        "matrix,precision,rows,nnz_a,products,nnz_c,product_ms,gflops,floor_ms,to_floor,plan_ms,execute_ms,"
+        "matrix,precision,rows,nnz_a,products,nnz_c,product_ms,gflops,floor_ms,to_floor,plan_ms,execute_ms,again_ms,"
         "cusparse_ms,over_cusparse,reuse_ms,over_reuse,peak_mb,cusparse_mb,note\n");
     return;
   }
-  std::printf("%-14s %-5s %8s %9s %9s %9s %8s %6s %7s %5s %8s %8s %8s %5s %8s %5s %7s %7s\n", "matrix", "prec", "rows",
-              "nnz(A)", "products", "nnz(C)", "product", "GF/s", "floor", "x", "plan", "exec", "cusparse", "x", "reuse",
+  std::printf("%-14s %-5s %8s %9s %9s %9s %8s %6s %7s %5s %8s %8s %8s %8s %5s %8s %5s %7s %7s\n", "matrix", "prec", "rows",
+              "nnz(A)", "products", "nnz(C)", "product", "GF/s", "floor", "x", "plan", "exec", "again", "cusparse", "x", "reuse",
               "x", "MB", "cuMB");
 }
 
 void Print(const Flags& flags, const Line& l) {
   const char* format =
       flags.csv
-          ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.1f,%.4f,%.2f,%.4f,%.4f,%.4f,%.2f,%.4f,%.2f,%.1f,%.1f,%s\n"
-          : "%-14s %-5s %8lld %9lld %9lld %9lld %8.3f %6.0f %7.4f %5.1f %8.3f %8.3f %8.3f %5.2f %8.3f %5.2f %7.1f "
+          ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.1f,%.4f,%.2f,%.4f,%.4f,%.4f,%.4f,%.2f,%.4f,%.2f,%.1f,%.1f,%s\n"
+          : "%-14s %-5s %8lld %9lld %9lld %9lld %8.3f %6.0f %7.4f %5.1f %8.3f %8.3f %8.3f %8.3f %5.2f %8.3f %5.2f %7.1f "
             "%7.1f %s\n";
   const auto over = [](double theirs, double ours) { return ours > 0 ? theirs / ours : 0; };
   std::printf(format, l.matrix.c_str(), l.precision.c_str(), static_cast<long long>(l.rows),
               static_cast<long long>(l.a_entries), static_cast<long long>(l.products),
               static_cast<long long>(l.entries), l.product * 1e3, over(2e-9 * l.products, l.product), l.floor * 1e3,
-              over(l.product, l.floor), l.plan * 1e3, l.execute * 1e3, l.cusparse * 1e3, over(l.cusparse, l.product),
-              l.reuse * 1e3, over(l.reuse, l.execute), l.peak * 1e-6, l.cusparse_peak * 1e-6, l.note.c_str());
+              over(l.product, l.floor), l.plan * 1e3, l.execute * 1e3, l.again * 1e3, l.cusparse * 1e3, over(l.cusparse, l.product),
+              l.reuse * 1e3, over(l.reuse, l.again), l.peak * 1e-6, l.cusparse_peak * 1e-6, l.note.c_str());
   std::fflush(stdout);
 }
 
@@ -245,9 +245,21 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
                                return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values());
                              }));
   if (!ctx.is_cuda()) return absl::OkStatus();
+  MultiplyOptions often = options;
+  often.many_executions = true;
+  INTRAWARP_ASSIGN_OR_RETURN(const MultiplyPlan kept, PlanMultiply(ctx, a.view(), b.view(), often));
+  INTRAWARP_RETURN_IF_ERROR(device.Fill(c.values(), 0xff, c.view().entries * BytesPerValue(c.view().type), ctx.stream()));
+  INTRAWARP_ASSIGN_OR_RETURN(line->again, MedianSeconds(ctx, repeats, [&] {
+                               return ExecuteMultiply(ctx, kept, a.view(), b.view(), c.values());
+                             }));
+  {
+    INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<T> host_c, c.Download<T>(device, ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(CheckProduct(host_a, host_b, host_c, precision.tolerance));
+  }
   if (flags.kernels) {
     line->note += KernelLines(ctx, [&] { return Multiply(ctx, a.view(), b.view(), options).status(); });
     line->note += KernelLines(ctx, [&] { return ExecuteMultiply(ctx, plan, a.view(), b.view(), c.values()); });
+    line->note += KernelLines(ctx, [&] { return ExecuteMultiply(ctx, kept, a.view(), b.view(), c.values()); });
   }
   if (flags.path != MultiplyPath::kAuto) return absl::OkStatus();
   if (absl::Status s = AddCusparse(a.view(), b.view(), repeats, line); !s.ok()) line->note += s.ToString();
@@ -324,8 +336,9 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (parts.first == "--path") {
     flags->path = value == "scalar"  ? MultiplyPath::kScalar
                   : value == "tiles" ? MultiplyPath::kTiles
+                 : value == "listed" ? MultiplyPath::kListed
                                      : MultiplyPath::kAuto;
-    return value == "auto" || value == "scalar" || value == "tiles";
+    return value == "auto" || value == "scalar" || value == "tiles" || value == "listed";
   }
   return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
 }

@@ -51,7 +51,7 @@ class MultiplyTest : public DeviceTest {
   // The ways to make rows that the device has.
   std::vector<MultiplyPath> Paths() {
     if (!ctx().is_cuda()) return {MultiplyPath::kAuto};
-    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles};
+    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kListed};
   }
 
   MultiplyPath path_ = MultiplyPath::kAuto;
