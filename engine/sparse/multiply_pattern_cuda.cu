@@ -54,8 +54,9 @@ __device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, 
 }
 
 // Products, span and kind of each row; eight lanes a row. `spans`, `kinds` and `offsets` may be null.
-__global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
-                              int64_t* offsets, bool count_runs) {
+__global__ void __launch_bounds__(kThreads, 6)
+    AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
+                  int64_t* offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
   const bool first_lane = threadIdx.x % kLanesPerRow == 0;
   const unsigned long long columns = b.columns;
@@ -82,8 +83,10 @@ __global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* 
   if (threadIdx.x >= kSums) return;
   unsigned long long of_block = 0;
   for (int w = 0; w < kWarps; ++w) of_block += sums[threadIdx.x][w];
-  unsigned long long* const to[] = {&counters->products, &counters->max_entries, &counters->tiles.runs[0]};
-  if (of_block > 0) atomicAdd(to[threadIdx.x], of_block);
+  unsigned long long* const to = threadIdx.x == 0   ? &counters->products
+                                 : threadIdx.x == 1 ? &counters->max_entries
+                                                    : &counters->tiles.runs[0];
+  if (of_block > 0) atomicAdd(to, of_block);
 }
 
 // Lists of the rows of the pattern's classes: near ones from the front of `near`, middle ones from its back, far ones
