@@ -152,7 +152,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
                                                  const ConstPatternView& b, const MultiplyOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr));
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, false));
   Counters totals;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, counters.as<void>(), sizeof(totals), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
@@ -212,9 +212,9 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
   INTRAWARP_ASSIGN_OR_RETURN(const PatternWorkspace w, MakePatternWorkspace(ctx, rows, static_cast<Counters*>(zeroed)));
   INTRAWARP_ASSIGN_OR_RETURN(access.route, device.Allocate(RouteBytes(rows), ctx.stream()));
   uint8_t* const kinds = RowKindsIn(access.route, a.rows);
-  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, w.counters, w.spans, kinds, offsets));
-  TilePlan tiles = {};
   const bool try_tiles = TilesArePossible(a, b, options);
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, w.counters, w.spans, kinds, offsets, try_tiles));
+  TilePlan tiles = {};
   if (try_tiles) {
     const bool forced = options.path == MultiplyPath::kTiles, square = SamePattern(a, b);
     const int64_t bytes = TileMatrixBytes(a, forced) + (square ? 0 : TileMatrixBytes(b, forced));

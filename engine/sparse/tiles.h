@@ -83,7 +83,7 @@ TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced);
 int64_t TileProductBytes(uint64_t product_tiles, uint64_t pairs);
 
 // Makes the tiles, counts the entries of the rows that go by tiles into `offsets` and marks their kinds; counters must
-// be 0. Nothing waits.
+// be 0 but for the runs of A. Nothing waits.
 absl::Status CountTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t tiled_kind, uint8_t* kinds,
                         int64_t* offsets);
 // Writes columns, tiles and pairs of those rows, `memory` of TileProductBytes.

@@ -626,7 +626,6 @@ int64_t TileProductBytes(uint64_t product_tiles, uint64_t pairs) {
 
 absl::Status CountTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t tiled_kind, uint8_t* kinds,
                         int64_t* offsets) {
-  INTRAWARP_RETURN_IF_ERROR(CountRuns(ctx, plan, plan.a, 0));
   if (!plan.square) INTRAWARP_RETURN_IF_ERROR(CountRuns(ctx, plan, plan.b, 1));
   INTRAWARP_RETURN_IF_ERROR(MakeTiles(ctx, plan, plan.a, plan.a_tiles, 0));
   if (!plan.square) INTRAWARP_RETURN_IF_ERROR(MakeTiles(ctx, plan, plan.b, plan.b_tiles, 1));
