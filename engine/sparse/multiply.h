@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/csr.h"
+#include "engine/sparse/product_list.h"
 
 namespace intrawarp {
 
@@ -96,7 +97,7 @@ class MultiplyPlan {
   int64_t bytes() const {
     return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
            product_tiles_.bytes() + transposed_.bytes() + finish_.bytes() + product_offsets_.bytes() +
-           product_indices_.bytes() + listed_pairs_.bytes() + listed_starts_.bytes();
+           product_indices_.bytes() + listed_.bytes();
   }
   // C, of the values that ExecuteMultiply filled; uses the plan up.
   CsrMatrix TakeResult(Buffer values) && {
@@ -119,7 +120,7 @@ class MultiplyPlan {
   Buffer product_offsets_, product_indices_;
   int64_t product_entries_ = 0;
   // CUDA: the products of each entry, where they are listed.
-  Buffer listed_pairs_, listed_starts_;
+  ProductList listed_;
   std::array<int64_t, kLengths> lengths_ = {};
 };
 

@@ -10,10 +10,10 @@
 #include "engine/device/cuda_device.h"
 #include "engine/sparse/multiply_device.cuh"
 #include "engine/sparse/multiply_finish.h"
+#include "engine/sparse/multiply_list.h"
 #include "engine/sparse/multiply_pattern.h"
 #include "engine/sparse/multiply_transpose.h"
 #include "engine/sparse/multiply_values.h"
-#include "engine/sparse/product_list.h"
 #include "engine/sparse/tiles.h"
 
 namespace intrawarp::cuda {
@@ -139,10 +139,10 @@ bool IsListed(const MultiplyOptions& options, int64_t products, int64_t entries)
 
 absl::Status ExecuteAll(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
                         void* values) {
-  const Buffer& pairs = MultiplyPlanAccess::ListedPairs(plan);
-  if (!pairs.empty()) {
-    return ExecuteList(ctx, pairs, MultiplyPlanAccess::ListedStarts(plan), ProductPattern(plan).entries, a, b,
-                       plan.options().semiring, plan.options().alpha, values);
+  const ProductList& listed = MultiplyPlanAccess::Listed(plan);
+  if (!listed.empty()) {
+    return ExecuteList(ctx, listed, ProductPattern(plan).entries, a, b, plan.options().semiring, plan.options().alpha,
+                       values);
   }
   INTRAWARP_RETURN_IF_ERROR(LaunchTiles(ctx, plan, a, b, values));
   return ExecuteRows(ctx, plan, a, b, values);
@@ -182,18 +182,6 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
   }
   e.value_bytes = e.max_entries * value_bytes;
   return e;
-}
-
-// In place of what the rows' ways to their values take.
-absl::Status MakeList(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, int64_t products,
-                      MultiplyPlan& plan) {
-  MultiplyPlanAccess access(plan);
-  for (Buffer* unused : {&access.tiles, &access.product_tiles, &access.route}) *unused = Buffer();
-  ProductList list;
-  INTRAWARP_RETURN_IF_ERROR(ListProducts(ctx, a, b, plan.pattern(), products, &list));
-  access.listed_pairs = std::move(list.pairs);
-  access.listed_starts = std::move(list.starts);
-  return absl::OkStatus();
 }
 
 absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
@@ -247,7 +235,13 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
                                         counters.tiles.product_tiles, access.product_tiles.as<char>()));
   }
   const int64_t products = static_cast<int64_t>(std::min<unsigned long long>(counters.products, INT64_MAX));
-  if (IsListed(options, products, access.entries)) return MakeList(ctx, a, b, products, plan);
+  if (IsListed(options, products, access.entries)) {
+    INTRAWARP_RETURN_IF_ERROR(ListProducts(ctx, a, b, plan.pattern(), products, &access.listed));
+  }
+  if (!access.listed.empty()) {
+    for (Buffer* unused : {&access.tiles, &access.product_tiles, &access.route}) *unused = Buffer();
+    return absl::OkStatus();
+  }
   return MakeSegments(ctx, plan, &access.segments);
 }
 

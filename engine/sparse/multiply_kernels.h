@@ -27,8 +27,7 @@ struct MultiplyPlanAccess {
         product_offsets(plan.product_offsets_),
         product_indices(plan.product_indices_),
         product_entries(plan.product_entries_),
-        listed_pairs(plan.listed_pairs_),
-        listed_starts(plan.listed_starts_),
+        listed(plan.listed_),
         lengths(plan.lengths_) {}
   static MultiplyPlan Create(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
     MultiplyPlan plan;
@@ -60,8 +59,7 @@ struct MultiplyPlanAccess {
     product_entries = entries;
   }
   static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
-  static const Buffer& ListedPairs(const MultiplyPlan& plan) { return plan.listed_pairs_; }
-  static const Buffer& ListedStarts(const MultiplyPlan& plan) { return plan.listed_starts_; }
+  static const ProductList& Listed(const MultiplyPlan& plan) { return plan.listed_; }
   static const auto& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
@@ -83,8 +81,7 @@ struct MultiplyPlanAccess {
   Buffer& product_offsets;
   Buffer& product_indices;
   int64_t& product_entries;
-  Buffer& listed_pairs;
-  Buffer& listed_starts;
+  ProductList& listed;
   std::array<int64_t, kLengths>& lengths;
 };
 

@@ -1,43 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of each entry of C as a list, for plans that are executed again and again: a value is then the sum over
-// its list of a[first] * b[second], without looking for its place. Internal to multiply_cuda.cu.
-//
-// An execution reads 8 bytes a product and 8 bytes an entry, and gathers the values of A and B, from the L2 cache where
-// they fit. Sums have one order: k ascending, in pieces of kPiece products of neighbouring entries; what of a long list
-// lies within a piece is summed by a warp.
+// The products of each entry of C as a list, in device memory. Part of a plan; multiply_list.h makes and executes it.
 #ifndef INTRAWARP_ENGINE_SPARSE_PRODUCT_LIST_H_
 #define INTRAWARP_ENGINE_SPARSE_PRODUCT_LIST_H_
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "engine/device/exec_context.h"
-#include "engine/sparse/csr.h"
-#include "engine/sparse/multiply.h"
+#include "engine/device/device.h"
 
-namespace intrawarp::cuda {
+namespace intrawarp {
 
-// More than these are never listed.
-inline constexpr int64_t kMostListed = int64_t{1} << 29;
-
-// `pairs`: places in A and in B, the lists one after another in the order of C's entries; `starts`: where each begins,
-// and their end.
+// `pairs`: 8 bytes a product, the lists one after another in the order of C's entries (within pieces in another);
+// `starts`: where each list begins, and their end; `bases`: the first place in A of each block of entries.
 struct ProductList {
-  Buffer pairs, starts;
+  Buffer pairs, starts, bases;
+
+  bool empty() const { return pairs.empty(); }
+  int64_t products() const { return static_cast<int64_t>(pairs.bytes() / 8); }
+  int64_t bytes() const { return static_cast<int64_t>(pairs.bytes() + starts.bytes() + bases.bytes()); }
 };
 
-// Of a product whose pattern is known: `c` has columns, `products` is their number. Every product falls on an entry of
-// C. Allocates what MostListBytes says, most of it until it returns. RESOURCE_EXHAUSTED, or INVALID_ARGUMENT for more
-// products than kMostListed. Does not wait.
-absl::Status ListProducts(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          const ConstPatternView& c, int64_t products, ProductList* list);
-// At most, of so many products and entries of A and C.
-int64_t MostListBytes(int64_t products, int64_t a_entries, int64_t entries);
-
-// The values of all entries, times alpha.
-absl::Status ExecuteList(const ExecContext& ctx, const Buffer& pairs, const Buffer& starts, int64_t entries,
-                         const ConstCsrView& a, const ConstCsrView& b, Semiring semiring, double alpha, void* values);
-
-}  // namespace intrawarp::cuda
+}  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_SPARSE_PRODUCT_LIST_H_

@@ -100,6 +100,61 @@ TEST_P(MultiplyTest, RandomRectangularMatrices) {
   }
 }
 
+// Rows of A whose products come from entries further apart than what lists of products hold.
+TEST_P(MultiplyTest, ProductsFarApartInA) {
+  constexpr int32_t kInner = 70000, kRows = 3;
+  HostCsr<float> a{kRows, kInner, {0}, {}, {}}, b{kInner, 2, {0}, {}, {}};
+  for (int32_t r = 0; r < kRows; ++r) {
+    for (int32_t k = 0; k < kInner; ++k) {
+      a.column_indices.push_back(k);
+      a.values.push_back(static_cast<float>(1 + (r + k) % 5));
+    }
+    a.row_offsets.push_back(a.entries());
+  }
+  for (int32_t k = 0; k < kInner; ++k) {
+    if (k == 0 || k == kInner - 1) {
+      for (int32_t j : {0, 1}) {
+        b.column_indices.push_back(j);
+        b.values.push_back(static_cast<float>(2 + j));
+      }
+    }
+    b.row_offsets.push_back(b.entries());
+  }
+  for (MultiplyPath path : Paths()) {
+    path_ = path;
+    ExpectProduct(Product(a, b), a, b, 0, 0);
+  }
+}
+
+// A plan for many executions gives what another gives, again and again, with other values.
+TEST_P(MultiplyTest, PlansForManyExecutions) {
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    // From entries of one product to those of hundreds.
+    const int32_t inner = seed < 3 ? 60 : 900, columns = seed % 3 == 0 ? 2000 : 40;
+    auto a = CastValues<float>(RandomMatrix(150, inner, 0.3, seed)),
+         b = CastValues<float>(RandomMatrix(inner, columns, 0.2, seed + 50));
+    const CsrMatrix on_device_a = Put(a), on_device_b = Put(b);
+    MultiplyOptions options = Options<float>();
+    options.many_executions = true;
+    const auto plan = PlanMultiply(ctx(), on_device_a.view(), on_device_b.view(), options);
+    ASSERT_OK(plan) << plan.status();
+    for (int round = 0; round < 2; ++round) {
+      for (float& v : a.values) v = v * 1.5f - 0.25f;
+      const CsrMatrix new_a = Put(a);
+      const int64_t entries = plan->pattern().entries;
+      float* const values = Poisoned<float>(entries);
+      ASSERT_OK(ExecuteMultiply(ctx(), *plan, new_a.view(), on_device_b.view(), values));
+      HostCsr<float> c = Product(a, b);
+      ASSERT_EQ(c.entries(), entries);
+      c.values = Download(values, entries);
+      ExpectProduct(c, a, b);
+      float* const again = Poisoned<float>(entries);
+      ASSERT_OK(ExecuteMultiply(ctx(), *plan, new_a.view(), on_device_b.view(), again));
+      EXPECT_EQ(Download(again, entries), c.values);
+    }
+  }
+}
+
 TEST_P(MultiplyTest, ManySmallMatrices) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 engine(seed);
