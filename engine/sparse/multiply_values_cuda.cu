@@ -143,8 +143,24 @@ __device__ int64_t ScanRows(int32_t rows, Counters* counters, int64_t* offsets, 
   return row;
 }
 
+// The last block to come here writes the counters to the host's memory.
+__device__ void CountersToHost(Counters* counters, Counters* on_host) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&counters->routed, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  constexpr int kWords = sizeof(Counters) / sizeof(unsigned);
+  const auto* const from = reinterpret_cast<const unsigned*>(counters);
+  auto* const to = reinterpret_cast<unsigned*>(on_host);
+  for (int w = threadIdx.x; w < kWords; w += kThreads) to[w] = __ldcg(from + w);
+}
+
 __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Counters* counters, Route route,
-                            int64_t* offsets) {
+                            int64_t* offsets, Counters* on_host) {
   int64_t entries = 0;
   const int64_t row = ScanRows(rows, counters, offsets, &entries);
   const int kind = row < rows ? route.kinds[row] & kClassMask : kNone;
@@ -161,6 +177,7 @@ __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Co
   constexpr int kFewRows = 12000;
   if (rows <= kFewRows) of_class = JointClass(of_class);
   const unsigned place = Reserve<kValueClasses>(of_class, 1, counters->value_rows);
+  CountersToHost(counters, on_host);
   const Task task = {static_cast<int32_t>(row), group};
   if (of_class < 0) return;
   if (group > 1) {
@@ -737,9 +754,9 @@ int64_t RouteBytes(int64_t rows) {
 uint8_t* RowKindsIn(const Buffer& route, int32_t rows) { return RouteIn(route, rows).kinds; }
 
 absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets) {
+                       const Buffer& route, int64_t* offsets, Counters* on_host) {
   RouteKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(spans, rows, static_cast<int>(BytesPerValue(type)),
-                                                                 counters, RouteIn(route, rows), offsets);
+                                                                 counters, RouteIn(route, rows), offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }
