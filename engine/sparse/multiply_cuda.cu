@@ -18,7 +18,7 @@
 namespace intrawarp::cuda {
 namespace {
 
-// Page-locked memory for what the host reads of the counters: copies to ordinary memory take some us longer. Kept for
+// Page-locked memory that the device writes its counters to: copies to ordinary memory take some us longer. Kept for
 // the next product, for as long as the process runs.
 class HostCounters {
  public:
@@ -45,12 +45,7 @@ class HostCounters {
     Kept().free.push_back(counters_);
   }
 
-  // Waits.
-  absl::StatusOr<Counters> Read(const ExecContext& ctx, const Counters* from) const {
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(counters_, from, sizeof(Counters), ctx.stream()));
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-    return *counters_;
-  }
+  Counters* get() const { return counters_; }
 
  private:
   struct List {
@@ -136,7 +131,7 @@ absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const C
                                                  const ConstPatternView& b, const MultiplyOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr));
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, false));
   Counters totals;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, counters.as<void>(), sizeof(totals), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
@@ -181,9 +176,9 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
   INTRAWARP_ASSIGN_OR_RETURN(const PatternWorkspace w, MakePatternWorkspace(ctx, rows, static_cast<Counters*>(zeroed)));
   INTRAWARP_ASSIGN_OR_RETURN(access.route, device.Allocate(RouteBytes(rows), ctx.stream()));
   uint8_t* const kinds = RowKindsIn(access.route, a.rows);
-  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, w.counters, w.spans, kinds, offsets));
-  TilePlan tiles = {};
   const bool try_tiles = TilesArePossible(a, b, options);
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, w.counters, w.spans, kinds, offsets, try_tiles));
+  TilePlan tiles = {};
   if (try_tiles) {
     const bool forced = options.path == MultiplyPath::kTiles, square = SamePattern(a, b);
     const int64_t bytes = TileMatrixBytes(a, forced) + (square ? 0 : TileMatrixBytes(b, forced));
@@ -192,9 +187,11 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
     INTRAWARP_RETURN_IF_ERROR(CountTiles(ctx, tiles, kTiled, kinds, offsets));
   }
   INTRAWARP_RETURN_IF_ERROR(CountPattern(ctx, a, b, w, kinds, offsets));
-  INTRAWARP_RETURN_IF_ERROR(RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets));
   INTRAWARP_ASSIGN_OR_RETURN(const HostCounters on_host, HostCounters::Take());
-  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, on_host.Read(ctx, w.counters));
+  INTRAWARP_RETURN_IF_ERROR(
+      RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets, on_host.get()));
+  INTRAWARP_RETURN_IF_ERROR(device.Synchronize(ctx.stream()));
+  const Counters counters = *on_host.get();
 
   access.entries = static_cast<int64_t>(counters.entries);
   for (int c = 0; c < kValueClasses; ++c) access.lengths[c] = counters.value_rows[c];

@@ -108,7 +108,7 @@ struct Counters {
   unsigned pattern_rows[kPatternClasses];
   unsigned value_rows[kValueClasses];
   unsigned next_far[2], next_block[2];  // of their lists, when their entries are counted, and written
-  unsigned next_scan;                   // of the scan's blocks
+  unsigned next_scan, routed;           // of the blocks that scan and route rows: those that began, and ended
   TileCounters tiles;
 };
 
@@ -318,8 +318,8 @@ class Launcher {
  public:
   explicit Launcher(const ExecContext& ctx) : ctx_(ctx) {}
 
-  // Blocks of `threads` for `tasks` of `per_block`, `each` a multiprocessor at most (0: as many as it holds at once),
-  // with dynamic shared memory beyond 48 KiB where asked.
+  // Blocks of `threads` for `tasks` of `per_block`, `each` a multiprocessor at most, with dynamic shared memory beyond
+  // 48 KiB where asked.
   template <typename... Parameters, typename... Arguments>
   absl::Status AtMost(int each, void (*kernel)(Parameters...), int64_t tasks, int per_block, int threads,
                       int shared_bytes, Arguments... arguments) {
@@ -328,10 +328,6 @@ class Launcher {
     if (shared_bytes > 48 << 10) {
       INTRAWARP_CUDA_RETURN_IF_ERROR(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    }
-    if (each == 0) {
-      INTRAWARP_CUDA_RETURN_IF_ERROR(
-          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, shared_bytes));
     }
     const int64_t most = int64_t{multiprocessors_} * each, blocks = (tasks + per_block - 1) / per_block;
     cudaLaunchAttribute attribute = {};
@@ -356,11 +352,9 @@ class Launcher {
     return AtMost(32, kernel, tasks, per_block, threads, shared_bytes, arguments...);
   }
 
-  // For blocks that take their tasks from a queue.
-  template <typename Kernel, typename... Arguments>
-  absl::Status Resident(Kernel kernel, int64_t tasks, int per_block, int threads, int shared_bytes,
-                        Arguments... arguments) {
-    return AtMost(0, kernel, tasks, per_block, threads, shared_bytes, arguments...);
+  absl::StatusOr<int> Multiprocessors() {
+    INTRAWARP_RETURN_IF_ERROR(LookAtDevice());
+    return multiprocessors_;
   }
 
  private:

@@ -70,15 +70,19 @@ __device__ void MergeRow(const ConstCsrView& a, const ConstCsrView& b, int64_t r
   }
 }
 
-constexpr int kMergeThreads = 128;
-constexpr int kStaged = 16 * kMergeThreads;
+// What a block's rows make is staged in so much shared memory, to be written in order.
+constexpr int kStagedPerThread = 16;
+template <typename T>
+constexpr int MergeBytes(int threads) {
+  return kStagedPerThread * threads * static_cast<int>(sizeof(T));
+}
 
-// Rows of few products, a thread each, kMergeThreads consecutive rows a block. What a block of such rows alone makes is
-// staged in shared memory, to be written in order.
+// Consecutive rows of few products from `first`, a thread each; counts into offsets, or columns or values into `out`.
+// All threads of a block call it; `stage` has MergeBytes.
 template <typename T, typename Ring, Make kMake>
-__global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds, int64_t* offsets, T alpha, T* out) {
-  const BesideOthers beside;
-  const int64_t first = int64_t{blockIdx.x} * kMergeThreads, row = first + threadIdx.x;
+__device__ void MergeRows(const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds, int64_t* offsets,
+                          int64_t first, T alpha, T* stage, T* out) {
+  const int64_t row = first + threadIdx.x;
   const bool mine = row < a.rows && (kinds[row] & kClassMask) == kTiny;
   if constexpr (kMake == Make::kCount) {
     if (!mine) return;
@@ -86,10 +90,9 @@ __global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds
     MergeRow<T, Ring, false>(a, b, row, [&](int, T) { ++count; });
     offsets[row] = count;
   } else {
-    __shared__ T stage[kStaged];
-    const int64_t begin = offsets[first], end = offsets[min(first + kMergeThreads, int64_t{a.rows})];
+    const int64_t begin = offsets[first], end = offsets[min(first + blockDim.x, int64_t{a.rows})];
     const bool others = row < a.rows && !mine && (kinds[row] & kClassMask) != kNone;
-    const bool staged = !__syncthreads_or(others) && end - begin <= kStaged;
+    const bool staged = !__syncthreads_or(others) && end - begin <= kStagedPerThread * blockDim.x;
     if (mine) {
       T* to = staged ? stage + (offsets[row] - begin) : out + offsets[row];
       MergeRow<T, Ring, kMake == Make::kValues>(a, b, row, [&](int column, T sum) {
@@ -103,15 +106,8 @@ __global__ void MergeKernel(ConstCsrView a, ConstCsrView b, const uint8_t* kinds
     __syncthreads();
     if (!staged) return;
     const int count = static_cast<int>(end - begin);
-    for (int i = threadIdx.x; i < count; i += kMergeThreads) out[begin + i] = stage[i];
+    for (int i = threadIdx.x; i < count; i += blockDim.x) out[begin + i] = stage[i];
   }
-}
-
-template <typename T, typename Ring, Make kMake>
-absl::Status LaunchMerge(Launcher& launcher, const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds,
-                         int64_t* offsets, T alpha, T* out) {
-  return launcher.AtMost(INT_MAX, MergeKernel<T, Ring, kMake>, a.rows, kMergeThreads, kMergeThreads, 0, a, b, kinds,
-                         offsets, alpha, out);
 }
 
 }  // namespace intrawarp::cuda

@@ -18,8 +18,9 @@ struct RowWork {
   Span span = {INT_MAX, -1, 0};
   int64_t a_entries = 0;
   bool same = false;
+  unsigned runs = 0;  // of entries of A in one tile, of this thread's; where it is asked
 };
-__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row) {
+__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, bool count_runs) {
   const int lane = threadIdx.x % kLanesPerRow;
   RowWork w;
   int64_t begin = 0, end = 0, before = 0;
@@ -36,6 +37,7 @@ __device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, 
     const int32_t k = a.column_indices[i];
     const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
     w.same = w.same && a.column_indices[before + (i - begin)] == k;
+    if (count_runs) w.runs += i == begin || a.column_indices[i - 1] / 8 != k / 8;
     if (from == to) continue;
     w.products += to - from;
     w.span.first = min(w.span.first, b.column_indices[from]);
@@ -52,37 +54,39 @@ __device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, 
 }
 
 // Products, span and kind of each row; eight lanes a row. `spans`, `kinds` and `offsets` may be null.
-__global__ void AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
-                              int64_t* offsets) {
-  constexpr int kRows = kThreads / kLanesPerRow;
+__global__ void __launch_bounds__(kThreads, 6)
+    AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
+                  int64_t* offsets, bool count_runs) {
+  constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
   const bool first_lane = threadIdx.x % kLanesPerRow == 0;
   const unsigned long long columns = b.columns;
-  unsigned long long products = 0, entries = 0;  // of this thread's rows
+  unsigned long long sum[kSums] = {};  // of this thread's rows: products, entries at most, runs
   for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
     const int64_t row = first + threadIdx.x / kLanesPerRow;
-    const RowWork w = WorkOf(a, b, row);
+    const RowWork w = WorkOf(a, b, row, count_runs);
+    sum[2] += w.runs;
     if (!first_lane || row >= a.rows) continue;
-    products += w.products;
-    entries += min(w.products, columns);
+    sum[0] += w.products;
+    sum[1] += min(w.products, columns);
     if (kinds == nullptr) continue;
     if (w.products == 0) offsets[row] = 0;
     spans[row] = w.span;
     kinds[row] = ClassOf(w.span, w.a_entries) | (w.same ? kSame : 0);
   }
-  for (int offset = 16; offset > 0; offset /= 2) {
-    products += __shfl_xor_sync(kAll, products, offset);
-    entries += __shfl_xor_sync(kAll, entries, offset);
-  }
-  __shared__ unsigned long long sums[2][kWarps];
-  if (threadIdx.x % 32 == 0) {
-    sums[0][threadIdx.x / 32] = products;
-    sums[1][threadIdx.x / 32] = entries;
+  __shared__ unsigned long long sums[kSums][kWarps];
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) {
+    for (int offset = 16; offset > 0; offset /= 2) sum[n] += __shfl_xor_sync(kAll, sum[n], offset);
+    if (threadIdx.x % 32 == 0) sums[n][threadIdx.x / 32] = sum[n];
   }
   __syncthreads();
-  if (threadIdx.x >= 2) return;
-  unsigned long long sum = 0;
-  for (int w = 0; w < kWarps; ++w) sum += sums[threadIdx.x][w];
-  if (sum > 0) atomicAdd(threadIdx.x == 0 ? &counters->products : &counters->max_entries, sum);
+  if (threadIdx.x >= kSums) return;
+  unsigned long long of_block = 0;
+  for (int w = 0; w < kWarps; ++w) of_block += sums[threadIdx.x][w];
+  unsigned long long* const to = threadIdx.x == 0   ? &counters->products
+                                 : threadIdx.x == 1 ? &counters->max_entries
+                                                    : &counters->tiles.runs[0];
+  if (of_block > 0) atomicAdd(to, of_block);
 }
 
 // Lists of the rows of the pattern's classes: near ones from the front of `near`, middle ones from its back, far ones
@@ -246,22 +250,29 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
   }
 };
 
-// Rows whose columns lie within kWords words, a warp each.
+// What the kernels of the pattern work on.
+struct PatternArguments {
+  ConstPatternView a, b;
+  PatternWorkspace w;
+  const uint8_t* kinds;
+  int64_t* offsets;
+  int32_t* indices;
+};
+
+// Rows whose columns lie within kWords words, a warp each; `block` of `blocks`.
 template <int kWords, bool kFill>
-__global__ void __launch_bounds__(kThreads, 4)
-    NearKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const Task* list, int step,
-               const unsigned* length, int64_t* offsets, int32_t* indices) {
-  const BesideOthers beside;
-  extern __shared__ uint4 near_memory[];
+__device__ void MakeNearRows(const PatternArguments& m, unsigned block, unsigned blocks, const Task* list, int step,
+                             unsigned tasks, void* memory) {
+  const auto& [a, b, w, kinds, offsets, indices] = m;
   const int lane = threadIdx.x % 32;
-  NearBits<kWords>& bits = reinterpret_cast<NearBits<kWords>*>(near_memory)[threadIdx.x / 32];
-  const unsigned warps = gridDim.x * kWarps, tasks = *length;
-  for (unsigned t = blockIdx.x * kWarps + threadIdx.x / 32; t < tasks; t += warps) {
+  NearBits<kWords>& bits = static_cast<NearBits<kWords>*>(memory)[threadIdx.x / 32];
+  const unsigned warps = blocks * kWarps;
+  for (unsigned t = block * kWarps + threadIdx.x / 32; t < tasks; t += warps) {
     const Task task = list[static_cast<int64_t>(t) * step];
     const int64_t end = a.row_offsets[task.row + 1];
     int64_t i = a.row_offsets[task.row] + lane;
     Meeting next(a, b, i, end);
-    const Span span = spans[task.row];
+    const Span span = w.spans[task.row];
     const int base = span.first / 32 * 32, words = (span.last - base) / 32 + 1;
     bits.Clear(NearBits<kWords>::kSummary ? (words + 31) / 32 * 32 : words);
     int entries = 0;
@@ -415,17 +426,13 @@ __device__ void CopyRow(const ConstPatternView& a, const ConstPatternView& b, in
   for (int64_t j = threadIdx.x; j < count; j += blockDim.x) out[j] = b.column_indices[from + j];
 }
 
-// Any row, a block each, a window of 32 kWords columns at a time.
+// Any row, a block each, a window of 32 kWords columns at a time; blocks take them from a queue.
 template <int kWords, int kBlock, bool kFill>
-__global__ void __launch_bounds__(kBlock, 1024 / kBlock)
-    BlockKernel(ConstPatternView a, ConstPatternView b, const Span* spans, const int32_t* list, int step,
-                const unsigned* length, unsigned* next, int64_t* offsets, int32_t* indices) {
-  const BesideOthers beside;
-  extern __shared__ uint4 block_memory[];
+__device__ void MakeBlockRows(const PatternArguments& m, const int32_t* list, int step, unsigned tasks, unsigned* next,
+                              void* memory) {
   constexpr int64_t kColumns = int64_t{kWords} * 32;
-  const unsigned tasks = *length;
-  if (blockIdx.x >= tasks) return;
-  auto& bits = *reinterpret_cast<BlockBits<kWords, kBlock>*>(block_memory);
+  const auto& [a, b, w, kinds, offsets, indices] = m;
+  auto& bits = *static_cast<BlockBits<kWords, kBlock>*>(memory);
   bits.ClearAll();
   while (true) {
     if (threadIdx.x == 0) bits.task = atomicAdd(next, 1u);
@@ -438,7 +445,7 @@ __global__ void __launch_bounds__(kBlock, 1024 / kBlock)
       CopyRow<kFill>(a, b, row, offsets, indices);
       continue;
     }
-    const Span span = spans[row];
+    const Span span = w.spans[row];
     const int64_t base = span.first / 32 * 32;
     const bool whole = span.last - base < kColumns;
     int64_t done = 0;
@@ -460,34 +467,76 @@ __global__ void __launch_bounds__(kBlock, 1024 / kBlock)
   }
 }
 
-ConstCsrView WithoutValues(const ConstPatternView& m) { return {m, ValueType::kFloat32, nullptr}; }
+__device__ ConstCsrView WithoutValues(const ConstPatternView& m) { return {m, ValueType::kFloat32, nullptr}; }
 
+constexpr int kFarBlock = 512;
+
+// Far rows.
 template <bool kFill>
-absl::Status MakePattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                         const PatternWorkspace& w, const unsigned* rows, const uint8_t* kinds, int64_t* offsets,
-                         int32_t* indices) {
-  constexpr int kFarBlock = 512;
-  using Far = BlockBits<kFarWords, kFarBlock>;
-  using Middle = BlockBits<kMiddleWords, kThreads>;
-  const unsigned* lengths = w.counters->pattern_rows;
-  const int32_t last = a.rows - 1;
-  Launcher launcher(ctx);
-  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kFarWords, kFarBlock, kFill>, rows[kFar], 1, kFarBlock,
-                                              sizeof(Far), a, b, w.spans, w.far, 1, lengths + kFar,
-                                              w.counters->next_far + kFill, offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(launcher.Resident(BlockKernel<kMiddleWords, kThreads, kFill>, rows[kBlock], 1, kThreads,
-                                              sizeof(Middle), a, b, w.spans, w.far + last, -1, lengths + kBlock,
-                                              w.counters->next_block + kFill, offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kMiddleWords, kFill>, rows[kMiddle], kWarps, kThreads,
-                                            kWarps * sizeof(NearBits<kMiddleWords>), a, b, w.spans, w.near + last, -1,
-                                            lengths + kMiddle, offsets, indices));
-  INTRAWARP_RETURN_IF_ERROR(launcher.Rounds(NearKernel<kNearWords, kFill>, rows[kNear], kWarps, kThreads,
-                                            kWarps * sizeof(NearBits<kNearWords>), a, b, w.spans, w.near, 1,
-                                            lengths + kNear, offsets, indices));
-  if (rows[kTiny] == 0) return absl::OkStatus();
+__global__ void __launch_bounds__(kFarBlock, 2) FarKernel(PatternArguments m) {
+  const BesideOthers beside;
+  extern __shared__ uint4 far_memory[];
+  const unsigned tasks = m.w.counters->pattern_rows[kFar];
+  if (blockIdx.x >= tasks) return;
+  MakeBlockRows<kFarWords, kFarBlock, kFill>(m, m.w.far, 1, tasks, m.w.counters->next_far + kFill, far_memory);
+}
+
+// Blocks that each class of the others gets.
+struct PatternShares {
+  unsigned of_block, of_middle, of_near, of_tiny;
+};
+
+// All others.
+template <bool kFill>
+__global__ void __launch_bounds__(kThreads, 4) PatternKernel(PatternArguments m, PatternShares shares) {
+  const BesideOthers beside;
+  extern __shared__ uint4 pattern_memory[];
+  const PatternWorkspace& w = m.w;
+  const unsigned* rows = w.counters->pattern_rows;
+  const int32_t last = m.a.rows - 1;
+  unsigned block = blockIdx.x;
+  if (block < shares.of_block) {
+    if (block >= rows[kBlock]) return;
+    MakeBlockRows<kMiddleWords, kThreads, kFill>(m, w.far + last, -1, rows[kBlock], w.counters->next_block + kFill,
+                                                 pattern_memory);
+    return;
+  }
+  block -= shares.of_block;
+  if (block < shares.of_middle) {
+    MakeNearRows<kMiddleWords, kFill>(m, block, shares.of_middle, w.near + last, -1, rows[kMiddle], pattern_memory);
+    return;
+  }
+  block -= shares.of_middle;
+  if (block < shares.of_near) {
+    MakeNearRows<kNearWords, kFill>(m, block, shares.of_near, w.near, 1, rows[kNear], pattern_memory);
+    return;
+  }
+  block -= shares.of_near;
   constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
-  return LaunchMerge<int32_t, PlusTimes<int32_t>, kMake>(launcher, WithoutValues(a), WithoutValues(b), kinds, offsets,
-                                                         1, indices);
+  MergeRows<int32_t, PlusTimes<int32_t>, kMake>(WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets,
+                                                int64_t{block} * kThreads, 1,
+                                                reinterpret_cast<int32_t*>(pattern_memory), m.indices);
+}
+
+// `rows` bounds the rows of each class.
+template <bool kFill>
+absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, const unsigned* rows) {
+  Launcher launcher(ctx);
+  INTRAWARP_RETURN_IF_ERROR(
+      launcher.AtMost(2, FarKernel<kFill>, rows[kFar], 1, kFarBlock, sizeof(BlockBits<kFarWords, kFarBlock>), m));
+  INTRAWARP_ASSIGN_OR_RETURN(const int multiprocessors, launcher.Multiprocessors());
+  const auto share = [&](int of_class, int per_block, int each) {
+    const unsigned most = static_cast<unsigned>(multiprocessors) * each;
+    return std::min((rows[of_class] + per_block - 1) / per_block, most);
+  };
+  PatternShares shares = {share(kBlock, 1, 4), share(kMiddle, kWarps, 16), share(kNear, kWarps, 16), 0};
+  if (rows[kTiny] > 0) shares.of_tiny = BlocksFor(m.a.rows);
+  const int64_t blocks = int64_t{shares.of_block} + shares.of_middle + shares.of_near + shares.of_tiny;
+  const size_t memory = std::max<size_t>({shares.of_block > 0 ? sizeof(BlockBits<kMiddleWords, kThreads>) : 0,
+                                          shares.of_middle > 0 ? kWarps * sizeof(NearBits<kMiddleWords>) : 0,
+                                          shares.of_near > 0 ? kWarps * sizeof(NearBits<kNearWords>) : 0,
+                                          kFill && shares.of_tiny > 0 ? size_t{MergeBytes<int32_t>(kThreads)} : 0});
+  return launcher.AtMost(INT_MAX, PatternKernel<kFill>, blocks, 1, kThreads, static_cast<int>(memory), m, shares);
 }
 
 }  // namespace
@@ -507,9 +556,10 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 }
 
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
-                     Span* spans, uint8_t* kinds, int64_t* offsets) {
+                     Span* spans, uint8_t* kinds, int64_t* offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets);
+  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets,
+                              count_runs);
 }
 
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
@@ -521,13 +571,13 @@ absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, con
   std::fill(any, any + kPatternClasses, static_cast<unsigned>(a.rows));
   if (b.columns <= kMiddleWords * 32) any[kFar] = 0;
   if (b.columns <= kNearWords * 32) any[kMiddle] = 0;
-  return MakePattern<false>(ctx, a, b, w, any, kinds, offsets, nullptr);
+  return MakePattern<false>(ctx, {a, b, w, kinds, offsets, nullptr}, any);
 }
 
 absl::Status FillPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                          const PatternWorkspace& w, const unsigned* rows, const uint8_t* kinds, const int64_t* offsets,
                          int32_t* indices) {
-  return MakePattern<true>(ctx, a, b, w, rows, kinds, const_cast<int64_t*>(offsets), indices);
+  return MakePattern<true>(ctx, {a, b, w, kinds, const_cast<int64_t*>(offsets), indices}, rows);
 }
 
 }  // namespace intrawarp::cuda

@@ -43,6 +43,23 @@ int64_t MaxSegments(int64_t split_rows, int64_t columns, int64_t entries, int va
   return split_rows * (columns / (kSplitWords * int64_t{32} - 31) + 2) + entries / SplitEntries(value_bytes) + 1;
 }
 
+// The class that makes rows of `of_class`, too: few rows are better made in one launch.
+__device__ int JointClass(int of_class) {
+  switch (of_class) {
+    case kBits4096:
+    case kBits6144:
+      return kBits10240;
+    case kGroup6144:
+      return kGroup10240;
+    case kTable128:
+      return kTable512;
+    case kHeavy640:
+      return kHeavy1280;
+    default:
+      return of_class;
+  }
+}
+
 __device__ int ValueClassOf(int64_t words, int64_t entries, int rows, int value_bytes) {
   if (words > kMiddleWords && entries <= BlockEntries(kTableBlock4096, value_bytes)) {
     if (entries > BlockEntries(kTableBlock2048, value_bytes)) return kTableBlock4096;
@@ -126,8 +143,24 @@ __device__ int64_t ScanRows(int32_t rows, Counters* counters, int64_t* offsets, 
   return row;
 }
 
+// The last block to come here writes the counters to the host's memory.
+__device__ void CountersToHost(Counters* counters, Counters* on_host) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&counters->routed, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  constexpr int kWords = sizeof(Counters) / sizeof(unsigned);
+  const auto* const from = reinterpret_cast<const unsigned*>(counters);
+  auto* const to = reinterpret_cast<unsigned*>(on_host);
+  for (int w = threadIdx.x; w < kWords; w += kThreads) to[w] = __ldcg(from + w);
+}
+
 __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Counters* counters, Route route,
-                            int64_t* offsets) {
+                            int64_t* offsets, Counters* on_host) {
   int64_t entries = 0;
   const int64_t row = ScanRows(rows, counters, offsets, &entries);
   const int kind = row < rows ? route.kinds[row] & kClassMask : kNone;
@@ -141,7 +174,10 @@ __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Co
       of_class = group == 0 ? -1 : ValueClassOf(words, entries, group == 1 ? 1 : kGroup, value_bytes);
     }
   }
+  constexpr int kFewRows = 12000;
+  if (rows <= kFewRows) of_class = JointClass(of_class);
   const unsigned place = Reserve<kValueClasses>(of_class, 1, counters->value_rows);
+  CountersToHost(counters, on_host);
   const Task task = {static_cast<int32_t>(row), group};
   if (of_class < 0) return;
   if (group > 1) {
@@ -607,6 +643,17 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
   }
 }
 
+constexpr int kTinyThreads = 128;
+
+template <typename T, typename Ring>
+__global__ void TinyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const uint8_t* kinds, T alpha,
+                           T* values) {
+  const BesideOthers beside;
+  __shared__ T stage[MergeBytes<T>(kTinyThreads) / sizeof(T)];
+  MergeRows<T, Ring, Make::kValues>(a, b, kinds, const_cast<int64_t*>(c.row_offsets),
+                                    int64_t{blockIdx.x} * kTinyThreads, alpha, stage, values);
+}
+
 // A plan's route, with the lengths of its lists on the host.
 Route RouteOf(const MultiplyPlan& plan) { return RouteIn(MultiplyPlanAccess::Route(plan), plan.pattern().rows); }
 const auto ProductPattern = MultiplyPlanAccess::ProductPattern;
@@ -680,8 +727,8 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
                                             TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha,
                                             values));
   if (lengths[kTinyRows] == 0) return absl::OkStatus();
-  return LaunchMerge<T, Ring, Make::kValues>(launcher, a, b, route.kinds, const_cast<int64_t*>(c.row_offsets), alpha,
-                                             values);
+  return launcher.AtMost(INT_MAX, TinyKernel<T, Ring>, a.rows, kTinyThreads, kTinyThreads, 0, a, b, c, route.kinds,
+                         alpha, values);
 }
 
 template <typename T>
@@ -707,9 +754,9 @@ int64_t RouteBytes(int64_t rows) {
 uint8_t* RowKindsIn(const Buffer& route, int32_t rows) { return RouteIn(route, rows).kinds; }
 
 absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets) {
+                       const Buffer& route, int64_t* offsets, Counters* on_host) {
   RouteKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(spans, rows, static_cast<int>(BytesPerValue(type)),
-                                                                 counters, RouteIn(route, rows), offsets);
+                                                                 counters, RouteIn(route, rows), offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

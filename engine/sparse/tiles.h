@@ -28,15 +28,11 @@ constexpr int kTileProducts = 48;
 // Entries a row below which no tiles are looked for, entries a row and tile, entries a tile.
 constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 8;
 
-struct Tile {
-  uint64_t bits;
-  int32_t column;      // of the matrix / 8
-  uint32_t starts[8];  // of each row: the CSR index of its first entry
-};
-
 // The tiles of a matrix, on the device. `begins` and `counts` by rows / 8.
 struct TileMatrix {
-  Tile* tiles;
+  uint64_t* bits;
+  int32_t* columns;  // of the matrix / 8
+  uint32_t* starts;  // eight a tile, of each row: the CSR index of its first entry
   uint32_t* begins;
   uint32_t* counts;
   int64_t capacity;  // tiles
@@ -83,7 +79,7 @@ TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced);
 int64_t TileProductBytes(uint64_t product_tiles, uint64_t pairs);
 
 // Makes the tiles, counts the entries of the rows that go by tiles into `offsets` and marks their kinds; counters must
-// be 0. Nothing waits.
+// be 0 but for the runs of A. Nothing waits.
 absl::Status CountTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t tiled_kind, uint8_t* kinds,
                         int64_t* offsets);
 // Writes columns, tiles and pairs of those rows, `memory` of TileProductBytes.
