@@ -203,8 +203,10 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
   if (counters.tiles.product_tiles == 0) access.tiles = Buffer();
   INTRAWARP_ASSIGN_OR_RETURN(access.indices, device.Allocate(access.entries * sizeof(int32_t), ctx.stream()));
   if (access.entries == 0) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(
-      FillPattern(ctx, a, b, w, counters.pattern_rows, kinds, offsets, access.indices.as<int32_t>()));
+  unsigned rows_to_fill[kPatternClasses];
+  std::copy_n(counters.pattern_rows, kPatternClasses, rows_to_fill);
+  if (LeavesColumns(plan)) rows_to_fill[kTiny] = 0;
+  INTRAWARP_RETURN_IF_ERROR(FillPattern(ctx, a, b, w, rows_to_fill, kinds, offsets, access.indices.as<int32_t>()));
   if (counters.tiles.product_tiles > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(
         access.product_tiles,

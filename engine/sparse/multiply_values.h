@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/multiply_device.cuh"
+#include "engine/sparse/multiply_finish.h"
 
 namespace intrawarp::cuda {
 
@@ -34,7 +35,12 @@ absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buff
 int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t products, int64_t entries,
                          ValueType type);
 
-// The values of rows that do not go by tiles.
+// Whether the columns of rows of few products are left to the plan's one execution.
+inline bool LeavesColumns(const MultiplyPlan& plan) {
+  return MultiplyPlanAccess::Once(plan) && !NeedsFinish(plan.options());
+}
+
+// The values of rows that do not go by tiles, and the columns that were left.
 absl::Status ExecuteRows(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
                          void* values);
 

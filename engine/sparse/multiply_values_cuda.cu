@@ -645,13 +645,15 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
 
 constexpr int kTinyThreads = 128;
 
-template <typename T, typename Ring>
+template <typename T, typename Ring, Make kMake>
 __global__ void TinyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const uint8_t* kinds, T alpha,
                            T* values) {
   const BesideOthers beside;
-  __shared__ T stage[MergeBytes<T>(kTinyThreads) / sizeof(T)];
-  MergeRows<T, Ring, Make::kValues>(a, b, kinds, const_cast<int64_t*>(c.row_offsets),
-                                    int64_t{blockIdx.x} * kTinyThreads, alpha, stage, values);
+  constexpr int kStaged = kTinyThreads * kStagedPerThread;
+  __shared__ T staged_values[kStaged];
+  __shared__ int32_t staged_columns[kMake == Make::kBoth ? kStaged : 1];
+  MergeRows<T, Ring, kMake>(a, b, kinds, const_cast<int64_t*>(c.row_offsets), int64_t{blockIdx.x} * kTinyThreads, alpha,
+                            {const_cast<int32_t*>(c.column_indices), values, staged_columns, staged_values});
 }
 
 // A plan's route, with the lengths of its lists on the host.
@@ -727,8 +729,8 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
                                             TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha,
                                             values));
   if (lengths[kTinyRows] == 0) return absl::OkStatus();
-  return launcher.AtMost(INT_MAX, TinyKernel<T, Ring>, a.rows, kTinyThreads, kTinyThreads, 0, a, b, c, route.kinds,
-                         alpha, values);
+  auto* const tiny = LeavesColumns(plan) ? TinyKernel<T, Ring, Make::kBoth> : TinyKernel<T, Ring, Make::kValues>;
+  return launcher.AtMost(INT_MAX, tiny, a.rows, kTinyThreads, kTinyThreads, 0, a, b, c, route.kinds, alpha, values);
 }
 
 template <typename T>
