@@ -72,12 +72,15 @@ absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a
                                    const MultiplyOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, options.precision));
   INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, options.precision));
-  INTRAWARP_ASSIGN_OR_RETURN(MultiplyPlan plan, PlanMultiply(ctx, a, b, options));
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
+  MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
+  MultiplyPlanAccess access(plan);
+  access.once = true;
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
   const ConstPatternView c = plan.pattern();
   INTRAWARP_ASSIGN_OR_RETURN(Buffer values,
                              ctx.device().Allocate(c.entries * BytesPerValue(plan.value_type()), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(ExecuteMultiply(ctx, plan, a, b, values.as<void>()));
-  MultiplyPlanAccess access(plan);
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, ExecuteMultiply, plan, a, b, values.as<void>()));
   return CsrMatrix(c, plan.value_type(), std::move(access.offsets), std::move(access.indices), std::move(values));
 }
 

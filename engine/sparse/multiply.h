@@ -108,6 +108,7 @@ class MultiplyPlan {
   friend struct MultiplyPlanAccess;
   static constexpr int kLengths = 32;
   MultiplyOptions options_;
+  bool once_ = false;  // made to be executed once, by Multiply: a part of the columns may be written then
   // Shapes of the operands, as they must come to every execution.
   int32_t a_rows_ = 0, a_columns_ = 0, b_columns_ = 0;
   int64_t a_entries_ = 0, b_entries_ = 0;

@@ -19,7 +19,7 @@
 namespace intrawarp::cuda {
 namespace {
 
-// Page-locked memory for what the host reads of the counters: copies to ordinary memory take some us longer. Kept for
+// Page-locked memory that the device writes its counters to: copies to ordinary memory take some us longer. Kept for
 // the next product, for as long as the process runs.
 class HostCounters {
  public:
@@ -46,12 +46,7 @@ class HostCounters {
     Kept().free.push_back(counters_);
   }
 
-  // Waits.
-  absl::StatusOr<Counters> Read(const ExecContext& ctx, const Counters* from) const {
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(counters_, from, sizeof(Counters), ctx.stream()));
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-    return *counters_;
-  }
+  Counters* get() const { return counters_; }
 
  private:
   struct List {
@@ -211,9 +206,11 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
     INTRAWARP_RETURN_IF_ERROR(CountTiles(ctx, tiles, kTiled, kinds, offsets));
   }
   INTRAWARP_RETURN_IF_ERROR(CountPattern(ctx, a, b, w, kinds, offsets));
-  INTRAWARP_RETURN_IF_ERROR(RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets));
   INTRAWARP_ASSIGN_OR_RETURN(const HostCounters on_host, HostCounters::Take());
-  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, on_host.Read(ctx, w.counters));
+  INTRAWARP_RETURN_IF_ERROR(
+      RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets, on_host.get()));
+  INTRAWARP_RETURN_IF_ERROR(device.Synchronize(ctx.stream()));
+  const Counters counters = *on_host.get();
 
   access.entries = static_cast<int64_t>(counters.entries);
   for (int c = 0; c < kValueClasses; ++c) access.lengths[c] = counters.value_rows[c];
@@ -225,8 +222,10 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
   if (counters.tiles.product_tiles == 0) access.tiles = Buffer();
   INTRAWARP_ASSIGN_OR_RETURN(access.indices, device.Allocate(access.entries * sizeof(int32_t), ctx.stream()));
   if (access.entries == 0) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(
-      FillPattern(ctx, a, b, w, counters.pattern_rows, kinds, offsets, access.indices.as<int32_t>()));
+  unsigned rows_to_fill[kPatternClasses];
+  std::copy_n(counters.pattern_rows, kPatternClasses, rows_to_fill);
+  if (LeavesColumns(plan)) rows_to_fill[kTiny] = 0;
+  INTRAWARP_RETURN_IF_ERROR(FillPattern(ctx, a, b, w, rows_to_fill, kinds, offsets, access.indices.as<int32_t>()));
   if (counters.tiles.product_tiles > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(
         access.product_tiles,

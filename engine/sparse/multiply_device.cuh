@@ -108,7 +108,7 @@ struct Counters {
   unsigned pattern_rows[kPatternClasses];
   unsigned value_rows[kValueClasses];
   unsigned next_far[2], next_block[2];  // of their lists, when their entries are counted, and written
-  unsigned next_scan;                   // of the scan's blocks
+  unsigned next_scan, routed;           // of the blocks that scan and route rows: those that began, and ended
   TileCounters tiles;
 };
 

@@ -13,7 +13,8 @@ namespace intrawarp {
 struct MultiplyPlanAccess {
   static constexpr int kLengths = MultiplyPlan::kLengths;
   explicit MultiplyPlanAccess(MultiplyPlan& plan)
-      : rows(plan.rows_),
+      : once(plan.once_),
+        rows(plan.rows_),
         columns(plan.columns_),
         entries(plan.entries_),
         offsets(plan.offsets_),
@@ -60,6 +61,7 @@ struct MultiplyPlanAccess {
   }
   static const Buffer& ProductTiles(const MultiplyPlan& plan) { return plan.product_tiles_; }
   static const ProductList& Listed(const MultiplyPlan& plan) { return plan.listed_; }
+  static bool Once(const MultiplyPlan& plan) { return plan.once_; }
   static const auto& Lengths(const MultiplyPlan& plan) { return plan.lengths_; }
   static bool Conform(const MultiplyPlan& plan, const ConstPatternView& a, const ConstPatternView& b) {
     const int32_t inner = plan.options_.transpose_a ? plan.a_rows_ : plan.a_columns_;
@@ -67,6 +69,7 @@ struct MultiplyPlanAccess {
            b.columns == plan.b_columns_ && b.entries == plan.b_entries_;
   }
 
+  bool& once;
   const int32_t& rows;
   const int32_t& columns;
   int64_t& entries;

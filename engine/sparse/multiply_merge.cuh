@@ -7,7 +7,7 @@
 
 namespace intrawarp::cuda {
 
-enum class Make { kCount, kColumns, kValues };
+enum class Make { kCount, kColumns, kValues, kBoth };
 
 template <typename T>
 struct PlusTimes {
@@ -70,18 +70,25 @@ __device__ void MergeRow(const ConstCsrView& a, const ConstCsrView& b, int64_t r
   }
 }
 
-// What a block's rows make is staged in so much shared memory, to be written in order.
+// What a block's rows make is staged in shared memory, to be written in order: so many entries a thread.
 constexpr int kStagedPerThread = 16;
-template <typename T>
-constexpr int MergeBytes(int threads) {
-  return kStagedPerThread * threads * static_cast<int>(sizeof(T));
-}
 
-// Consecutive rows of few products from `first`, a thread each; counts into offsets, or columns or values into `out`.
-// All threads of a block call it; `stage` has MergeBytes.
+// Where the columns and values of C go, null where they aren't made, and where they are staged.
+template <typename T>
+struct MergeTargets {
+  int32_t* columns;
+  T* values;
+  int32_t* staged_columns;
+  T* staged_values;
+};
+
+// Consecutive rows of few products from `first`, a thread each: counts into offsets, or entries. All threads of a block
+// call it.
 template <typename T, typename Ring, Make kMake>
 __device__ void MergeRows(const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds, int64_t* offsets,
-                          int64_t first, T alpha, T* stage, T* out) {
+                          int64_t first, T alpha, const MergeTargets<T>& to) {
+  constexpr bool kColumns = kMake == Make::kColumns || kMake == Make::kBoth;
+  constexpr bool kValues = kMake == Make::kValues || kMake == Make::kBoth;
   const int64_t row = first + threadIdx.x;
   const bool mine = row < a.rows && (kinds[row] & kClassMask) == kTiny;
   if constexpr (kMake == Make::kCount) {
@@ -93,20 +100,23 @@ __device__ void MergeRows(const ConstCsrView& a, const ConstCsrView& b, const ui
     const int64_t begin = offsets[first], end = offsets[min(first + blockDim.x, int64_t{a.rows})];
     const bool others = row < a.rows && !mine && (kinds[row] & kClassMask) != kNone;
     const bool staged = !__syncthreads_or(others) && end - begin <= kStagedPerThread * blockDim.x;
+    int32_t* const columns = kColumns ? staged ? to.staged_columns : to.columns + begin : nullptr;
+    T* const values = kValues ? staged ? to.staged_values : to.values + begin : nullptr;
     if (mine) {
-      T* to = staged ? stage + (offsets[row] - begin) : out + offsets[row];
-      MergeRow<T, Ring, kMake == Make::kValues>(a, b, row, [&](int column, T sum) {
-        if constexpr (kMake == Make::kColumns) {
-          *to++ = column;
-        } else {
-          *to++ = alpha == T{1} ? sum : alpha * sum;
-        }
+      int64_t place = offsets[row] - begin;
+      MergeRow<T, Ring, kValues>(a, b, row, [&](int column, T sum) {
+        if constexpr (kColumns) columns[place] = column;
+        if constexpr (kValues) values[place] = alpha == T{1} ? sum : alpha * sum;
+        ++place;
       });
     }
     __syncthreads();
     if (!staged) return;
     const int count = static_cast<int>(end - begin);
-    for (int i = threadIdx.x; i < count; i += blockDim.x) out[begin + i] = stage[i];
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+      if constexpr (kColumns) to.columns[begin + i] = columns[i];
+      if constexpr (kValues) to.values[begin + i] = values[i];
+    }
   }
 }
 

@@ -513,9 +513,9 @@ __global__ void __launch_bounds__(kThreads, 4) PatternKernel(PatternArguments m,
   }
   block -= shares.of_near;
   constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
-  MergeRows<int32_t, PlusTimes<int32_t>, kMake>(WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets,
-                                                int64_t{block} * kThreads, 1,
-                                                reinterpret_cast<int32_t*>(pattern_memory), m.indices);
+  MergeRows<int32_t, PlusTimes<int32_t>, kMake>(
+      WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets, int64_t{block} * kThreads, 1,
+      {m.indices, nullptr, reinterpret_cast<int32_t*>(pattern_memory), nullptr});
 }
 
 // `rows` bounds the rows of each class.
@@ -532,10 +532,11 @@ absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, cons
   PatternShares shares = {share(kBlock, 1, 4), share(kMiddle, kWarps, 16), share(kNear, kWarps, 16), 0};
   if (rows[kTiny] > 0) shares.of_tiny = BlocksFor(m.a.rows);
   const int64_t blocks = int64_t{shares.of_block} + shares.of_middle + shares.of_near + shares.of_tiny;
-  const size_t memory = std::max<size_t>({shares.of_block > 0 ? sizeof(BlockBits<kMiddleWords, kThreads>) : 0,
-                                          shares.of_middle > 0 ? kWarps * sizeof(NearBits<kMiddleWords>) : 0,
-                                          shares.of_near > 0 ? kWarps * sizeof(NearBits<kNearWords>) : 0,
-                                          kFill && shares.of_tiny > 0 ? size_t{MergeBytes<int32_t>(kThreads)} : 0});
+  const size_t memory =
+      std::max<size_t>({shares.of_block > 0 ? sizeof(BlockBits<kMiddleWords, kThreads>) : 0,
+                        shares.of_middle > 0 ? kWarps * sizeof(NearBits<kMiddleWords>) : 0,
+                        shares.of_near > 0 ? kWarps * sizeof(NearBits<kNearWords>) : 0,
+                        kFill && shares.of_tiny > 0 ? kThreads * kStagedPerThread * sizeof(int32_t) : 0});
   return launcher.AtMost(INT_MAX, PatternKernel<kFill>, blocks, 1, kThreads, static_cast<int>(memory), m, shares);
 }
 

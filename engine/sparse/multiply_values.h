@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/multiply_device.cuh"
+#include "engine/sparse/multiply_finish.h"
 
 namespace intrawarp::cuda {
 
@@ -23,9 +24,10 @@ int64_t RouteBytes(int64_t rows);
 uint8_t* RowKindsIn(const Buffer& route, int32_t rows);
 
 // From the entries of each row in `offsets`, the offsets of C, and counters->entries; the route's lists and their
-// lengths, from kinds and spans. Behind the counters lie the states of CountersBytes, 0. Does not wait.
+// lengths, from kinds and spans. Behind the counters lie the states of CountersBytes, 0. When it is done, the counters
+// are in `on_host`, page-locked memory, too. Does not wait.
 absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets);
+                       const Buffer& route, int64_t* offsets, Counters* on_host);
 
 // Cuts long rows of a plan whose lengths and columns are known into segments, in a buffer that it allocates where there
 // are such rows; the most bytes that it takes.
@@ -33,7 +35,12 @@ absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buff
 int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t products, int64_t entries,
                          ValueType type);
 
-// The values of rows that do not go by tiles.
+// Whether the columns of rows of few products are left to the plan's one execution.
+inline bool LeavesColumns(const MultiplyPlan& plan) {
+  return MultiplyPlanAccess::Once(plan) && !NeedsFinish(plan.options());
+}
+
+// The values of rows that do not go by tiles, and the columns that were left.
 absl::Status ExecuteRows(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
                          void* values);
 

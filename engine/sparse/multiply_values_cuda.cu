@@ -143,8 +143,24 @@ __device__ int64_t ScanRows(int32_t rows, Counters* counters, int64_t* offsets, 
   return row;
 }
 
+// The last block to come here writes the counters to the host's memory.
+__device__ void CountersToHost(Counters* counters, Counters* on_host) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(&counters->routed, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  constexpr int kWords = sizeof(Counters) / sizeof(unsigned);
+  const auto* const from = reinterpret_cast<const unsigned*>(counters);
+  auto* const to = reinterpret_cast<unsigned*>(on_host);
+  for (int w = threadIdx.x; w < kWords; w += kThreads) to[w] = __ldcg(from + w);
+}
+
 __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Counters* counters, Route route,
-                            int64_t* offsets) {
+                            int64_t* offsets, Counters* on_host) {
   int64_t entries = 0;
   const int64_t row = ScanRows(rows, counters, offsets, &entries);
   const int kind = row < rows ? route.kinds[row] & kClassMask : kNone;
@@ -161,6 +177,7 @@ __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Co
   constexpr int kFewRows = 12000;
   if (rows <= kFewRows) of_class = JointClass(of_class);
   const unsigned place = Reserve<kValueClasses>(of_class, 1, counters->value_rows);
+  CountersToHost(counters, on_host);
   const Task task = {static_cast<int32_t>(row), group};
   if (of_class < 0) return;
   if (group > 1) {
@@ -628,13 +645,15 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
 
 constexpr int kTinyThreads = 128;
 
-template <typename T, typename Ring>
+template <typename T, typename Ring, Make kMake>
 __global__ void TinyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const uint8_t* kinds, T alpha,
                            T* values) {
   const BesideOthers beside;
-  __shared__ T stage[MergeBytes<T>(kTinyThreads) / sizeof(T)];
-  MergeRows<T, Ring, Make::kValues>(a, b, kinds, const_cast<int64_t*>(c.row_offsets),
-                                    int64_t{blockIdx.x} * kTinyThreads, alpha, stage, values);
+  constexpr int kStaged = kTinyThreads * kStagedPerThread;
+  __shared__ T staged_values[kStaged];
+  __shared__ int32_t staged_columns[kMake == Make::kBoth ? kStaged : 1];
+  MergeRows<T, Ring, kMake>(a, b, kinds, const_cast<int64_t*>(c.row_offsets), int64_t{blockIdx.x} * kTinyThreads, alpha,
+                            {const_cast<int32_t*>(c.column_indices), values, staged_columns, staged_values});
 }
 
 // A plan's route, with the lengths of its lists on the host.
@@ -710,8 +729,8 @@ absl::Status LaunchValues(const ExecContext& ctx, const MultiplyPlan& plan, cons
                                             TableWarps(kTable128) * 32, 0, a, b, c, route, lengths[kTable128], alpha,
                                             values));
   if (lengths[kTinyRows] == 0) return absl::OkStatus();
-  return launcher.AtMost(INT_MAX, TinyKernel<T, Ring>, a.rows, kTinyThreads, kTinyThreads, 0, a, b, c, route.kinds,
-                         alpha, values);
+  auto* const tiny = LeavesColumns(plan) ? TinyKernel<T, Ring, Make::kBoth> : TinyKernel<T, Ring, Make::kValues>;
+  return launcher.AtMost(INT_MAX, tiny, a.rows, kTinyThreads, kTinyThreads, 0, a, b, c, route.kinds, alpha, values);
 }
 
 template <typename T>
@@ -737,9 +756,9 @@ int64_t RouteBytes(int64_t rows) {
 uint8_t* RowKindsIn(const Buffer& route, int32_t rows) { return RouteIn(route, rows).kinds; }
 
 absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets) {
+                       const Buffer& route, int64_t* offsets, Counters* on_host) {
   RouteKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(spans, rows, static_cast<int>(BytesPerValue(type)),
-                                                                 counters, RouteIn(route, rows), offsets);
+                                                                 counters, RouteIn(route, rows), offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

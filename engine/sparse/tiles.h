@@ -28,15 +28,11 @@ constexpr int kTileProducts = 48;
 // Entries a row below which no tiles are looked for, entries a row and tile, entries a tile.
 constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 8;
 
-struct Tile {
-  uint64_t bits;
-  int32_t column;      // of the matrix / 8
-  uint32_t starts[8];  // of each row: the CSR index of its first entry
-};
-
 // The tiles of a matrix, on the device. `begins` and `counts` by rows / 8.
 struct TileMatrix {
-  Tile* tiles;
+  uint64_t* bits;
+  int32_t* columns;  // of the matrix / 8
+  uint32_t* starts;  // eight a tile, of each row: the CSR index of its first entry
   uint32_t* begins;
   uint32_t* counts;
   int64_t capacity;  // tiles

@@ -135,29 +135,41 @@ __global__ void TilesKernel(ConstPatternView m, TilePlan plan, TileMatrix t, int
   }
   begin = __shfl_sync(kAll, begin, 0);
   if (begin + count > t.capacity) return;  // TilesAreFull is false, then
-  Tile* tile = t.tiles + begin;
+  unsigned tile = begin;
   for (TileCursor cursor(m, tile_row); cursor.Load(); cursor.Next(), ++tile) {
     const uint64_t bits = cursor.Bits();
     if (lane == 0) {
-      tile->bits = bits;
-      tile->column = cursor.column;
+      t.bits[tile] = bits;
+      t.columns[tile] = cursor.column;
     }
-    if (lane % 4 == 0) tile->starts[lane / 4] = static_cast<uint32_t>(cursor.at);
+    if (lane % 4 == 0) t.starts[size_t{tile} * 8 + lane / 4] = static_cast<uint32_t>(cursor.at);
   }
 }
 
-// The boolean product.
-__device__ uint64_t BitProduct(uint64_t a, uint64_t b) {
-  constexpr uint64_t kColumn = 0x0101010101010101u;
-  uint64_t c = 0;
+// The boolean product; four rows of C at a time, as its words are.
+struct BitWords {
+  uint32_t low, high;
+};
+__device__ BitWords WordsOf(uint64_t bits) { return {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)}; }
+__device__ BitWords BitProduct(uint64_t a_bits, uint64_t b_bits) {
+  constexpr uint32_t kColumn = 0x01010101u;
+  const BitWords a = WordsOf(a_bits), b = WordsOf(b_bits);
+  BitWords c = {0, 0};
 #pragma unroll
-  for (int k = 0; k < 8; ++k) c |= ((a >> k & kColumn) * 0xff) & ((b >> 8 * k & 0xff) * kColumn);
+  for (int k = 0; k < 8; ++k) {
+    const uint32_t b_row = __byte_perm(b.low, b.high, k * 0x1111);
+    c.low |= (a.low >> k & kColumn) * 0xff & b_row;
+    c.high |= (a.high >> k & kColumn) * 0xff & b_row;
+  }
   return c;
 }
 
 struct SymbolicScratch {
-  unsigned long long c_bits[kMaxCTiles];
-  unsigned long long a_bits[kMaxATiles];
+  union {
+    uint64_t c_bits[kMaxCTiles];
+    BitWords c_words[kMaxCTiles];
+  };
+  uint64_t a_bits[kMaxATiles];
   unsigned long long products, pairs, first_pair, first_tile;
   union {
     uint32_t match[kMaxCTiles][kMaxATiles / 32];  // tiles of A that meet a tile of B in this tile of C
@@ -220,20 +232,40 @@ __device__ void LoadRow(const TilePlan& plan, uint32_t a_begin, int a_tiles, Sym
     s.last = -1;
   }
   __syncthreads();
+  unsigned long long products = 0, pairs = 0;
+  int first = INT_MAX, last = -1;
   if (threadIdx.x < a_tiles) {
-    const Tile& tile = plan.a_tiles.tiles[a_begin + threadIdx.x];
-    const uint32_t begin = plan.b_tiles.begins[tile.column], count = plan.b_tiles.counts[tile.column];
-    s.a_bits[threadIdx.x] = tile.bits;
+    const uint32_t tile = a_begin + threadIdx.x;
+    const int32_t column = plan.a_tiles.columns[tile];
+    const uint32_t begin = plan.b_tiles.begins[column], count = plan.b_tiles.counts[column];
+    s.a_bits[threadIdx.x] = plan.a_tiles.bits[tile];
     s.b_begins[threadIdx.x] = begin;
     s.b_counts[threadIdx.x] = count;
-    atomicAdd(&s.products, ProductsOf(tile.bits, tile.column, plan.b));
-    atomicAdd(&s.pairs, static_cast<unsigned long long>(count));
+    products = ProductsOf(s.a_bits[threadIdx.x], column, plan.b);
+    pairs = count;
     if (count > 0) {
-      atomicMin(&s.first, plan.b_tiles.tiles[begin].column);
-      atomicMax(&s.last, plan.b_tiles.tiles[begin + count - 1].column);
+      first = plan.b_tiles.columns[begin];
+      last = plan.b_tiles.columns[begin + count - 1];
     }
   }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    products += __shfl_xor_sync(kAll, products, offset);
+    pairs += __shfl_xor_sync(kAll, pairs, offset);
+  }
+  first = WarpMin(first);
+  last = -WarpMin(-last);
+  if (threadIdx.x % 32 == 0 && pairs > 0) {
+    atomicAdd(&s.products, products);
+    atomicAdd(&s.pairs, pairs);
+    atomicMin(&s.first, first);
+    atomicMax(&s.last, last);
+  }
   __syncthreads();
+}
+
+// Sets bits, but looks first whether they are set: threads that write the same word wait for each other.
+__device__ void SetBits(uint32_t& word, uint32_t bits) {
+  if ((word & bits) != bits) atomicOr(&word, bits);
 }
 
 // Columns of the tiles of C, which they return the number of, or -1 when there are too many.
@@ -241,8 +273,8 @@ __device__ int FindColumns(const TilePlan& plan, int a_tiles, int base, Symbolic
   for (int w = threadIdx.x; w < kMaxWords; w += kThreads) s.words[w] = 0;
   __syncthreads();
   ForPairs(s, a_tiles, [&](int, uint32_t b) {
-    const int column = plan.b_tiles.tiles[b].column - base;
-    atomicOr(&s.words[column / 32], 1u << column % 32);
+    const int column = plan.b_tiles.columns[b] - base;
+    SetBits(s.words[column / 32], 1u << column % 32);
   });
   __syncthreads();
   int mine = 0, total = 0;
@@ -265,11 +297,11 @@ __device__ int FindColumns(const TilePlan& plan, int a_tiles, int base, Symbolic
 
 __device__ void MultiplyBits(const TilePlan& plan, int a_tiles, int base, SymbolicScratch& s) {
   ForPairs(s, a_tiles, [&](int a, uint32_t b) {
-    const Tile& tile = plan.b_tiles.tiles[b];
-    const int slot = s.SlotOf(tile.column - base);
+    const int slot = s.SlotOf(plan.b_tiles.columns[b] - base);
     atomicOr(&s.match[slot][a / 32], 1u << a % 32);
-    const uint64_t bits = BitProduct(s.a_bits[a], tile.bits);
-    if (bits != 0) atomicOr(&s.c_bits[slot], static_cast<unsigned long long>(bits));
+    const BitWords bits = BitProduct(s.a_bits[a], plan.b_tiles.bits[b]);
+    SetBits(s.c_words[slot].low, bits.low);
+    SetBits(s.c_words[slot].high, bits.high);
   });
   __syncthreads();
 }
@@ -372,7 +404,7 @@ __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t
   }
   __syncthreads();
   ForPairs(s, a_tiles, [&](int a, uint32_t b) {
-    const int slot = s.SlotOf(plan.b_tiles.tiles[b].column - base);
+    const int slot = s.SlotOf(plan.b_tiles.columns[b] - base);
     int place = s.first_pairs[slot] + __popc(s.match[slot][a / 32] & ((1u << a % 32) - 1));
     for (int w = 0; w < a / 32; ++w) place += __popc(s.match[slot][w]);
     pairs[place] = {a_begin + a, b};
@@ -389,13 +421,13 @@ __global__ void FillTilesKernel(TilePlan plan, uint8_t tiled_kind, const uint8_t
 // The values of a tile, row by row, 0 where there is no entry: a warp a tile, two a lane. `special` becomes 1 when one
 // is infinite or NaN.
 template <typename T>
-__global__ void PackKernel(const Tile* tiles, int64_t count, const T* values, T* packed, int* special) {
+__global__ void PackKernel(TileMatrix tiles, int64_t count, const T* values, T* packed, int* special) {
   const int64_t t = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;
   if (t >= count) return;
   const int lane = threadIdx.x % 32, row = lane / 4;
-  const uint64_t bits = tiles[t].bits;
+  const uint64_t bits = tiles.bits[t];
   const uint32_t in_row = static_cast<uint32_t>(bits >> 8 * row) & 0xff;
-  const T* from = values + tiles[t].starts[row];
+  const T* from = values + tiles.starts[t * 8 + row];
   T value[2] = {};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -477,9 +509,9 @@ constexpr int kRuns = 8;  // of neighbouring tiles of C that a multiprocessor ta
 // come from its first-level cache. Sum is float for tf32.
 template <typename T, typename Sum>
 __global__ void __launch_bounds__(kValueThreads / (sizeof(T) / 4), 1)
-    TileValuesKernel(const Tile* a_tiles, const Tile* b_tiles, const T* a_packed, const T* b_packed, const int* special,
-                     const ProductTile* tiles, const TilePair* pairs, int64_t tile_count, int64_t run,
-                     const int64_t* offsets, T alpha, T* values) {
+    TileValuesKernel(const uint64_t* a_bits, const uint64_t* b_bits, const T* a_packed, const T* b_packed,
+                     const int* special, const ProductTile* tiles, const TilePair* pairs, int64_t tile_count,
+                     int64_t run, const int64_t* offsets, T alpha, T* values) {
   const int lane = threadIdx.x % 32, row = lane / 4;
   const bool masked = !kTensorCores || *special != 0;
   const int64_t first_tile = blockIdx.x * run, last_tile = min(first_tile + run, tile_count);
@@ -505,7 +537,7 @@ __global__ void __launch_bounds__(kValueThreads / (sizeof(T) / 4), 1)
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
           if (first + i >= count) continue;
-          MultiplyMasked<T, Sum>(a_tiles[now[i].a].bits, b_tiles[now[i].b].bits, fa[i], fb[i], sum);
+          MultiplyMasked<T, Sum>(a_bits[now[i].a], b_bits[now[i].b], fa[i], fb[i], sum);
         }
         continue;
       }
@@ -549,7 +581,7 @@ absl::Status CountRuns(const ExecContext& ctx, const TilePlan& plan, const Const
 template <typename T>
 absl::StatusOr<T*> Pack(const ExecContext& ctx, const TileMatrix& t, int64_t tiles, const void* values, int* special) {
   INTRAWARP_ASSIGN_OR_RETURN(T* const packed, ctx.arena().Allocate<T>(tiles * 64));
-  PackKernel<T><<<BlocksFor(tiles * 32), kThreads, 0, CudaStream(ctx)>>>(t.tiles, tiles, static_cast<const T*>(values),
+  PackKernel<T><<<BlocksFor(tiles * 32), kThreads, 0, CudaStream(ctx)>>>(t, tiles, static_cast<const T*>(values),
                                                                          packed, special);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return packed;
@@ -578,10 +610,15 @@ absl::Status ExecuteAs(const ExecContext& ctx, const TilePlan& plan, const TileN
                 run = std::max<int64_t>((product_tiles + runs - 1) / runs, kBlock / 32);
   const unsigned blocks = static_cast<unsigned>((product_tiles + run - 1) / run);
   TileValuesKernel<T, Sum><<<blocks, kBlock, 0, CudaStream(ctx)>>>(
-      plan.a_tiles.tiles, plan.b_tiles.tiles, a_packed, b_packed, special, tiles, pairs, product_tiles, run, offsets,
+      plan.a_tiles.bits, plan.b_tiles.bits, a_packed, b_packed, special, tiles, pairs, product_tiles, run, offsets,
       static_cast<T>(alpha), static_cast<T*>(values));
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
+}
+
+int64_t TileCapacityBytes(int64_t tiles) {
+  return Arena::Rounded(tiles * sizeof(uint64_t)) + Arena::Rounded(tiles * sizeof(int32_t)) +
+         Arena::Rounded(tiles * 8 * sizeof(uint32_t));
 }
 
 int64_t TileCapacity(const ConstPatternView& m, bool forced) { return m.entries / (forced ? 1 : kTileMinEntries); }
@@ -603,7 +640,7 @@ bool TilesArePossible(const ConstPatternView& a, const ConstPatternView& b, cons
 }
 
 int64_t TileMatrixBytes(const ConstPatternView& m, bool forced) {
-  return Arena::Rounded(TileCapacity(m, forced) * sizeof(Tile)) + 2 * Arena::Rounded(TileRows(m) * sizeof(uint32_t));
+  return TileCapacityBytes(TileCapacity(m, forced)) + 2 * Arena::Rounded(TileRows(m) * sizeof(uint32_t));
 }
 
 TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced) {
@@ -614,7 +651,9 @@ TileMatrix TileMatrixIn(char* memory, const ConstPatternView& m, bool forced) {
   };
   TileMatrix t;
   t.capacity = TileCapacity(m, forced);
-  t.tiles = reinterpret_cast<Tile*>(take(t.capacity * sizeof(Tile)));
+  t.bits = reinterpret_cast<uint64_t*>(take(t.capacity * sizeof(uint64_t)));
+  t.columns = reinterpret_cast<int32_t*>(take(t.capacity * sizeof(int32_t)));
+  t.starts = reinterpret_cast<uint32_t*>(take(t.capacity * 8 * sizeof(uint32_t)));
   t.begins = reinterpret_cast<uint32_t*>(take(TileRows(m) * sizeof(uint32_t)));
   t.counts = reinterpret_cast<uint32_t*>(take(TileRows(m) * sizeof(uint32_t)));
   return t;

@@ -94,7 +94,7 @@ __device__ void CompareValue(const ReferenceView& reference, int64_t at, SparseC
   if (check == SparseCheck::kExact) return;
   const double difference = fabs(got - exact), bound = Bound(reference, at, check);
   if (!(difference <= bound)) atomicAdd(&counters->values, 1ull);
-  if (difference == 0) return;
+  if (difference == 0 || magnitude < 0x1p-100) return;
   // fmin makes infinity of NaN.
   atomicMax(&counters->largest, __double_as_longlong(fmin(difference / magnitude, HUGE_VAL)));
   atomicMax(&counters->of_bound, __double_as_longlong(fmin(difference / bound, HUGE_VAL)));

@@ -282,9 +282,19 @@ struct TaskList {
   int32_t tile_columns;
 };
 
+// Where a tile's elements are.
+struct Place {
+  uint64_t bitmap = 0;
+  int64_t index = 0;
+};
+
+__device__ Place ShareInHalf(const Place& place, int from) {
+  return {__shfl_sync(kAll, place.bitmap, from, 16), __shfl_sync(kAll, place.index, from, 16)};
+}
+
 // Elements 4 quad to 4 quad + 3, or ones in their place.
 template <bool kOnes>
-__device__ void LoadQuad(const Tile& tile, const float* elements, int quad, float (&v)[4]) {
+__device__ void LoadQuad(const Place& tile, const float* elements, int quad, float (&v)[4]) {
   const unsigned bits = static_cast<unsigned>(tile.bitmap >> (4 * quad)) & 15;
   if constexpr (kOnes) {
     for (int k = 0; k < 4; ++k) v[k] = bits >> k & 1 ? 1.f : 0.f;
@@ -295,29 +305,37 @@ __device__ void LoadQuad(const Tile& tile, const float* elements, int quad, floa
 }
 
 // Sums of the lane's four elements of its tile of C. Of a pair, the tile with fewer tasks multiplies zeros at the end.
+// The lanes of a half warp fetch 16 tasks at a time, and elements of the next task while one is multiplied.
 template <typename Math, bool kOnes>
 __device__ void SumTasks(const TaskList& list, int64_t tile, typename Math::Shared& shared, float (&sums)[4]) {
   const int half = threadIdx.x % 32 / 16, quad = threadIdx.x % 16;
   const int64_t begin = tile < list.tiles ? list.offsets[tile] : 0,
                 end = tile < list.tiles ? list.offsets[tile + 1] : 0;
-  const int mine = static_cast<int>(end - begin), other = __shfl_xor_sync(kAll, mine, 16);
+  const int mine = static_cast<int>(end - begin), longest = max(mine, __shfl_xor_sync(kAll, mine, 16));
   Math math(shared);
   __syncwarp();
-  for (int s = 0; s < max(mine, other); ++s) {
-    Tile a{0, 0, 0, 0}, b{0, 0, 0, 0};
-    if (s < mine) {
-      const uint64_t task = list.tasks[begin + s];
-      a = list.a[task >> 32];
-      b = list.b[task & 0xffffffffu];
+  for (int first = 0; first < longest; first += 16) {
+    Place a, b;
+    if (first + quad < mine) {
+      const uint64_t task = list.tasks[begin + first + quad];
+      const Tile &tile_a = list.a[task >> 32], &tile_b = list.b[task & 0xffffffffu];
+      a = {tile_a.bitmap, tile_a.index};
+      b = {tile_b.bitmap, tile_b.index};
     }
-    float v[4];
-    LoadQuad<kOnes>(a, list.a_elements, quad, v);
-    math.Place(false, half, quad, v);
-    LoadQuad<kOnes>(b, list.b_elements, quad, v);
-    math.Place(true, half, quad, v);
-    __syncwarp();
-    math.MultiplyAdd();
-    __syncwarp();
+    float of_a[4], of_b[4];
+    LoadQuad<kOnes>(ShareInHalf(a, 0), list.a_elements, quad, of_a);
+    LoadQuad<kOnes>(ShareInHalf(b, 0), list.b_elements, quad, of_b);
+    const int count = min(16, longest - first);
+    for (int s = 0; s < count; ++s) {
+      math.Place(false, half, quad, of_a);
+      math.Place(true, half, quad, of_b);
+      __syncwarp();
+      // Of the last, some task's again.
+      LoadQuad<kOnes>(ShareInHalf(a, (s + 1) % 16), list.a_elements, quad, of_a);
+      LoadQuad<kOnes>(ShareInHalf(b, (s + 1) % 16), list.b_elements, quad, of_b);
+      math.MultiplyAdd();
+      __syncwarp();
+    }
   }
   math.Sums(half, quad, sums);
   __syncwarp();

@@ -89,8 +89,8 @@ enum class SparseCheck {
 struct SparseErrors {
   int64_t pattern = 0;  // entries that are missing, that should not be, or that come twice
   int64_t values = 0;   // entries beyond the bound
-  double largest = 0;   // |c - exact| / (|A| |B|)_ij, the largest
-  double of_bound = 0;  // |c - exact| / bound, the largest; of kExact 0
+  double largest = 0;   // |c - exact| / (|A| |B|)_ij, the largest where that is 2^-100 and more
+  double of_bound = 0;  // |c - exact| / bound, the largest of the same; of kExact 0
   bool sorted = true;   // columns came in increasing order
   bool ok() const { return pattern == 0 && values == 0; }
 };
