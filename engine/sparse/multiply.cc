@@ -75,7 +75,8 @@ absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a
   INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
   MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
   MultiplyPlanAccess access(plan);
-  access.once = true;
+  // Lists are made from all columns.
+  access.once = options.path != MultiplyPath::kListed;
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
   const ConstPatternView c = plan.pattern();
   INTRAWARP_ASSIGN_OR_RETURN(Buffer values,

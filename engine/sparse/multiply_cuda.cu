@@ -124,11 +124,12 @@ absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const
 
 // Whether values are made from lists: where entries have few products, or products are so few that their latencies are
 // what takes time.
-bool IsListed(const MultiplyOptions& options, int64_t products, int64_t entries) {
-  constexpr int64_t kFewProducts = int64_t{1} << 22, kFewEach = 8;
+bool IsListed(const MultiplyPlan& plan, int64_t products, int64_t entries) {
+  const MultiplyOptions& options = plan.options();
+  constexpr int64_t kFewProducts = int64_t{1} << 23, kFewEach = 8;
   if (products > kMostListed || entries == 0) return false;
   if (options.path == MultiplyPath::kListed) return true;
-  return options.path == MultiplyPath::kAuto && options.many_executions &&
+  return options.path == MultiplyPath::kAuto && options.many_executions && !MultiplyPlanAccess::Once(plan) &&
          (products <= kFewProducts || products <= kFewEach * entries);
 }
 
@@ -234,7 +235,7 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
                                         counters.tiles.product_tiles, access.product_tiles.as<char>()));
   }
   const int64_t products = static_cast<int64_t>(std::min<unsigned long long>(counters.products, INT64_MAX));
-  if (IsListed(options, products, access.entries)) {
+  if (IsListed(plan, products, access.entries)) {
     INTRAWARP_RETURN_IF_ERROR(ListProducts(ctx, a, b, plan.pattern(), products, &access.listed));
   }
   if (!access.listed.empty()) {
