@@ -274,18 +274,29 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
   __device__ void Put(int in_use, int first, int32_t* to) {
     const int lane = threadIdx.x % 32;
     if constexpr (NearBits::kSummary) {
-      int done = 0;
-      for (int group = lane; group - lane < NearBits::kGroups; group += 32) {
-        int mine = 0;
-        if (group < NearBits::kGroups) this->ForWords(group, [&](uint32_t word, int) { mine += __popc(word); });
-        const int ends = InclusiveScan(mine);
-        int place = done + ends - mine;
-        done += __shfl_sync(kAll, ends, 31);
-        if (group >= NearBits::kGroups) continue;
-        this->ForWords(group, [&](uint32_t word, int column) {
-          for (; word != 0; word &= word - 1) to[place++] = first + column + __ffs(word) - 1;
-        });
-      }
+      // Each lane its share of the words, of which the summary tells those that are not 0.
+      const int each = (in_use + 31) / 32, begin = lane * each, group = begin / 32;
+      const auto of_group = [&](int g) { return g < NearBits::kGroups ? this->summary[g] : 0; };
+      const uint32_t s[3] = {of_group(group), of_group(group + 1), of_group(group + 2)};
+      const uint32_t ahead[2] = {__funnelshift_r(s[0], s[1], begin % 32), __funnelshift_r(s[1], s[2], begin % 32)};
+      static_assert(kWords <= 32 * 64);
+      const uint32_t in_share[2] = {each < 32 ? ahead[0] & ((1u << each) - 1) : ahead[0],
+                                    each > 32 ? ahead[1] & (kAll >> (64 - each)) : 0};
+      const auto for_words = [&](const auto& use) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          for (uint32_t m = in_share[h]; m != 0; m &= m - 1) {
+            const int word = begin + h * 32 + __ffs(m) - 1;
+            use(this->Word(word), word * 32);
+          }
+        }
+      };
+      int mine = 0;
+      for_words([&](uint32_t word, int) { mine += __popc(word); });
+      int place = InclusiveScan(mine) - mine;
+      for_words([&](uint32_t word, int column) {
+        for (; word != 0; word &= word - 1) to[place++] = first + column + __ffs(word) - 1;
+      });
     } else {
       const int each = (in_use + 31) / 32 | 1;  // odd: lanes meet different banks
       const int begin = min(lane * each, in_use), end = min(begin + each, in_use);
