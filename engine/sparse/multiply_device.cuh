@@ -24,9 +24,9 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kLanesPerRow = 8;  // of the analysis
 
-constexpr int kTinyEntries = 8, kTinyProducts = 64;  // of a row that one thread merges
-constexpr int kGroup = 3;                            // rows with one pattern that are made together
-constexpr int kRunLength = 64;                       // rows after which a run of equal patterns is cut
+constexpr int kTinyEntries = 8;  // of A, of a row that one thread merges at most
+constexpr int kGroup = 3;        // rows with one pattern that are made together
+constexpr int kRunLength = 64;   // rows after which a run of equal patterns is cut
 
 // Words of the bitmap of a warp, of a block.
 constexpr int kNearWords = 256, kMiddleWords = 1280, kFarWords = 16384;
@@ -112,14 +112,20 @@ struct Counters {
   TileCounters tiles;
 };
 
-// Products from which a row is heavy: the fewer rows, the fewer warps would be left waiting for its own. Rows with one
-// pattern, which share a warp, stay together where there are many.
-struct HeavyLimits {
-  unsigned products, products_in_run;
+// Where classes of rows begin, by the number of rows: the fewer there are, the fewer warps would be left waiting for a
+// long one.
+struct RowLimits {
+  unsigned tiny_products;                          // at most, of a row that one thread merges
+  unsigned heavy_products, heavy_products_in_run;  // at least; rows of one pattern, which share a warp, stay together
+  int long_entries;                                // of A, of a row that a block analyses
 };
-inline HeavyLimits HeavyLimitsOf(int64_t rows) {
-  const unsigned limit = static_cast<unsigned>(std::clamp<int64_t>(rows / 8, 512, 8192));
-  return {limit, rows < 8192 ? 3 * limit : 65536};
+inline RowLimits RowLimitsOf(int64_t rows) {
+  RowLimits limits;
+  limits.tiny_products = rows < 32768 ? 8 : rows < 131072 ? 32 : 64;
+  limits.heavy_products = static_cast<unsigned>(std::clamp<int64_t>(rows / 8, 512, 8192));
+  limits.heavy_products_in_run = rows < 8192 ? 3 * limits.heavy_products : 65536;
+  limits.long_entries = rows < 16384 ? 64 : 256;
+  return limits;
 }
 
 // Behind them the states of the scan's blocks, of kThreads rows each.

@@ -5,73 +5,108 @@
 namespace intrawarp::cuda {
 namespace {
 
-__device__ uint8_t ClassOf(const Span& span, int64_t a_entries) {
+__device__ uint8_t ClassOf(const Span& span, int64_t a_entries, unsigned tiny_products) {
   if (span.products == 0) return kNone;
-  if (span.products <= kTinyProducts && a_entries <= kTinyEntries) return kTiny;
+  if (span.products <= tiny_products && a_entries <= kTinyEntries) return kTiny;
   const int words = span.last / 32 - span.first / 32 + 1;
   return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
 }
 
-// The work of the rows of this thread's eight lanes; kSame where they have the pattern of the row before.
+// The work of a row. kSame where it has the pattern of the row before.
 struct RowWork {
-  unsigned long long products = 0;
-  Span span = {INT_MAX, -1, 0};
-  int64_t a_entries = 0;
-  bool same = false;
-  unsigned runs = 0;  // of entries of A in one tile, of this thread's; where it is asked
-};
-__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, bool count_runs) {
-  const int lane = threadIdx.x % kLanesPerRow;
-  RowWork w;
-  int64_t begin = 0, end = 0, before = 0;
-  if (row < a.rows) {
-    begin = a.row_offsets[row];
-    end = a.row_offsets[row + 1];
-    if (row % kRunLength != 0) {
-      before = a.row_offsets[row - 1];
-      w.same = begin - before == end - begin;
+  unsigned long long products;
+  int first, last;
+  bool same;
+  unsigned runs;  // of entries of A in one tile, where it is asked
+
+  __device__ void Join(const RowWork& other) {
+    products += other.products;
+    first = min(first, other.first);
+    last = max(last, other.last);
+    same = same && other.same;
+    runs += other.runs;
+  }
+  // Over kLanes lanes, which are a power of two; all lanes of the warp take part.
+  template <int kLanes>
+  __device__ void JoinLanes() {
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+      RowWork other;
+      other.products = __shfl_xor_sync(kAll, products, offset);
+      other.first = __shfl_xor_sync(kAll, first, offset);
+      other.last = __shfl_xor_sync(kAll, last, offset);
+      other.same = __shfl_xor_sync(kAll, same, offset);
+      other.runs = __shfl_xor_sync(kAll, runs, offset);
+      Join(other);
     }
   }
-  w.a_entries = end - begin;
-  for (int64_t i = begin + lane; i < end; i += kLanesPerRow) {
+};
+
+// That of every `step`-th entry of A of the row, from the `skip`-th.
+__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, int64_t begin, int64_t end,
+                          int skip, int step, bool count_runs) {
+  RowWork w = {0, INT_MAX, -1, false, 0};
+  const int64_t before = row % kRunLength != 0 ? a.row_offsets[row - 1] : begin;
+  w.same = row % kRunLength != 0 && begin - before == end - begin;
+  for (int64_t i = begin + skip; i < end; i += step) {
     const int32_t k = a.column_indices[i];
     const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
     w.same = w.same && a.column_indices[before + (i - begin)] == k;
     if (count_runs) w.runs += i == begin || a.column_indices[i - 1] / 8 != k / 8;
     if (from == to) continue;
     w.products += to - from;
-    w.span.first = min(w.span.first, b.column_indices[from]);
-    w.span.last = max(w.span.last, b.column_indices[to - 1]);
+    w.first = min(w.first, b.column_indices[from]);
+    w.last = max(w.last, b.column_indices[to - 1]);
   }
-  for (int offset = kLanesPerRow / 2; offset > 0; offset /= 2) {
-    w.products += __shfl_xor_sync(kAll, w.products, offset);
-    w.span.first = min(w.span.first, __shfl_xor_sync(kAll, w.span.first, offset));
-    w.span.last = max(w.span.last, __shfl_xor_sync(kAll, w.span.last, offset));
-    w.same = __shfl_xor_sync(kAll, w.same, offset) && w.same;
-  }
-  w.span.products = static_cast<unsigned>(min(w.products, static_cast<unsigned long long>(UINT_MAX)));
   return w;
 }
 
-// Products, span and kind of each row; eight lanes a row. `spans`, `kinds` and `offsets` may be null.
-__global__ void __launch_bounds__(kThreads, 6)
-    AnalyseKernel(ConstPatternView a, ConstPatternView b, Counters* counters, Span* spans, uint8_t* kinds,
-                  int64_t* offsets, bool count_runs) {
+// Products, span and kind of each row; eight lanes a row, a block a long one. `spans`, `kinds` and `offsets` may be
+// null.
+__global__ void __launch_bounds__(kThreads, 5)
+    AnalyseKernel(ConstPatternView a, ConstPatternView b, RowLimits limits, Counters* counters, Span* spans,
+                  uint8_t* kinds, int64_t* offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
-  const bool first_lane = threadIdx.x % kLanesPerRow == 0;
+  __shared__ int32_t long_rows[kRows];
+  __shared__ int long_count;
+  __shared__ RowWork parts[kWarps];
+  const int lane = threadIdx.x % kLanesPerRow;
   const unsigned long long columns = b.columns;
   unsigned long long sum[kSums] = {};  // of this thread's rows: products, entries at most, runs
-  for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
-    const int64_t row = first + threadIdx.x / kLanesPerRow;
-    const RowWork w = WorkOf(a, b, row, count_runs);
-    sum[2] += w.runs;
-    if (!first_lane || row >= a.rows) continue;
+  const auto note = [&](int64_t row, int64_t a_entries, const RowWork& w) {
     sum[0] += w.products;
     sum[1] += min(w.products, columns);
-    if (kinds == nullptr) continue;
+    sum[2] += w.runs;
+    if (kinds == nullptr) return;
+    const Span span = {w.first, w.last,
+                       static_cast<unsigned>(min(w.products, static_cast<unsigned long long>(UINT_MAX)))};
     if (w.products == 0) offsets[row] = 0;
-    spans[row] = w.span;
-    kinds[row] = ClassOf(w.span, w.a_entries) | (w.same ? kSame : 0);
+    spans[row] = span;
+    kinds[row] = ClassOf(span, a_entries, limits.tiny_products) | (w.same ? kSame : 0);
+  };
+  for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
+    if (threadIdx.x == 0) long_count = 0;
+    __syncthreads();
+    const int64_t row = first + threadIdx.x / kLanesPerRow;
+    const int64_t begin = row < a.rows ? a.row_offsets[row] : 0, end = row < a.rows ? a.row_offsets[row + 1] : 0;
+    const bool is_long = end - begin > limits.long_entries;
+    RowWork w = WorkOf(a, b, row, begin, is_long ? begin : end, lane, kLanesPerRow, count_runs);
+    w.JoinLanes<kLanesPerRow>();
+    if (lane == 0 && is_long) long_rows[atomicAdd(&long_count, 1)] = static_cast<int32_t>(row);
+    if (lane == 0 && !is_long && row < a.rows) note(row, end - begin, w);
+    __syncthreads();
+    const int count = long_count;
+    for (int n = 0; n < count; ++n) {
+      const int64_t row_begin = a.row_offsets[long_rows[n]], row_end = a.row_offsets[long_rows[n] + 1];
+      RowWork part = WorkOf(a, b, long_rows[n], row_begin, row_end, threadIdx.x, kThreads, count_runs);
+      part.JoinLanes<32>();
+      if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        for (int p = 1; p < kWarps; ++p) part.Join(parts[p]);
+        note(long_rows[n], row_end - row_begin, part);
+      }
+      __syncthreads();
+    }
   }
   __shared__ unsigned long long sums[kSums][kWarps];
 #pragma unroll
@@ -91,13 +126,13 @@ __global__ void __launch_bounds__(kThreads, 6)
 
 // Lists of the rows of the pattern's classes: near ones from the front of `near`, middle ones from its back, far ones
 // and those for blocks from those of `far`. Marks the heavy ones, of a run of equal patterns all or none.
-__global__ void ClassifyKernel(ConstPatternView a, const Span* spans, HeavyLimits limits, Counters* counters,
+__global__ void ClassifyKernel(ConstPatternView a, const Span* spans, RowLimits limits, Counters* counters,
                                uint8_t* kinds, Task* near, int32_t* far) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   int of_class = row < a.rows ? kinds[row] & kClassMask : kNone, group = 1;
   if (of_class == kNear || of_class == kMiddle || of_class == kFar) {
     const bool in_run = kinds[row] & kSame || (row + 1 < a.rows && kinds[row + 1] & kSame);
-    if (spans[row].products >= (in_run ? limits.products_in_run : limits.products) ||
+    if (spans[row].products >= (in_run ? limits.heavy_products_in_run : limits.heavy_products) ||
         a.row_offsets[row + 1] - a.row_offsets[row] >= kHeavyEntries) {
       if (of_class != kFar) of_class = kBlock;
       kinds[row] = (kinds[row] & ~kClassMask) | of_class | kHeavy;
@@ -137,10 +172,45 @@ __device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride,
   return total;
 }
 
+// Calls set(column) for rows of B that start `from` and have `length` entries for each lane in `rows`: four of them at
+// a time, so that loads are on their way together.
+template <typename Set>
+__device__ __forceinline__ void MarkRows(const int32_t* b_columns, int64_t from, int length, unsigned rows,
+                                         const Set& set) {
+  constexpr int kTogether = 4;
+  const int lane = threadIdx.x % 32;
+  while (rows != 0) {
+    const int32_t* columns[kTogether];
+    int stop[kTogether], column[kTogether];
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      const int s = rows != 0 ? __ffs(rows) - 1 : 0;
+      columns[t] = b_columns + __shfl_sync(kAll, from, s);
+      stop[t] = __shfl_sync(kAll, length, s);
+      if (rows == 0) stop[t] = 0;
+      rows &= rows - 1;
+    }
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) column[t] = lane < stop[t] ? columns[t][lane] : -1;
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      if (column[t] >= 0) set(column[t]);
+      for (int j = lane + 32; j < stop[t]; j += 32) set(columns[t][j]);
+    }
+  }
+}
+
 // Calls set(column) for the columns that the lanes' entries of A meet.
 template <typename Set>
 __device__ __forceinline__ void MarkProducts(const int32_t* b_columns, int64_t from, int64_t to, const Set& set) {
   constexpr int kTogether = 4;
+  // Rows of B that about fill a warp are best taken one by one.
+  const unsigned there = __ballot_sync(kAll, to > from);
+  const unsigned fill_a_warp = __ballot_sync(kAll, to - from >= 16 && to - from <= 64);
+  if (2 * __popc(fill_a_warp) > __popc(there)) {
+    MarkRows(b_columns, from, static_cast<int>(to - from), there, set);
+    return;
+  }
   ForProducts<kTogether>(from, to, [&](const Products<kTogether>& p) {
     int column[kTogether];
 #pragma unroll
@@ -200,22 +270,33 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
     __syncwarp();
   }
 
-  // Puts the columns in `columns`, first + where they are.
-  __device__ void Stage(int in_use, int first) {
+  // Puts the columns in `to`, first + where they are.
+  __device__ void Put(int in_use, int first, int32_t* to) {
     const int lane = threadIdx.x % 32;
     if constexpr (NearBits::kSummary) {
-      int done = 0;
-      for (int group = lane; group - lane < NearBits::kGroups; group += 32) {
-        int mine = 0;
-        if (group < NearBits::kGroups) this->ForWords(group, [&](uint32_t word, int) { mine += __popc(word); });
-        const int ends = InclusiveScan(mine);
-        int place = done + ends - mine;
-        done += __shfl_sync(kAll, ends, 31);
-        if (group >= NearBits::kGroups) continue;
-        this->ForWords(group, [&](uint32_t word, int column) {
-          for (; word != 0; word &= word - 1) columns[place++] = first + column + __ffs(word) - 1;
-        });
-      }
+      // Each lane its share of the words, of which the summary tells those that are not 0.
+      const int each = (in_use + 31) / 32, begin = lane * each, group = begin / 32;
+      const auto of_group = [&](int g) { return g < NearBits::kGroups ? this->summary[g] : 0; };
+      const uint32_t s[3] = {of_group(group), of_group(group + 1), of_group(group + 2)};
+      const uint32_t ahead[2] = {__funnelshift_r(s[0], s[1], begin % 32), __funnelshift_r(s[1], s[2], begin % 32)};
+      static_assert(kWords <= 32 * 64);
+      const uint32_t in_share[2] = {each < 32 ? ahead[0] & ((1u << each) - 1) : ahead[0],
+                                    each > 32 ? ahead[1] & (kAll >> (64 - each)) : 0};
+      const auto for_words = [&](const auto& use) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          for (uint32_t m = in_share[h]; m != 0; m &= m - 1) {
+            const int word = begin + h * 32 + __ffs(m) - 1;
+            use(this->Word(word), word * 32);
+          }
+        }
+      };
+      int mine = 0;
+      for_words([&](uint32_t word, int) { mine += __popc(word); });
+      int place = InclusiveScan(mine) - mine;
+      for_words([&](uint32_t word, int column) {
+        for (; word != 0; word &= word - 1) to[place++] = first + column + __ffs(word) - 1;
+      });
     } else {
       const int each = (in_use + 31) / 32 | 1;  // odd: lanes meet different banks
       const int begin = min(lane * each, in_use), end = min(begin + each, in_use);
@@ -224,7 +305,7 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
       int place = InclusiveScan(mine) - mine;
       for (int w = begin; w < end; ++w) {
         for (uint32_t word = this->words[w]; word != 0; word &= word - 1) {
-          columns[place++] = first + w * 32 + __ffs(word) - 1;
+          to[place++] = first + w * 32 + __ffs(word) - 1;
         }
       }
     }
@@ -235,10 +316,14 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
   __device__ void Write(int in_use, int first, int rows, int64_t entries, int32_t* out) {
     const int lane = threadIdx.x % 32;
     if (entries <= kStagedColumns) {
-      Stage(in_use, first);
+      Put(in_use, first, columns);
       for (int r = 0; r < rows; ++r) {
         for (int i = lane; i < entries; i += 32) out[r * entries + i] = columns[i];
       }
+      return;
+    }
+    if (NearBits::kSummary && rows == 1 && entries < 2 * in_use) {
+      Put(in_use, first, out);
       return;
     }
     for (int w = 0; w < in_use; w += 32) {
@@ -302,6 +387,8 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
   unsigned task;
   int long_rows;  // of B, that the block walks together
   int64_t long_from[kMostLongRows], long_to[kMostLongRows];
+  static constexpr int kStaged = BlockBits::kSummary ? 8192 : 1;  // columns of a window that are put together here
+  int32_t staged[kStaged];
 
   // Words that a warp walks together.
   static constexpr int kWarpWords = kWords / (kBlock / 32);
@@ -312,19 +399,19 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
     for (int g = threadIdx.x; g < BlockBits::kGroups; g += kBlock) this->summary[g] = 0;
   }
 
-  // Marks the columns in [first, last] of a row of the product. Warps take equal parts of the entries of A. Returns how
-  // many bits this thread was the first to set.
+  // Marks the columns in [first, last] of a row of the product. Returns how many bits this thread was the first to
+  // set.
   __device__ int Mark(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t first, int64_t last,
                       bool whole) {
     constexpr int kBlockWarps = kBlock / 32;
     const int warp = threadIdx.x / 32;
-    const int64_t row_begin = a.row_offsets[row], a_entries = a.row_offsets[row + 1] - row_begin;
-    const int64_t end = row_begin + a_entries * (warp + 1) / kBlockWarps;
+    const int64_t end = a.row_offsets[row + 1];
     int entries = 0;
     if (threadIdx.x == 0) long_rows = 0;
     __syncthreads();
-    for (int64_t i = row_begin + a_entries * warp / kBlockWarps; i < end; i += 32) {
-      Meeting m(a, b, i + threadIdx.x % 32, end);
+    // Rows of B that are long lie together: warps take turns with the entries of A.
+    for (int64_t at = a.row_offsets[row] + warp; at < end; at += 32 * kBlockWarps) {
+      Meeting m(a, b, at + threadIdx.x % 32 * kBlockWarps, end);
       if (!whole) {
         Narrow(b.column_indices, static_cast<int32_t>(first), static_cast<int32_t>(last) + 1, &m.from, &m.to);
       }
@@ -366,7 +453,6 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
 
   // Writes the columns, first + where they are; returns their number.
   __device__ int Write(int64_t first, int32_t* out) {
-    constexpr int kFew = 8192;  // up to which each thread writes its own
     const int lane = threadIdx.x % 32, warp_word = threadIdx.x / 32 * kWarpWords;
     int mine = 0, total = 0;
     if constexpr (BlockBits::kSummary) {
@@ -378,14 +464,18 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
     }
     const int before = Scan(mine, &total);
     if constexpr (BlockBits::kSummary) {
-      if (total <= kFew) {
-        out += before;
+      if (total <= kStaged) {
+        int place = before;
         const int group = threadIdx.x * (BlockBits::kGroups / kBlock);
         for (int g = group; g < group + BlockBits::kGroups / kBlock; ++g) {
           this->ForWords(g, [&](uint32_t word, int column) {
-            for (; word != 0; word &= word - 1) *out++ = static_cast<int32_t>(first + column) + __ffs(word) - 1;
+            for (; word != 0; word &= word - 1) {
+              staged[place++] = static_cast<int32_t>(first + column) + __ffs(word) - 1;
+            }
           });
         }
+        __syncthreads();
+        for (int i = threadIdx.x; i < total; i += kBlock) out[i] = staged[i];
         return total;
       }
     }
@@ -518,6 +608,17 @@ __global__ void __launch_bounds__(kThreads, 4) PatternKernel(PatternArguments m,
       {m.indices, nullptr, reinterpret_cast<int32_t*>(pattern_memory), nullptr});
 }
 
+// Rows of few products, on their own where they are many: with all registers and first-level cache to themselves.
+template <bool kFill>
+__global__ void TinyPatternKernel(PatternArguments m) {
+  const BesideOthers beside;
+  __shared__ int32_t stage[kFill ? kThreads * kStagedPerThread : 1];
+  constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
+  MergeRows<int32_t, PlusTimes<int32_t>, kMake>(WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets,
+                                                int64_t{blockIdx.x} * kThreads, 1,
+                                                {m.indices, nullptr, stage, nullptr});
+}
+
 // `rows` bounds the rows of each class.
 template <bool kFill>
 absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, const unsigned* rows) {
@@ -530,7 +631,13 @@ absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, cons
     return std::min((rows[of_class] + per_block - 1) / per_block, most);
   };
   PatternShares shares = {share(kBlock, 1, 4), share(kMiddle, kWarps, 16), share(kNear, kWarps, 16), 0};
-  if (rows[kTiny] > 0) shares.of_tiny = BlocksFor(m.a.rows);
+  constexpr unsigned kManyRows = 65536;
+  if (rows[kTiny] > kManyRows) {
+    INTRAWARP_RETURN_IF_ERROR(
+        launcher.AtMost(INT_MAX, TinyPatternKernel<kFill>, BlocksFor(m.a.rows), 1, kThreads, 0, m));
+  } else if (rows[kTiny] > 0) {
+    shares.of_tiny = BlocksFor(m.a.rows);
+  }
   const int64_t blocks = int64_t{shares.of_block} + shares.of_middle + shares.of_near + shares.of_tiny;
   const size_t memory =
       std::max<size_t>({shares.of_block > 0 ? sizeof(BlockBits<kMiddleWords, kThreads>) : 0,
@@ -559,13 +666,13 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
                      Span* spans, uint8_t* kinds, int64_t* offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, counters, spans, kinds, offsets,
-                              count_runs);
+  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a.rows), counters, spans,
+                              kinds, offsets, count_runs);
 }
 
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                           const PatternWorkspace& w, uint8_t* kinds, int64_t* offsets) {
-  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.spans, HeavyLimitsOf(a.rows), w.counters,
+  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.spans, RowLimitsOf(a.rows), w.counters,
                                                                       kinds, w.near, w.far);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   unsigned any[kPatternClasses];

@@ -3,10 +3,10 @@
 //
 // Rows of few products are merged again. Any other is a warp's, whole or in segments: a bitmap of its columns with the
 // rank of each word (a hash table where columns are few and far apart) leads from a column to its sum in shared memory.
-// The warp walks the products of the row in order, 32 at a time, k ascending; lanes that meet at one sum take turns, so
-// that sums have one order: fma(a, b, sum), from 0, k ascending. Rows with the same pattern share the walk. A heavy
-// row, and one of many entries of C far apart, is a block's: its warps take equal parts of the entries of A, with sums
-// of their own, which are added in order.
+// The warp walks the rows of B one at a time, whose entries never meet, or, where they are short, all products in
+// order, 32 at a time: lanes that meet at one sum take turns. So sums have one order: fma(a, b, sum), from 0, k
+// ascending. Rows with the same pattern share the walk. A heavy row, and one of many entries of C far apart, is a
+// block's: its warps take turns with the entries of A, with sums of their own, which are added in order.
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_VALUES_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_VALUES_H_
 

@@ -46,7 +46,6 @@ int64_t MaxSegments(int64_t split_rows, int64_t columns, int64_t entries, int va
 // The class that makes rows of `of_class`, too: few rows are better made in one launch.
 __device__ int JointClass(int of_class) {
   switch (of_class) {
-    case kBits4096:
     case kBits6144:
       return kBits10240;
     case kGroup6144:
@@ -374,35 +373,39 @@ struct Adder {
   }
 };
 
-// Adds the products of entries [begin, end) of A, and of those of the rows after it with the same pattern (`rows` of
-// them, kRows at most; then it is all of a row), in columns [first, last] when not whole, to sums[g * count + rank].
-template <typename T, typename Ring, int kRows, typename Find>
+// Adds the products of every `step`-th entry of A from `begin`, before `end`, and of those of the rows after it with
+// the same pattern (`rows` of them, kRows at most; then it is all of a row), in columns [first, last] when not whole,
+// to sums[g * count + rank]. kShort: rows of B may be short.
+template <typename T, typename Ring, int kRows, bool kShort, typename Find>
 __device__ __forceinline__ void AddProducts(const ConstCsrView& a, const ConstCsrView& b, int64_t begin, int64_t end,
-                                            int rows, bool whole, int32_t first, int32_t last, const Find& find,
-                                            int count, T* sums) {
-  constexpr int kLongEntries = 20;
+                                            int step, int rows, bool whole, int32_t first, int32_t last,
+                                            const Find& find, int count, T* sums) {
+  constexpr int kLongEntries = 10;  // of a row of B
   const int lane = threadIdx.x % 32;
   const T* a_values = static_cast<const T*>(a.values);
   const Adder<T, Ring, kRows, Find> adder = {b.column_indices, static_cast<const T*>(b.values), find, count, sums};
   const int64_t a_stride = end - begin;
-  Meeting next(a, b, begin + lane, end);
-  for (int64_t i = begin + lane; i - lane < end; i += 32) {
+  Meeting next(a, b, begin + lane * step, end);
+  for (int64_t at = begin; at < end; at += 32 * step) {
+    const int64_t i = at + lane * step;
     Meeting now = next;
     T a_value[kRows] = {};
 #pragma unroll
     for (int g = 0; g < kRows; ++g) {
       if (i < end && g < rows) a_value[g] = a_values[i + g * a_stride];
     }
-    next = Meeting(a, b, i + 32, end);
+    next = Meeting(a, b, i + 32 * step, end);
     if (!whole) Narrow(b.column_indices, first, last + 1, &now.from, &now.to);
     const int64_t length = now.to - now.from;
-    const int there = __popc(__ballot_sync(kAll, length > 0)),
-              are_long = __popc(__ballot_sync(kAll, length >= kLongEntries));
-    if (2 * are_long > there) {
-      adder.AddByRows(now.from, static_cast<int>(length), a_value);
-    } else {
-      adder.AddAll(now.from, now.to, a_value);
+    if constexpr (kShort) {
+      const int there = __popc(__ballot_sync(kAll, length > 0));
+      const int are_long = __popc(__ballot_sync(kAll, length >= kLongEntries));
+      if (2 * are_long <= there) {
+        adder.AddAll(now.from, now.to, a_value);
+        continue;
+      }
     }
+    adder.AddByRows(now.from, static_cast<int>(length), a_value);
   }
 }
 
@@ -431,7 +434,7 @@ __device__ bool ScaleRow(const ConstCsrView& a, const ConstCsrView& b, int32_t r
 
 // Whole rows, by bitmaps: single ones, or kGroup or fewer that share their pattern.
 template <typename T, typename Ring, int kRows>
-__global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 9 : 8) - (sizeof(T) - 4) / 2)
+__global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 10 : 8) - (sizeof(T) - 4) / 2)
     BitsKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, int of_class, unsigned tasks, T alpha,
                T* values) {
   const BesideOthers beside;
@@ -444,8 +447,8 @@ __global__ void __launch_bounds__(kBitsWarps * 32, (kRows == 1 ? 9 : 8) - (sizeo
     const int count = static_cast<int>(c.row_offsets[task.row + 1] - begin);
     BitsScratch<T> scratch;
     scratch.Init(memory, c.column_indices + begin, count, kRows * count, Ring::Identity());
-    AddProducts<T, Ring, kRows>(
-        a, b, a.row_offsets[task.row], a.row_offsets[task.row + 1], task.rows, true, 0, 0,
+    AddProducts<T, Ring, kRows, false>(
+        a, b, a.row_offsets[task.row], a.row_offsets[task.row + 1], 1, task.rows, true, 0, 0,
         [scratch](int32_t column) { return scratch.Find(column); }, count, scratch.sums);
     WriteSums(scratch.sums, task.rows * count, alpha, values + begin);
   }
@@ -470,8 +473,8 @@ __global__ void SegmentKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c
     BitsScratch<T> scratch;
     scratch.Init(memory, columns, segment.count, segment.count, Ring::Identity());
     const bool whole = segment.count == c.row_offsets[segment.row + 1] - c.row_offsets[segment.row];
-    AddProducts<T, Ring, 1>(
-        a, b, a.row_offsets[segment.row], a.row_offsets[segment.row + 1], 1, whole, columns[0],
+    AddProducts<T, Ring, 1, true>(
+        a, b, a.row_offsets[segment.row], a.row_offsets[segment.row + 1], 1, 1, whole, columns[0],
         columns[segment.count - 1], [scratch](int32_t column) { return scratch.Find(column); }, segment.count,
         scratch.sums);
     WriteSums(scratch.sums, segment.count, alpha, values + begin);
@@ -485,7 +488,7 @@ constexpr int HeavyRowBytes(int of_class, int value_bytes) {
   return static_cast<int>(BytesOfBits(kMiddleWords, kWarps * BlockEntries(of_class, value_bytes), value_bytes));
 }
 
-// A segment of a row of many products, by a block: its warps take equal parts of the entries of A, with sums of their
+// A segment of a row of many products, by a block: its warps take turns with the entries of A, with sums of their
 // own, which are joined in order.
 template <typename T, typename Ring>
 __device__ void AddHeavy(const ConstCsrView& a, const ConstCsrView& b, const ConstPatternView& c, Segment segment,
@@ -501,10 +504,9 @@ __device__ void AddHeavy(const ConstCsrView& a, const ConstCsrView& b, const Con
   __syncthreads();
   const int64_t from = a.row_offsets[segment.row], entries = a.row_offsets[segment.row + 1] - from;
   const bool whole = count == c.row_offsets[segment.row + 1] - c.row_offsets[segment.row];
-  AddProducts<T, Ring, 1>(
-      a, b, from + entries * warp / kWarps, from + entries * (warp + 1) / kWarps, 1, whole, columns[0],
-      columns[count - 1], [scratch](int32_t column) { return scratch.Find(column); }, count,
-      scratch.sums + warp * count);
+  AddProducts<T, Ring, 1, true>(
+      a, b, from + warp, from + entries, kWarps, 1, whole, columns[0], columns[count - 1],
+      [scratch](int32_t column) { return scratch.Find(column); }, count, scratch.sums + warp * count);
   __syncthreads();
   for (int r = threadIdx.x; r < count; r += kThreads) {
     T sum = scratch.sums[r];
@@ -594,8 +596,8 @@ __global__ void TableKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, 
       scratch.sums[r] = Ring::Identity();
     }
     __syncwarp();
-    AddProducts<T, Ring, 1>(
-        a, b, a.row_offsets[row], a.row_offsets[row + 1], 1, true, 0, 0,
+    AddProducts<T, Ring, 1, true>(
+        a, b, a.row_offsets[row], a.row_offsets[row + 1], 1, 1, true, 0, 0,
         [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums);
     WriteSums(scratch.sums, count, alpha, values + begin);
   }
@@ -609,7 +611,7 @@ struct TableBlockScratch {
   Table<2 * kEntries> table;
 };
 
-// Whole rows, by a hash table of a block; its warps take equal parts of the entries of A, as in AddHeavy.
+// Whole rows, by a hash table of a block; its warps take turns with the entries of A, as in AddHeavy.
 template <typename T, typename Ring, int kClass>
 __global__ void __launch_bounds__(kTableBlockWarps * 32)
     TableBlockKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, Route route, unsigned tasks, T alpha,
@@ -630,8 +632,8 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
     for (int r = threadIdx.x; r < count; r += kBlock) scratch.table.Insert(c.column_indices[begin + r], r);
     __syncthreads();
     const int64_t from = a.row_offsets[row], entries = a.row_offsets[row + 1] - from;
-    AddProducts<T, Ring, 1>(
-        a, b, from + entries * warp / kTableBlockWarps, from + entries * (warp + 1) / kTableBlockWarps, 1, true, 0, 0,
+    AddProducts<T, Ring, 1, true>(
+        a, b, from + warp, from + entries, kTableBlockWarps, 1, true, 0, 0,
         [&scratch](int32_t column) { return scratch.table.Find(column); }, count, scratch.sums + warp * count);
     __syncthreads();
     for (int r = threadIdx.x; r < count; r += kBlock) {
@@ -646,8 +648,8 @@ __global__ void __launch_bounds__(kTableBlockWarps * 32)
 constexpr int kTinyThreads = 128;
 
 template <typename T, typename Ring, Make kMake>
-__global__ void TinyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const uint8_t* kinds, T alpha,
-                           T* values) {
+__global__ void __launch_bounds__(kTinyThreads, sizeof(T) == 4 ? 9 : 7)
+    TinyKernel(ConstCsrView a, ConstCsrView b, ConstPatternView c, const uint8_t* kinds, T alpha, T* values) {
   const BesideOthers beside;
   constexpr int kStaged = kTinyThreads * kStagedPerThread;
   __shared__ T staged_values[kStaged];
@@ -768,7 +770,7 @@ int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, i
   const int value_bytes = static_cast<int>(BytesPerValue(type));
   const int64_t split_rows = std::min<int64_t>(a.rows, entries / TableEntries(kTable1024));
   const int64_t heavy_rows =
-      std::min<int64_t>(a.rows, a.entries / kHeavyEntries + products / HeavyLimitsOf(a.rows).products);
+      std::min<int64_t>(a.rows, a.entries / kHeavyEntries + products / RowLimitsOf(a.rows).heavy_products);
   if (split_rows + heavy_rows == 0) return 0;
   return kSegmentsAt + sizeof(Segment) * (MaxSegments(split_rows, b.columns, entries, value_bytes) +
                                           MaxSegments(heavy_rows, b.columns, entries, value_bytes));

@@ -24,7 +24,7 @@
 
 namespace intrawarp::cuda {
 
-constexpr int kTileProducts = 48;
+constexpr int kTileProducts = 32;
 // Entries a row below which no tiles are looked for, entries a row and tile, entries a tile.
 constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 8;
 

@@ -336,6 +336,41 @@ TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
   }
 }
 
+// Rows whose columns lie within some thousand to some ten thousand: from a few to thousands of entries, some of them
+// alike.
+TEST_P(MultiplyTest, RowsOfMiddlingSpan) {
+  std::mt19937 engine(13);
+  for (int columns : {9000, 30000, 42000}) {
+    SCOPED_TRACE(columns);
+    HostCoo b = {300, columns, {}, {}, {}};
+    for (int k = 0; k < 300; ++k) {
+      const int start = static_cast<int>(engine() % columns), length = k % 50 == 7 ? 2000 : 1 + engine() % 40;
+      for (int i = 0; i < length; ++i) {
+        const bool near = engine() % 2 == 0;
+        b.row_indices.push_back(k);
+        b.column_indices.push_back(near ? (start + engine() % 60) % columns : engine() % columns);
+        b.values.push_back(static_cast<int>(engine() % 9) - 4);
+      }
+    }
+    HostCsr<float> a;
+    a.columns = 300;
+    for (int run = 0; a.rows < 150; ++run) {
+      std::set<int32_t> pattern;
+      for (unsigned i = 1u << engine() % 8; i > 0; --i) pattern.insert(engine() % 300);
+      for (int r = 0; r < 1 + run % 4; ++r, ++a.rows) {
+        a.column_indices.insert(a.column_indices.end(), pattern.begin(), pattern.end());
+        a.row_offsets.push_back(a.entries());
+      }
+    }
+    for (int64_t i = 0; i < a.entries(); ++i) a.values.push_back(static_cast<int>(engine() % 9) - 4);
+    const auto mb = *CsrFromCoo<float>(b);
+    for (MultiplyPath path : Paths()) {
+      path_ = path;
+      ExpectProduct(Product(a, mb), a, mb, 0, 0);
+    }
+  }
+}
+
 TEST_P(MultiplyTest, ShapesOfTheGenerators) {
   for (const HostCsr<double>& m : {Fem27(3, 5, 1), Fem27(1, 9, 2), Band(400, 61, 3), Laplace2d(37, 4),
                                    Cage(3000, 15, 60, 900, 5), RMat(11, 8000, .57, .19, .19, 6)}) {
