@@ -713,7 +713,8 @@ absl::Status FillTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t til
 }
 
 int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type, bool forced) {
-  const int64_t bytes = 64 / (forced ? 1 : kTileMinEntries) * BytesPerValue(type);
+  const int64_t a_tile = forced ? 1 : kTileMinEntries;  // entries at least
+  const int64_t bytes = (64 + a_tile - 1) / a_tile * BytesPerValue(type);
   return 3 * Arena::kAlignment + Arena::Rounded(a_entries * bytes) + Arena::Rounded(b_entries * bytes);
 }
 
