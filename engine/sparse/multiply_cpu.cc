@@ -58,12 +58,19 @@ absl::Status GrbStatus(GrB_Info info, const char* call) {
 }
 #define INTRAWARP_GRB_RETURN_IF_ERROR(call) INTRAWARP_RETURN_IF_ERROR(GrbStatus((call), #call))
 
+// Without the library's own pool of small blocks: every thread would take its lock, and what is in it stays taken.
+GrB_Info StartGraphBlas() {
+  constexpr int kClasses = 64;
+  int64_t kept[kClasses] = {};
+  GrB_Info info = GrB_init(GrB_BLOCKING);
+  if (info == GrB_SUCCESS) info = GxB_Global_Option_set(GxB_MEMORY_POOL, kept);
+  if (info == GrB_SUCCESS) info = GxB_Global_Option_set(GxB_GLOBAL_NTHREADS, 1);
+  return info;
+}
+
 // Once a process; GraphBLAS is never finalised, since devices come and go.
 absl::Status InitGraphBlas() {
-  static const GrB_Info result = [] {
-    const GrB_Info info = GrB_init(GrB_BLOCKING);
-    return info == GrB_SUCCESS ? GxB_Global_Option_set(GxB_GLOBAL_NTHREADS, 1) : info;
-  }();
+  static const GrB_Info result = StartGraphBlas();
   return GrbStatus(result, "GrB_init");
 }
 

@@ -2,6 +2,7 @@
 // The product on CUDA: rows by their work, no atomics on values. Blocks of entries go by tiles (tiles.h), the rest by
 // scalar products (multiply_pattern.h, multiply_values.h); then a mask and an addend (multiply_finish.h).
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -19,46 +20,60 @@
 namespace intrawarp::cuda {
 namespace {
 
-// Page-locked memory that the device writes its counters to: copies to ordinary memory take some us longer. Kept for
-// the next product, for as long as the process runs.
-class HostCounters {
+// Page-locked memory that the device writes its counters to, which the host looks at until they are there: waiting for
+// the stream, and copies, take some us longer. Kept for the next product, for as long as the process runs.
+class Mailbox {
  public:
-  static absl::StatusOr<HostCounters> Take() {
-    HostCounters taken;
+  static absl::StatusOr<Mailbox> Take() {
+    Mailbox taken;
     {
       const std::lock_guard lock(Kept().mutex);
       if (!Kept().free.empty()) {
-        taken.counters_ = Kept().free.back();
+        taken.memory_ = Kept().free.back();
         Kept().free.pop_back();
-        return taken;
       }
     }
-    void* memory = nullptr;
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaHostAlloc(&memory, sizeof(Counters), cudaHostAllocPortable));
-    taken.counters_ = static_cast<Counters*>(memory);
+    if (taken.memory_ == nullptr) {
+      void* memory = nullptr;
+      INTRAWARP_CUDA_RETURN_IF_ERROR(cudaHostAlloc(&memory, sizeof(HostCounters), cudaHostAllocPortable));
+      taken.memory_ = static_cast<HostCounters*>(memory);
+    }
+    taken.memory_->ready = 0;
     return taken;
   }
-  HostCounters(HostCounters&& other) noexcept : counters_(std::exchange(other.counters_, nullptr)) {}
-  HostCounters& operator=(HostCounters&&) = delete;
-  ~HostCounters() {
-    if (counters_ == nullptr) return;
+  Mailbox(Mailbox&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  Mailbox& operator=(Mailbox&&) = delete;
+  ~Mailbox() {
+    if (memory_ == nullptr) return;
     const std::lock_guard lock(Kept().mutex);
-    Kept().free.push_back(counters_);
+    Kept().free.push_back(memory_);
   }
 
-  Counters* get() const { return counters_; }
+  HostCounters* get() const { return memory_; }
+
+  // Until the work that writes them, which is in the stream, has done so.
+  absl::StatusOr<Counters> Wait(const ExecContext& ctx) const {
+    constexpr int kLooks = 1000;  // before the stream is asked whether it failed
+    std::atomic_ref<unsigned> ready(memory_->ready);
+    for (int looks = 1; ready.load(std::memory_order_acquire) == 0; ++looks) {
+      if (looks % kLooks != 0 || cudaStreamQuery(CudaStream(ctx)) == cudaErrorNotReady) continue;
+      INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+      break;
+    }
+    return memory_->counters;
+  }
 
  private:
   struct List {
     std::mutex mutex;
-    std::vector<Counters*> free;
+    std::vector<HostCounters*> free;
   };
   static List& Kept() {
     static List* const list = new List;
     return *list;
   }
-  HostCounters() = default;
-  Counters* counters_ = nullptr;
+  Mailbox() = default;
+  HostCounters* memory_ = nullptr;
 };
 
 // To nearest, ties to even, with `dropped` bits less of significand; the exponent is float32's. The largest values,
@@ -207,11 +222,10 @@ absl::Status PlanProduct(const ExecContext& ctx, const ConstPatternView& a, cons
     INTRAWARP_RETURN_IF_ERROR(CountTiles(ctx, tiles, kTiled, kinds, offsets));
   }
   INTRAWARP_RETURN_IF_ERROR(CountPattern(ctx, a, b, w, kinds, offsets));
-  INTRAWARP_ASSIGN_OR_RETURN(const HostCounters on_host, HostCounters::Take());
+  INTRAWARP_ASSIGN_OR_RETURN(const Mailbox mailbox, Mailbox::Take());
   INTRAWARP_RETURN_IF_ERROR(
-      RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets, on_host.get()));
-  INTRAWARP_RETURN_IF_ERROR(device.Synchronize(ctx.stream()));
-  const Counters counters = *on_host.get();
+      RouteRows(ctx, w.spans, a.rows, plan.value_type(), w.counters, access.route, offsets, mailbox.get()));
+  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, mailbox.Wait(ctx));
 
   access.entries = static_cast<int64_t>(counters.entries);
   for (int c = 0; c < kValueClasses; ++c) access.lengths[c] = counters.value_rows[c];

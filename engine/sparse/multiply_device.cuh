@@ -112,6 +112,12 @@ struct Counters {
   TileCounters tiles;
 };
 
+// The counters in the host's memory: `ready` becomes 1 once they are written.
+struct HostCounters {
+  Counters counters;
+  unsigned ready;
+};
+
 // Where classes of rows begin, by the number of rows: the fewer there are, the fewer warps would be left waiting for a
 // long one.
 struct RowLimits {

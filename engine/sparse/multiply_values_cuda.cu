@@ -143,7 +143,7 @@ __device__ int64_t ScanRows(int32_t rows, Counters* counters, int64_t* offsets, 
 }
 
 // The last block to come here writes the counters to the host's memory.
-__device__ void CountersToHost(Counters* counters, Counters* on_host) {
+__device__ void CountersToHost(Counters* counters, HostCounters* on_host) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -154,12 +154,15 @@ __device__ void CountersToHost(Counters* counters, Counters* on_host) {
   if (!last) return;
   constexpr int kWords = sizeof(Counters) / sizeof(unsigned);
   const auto* const from = reinterpret_cast<const unsigned*>(counters);
-  auto* const to = reinterpret_cast<unsigned*>(on_host);
+  auto* const to = reinterpret_cast<unsigned*>(&on_host->counters);
   for (int w = threadIdx.x; w < kWords; w += kThreads) to[w] = __ldcg(from + w);
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) *static_cast<volatile unsigned*>(&on_host->ready) = 1;
 }
 
 __global__ void RouteKernel(const Span* spans, int32_t rows, int value_bytes, Counters* counters, Route route,
-                            int64_t* offsets, Counters* on_host) {
+                            int64_t* offsets, HostCounters* on_host) {
   int64_t entries = 0;
   const int64_t row = ScanRows(rows, counters, offsets, &entries);
   const int kind = row < rows ? route.kinds[row] & kClassMask : kNone;
@@ -758,7 +761,7 @@ int64_t RouteBytes(int64_t rows) {
 uint8_t* RowKindsIn(const Buffer& route, int32_t rows) { return RouteIn(route, rows).kinds; }
 
 absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets, Counters* on_host) {
+                       const Buffer& route, int64_t* offsets, HostCounters* on_host) {
   RouteKernel<<<BlocksFor(rows), kThreads, 0, CudaStream(ctx)>>>(spans, rows, static_cast<int>(BytesPerValue(type)),
                                                                  counters, RouteIn(route, rows), offsets, on_host);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());

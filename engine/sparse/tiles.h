@@ -26,7 +26,7 @@ namespace intrawarp::cuda {
 
 constexpr int kTileProducts = 32;
 // Entries a row below which no tiles are looked for, entries a row and tile, entries a tile.
-constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 8;
+constexpr int kTileMinEntriesPerRow = 8, kTileMinEntriesPerRun = 3, kTileMinEntries = 12;
 
 // The tiles of a matrix, on the device. `begins` and `counts` by rows / 8.
 struct TileMatrix {

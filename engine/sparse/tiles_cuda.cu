@@ -505,58 +505,86 @@ constexpr int kTogether = 4;  // products of tiles whose operands are on their w
 constexpr int kValueThreads = 1024;
 constexpr int kRuns = 8;  // of neighbouring tiles of C that a multiprocessor takes
 
-// A warp a tile of C. A block fills a multiprocessor and takes neighbours, whose operands are the same, so that they
-// come from its first-level cache. Sum is float for tf32.
+// What a lane needs of a tile of C.
+struct TileHeader {
+  uint32_t start_and_bits;  // of its row: where it starts, the bits below
+  int pairs;
+  uint64_t first_pair;
+  int32_t tile_row;
+
+  __device__ TileHeader(const ProductTile* tiles, int t, int end) : start_and_bits(0), pairs(0) {
+    if (t >= end) return;
+    const ProductTile& tile = tiles[t];
+    const int row = threadIdx.x % 32 / 4;
+    start_and_bits = uint32_t{tile.starts[row]} << 8 | (static_cast<uint32_t>(tile.bits >> 8 * row) & 0xff);
+    pairs = static_cast<int>(tile.pairs);
+    first_pair = tile.first_pair;
+    tile_row = tile.tile_row;
+  }
+  __device__ uint32_t Bits() const { return start_and_bits & 0xff; }
+  // Of the first value of this lane's row.
+  __device__ int64_t Place(const int64_t* offsets) const {
+    return Bits() != 0 ? offsets[int64_t{tile_row} * 8 + threadIdx.x % 32 / 4] + (start_and_bits >> 8) : 0;
+  }
+  // This lane's of 32 pairs.
+  __device__ TilePair Pair(const TilePair* all, int first) const {
+    const int p = first + threadIdx.x % 32;
+    return p < pairs ? all[first_pair + p] : TilePair{};
+  }
+};
+
+// A warp a tile of C, with the next ones' whereabouts on their way. A block fills a multiprocessor and takes
+// neighbours, whose operands are the same, so that they come from its first-level cache. Sum is float for tf32.
 template <typename T, typename Sum>
 __global__ void __launch_bounds__(kValueThreads / (sizeof(T) / 4), 1)
     TileValuesKernel(const uint64_t* a_bits, const uint64_t* b_bits, const T* a_packed, const T* b_packed,
                      const int* special, const ProductTile* tiles, const TilePair* pairs, int64_t tile_count,
                      int64_t run, const int64_t* offsets, T alpha, T* values) {
-  const int lane = threadIdx.x % 32, row = lane / 4;
+  const int lane = threadIdx.x % 32;
   const bool masked = !kTensorCores || *special != 0;
-  const int64_t first_tile = blockIdx.x * run, last_tile = min(first_tile + run, tile_count);
-  for (int64_t t = first_tile + threadIdx.x / 32; t < last_tile; t += blockDim.x / 32) {
-    const ProductTile& tile = tiles[t];
-    const TilePair* pair = pairs + tile.first_pair;
-    const int count = static_cast<int>(tile.pairs);
+  tiles += blockIdx.x * run;
+  const int end = static_cast<int>(min(run, tile_count - blockIdx.x * run)), step = blockDim.x / 32;
+  int t = threadIdx.x / 32;
+  TileHeader next(tiles, t, end);
+  TilePair mine_next = next.Pair(pairs, 0);
+  for (; t < end; t += step) {
+    const TileHeader now = next;
+    TilePair mine = mine_next;
+    next = TileHeader(tiles, t + step, end);
+    const int64_t at = now.Place(offsets);
     Sum sum[2] = {0, 0};
 #pragma unroll 1
-    for (int first = 0; first < count; first += kTogether) {
-      TilePair now[kTogether];
+    for (int first = 0; first < now.pairs; first += kTogether) {
+      if (first > 0 && first % 32 == 0) mine = now.Pair(pairs, first);
       Fragment<T> fa[kTogether], fb[kTogether];
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) now[i] = first + i < count ? pair[first + i] : TilePair{};
-#pragma unroll
       for (int i = 0; i < kTogether; ++i) {
+        const uint32_t a = __shfl_sync(kAll, mine.a, (first + i) % 32), b = __shfl_sync(kAll, mine.b, (first + i) % 32);
         fa[i] = fb[i] = {};
-        if (first + i >= count) continue;
-        fa[i] = LoadA(a_packed, now[i].a);
-        fb[i] = LoadB(b_packed, now[i].b);
+        if (first + i >= now.pairs) continue;
+        fa[i] = LoadA(a_packed, a);
+        fb[i] = LoadB(b_packed, b);
       }
-      if (masked) {
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          if (first + i >= count) continue;
-          MultiplyMasked<T, Sum>(a_bits[now[i].a], b_bits[now[i].b], fa[i], fb[i], sum);
-        }
-        continue;
-      }
+      if (first == 0) mine_next = next.Pair(pairs, 0);
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        if (first + i >= count) continue;
-        MultiplyTensor(static_cast<Sum>(fa[i].value[0]), static_cast<Sum>(fa[i].value[1]),
-                       static_cast<Sum>(fb[i].value[0]), static_cast<Sum>(fb[i].value[1]), sum);
+        if (first + i >= now.pairs) break;
+        if (masked) {
+          const uint32_t a = __shfl_sync(kAll, mine.a, (first + i) % 32);
+          const uint32_t b = __shfl_sync(kAll, mine.b, (first + i) % 32);
+          MultiplyMasked<T, Sum>(a_bits[a], b_bits[b], fa[i], fb[i], sum);
+        } else {
+          MultiplyTensor(static_cast<Sum>(fa[i].value[0]), static_cast<Sum>(fa[i].value[1]),
+                         static_cast<Sum>(fb[i].value[0]), static_cast<Sum>(fb[i].value[1]), sum);
+        }
       }
     }
-    const uint32_t bits = static_cast<uint32_t>(tile.bits >> 8 * row & 0xff);
-    if (bits == 0) continue;
-    T* out = values + offsets[int64_t{tile.tile_row} * 8 + row] + tile.starts[row];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int column = lane % 4 * 2 + h;
-      if ((bits >> column & 1) == 0) continue;
+      if ((now.Bits() >> column & 1) == 0) continue;
       const T value = static_cast<T>(sum[h]);
-      out[__popc(bits & ((1u << column) - 1))] = alpha == T{1} ? value : alpha * value;
+      values[at + __popc(now.Bits() & ((1u << column) - 1))] = alpha == T{1} ? value : alpha * value;
     }
   }
 }
@@ -685,7 +713,8 @@ absl::Status FillTiles(const ExecContext& ctx, const TilePlan& plan, uint8_t til
 }
 
 int64_t TileWorkspaceBytes(int64_t a_entries, int64_t b_entries, ValueType type, bool forced) {
-  const int64_t bytes = 64 / (forced ? 1 : kTileMinEntries) * BytesPerValue(type);
+  const int64_t a_tile = forced ? 1 : kTileMinEntries;  // entries at least
+  const int64_t bytes = (64 + a_tile - 1) / a_tile * BytesPerValue(type);
   return 3 * Arena::kAlignment + Arena::Rounded(a_entries * bytes) + Arena::Rounded(b_entries * bytes);
 }
 
