@@ -45,8 +45,10 @@ struct RowWork {
 __device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, int64_t begin, int64_t end,
                           int skip, int step, bool count_runs) {
   RowWork w = {0, INT_MAX, -1, false, 0};
-  const int64_t before = row % kRunLength != 0 ? a.row_offsets[row - 1] : begin;
-  w.same = row % kRunLength != 0 && begin - before == end - begin;
+  // Of no entries, `row` may be none of A.
+  const bool follows = row % kRunLength != 0 && begin < end;
+  const int64_t before = follows ? a.row_offsets[row - 1] : begin;
+  w.same = follows && begin - before == end - begin;
   for (int64_t i = begin + skip; i < end; i += step) {
     const int32_t k = a.column_indices[i];
     const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
