@@ -12,7 +12,7 @@ __device__ uint8_t ClassOf(const Span& span, int64_t a_entries, unsigned tiny_pr
   return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
 }
 
-// The work of a row. kSame where it has the pattern of the row before.
+// The work of a row, or of a part of it. `same`: it has the pattern of the row before.
 struct RowWork {
   unsigned long long products;
   int first, last;
