@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product on CUDA: rows by their work, no atomics on values. Blocks of entries go by tiles (tiles.h), the rest by
-// scalar products (multiply_pattern.h, multiply_values.h); then a mask and an addend (multiply_finish.h).
+// scalar products (multiply_analysis.h, multiply_pattern.h, multiply_route.h, multiply_values.h); then a mask and an
+// addend (multiply_finish.h).
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "engine/sparse/multiply_finish.h"
 #include "engine/sparse/multiply_list.h"
 #include "engine/sparse/multiply_pattern.h"
+#include "engine/sparse/multiply_route.h"
 #include "engine/sparse/multiply_transpose.h"
 #include "engine/sparse/multiply_values.h"
 #include "engine/sparse/tiles.h"

@@ -15,25 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
-#include "engine/sparse/multiply_device.cuh"
+#include "engine/sparse/multiply_analysis.h"
 
 namespace intrawarp::cuda {
-
-// What the pattern is made with, in the arena. `near` holds near rows' tasks from its front, middle ones' from its
-// back, `far` far rows from its front, blocks' from its back.
-struct PatternWorkspace {
-  Counters* counters;
-  Span* spans;
-  Task* near;
-  int32_t* far;
-};
-int64_t PatternWorkspaceBytes(int64_t rows);
-absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows, Counters* counters);
-
-// Products; spans and kinds of rows, and 0 entries of those without products, where those are not null; runs of entries
-// of A in one tile where they are asked for. Counters must be 0. Nothing here waits.
-absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
-                     Span* spans, uint8_t* kinds, int64_t* entries, bool count_runs);
 
 // The entries of rows with products that are not kTiled, by row; their kinds become final.
 absl::Status CountPattern(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,

@@ -19,22 +19,6 @@
 
 namespace intrawarp::cuda {
 
-// The memory of a route: which rows go which way. `kinds` of rows are part of it.
-int64_t RouteBytes(int64_t rows);
-uint8_t* RowKindsIn(const Buffer& route, int32_t rows);
-
-// From the entries of each row in `offsets`, the offsets of C, and counters->entries; the route's lists and their
-// lengths, from kinds and spans. Behind the counters lie the states of CountersBytes, 0. The counters are written to
-// `on_host`, page-locked memory, too. Does not wait.
-absl::Status RouteRows(const ExecContext& ctx, const Span* spans, int32_t rows, ValueType type, Counters* counters,
-                       const Buffer& route, int64_t* offsets, HostCounters* on_host);
-
-// Cuts long rows of a plan whose lengths and columns are known into segments, in a buffer that it allocates where there
-// are such rows; the most bytes that it takes.
-absl::Status MakeSegments(const ExecContext& ctx, const MultiplyPlan& plan, Buffer* buffer);
-int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, int64_t products, int64_t entries,
-                         ValueType type);
-
 // Whether the columns of rows of few products are left to the plan's one execution.
 inline bool LeavesColumns(const MultiplyPlan& plan) {
   return MultiplyPlanAccess::Once(plan) && !NeedsFinish(plan.options());
