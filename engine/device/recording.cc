@@ -30,7 +30,8 @@ absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const std:
 }  // namespace
 #endif
 
-absl::StatusOr<Recording> Recording::Make(const ExecContext& ctx, std::function<absl::Status()> work) {
+absl::StatusOr<Recording> Recording::Make([[maybe_unused]] const ExecContext& ctx,
+                                          std::function<absl::Status()> work) {
   Recording recording;
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) {
