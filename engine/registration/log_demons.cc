@@ -254,6 +254,27 @@ absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, 
   return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
 }
 
+// The mean squared difference at a level; absent with too little overlap.
+absl::StatusOr<std::optional<double>> ObjectiveAt(const ExecContext& ctx, const RegistrationImages& images,
+                                                  const LogDemonsOptions& options, int index, const AffineMap& affine,
+                                                  const ConstVelocityView& velocity) {
+  ArenaScope scope(ctx.arena());
+  const Int3 size = images.fixed->levels()[index].volume.geometry.size;
+  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
+  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  DemonsForceTask task = level.step.force;
+  task.fixed = level.step.fixed;
+  task.warped = level.step.warped;
+  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
+  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
+  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
+  return state.value;
+}
+
 absl::Status ValidateRange(const char* name, double value, double low, double high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [", low, ", ", high, "]"));
@@ -329,22 +350,25 @@ LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
 }
 
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
-                                                               const AffineMap& affine,
+                                                               const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  ArenaScope scope(ctx.arena());
-  const Int3 size = images.fixed->geometry().size;
-  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
-  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, {}, 0, affine));
-  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
-  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, {}, fields).status());
-  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
-  DemonsForceTask task = level.step.force;
-  task.fixed = level.step.fixed;
-  task.warped = level.step.warped;
-  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
-  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
-  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
-  return state.value;
+  return ObjectiveAt(ctx, images, options, 0, affine, velocity);
+}
+
+absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
+                                               const LogDemonsOptions& options, const std::vector<AffineMap>& starts) {
+  AffineMap best = starts.front();
+  if (starts.size() == 1) return best;
+  const int coarsest = Levels(images, options) - 1;
+  std::optional<double> best_value;
+  for (const AffineMap& start : starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value,
+                               ObjectiveAt(ctx, images, options, coarsest, start, {}));
+    if (!value.has_value() || (best_value.has_value() && *value >= *best_value)) continue;
+    best = start;
+    best_value = value;
+  }
+  return best;
 }
 
 }  // namespace intrawarp

@@ -79,11 +79,16 @@ absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage);
 
 // The mean squared difference in variances of the fixed image at the finest level, with `velocity` (on the fixed
-// image's grid; data may be null: none); absent with too little overlap. Waits for the stream. Workspace:
-// LogDemonsWorkspaceBytes.
+// image's grid; data may be null: none) and intensities matched there when the options say so; absent with too little
+// overlap. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
-                                                               const AffineMap& affine,
+                                                               const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity);
+
+// The one of `starts` with the least of the same at the stage's coarsest level, without a velocity. Waits for the
+// stream. Workspace: LogDemonsWorkspaceBytes.
+absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
+                                               const LogDemonsOptions& options, const std::vector<AffineMap>& starts);
 
 }  // namespace intrawarp
 

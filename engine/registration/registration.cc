@@ -220,30 +220,16 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
   if (options.method != Method::kLogDemons) return FinestObjective(ctx, images, options.metric, transform.affine());
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView velocity, VelocityOn(ctx, &transform, images.fixed->geometry()));
-  return FinestLogDemonsObjective(ctx, images, transform.affine(), velocity);
-}
-
-// The best of several starts, by the objective of the stage.
-absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const RegistrationImages& images,
-                                      const StageOptions& options, const std::vector<AffineMap>& starts) {
-  AffineMap best = starts.front();
-  if (starts.size() == 1) return best;
-  std::optional<double> best_value;
-  for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value, Objective(ctx, images, options, Transform(start)));
-    if (value.has_value() && (!best_value.has_value() || *value < *best_value)) {
-      best = start;
-      best_value = value;
-    }
-  }
-  return best;
+  return FinestLogDemonsObjective(ctx, images, ToLogDemonsOptions(options), transform.affine(), velocity);
 }
 
 absl::Status RunLogDemons(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const StageOptions& options = pipeline->input.stages[index];
   const Geometry& domain = pipeline->input.fixed->geometry();
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap start, ChooseStart(ctx, pipeline->images, options, pipeline->starts));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const AffineMap start,
+      ChooseLogDemonsStart(ctx, pipeline->images, ToLogDemonsOptions(options), pipeline->starts));
   if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(start);
   const Transform before = pipeline->result.transform;
   INTRAWARP_ASSIGN_OR_RETURN(
@@ -257,8 +243,11 @@ absl::Status RunLogDemons(const ExecContext& ctx, int index, Pipeline* pipeline)
   INTRAWARP_ASSIGN_OR_RETURN(pipeline->result.transform,
                              MakeVelocityTransform(ctx, start, std::move(stage.velocity), domain));
   pipeline->starts = {start};
-  const bool finished = !stage.levels.empty() && stage.levels.back().size == domain.size;
-  pipeline->value = finished ? std::optional(stage.levels.back().value_after) : std::nullopt;
+  // Of a level that was cut short the last value is that before the last update, and of matched intensities it is one
+  // with those of the level's start.
+  const bool finished = stage.stop_reason == StopReason::kConverged || stage.stop_reason == StopReason::kIterationLimit;
+  pipeline->value =
+      finished && !options.match_intensities ? std::optional(stage.levels.back().value_after) : std::nullopt;
   pipeline->result.stages.push_back({options.method, options.metric, stage.stop_reason, std::move(stage.levels)});
   return absl::OkStatus();
 }

@@ -508,6 +508,88 @@ TEST_P(LogDemonsTest, PipelineWithoutTimeGivesItsStart) {
             absl::StatusCode::kCancelled);
 }
 
+// A body that is in place on a faint ramp that is not: the ramp's force is long, and takes the body along.
+Pair MakeMisleadingPair() {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  CenterAtOrigin(pair.fixed_grid);
+  CenterAtOrigin(pair.moving_grid);
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
+    const float value = static_cast<float>(200 * std::exp(-Dot(p, p) / 30) + 0.02 * p.x);
+    pair.fixed.push_back(value);
+    pair.moving.push_back(value + 1);
+  });
+  return pair;
+}
+
+// The value before the last update does not speak for the result.
+TEST_P(LogDemonsTest, PipelineCutShortKnowsThatItIsWorse) {
+  StageOptions stage = Stage();
+  stage.levels = 1;
+  stage.fluid_sigma = 6;
+  stage.max_step = 100;
+  const Transform start(AffineMap::Identity());
+  const auto after_one = [](const Progress& p) { return p.iteration > 0 ? Decision::kStop : Decision::kContinue; };
+  const auto cut = RunPipeline(MakeMisleadingPair(), {stage}, &start, after_one);
+  ASSERT_OK(cut) << cut.status();
+  EXPECT_EQ(cut->stop_reason, StopReason::kBudget);
+  EXPECT_TRUE(cut->worse_than_start);
+}
+
+// Nor does the value of intensities that were not matched speak for the start.
+TEST_P(LogDemonsTest, PipelineThatMatchesIntensitiesKnowsThatItIsWorse) {
+  StageOptions stage = Stage();
+  stage.levels = 1;
+  stage.iterations = 1;
+  stage.fluid_sigma = 6;
+  stage.max_step = 100;
+  stage.match_intensities = true;
+  const Transform start(AffineMap::Identity());
+  Pair pair = MakeMisleadingPair();
+  // What the matching leaves of the ramps.
+  size_t i = 0;
+  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving[i++] += p.x > 0 ? 1 : -1; });
+  for (float& v : pair.moving) v = 700 + 3.7f * v;
+  const auto worse = RunPipeline(pair, {stage}, &start);
+  ASSERT_OK(worse) << worse.status();
+  EXPECT_TRUE(worse->worse_than_start);
+
+  pair = MakePair(5);
+  for (float& v : pair.moving) v = 700 + 3.7f * v;
+  stage = Stage();
+  stage.match_intensities = true;
+  const auto better = RunPipeline(pair, {stage}, &start);
+  ASSERT_OK(better) << better.status();
+  EXPECT_FALSE(better->worse_than_start);
+}
+
+// A pattern that the coarsest level averages away is aligned at one start, everything else at the other.
+TEST_P(LogDemonsTest, StartIsChosenAtTheCoarsestLevel) {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  const auto body = [](Int3 v) { return v.x > 12 && v.x < 25 && v.y > 10 && v.y < 24 && v.z > 9 ? 20.0f : 0.0f; };
+  ForEachPoint(pair.fixed_grid, [&](Vec3d, Int3 v) {
+    const float pattern = v.x % 2 * 300.0f;
+    pair.fixed.push_back(body(v) + pattern);
+    pair.moving.push_back(body({v.x - 3, v.y, v.z}) + pattern);
+  });
+  AffineMap of_body = AffineMap::Identity();
+  of_body.m[0][3] = 3;
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
+                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
+  OwnedContext exact = *OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving));
+  LogDemonsOptions options = Options();
+  const std::vector<AffineMap> starts = {AffineMap::Identity(), of_body};
+  const auto coarse = ChooseLogDemonsStart(exact.context(), images, options, starts);
+  ASSERT_OK(coarse) << coarse.status();
+  EXPECT_EQ(coarse->m[0][3], 3);
+  options.levels = 1;
+  const auto fine = ChooseLogDemonsStart(exact.context(), images, options, starts);
+  ASSERT_OK(fine) << fine.status();
+  EXPECT_EQ(fine->m[0][3], 0);
+}
+
 TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
