@@ -102,9 +102,7 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
 }
 
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const Transform* initial,
-                           JobControl& control,
-                           const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                           NavigateFrame& frame) {
+                           JobControl& control, const FrameHooks& hooks, NavigateFrame& frame) {
   if (control.cancelled()) return control.CancelStatus();
   absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
   if (!image.ok()) return Prefixed(image.status(), "frame");
@@ -113,6 +111,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
   if (initial != nullptr) StartFrom(*initial, &task.input);
+  task.reserve = hooks.reserve;
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   absl::Status valid = ValidateRegistration(task.input);
@@ -123,8 +122,8 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   Arena arena(std::move(workspace));
   const ExecContext registration_ctx(ctx.device(), ctx.stream(), arena,
                                      [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
-  if (on_transform) {
-    task.on_transform = [&](const Transform& transform) { return on_transform(registration_ctx, transform); };
+  if (hooks.on_transform) {
+    task.on_transform = [&](const Transform& transform) { return hooks.on_transform(registration_ctx, transform); };
   }
   absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
   if (!outcome.ok()) return InConfig(outcome.status());

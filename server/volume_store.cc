@@ -12,6 +12,13 @@ ResidentReservation::~ResidentReservation() {
   budget_->used_bytes_ -= bytes_;
 }
 
+void ResidentReservation::Shrink(int64_t bytes) {
+  if (budget_ == nullptr || bytes >= bytes_) return;
+  std::lock_guard<std::mutex> lock(budget_->mutex_);
+  budget_->used_bytes_ -= bytes_ - bytes;
+  bytes_ = bytes;
+}
+
 absl::StatusOr<ResidentReservation> ResidentBudget::Reserve(int64_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (bytes < 0 || bytes > capacity_bytes_ - used_bytes_) {

@@ -36,6 +36,8 @@ class ResidentReservation {
   }
   ~ResidentReservation();
   int64_t bytes() const { return bytes_; }
+  // Gives back what is more than `bytes`.
+  void Shrink(int64_t bytes);
 
  private:
   class ResidentBudget* budget_ = nullptr;

@@ -376,6 +376,11 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
   return positions + level;
 }
 
+int64_t FfdResultBytes(const Geometry& fixed, const StageOptions& options) {
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, Spacing(fixed, options));
+  return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
                                          const StageOptions& options, const std::vector<AffineMap>& starts) {
   if (starts.size() == 1) return starts.front();

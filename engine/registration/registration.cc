@@ -331,6 +331,13 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   return bytes;
 }
 
+int64_t RegistrationResultBytes(const RegistrationInput& input) {
+  const StageOptions& last = input.stages.back();
+  const Geometry& fixed = input.fixed->geometry();
+  if (last.method == Method::kFfd) return FfdResultBytes(fixed, last);
+  return last.method == Method::kLogDemons ? VelocityTransformBytes(fixed.size) : 0;
+}
+
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(input));
   ArenaScope scope(ctx.arena());

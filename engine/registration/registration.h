@@ -107,6 +107,9 @@ absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // Device memory that Register takes from the arena of a context on `device`.
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input);
+// Device memory that the result's transform holds at most, for a valid input; a little less when a budget ends an ffd
+// stage early.
+int64_t RegistrationResultBytes(const RegistrationInput& input);
 
 // Runs the stages. Looks at ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with
 // stop_reason kBudget, kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough,

@@ -595,6 +595,69 @@ TEST_P(NavigateTest, ADeadlineEndsAStream) {
   EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
 }
 
+// Resident memory for three results of log-demons.
+class CrowdedNavigateTest : public NavigateTest {
+ protected:
+  static int64_t ResultBytes() { return 36 * Grid().voxels(); }
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.resident_capacity_bytes = 3 * ResultBytes();
+    return limits;
+  }
+  CrowdedNavigateTest() : NavigateTest(Limits()) {}
+
+  static v1::NavigateRequest DemonsConfig() {
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(v1::METHOD_LOG_DEMONS);
+    stage.set_levels(1);
+    stage.set_iterations(2);
+    return config;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(CrowdedNavigateTest);
+
+TEST_P(CrowdedNavigateTest, TheOldestResultsMakeRoom) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  for (int n = 1; n <= 6; ++n) {
+    ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    EXPECT_EQ(answered->result.status().code(), 0) << n << " " << answered->result.status().message();
+    EXPECT_EQ(context().transforms.size(), std::min(n, 3));
+    EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == std::min(n, 3) * ResultBytes(); }));
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+}
+
+TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  const std::optional<Answered> answered = ReadResult(*stream);
+  ASSERT_TRUE(answered.has_value());
+  ASSERT_EQ(answered->result.status().code(), 0) << answered->result.status().message();
+  grpc::ClientContext deletion;
+  v1::DeleteTransformRequest request;
+  v1::DeleteTransformResponse response;
+  request.set_name(answered->result.transform());
+  ASSERT_TRUE(transforms_->DeleteTransform(&deletion, request, &response).ok());
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_EQ(context().budget.used_bytes(), ResultBytes());
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+}
+
 class LimitedNavigateTest : public NavigateTest {
  protected:
   static ServerLimits Limits() {

@@ -184,7 +184,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   // Stores "transforms/{id}" without a report.
   void PutTransform(const std::string& id, Transform transform) {
     auto stored = std::make_shared<StoredTransform>(StoredTransform{id, std::chrono::system_clock::now(), std::nullopt,
-                                                                    ResidentReservation(), std::move(transform)});
+                                                                    nullptr, std::move(transform)});
     ASSERT_TRUE(context().transforms.Insert(std::move(stored)).ok());
   }
 
