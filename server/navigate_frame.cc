@@ -15,10 +15,17 @@ namespace {
 constexpr int kDefaultPending = 2;
 constexpr int kMaxPending = 4;
 
-// An error about the options, whose path is relative to the config, as the client finds them.
+// An error about the options or the field, whose path is relative to the config, as the client finds them.
 absl::Status InConfig(const absl::Status& status) {
   const absl::Status in_config = InRequest(status);
-  return absl::StartsWith(in_config.message(), "options") ? Within("config", in_config) : in_config;
+  const bool is_relative =
+      absl::StartsWith(in_config.message(), "options") || absl::StartsWith(in_config.message(), "field.");
+  return is_relative ? Within("config", in_config) : in_config;
+}
+
+absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed) {
+  const absl::Status status = FieldGrid(field, fixed).status();
+  return status.ok() ? status : Prefixed(status, "field");
 }
 
 // On CUDA the upload is a step of its own, so that its time can be told from that of preparing.
@@ -64,6 +71,10 @@ absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context
   setup.plan = *std::move(plan);
   if (config.has_field()) {
     INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
+    // Of frames that are the fixed image each has a grid of its own.
+    if (setup.resident_is_fixed) {
+      INTRAWARP_RETURN_IF_ERROR(ValidateRegion(*setup.field, setup.resident->image.geometry()));
+    }
   }
   if (config.max_pending() < 0 || config.max_pending() > kMaxPending) {
     return absl::InvalidArgumentError(
@@ -115,6 +126,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   absl::Status valid = ValidateRegistration(task.input);
+  if (valid.ok() && setup.field) valid = ValidateRegion(*setup.field, task.input.fixed->geometry());
   if (!valid.ok()) return InConfig(valid);
   INTRAWARP_ASSIGN_OR_RETURN(
       Buffer workspace,

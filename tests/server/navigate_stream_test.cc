@@ -308,6 +308,31 @@ TEST_P(NavigateTest, AStageThatDoesNotSuitAFrameIsItsError) {
   }
 }
 
+TEST_P(NavigateTest, ARegionOutsideAResidentFixedImageIsTheConfigsError) {
+  PutResident();
+  for (const bool resident_is_fixed : {true, false}) {
+    v1::NavigateRequest config = Config(resident_is_fixed);
+    v1::FieldRequest& field = *config.mutable_config()->mutable_field();
+    field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    for (int a = 0; a < 3; ++a) {
+      field.add_region_start(2);
+      field.add_region_size(Grid().size[a]);
+    }
+    const Answer answer = Navigate({{config}, GoodFrame(1)});
+    const std::string text = "region_size: reaches to 42 along x";
+    if (resident_is_fixed) {
+      EXPECT_STATUS(answer.status, grpc::INVALID_ARGUMENT, text);
+      EXPECT_EQ(FieldOf(answer.status), "config.field.region_size");
+      EXPECT_TRUE(answer.frames.empty());
+    } else {
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      ASSERT_EQ(answer.frames.size(), 1);
+      EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+      EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.field.region_size");
+    }
+  }
+}
+
 TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   PutResident();
   const std::vector<float> voxels = MovingFrame(Grid(), 1);
