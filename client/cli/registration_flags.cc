@@ -93,7 +93,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
       {.name = "levels",
        .type = FlagType::kInteger,
        .placeholder = "N",
-       .help = "pyramid levels; default: as many as the images allow",
+       .help = "pyramid levels; default: as many as the images allow; of log-demons from a velocity, 2",
        .minimum = 1,
        .maximum = kMaxInt},
       {.name = "iterations",

@@ -31,14 +31,16 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
-int Levels(const RegistrationImages& images, const LogDemonsOptions& options) {
+// `warm`: from an initial velocity.
+int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bool warm) {
   const auto& pyramid = images.fixed->levels();
   int levels = 1;
   while (levels < static_cast<int>(pyramid.size()) && images.fixed_masks[levels].count > 0 &&
          !IsTooCoarse(pyramid[levels].volume.geometry.size, images.fixed->geometry().size)) {
     ++levels;
   }
-  return options.levels > 0 ? std::min(levels, options.levels) : levels;
+  if (options.levels > 0) return std::min(levels, options.levels);
+  return warm ? std::min(levels, kWarmLogDemonsLevels) : levels;
 }
 
 struct Intensities {
@@ -297,7 +299,7 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                                        const AffineMap& affine, const ConstVelocityView& initial) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(options));
   const Int3 finest = images.fixed->geometry().size;
-  const int levels = Levels(images, options);
+  const int levels = Levels(images, options, initial.data != nullptr);
   LogDemonsStageResult result;
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));

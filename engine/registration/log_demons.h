@@ -30,9 +30,12 @@
 namespace intrawarp {
 
 inline constexpr int kDefaultLogDemonsIterations = 100;
+// From an initial velocity: what a coarser level would find is there already, and it would only be lost and found again.
+inline constexpr int kWarmLogDemonsLevels = 2;
 
 struct LogDemonsOptions {
-  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
+  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow, from an initial velocity
+  // kWarmLogDemonsLevels of them.
   int levels = 0;
   // Iterations a level at most.
   int iterations = kDefaultLogDemonsIterations;

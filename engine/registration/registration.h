@@ -27,7 +27,8 @@ enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
 struct StageOptions {
   Method method = Method::kAffine;
   MetricKind metric = MetricKind::kSsd;
-  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
+  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow, but of a log-demons stage that
+  // starts from a velocity, 2.
   int levels = 0;
   // Iterations a level at most; 0: the method's default (rigid, affine 50; ffd 150; log-demons 100).
   int iterations = 0;

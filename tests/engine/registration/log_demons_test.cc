@@ -384,6 +384,23 @@ TEST_P(LogDemonsTest, GoesOnFromAVelocity) {
   EXPECT_LT(warm->levels[0].value_before, cold->levels[0].value_before / 10);
 }
 
+TEST_P(LogDemonsTest, BeginsNearTheFinestLevelFromAVelocity) {
+  const Pair pair = MakePair(6);
+  const auto cold = Run(pair, Options());
+  ASSERT_OK(cold);
+  ASSERT_EQ(cold->levels.size(), 3u);
+  const float* const initial = cold->velocity.as<float>();
+  const auto warm = Run(pair, Options(), nullptr, initial);
+  ASSERT_OK(warm);
+  EXPECT_EQ(warm->levels.size(), 2u);
+  EXPECT_LT(MeanError(pair, warm->velocity.as<float>()), 0.6);
+  LogDemonsOptions all = Options();
+  all.levels = 3;
+  const auto asked = Run(pair, all, nullptr, initial);
+  ASSERT_OK(asked);
+  EXPECT_EQ(asked->levels.size(), 3u);
+}
+
 TEST_P(LogDemonsTest, IsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = Run(pair, Options()), second = Run(pair, Options());
