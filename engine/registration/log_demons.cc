@@ -361,7 +361,7 @@ absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const Reg
                                                const LogDemonsOptions& options, const std::vector<AffineMap>& starts) {
   AffineMap best = starts.front();
   if (starts.size() == 1) return best;
-  const int coarsest = Levels(images, options) - 1;
+  const int coarsest = Levels(images, options, /*warm=*/false) - 1;
   std::optional<double> best_value;
   for (const AffineMap& start : starts) {
     INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value,
