@@ -60,7 +60,7 @@ absl::Status ValidateAffineStage(const StageOptions& stage) {
 }
 
 absl::Status ValidateLogDemonsStage(const StageOptions& stage) {
-  if (stage.metric != MetricKind::kSsd) return absl::InvalidArgumentError("metric: log-demons takes ssd alone");
+  if (stage.metric != MetricKind::kSsd) return absl::UnimplementedError("metric: log-demons takes ssd alone");
   INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(stage));
   return ValidateLogDemons(ToLogDemonsOptions(stage));
 }

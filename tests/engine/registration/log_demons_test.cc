@@ -625,6 +625,7 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   StageOptions stage = Stage();
   stage.metric = MetricKind::kNgf;
   EXPECT_EQ(message({stage}), "stages[0].metric: log-demons takes ssd alone");
+  EXPECT_EQ(RunPipeline(pair, {stage}).status().code(), absl::StatusCode::kUnimplemented);
   stage = Stage();
   stage.spacing_vox = 5;
   EXPECT_EQ(message({stage}), "stages[0].spacing_vox: is for ffd alone");
