@@ -124,25 +124,31 @@ class LogDemonsTest : public DeviceTest {
     return Register(arenas_.back().context(std::move(checkpoint)), input);
   }
 
-  // Mean distance in fixed voxels between T and the truth, off the faces.
-  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
+  // Mean distance in fixed voxels between map(p, a displacement of `field`) and the truth, off the faces.
+  template <typename Map>
+  static double MeanDistance(const Pair& pair, const std::vector<float>& field, int margin, const Map& map) {
     const Geometry& g = pair.fixed_grid;
-    float* out = Poisoned<float>(3 * g.voxels());
-    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
-    const std::vector<float> field = Download(out, 3 * g.voxels());
     double sum = 0;
     int count = 0;
     size_t i = 0;
     ForEachPoint(g, [&](Vec3d p, Int3 v) {
-      const Vec3d moved = p + Vec3d{field[i], field[i + 1], field[i + 2]};
+      const Vec3d u{field[i], field[i + 1], field[i + 2]};
       i += 3;
       for (int a = 0; a < 3; ++a)
         if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
-      const Vec3d d = moved - pair.Truth(p);
+      const Vec3d d = map(p + u) - pair.Truth(p);
       sum += std::sqrt(Dot(d, d));
       ++count;
     });
     return sum / count / g.spacing.x;
+  }
+
+  // Of a transform.
+  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
+    const Geometry& g = pair.fixed_grid;
+    float* out = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
+    return MeanDistance(pair, Download(out, 3 * g.voxels()), margin, [](Vec3d p) { return p; });
   }
 
   // exp(factor v) - id in mm.
@@ -152,23 +158,9 @@ class LogDemonsTest : public DeviceTest {
     return Download(u, 3 * g.voxels());
   }
 
-  // Mean distance in fixed voxels between A(x + u(x)) and the truth, off the faces.
+  // Of A(exp(v)(p)).
   double MeanError(const Pair& pair, const float* velocity, int margin = 5) {
-    const Geometry& g = pair.fixed_grid;
-    const std::vector<float> u = Field(velocity, g, 1);
-    double sum = 0;
-    int count = 0;
-    size_t i = 0;
-    ForEachPoint(g, [&](Vec3d p, Int3 v) {
-      const Vec3d moved = pair.affine(p + Vec3d{u[i], u[i + 1], u[i + 2]});
-      i += 3;
-      for (int a = 0; a < 3; ++a)
-        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
-      const Vec3d d = moved - pair.Truth(p);
-      sum += std::sqrt(Dot(d, d));
-      ++count;
-    });
-    return sum / count / g.spacing.x;
+    return MeanDistance(pair, Field(velocity, pair.fixed_grid, 1), margin, pair.affine);
   }
 
   JacobianStatistics Jacobian(const float* velocity, const Geometry& g) {
@@ -615,6 +607,46 @@ TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const size_t n = 3 * pair.fixed_grid.voxels();
   EXPECT_EQ(Download(first->transform.velocity().data, n), Download(second->transform.velocity().data, n));
   EXPECT_EQ(Download(first->transform.backward().data, n), Download(second->transform.backward().data, n));
+}
+
+TEST_P(LogDemonsTest, AgreesWithTheCpu) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "compares another device with the CPU";
+  const Pair pair = MakePair(5);
+  const Geometry& g = pair.fixed_grid;
+  OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), size_t{64} << 20);
+  const ExecContext cpu_ctx = cpu.context();
+  const PreparedImage fixed = *PreparedImage::Prepare(cpu_ctx, pair.fixed.data(), PixelType::kFloat32, 1, 0, g);
+  const PreparedImage moving =
+      *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+  for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
+    for (const bool symmetric : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(update) << " " << symmetric);
+      StageOptions stage = Stage();
+      stage.update = update;
+      stage.symmetric = symmetric;
+      stage.iterations = 8;  // ended by their number on both devices
+      const auto here = RunPipeline(pair, {stage});
+      const auto there = Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {stage}, std::nullopt});
+      ASSERT_OK(here) << here.status();
+      ASSERT_OK(there) << there.status();
+      ASSERT_EQ(here->stages[0].levels.size(), there->stages[0].levels.size());
+      for (size_t i = 0; i < here->stages[0].levels.size(); ++i) {
+        const LevelReport &a = here->stages[0].levels[i], &b = there->stages[0].levels[i];
+        EXPECT_EQ(a.iterations, b.iterations);
+        EXPECT_NEAR(a.value_before, b.value_before, 1e-3 * b.value_before);
+        EXPECT_NEAR(a.value_after, b.value_after, 1e-3 * b.value_before);
+      }
+      const std::vector<float> v = Download(here->transform.velocity().data, 3 * g.voxels());
+      const float* const expected = there->transform.velocity().data;
+      double sum = 0, size = 0;
+      for (size_t i = 0; i < v.size(); ++i) {
+        sum += std::abs(v[i] - expected[i]);
+        size += std::abs(expected[i]);
+      }
+      EXPECT_GT(size / v.size(), 1);
+      EXPECT_LT(sum, 2e-3 * size);
+    }
+  }
 }
 
 TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
