@@ -5,11 +5,12 @@
 //
 // An iteration: s = exp(v); the moving image at A(x + s(x)); the force u (demons_step.h); u smoothed by the fluid
 // sigma; v updated by u; v smoothed by the diffusion sigma. The symmetric mode takes the mean of that force and of
-// minus the force of the exchanged images at exp(-v), so that exchanging the images gives -v. All sizes are in voxels
-// of the level. The value of a level is the mean squared difference in variances of the fixed image. On request
-// the moving image is brought to the fixed image's mean and standard deviation at the start of every level, over the
-// samples that both have there. It serves images of different gain and offset; where both have the same background (0
-// around a brain, say) it moves one background against the other, which drives the velocity, and does harm.
+// minus the force of the exchanged images at exp(-v), so that exchanging the images gives -v after as many iterations
+// (its value, which says when to stop, is that of the first direction). All sizes are in voxels of the level. The value
+// of a level is the mean squared difference in variances of the fixed image. On request the moving image is brought to
+// the fixed image's mean and standard deviation at the start of every level, over the samples that both have there. It
+// serves images of different gain and offset; where both have the same background (0 around a brain, say) it moves one
+// background against the other, which drives the velocity, and does harm.
 //
 // The host enqueues a few iterations at a time (on CUDA an iteration is a graph) and then looks at the state once; the
 // state stops them on the device.
@@ -30,7 +31,8 @@
 namespace intrawarp {
 
 inline constexpr int kDefaultLogDemonsIterations = 100;
-// From an initial velocity: what a coarser level would find is there already, and it would only be lost and found again.
+// From an initial velocity: what a coarser level would find is there already, and it would only be lost and found
+// again.
 inline constexpr int kWarmLogDemonsLevels = 2;
 
 struct LogDemonsOptions {
