@@ -185,8 +185,9 @@ class Iterations {
   absl::Status Record(int squarings) {
     if (recording_ && squarings <= squarings_) return absl::OkStatus();
     squarings_ = std::max(squarings, kLeastSquarings);
-    INTRAWARP_ASSIGN_OR_RETURN(recording_, Recording::Make(ctx_, [this, squarings = squarings_] {
-                                 return IterateDemons(ctx_, step_, squarings, fields_);
+    INTRAWARP_ASSIGN_OR_RETURN(recording_,
+                               Recording::Make(ctx_, [this, squarings = squarings_](const ExecContext& ctx) {
+                                 return IterateDemons(ctx, step_, squarings, fields_);
                                }));
     return absl::OkStatus();
   }
