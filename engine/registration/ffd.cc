@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/recording.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
@@ -224,6 +225,10 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   const int64_t n = Elements(level.grid);
   INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
   const int at_once = EvaluationsAtOnce(ctx, level.fixed);
+  INTRAWARP_ASSIGN_OR_RETURN(const Recording round, Recording::Make(ctx, [&] {
+                               INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
+                               return descent.Descend(ctx);
+                             }));
   LevelRun run;
   while (!run.state.done) {
     progress.iteration = run.state.iterations;
@@ -231,10 +236,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
     run.decision = ctx.Checkpoint(progress);
     if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
     if (run.decision == Decision::kStop) break;
-    for (int i = 0; i < at_once; ++i) {
-      INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
-      INTRAWARP_RETURN_IF_ERROR(descent.Descend(ctx));
-    }
+    for (int i = 0; i < at_once; ++i) INTRAWARP_RETURN_IF_ERROR(round.Enqueue(ctx));
     INTRAWARP_ASSIGN_OR_RETURN(run.state, descent.State(ctx));
   }
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(position, descent.position(), n * sizeof(float), ctx.stream()));
