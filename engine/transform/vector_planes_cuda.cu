@@ -7,6 +7,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/dependent_launch.cuh"
 #include "engine/transform/vector_planes.h"
 
 namespace intrawarp::cuda {
@@ -181,30 +182,67 @@ __device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int 
   NormaliseRun(kernel, first, n, sums);
 }
 
+// A float from memory to shared memory, 0 where it does not count; there after AwaitFloats and a barrier. `from` is
+// valid anyway.
+__device__ void FetchFloat(float* to, const float* from, bool counts) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(counts ? 4 : 0) : "memory");
+#else
+  *to = counts ? *from : 0.0f;
+#endif
+}
+__device__ void AwaitFloats() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// The tile, all of its loads in flight at once; `plane` is the block's.
+template <int kRadius>
+__device__ void FetchTile(const float* plane, Int3 size, int x0, int y0, int rows, float* tile) {
+  constexpr int kAcross = (XyTile<kRadius>::kLoaded + 31) / 32, kWarps = kXyThreads / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int columns[kAcross];
+  bool counts[kAcross];
+#pragma unroll
+  for (int i = 0; i < kAcross; ++i) {
+    const int x = x0 - kRadius + lane + 32 * i;
+    columns[i] = min(max(x, 0), size.x - 1);
+    counts[i] = columns[i] == x;
+  }
+#pragma unroll
+  for (int first = 0; first < kRows; first += kWarps) {
+    const int r = first + warp;
+    if (r >= rows) break;
+    const int y = y0 - kRadius + r, inside = min(max(y, 0), size.y - 1);
+    const float* const row = plane + static_cast<size_t>(inside) * size.x;
+#pragma unroll
+    for (int i = 0; i < kAcross; ++i) {
+      const int column = lane + 32 * i;
+      if (32 * (i + 1) > XyTile<kRadius>::kLoaded && column >= XyTile<kRadius>::kLoaded) continue;
+      FetchFloat(tile + r * XyTile<kRadius>::kPitch + column, row + columns[i], counts[i] && inside == y);
+    }
+  }
+  AwaitFloats();
+}
+
 // `size`: of the stack of all planes. `height` is XyTile's or less.
 template <int kRadius>
-__global__ void __launch_bounds__(kXyThreads)
+__global__ void __launch_bounds__(kXyThreads, 4)
     SmoothXyKernel(const float* __restrict__ in, float* __restrict__ out, Int3 size, int height, float* clear,
                    const int* skip, const __grid_constant__ GaussianKernel along_x,
                    const __grid_constant__ GaussianKernel along_y) {
   using Tile = XyTile<kRadius>;
   __shared__ float tile[kRows * Tile::kPitch];
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int x0 = blockIdx.x * kWidth, y0 = blockIdx.y * height;
   const int rows = min(height, size.y - y0) + 2 * kRadius;
   const size_t plane = static_cast<size_t>(blockIdx.z) * size.y * size.x;
   if (clear != nullptr && threadIdx.x == 0 && blockIdx.x + blockIdx.y + blockIdx.z == 0) *clear = 0;
-  for (int r = warp; r < rows; r += kXyThreads / 32) {
-    const int y = y0 - kRadius + r;
-    const bool in_y = y >= 0 && y < size.y;
-    const float* const row = in + plane + static_cast<ptrdiff_t>(y) * size.x;
-#pragma unroll
-    for (int i = 0; i < (Tile::kLoaded + 31) / 32; ++i) {
-      const int column = lane + 32 * i, x = x0 - kRadius + column;
-      if (column < Tile::kLoaded) tile[r * Tile::kPitch + column] = in_y && x >= 0 && x < size.x ? row[x] : 0.0f;
-    }
-  }
+  FetchTile<kRadius>(in + plane, size, x0, y0, rows, tile);
   __syncthreads();
   {
     const int row = warp / kRunsX * 32 + lane, first = warp % kRunsX * kRunX;
@@ -247,6 +285,7 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
     SmoothZKernel(const float* __restrict__ in, const float* __restrict__ add, float* __restrict__ out, int plane,
                   int nz, float* largest, const int* skip, const __grid_constant__ GaussianKernel kernel) {
   constexpr int kRun = kRadius < 0 ? kSmoothRun : kRunZ;
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int e = blockIdx.x * kAcrossX + threadIdx.x, first = (blockIdx.y * kAcrossZ + threadIdx.y) * kRun;
   const int64_t column = int64_t{blockIdx.z} * nz * plane + e;
@@ -286,6 +325,7 @@ template <int kRadius>
 __global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
     SmoothZComposeKernel(const float* __restrict__ in, const float* __restrict__ velocity, float* __restrict__ out,
                          Int3 size, const int* skip, const __grid_constant__ GaussianKernel kernel) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kFusedY + threadIdx.y;
   const int first = (blockIdx.z * kFusedZ + threadIdx.z) * kFusedRun;
@@ -318,16 +358,21 @@ template <typename In, typename Out>
 __device__ void ComposeBlock(const In& a, const In& b, const Out& out, Int3 size, int depth, ComposeScales scales) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
-  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
+  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z), plane = size.x * size.y;
+  int i = z0 * plane + y * size.x + x;
+  Vec3f next = a.Load(i);
+  for (int z = z0; z < z1; ++z, i += plane) {
+    // The samples wait for it: it is fetched a plane ahead.
+    const Vec3f displacement = next;
+    if (z + 1 < z1) next = a.Load(i + plane);
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    out.Store(ComposeAt(a.Load(i), b, size, at, scales), i);
+    out.Store(ComposeAt(displacement, b, size, at, scales), i);
   }
 }
 
 __global__ void __launch_bounds__(kComposeThreads)
     ComposePlanesKernel(const float* inner, const float* outer, Int3 size, int depth, float* out, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   ComposeBlock(ReadPlanes(inner, voxels), ReadPlanes(outer, voxels), Planes(out, voxels), size, depth, ComposeScales());
@@ -354,6 +399,7 @@ struct StepTask {
 // Work: how the fields between the steps are held.
 template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTask t, int* too_few, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) {
@@ -368,6 +414,7 @@ __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTas
 // `left`: how many squarings follow before the last.
 template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask t, int left, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit || left >= n - 1) return;
@@ -384,11 +431,14 @@ __device__ void WarpBlock(const Field& field, const StepTask& t, ComposeScales s
   if (x >= size.x || y >= size.y) return;
   const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
                    static_cast<float>(warp.index_map.m[2][0])};
-  const int z0 = blockIdx.z * t.depth, z1 = min(z0 + t.depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
+  const int z0 = blockIdx.z * t.depth, z1 = min(z0 + t.depth, size.z), plane = size.x * size.y;
+  int i = z0 * plane + y * size.x + x;
+  Vec3f next = field.Load(i);
+  for (int z = z0; z < z1; ++z, i += plane) {
+    const Vec3f displacement = next;
+    if (z + 1 < z1) next = field.Load(i + plane);
     const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    const Vec3f u = ComposeAt(field.Load(i), field, size, at, scales);
+    const Vec3f u = ComposeAt(displacement, field, size, at, scales);
     const Vec3f index = starts[(z - z0) * kComposeY + threadIdx.y] + static_cast<float>(x) * step;
     warp.out[i] = SampleOr<Interpolation::kLinear>(warp.moving, warp.moving_size,
                                                    index + warp.displacement_map.Linear(u), warp.fill);
@@ -399,6 +449,7 @@ template <typename Work>
 __global__ void __launch_bounds__(kComposeThreads)
     LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) return;
@@ -431,6 +482,7 @@ __global__ void __launch_bounds__(kComposeThreads)
     BchPlanesKernel(const float* __restrict__ v, const float* __restrict__ u, Int3 size, float* __restrict__ out,
                     const int* skip) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y, z = blockIdx.z;
+  AwaitPrevious();
   if (IsSkipped(skip) || x >= size.x || y >= size.y) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   const int i = (z * size.y + y) * size.x + x, stride[3] = {1, size.x, size.x * size.y};
@@ -456,12 +508,12 @@ __global__ void FromPlanesKernel(const float* planes, int64_t voxels, float* fie
 
 // body(std::integral_constant<int, kRadius>()) with the smallest unrolled radius that is enough; -1: any.
 template <typename Body>
-void WithRadius(int radius, const Body& body) {
+absl::Status WithRadius(int radius, const Body& body) {
   if (radius <= 3) return body(std::integral_constant<int, 3>());
   if (radius <= 6) return body(std::integral_constant<int, 6>());
   if (radius <= 9) return body(std::integral_constant<int, 9>());
   if (radius <= kLargestRadius) return body(std::integral_constant<int, kLargestRadius>());
-  body(std::integral_constant<int, -1>());
+  return body(std::integral_constant<int, -1>());
 }
 
 GaussianKernel KernelFor(double sigma, int n) { return MakeGaussianKernel(n > 1 ? sigma : 0); }
@@ -517,14 +569,13 @@ absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 si
   const Int3 stack{size.x, size.y, 3 * size.z};
   const int radius = std::max(along_x.radius, along_y.radius);
   if (radius > kLargestRadius) return SmoothWideXY(ctx, in, stack, along_x, along_y, out, clear, skip);
-  WithRadius(radius, [&](auto fixed_radius) {
+  INTRAWARP_RETURN_IF_ERROR(WithRadius(radius, [&](auto fixed_radius) {
     constexpr int kRadius = decltype(fixed_radius)::value < 0 ? kLargestRadius : decltype(fixed_radius)::value;
     const int tiles = Blocks(size.y, XyTile<kRadius>::kHeight), height = Blocks(size.y, tiles);
     const dim3 grid(Blocks(size.x, kWidth), tiles, stack.z);
-    SmoothXyKernel<kRadius>
-        <<<grid, kXyThreads, 0, CudaStream(ctx)>>>(in, out, stack, height, clear, skip, along_x, along_y);
-  });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return LaunchDependent(ctx, SmoothXyKernel<kRadius>, grid, kXyThreads, in, out, stack, height, clear, skip, along_x,
+                           along_y);
+  }));
   return out;
 }
 
@@ -532,14 +583,12 @@ absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, d
                            float* out, float* largest, const int* skip) {
   const GaussianKernel kernel = KernelFor(sigma, size.z);
   const int plane = size.x * size.y;
-  WithRadius(kernel.radius, [&](auto radius) {
+  return WithRadius(kernel.radius, [&](auto radius) {
     constexpr int kRadius = decltype(radius)::value;
     const dim3 grid(Blocks(plane, kAcrossX), Blocks(size.z, kAcrossZ * (kRadius < 0 ? kSmoothRun : kRunZ)), 3);
-    SmoothZKernel<kRadius>
-        <<<grid, dim3(kAcrossX, kAcrossZ), 0, CudaStream(ctx)>>>(in, add, out, plane, size.z, largest, skip, kernel);
+    return LaunchDependent(ctx, SmoothZKernel<kRadius>, grid, dim3(kAcrossX, kAcrossZ), in, add, out, plane, size.z,
+                           largest, skip, kernel);
   });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
 }
 
 absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
@@ -548,25 +597,22 @@ absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, I
   if (kernel.radius > kLargestRadius) {
     INTRAWARP_RETURN_IF_ERROR(SmoothPlanesZ(ctx, in, size, sigma, nullptr, out, nullptr, skip));
     const int depth = ComposeDepth(size);
-    ComposePlanesKernel<<<ComposeGrid(size, depth), kComposeBlock, 0, CudaStream(ctx)>>>(out, v, size, depth, in, skip);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ComposePlanesKernel, ComposeGrid(size, depth), kComposeBlock, out, v,
+                                              size, depth, in, skip));
     return in;
   }
-  WithRadius(kernel.radius, [&](auto radius) {
+  INTRAWARP_RETURN_IF_ERROR(WithRadius(kernel.radius, [&](auto radius) {
     constexpr int kRadius = decltype(radius)::value < 0 ? kLargestRadius : decltype(radius)::value;
     const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kFusedY), Blocks(size.z, kFusedZ * kFusedRun));
-    SmoothZComposeKernel<kRadius>
-        <<<grid, dim3(32, kFusedY, kFusedZ), 0, CudaStream(ctx)>>>(in, v, out, size, skip, kernel);
-  });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return LaunchDependent(ctx, SmoothZComposeKernel<kRadius>, grid, dim3(32, kFusedY, kFusedZ), in, v, out, size, skip,
+                           kernel);
+  }));
   return out;
 }
 
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip) {
   const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kComposeY), size.z);
-  BchPlanesKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(v, u, size, out, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchDependent(ctx, BchPlanesKernel, grid, kComposeBlock, v, u, size, out, skip);
 }
 
 namespace {
@@ -577,15 +623,11 @@ absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWar
   const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
                       task.size,     depth};
   const dim3 grid = ComposeGrid(task.size, depth);
-  FirstStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, FirstStepKernel<Work>, grid, kComposeBlock, step, task.too_few, skip));
   for (int left = task.max_squarings - 2; left >= 0; --left) {
-    SquaringKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, left, skip);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, SquaringKernel<Work>, grid, kComposeBlock, step, left, skip));
   }
-  LastStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.warp, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchDependent(ctx, LastStepKernel<Work>, grid, kComposeBlock, step, task.warp, skip);
 }
 
 }  // namespace
