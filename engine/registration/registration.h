@@ -75,6 +75,7 @@ struct RegistrationInput {
 struct LevelReport {
   Int3 size;
   int iterations = 0;
+  // The objective; of a level of log-demons that was cut short, value_after is that before its last update.
   double value_before = 0;
   double value_after = 0;
 };
