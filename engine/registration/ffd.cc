@@ -26,8 +26,6 @@ constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
 // Grids that are closer than this, in distances of control points, are one.
 constexpr double kSameGrid = 1e-6;
-// Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
-constexpr double kComparableOverlap = 0.5;
 // How often control points around a fold of the finest level are smoothed, and how often between two checkpoints.
 constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
@@ -161,14 +159,9 @@ absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldVi
   return ResampleControlGrid(ctx, grid, origin);
 }
 
-struct MetricValue {
-  std::optional<double> value;
-  double samples = 0;
-};
-
 // The metric at level `index`; absent where it is undefined. Waits for the stream.
-absl::StatusOr<MetricValue> MetricAt(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric,
-                                     int index, const Transform& transform, const Geometry& grid) {
+absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric,
+                                      int index, const Transform& transform, const Geometry& grid) {
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* u, ctx.arena().Allocate<float>(Elements(grid)));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, &transform, {u, grid}));
@@ -178,17 +171,9 @@ absl::StatusOr<MetricValue> MetricAt(const ExecContext& ctx, const RegistrationI
   FfdValue on_host;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, on_device, sizeof(on_host), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  MetricValue result{std::nullopt, on_host.samples};
+  SampledValue result{std::nullopt, on_host.samples};
   if (on_host.samples >= level.min_samples && std::isfinite(on_host.metric)) result.value = on_host.metric;
   return result;
-}
-
-// Whether a start is better than another: enough overlap first, then the value.
-bool IsBetter(const MetricValue& a, const MetricValue& b) {
-  if (!a.value.has_value() || !b.value.has_value()) return a.value.has_value();
-  if (a.samples < kComparableOverlap * b.samples) return false;
-  if (b.samples < kComparableOverlap * a.samples) return true;
-  return *a.value < *b.value;
 }
 
 DescentProblem MakeProblem(const Level& level, const StageOptions& options) {
@@ -389,10 +374,10 @@ absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const Registrat
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
   AffineMap best = starts.front();
-  MetricValue best_value;
+  SampledValue best_value;
   for (const AffineMap& start : starts) {
     INTRAWARP_ASSIGN_OR_RETURN(
-        const MetricValue value,
+        const SampledValue value,
         MetricAt(ctx, images, options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
     if (!IsBetter(value, best_value)) continue;
     best = start;
@@ -405,7 +390,7 @@ absl::StatusOr<std::optional<double>> FinestFfdObjective(const ExecContext& ctx,
                                                          const StageOptions& options, const Transform& transform) {
   const Geometry& fixed = images.fixed->geometry();
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, Spacing(fixed, options)));
-  INTRAWARP_ASSIGN_OR_RETURN(const MetricValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
   return value.value;
 }
 

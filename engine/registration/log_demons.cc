@@ -262,10 +262,10 @@ absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, 
   return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
 }
 
-// The mean squared difference at a level; absent with too little overlap.
-absl::StatusOr<std::optional<double>> ObjectiveAt(const ExecContext& ctx, const RegistrationImages& images,
-                                                  const LogDemonsOptions& options, int index, const AffineMap& affine,
-                                                  const ConstVelocityView& velocity) {
+// The mean squared difference at a level.
+absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const RegistrationImages& images,
+                                         const LogDemonsOptions& options, int index, const AffineMap& affine,
+                                         const ConstVelocityView& velocity) {
   ArenaScope scope(ctx.arena());
   const Int3 size = images.fixed->levels()[index].volume.geometry.size;
   INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
@@ -279,8 +279,10 @@ absl::StatusOr<std::optional<double>> ObjectiveAt(const ExecContext& ctx, const 
   task.warped = level.step.warped;
   INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
   INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
-  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
-  return state.value;
+  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) {
+    return SampledValue();
+  }
+  return SampledValue{state.value, state.samples};
 }
 
 absl::Status ValidateRange(const char* name, double value, double low, double high) {
@@ -360,7 +362,8 @@ LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  return ObjectiveAt(ctx, images, options, 0, affine, velocity);
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, 0, affine, velocity));
+  return value.value;
 }
 
 absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
@@ -368,11 +371,10 @@ absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const Reg
   AffineMap best = starts.front();
   if (starts.size() == 1) return best;
   const int coarsest = Levels(images, options, /*warm=*/false) - 1;
-  std::optional<double> best_value;
+  SampledValue best_value;
   for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value,
-                               ObjectiveAt(ctx, images, options, coarsest, start, {}));
-    if (!value.has_value() || (best_value.has_value() && *value >= *best_value)) continue;
+    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, coarsest, start, {}));
+    if (!IsBetter(value, best_value)) continue;
     best = start;
     best_value = value;
   }

@@ -90,8 +90,8 @@ absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity);
 
-// The one of `starts` with the least of the same at the stage's coarsest level, without a velocity. Waits for the
-// stream. Workspace: LogDemonsWorkspaceBytes.
+// The one of `starts` that overlaps enough and has the least of the same at the stage's coarsest level, without a
+// velocity. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
 absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
                                                const LogDemonsOptions& options, const std::vector<AffineMap>& starts);
 

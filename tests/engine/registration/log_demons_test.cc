@@ -599,6 +599,28 @@ TEST_P(LogDemonsTest, StartIsChosenAtTheCoarsestLevel) {
   EXPECT_EQ(fine->m[0][3], 0);
 }
 
+// Where little but surroundings overlaps, nothing differs.
+TEST_P(LogDemonsTest, AStartOfLittleOverlapIsNotComparedByItsValue) {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
+    const auto body = [](Vec3d d) { return static_cast<float>(100 * std::exp(-Dot(d, d) / 40)); };
+    pair.fixed.push_back(body(p - Vec3d{20, 18, 16}));
+    pair.moving.push_back(body(p - Vec3d{23, 18, 16}));
+  });
+  AffineMap apart = AffineMap::Identity();
+  apart.m[0][3] = 32;
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
+                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
+  const AffineMap identity = AffineMap::Identity();
+  for (const std::vector<AffineMap>& starts : {std::vector<AffineMap>{identity, apart}, {apart, identity}}) {
+    const auto start = ChooseLogDemonsStart(ctx(), images, Options(), starts);
+    ASSERT_OK(start) << start.status();
+    EXPECT_EQ(start->m[0][3], 0);
+  }
+}
+
 TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
