@@ -210,7 +210,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   const int64_t n = Elements(level.grid);
   INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
   const int at_once = EvaluationsAtOnce(ctx, level.fixed);
-  INTRAWARP_ASSIGN_OR_RETURN(const Recording round, Recording::Make(ctx, [&] {
+  INTRAWARP_ASSIGN_OR_RETURN(const Recording round, Recording::Make(ctx, [&](const ExecContext& ctx) {
                                INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
                                return descent.Descend(ctx);
                              }));
