@@ -61,11 +61,21 @@ INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbo
   if (!IsSample(d)) return {};
   *square = d * d;
   *sample = 1;
-  Vec3f g;
+  float of_fixed[3], of_warped[3], all = 0;
   for (int a = 0; a < 3; ++a) {
-    g[a] = scales.fixed[a] * DemonsDifference(f.low[a], f.at, f.high[a]) +
-           scales.warped[a] * DemonsDifference(m.low[a], m.at, m.high[a]);
+    of_fixed[a] = (f.high[a] - f.low[a]) * 0.5f;
+    of_warped[a] = (m.high[a] - m.low[a]) * 0.5f;
+    all += of_fixed[a] + of_warped[a];
   }
+  // NaN when one of them is: some neighbour is no sample.
+  if (!IsSample(all)) {
+    for (int a = 0; a < 3; ++a) {
+      of_fixed[a] = DemonsDifference(f.low[a], f.at, f.high[a]);
+      of_warped[a] = DemonsDifference(m.low[a], m.at, m.high[a]);
+    }
+  }
+  Vec3f g;
+  for (int a = 0; a < 3; ++a) g[a] = scales.fixed[a] * of_fixed[a] + scales.warped[a] * of_warped[a];
   const float denominator = Dot(g, g) + d * d * scales.noise;
   const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
   return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
