@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that follow one another on a stream: the blocks of one take their places while the last blocks of the one
-// before still run (programmatic dependent launch, compute capability 9.0; elsewhere an ordinary launch). That hides a
-// launch of some microseconds, which is what small volumes are bound by. Works on streams and in recordings.
+// Kernels that follow one another on a stream: one is launched while the one before still runs (programmatic dependent
+// launch, compute capability 9.0; elsewhere an ordinary launch), which hides microseconds that small volumes are bound
+// by. Works on streams and in recordings. Its blocks do not take places before the last one's have left theirs: a
+// multiprocessor that never is empty keeps the division into cache and shared memory that the first kernel had.
 #ifndef INTRAWARP_ENGINE_DEVICE_DEPENDENT_LAUNCH_CUH_
 #define INTRAWARP_ENGINE_DEVICE_DEPENDENT_LAUNCH_CUH_
 
@@ -12,10 +13,10 @@
 namespace intrawarp::cuda {
 
 // Every thread of a kernel that LaunchDependent launches calls it before it touches memory: the kernel before has ended
-// then, and with it, as it waited, all before that one. The next kernel's blocks may take their places from here on.
+// then, and with it, as it waited, all before that one.
 __device__ inline void AwaitPrevious() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

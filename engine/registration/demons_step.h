@@ -62,8 +62,6 @@ struct DemonsState {
   // The largest |component| of the velocity.
   float largest = 0;
   double history[kDemonsWindow] = {};
-  // Blocks of the force that have their sums; 0 between evaluations.
-  unsigned blocks = 0;
 };
 
 // One evaluation: the sum of squared differences of `samples` voxels. Counts the update that follows unless it is done.

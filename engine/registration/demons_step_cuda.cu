@@ -68,31 +68,16 @@ struct Column {
   }
 };
 
-// The sums of all blocks, in an order that their number gives; the whole block calls it.
-__device__ void Advance(const double* squares, const double* samples, int64_t blocks, DemonsState* state,
-                        double* scratch) {
-  double sum = 0, count = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < blocks; i += kReduceThreads) {
-    sum += __ldcg(squares + i);
-    count += __ldcg(samples + i);
-  }
-  sum = BlockSum(sum, scratch);
-  count = BlockSum(count, scratch);
-  if (threadIdx.x == 0) AdvanceDemons(sum, count, state);
-}
-
 // The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. The force is interleaved
-// or in planes of `voxels`. The last block to end takes the step of `state`.
+// or in planes of `voxels`.
 template <bool kPlanes>
 __global__ void __launch_bounds__(kReduceThreads, 5)
     ForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares, double* samples,
-                int planes, int64_t voxels, DemonsState* state, const int* skip) {
+                int planes, int64_t voxels, const int* skip) {
   AwaitPrevious();
   if (skip != nullptr && *skip != 0) return;
   __shared__ float rows[kPlanes ? 1 : kTileY][3 * kTileX];
   __shared__ double scratch[kReduceWarps];
-  __shared__ bool is_last;
   const int lane = threadIdx.x % kTileX, line = threadIdx.x / kTileX;
   const int x0 = blockIdx.x * kTileX, x = x0 + lane, y = blockIdx.y * kTileY + line;
   const int z0 = blockIdx.z * planes, z1 = y < t.size.y ? min(z0 + planes, t.size.z) : z0;
@@ -136,20 +121,28 @@ __global__ void __launch_bounds__(kReduceThreads, 5)
       __syncwarp();
     }
   }
-  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+  const int64_t block = (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const double block_sum = BlockSum(sum, scratch), block_count = BlockSum(static_cast<double>(count), scratch);
-  if (state == nullptr) return;
   if (threadIdx.x == 0) {
     squares[block] = block_sum;
     samples[block] = block_count;
-    __threadfence();
-    is_last = atomicAdd(&state->blocks, 1u) == blocks - 1;
-    if (is_last) state->blocks = 0;
-    __threadfence();
   }
-  __syncthreads();
-  if (is_last) Advance(squares, samples, blocks, state, scratch);
+}
+
+__global__ void AdvanceKernel(const double* squares, const double* samples, int64_t blocks, DemonsState* state,
+                              const int* skip) {
+  AwaitPrevious();
+  if (skip != nullptr && *skip != 0) return;
+  __shared__ double scratch[kReduceWarps];
+  double sum = 0, count = 0;
+#pragma unroll 8
+  for (int64_t i = threadIdx.x; i < blocks; i += kReduceThreads) {
+    sum += squares[i];
+    count += samples[i];
+  }
+  sum = BlockSum(sum, scratch);
+  count = BlockSum(count, scratch);
+  if (threadIdx.x == 0) AdvanceDemons(sum, count, state);
 }
 
 struct MomentSum {
@@ -211,8 +204,11 @@ absl::Status Force(const ExecContext& ctx, const DemonsForceTask& task, float* f
   INTRAWARP_ASSIGN_OR_RETURN(double* const squares, ctx.arena().Allocate<double>(2 * blocks));
   double* const samples = squares + blocks;
   const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
-  return LaunchDependent(ctx, ForceKernel<kPlanes>, ForceGrid(task.size), dim3(kReduceThreads), task,
-                         DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size), voxels, state, skip);
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ForceKernel<kPlanes>, ForceGrid(task.size), dim3(kReduceThreads), task,
+                                            DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size),
+                                            voxels, skip));
+  if (state == nullptr) return absl::OkStatus();
+  return LaunchDependent(ctx, AdvanceKernel, dim3(1), dim3(kReduceThreads), squares, samples, blocks, state, skip);
 }
 
 }  // namespace
