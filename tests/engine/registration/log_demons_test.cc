@@ -10,94 +10,21 @@
 #include "engine/quality/quality.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
-#include "tests/engine/device_test.h"
+#include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {
 namespace {
 
-// Blobs of all sizes about the origin, LPS mm; 2-D images see the plane z = 0.
-class Texture {
- public:
-  explicit Texture(bool is_2d) {
-    std::mt19937 engine(23);
-    std::uniform_real_distribution<double> u(-1, 1);
-    for (int i = 0; i < 90; ++i) {
-      blobs_.push_back(
-          {{60 * u(engine), 60 * u(engine), is_2d ? 0 : 60 * u(engine)}, 9 + 4 * u(engine), 50 * u(engine)});
-    }
-  }
-  double operator()(Vec3d p) const {
-    double sum = 100;
-    for (const Blob& b : blobs_) {
-      const Vec3d d = p - b.center;
-      const double r2 = Dot(d, d) / (b.radius * b.radius);
-      if (r2 < 20) sum += b.value * std::exp(-r2);
-    }
-    return sum;
-  }
-
- private:
-  struct Blob {
-    Vec3d center;
-    double radius, value;
-  };
-  std::vector<Blob> blobs_;
-};
-
-Vec3d Displacement(Vec3d p, double amplitude, bool is_2d) {
-  const double k = 2 * M_PI / 80;
-  return amplitude * Vec3d{std::sin(k * p.y + 0.4) * std::cos(0.7 * k * p.x), std::sin(k * p.x - 0.3),
-                           is_2d ? 0 : std::cos(0.8 * k * p.x + 0.5 * k * p.y)};
-}
-
-struct Pair {
-  Geometry fixed_grid, moving_grid;
-  std::vector<float> fixed, moving;
-  AffineMap affine = AffineMap::Identity();
-  double amplitude = 0;
-  Vec3d Truth(Vec3d p) const { return affine(p + Displacement(p, amplitude, fixed_grid.is_2d())); }
-};
-
-void CenterAtOrigin(Geometry& g) { g.origin = g.origin - Center(static_cast<const Geometry&>(g)); }
-
-template <typename Body>
-void ForEachPoint(const Geometry& g, const Body& body) {
-  const AffineMap to_physical = IndexToPhysical(g);
-  for (int z = 0; z < g.size.z; ++z)
-    for (int y = 0; y < g.size.y; ++y)
-      for (int x = 0; x < g.size.x; ++x) body(to_physical({double(x), double(y), double(z)}), Int3{x, y, z});
-}
-
-// moving(y) = texture(y), fixed(x) = texture(T(x)); grids that differ.
 Pair MakePair(double amplitude, bool is_2d = false, const AffineMap& affine = AffineMap::Identity()) {
-  Pair pair;
-  pair.amplitude = amplitude;
-  pair.affine = affine;
-  pair.fixed_grid.size = {44, 41, is_2d ? 1 : 37};
-  pair.fixed_grid.spacing = {2, 2.1, 2.4};
-  pair.moving_grid.size = {52, 47, is_2d ? 1 : 46};
-  pair.moving_grid.spacing = {2.1, 2.2, 2};
-  pair.moving_grid.direction[0][0] = -1;
-  CenterAtOrigin(pair.fixed_grid);
-  CenterAtOrigin(pair.moving_grid);
-  const Texture texture(is_2d);
-  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.fixed.push_back(texture(pair.Truth(p))); });
-  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
-  return pair;
+  return MakeTexturedPair(Texture(23, is_2d), 2.4, amplitude, is_2d, affine);
 }
 
 struct Masks {
   std::vector<float> fixed, moving;
 };
 
-class LogDemonsTest : public DeviceTest {
+class LogDemonsTest : public TexturedPairTest {
  protected:
-  PreparedImage Prepare(const std::vector<float>& values, const Geometry& grid) {
-    absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx(), values.data(), PixelType::kFloat32, 1, 0, grid);
-    EXPECT_OK(image) << image.status();
-    return *std::move(image);
-  }
-
   absl::StatusOr<LogDemonsStageResult> Run(const Pair& pair, const LogDemonsOptions& options,
                                            CheckpointFn checkpoint = nullptr, const float* initial = nullptr,
                                            const Masks& masks = {}) {
@@ -119,36 +46,7 @@ class LogDemonsTest : public DeviceTest {
                                                  CheckpointFn checkpoint = nullptr) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), {}, initial};
-    // In an arena of exactly the size that is asked for.
-    arenas_.push_back(*OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input)));
-    return Register(arenas_.back().context(std::move(checkpoint)), input);
-  }
-
-  // Mean distance in fixed voxels between map(p, a displacement of `field`) and the truth, off the faces.
-  template <typename Map>
-  static double MeanDistance(const Pair& pair, const std::vector<float>& field, int margin, const Map& map) {
-    const Geometry& g = pair.fixed_grid;
-    double sum = 0;
-    int count = 0;
-    size_t i = 0;
-    ForEachPoint(g, [&](Vec3d p, Int3 v) {
-      const Vec3d u{field[i], field[i + 1], field[i + 2]};
-      i += 3;
-      for (int a = 0; a < 3; ++a)
-        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
-      const Vec3d d = map(p + u) - pair.Truth(p);
-      sum += std::sqrt(Dot(d, d));
-      ++count;
-    });
-    return sum / count / g.spacing.x;
-  }
-
-  // Of a transform.
-  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
-    const Geometry& g = pair.fixed_grid;
-    float* out = Poisoned<float>(3 * g.voxels());
-    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
-    return MeanDistance(pair, Download(out, 3 * g.voxels()), margin, [](Vec3d p) { return p; });
+    return RunInput(input, std::move(checkpoint));
   }
 
   // exp(factor v) - id in mm.
@@ -158,6 +56,7 @@ class LogDemonsTest : public DeviceTest {
     return Download(u, 3 * g.voxels());
   }
 
+  using TexturedPairTest::MeanError;
   // Of A(exp(v)(p)).
   double MeanError(const Pair& pair, const float* velocity, int margin = 5) {
     return MeanDistance(pair, Field(velocity, pair.fixed_grid, 1), margin, pair.affine);
@@ -168,8 +67,6 @@ class LogDemonsTest : public DeviceTest {
     EXPECT_OK(VelocityDisplacement(ctx(), velocity, 1, {u.as<float>(), g}));
     return *MeasureJacobian(ctx(), Transform(std::move(u), g), g);
   }
-
-  std::vector<OwnedContext> arenas_;
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(LogDemonsTest);
 
@@ -298,7 +195,7 @@ TEST_P(LogDemonsTest, SymmetricModeNegatesWhenImagesAreExchanged) {
   // On one grid, so that exchanging is exact.
   pair.moving_grid = pair.fixed_grid;
   pair.moving.clear();
-  const Texture texture(false);
+  const Texture texture(23, false);
   ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
   Pair exchanged = pair;
   std::swap(exchanged.fixed, exchanged.moving);
@@ -494,7 +391,7 @@ TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
   next.fixed_grid.spacing = {2.3, 2.2, 2.6};
   CenterAtOrigin(next.fixed_grid);
   next.fixed.clear();
-  const Texture texture(false);
+  const Texture texture(23, false);
   ForEachPoint(next.fixed_grid, [&](Vec3d p, Int3) { next.fixed.push_back(texture(next.Truth(p))); });
   const auto other = RunPipeline(next, {few}, &first->transform);
   ASSERT_OK(other) << other.status();
