@@ -14,7 +14,7 @@ namespace {
 
 // A block takes 32 x 8 voxels of up to kMostPlanes planes, of fewer where there would be too few blocks to share out
 // evenly: sums are in an order that the size alone gives.
-constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 2;
+constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 4;
 constexpr int64_t kEnoughBlocks = 2048;
 static_assert(kTileX * kTileY == kReduceThreads);
 

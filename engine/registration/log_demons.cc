@@ -18,9 +18,8 @@ namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level.
 constexpr int kCoarsestAxis = 8;
-// Squarings are recorded for a velocity that until the host's next look grows as it did since the last one, and at the
-// first look so much: what is not needed costs an empty kernel, and what is missing another look.
-constexpr float kGrowth = 1.5f;
+// Squarings are recorded for the velocity that the host saw last, but at least so many: what a velocity that grew since
+// is short of costs another look, and what is not needed an empty kernel in every iteration.
 constexpr int kLeastSquarings = 1;
 
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
@@ -173,9 +172,7 @@ class Iterations {
 
   // `state` is that of the device.
   absl::Status Enqueue(const DemonsState& state) {
-    const float grown = seen_ ? state.largest + std::max(0.0f, state.largest - *seen_) : kGrowth * state.largest;
-    seen_ = state.largest;
-    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(grown, 1, kMaxSquarings)));
+    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(state.largest, 1, kMaxSquarings)));
     // The last ones stopped for want of squarings.
     if (state.done) {
       INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
@@ -199,8 +196,6 @@ class Iterations {
   const DemonsIteration& step_;
   int at_once_;
   DemonsFields fields_;
-  // The largest component at the host's last look.
-  std::optional<float> seen_;
   int squarings_ = 0;
   std::optional<Recording> recording_;
 };

@@ -194,6 +194,19 @@ __device__ void NormaliseRun(const GaussianKernel& kernel, int first, int n, flo
   }
 }
 
+// The same with what MakeScales left for the line.
+template <int kRun>
+__device__ void ScaleRun(int radius, int first, int n, const float* scales, float (&sums)[kRun]) {
+  if (first >= radius && first + kRun + radius <= n) return;
+#pragma unroll
+  for (int o = 0; o < kRun; ++o) sums[o] *= scales[o];
+}
+// scales[i] of voxel first + i of n, 1 beyond them; a part of it by each of kThreads threads from `thread`.
+template <int kThreads>
+__device__ void MakeScales(const GaussianKernel& kernel, int first, int n, int count, int thread, float* scales) {
+  for (int i = thread; i < count; i += kThreads) scales[i] = first + i < n ? kernel.Scale(first + i, n) : 1.0f;
+}
+
 // A run of a line in memory, whose voxels are `stride` apart and start at `line`; 0 beyond its ends.
 template <int kRadius, int kRun>
 __device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int first, int n, int stride,
@@ -214,14 +227,18 @@ __device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int 
   NormaliseRun(kernel, first, n, sums);
 }
 
-// A float from memory to shared memory, 0 where it does not count (and is not looked at); there after AwaitFloats and a
-// barrier.
-__device__ void FetchFloat(float* to, const float* from, bool counts) {
+// A float from memory to shared memory when `fetched`; there after AwaitFloats and a barrier. bytes: 4, or 0 for a zero
+// (`from` is not looked at).
+__device__ void FetchFloat(float* to, const float* from, int bytes, bool fetched) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(counts ? 4 : 0) : "memory");
+  asm volatile(
+      "{\n\t.reg .pred fetched;\n\tsetp.ne.s32 fetched, %3, 0;\n\t"
+      "@fetched cp.async.ca.shared.global [%0], [%1], 4, %2;\n\t}" ::"r"(at),
+      "l"(from), "r"(bytes), "r"(static_cast<int>(fetched))
+      : "memory");
 #else
-  *to = counts ? *from : 0.0f;
+  if (fetched) *to = bytes > 0 ? *from : 0.0f;
 #endif
 }
 __device__ void AwaitFloats() {
@@ -243,33 +260,30 @@ __device__ void AwaitRows(int group) {
   }
 }
 
-// The 32 rows of the tile that the warp's group takes, all of its loads in flight at once; `plane` is the block's.
+// Begins to fetch the 32 rows of the tile that the warp's group takes, all of them in flight at once; `plane` is the
+// block's.
 template <int kRadius>
 __device__ void FetchRows(const float* plane, Int3 size, int x0, int y0, int rows, float* tile) {
   constexpr int kLoaded = XyTile<kRadius>::kLoaded, kAcross = (kLoaded + 31) / 32;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int first = warp / kRunsX * 32 + warp % kRunsX, x = x0 - kRadius + lane;
-  bool counts[kAcross];
+  int bytes[kAcross];
 #pragma unroll
-  for (int i = 0; i < kAcross; ++i) counts[i] = x + 32 * i >= 0 && x + 32 * i < size.x;
-  const float* from = plane + static_cast<ptrdiff_t>(y0 - kRadius + first) * size.x + x;
+  for (int i = 0; i < kAcross; ++i) bytes[i] = x + 32 * i >= 0 && x + 32 * i < size.x ? 4 : 0;
+  const bool has_last = lane + 32 * (kAcross - 1) < kLoaded;
+  const int64_t stride = int64_t{kRunsX} * size.x;
+  const float* from = plane + static_cast<int64_t>(y0 - kRadius + first) * size.x + x;
   float* const to = tile + first * XyTile<kRadius>::kPitch + lane;
 #pragma unroll
-  for (int r = 0; r < 32; r += kRunsX, from += kRunsX * size.x) {
+  for (int r = 0; r < 32; r += kRunsX, from += stride) {
     if (first + r >= rows) break;
-    const bool is_row = static_cast<unsigned>(y0 - kRadius + first + r) < static_cast<unsigned>(size.y);
+    const int mask = static_cast<unsigned>(y0 - kRadius + first + r) < static_cast<unsigned>(size.y) ? 4 : 0;
 #pragma unroll
     for (int i = 0; i < kAcross; ++i) {
-      if (32 * (i + 1) > kLoaded && lane + 32 * i >= kLoaded) continue;
-      float* const at = to + r * XyTile<kRadius>::kPitch + 32 * i;
-      if (is_row) {
-        FetchFloat(at, from + 32 * i, counts[i]);
-      } else {
-        *at = 0;
-      }
+      FetchFloat(to + r * XyTile<kRadius>::kPitch + 32 * i, from + 32 * i, bytes[i] & mask,
+                 i < kAcross - 1 || has_last);
     }
   }
-  AwaitFloats();
 }
 
 // A run of a row of the tile along x.
@@ -288,12 +302,13 @@ __device__ void SmoothTileRow(const GaussianKernel& kernel, const float* at, flo
 
 // `size`: of the stack of all planes. `height` is XyTile's or less.
 template <int kRadius>
-__global__ void __launch_bounds__(kXyThreads, 4)
+__global__ void __launch_bounds__(kXyThreads, 5)
     SmoothXyKernel(const float* __restrict__ in, float* __restrict__ out, Int3 size, int height, float* clear,
                    const int* skip, const __grid_constant__ GaussianKernel along_x,
                    const __grid_constant__ GaussianKernel along_y) {
   using Tile = XyTile<kRadius>;
   __shared__ alignas(16) float tile[kRows * Tile::kPitch];
+  __shared__ float scales_x[kRows / 32][kWidth], scales_y[Tile::kHeight];
   AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -307,11 +322,14 @@ __global__ void __launch_bounds__(kXyThreads, 4)
     const bool mine = row < rows && x0 + first < size.x;
     float* const at = tile + row * Tile::kPitch + first;
     float sums[kRunX];
+    MakeScales<32 * kRunsX>(along_x, x0, size.x, kWidth, threadIdx.x % (32 * kRunsX), scales_x[group]);
+    MakeScales<kXyThreads>(along_y, y0, size.y, Tile::kHeight, threadIdx.x, scales_y);
+    AwaitFloats();
     AwaitRows(group);
     if (mine) SmoothTileRow<kRadius>(along_x, at, sums);
     AwaitRows(group);
     if (mine) {
-      NormaliseRun(along_x, x0 + first, size.x, sums);
+      ScaleRun(along_x.radius, x0 + first, size.x, scales_x[group] + first, sums);
 #pragma unroll
       for (int o = 0; o < kRunX; o += 4) {
         reinterpret_cast<float4*>(at)[o / 4] = {sums[o], sums[o + 1], sums[o + 2], sums[o + 3]};
@@ -327,11 +345,16 @@ __global__ void __launch_bounds__(kXyThreads, 4)
   // Rows beyond the last may hold anything: they are not part of what is stored.
   SmoothRun<kRadius>(
       along_y, [&](int j) { return tile[(first + j) * Tile::kPitch + column]; }, sums);
-  NormaliseRun(along_y, y0 + first, size.y, sums);
+  ScaleRun(along_y.radius, y0 + first, size.y, scales_y + first, sums);
   float* to = out + plane + static_cast<size_t>(y0 + first) * size.x + x;
+  if (left >= kRunY) {
 #pragma unroll
-  for (int o = 0; o < kRunY; ++o, to += size.x) {
-    if (o < left) *to = sums[o];
+    for (int o = 0; o < kRunY; ++o, to += size.x) *to = sums[o];
+  } else {
+#pragma unroll
+    for (int o = 0; o < kRunY; ++o, to += size.x) {
+      if (o < left) *to = sums[o];
+    }
   }
 }
 
