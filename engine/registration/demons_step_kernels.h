@@ -12,14 +12,14 @@
 
 namespace intrawarp {
 
-// |g|^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
+// |g|^2 + n^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
 inline constexpr float kLeastDenominator = 1e-9f;
 
 // What the force needs besides images: weights of both gradients by axis (over the voxel's side), the same again for
-// the step, and 1 / (2 max_step)^2.
+// the step, 1 / (2 max_step)^2 and n^2.
 struct DemonsForceScales {
   Vec3f fixed, warped, step;
-  float noise;
+  float noise, flat;
 
   explicit DemonsForceScales(const DemonsForceTask& task) {
     const float f = task.gradient == DemonsGradient::kSymmetric ? 0.5f
@@ -31,6 +31,7 @@ struct DemonsForceScales {
       step[a] = task.weight / task.sides[a];
     }
     noise = 1 / (4 * task.max_step * task.max_step);
+    flat = task.weak_gradient * task.weak_gradient;
   }
 };
 
@@ -76,7 +77,7 @@ INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbo
   }
   Vec3f g;
   for (int a = 0; a < 3; ++a) g[a] = scales.fixed[a] * of_fixed[a] + scales.warped[a] * of_warped[a];
-  const float denominator = Dot(g, g) + d * d * scales.noise;
+  const float denominator = Dot(g, g) + (d * d * scales.noise + scales.flat);
   const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
   return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
 }

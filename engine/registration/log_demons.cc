@@ -80,6 +80,21 @@ absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, 
   return ready;
 }
 
+// The standard deviation of an image made ready, over its samples when there is a mask; then it waits for the stream.
+absl::StatusOr<double> Deviation(const ExecContext& ctx, const PreparedImage& image, const MaskLevel& mask,
+                                 const float* ready, int64_t voxels, Intensities i) {
+  if (mask.mask.data == nullptr) return image.statistics().stddev * i.scale;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(PairMoments* const moments, ctx.arena().Allocate<PairMoments>(1));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, ready, ready, voxels, moments));
+  PairMoments sums;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, moments, sizeof(sums), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  if (!(sums.samples > 0)) return 0.0;
+  const double mean = sums.fixed / sums.samples;
+  return std::sqrt(std::max(0.0, sums.fixed_squares / sums.samples - mean * mean));
+}
+
 // Memory stays taken from the arena.
 absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages& images,
                                 const LogDemonsOptions& options, int index, const AffineMap& affine) {
@@ -106,6 +121,15 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   }
   level.step.force.gradient = options.gradient;
   level.step.force.max_step = static_cast<float>(options.max_step);
+  // Of both images, so that it is the same when they are exchanged.
+  INTRAWARP_ASSIGN_OR_RETURN(const double deviation, Deviation(ctx, *images.fixed, images.fixed_masks[index],
+                                                               level.step.fixed, fixed.geometry.voxels(), of_fixed));
+  double of_moving = deviation;
+  if (!options.match_intensities) {
+    INTRAWARP_ASSIGN_OR_RETURN(of_moving, Deviation(ctx, *images.moving, images.moving_masks[moving_index],
+                                                    level.step.moving.data, moving.geometry.voxels(), of_fixed));
+  }
+  level.step.force.weak_gradient = static_cast<float>(options.weak_gradient * 0.5 * (deviation + of_moving));
   level.step.symmetric = options.symmetric;
   level.step.fluid_sigma = options.fluid_sigma;
   level.step.diffusion_sigma = options.diffusion_sigma;
@@ -288,12 +312,13 @@ absl::Status ValidateRange(const char* name, double value, double low, double hi
 }  // namespace
 
 absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
-  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100;
+  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100, kLargestWeak = 100;
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("levels", options.levels, 0, kMaxLevels));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("iterations", options.iterations, 1, kMaxIterations));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, kMaxSigmaVox));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, kMaxSigmaVox));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, kLeastStep, kLongestStep));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("weak_gradient", options.weak_gradient, 0, kLargestWeak));
   return ValidateRange("tolerance", options.tolerance, 0, 1);
 }
 
@@ -350,6 +375,7 @@ LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
   options.max_step = stage.max_step.value_or(options.max_step);
   options.update = stage.update;
   options.symmetric = stage.symmetric;
+  options.weak_gradient = stage.weak_gradient.value_or(options.weak_gradient);
   options.match_intensities = stage.match_intensities;
   return options;
 }

@@ -42,10 +42,13 @@ struct LogDemonsOptions {
   // Iterations a level at most.
   int iterations = kDefaultLogDemonsIterations;
   // Standard deviations in voxels of the level, in [0, 64].
-  double fluid_sigma = 3;
-  double diffusion_sigma = 2;
+  double fluid_sigma = 2;
+  double diffusion_sigma = 0.7;
   // The longest force, in mean voxel sides of the level; in (0, 100].
   double max_step = 2;
+  // Weaker gradients pull less (demons_step.h): in mean standard deviations of the two images per mean voxel
+  // side of the level; in [0, 100].
+  double weak_gradient = 0.1;
   // Converged when the value falls by less than this part of itself over kDemonsWindow iterations; 0: never.
   double tolerance = 1e-3;
   DemonsGradient gradient = DemonsGradient::kSymmetric;

@@ -46,6 +46,8 @@ struct StageOptions {
   std::optional<double> fluid_sigma = std::nullopt;
   std::optional<double> diffusion_sigma = std::nullopt;
   std::optional<double> max_step = std::nullopt;
+  // Weaker gradients pull less (log_demons.h); unset: the default.
+  std::optional<double> weak_gradient = std::nullopt;
   VelocityUpdate update = VelocityUpdate::kCompose;
   // Exchanging the images then gives the inverse.
   bool symmetric = false;

@@ -74,6 +74,8 @@ LogDemonsOptions Options() {
   LogDemonsOptions options;
   options.fluid_sigma = 2;
   options.diffusion_sigma = 1;
+  // The pairs are smooth: every gradient tells.
+  options.weak_gradient = 0;
   return options;
 }
 
@@ -336,6 +338,7 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = -1; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.weak_gradient = -1; }), kInvalid);
 }
 
 // --- As a stage of the pipeline ---
@@ -345,7 +348,28 @@ StageOptions Stage() {
   stage.method = Method::kLogDemons;
   stage.fluid_sigma = 2;
   stage.diffusion_sigma = 1;
+  stage.weak_gradient = 0;
   return stage;
+}
+
+TEST_P(LogDemonsTest, PipelineDoesNotFold) {
+  Pair pair = MakePair(6);
+  const std::vector<float> a = RandomFloats(pair.fixed.size(), 23, -60, 60),
+                           b = RandomFloats(pair.moving.size(), 24, -60, 60);
+  for (size_t i = 0; i < a.size(); ++i) pair.fixed[i] += a[i];
+  for (size_t i = 0; i < b.size(); ++i) pair.moving[i] += b[i];
+  StageOptions stage = Stage();
+  stage.fluid_sigma = 0.5;
+  stage.diffusion_sigma = 0;
+  LogDemonsOptions options = Options();
+  options.fluid_sigma = 0.5;
+  options.diffusion_sigma = 0;
+  const auto rough = Run(pair, options);
+  ASSERT_OK(rough);
+  EXPECT_LT(Jacobian(rough->velocity.as<float>(), pair.fixed_grid).min, 0);
+  const auto result = RunPipeline(pair, {stage});
+  ASSERT_OK(result);
+  EXPECT_GT(MeasureJacobian(ctx(), result->transform, pair.fixed_grid)->min, 0);
 }
 
 TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
