@@ -2,8 +2,8 @@
 // Control grids as ITK's text transform files (.tfm), which ITK, elastix (as an initial transform) and Slicer load.
 //
 // The file holds a CompositeTransform of an AffineTransform and a BSplineTransform of order 3; ITK applies the last one
-// first, so that it maps x to A(x + u(x)), fixed to moving, LPS mm. ITK has no spline on an axis with one control point:
-// a 2-D grid is written with four equal ones along z, its plane in the middle of them.
+// first, so that it maps x to A(x + u(x)), fixed to moving, LPS mm. ITK has no spline on an axis with one control
+// point: a 2-D grid is written with four equal ones along z, its plane in the middle of them.
 //
 // Files are taken for hostile: numbers are counted against the grid that the header states before they are stored.
 // Errors begin with the field at fault ("FixedParameters: ..."); INVALID_ARGUMENT, RESOURCE_EXHAUSTED "file: ..." above

@@ -441,7 +441,9 @@ absl::StatusOr<AffineMap> ReadAffineComment(OpenNifti& file) {
   if (file.header.pair) return absl::UnimplementedError("header: a velocity in two files (.hdr, .img)");
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t offset, OffsetOf(file.header));
   uint8_t extender[4];
-  if (file.reader.Read(extender, sizeof(extender)) != sizeof(extender)) return absl::DataLossError("header: is cut short");
+  if (file.reader.Read(extender, sizeof(extender)) != sizeof(extender)) {
+    return absl::DataLossError("header: is cut short");
+  }
   file.already_read = kSingleFileOffset;
   while (extender[0] != 0 && file.already_read < offset) {
     INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadExtension(file, offset));

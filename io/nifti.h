@@ -14,9 +14,9 @@
 // and so on; DATA_LOSS "data: ..." for truncated or corrupt files; RESOURCE_EXHAUSTED "size: ..." above `max_bytes`;
 // UNIMPLEMENTED "datatype: ..." by name; NOT_FOUND and the like "file: ...". Messages hold no free text of the file.
 //
-// Velocities (of log-demons) are laid out like fields, with the name "velocity" beside the intent and the affine map that
-// follows their exponential in a comment, NIfTI's kind of header extension that other programs skip. Each of the two
-// is refused where the other is asked for, since both are fields of vectors in mm.
+// Velocities (of log-demons) are laid out like fields, with the name "velocity" beside the intent and the affine map
+// that follows their exponential in a comment, NIfTI's kind of header extension that other programs skip. Each of the
+// two is refused where the other is asked for, since both are fields of vectors in mm.
 //
 // Thread-safe functions.
 #ifndef INTRAWARP_IO_NIFTI_H_

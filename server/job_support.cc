@@ -41,14 +41,17 @@ absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const Stored
                  "TOO_MANY_TRANSFORMS");
 }
 
-absl::Status StoreResult(ServerContext& context, const std::string& id, Transform transform, const v1::Report& report) {
-  ResidentReservation reservation;
-  if (transform.resident_bytes() > 0) {
-    INTRAWARP_ASSIGN_OR_RETURN(reservation, ReserveResident(context, transform.resident_bytes()));
-  }
-  auto stored = std::make_shared<StoredTransform>(
-      StoredTransform{id, context.seams.system_now(), report, std::move(reservation), std::move(transform)});
-  return StoreTransform(context, std::move(stored));
+absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(ResidentReservation reservation, ReserveResident(context, bytes));
+  return std::make_shared<ResidentReservation>(std::move(reservation));
+}
+
+absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
+                         const v1::Report& report) {
+  return StoreTransform(
+      context, std::make_shared<StoredTransform>(StoredTransform{id, context.seams.system_now(), report,
+                                                                 outcome.reservation, outcome.result.transform}));
 }
 
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {

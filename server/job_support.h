@@ -14,8 +14,8 @@
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/job_runner.h"
-#include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/registration_job.h"
 #include "server/server_context.h"
 #include "server/transform_store.h"
 
@@ -30,8 +30,11 @@ absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int6
 
 // ALREADY_EXISTS, or RESOURCE_EXHAUSTED beyond the number allowed.
 absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
-// The same for the result of a registration; its device memory is counted as resident (RESOURCE_EXHAUSTED).
-absl::Status StoreResult(ServerContext& context, const std::string& id, Transform transform, const v1::Report& report);
+// Room for the transform that a registration will make, of `bytes` at most; null for 0.
+absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes);
+// Stores the result of a registration.
+absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
+                         const v1::Report& report);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);

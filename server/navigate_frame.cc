@@ -15,10 +15,17 @@ namespace {
 constexpr int kDefaultPending = 2;
 constexpr int kMaxPending = 4;
 
-// An error about the options, whose path is relative to the config, as the client finds them.
+// An error about the options or the field, whose path is relative to the config, as the client finds them.
 absl::Status InConfig(const absl::Status& status) {
   const absl::Status in_config = InRequest(status);
-  return absl::StartsWith(in_config.message(), "options") ? Within("config", in_config) : in_config;
+  const bool is_relative =
+      absl::StartsWith(in_config.message(), "options") || absl::StartsWith(in_config.message(), "field.");
+  return is_relative ? Within("config", in_config) : in_config;
+}
+
+absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed) {
+  const absl::Status status = FieldGrid(field, fixed).status();
+  return status.ok() ? status : Prefixed(status, "field");
 }
 
 // On CUDA the upload is a step of its own, so that its time can be told from that of preparing.
@@ -64,6 +71,10 @@ absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context
   setup.plan = *std::move(plan);
   if (config.has_field()) {
     INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
+    // Of frames that are the fixed image each has a grid of its own.
+    if (setup.resident_is_fixed) {
+      INTRAWARP_RETURN_IF_ERROR(ValidateRegion(*setup.field, setup.resident->image.geometry()));
+    }
   }
   if (config.max_pending() < 0 || config.max_pending() > kMaxPending) {
     return absl::InvalidArgumentError(
@@ -102,9 +113,7 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
 }
 
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const Transform* initial,
-                           JobControl& control,
-                           const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                           NavigateFrame& frame) {
+                           JobControl& control, const FrameHooks& hooks, NavigateFrame& frame) {
   if (control.cancelled()) return control.CancelStatus();
   absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
   if (!image.ok()) return Prefixed(image.status(), "frame");
@@ -113,9 +122,11 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
   if (initial != nullptr) StartFrom(*initial, &task.input);
+  task.reserve = hooks.reserve;
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   absl::Status valid = ValidateRegistration(task.input);
+  if (valid.ok() && setup.field) valid = ValidateRegion(*setup.field, task.input.fixed->geometry());
   if (!valid.ok()) return InConfig(valid);
   INTRAWARP_ASSIGN_OR_RETURN(
       Buffer workspace,
@@ -123,8 +134,8 @@ absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, c
   Arena arena(std::move(workspace));
   const ExecContext registration_ctx(ctx.device(), ctx.stream(), arena,
                                      [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
-  if (on_transform) {
-    task.on_transform = [&](const Transform& transform) { return on_transform(registration_ctx, transform); };
+  if (hooks.on_transform) {
+    task.on_transform = [&](const Transform& transform) { return hooks.on_transform(registration_ctx, transform); };
   }
   absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(registration_ctx, task, control, frame.latency);
   if (!outcome.ok()) return InConfig(outcome.status());

@@ -67,12 +67,17 @@ absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, N
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
 int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);
 
+// As in RegistrationTask.
+struct FrameHooks {
+  ReserveFn reserve;
+  // In the context of the registration; may be empty.
+  std::function<absl::Status(const ExecContext&, const Transform&)> on_transform;
+};
+
 // Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,
-// is_good_start and latency. `on_transform` as in RegistrationTask. Waits for the stream.
+// is_good_start and latency. Waits for the stream.
 absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const Transform* initial,
-                           JobControl& control,
-                           const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                           NavigateFrame& frame);
+                           JobControl& control, const FrameHooks& hooks, NavigateFrame& frame);
 
 }  // namespace intrawarp
 

@@ -80,7 +80,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
  private:
-  // Everything below holds the mutex, but for RunJob and StreamField.
+  // Everything below holds the mutex, but for what runs in a job: RunJob, RunFrame, ReserveRoom, KeepAsStart and
+  // StreamField.
 
   absl::Status Receive() {
     context_.metrics.RpcReceivedBytes("intrawarp.v1.RegistrationService/Navigate", message_.Length());
@@ -198,14 +199,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   void RunJob(const std::shared_ptr<NavigateFrame>& frame, const absl::StatusOr<const ExecContext*>& ctx) {
     frame->latency.Add(Phase::kQueue, Clock::now() - frame->ready);
-    std::function<absl::Status(const ExecContext&, const Transform&)> on_transform;
-    if (setup_->field) {
-      on_transform = [&](const ExecContext& inner, const Transform& transform) {
-        return StreamField(inner, transform, *frame);
-      };
-    }
-    frame->status = ctx.ok() ? RunFrame(**ctx, on_transform, *frame) : ctx.status();
-    if (frame->status.ok() && frame->is_good_start) last_good_ = frame->outcome.result.transform;
+    frame->status = ctx.ok() ? RunFrame(**ctx, *frame) : ctx.status();
+    if (frame->status.ok() && frame->is_good_start) KeepAsStart(frame->outcome);
     frame->memory.reset();
     std::lock_guard<std::mutex> lock(mutex_);
     job_running_ = false;
@@ -214,10 +209,26 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     Continue();
   }
 
-  absl::Status RunFrame(const ExecContext& ctx,
-                        const std::function<absl::Status(const ExecContext&, const Transform&)>& on_transform,
-                        NavigateFrame& frame) {
-    return RegisterFrame(ctx, *setup_, last_good_ ? &*last_good_ : nullptr, control_, on_transform, frame);
+  absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
+    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, nullptr};
+    if (setup_->field) {
+      hooks.on_transform = [&](const ExecContext& inner, const Transform& transform) {
+        return StreamField(inner, transform, frame);
+      };
+    }
+    return RegisterFrame(ctx, *setup_, last_good_ ? &last_good_->transform : nullptr, control_, hooks, frame);
+  }
+
+  // The oldest results that are kept make room for the next one.
+  absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveRoom(int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    while (!kept_.empty() && bytes > context_.budget.capacity_bytes() - context_.budget.used_bytes()) DropOldest();
+    return ReserveResult(context_, bytes);
+  }
+
+  void KeepAsStart(const RegistrationOutcome& outcome) {
+    last_good_.reset();
+    last_good_.emplace(GoodResult{outcome.reservation, outcome.result.transform});
   }
 
   absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
@@ -273,13 +284,16 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
     const std::string id = RandomId(context_.seams);
-    INTRAWARP_RETURN_IF_ERROR(StoreResult(context_, id, frame.outcome.result.transform, result->report()));
+    INTRAWARP_RETURN_IF_ERROR(StoreResult(context_, id, frame.outcome, result->report()));
     result->set_transform(TransformName(id));
     kept_.push_back(id);
-    if (kept_.size() <= kKeptTransforms) return absl::OkStatus();
+    if (kept_.size() > kKeptTransforms) DropOldest();
+    return absl::OkStatus();
+  }
+
+  void DropOldest() {
     (void)context_.transforms.Erase(kept_.front());
     kept_.pop_front();
-    return absl::OkStatus();
   }
 
   void Pump() {
@@ -307,8 +321,12 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::shared_ptr<NavigateStream> self_;  // until OnDone
   StreamCount count_;
 
+  struct GoodResult {
+    std::shared_ptr<ResidentReservation> reservation;
+    Transform transform;
+  };
   // The job's alone; jobs follow one another.
-  std::optional<Transform> last_good_;
+  std::optional<GoodResult> last_good_;
 
   std::mutex mutex_;
   std::shared_ptr<const NavigateSetup> setup_;  // null before the config; set before there is a job

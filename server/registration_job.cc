@@ -35,6 +35,12 @@ bool IsFinite(const AffineMap& map) {
   return true;
 }
 
+absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(const RegistrationTask& task,
+                                                                   LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kAdmit);
+  return task.reserve(RegistrationResultBytes(task.input));
+}
+
 absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task, JobControl& control,
                                             LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kOptimise);
@@ -98,7 +104,9 @@ absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, cons
                                                     JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();
   RegistrationOutcome outcome;
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
+  if (outcome.reservation != nullptr) outcome.reservation->Shrink(outcome.result.transform.resident_bytes());
   if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(outcome.result.transform));
   if (control.cancelled()) return control.CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -16,11 +17,17 @@
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
 #include "server/job_control.h"
+#include "server/volume_store.h"
 
 namespace intrawarp {
 
+// Makes room for device memory that a transform will hold; null for 0 bytes.
+using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<ResidentReservation>>(int64_t bytes)>;
+
 struct RegistrationTask {
   RegistrationInput input;
+  // Asked before the work, so that it is not done in vain.
+  ReserveFn reserve;
   // For the optimisation alone, from its first evaluation: waiting, uploading and preparing before it, and assessing
   // and sending after it, do not count, so that what a budget buys does not depend on the load of the server.
   std::optional<std::chrono::nanoseconds> budget;
@@ -31,13 +38,15 @@ struct RegistrationTask {
 };
 
 struct RegistrationOutcome {
+  // Of the result's memory, which is freed before it is given back.
+  std::shared_ptr<ResidentReservation> reservation;
   RegistrationResult result;
   QualityReport quality;
 };
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);
 
-// Registers and assesses; adds to the phases optimise and assess. Errors are those of Register,
+// Registers and assesses; adds to the phases admit, optimise and assess. Errors are those of `reserve` and Register,
 // DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of
 // `on_transform`, and control.CancelStatus(). Waits for the stream.
 absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,

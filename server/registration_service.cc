@@ -79,7 +79,8 @@ absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, std::shared
 
 absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
-  RegistrationTask task{call.input, call.plan.budget, call.plan.best_effort, nullptr};
+  RegistrationTask task{call.input, [&call](int64_t bytes) { return ReserveResult(call.context, bytes); },
+                        call.plan.budget, call.plan.best_effort, nullptr};
   std::shared_ptr<PinnedBuffer> memory;
   if (call.field) {
     if (call.field->form != FieldForm::kControlPoints) {
@@ -105,7 +106,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, const std::strin
   v1::RegisterResponse response;
   response.mutable_result()->set_transform(TransformName(id));
   *response.mutable_result()->mutable_report() = MakeReport(call.context.device.name(), call.outcome, call.latency);
-  absl::Status stored = StoreResult(call.context, id, call.outcome.result.transform, response.result().report());
+  absl::Status stored = StoreResult(call.context, id, call.outcome, response.result().report());
   if (!stored.ok()) {
     call.record.Failed(stored);
     return stored;

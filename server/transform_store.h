@@ -28,7 +28,8 @@ struct StoredTransform {
   std::chrono::system_clock::time_point create_time;
   // Of the registration that made it.
   std::optional<v1::Report> report;
-  ResidentReservation reservation;
+  // Shared by all who hold the transform's memory and may outlive its place in the store; null: it has none.
+  std::shared_ptr<ResidentReservation> reservation;
   Transform transform;
 };
 

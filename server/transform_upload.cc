@@ -274,7 +274,8 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status Store(Transform transform) {
     auto stored = std::make_shared<StoredTransform>(
-        StoredTransform{id_, context_.seams.system_now(), std::nullopt, std::move(reservation_), std::move(transform)});
+        StoredTransform{id_, context_.seams.system_now(), std::nullopt,
+                        std::make_shared<ResidentReservation>(std::move(reservation_)), std::move(transform)});
     v1::UploadTransformResponse response;
     *response.mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
     INTRAWARP_RETURN_IF_ERROR(StoreTransform(context_, std::move(stored)));

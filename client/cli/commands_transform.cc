@@ -67,7 +67,8 @@ absl::Status GetField(const std::string& name, const v1::FieldRequest& field, co
 absl::Status Get(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".tfm", ".nii", ".nii.gz"}));
   const std::string out = flags.String("out"), name = flags.Positional(0);
-  const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii, .nii.gz)");
+  const absl::StatusOr<v1::FieldRequest> field =
+      ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii, .nii.gz)");
   if (!field.ok()) return UsageError(field.status());
   if (HasMatrixSuffix(out)) return GetMatrix(name, out, session);
   if (!HasControlGridSuffix(out)) return GetField(name, *field, out, session);
@@ -126,8 +127,9 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
 
 const FlagSpec kTransform = {.name = "transform",
                              .placeholder = "transforms/ID|PATH",
-                             .help = "a field or velocity (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is uploaded, used "
-                                     "and deleted",
+                             .help =
+                                 "a field or velocity (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is "
+                                 "uploaded, used and deleted",
                              .required = true};
 const FlagSpec kInverse = {
     .name = "inverse", .type = FlagType::kSwitch, .placeholder = "", .help = "through the inverse transform"};

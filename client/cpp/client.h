@@ -112,8 +112,9 @@ class Client {
                                             const CallOptions& options = {});
   absl::Status DeleteVolume(const std::string& name, const CallOptions& options = {});
 
-  // `field` gets the displacement on the fixed image's grid (or what the encoding that the request names gives instead);
-  // it may be null when the request names none. `on_progress` (may be null) is called from the calling thread.
+  // `field` gets the displacement on the fixed image's grid (or what the encoding that the request names gives
+  // instead); it may be null when the request names none. `on_progress` (may be null) is called from the calling
+  // thread.
   absl::StatusOr<v1::RegisterResult> Register(const v1::RegisterRequest& request, const ProgressCallback& on_progress,
                                               const GridSink& field, const CallOptions& options = {});
   // Opens a stream of frames. CallOptions.timeout bounds the whole stream. The client outlives the stream.

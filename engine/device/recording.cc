@@ -13,12 +13,14 @@ namespace intrawarp {
 #if INTRAWARP_WITH_CUDA
 namespace {
 
-absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const std::function<absl::Status()>& work) {
+absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const Recording::WorkFn& work) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Stream stream, ctx.device().CreateStream());
+  const ExecContext recorded(ctx.device(), stream.view(), ctx.arena());
   // Relaxed: other threads go on allocating, and kernels of this one may be loaded, which allocates, too.
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(ctx), cudaStreamCaptureModeRelaxed));
-  const absl::Status enqueued = work();
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(recorded), cudaStreamCaptureModeRelaxed));
+  const absl::Status enqueued = work(recorded);
   cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(CudaStream(ctx), &graph);
+  const cudaError_t ended = cudaStreamEndCapture(CudaStream(recorded), &graph);
   const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owned(graph, &cudaGraphDestroy);
   INTRAWARP_RETURN_IF_ERROR(enqueued);
   INTRAWARP_CUDA_RETURN_IF_ERROR(ended);
@@ -30,7 +32,7 @@ absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const std:
 }  // namespace
 #endif
 
-absl::StatusOr<Recording> Recording::Make(const ExecContext& ctx, std::function<absl::Status()> work) {
+absl::StatusOr<Recording> Recording::Make([[maybe_unused]] const ExecContext& ctx, WorkFn work) {
   Recording recording;
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) {
@@ -42,14 +44,14 @@ absl::StatusOr<Recording> Recording::Make(const ExecContext& ctx, std::function<
   return recording;
 }
 
-absl::Status Recording::Enqueue([[maybe_unused]] const ExecContext& ctx) const {
+absl::Status Recording::Enqueue(const ExecContext& ctx) const {
 #if INTRAWARP_WITH_CUDA
   if (graph_ != nullptr) {
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_.get()), CudaStream(ctx)));
     return absl::OkStatus();
   }
 #endif
-  return work_();
+  return work_(ctx);
 }
 
 }  // namespace intrawarp

@@ -16,9 +16,13 @@ namespace intrawarp {
 // Not thread-safe. Outlives nothing that the work refers to: its function, device memory, the context's device.
 class Recording {
  public:
-  // `work` enqueues on the context's stream, and does not allocate or free device memory, copy to or from the host, or
-  // wait. On CUDA it is called once, here, and nothing runs until Enqueue; on the CPU it is called by Enqueue.
-  static absl::StatusOr<Recording> Make(const ExecContext& ctx, std::function<absl::Status()> work);
+  using WorkFn = std::function<absl::Status(const ExecContext& ctx)>;
+
+  // `work` enqueues on the stream of the context that it is called with, and does not allocate or free device memory,
+  // copy to or from the host, or wait. On CUDA it is called once, here, with the arena of `ctx` but a stream of its
+  // own: on that of `ctx` other threads free memory, which would be recorded. Nothing runs until Enqueue; on the CPU it
+  // is called by Enqueue.
+  static absl::StatusOr<Recording> Make(const ExecContext& ctx, WorkFn work);
 
   Recording(Recording&&) noexcept = default;
   Recording& operator=(Recording&&) noexcept = default;
@@ -28,7 +32,7 @@ class Recording {
 
  private:
   Recording() = default;
-  std::function<absl::Status()> work_;
+  WorkFn work_;
   std::shared_ptr<void> graph_;
 };
 

@@ -15,11 +15,12 @@ namespace intrawarp {
 
 // The grids of a pyramid, finest first. From one level to the next an axis of n voxels becomes floor(n / 2) voxels over
 // the same domain (so an odd axis is divided exactly, none of it dropped), if that leaves 8 or more and the axis is not
-// much coarser than the finest halvable one (its spacing is below 1.5 times that one's). Ends when no axis can be halved.
+// much coarser than the finest halvable one (its spacing is below 1.5 times that one's). Ends when no axis can be
+// halved.
 std::vector<Geometry> PyramidGeometries(const Geometry& finest);
 
-// out voxel = mean of `in` over the out voxel's box (seed 003, eq. 12, for any size): both grids share their domain, and
-// an in voxel that is cut by a box counts by the part inside. Stream-ordered.
+// out voxel = mean of `in` over the out voxel's box (seed 003, eq. 12, for any size): both grids share their domain,
+// and an in voxel that is cut by a box counts by the part inside. Stream-ordered.
 absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
 // As Downsample; an out voxel counts when at least half of its box does.
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
@@ -39,8 +40,8 @@ class PreparedImage {
   static int64_t WorkspaceBytes(const Geometry& geometry, PixelType type);
 
   // From pixels in host memory (pinned for speed): uploads, converts, checks and builds the pyramid. Memory comes from
-  // the device, in the order of ctx.stream(); waits for the stream. INVALID_ARGUMENT ("voxels: ...") when a voxel is NaN
-  // or infinite after conversion.
+  // the device, in the order of ctx.stream(); waits for the stream. INVALID_ARGUMENT ("voxels: ...") when a voxel is
+  // NaN or infinite after conversion.
   static absl::StatusOr<PreparedImage> Prepare(const ExecContext& ctx, const void* pixels, PixelType type, double slope,
                                                double intercept, const Geometry& geometry);
 

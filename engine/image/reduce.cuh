@@ -23,7 +23,8 @@ __device__ T BlockReduce(T value, T* scratch, const Combine& combine) {
   return scratch[0];
 }
 
-// The sum over the lanes of a warp, valid in lane 0. (__reduce_add_sync needs compute capability 8.0; 7.5 is built, too.)
+// The sum over the lanes of a warp, valid in lane 0. (__reduce_add_sync needs compute capability 8.0; 7.5 is built,
+// too.)
 template <typename T>
 __device__ T WarpSum(T value) {
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_down_sync(0xffffffffu, value, offset);

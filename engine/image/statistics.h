@@ -21,8 +21,8 @@ struct VolumeStatistics {
   // The value of the surroundings: the most frequent value on the faces of the grid (the edges of a 2-D image), by a
   // histogram of 256 bins from minimum to maximum, as the centre of its bin.
   float background = 0;
-  // LPS mm; weights are |value - background| where that is above a tenth of (maximum - minimum), 0 elsewhere. The centre
-  // of the grid when nothing is above it. Works for inverted intensities, where the surroundings are bright.
+  // LPS mm; weights are |value - background| where that is above a tenth of (maximum - minimum), 0 elsewhere. The
+  // centre of the grid when nothing is above it. Works for inverted intensities, where the surroundings are bright.
   Vec3d center_of_mass;
 };
 

@@ -18,10 +18,11 @@
 // depend on W, and has the same gradient; but normalised by the overlap it does not fall when flat surroundings (where
 // the seed's term is 1, above any mean) leave the overlap, which would pull the map towards just that.
 //
-// The Hessian of NGF is not the seed's (eq. 31, the product of the derivative of r = <u, v> with itself), which vanishes as
-// the images come into line (there r is at its maximum), so that steps become too long just where they should be exact.
-// It is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW, n(R) the direction of g(R): the Gauss-Newton matrix of the equal sum
-// of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are not, as the true one is.
+// The Hessian of NGF is not the seed's (eq. 31, the product of the derivative of r = <u, v> with itself), which
+// vanishes as the images come into line (there r is at its maximum), so that steps become too long just where they
+// should be exact. It is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW, n(R) the direction of g(R): the Gauss-Newton
+// matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
+// not, as the true one is.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 

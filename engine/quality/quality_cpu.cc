@@ -178,6 +178,20 @@ double SumSsim(const SimilarityInput& in, const SimilarityWorkspace& workspace) 
   return sum;
 }
 
+template <typename Input, typename Sums>
+absl::Status SumVoxels(const Input& in, Sums* partial, Sums* total) {
+  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
+  ParallelFor(pieces, [&](int64_t piece) {
+    Sums sums;
+    const int64_t begin = piece * kPieceVoxels, end = std::min(begin + kPieceVoxels, count);
+    for (int64_t i = begin; i < end; ++i) AddAt(in, VoxelAt(in.size, i), &sums);
+    partial[piece] = sums;
+  });
+  *total = Sums();
+  for (int64_t i = 0; i < pieces; ++i) total->Add(partial[i]);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status SumSimilarity(const ExecContext&, const SimilarityInput& in, const SimilarityWorkspace& workspace) {
@@ -190,29 +204,11 @@ absl::Status SumSimilarity(const ExecContext&, const SimilarityInput& in, const 
 }
 
 absl::Status SumJacobian(const ExecContext&, const JacobianInput& in, JacobianSums* partial, JacobianSums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  ParallelFor(pieces, [&](int64_t piece) {
-    JacobianSums sums;
-    const int64_t begin = piece * kPieceVoxels, end = std::min(begin + kPieceVoxels, count);
-    for (int64_t i = begin; i < end; ++i) sums.Add(JacobianAt(in, VoxelAt(in.size, i)));
-    partial[piece] = sums;
-  });
-  *total = JacobianSums();
-  for (int64_t i = 0; i < pieces; ++i) total->Add(partial[i]);
-  return absl::OkStatus();
+  return SumVoxels(in, partial, total);
 }
 
 absl::Status SumInverse(const ExecContext&, const InverseInput& in, InverseSums* partial, InverseSums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  ParallelFor(pieces, [&](int64_t piece) {
-    InverseSums sums;
-    const int64_t begin = piece * kPieceVoxels, end = std::min(begin + kPieceVoxels, count);
-    for (int64_t i = begin; i < end; ++i) AddInverseAt(in, VoxelAt(in.size, i), &sums);
-    partial[piece] = sums;
-  });
-  *total = InverseSums();
-  for (int64_t i = 0; i < pieces; ++i) total->Add(partial[i]);
-  return absl::OkStatus();
+  return SumVoxels(in, partial, total);
 }
 
 }  // namespace intrawarp::cpu

@@ -251,46 +251,36 @@ __global__ void __launch_bounds__(kThreads) TotalKernel(SimilarityWorkspace work
   workspace.totals->ssim = ssim.value;
 }
 
-// --- Jacobian ---
+// --- Jacobian and inverse consistency ---
 
-__global__ void __launch_bounds__(kThreads) JacobianKernel(JacobianInput in, int64_t count, JacobianSums* partial) {
-  __shared__ RawArray<JacobianSums> shared;
+template <typename Input, typename Sums>
+__global__ void __launch_bounds__(kThreads) PieceKernel(Input in, int64_t count, Sums* partial) {
+  __shared__ RawArray<Sums> shared;
   const int64_t begin = int64_t{blockIdx.x} * kPieceVoxels;
   const Int3 base = VoxelAt(in.size, begin);
-  JacobianSums sums;
+  Sums sums;
   for (int offset = threadIdx.x; offset < kPieceVoxels && begin + offset < count; offset += kThreads) {
-    sums.Add(JacobianAt(in, VoxelAfter(in.size, base, offset)));
+    AddAt(in, VoxelAfter(in.size, base, offset), &sums);
   }
   sums = BlockSum(sums, shared.get(), kThreads / 32);
   if (threadIdx.x == 0) partial[blockIdx.x] = sums;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    JacobianTotalKernel(const JacobianSums* partial, int64_t pieces, JacobianSums* total) {
-  __shared__ RawArray<JacobianSums> shared;
-  const JacobianSums sums = SumPartials(partial, pieces, shared.get());
+template <typename Sums>
+__global__ void __launch_bounds__(kThreads) PiecesKernel(const Sums* partial, int64_t pieces, Sums* total) {
+  __shared__ RawArray<Sums> shared;
+  const Sums sums = SumPartials(partial, pieces, shared.get());
   if (threadIdx.x == 0) *total = sums;
 }
 
-// --- Inverse consistency ---
-
-__global__ void __launch_bounds__(kThreads) InverseKernel(InverseInput in, int64_t count, InverseSums* partial) {
-  __shared__ RawArray<InverseSums> shared;
-  const int64_t begin = int64_t{blockIdx.x} * kPieceVoxels;
-  const Int3 base = VoxelAt(in.size, begin);
-  InverseSums sums;
-  for (int offset = threadIdx.x; offset < kPieceVoxels && begin + offset < count; offset += kThreads) {
-    AddInverseAt(in, VoxelAfter(in.size, base, offset), &sums);
-  }
-  sums = BlockSum(sums, shared.get(), kThreads / 32);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sums;
-}
-
-__global__ void __launch_bounds__(kThreads)
-    InverseTotalKernel(const InverseSums* partial, int64_t pieces, InverseSums* total) {
-  __shared__ RawArray<InverseSums> shared;
-  const InverseSums sums = SumPartials(partial, pieces, shared.get());
-  if (threadIdx.x == 0) *total = sums;
+template <typename Input, typename Sums>
+absl::Status SumVoxels(const ExecContext& ctx, const Input& in, Sums* partial, Sums* total) {
+  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
+  PieceKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  PiecesKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -314,21 +304,11 @@ absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, co
 }
 
 absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  JacobianKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  JacobianTotalKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return SumVoxels(ctx, in, partial, total);
 }
 
 absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total) {
-  const int64_t count = int64_t{in.size.x} * in.size.y * in.size.z, pieces = Pieces(count);
-  InverseKernel<<<static_cast<unsigned>(pieces), kThreads, 0, CudaStream(ctx)>>>(in, count, partial);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  InverseTotalKernel<<<1, kThreads, 0, CudaStream(ctx)>>>(partial, pieces, total);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return SumVoxels(ctx, in, partial, total);
 }
 
 }  // namespace intrawarp::cuda

@@ -244,6 +244,10 @@ struct JacobianSums {
   }
 };
 
+INTRAWARP_HD inline void AddAt(const JacobianInput& in, Int3 voxel, JacobianSums* sums) {
+  sums->Add(JacobianAt(in, voxel));
+}
+
 // exp(v) and exp(-v) as displacements in mm on one grid.
 struct InverseInput {
   const float* forward = nullptr;
@@ -264,7 +268,7 @@ struct InverseSums {
 };
 
 // Adds |backward(forward(voxel)) - voxel|, unless forward leaves the domain.
-INTRAWARP_HD inline void AddInverseAt(const InverseInput& in, Int3 voxel, InverseSums* sums) {
+INTRAWARP_HD inline void AddAt(const InverseInput& in, Int3 voxel, InverseSums* sums) {
   const float* u = in.forward + 3 * ((static_cast<size_t>(voxel.z) * in.size.y + voxel.y) * in.size.x + voxel.x);
   const Vec3d there{u[0], u[1], u[2]};
   const Vec3d index = ToVec3d(voxel) + in.to_index.Linear(there);

@@ -16,8 +16,6 @@ namespace intrawarp {
 namespace {
 
 constexpr int kDefaultIterations = 50;
-// Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
-constexpr double kComparableOverlap = 0.5;
 // The coarsest level is the first whose longest axis is at most this.
 constexpr int kCoarsestAxis = 24;
 // Coarser levels stop at steps of about a hundredth of a voxel: the next level's own minimum is farther away than that.
@@ -128,12 +126,8 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   return run;
 }
 
-// Whether `a` ended better than `b`: enough overlap first, then the value.
-bool IsBetter(const GaussNewtonState& a, const GaussNewtonState& b) {
-  if (!a.started || !b.started) return a.started && !b.started;
-  if (a.samples < kComparableOverlap * b.samples) return false;
-  if (b.samples < kComparableOverlap * a.samples) return true;
-  return a.value < b.value;
+SampledValue ValueOf(const GaussNewtonState& state) {
+  return {state.started ? std::optional<double>(state.value) : std::nullopt, static_cast<double>(state.samples)};
 }
 
 StopReason ToStopReason(GaussNewtonStatus status) {
@@ -188,7 +182,7 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const R
     std::optional<LevelRun> best;
     for (const AffineMap& start : candidates) {
       INTRAWARP_ASSIGN_OR_RETURN(LevelRun run, RunLevel(ctx, level, start, progress));
-      if (!best.has_value() || IsBetter(run.state, best->state)) {
+      if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->state))) {
         best = std::move(run);
         if (candidates.size() > 1) result.start = start;
       }

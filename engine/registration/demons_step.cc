@@ -31,6 +31,9 @@ absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, fl
   if (!(task.max_step > 0 && std::isfinite(task.max_step))) {
     return absl::InvalidArgumentError("max_step: must be finite and above 0");
   }
+  if (!(task.weak_gradient >= 0 && std::isfinite(task.weak_gradient))) {
+    return absl::InvalidArgumentError("weak_gradient: must be finite and not negative");
+  }
   for (int a = 0; a < 3; ++a) {
     if (task.size[a] < 1 || task.size[a] > kMaxAxis) return absl::InvalidArgumentError("size: out of range");
     if (!(task.sides[a] > 0)) return absl::InvalidArgumentError("sides: must be above 0");

@@ -8,8 +8,11 @@
 // The force (Vercauteren et al. 2009, "Diffeomorphic demons", eq. 5, with the noise of a voxel estimated by the
 // difference, sigma_i = |f - m|): with d = f - m and g the gradient, per mean voxel side,
 //
-//   u = d g / (|g|^2 + d^2 / (2 max_step)^2),    |u| <= max_step
+//   u = d g / (|g|^2 + n^2 + d^2 / (2 max_step)^2),    |u| <= max_step
 //
+// Gradients below n pull the less the weaker they are. Without it (0) a nearly flat region, whatever the little in it
+// comes from, pulls as far as an edge does, and weakens the pull of the edges beside it once they are smoothed
+// together.
 // g is (grad f + grad m) / 2 for the efficient second-order (symmetric) step, with m the warped image, so that grad m
 // needs no Jacobian; central differences, over the samples there are. u is 0 where there is no sample, or no gradient.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_H_
@@ -100,6 +103,8 @@ struct DemonsForceTask {
   Vec3f sides{1, 1, 1};
   DemonsGradient gradient = DemonsGradient::kSymmetric;
   float max_step = 2;
+  // n, in intensities per mean voxel side.
+  float weak_gradient = 0;
   // force = weight * u, or force += weight * u.
   float weight = 1;
   bool accumulate = false;

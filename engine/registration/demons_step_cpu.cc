@@ -68,7 +68,7 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
     const VF square = hn::IfThenZeroElse(none, hn::Mul(difference, difference));
     squares = hn::Add(squares, square);
     sums.samples += lanes - static_cast<int64_t>(hn::CountTrue(d, none));
-    VF denominator = hn::Mul(square, hn::Set(d, scales.noise));
+    VF denominator = hn::MulAdd(square, hn::Set(d, scales.noise), hn::Set(d, scales.flat));
     for (int a = 0; a < 3; ++a) denominator = hn::MulAdd(g[a], g[a], denominator);
     // A NaN denominator is not above the least.
     const auto moves = hn::AndNot(none, hn::Gt(denominator, hn::Set(d, kLeastDenominator)));

@@ -4,15 +4,17 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/dependent_launch.cuh"
 #include "engine/image/reduce.cuh"
 #include "engine/registration/demons_step_kernels.h"
+#include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp::cuda {
 namespace {
 
 // A block takes 32 x 8 voxels of up to kMostPlanes planes, of fewer where there would be too few blocks to share out
 // evenly: sums are in an order that the size alone gives.
-constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 2;
+constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 4;
 constexpr int64_t kEnoughBlocks = 2048;
 static_assert(kTileX * kTileY == kReduceThreads);
 
@@ -33,52 +35,91 @@ __global__ void PrepareKernel(const float* image, const uint8_t* mask, int64_t v
   if (i < voxels) out[i] = mask == nullptr || mask[i] != 0 ? scale * image[i] + offset : NAN;
 }
 
+// An image at a voxel of a column that a thread walks along z: what is above is fetched a plane ahead.
+struct Column {
+  const float* p;
+  Int3 size;
+  int plane;
+  float low, at, high;
+
+  __device__ Column(const float* image, Int3 image_size, int x, int y, int z)
+      : p(image + (static_cast<int64_t>(z) * image_size.y + y) * image_size.x + x),
+        size(image_size),
+        plane(image_size.x * image_size.y) {
+    low = NeighbourOr(p, -plane, z > 0);
+    at = *p;
+    high = NeighbourOr(p, plane, z < size.z - 1);
+  }
+  __device__ DemonsNeighbours Here(int x, int y) const {
+    return {at,
+            {NeighbourOr(p, -1, x > 0), NeighbourOr(p, -size.x, y > 0), low},
+            {NeighbourOr(p, 1, x < size.x - 1), NeighbourOr(p, size.x, y < size.y - 1), high}};
+  }
+  // To z; `next` is what lies above it.
+  __device__ void MoveUp(float next) {
+    p += plane;
+    low = at;
+    at = high;
+    high = next;
+  }
+  // Two planes above, when z is here and the walk goes on.
+  __device__ float Ahead(int z, bool on) const {
+    return NeighbourOr(p, 2 * static_cast<ptrdiff_t>(plane), on && z + 2 < size.z);
+  }
+};
+
 // The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. The force is interleaved
 // or in planes of `voxels`.
 template <bool kPlanes>
-__global__ void __launch_bounds__(kReduceThreads)
+__global__ void __launch_bounds__(kReduceThreads, 5)
     ForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares, double* samples,
                 int planes, int64_t voxels, const int* skip) {
+  AwaitPrevious();
   if (skip != nullptr && *skip != 0) return;
-  __shared__ float rows[kTileY][3 * kTileX];
+  __shared__ float rows[kPlanes ? 1 : kTileY][3 * kTileX];
   __shared__ double scratch[kReduceWarps];
   const int lane = threadIdx.x % kTileX, line = threadIdx.x / kTileX;
-  float* const mine = rows[line];
   const int x0 = blockIdx.x * kTileX, x = x0 + lane, y = blockIdx.y * kTileY + line;
   const int z0 = blockIdx.z * planes, z1 = y < t.size.y ? min(z0 + planes, t.size.z) : z0;
   const int floats = min(3 * kTileX, 3 * (t.size.x - x0));
   double sum = 0;
   int count = 0;
+  // Threads beyond the row walk along its last voxel.
+  const int walked = min(x, t.size.x - 1);
+  Column fixed(t.fixed, t.size, walked, min(y, t.size.y - 1), z0),
+      warped(t.warped, t.size, walked, min(y, t.size.y - 1), z0);
   for (int z = z0; z < z1; ++z) {
+    const float fixed_next = fixed.Ahead(z, z + 1 < z1), warped_next = warped.Ahead(z, z + 1 < z1);
     const size_t start = (static_cast<size_t>(z) * t.size.y + y) * t.size.x + x0;
+    Vec3f u{};
     if (x < t.size.x) {
       float square;
       int sample;
-      const Vec3f u =
-          ForceVoxel(t.fixed + start + lane, t.warped + start + lane, t.size, {x, y, z}, scales, &square, &sample);
+      u = ForceOf(fixed.Here(x, y), warped.Here(x, y), scales, &square, &sample);
       sum += square;
       count += sample;
-      if constexpr (kPlanes) {
-        float* const to = force + start + lane;
-#pragma unroll
-        for (int c = 0; c < 3; ++c) to[c * voxels] = t.accumulate ? to[c * voxels] + u[c] : u[c];
-      } else {
-        mine[3 * lane] = u.x;
-        mine[3 * lane + 1] = u.y;
-        mine[3 * lane + 2] = u.z;
-      }
     }
-    if constexpr (kPlanes) continue;
-    __syncwarp();
+    fixed.MoveUp(fixed_next);
+    warped.MoveUp(warped_next);
+    if constexpr (kPlanes) {
+      if (x >= t.size.x) continue;
+      float* const to = force + start + lane;
 #pragma unroll
-    for (int k = 0; k < 3; ++k) {
-      const int i = lane + 32 * k;
-      if (i < floats) {
-        float* const to = force + 3 * start + i;
-        *to = t.accumulate ? *to + mine[i] : mine[i];
+      for (int c = 0; c < 3; ++c) to[c * voxels] = t.accumulate ? to[c * voxels] + u[c] : u[c];
+    } else {
+      float* const mine = rows[line];
+      StoreVector(u, mine + 3 * lane);
+      __syncwarp();
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        const int i = lane + 32 * k;
+        if (i < floats) {
+          float* const to = force + 3 * start + i;
+          *to = t.accumulate ? *to + mine[i] : mine[i];
+        }
       }
+      __syncwarp();
     }
-    __syncwarp();
   }
   const int64_t block = (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const double block_sum = BlockSum(sum, scratch), block_count = BlockSum(static_cast<double>(count), scratch);
@@ -90,9 +131,11 @@ __global__ void __launch_bounds__(kReduceThreads)
 
 __global__ void AdvanceKernel(const double* squares, const double* samples, int64_t blocks, DemonsState* state,
                               const int* skip) {
+  AwaitPrevious();
   if (skip != nullptr && *skip != 0) return;
   __shared__ double scratch[kReduceWarps];
   double sum = 0, count = 0;
+#pragma unroll 8
   for (int64_t i = threadIdx.x; i < blocks; i += kReduceThreads) {
     sum += squares[i];
     count += samples[i];
@@ -161,13 +204,11 @@ absl::Status Force(const ExecContext& ctx, const DemonsForceTask& task, float* f
   INTRAWARP_ASSIGN_OR_RETURN(double* const squares, ctx.arena().Allocate<double>(2 * blocks));
   double* const samples = squares + blocks;
   const int64_t voxels = int64_t{task.size.x} * task.size.y * task.size.z;
-  ForceKernel<kPlanes><<<ForceGrid(task.size), kReduceThreads, 0, CudaStream(ctx)>>>(
-      task, DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size), voxels, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ForceKernel<kPlanes>, ForceGrid(task.size), dim3(kReduceThreads), task,
+                                            DemonsForceScales(task), force, squares, samples, ForcePlanes(task.size),
+                                            voxels, skip));
   if (state == nullptr) return absl::OkStatus();
-  AdvanceKernel<<<1, kReduceThreads, 0, CudaStream(ctx)>>>(squares, samples, blocks, state, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchDependent(ctx, AdvanceKernel, dim3(1), dim3(kReduceThreads), squares, samples, blocks, state, skip);
 }
 
 }  // namespace

@@ -12,14 +12,14 @@
 
 namespace intrawarp {
 
-// |g|^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
+// |g|^2 + n^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
 inline constexpr float kLeastDenominator = 1e-9f;
 
 // What the force needs besides images: weights of both gradients by axis (over the voxel's side), the same again for
-// the step, and 1 / (2 max_step)^2.
+// the step, 1 / (2 max_step)^2 and n^2.
 struct DemonsForceScales {
   Vec3f fixed, warped, step;
-  float noise;
+  float noise, flat;
 
   explicit DemonsForceScales(const DemonsForceTask& task) {
     const float f = task.gradient == DemonsGradient::kSymmetric ? 0.5f
@@ -31,6 +31,7 @@ struct DemonsForceScales {
       step[a] = task.weight / task.sides[a];
     }
     noise = 1 / (4 * task.max_step * task.max_step);
+    flat = task.weak_gradient * task.weak_gradient;
   }
 };
 
@@ -46,25 +47,59 @@ INTRAWARP_HD inline float NeighbourOr(const float* p, ptrdiff_t offset, bool exi
   return exists ? p[offset] : NAN;
 }
 
-// Of voxel i, whose values f and m point at. Adds to the sums when it is a sample.
+// An image at a voxel and at its neighbours along each axis, NaN where there is none.
+struct DemonsNeighbours {
+  float at;
+  float low[3], high[3];
+};
+
+// Adds to the sums when the voxel is a sample.
+INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbours& m, const DemonsForceScales& scales,
+                                  float* square, int* sample) {
+  *square = 0;
+  *sample = 0;
+  const float d = f.at - m.at;
+  if (!IsSample(d)) return {};
+  *square = d * d;
+  *sample = 1;
+  float of_fixed[3], of_warped[3], all = 0;
+  for (int a = 0; a < 3; ++a) {
+    of_fixed[a] = (f.high[a] - f.low[a]) * 0.5f;
+    of_warped[a] = (m.high[a] - m.low[a]) * 0.5f;
+    all += of_fixed[a] + of_warped[a];
+  }
+  // NaN when one of them is: some neighbour is no sample.
+  if (!IsSample(all)) {
+    for (int a = 0; a < 3; ++a) {
+      of_fixed[a] = DemonsDifference(f.low[a], f.at, f.high[a]);
+      of_warped[a] = DemonsDifference(m.low[a], m.at, m.high[a]);
+    }
+  }
+  Vec3f g;
+  for (int a = 0; a < 3; ++a) g[a] = scales.fixed[a] * of_fixed[a] + scales.warped[a] * of_warped[a];
+  const float denominator = Dot(g, g) + (d * d * scales.noise + scales.flat);
+  const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
+  return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
+}
+
+INTRAWARP_HD inline DemonsNeighbours NeighboursOf(const float* p, Int3 size, Int3 i) {
+  const ptrdiff_t stride[3] = {1, size.x, static_cast<ptrdiff_t>(size.x) * size.y};
+  DemonsNeighbours n;
+  n.at = *p;
+  for (int a = 0; a < 3; ++a) {
+    n.low[a] = NeighbourOr(p, -stride[a], i[a] > 0);
+    n.high[a] = NeighbourOr(p, stride[a], i[a] < size[a] - 1);
+  }
+  return n;
+}
+
+// Of voxel i, whose values f and m point at.
 INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, Int3 i, const DemonsForceScales& scales,
                                      float* square, int* sample) {
   *square = 0;
   *sample = 0;
-  const float d = *f - *m;
-  if (!IsSample(d)) return {};
-  *square = d * d;
-  *sample = 1;
-  const ptrdiff_t stride[3] = {1, size.x, static_cast<ptrdiff_t>(size.x) * size.y};
-  Vec3f g;
-  for (int a = 0; a < 3; ++a) {
-    const bool low = i[a] > 0, high = i[a] < size[a] - 1;
-    g[a] = scales.fixed[a] * DemonsDifference(NeighbourOr(f, -stride[a], low), *f, NeighbourOr(f, stride[a], high)) +
-           scales.warped[a] * DemonsDifference(NeighbourOr(m, -stride[a], low), *m, NeighbourOr(m, stride[a], high));
-  }
-  const float denominator = Dot(g, g) + d * d * scales.noise;
-  const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
-  return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
+  if (!IsSample(*f - *m)) return {};
+  return ForceOf(NeighboursOf(f, size, i), NeighboursOf(m, size, i), scales, square, sample);
 }
 
 // Voxels whose moments are summed together.

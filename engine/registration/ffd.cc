@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/recording.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
@@ -25,8 +26,6 @@ constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
 // Grids that are closer than this, in distances of control points, are one.
 constexpr double kSameGrid = 1e-6;
-// Of several starts, one that overlaps less than this part of the best overlap is not compared by its value.
-constexpr double kComparableOverlap = 0.5;
 // How often control points around a fold of the finest level are smoothed, and how often between two checkpoints.
 constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
@@ -160,14 +159,9 @@ absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldVi
   return ResampleControlGrid(ctx, grid, origin);
 }
 
-struct MetricValue {
-  std::optional<double> value;
-  double samples = 0;
-};
-
 // The metric at level `index`; absent where it is undefined. Waits for the stream.
-absl::StatusOr<MetricValue> MetricAt(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric,
-                                     int index, const Transform& transform, const Geometry& grid) {
+absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric,
+                                      int index, const Transform& transform, const Geometry& grid) {
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* u, ctx.arena().Allocate<float>(Elements(grid)));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, &transform, {u, grid}));
@@ -177,17 +171,9 @@ absl::StatusOr<MetricValue> MetricAt(const ExecContext& ctx, const RegistrationI
   FfdValue on_host;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, on_device, sizeof(on_host), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
-  MetricValue result{std::nullopt, on_host.samples};
+  SampledValue result{std::nullopt, on_host.samples};
   if (on_host.samples >= level.min_samples && std::isfinite(on_host.metric)) result.value = on_host.metric;
   return result;
-}
-
-// Whether a start is better than another: enough overlap first, then the value.
-bool IsBetter(const MetricValue& a, const MetricValue& b) {
-  if (!a.value.has_value() || !b.value.has_value()) return a.value.has_value();
-  if (a.samples < kComparableOverlap * b.samples) return false;
-  if (b.samples < kComparableOverlap * a.samples) return true;
-  return *a.value < *b.value;
 }
 
 DescentProblem MakeProblem(const Level& level, const StageOptions& options) {
@@ -224,6 +210,10 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   const int64_t n = Elements(level.grid);
   INTRAWARP_ASSIGN_OR_RETURN(const Descent descent, Descent::Create(ctx, problem, position, n));
   const int at_once = EvaluationsAtOnce(ctx, level.fixed);
+  INTRAWARP_ASSIGN_OR_RETURN(const Recording round, Recording::Make(ctx, [&](const ExecContext& ctx) {
+                               INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
+                               return descent.Descend(ctx);
+                             }));
   LevelRun run;
   while (!run.state.done) {
     progress.iteration = run.state.iterations;
@@ -231,10 +221,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
     run.decision = ctx.Checkpoint(progress);
     if (run.decision == Decision::kCancel) return absl::CancelledError("cancelled");
     if (run.decision == Decision::kStop) break;
-    for (int i = 0; i < at_once; ++i) {
-      INTRAWARP_RETURN_IF_ERROR(Evaluate(ctx, level, weights, descent));
-      INTRAWARP_RETURN_IF_ERROR(descent.Descend(ctx));
-    }
+    for (int i = 0; i < at_once; ++i) INTRAWARP_RETURN_IF_ERROR(round.Enqueue(ctx));
     INTRAWARP_ASSIGN_OR_RETURN(run.state, descent.State(ctx));
   }
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(position, descent.position(), n * sizeof(float), ctx.stream()));
@@ -376,16 +363,21 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
   return positions + level;
 }
 
+int64_t FfdResultBytes(const Geometry& fixed, const StageOptions& options) {
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, Spacing(fixed, options));
+  return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
                                          const StageOptions& options, const std::vector<AffineMap>& starts) {
   if (starts.size() == 1) return starts.front();
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
   AffineMap best = starts.front();
-  MetricValue best_value;
+  SampledValue best_value;
   for (const AffineMap& start : starts) {
     INTRAWARP_ASSIGN_OR_RETURN(
-        const MetricValue value,
+        const SampledValue value,
         MetricAt(ctx, images, options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
     if (!IsBetter(value, best_value)) continue;
     best = start;
@@ -398,7 +390,7 @@ absl::StatusOr<std::optional<double>> FinestFfdObjective(const ExecContext& ctx,
                                                          const StageOptions& options, const Transform& transform) {
   const Geometry& fixed = images.fixed->geometry();
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, Spacing(fixed, options)));
-  INTRAWARP_ASSIGN_OR_RETURN(const MetricValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
   return value.value;
 }
 

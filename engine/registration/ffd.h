@@ -42,6 +42,9 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
                                            const Transform* initial);
 int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options);
 
+// Device memory that the result's transform holds at most: less when a budget ended the stage at a coarser level.
+int64_t FfdResultBytes(const Geometry& fixed, const StageOptions& options);
+
 // The one of `starts` that the stage's metric likes best at its coarsest level, with u = 0. Waits for the stream.
 // Workspace: that of the stage.
 absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,

@@ -11,6 +11,8 @@ namespace intrawarp {
 namespace {
 
 constexpr double kMinOverlap = 0.1;
+// A start that overlaps less than this part of another's overlap is not compared by its value.
+constexpr double kComparableOverlap = 0.5;
 constexpr int kAtOnceSmall = 8, kAtOnceLarge = 4;
 constexpr int64_t kLargeVoxels = int64_t{1} << 21;
 
@@ -54,6 +56,13 @@ double MinSamples(const RegistrationImages& images, MetricKind metric, int index
 absl::Status TooLittleOverlap() {
   return absl::FailedPreconditionError(
       absl::StrCat("the images (masks) overlap by less than ", kMinOverlap * 100, " %"));
+}
+
+bool IsBetter(const SampledValue& a, const SampledValue& b) {
+  if (!a.value.has_value() || !b.value.has_value()) return a.value.has_value() && !b.value.has_value();
+  if (a.samples < kComparableOverlap * b.samples) return false;
+  if (b.samples < kComparableOverlap * a.samples) return true;
+  return *a.value < *b.value;
 }
 
 int EvaluationsAtOnce(const ExecContext& ctx, const Geometry& fixed) {

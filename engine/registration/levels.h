@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_ENGINE_REGISTRATION_LEVELS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_LEVELS_H_
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,6 +38,15 @@ int MatchingLevel(const PreparedImage& moving, const Geometry& fixed);
 // image (mask) has.
 double MinSamples(const RegistrationImages& images, MetricKind metric, int index);
 absl::Status TooLittleOverlap();
+
+// An objective at some transform, absent with too little overlap, and the samples it is of.
+struct SampledValue {
+  std::optional<double> value;
+  double samples = 0;
+};
+// Whether `a` is a better place to start from (or to have come to from one of several starts): enough overlap first,
+// then the value.
+bool IsBetter(const SampledValue& a, const SampledValue& b);
 
 // Evaluations to be enqueued between two looks at the checkpoint.
 int EvaluationsAtOnce(const ExecContext& ctx, const Geometry& fixed);

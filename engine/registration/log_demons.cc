@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +18,9 @@ namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level.
 constexpr int kCoarsestAxis = 8;
-// Squarings are recorded for a velocity that grows so much until the next look of the host, and at least so many: what
-// is not needed costs an empty kernel, and what is missing another look.
-constexpr float kGrowth = 1.5f;
-constexpr int kLeastSquarings = 2;
+// Squarings are recorded for the velocity that the host saw last, but at least so many: what a velocity that grew since
+// is short of costs another look, and what is not needed an empty kernel in every iteration.
+constexpr int kLeastSquarings = 1;
 
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
 size_t FieldBytes(Int3 size) { return sizeof(float) * Floats(size); }
@@ -31,14 +31,16 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
-int Levels(const RegistrationImages& images, const LogDemonsOptions& options) {
+// `warm`: from an initial velocity.
+int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bool warm) {
   const auto& pyramid = images.fixed->levels();
   int levels = 1;
   while (levels < static_cast<int>(pyramid.size()) && images.fixed_masks[levels].count > 0 &&
          !IsTooCoarse(pyramid[levels].volume.geometry.size, images.fixed->geometry().size)) {
     ++levels;
   }
-  return options.levels > 0 ? std::min(levels, options.levels) : levels;
+  if (options.levels > 0) return std::min(levels, options.levels);
+  return warm ? std::min(levels, kWarmLogDemonsLevels) : levels;
 }
 
 struct Intensities {
@@ -78,6 +80,21 @@ absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, 
   return ready;
 }
 
+// The standard deviation of an image made ready, over its samples when there is a mask; then it waits for the stream.
+absl::StatusOr<double> Deviation(const ExecContext& ctx, const PreparedImage& image, const MaskLevel& mask,
+                                 const float* ready, int64_t voxels, Intensities i) {
+  if (mask.mask.data == nullptr) return image.statistics().stddev * i.scale;
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(PairMoments* const moments, ctx.arena().Allocate<PairMoments>(1));
+  INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, ready, ready, voxels, moments));
+  PairMoments sums;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, moments, sizeof(sums), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  if (!(sums.samples > 0)) return 0.0;
+  const double mean = sums.fixed / sums.samples;
+  return std::sqrt(std::max(0.0, sums.fixed_squares / sums.samples - mean * mean));
+}
+
 // Memory stays taken from the arena.
 absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages& images,
                                 const LogDemonsOptions& options, int index, const AffineMap& affine) {
@@ -104,6 +121,15 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   }
   level.step.force.gradient = options.gradient;
   level.step.force.max_step = static_cast<float>(options.max_step);
+  // Of both images, so that it is the same when they are exchanged.
+  INTRAWARP_ASSIGN_OR_RETURN(const double deviation, Deviation(ctx, *images.fixed, images.fixed_masks[index],
+                                                               level.step.fixed, fixed.geometry.voxels(), of_fixed));
+  double of_moving = deviation;
+  if (!options.match_intensities) {
+    INTRAWARP_ASSIGN_OR_RETURN(of_moving, Deviation(ctx, *images.moving, images.moving_masks[moving_index],
+                                                    level.step.moving.data, moving.geometry.voxels(), of_fixed));
+  }
+  level.step.force.weak_gradient = static_cast<float>(options.weak_gradient * 0.5 * (deviation + of_moving));
   level.step.symmetric = options.symmetric;
   level.step.fluid_sigma = options.fluid_sigma;
   level.step.diffusion_sigma = options.diffusion_sigma;
@@ -170,7 +196,7 @@ class Iterations {
 
   // `state` is that of the device.
   absl::Status Enqueue(const DemonsState& state) {
-    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(kGrowth * state.largest, 1, kMaxSquarings)));
+    INTRAWARP_RETURN_IF_ERROR(Record(Squarings(state.largest, 1, kMaxSquarings)));
     // The last ones stopped for want of squarings.
     if (state.done) {
       INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
@@ -183,8 +209,9 @@ class Iterations {
   absl::Status Record(int squarings) {
     if (recording_ && squarings <= squarings_) return absl::OkStatus();
     squarings_ = std::max(squarings, kLeastSquarings);
-    INTRAWARP_ASSIGN_OR_RETURN(recording_, Recording::Make(ctx_, [this, squarings = squarings_] {
-                                 return IterateDemons(ctx_, step_, squarings, fields_);
+    INTRAWARP_ASSIGN_OR_RETURN(recording_,
+                               Recording::Make(ctx_, [this, squarings = squarings_](const ExecContext& ctx) {
+                                 return IterateDemons(ctx, step_, squarings, fields_);
                                }));
     return absl::OkStatus();
   }
@@ -254,6 +281,29 @@ absl::Status SetStart(const ExecContext& ctx, const ConstVelocityView& initial, 
   return ResampleVectorField(ctx, initial.data, initial.size, fields.velocity, size);
 }
 
+// The mean squared difference at a level.
+absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const RegistrationImages& images,
+                                         const LogDemonsOptions& options, int index, const AffineMap& affine,
+                                         const ConstVelocityView& velocity) {
+  ArenaScope scope(ctx.arena());
+  const Int3 size = images.fixed->levels()[index].volume.geometry.size;
+  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
+  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
+  DemonsForceTask task = level.step.force;
+  task.fixed = level.step.fixed;
+  task.warped = level.step.warped;
+  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
+  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
+  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) {
+    return SampledValue();
+  }
+  return SampledValue{state.value, state.samples};
+}
+
 absl::Status ValidateRange(const char* name, double value, double low, double high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [", low, ", ", high, "]"));
@@ -262,12 +312,13 @@ absl::Status ValidateRange(const char* name, double value, double low, double hi
 }  // namespace
 
 absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
-  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100;
+  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100, kLargestWeak = 100;
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("levels", options.levels, 0, kMaxLevels));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("iterations", options.iterations, 1, kMaxIterations));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, kMaxSigmaVox));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, kMaxSigmaVox));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, kLeastStep, kLongestStep));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("weak_gradient", options.weak_gradient, 0, kLargestWeak));
   return ValidateRange("tolerance", options.tolerance, 0, 1);
 }
 
@@ -276,7 +327,7 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                                        const AffineMap& affine, const ConstVelocityView& initial) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(options));
   const Int3 finest = images.fixed->geometry().size;
-  const int levels = Levels(images, options);
+  const int levels = Levels(images, options, initial.data != nullptr);
   LogDemonsStageResult result;
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));
@@ -324,27 +375,31 @@ LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
   options.max_step = stage.max_step.value_or(options.max_step);
   options.update = stage.update;
   options.symmetric = stage.symmetric;
+  options.weak_gradient = stage.weak_gradient.value_or(options.weak_gradient);
   options.match_intensities = stage.match_intensities;
   return options;
 }
 
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
-                                                               const AffineMap& affine,
+                                                               const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  ArenaScope scope(ctx.arena());
-  const Int3 size = images.fixed->geometry().size;
-  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
-  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, {}, 0, affine));
-  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
-  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, {}, fields).status());
-  INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
-  DemonsForceTask task = level.step.force;
-  task.fixed = level.step.fixed;
-  task.warped = level.step.warped;
-  INTRAWARP_RETURN_IF_ERROR(DemonsForce(ctx, task, fields.update, fields.state));
-  INTRAWARP_ASSIGN_OR_RETURN(const DemonsState state, ReadState(ctx, fields.state));
-  if (state.status == DemonsStatus::kTooLittleOverlap || state.status == DemonsStatus::kNotFinite) return std::nullopt;
-  return state.value;
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, 0, affine, velocity));
+  return value.value;
+}
+
+absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
+                                               const LogDemonsOptions& options, const std::vector<AffineMap>& starts) {
+  AffineMap best = starts.front();
+  if (starts.size() == 1) return best;
+  const int coarsest = Levels(images, options, /*warm=*/false) - 1;
+  SampledValue best_value;
+  for (const AffineMap& start : starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, coarsest, start, {}));
+    if (!IsBetter(value, best_value)) continue;
+    best = start;
+    best_value = value;
+  }
+  return best;
 }
 
 }  // namespace intrawarp

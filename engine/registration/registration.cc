@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/quality/quality.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/ffd.h"
 #include "engine/registration/log_demons.h"
@@ -44,6 +45,7 @@ absl::Status RefuseOptionsOfLogDemons(const StageOptions& stage) {
        {std::pair(stage.fluid_sigma.has_value(), "fluid_sigma"),
         std::pair(stage.diffusion_sigma.has_value(), "diffusion_sigma"),
         std::pair(stage.max_step.has_value(), "max_step"),
+        std::pair(stage.weak_gradient.has_value(), "weak_gradient"),
         std::pair(stage.update != VelocityUpdate::kCompose, "update"), std::pair(stage.symmetric, "symmetric"),
         std::pair(stage.match_intensities, "match_intensities")}) {
     if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for log-demons alone"));
@@ -60,7 +62,7 @@ absl::Status ValidateAffineStage(const StageOptions& stage) {
 }
 
 absl::Status ValidateLogDemonsStage(const StageOptions& stage) {
-  if (stage.metric != MetricKind::kSsd) return absl::InvalidArgumentError("metric: log-demons takes ssd alone");
+  if (stage.metric != MetricKind::kSsd) return absl::UnimplementedError("metric: log-demons takes ssd alone");
   INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(stage));
   return ValidateLogDemons(ToLogDemonsOptions(stage));
 }
@@ -220,30 +222,58 @@ absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const Re
   if (options.method != Method::kLogDemons) return FinestObjective(ctx, images, options.metric, transform.affine());
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView velocity, VelocityOn(ctx, &transform, images.fixed->geometry()));
-  return FinestLogDemonsObjective(ctx, images, transform.affine(), velocity);
+  return FinestLogDemonsObjective(ctx, images, ToLogDemonsOptions(options), transform.affine(), velocity);
 }
 
-// The best of several starts, by the objective of the stage.
-absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const RegistrationImages& images,
-                                      const StageOptions& options, const std::vector<AffineMap>& starts) {
-  AffineMap best = starts.front();
-  if (starts.size() == 1) return best;
-  std::optional<double> best_value;
-  for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> value, Objective(ctx, images, options, Transform(start)));
-    if (value.has_value() && (!best_value.has_value() || *value < *best_value)) {
-      best = start;
-      best_value = value;
-    }
+// The smallest determinant of exp(v).
+absl::StatusOr<double> LeastDeterminant(const ExecContext& ctx, const Transform& transform, const Geometry& domain) {
+  INTRAWARP_ASSIGN_OR_RETURN(const JacobianStatistics jacobian, MeasureJacobian(ctx, transform, domain));
+  const double affine = Determinant(transform.affine());
+  return (affine > 0 ? jacobian.min : jacobian.max) / affine;
+}
+
+// The transform of `velocity` (mm), which is smoothed by a voxel at a time while its exponential folds: an exponential
+// does not where its velocity is smooth enough for its grid, but a small diffusion sigma leaves it to the images.
+struct Unfolded {
+  Transform transform{AffineMap::Identity()};
+  bool smoothed = false;
+};
+absl::StatusOr<Unfolded> MakeUnfolded(const ExecContext& ctx, const AffineMap& affine, Buffer velocity,
+                                      const Geometry& domain) {
+  constexpr double kLeast = 0.01;
+  constexpr int kRounds = 8;
+  const size_t bytes = 3 * sizeof(float) * domain.voxels();
+  Unfolded result;
+  for (int round = 0;; ++round) {
+    INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeVelocityTransform(ctx, affine, std::move(velocity), domain));
+    INTRAWARP_ASSIGN_OR_RETURN(const double least, LeastDeterminant(ctx, result.transform, domain));
+    if (least >= kLeast || round == kRounds) return result;
+    result.smoothed = true;
+    ArenaScope scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(float* const smooth, ctx.arena().Allocate<float>(3 * domain.voxels()));
+    INTRAWARP_RETURN_IF_ERROR(
+        SmoothVectorField(ctx, result.transform.velocity().data, domain.size, Vec3d{1, 1, 1}, smooth));
+    // Its fields are given back before there are others.
+    result.transform = Transform(affine);
+    INTRAWARP_ASSIGN_OR_RETURN(velocity, ctx.device().Allocate(bytes, ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(velocity.as<float>(), smooth, bytes, ctx.stream()));
   }
-  return best;
+}
+
+int64_t UnfoldedWorkspaceBytes(const Geometry& domain) {
+  const int64_t field = Arena::Rounded(3 * sizeof(float) * domain.voxels());
+  return field + std::max({VelocityTransformWorkspaceBytes(domain.size),
+                           static_cast<int64_t>(SmoothVectorFieldWorkspaceBytes(domain.size)),
+                           static_cast<int64_t>(JacobianWorkspaceBytes(domain))});
 }
 
 absl::Status RunLogDemons(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const StageOptions& options = pipeline->input.stages[index];
   const Geometry& domain = pipeline->input.fixed->geometry();
   ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap start, ChooseStart(ctx, pipeline->images, options, pipeline->starts));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const AffineMap start,
+      ChooseLogDemonsStart(ctx, pipeline->images, ToLogDemonsOptions(options), pipeline->starts));
   if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(start);
   const Transform before = pipeline->result.transform;
   INTRAWARP_ASSIGN_OR_RETURN(
@@ -254,20 +284,23 @@ absl::Status RunLogDemons(const ExecContext& ctx, int index, Pipeline* pipeline)
       RunLogDemonsStage(ctx, pipeline->images, ToLogDemonsOptions(options), index, start, initial));
   INTRAWARP_RETURN_IF_ERROR(
       MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
-  INTRAWARP_ASSIGN_OR_RETURN(pipeline->result.transform,
-                             MakeVelocityTransform(ctx, start, std::move(stage.velocity), domain));
+  INTRAWARP_ASSIGN_OR_RETURN(Unfolded unfolded, MakeUnfolded(ctx, start, std::move(stage.velocity), domain));
+  pipeline->result.transform = std::move(unfolded.transform);
   pipeline->starts = {start};
-  const bool finished = !stage.levels.empty() && stage.levels.back().size == domain.size;
-  pipeline->value = finished ? std::optional(stage.levels.back().value_after) : std::nullopt;
+  // Of a level that was cut short the last value is that before the last update, and of matched intensities it is one
+  // with those of the level's start; of a velocity smoothed afterwards there is none.
+  const bool finished = stage.stop_reason == StopReason::kConverged || stage.stop_reason == StopReason::kIterationLimit;
+  pipeline->value = finished && !options.match_intensities && !unfolded.smoothed
+                        ? std::optional(stage.levels.back().value_after)
+                        : std::nullopt;
   pipeline->result.stages.push_back({options.method, options.metric, stage.stop_reason, std::move(stage.levels)});
   return absl::OkStatus();
 }
 
 int64_t LogDemonsPipelineBytes(const RegistrationInput& input) {
-  const Int3 size = input.fixed->geometry().size;
-  const int64_t initial = Arena::Rounded(3 * sizeof(float) * input.fixed->geometry().voxels());
-  return initial +
-         std::max(LogDemonsWorkspaceBytes(*input.fixed, *input.moving), VelocityTransformWorkspaceBytes(size));
+  const Geometry& domain = input.fixed->geometry();
+  const int64_t initial = Arena::Rounded(3 * sizeof(float) * domain.voxels());
+  return initial + std::max(LogDemonsWorkspaceBytes(*input.fixed, *input.moving), UnfoldedWorkspaceBytes(domain));
 }
 
 int64_t StageBytes(const Device& device, const RegistrationInput& input, const StageOptions& stage) {
@@ -340,6 +373,13 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
   return bytes;
+}
+
+int64_t RegistrationResultBytes(const RegistrationInput& input) {
+  const StageOptions& last = input.stages.back();
+  const Geometry& fixed = input.fixed->geometry();
+  if (last.method == Method::kFfd) return FfdResultBytes(fixed, last);
+  return last.method == Method::kLogDemons ? VelocityTransformBytes(fixed.size) : 0;
 }
 
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {

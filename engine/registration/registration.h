@@ -27,7 +27,8 @@ enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
 struct StageOptions {
   Method method = Method::kAffine;
   MetricKind metric = MetricKind::kSsd;
-  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow.
+  // Pyramid levels at most, finest included; 0: as many as the images (masks) allow, but of a log-demons stage that
+  // starts from a velocity, 2.
   int levels = 0;
   // Iterations a level at most; 0: the method's default (rigid, affine 50; ffd 150; log-demons 100).
   int iterations = 0;
@@ -45,6 +46,8 @@ struct StageOptions {
   std::optional<double> fluid_sigma = std::nullopt;
   std::optional<double> diffusion_sigma = std::nullopt;
   std::optional<double> max_step = std::nullopt;
+  // Weaker gradients pull less (log_demons.h); unset: the default.
+  std::optional<double> weak_gradient = std::nullopt;
   VelocityUpdate update = VelocityUpdate::kCompose;
   // Exchanging the images then gives the inverse.
   bool symmetric = false;
@@ -74,6 +77,7 @@ struct RegistrationInput {
 struct LevelReport {
   Int3 size;
   int iterations = 0;
+  // The objective; of a level of log-demons that was cut short, value_after is that before its last update.
   double value_before = 0;
   double value_after = 0;
 };
@@ -107,6 +111,9 @@ absl::Status ValidateRegistration(const RegistrationInput& input);
 
 // Device memory that Register takes from the arena of a context on `device`.
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input);
+// Device memory that the result's transform holds at most, for a valid input; a little less when a budget ends an ffd
+// stage early.
+int64_t RegistrationResultBytes(const RegistrationInput& input);
 
 // Runs the stages. Looks at ctx.Checkpoint between iterations (on CUDA every few): kStop returns the best so far with
 // stop_reason kBudget, kCancel returns CANCELLED. FAILED_PRECONDITION when the images (or masks) do not overlap enough,

@@ -68,8 +68,8 @@ __device__ void StoreVector(float* to, float a, float b, float c, float d) {
 }
 
 // A lane's floats of a row that is wanted whole, `left` of them and those after them in the row. Where the row does not
-// begin at an aligned address, each lane passes on to the one before it what shifts their vectors to alignment; the last
-// lane's are stored by the next piece's first, which has them, too.
+// begin at an aligned address, each lane passes on to the one before it what shifts their vectors to alignment; the
+// last lane's are stored by the next piece's first, which has them, too.
 template <bool kAligned>
 __device__ void StoreRow(float* to, int left, bool begins_row, const float* v) {
   if (kAligned) {

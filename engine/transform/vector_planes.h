@@ -5,9 +5,10 @@
 // and what would write a field for the next operator alone is fused with it. Internal; CUDA alone.
 //
 // Bytes that a voxel moves, reads that neighbours share counted once:
-//   first step of an exponential, a squaring   24    the last one with the warp   20  (nothing but the image is
-//   written) smoothing along x and y                    24    along z                      24 along z, composed with
-//   the velocity        36
+//   24  the first step of an exponential; a squaring
+//   20  the last squaring with the warp (nothing but the image is written)
+//   24  smoothing along x and y
+//   24  along z; 36 along z, composed with the velocity
 // An iteration with N > 0 squarings: 24 N + 20 + 20 (force) + 24 + 36 + 24 + 24 = 148 + 24 N.
 //
 // Pointers are device memory, outputs are not inputs. Stream-ordered. `skip` as in vector_field.h.

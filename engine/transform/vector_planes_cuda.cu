@@ -7,6 +7,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/dependent_launch.cuh"
 #include "engine/transform/vector_planes.h"
 
 namespace intrawarp::cuda {
@@ -32,32 +33,67 @@ __device__ void KeepLargest(float value, float* largest) {
   if (value > __ldcg(largest)) atomicMax(reinterpret_cast<int*>(largest), __float_as_int(value));
 }
 
-// The corners of a trilinear sample, and SampleVector's arithmetic on them.
+// One axis of MakeLinearAxis, the same numbers without conversions: from 2^23 to 2^24 floats are the integers, whose
+// lowest bits are those of the float.
+struct SampleAxis {
+  static constexpr float kIntegers = 8388608.0f;
+  static constexpr unsigned kBits = 0x4b000000u;
+  float last, highest;
+
+  __device__ explicit SampleAxis(int n)
+      : last(static_cast<float>(n - 1)), highest(kIntegers + static_cast<float>(max(n - 2, 0))) {}
+  // The lower voxel plus kBits.
+  __device__ unsigned Lower(float index, float* weight) const {
+    const float clamped = fminf(fmaxf(index, 0.0f), last);
+    const float lower = fminf(__fadd_rz(clamped, kIntegers), highest);
+    *weight = clamped - (lower - kIntegers);
+    return __float_as_uint(lower);
+  }
+};
+
+// A grid to take trilinear samples of, with SampleVector's arithmetic. kWide: of two voxels along x or more.
+template <bool kWide>
+struct SampleGrid {
+  SampleAxis x, y, z;
+  int step_x, step_y, step_z, rows, width;
+  unsigned bias;
+
+  __device__ explicit SampleGrid(Int3 size)
+      : x(size.x),
+        y(size.y),
+        z(size.z),
+        step_x(kWide || size.x > 1 ? 1 : 0),
+        step_y(size.y > 1 ? size.x : 0),
+        step_z(size.z > 1 ? size.x * size.y : 0),
+        rows(size.y),
+        width(size.x),
+        bias((SampleAxis::kBits * size.y + SampleAxis::kBits) * size.x + SampleAxis::kBits) {}
+};
+
+// The corners of a sample: the voxels `at` and those kWide, or step_x, after them.
+template <bool kWide>
 struct Corners {
-  int at[8];
+  int at[4], step_x;
   float x, y, z;
 
-  __device__ Corners(Int3 size, Vec3f index) {
-    const LinearAxis ax = MakeLinearAxis(index.x, size.x), ay = MakeLinearAxis(index.y, size.y),
-                     az = MakeLinearAxis(index.z, size.z);
-    x = ax.weight;
-    y = ay.weight;
-    z = az.weight;
-    const int r00 = (az.lower * size.y + ay.lower) * size.x, r01 = (az.lower * size.y + ay.upper) * size.x;
-    const int r10 = (az.upper * size.y + ay.lower) * size.x, r11 = (az.upper * size.y + ay.upper) * size.x;
-    at[0] = r00 + ax.lower;
-    at[1] = r00 + ax.upper;
-    at[2] = r01 + ax.lower;
-    at[3] = r01 + ax.upper;
-    at[4] = r10 + ax.lower;
-    at[5] = r10 + ax.upper;
-    at[6] = r11 + ax.lower;
-    at[7] = r11 + ax.upper;
+  __device__ Corners(const SampleGrid<kWide>& grid, Vec3f index) : step_x(kWide ? 1 : grid.step_x) {
+    const unsigned lower_x = grid.x.Lower(index.x, &x), lower_y = grid.y.Lower(index.y, &y),
+                   lower_z = grid.z.Lower(index.z, &z);
+    at[0] = static_cast<int>((lower_z * grid.rows + lower_y) * grid.width + lower_x - grid.bias);
+    at[1] = at[0] + grid.step_y;
+    at[2] = at[0] + grid.step_z;
+    at[3] = at[1] + grid.step_z;
   }
 
-  // T: float or Vec3f.
-  template <typename T>
-  __device__ T Interpolate(const T (&v)[8]) const {
+  // T: float or Vec3f; load(i) is that of voxel i.
+  template <typename T, typename Load>
+  __device__ T Interpolate(const Load& load) const {
+    T v[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[2 * i] = load(at[i], 0);
+      v[2 * i + 1] = load(at[i], step_x);
+    }
     const T c00 = v[0] + x * (v[1] - v[0]), c01 = v[2] + x * (v[3] - v[2]);
     const T c10 = v[4] + x * (v[5] - v[4]), c11 = v[6] + x * (v[7] - v[6]);
     const T c0 = c00 + y * (c01 - c00), c1 = c10 + y * (c11 - c10);
@@ -65,27 +101,25 @@ struct Corners {
   }
 };
 
+template <bool kWide>
+__device__ float SampleScalar(const float* values, const Corners<kWide>& corners) {
+  return corners.template Interpolate<float>([&](int i, int step) { return __ldg(values + i + step); });
+}
+
 // Fields as kernels read and write them: Load, Sample and, when it is not const, Store.
 struct Planes {
   float *x, *y, *z;
 
   __device__ Planes(float* field, int64_t voxels) : x(field), y(field + voxels), z(field + 2 * voxels) {}
   __device__ Vec3f Load(int i) const { return {__ldg(x + i), __ldg(y + i), __ldg(z + i)}; }
-  __device__ Vec3f Sample(const Corners& corners) const {
-    return {SampleOne(x, corners), SampleOne(y, corners), SampleOne(z, corners)};
+  template <bool kWide>
+  __device__ Vec3f Sample(const Corners<kWide>& corners) const {
+    return {SampleScalar(x, corners), SampleScalar(y, corners), SampleScalar(z, corners)};
   }
   __device__ void Store(Vec3f v, int i) const {
     x[i] = v.x;
     y[i] = v.y;
     z[i] = v.z;
-  }
-
- private:
-  __device__ static float SampleOne(const float* plane, const Corners& corners) {
-    float v[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = __ldg(plane + corners.at[i]);
-    return corners.Interpolate(v);
   }
 };
 // What is only read.
@@ -102,11 +136,9 @@ struct Halves {
                  z = __half22float2(reinterpret_cast<const __half2&>(bits.y));
     return {xy.x, xy.y, z.x};
   }
-  __device__ Vec3f Sample(const Corners& corners) const {
-    Vec3f v[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = Load(corners.at[i]);
-    return corners.Interpolate(v);
+  template <bool kWide>
+  __device__ Vec3f Sample(const Corners<kWide>& corners) const {
+    return corners.template Interpolate<Vec3f>([&](int i, int step) { return Load(i + step); });
   }
   __device__ void Store(Vec3f v, int i) const {
     const __half2 xy = __floats2half2_rn(v.x, v.y), z = __floats2half2_rn(v.z, 0);
@@ -114,16 +146,17 @@ struct Halves {
   }
 };
 
-template <typename Field>
-__device__ Vec3f ComposeAt(Vec3f a, const Field& b, Int3 size, Vec3f at, ComposeScales s) {
-  const Vec3f sample = b.Sample(Corners(size, at + s.position * a));
+template <typename Field, bool kWide>
+__device__ Vec3f ComposeAt(Vec3f a, const Field& b, const SampleGrid<kWide>& grid, Vec3f at, ComposeScales s) {
+  const Vec3f sample = b.Sample(Corners<kWide>(grid, at + s.position * a));
   return s.inner * a + s.outer * sample;
 }
 
 // Smoothing along x and y in one pass. A block takes kWidth columns of a plane and so many rows that with their
-// neighbours they are kRows; the tile is smoothed along x, back into itself, then along y. In shared memory a row has
-// an odd number of floats: along x a warp takes 32 rows, so that its threads use 32 banks. A thread makes a run of
-// outputs from registers.
+// neighbours they are kRows; the tile is smoothed along x, back into itself, then along y. Along x a warp takes 32
+// rows, four floats at a time: a row has an odd number of fours, so that eight threads use 32 banks. A thread makes a
+// run of outputs from registers. kRunsX warps fetch their 32 rows and smooth them along x without waiting for the
+// others.
 constexpr int kWidth = 64, kRows = 96, kRunX = 16, kRunsX = kWidth / kRunX, kRunsY = 6;
 constexpr int kXyThreads = kRows * kRunsX;
 static_assert(kXyThreads == kWidth * kRunsY && kRows % 32 == 0 && kWidth % 32 == 0);
@@ -131,7 +164,7 @@ constexpr int kLargestRadius = 12;
 
 template <int kRadius>
 struct XyTile {
-  static constexpr int kLoaded = kWidth + 2 * kRadius, kPitch = kLoaded | 1;
+  static constexpr int kLoaded = kWidth + 2 * kRadius, kPitch = 4 * ((kLoaded + 3) / 4 | 1);
   static constexpr int kRunY = (kRows - 2 * kRadius) / kRunsY, kHeight = kRunY * kRunsY;
 };
 
@@ -161,6 +194,19 @@ __device__ void NormaliseRun(const GaussianKernel& kernel, int first, int n, flo
   }
 }
 
+// The same with what MakeScales left for the line.
+template <int kRun>
+__device__ void ScaleRun(int radius, int first, int n, const float* scales, float (&sums)[kRun]) {
+  if (first >= radius && first + kRun + radius <= n) return;
+#pragma unroll
+  for (int o = 0; o < kRun; ++o) sums[o] *= scales[o];
+}
+// scales[i] of voxel first + i of n, 1 beyond them; a part of it by each of kThreads threads from `thread`.
+template <int kThreads>
+__device__ void MakeScales(const GaussianKernel& kernel, int first, int n, int count, int thread, float* scales) {
+  for (int i = thread; i < count; i += kThreads) scales[i] = first + i < n ? kernel.Scale(first + i, n) : 1.0f;
+}
+
 // A run of a line in memory, whose voxels are `stride` apart and start at `line`; 0 beyond its ends.
 template <int kRadius, int kRun>
 __device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int first, int n, int stride,
@@ -181,74 +227,153 @@ __device__ void SmoothLine(const GaussianKernel& kernel, const float* line, int 
   NormaliseRun(kernel, first, n, sums);
 }
 
+// A float from memory to shared memory when `fetched`; there after AwaitFloats and a barrier. bytes: 4, or 0 for a zero
+// (`from` is not looked at).
+__device__ void FetchFloat(float* to, const float* from, int bytes, bool fetched) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile(
+      "{\n\t.reg .pred fetched;\n\tsetp.ne.s32 fetched, %3, 0;\n\t"
+      "@fetched cp.async.ca.shared.global [%0], [%1], 4, %2;\n\t}" ::"r"(at),
+      "l"(from), "r"(bytes), "r"(static_cast<int>(fetched))
+      : "memory");
+#else
+  if (fetched) *to = bytes > 0 ? *from : 0.0f;
+#endif
+}
+__device__ void AwaitFloats() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Waits for the warps that share rows of the tile.
+__device__ void AwaitRows(int group) {
+  static_assert(kRows == 96);
+  constexpr int kThreads = 32 * kRunsX;
+  if (group == 0) {
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+  } else if (group == 1) {
+    asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
+  } else {
+    asm volatile("bar.sync 3, %0;" ::"n"(kThreads) : "memory");
+  }
+}
+
+// Begins to fetch the 32 rows of the tile that the warp's group takes, all of them in flight at once; `plane` is the
+// block's.
+template <int kRadius>
+__device__ void FetchRows(const float* plane, Int3 size, int x0, int y0, int rows, float* tile) {
+  constexpr int kLoaded = XyTile<kRadius>::kLoaded, kAcross = (kLoaded + 31) / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int first = warp / kRunsX * 32 + warp % kRunsX, x = x0 - kRadius + lane;
+  int bytes[kAcross];
+#pragma unroll
+  for (int i = 0; i < kAcross; ++i) bytes[i] = x + 32 * i >= 0 && x + 32 * i < size.x ? 4 : 0;
+  const bool has_last = lane + 32 * (kAcross - 1) < kLoaded;
+  const int64_t stride = int64_t{kRunsX} * size.x;
+  const float* from = plane + static_cast<int64_t>(y0 - kRadius + first) * size.x + x;
+  float* const to = tile + first * XyTile<kRadius>::kPitch + lane;
+#pragma unroll
+  for (int r = 0; r < 32; r += kRunsX, from += stride) {
+    if (first + r >= rows) break;
+    const int mask = static_cast<unsigned>(y0 - kRadius + first + r) < static_cast<unsigned>(size.y) ? 4 : 0;
+#pragma unroll
+    for (int i = 0; i < kAcross; ++i) {
+      FetchFloat(to + r * XyTile<kRadius>::kPitch + 32 * i, from + 32 * i, bytes[i] & mask,
+                 i < kAcross - 1 || has_last);
+    }
+  }
+}
+
+// A run of a row of the tile along x.
+template <int kRadius>
+__device__ void SmoothTileRow(const GaussianKernel& kernel, const float* at, float (&sums)[kRunX]) {
+  const float4* const fours = reinterpret_cast<const float4*>(at);
+  float4 four;
+  SmoothRun<kRadius>(
+      kernel,
+      [&](int j) {
+        if (j % 4 == 0) four = fours[j / 4];
+        return j % 4 == 0 ? four.x : j % 4 == 1 ? four.y : j % 4 == 2 ? four.z : four.w;
+      },
+      sums);
+}
+
 // `size`: of the stack of all planes. `height` is XyTile's or less.
 template <int kRadius>
-__global__ void __launch_bounds__(kXyThreads)
+__global__ void __launch_bounds__(kXyThreads, 5)
     SmoothXyKernel(const float* __restrict__ in, float* __restrict__ out, Int3 size, int height, float* clear,
                    const int* skip, const __grid_constant__ GaussianKernel along_x,
                    const __grid_constant__ GaussianKernel along_y) {
   using Tile = XyTile<kRadius>;
-  __shared__ float tile[kRows * Tile::kPitch];
+  __shared__ alignas(16) float tile[kRows * Tile::kPitch];
+  __shared__ float scales_x[kRows / 32][kWidth], scales_y[Tile::kHeight];
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int x0 = blockIdx.x * kWidth, y0 = blockIdx.y * height;
   const int rows = min(height, size.y - y0) + 2 * kRadius;
   const size_t plane = static_cast<size_t>(blockIdx.z) * size.y * size.x;
   if (clear != nullptr && threadIdx.x == 0 && blockIdx.x + blockIdx.y + blockIdx.z == 0) *clear = 0;
-  for (int r = warp; r < rows; r += kXyThreads / 32) {
-    const int y = y0 - kRadius + r;
-    const bool in_y = y >= 0 && y < size.y;
-    const float* const row = in + plane + static_cast<ptrdiff_t>(y) * size.x;
-#pragma unroll
-    for (int i = 0; i < (Tile::kLoaded + 31) / 32; ++i) {
-      const int column = lane + 32 * i, x = x0 - kRadius + column;
-      if (column < Tile::kLoaded) tile[r * Tile::kPitch + column] = in_y && x >= 0 && x < size.x ? row[x] : 0.0f;
-    }
-  }
-  __syncthreads();
+  FetchRows<kRadius>(in + plane, size, x0, y0, rows, tile);
   {
-    const int row = warp / kRunsX * 32 + lane, first = warp % kRunsX * kRunX;
+    const int group = warp / kRunsX, row = group * 32 + lane, first = warp % kRunsX * kRunX;
     const bool mine = row < rows && x0 + first < size.x;
     float* const at = tile + row * Tile::kPitch + first;
     float sums[kRunX];
-    if (mine)
-      SmoothRun<kRadius>(
-          along_x, [&](int j) { return at[j]; }, sums);
-    __syncthreads();
+    MakeScales<32 * kRunsX>(along_x, x0, size.x, kWidth, threadIdx.x % (32 * kRunsX), scales_x[group]);
+    MakeScales<kXyThreads>(along_y, y0, size.y, Tile::kHeight, threadIdx.x, scales_y);
+    AwaitFloats();
+    AwaitRows(group);
+    if (mine) SmoothTileRow<kRadius>(along_x, at, sums);
+    AwaitRows(group);
     if (mine) {
-      NormaliseRun(along_x, x0 + first, size.x, sums);
+      ScaleRun(along_x.radius, x0 + first, size.x, scales_x[group] + first, sums);
 #pragma unroll
-      for (int o = 0; o < kRunX; ++o) at[o] = sums[o];
+      for (int o = 0; o < kRunX; o += 4) {
+        reinterpret_cast<float4*>(at)[o / 4] = {sums[o], sums[o + 1], sums[o + 2], sums[o + 3]};
+      }
     }
     __syncthreads();
   }
   constexpr int kRunY = Tile::kRunY;
   const int column = warp % (kWidth / 32) * 32 + lane, x = x0 + column, first = warp / (kWidth / 32) * kRunY;
-  if (x >= size.x || first >= rows - 2 * kRadius) return;
+  const int left = rows - 2 * kRadius - first;
+  if (x >= size.x || left <= 0) return;
   float sums[kRunY];
   // Rows beyond the last may hold anything: they are not part of what is stored.
   SmoothRun<kRadius>(
       along_y, [&](int j) { return tile[(first + j) * Tile::kPitch + column]; }, sums);
-  NormaliseRun(along_y, y0 + first, size.y, sums);
-  float* const to = out + plane + static_cast<size_t>(y0 + first) * size.x + x;
+  ScaleRun(along_y.radius, y0 + first, size.y, scales_y + first, sums);
+  float* to = out + plane + static_cast<size_t>(y0 + first) * size.x + x;
+  if (left >= kRunY) {
 #pragma unroll
-  for (int o = 0; o < kRunY; ++o) {
-    if (first + o >= rows - 2 * kRadius) break;
-    to[static_cast<size_t>(o) * size.x] = sums[o];
+    for (int o = 0; o < kRunY; ++o, to += size.x) *to = sums[o];
+  } else {
+#pragma unroll
+    for (int o = 0; o < kRunY; ++o, to += size.x) {
+      if (o < left) *to = sums[o];
+    }
   }
 }
 
-// Smoothing along z: a thread makes kRunZ voxels of a column of one component from registers.
-constexpr int kAcrossX = 64, kAcrossZ = 4, kRunZ = 16;
+// Smoothing along z: a thread makes a run of voxels of a column of one component from registers, a longer one where
+// there are enough of them: neighbours are read more often than once from the L2 cache, which bounds it. The blocks of
+// a column follow one another, so that they find each other's planes there.
+constexpr int kAcrossX = 64, kAcrossZ = 4, kShortRunZ = 16, kLongRunZ = 32;
+constexpr int64_t kLongRunVoxels = int64_t{1} << 24;
 
 // kRadius as in WithRadius.
-template <int kRadius>
+template <int kRadius, int kRun>
 __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
     SmoothZKernel(const float* __restrict__ in, const float* __restrict__ add, float* __restrict__ out, int plane,
-                  int nz, float* largest, const int* skip, const __grid_constant__ GaussianKernel kernel) {
-  constexpr int kRun = kRadius < 0 ? kSmoothRun : kRunZ;
+                  int nz, int blocks_z, float* largest, const int* skip,
+                  const __grid_constant__ GaussianKernel kernel) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
-  const int e = blockIdx.x * kAcrossX + threadIdx.x, first = (blockIdx.y * kAcrossZ + threadIdx.y) * kRun;
+  const int e = blockIdx.x / blocks_z * kAcrossX + threadIdx.x;
+  const int first = (blockIdx.x % blocks_z * kAcrossZ + threadIdx.y) * kRun;
   const int64_t column = int64_t{blockIdx.z} * nz * plane + e;
   float most = 0;
   if (e < plane && first < nz) {
@@ -279,32 +404,47 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
   if (largest != nullptr) KeepLargest<kAcrossX * kAcrossZ>(most, largest);
 }
 
-// The same for all components, then the composition. A block takes 32 x kFusedY columns and kFusedZ runs of each.
-constexpr int kFusedY = 4, kFusedZ = 2, kFusedRun = 8;
+// The same for all components, then the composition. A block takes 32 x kFusedY columns and kFusedZ runs of each; those
+// of a column follow one another, as above.
+constexpr int kFusedY = 4, kFusedZ = 4, kFusedRun = 8;
+
+template <typename In, bool kWide>
+__device__ void ComposeRun(const float (&u)[3][kFusedRun], const In& v, const In& out, Int3 size, Int3 at,
+                           const SampleGrid<kWide>& grid) {
+  const int plane = size.x * size.y;
+  int i = at.z * plane + at.y * size.x + at.x;
+#pragma unroll
+  for (int o = 0; o < kFusedRun; ++o, i += plane) {
+    if (at.z + o >= size.z) break;
+    const Vec3f x{static_cast<float>(at.x), static_cast<float>(at.y), static_cast<float>(at.z + o)};
+    out.Store(ComposeAt({u[0][o], u[1][o], u[2][o]}, v, grid, x, ComposeScales()), i);
+  }
+}
 
 template <int kRadius>
-__global__ void __launch_bounds__(32 * kFusedY * kFusedZ)
+__global__ void __launch_bounds__(32 * kFusedY * kFusedZ, 2)
     SmoothZComposeKernel(const float* __restrict__ in, const float* __restrict__ velocity, float* __restrict__ out,
-                         Int3 size, const int* skip, const __grid_constant__ GaussianKernel kernel) {
+                         Int3 size, int blocks_x, int blocks_z, const int* skip,
+                         const __grid_constant__ GaussianKernel kernel) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
-  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kFusedY + threadIdx.y;
-  const int first = (blockIdx.z * kFusedZ + threadIdx.z) * kFusedRun;
-  if (x >= size.x || y >= size.y || first >= size.z) return;
-  const int plane = size.x * size.y, e = y * size.x + x;
+  const int block_z = blockIdx.x % blocks_z, across = blockIdx.x / blocks_z;
+  const Int3 at{across % blocks_x * 32 + static_cast<int>(threadIdx.x),
+                across / blocks_x * kFusedY + static_cast<int>(threadIdx.y),
+                (block_z * kFusedZ + static_cast<int>(threadIdx.z)) * kFusedRun};
+  if (at.x >= size.x || at.y >= size.y || at.z >= size.z) return;
+  const int plane = size.x * size.y;
   const int64_t voxels = int64_t{plane} * size.z;
-  float sums[3][kFusedRun];
+  float u[3][kFusedRun];
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
-    SmoothLine<kRadius>(kernel, in + c * voxels + e, first, size.z, plane, sums[c]);
+    SmoothLine<kRadius>(kernel, in + c * voxels + at.y * size.x + at.x, at.z, size.z, plane, u[c]);
   }
   const Planes v = ReadPlanes(velocity, voxels), to(out, voxels);
-#pragma unroll
-  for (int o = 0; o < kFusedRun; ++o) {
-    const int z = first + o;
-    if (z >= size.z) break;
-    const Vec3f u{sums[0][o], sums[1][o], sums[2][o]};
-    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    to.Store(ComposeAt(u, v, size, at, ComposeScales()), z * plane + e);
+  if (size.x > 1) {
+    ComposeRun(u, v, to, size, at, SampleGrid<true>(size));
+  } else {
+    ComposeRun(u, v, to, size, at, SampleGrid<false>(size));
   }
 }
 
@@ -314,20 +454,29 @@ constexpr int kComposeY = 8, kComposeZ = 8, kLeastComposeZ = 2, kComposeThreads 
 constexpr int64_t kEnoughBlocks = 4096;
 
 // The block's part of ComposeAt(a, b); `out` is neither.
-template <typename In, typename Out>
-__device__ void ComposeBlock(const In& a, const In& b, const Out& out, Int3 size, int depth, ComposeScales scales) {
+template <bool kWide, typename In, typename Out>
+__device__ void ComposeTile(const In& a, const In& b, const Out& out, Int3 size, int depth, ComposeScales scales) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
-  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
-    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    out.Store(ComposeAt(a.Load(i), b, size, at, scales), i);
+  const SampleGrid<kWide> grid(size);
+  const int z0 = blockIdx.z * depth, z1 = min(z0 + depth, size.z), plane = size.x * size.y;
+  int i = z0 * plane + y * size.x + x;
+  Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z0)}, next = a.Load(i);
+  for (int z = z0; z < z1; ++z, i += plane, at.z += 1) {
+    // The samples wait for it: it is fetched a plane ahead.
+    const Vec3f displacement = next;
+    if (z + 1 < z1) next = a.Load(i + plane);
+    out.Store(ComposeAt(displacement, b, grid, at, scales), i);
   }
+}
+template <typename In, typename Out>
+__device__ void ComposeBlock(const In& a, const In& b, const Out& out, Int3 size, int depth, ComposeScales scales) {
+  size.x > 1 ? ComposeTile<true>(a, b, out, size, depth, scales) : ComposeTile<false>(a, b, out, size, depth, scales);
 }
 
 __global__ void __launch_bounds__(kComposeThreads)
     ComposePlanesKernel(const float* inner, const float* outer, Int3 size, int depth, float* out, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   ComposeBlock(ReadPlanes(inner, voxels), ReadPlanes(outer, voxels), Planes(out, voxels), size, depth, ComposeScales());
@@ -353,7 +502,8 @@ struct StepTask {
 
 // Work: how the fields between the steps are held.
 template <typename Work>
-__global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTask t, int* too_few, const int* skip) {
+__global__ void __launch_bounds__(kComposeThreads, 5) FirstStepKernel(const StepTask t, int* too_few, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) {
@@ -367,7 +517,8 @@ __global__ void __launch_bounds__(kComposeThreads) FirstStepKernel(const StepTas
 
 // `left`: how many squarings follow before the last.
 template <typename Work>
-__global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask t, int left, const int* skip) {
+__global__ void __launch_bounds__(kComposeThreads, 5) SquaringKernel(const StepTask t, int left, const int* skip) {
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit || left >= n - 1) return;
@@ -375,30 +526,44 @@ __global__ void __launch_bounds__(kComposeThreads) SquaringKernel(const StepTask
   ComposeBlock(from, from, Work(t.before(left), t.voxels()), t.size, t.depth, ComposeScales());
 }
 
-// `starts`: the image's index at the rows of the block.
-template <typename Field>
-__device__ void WarpBlock(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
-                          const Vec3f* starts) {
+// `starts`: the image's index at the rows of the block. kWide: the field and the image are.
+template <bool kWide, typename Field>
+__device__ void WarpTile(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
+                         const Vec3f* starts) {
   const Int3 size = t.size;
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y;
   if (x >= size.x || y >= size.y) return;
+  const SampleGrid<kWide> grid(size), image(warp.moving_size);
   const Vec3f step{static_cast<float>(warp.index_map.m[0][0]), static_cast<float>(warp.index_map.m[1][0]),
                    static_cast<float>(warp.index_map.m[2][0])};
-  const int z0 = blockIdx.z * t.depth, z1 = min(z0 + t.depth, size.z);
-  for (int z = z0; z < z1; ++z) {
-    const int i = (z * size.y + y) * size.x + x;
-    const Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z)};
-    const Vec3f u = ComposeAt(field.Load(i), field, size, at, scales);
-    const Vec3f index = starts[(z - z0) * kComposeY + threadIdx.y] + static_cast<float>(x) * step;
-    warp.out[i] = SampleOr<Interpolation::kLinear>(warp.moving, warp.moving_size,
-                                                   index + warp.displacement_map.Linear(u), warp.fill);
+  const int z0 = blockIdx.z * t.depth, z1 = min(z0 + t.depth, size.z), plane = size.x * size.y;
+  int i = z0 * plane + y * size.x + x;
+  Vec3f at{static_cast<float>(x), static_cast<float>(y), static_cast<float>(z0)}, next = field.Load(i);
+  const Vec3f* start = starts + threadIdx.y;
+  for (int z = z0; z < z1; ++z, i += plane, at.z += 1, start += kComposeY) {
+    const Vec3f displacement = next;
+    if (z + 1 < z1) next = field.Load(i + plane);
+    const Vec3f u = ComposeAt(displacement, field, grid, at, scales);
+    const Vec3f index = *start + at.x * step + warp.displacement_map.Linear(u);
+    warp.out[i] =
+        IsInside(warp.moving_size, index) ? SampleScalar(warp.moving, Corners<kWide>(image, index)) : warp.fill;
+  }
+}
+template <typename Field>
+__device__ void WarpBlock(const Field& field, const StepTask& t, ComposeScales scales, const WarpTask& warp,
+                          const Vec3f* starts) {
+  if (t.size.x > 1 && warp.moving_size.x > 1) {
+    WarpTile<true>(field, t, scales, warp, starts);
+  } else {
+    WarpTile<false>(field, t, scales, warp, starts);
   }
 }
 
 template <typename Work>
-__global__ void __launch_bounds__(kComposeThreads)
+__global__ void __launch_bounds__(kComposeThreads, 5)
     LastStepKernel(const StepTask t, const __grid_constant__ WarpTask warp, const int* skip) {
   __shared__ Vec3f starts[kComposeZ * kComposeY];
+  AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int n = t.squarings();
   if (n > t.limit) return;
@@ -431,6 +596,7 @@ __global__ void __launch_bounds__(kComposeThreads)
     BchPlanesKernel(const float* __restrict__ v, const float* __restrict__ u, Int3 size, float* __restrict__ out,
                     const int* skip) {
   const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * kComposeY + threadIdx.y, z = blockIdx.z;
+  AwaitPrevious();
   if (IsSkipped(skip) || x >= size.x || y >= size.y) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   const int i = (z * size.y + y) * size.x + x, stride[3] = {1, size.x, size.x * size.y};
@@ -456,12 +622,12 @@ __global__ void FromPlanesKernel(const float* planes, int64_t voxels, float* fie
 
 // body(std::integral_constant<int, kRadius>()) with the smallest unrolled radius that is enough; -1: any.
 template <typename Body>
-void WithRadius(int radius, const Body& body) {
+absl::Status WithRadius(int radius, const Body& body) {
   if (radius <= 3) return body(std::integral_constant<int, 3>());
   if (radius <= 6) return body(std::integral_constant<int, 6>());
   if (radius <= 9) return body(std::integral_constant<int, 9>());
   if (radius <= kLargestRadius) return body(std::integral_constant<int, kLargestRadius>());
-  body(std::integral_constant<int, -1>());
+  return body(std::integral_constant<int, -1>());
 }
 
 GaussianKernel KernelFor(double sigma, int n) { return MakeGaussianKernel(n > 1 ? sigma : 0); }
@@ -517,14 +683,13 @@ absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 si
   const Int3 stack{size.x, size.y, 3 * size.z};
   const int radius = std::max(along_x.radius, along_y.radius);
   if (radius > kLargestRadius) return SmoothWideXY(ctx, in, stack, along_x, along_y, out, clear, skip);
-  WithRadius(radius, [&](auto fixed_radius) {
+  INTRAWARP_RETURN_IF_ERROR(WithRadius(radius, [&](auto fixed_radius) {
     constexpr int kRadius = decltype(fixed_radius)::value < 0 ? kLargestRadius : decltype(fixed_radius)::value;
     const int tiles = Blocks(size.y, XyTile<kRadius>::kHeight), height = Blocks(size.y, tiles);
     const dim3 grid(Blocks(size.x, kWidth), tiles, stack.z);
-    SmoothXyKernel<kRadius>
-        <<<grid, kXyThreads, 0, CudaStream(ctx)>>>(in, out, stack, height, clear, skip, along_x, along_y);
-  });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    return LaunchDependent(ctx, SmoothXyKernel<kRadius>, grid, kXyThreads, in, out, stack, height, clear, skip, along_x,
+                           along_y);
+  }));
   return out;
 }
 
@@ -532,14 +697,15 @@ absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, d
                            float* out, float* largest, const int* skip) {
   const GaussianKernel kernel = KernelFor(sigma, size.z);
   const int plane = size.x * size.y;
-  WithRadius(kernel.radius, [&](auto radius) {
+  return WithRadius(kernel.radius, [&](auto radius) {
     constexpr int kRadius = decltype(radius)::value;
-    const dim3 grid(Blocks(plane, kAcrossX), Blocks(size.z, kAcrossZ * (kRadius < 0 ? kSmoothRun : kRunZ)), 3);
-    SmoothZKernel<kRadius>
-        <<<grid, dim3(kAcrossX, kAcrossZ), 0, CudaStream(ctx)>>>(in, add, out, plane, size.z, largest, skip, kernel);
+    constexpr int kShort = kRadius < 0 ? kSmoothRun : kShortRunZ, kLong = kRadius < 0 ? kSmoothRun : kLongRunZ;
+    const bool is_long = Voxels(size) >= kLongRunVoxels;
+    const unsigned blocks_z = Blocks(size.z, kAcrossZ * (is_long ? kLong : kShort));
+    return LaunchDependent(ctx, is_long ? SmoothZKernel<kRadius, kLong> : SmoothZKernel<kRadius, kShort>,
+                           dim3(Blocks(plane, kAcrossX) * blocks_z, 1, 3), dim3(kAcrossX, kAcrossZ), in, add, out,
+                           plane, size.z, static_cast<int>(blocks_z), largest, skip, kernel);
   });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
 }
 
 absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
@@ -548,25 +714,22 @@ absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, I
   if (kernel.radius > kLargestRadius) {
     INTRAWARP_RETURN_IF_ERROR(SmoothPlanesZ(ctx, in, size, sigma, nullptr, out, nullptr, skip));
     const int depth = ComposeDepth(size);
-    ComposePlanesKernel<<<ComposeGrid(size, depth), kComposeBlock, 0, CudaStream(ctx)>>>(out, v, size, depth, in, skip);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ComposePlanesKernel, ComposeGrid(size, depth), kComposeBlock, out, v,
+                                              size, depth, in, skip));
     return in;
   }
-  WithRadius(kernel.radius, [&](auto radius) {
+  INTRAWARP_RETURN_IF_ERROR(WithRadius(kernel.radius, [&](auto radius) {
     constexpr int kRadius = decltype(radius)::value < 0 ? kLargestRadius : decltype(radius)::value;
-    const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kFusedY), Blocks(size.z, kFusedZ * kFusedRun));
-    SmoothZComposeKernel<kRadius>
-        <<<grid, dim3(32, kFusedY, kFusedZ), 0, CudaStream(ctx)>>>(in, v, out, size, skip, kernel);
-  });
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    const int blocks_x = Blocks(size.x, 32), blocks_z = Blocks(size.z, kFusedZ * kFusedRun);
+    return LaunchDependent(ctx, SmoothZComposeKernel<kRadius>, dim3(blocks_x * Blocks(size.y, kFusedY) * blocks_z),
+                           dim3(32, kFusedY, kFusedZ), in, v, out, size, blocks_x, blocks_z, skip, kernel);
+  }));
   return out;
 }
 
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip) {
   const dim3 grid(Blocks(size.x, 32), Blocks(size.y, kComposeY), size.z);
-  BchPlanesKernel<<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(v, u, size, out, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchDependent(ctx, BchPlanesKernel, grid, kComposeBlock, v, u, size, out, skip);
 }
 
 namespace {
@@ -577,15 +740,11 @@ absl::Status EnqueueExponentialWarp(const ExecContext& ctx, const ExponentialWar
   const StepTask step{task.velocity, task.largest, task.factor, task.max_squarings, {task.work[0], task.work[1]},
                       task.size,     depth};
   const dim3 grid = ComposeGrid(task.size, depth);
-  FirstStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.too_few, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, FirstStepKernel<Work>, grid, kComposeBlock, step, task.too_few, skip));
   for (int left = task.max_squarings - 2; left >= 0; --left) {
-    SquaringKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, left, skip);
-    INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, SquaringKernel<Work>, grid, kComposeBlock, step, left, skip));
   }
-  LastStepKernel<Work><<<grid, kComposeBlock, 0, CudaStream(ctx)>>>(step, task.warp, skip);
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  return absl::OkStatus();
+  return LaunchDependent(ctx, LastStepKernel<Work>, grid, kComposeBlock, step, task.warp, skip);
 }
 
 }  // namespace

@@ -38,6 +38,8 @@ int64_t VelocityTransformWorkspaceBytes(Int3 size) {
   return Arena::Rounded(FieldBytes(size)) + VelocityDisplacementWorkspaceBytes(size);
 }
 
+int64_t VelocityTransformBytes(Int3 size) { return 3 * static_cast<int64_t>(FieldBytes(size)); }
+
 absl::Status VelocityDisplacement(const ExecContext& ctx, const float* velocity, double factor,
                                   FieldView displacement) {
   const Int3 size = displacement.geometry.size;

@@ -20,6 +20,8 @@ namespace intrawarp {
 absl::StatusOr<Transform> MakeVelocityTransform(const ExecContext& ctx, const AffineMap& affine, Buffer velocity,
                                                 const Geometry& domain);
 int64_t VelocityTransformWorkspaceBytes(Int3 size);
+// Device memory that the transform holds.
+int64_t VelocityTransformBytes(Int3 size);
 
 // u in LPS mm of x + u(x) = exp(factor v)(x) at the voxels of `displacement`'s grid, where `velocity` is v in voxels of
 // that grid. Workspace: VelocityDisplacementWorkspaceBytes.

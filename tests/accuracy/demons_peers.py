@@ -18,8 +18,8 @@ class Parameters:
 
     levels: int = 4
     iterations: int = 100
-    fluid_sigma: float = 3
-    diffusion_sigma: float = 2
+    fluid_sigma: float = 2
+    diffusion_sigma: float = 0.7
     max_step: float = 2
 
     @classmethod

@@ -11,10 +11,10 @@
 // (breathing out shows the frames of breathing in again, made once). The truth is the phantom's map; errors are
 // distances from it in mm at 4000 points inside the body, by MapPoints, which no latency counts. Frames follow each
 // other without overlap. --warm_levels: pyramid levels of the warm-started stream's last stage, where they are to
-// differ from those of frames from scratch (the frame before is a better start than a coarse level). Latencies are of
-// all breaths, after one frame that is not counted; p99 by nearest rank, phases as in LatencyBreakdown, `client` from
-// the first byte sent to the answer (the field, where --field_encoding asks for it, included). Errors per frame are
-// those of the last breath.
+// differ from those of frames from scratch (the frame before is a better start than a coarse level; the default of
+// log-demons is 2). Latencies are of all breaths, after one frame that is not counted; p99 by nearest rank, phases as
+// in LatencyBreakdown, `client` from the first byte sent to the answer (the field, where --field_encoding asks for it,
+// included). Errors per frame are those of the last breath.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -161,7 +161,8 @@ TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
     return grpc::Status::OK;
   };
   GridData data;
-  EXPECT_EQ(client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status().code(),
+            absl::StatusCode::kDataLoss);
   EXPECT_TRUE(cancelled.get_future().get());
 }
 

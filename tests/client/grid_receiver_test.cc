@@ -203,7 +203,8 @@ TEST(GridReceiverEncodingTest, RefusesEncodingsThatLie) {
       EXPECT_EQ(begin(Header(encoding, bytes, 1)), kInternal) << bytes;
     }
   }
-  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_CONTROL_POINTS, v1::FIELD_ENCODING_VELOCITY}) {
+  for (const v1::FieldEncoding encoding :
+       {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_CONTROL_POINTS, v1::FIELD_ENCODING_VELOCITY}) {
     EXPECT_EQ(begin(Header(encoding, kBytes / 2)), kInternal);
   }
   EXPECT_EQ(begin(Header(v1::FIELD_ENCODING_UNSPECIFIED, kBytes)), kInternal);

@@ -79,13 +79,15 @@ TEST_F(ItkTransformTest, Refuses) {
   };
   EXPECT_THAT(ParseItkTransform(""), Fails(kInvalid, "file: is not"));
   EXPECT_THAT(ParseItkTransform("#Insight Transform File V1.0\n"), Fails(kUnimplemented, "without a B-spline"));
-  EXPECT_THAT(ParseItkTransform("#Insight Transform File V1.0\nParameters: 1\n"), Fails(kInvalid, "Transform: is missing"));
+  EXPECT_THAT(ParseItkTransform("#Insight Transform File V1.0\nParameters: 1\n"),
+              Fails(kInvalid, "Transform: is missing"));
   EXPECT_THAT(ParseItkTransform("#Insight Transform File V1.0\nnothing\n"), Fails(kInvalid, "without a key"));
   EXPECT_THAT(with("BSplineTransform_double_3_3", "BSplineTransform_double_2_2"), Fails(kUnimplemented, "neither"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 4 5 7 "), Fails(kInvalid, "Parameters: has "));
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 4 5 5 "), Fails(kInvalid, "Parameters: must have 300"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 4 5 3 "), Fails(kInvalid, "3 control points"));
-  EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 16384 16384 16384 "), Fails(kInvalid, "has fewer than"));
+  EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 16384 16384 16384 "),
+              Fails(kInvalid, "has fewer than"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 ", "FixedParameters: 1e300 5 6 "), Fails(kInvalid, "control points"));
   EXPECT_THAT(with("FixedParameters: 4 5 6 -31", "FixedParameters: 4 5 6 nan"), Fails(kInvalid, "FixedParameters"));
   EXPECT_THAT(with("Parameters: 1 0.125 0", "Parameters: 0 0 0"),

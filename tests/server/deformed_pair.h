@@ -14,6 +14,7 @@ namespace intrawarp {
 
 class DeformedPairTest : public ServiceTest {
  protected:
+  using ServiceTest::ServiceTest;
   static constexpr double kScale = 22;  // mm, of the blobs
 
   static Geometry FixedGrid() { return ObliqueGeometry({33, 40, 18}, /*left_handed=*/true); }

@@ -327,6 +327,10 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
   EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
   EXPECT_THAT(answer.chunks.floats(), testing::Each(0.0f));
+  // The grid of the coarsest level is smaller than the one that room had been made for.
+  const int64_t bytes = Get(Id(answer.result->transform())).resident_bytes();
+  EXPECT_GT(bytes, 0);
+  EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == bytes; }));
 
   // An earlier grid is not lost.
   request.mutable_options()->clear_budget();

@@ -29,8 +29,7 @@ void ExpectInvalid(const v1::FieldRequest& request, const std::string& message) 
 
 TEST(FieldRequestTest, VoxelsOfARegionAreVoxelsOfTheGrid) {
   const Geometry domain = ObliqueGeometry({30, 21, 17}, /*left_handed=*/true);
-  const auto request =
-      FieldRequestFromProto(Request(v1::FIELD_ENCODING_INT16, {3, 0, 16}, {20, 21, 1}, {4, 5, 3}));
+  const auto request = FieldRequestFromProto(Request(v1::FIELD_ENCODING_INT16, {3, 0, 16}, {20, 21, 1}, {4, 5, 3}));
   ASSERT_TRUE(request.ok()) << request.status();
   const auto grid = FieldGrid(*request, domain);
   ASSERT_TRUE(grid.ok()) << grid.status();
@@ -71,7 +70,8 @@ TEST(FieldRequestTest, RefusesARegionOutsideTheGrid) {
   EXPECT_THAT(std::string(FieldGrid(request, domain).status().message()), HasSubstr("region_start: is 8 along y"));
   request.region_start = Int3{5, 0, 0};
   request.region_size = {5, 1, 1};
-  EXPECT_THAT(std::string(FieldGrid(request, domain).status().message()), HasSubstr("region_size: reaches to 10 along x"));
+  EXPECT_THAT(std::string(FieldGrid(request, domain).status().message()),
+              HasSubstr("region_size: reaches to 10 along x"));
 }
 
 class FieldAnswerTest : public DeviceTest {};

@@ -133,7 +133,8 @@ TEST_P(FieldStreamTest, NeedsTheWorkspaceItAsksFor) {
     ASSERT_OK(exact.status());
     FieldStream stream = Make(12 * grid.voxels());
     LatencyBreakdown latency;
-    EXPECT_OK(ProduceField(exact->context(), Transform(SomeMap()), FloatField(grid), stream, latency, [] { return true; }));
+    EXPECT_OK(
+        ProduceField(exact->context(), Transform(SomeMap()), FloatField(grid), stream, latency, [] { return true; }));
   }
 }
 

@@ -308,6 +308,31 @@ TEST_P(NavigateTest, AStageThatDoesNotSuitAFrameIsItsError) {
   }
 }
 
+TEST_P(NavigateTest, ARegionOutsideAResidentFixedImageIsTheConfigsError) {
+  PutResident();
+  for (const bool resident_is_fixed : {true, false}) {
+    v1::NavigateRequest config = Config(resident_is_fixed);
+    v1::FieldRequest& field = *config.mutable_config()->mutable_field();
+    field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    for (int a = 0; a < 3; ++a) {
+      field.add_region_start(2);
+      field.add_region_size(Grid().size[a]);
+    }
+    const Answer answer = Navigate({{config}, GoodFrame(1)});
+    const std::string text = "region_size: reaches to 42 along x";
+    if (resident_is_fixed) {
+      EXPECT_STATUS(answer.status, grpc::INVALID_ARGUMENT, text);
+      EXPECT_EQ(FieldOf(answer.status), "config.field.region_size");
+      EXPECT_TRUE(answer.frames.empty());
+    } else {
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      ASSERT_EQ(answer.frames.size(), 1);
+      EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+      EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.field.region_size");
+    }
+  }
+}
+
 TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   PutResident();
   const std::vector<float> voxels = MovingFrame(Grid(), 1);
@@ -593,6 +618,69 @@ TEST_P(NavigateTest, ADeadlineEndsAStream) {
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_EQ(stream->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
   EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+}
+
+// Resident memory for three results of log-demons.
+class CrowdedNavigateTest : public NavigateTest {
+ protected:
+  static int64_t ResultBytes() { return 36 * Grid().voxels(); }
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.resident_capacity_bytes = 3 * ResultBytes();
+    return limits;
+  }
+  CrowdedNavigateTest() : NavigateTest(Limits()) {}
+
+  static v1::NavigateRequest DemonsConfig() {
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(v1::METHOD_LOG_DEMONS);
+    stage.set_levels(1);
+    stage.set_iterations(2);
+    return config;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(CrowdedNavigateTest);
+
+TEST_P(CrowdedNavigateTest, TheOldestResultsMakeRoom) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  for (int n = 1; n <= 6; ++n) {
+    ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    EXPECT_EQ(answered->result.status().code(), 0) << n << " " << answered->result.status().message();
+    EXPECT_EQ(context().transforms.size(), std::min(n, 3));
+    EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == std::min(n, 3) * ResultBytes(); }));
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+}
+
+TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  const std::optional<Answered> answered = ReadResult(*stream);
+  ASSERT_TRUE(answered.has_value());
+  ASSERT_EQ(answered->result.status().code(), 0) << answered->result.status().message();
+  grpc::ClientContext deletion;
+  v1::DeleteTransformRequest request;
+  v1::DeleteTransformResponse response;
+  request.set_name(answered->result.transform());
+  ASSERT_TRUE(transforms_->DeleteTransform(&deletion, request, &response).ok());
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_EQ(context().budget.used_bytes(), ResultBytes());
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
 }
 
 class LimitedNavigateTest : public NavigateTest {

@@ -143,7 +143,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
 
   ServerContext& context() { return server_->context(); }
 
-  // The limit guards against a hang; under a sanitizer, on a busy machine, a job of the larger tests takes half a minute.
+  // The limit guards against a hang; under a sanitizer, on a busy machine, a job of the larger tests takes half a
+  // minute.
   static bool Eventually(const std::function<bool()>& condition) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (!condition()) {
@@ -184,7 +185,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   // Stores "transforms/{id}" without a report.
   void PutTransform(const std::string& id, Transform transform) {
     auto stored = std::make_shared<StoredTransform>(StoredTransform{id, std::chrono::system_clock::now(), std::nullopt,
-                                                                    ResidentReservation(), std::move(transform)});
+                                                                    nullptr, std::move(transform)});
     ASSERT_TRUE(context().transforms.Insert(std::move(stored)).ok());
   }
 

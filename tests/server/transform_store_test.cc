@@ -9,7 +9,7 @@ namespace {
 
 std::shared_ptr<const StoredTransform> Stored(const std::string& id) {
   return std::make_shared<StoredTransform>(
-      StoredTransform{id, {}, std::nullopt, ResidentReservation(), Transform(AffineMap::Identity())});
+      StoredTransform{id, {}, std::nullopt, nullptr, Transform(AffineMap::Identity())});
 }
 
 std::vector<std::string> Ids(const std::vector<std::shared_ptr<const StoredTransform>>& page) {

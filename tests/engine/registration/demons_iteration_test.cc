@@ -107,9 +107,9 @@ class DemonsIterationTest : public DeviceTest {
   Outcome Run(const Problem& p, int max_squarings = kMaxSquarings, bool recorded = false) {
     Loaded l = Load(p);
     EXPECT_OK(BeginDemonsIterations(ctx(), p.size, &l.fields));
-    const auto iterate = [&] { return IterateDemons(ctx(), l.step, max_squarings, l.fields); };
+    const auto iterate = [&](const ExecContext& c) { return IterateDemons(c, l.step, max_squarings, l.fields); };
     const auto recording = recorded ? absl::make_optional(*Recording::Make(ctx(), iterate)) : absl::nullopt;
-    for (int i = 0; i < p.iterations; ++i) EXPECT_OK(recorded ? recording->Enqueue(ctx()) : iterate());
+    for (int i = 0; i < p.iterations; ++i) EXPECT_OK(recorded ? recording->Enqueue(ctx()) : iterate(ctx()));
     EXPECT_OK(EndDemonsIterations(ctx(), p.size, &l.fields));
     return Unload(l);
   }

@@ -54,7 +54,7 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
           g[a] /= task.sides[a];
           norm += g[a] * g[a];
         }
-        norm += d * d / (4 * task.max_step * task.max_step);
+        norm += d * d / (4 * task.max_step * task.max_step) + task.weak_gradient * task.weak_gradient;
         const bool moves = !std::isnan(d) && norm > 1e-9;
         for (int a = 0; a < 3; ++a) e.force.push_back(moves ? task.weight * d * g[a] / norm / task.sides[a] : 0);
         if (std::isnan(d)) continue;
@@ -84,6 +84,7 @@ class DemonsStepTest : public DeviceTest {
         task.sides = {0.8f, 0.9f, 1.4f};
         task.gradient = gradient;
         task.max_step = 1.5f;
+        task.weak_gradient = gradient == DemonsGradient::kFixed ? 0 : 0.3f;
         task.weight = 0.5f;
         Expected expected = Force(task, f, m);
         DemonsState start;

@@ -10,94 +10,21 @@
 #include "engine/quality/quality.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
-#include "tests/engine/device_test.h"
+#include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {
 namespace {
 
-// Blobs of all sizes about the origin, LPS mm; 2-D images see the plane z = 0.
-class Texture {
- public:
-  explicit Texture(bool is_2d) {
-    std::mt19937 engine(23);
-    std::uniform_real_distribution<double> u(-1, 1);
-    for (int i = 0; i < 90; ++i) {
-      blobs_.push_back(
-          {{60 * u(engine), 60 * u(engine), is_2d ? 0 : 60 * u(engine)}, 9 + 4 * u(engine), 50 * u(engine)});
-    }
-  }
-  double operator()(Vec3d p) const {
-    double sum = 100;
-    for (const Blob& b : blobs_) {
-      const Vec3d d = p - b.center;
-      const double r2 = Dot(d, d) / (b.radius * b.radius);
-      if (r2 < 20) sum += b.value * std::exp(-r2);
-    }
-    return sum;
-  }
-
- private:
-  struct Blob {
-    Vec3d center;
-    double radius, value;
-  };
-  std::vector<Blob> blobs_;
-};
-
-Vec3d Displacement(Vec3d p, double amplitude, bool is_2d) {
-  const double k = 2 * M_PI / 80;
-  return amplitude * Vec3d{std::sin(k * p.y + 0.4) * std::cos(0.7 * k * p.x), std::sin(k * p.x - 0.3),
-                           is_2d ? 0 : std::cos(0.8 * k * p.x + 0.5 * k * p.y)};
-}
-
-struct Pair {
-  Geometry fixed_grid, moving_grid;
-  std::vector<float> fixed, moving;
-  AffineMap affine = AffineMap::Identity();
-  double amplitude = 0;
-  Vec3d Truth(Vec3d p) const { return affine(p + Displacement(p, amplitude, fixed_grid.is_2d())); }
-};
-
-void CenterAtOrigin(Geometry& g) { g.origin = g.origin - Center(static_cast<const Geometry&>(g)); }
-
-template <typename Body>
-void ForEachPoint(const Geometry& g, const Body& body) {
-  const AffineMap to_physical = IndexToPhysical(g);
-  for (int z = 0; z < g.size.z; ++z)
-    for (int y = 0; y < g.size.y; ++y)
-      for (int x = 0; x < g.size.x; ++x) body(to_physical({double(x), double(y), double(z)}), Int3{x, y, z});
-}
-
-// moving(y) = texture(y), fixed(x) = texture(T(x)); grids that differ.
 Pair MakePair(double amplitude, bool is_2d = false, const AffineMap& affine = AffineMap::Identity()) {
-  Pair pair;
-  pair.amplitude = amplitude;
-  pair.affine = affine;
-  pair.fixed_grid.size = {44, 41, is_2d ? 1 : 37};
-  pair.fixed_grid.spacing = {2, 2.1, 2.4};
-  pair.moving_grid.size = {52, 47, is_2d ? 1 : 46};
-  pair.moving_grid.spacing = {2.1, 2.2, 2};
-  pair.moving_grid.direction[0][0] = -1;
-  CenterAtOrigin(pair.fixed_grid);
-  CenterAtOrigin(pair.moving_grid);
-  const Texture texture(is_2d);
-  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.fixed.push_back(texture(pair.Truth(p))); });
-  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
-  return pair;
+  return MakeTexturedPair(Texture(23, is_2d), 2.4, amplitude, is_2d, affine);
 }
 
 struct Masks {
   std::vector<float> fixed, moving;
 };
 
-class LogDemonsTest : public DeviceTest {
+class LogDemonsTest : public TexturedPairTest {
  protected:
-  PreparedImage Prepare(const std::vector<float>& values, const Geometry& grid) {
-    absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx(), values.data(), PixelType::kFloat32, 1, 0, grid);
-    EXPECT_OK(image) << image.status();
-    return *std::move(image);
-  }
-
   absl::StatusOr<LogDemonsStageResult> Run(const Pair& pair, const LogDemonsOptions& options,
                                            CheckpointFn checkpoint = nullptr, const float* initial = nullptr,
                                            const Masks& masks = {}) {
@@ -119,30 +46,7 @@ class LogDemonsTest : public DeviceTest {
                                                  CheckpointFn checkpoint = nullptr) {
     const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
     RegistrationInput input{&fixed, &moving, nullptr, nullptr, std::move(stages), {}, initial};
-    // In an arena of exactly the size that is asked for.
-    arenas_.push_back(*OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input)));
-    return Register(arenas_.back().context(std::move(checkpoint)), input);
-  }
-
-  // Mean distance in fixed voxels between T and the truth, off the faces.
-  double MeanError(const Pair& pair, const Transform& transform, int margin = 5) {
-    const Geometry& g = pair.fixed_grid;
-    float* out = Poisoned<float>(3 * g.voxels());
-    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
-    const std::vector<float> field = Download(out, 3 * g.voxels());
-    double sum = 0;
-    int count = 0;
-    size_t i = 0;
-    ForEachPoint(g, [&](Vec3d p, Int3 v) {
-      const Vec3d moved = p + Vec3d{field[i], field[i + 1], field[i + 2]};
-      i += 3;
-      for (int a = 0; a < 3; ++a)
-        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
-      const Vec3d d = moved - pair.Truth(p);
-      sum += std::sqrt(Dot(d, d));
-      ++count;
-    });
-    return sum / count / g.spacing.x;
+    return RunInput(input, std::move(checkpoint));
   }
 
   // exp(factor v) - id in mm.
@@ -152,23 +56,10 @@ class LogDemonsTest : public DeviceTest {
     return Download(u, 3 * g.voxels());
   }
 
-  // Mean distance in fixed voxels between A(x + u(x)) and the truth, off the faces.
+  using TexturedPairTest::MeanError;
+  // Of A(exp(v)(p)).
   double MeanError(const Pair& pair, const float* velocity, int margin = 5) {
-    const Geometry& g = pair.fixed_grid;
-    const std::vector<float> u = Field(velocity, g, 1);
-    double sum = 0;
-    int count = 0;
-    size_t i = 0;
-    ForEachPoint(g, [&](Vec3d p, Int3 v) {
-      const Vec3d moved = pair.affine(p + Vec3d{u[i], u[i + 1], u[i + 2]});
-      i += 3;
-      for (int a = 0; a < 3; ++a)
-        if (g.size[a] > 1 && (v[a] < margin || v[a] >= g.size[a] - margin)) return;
-      const Vec3d d = moved - pair.Truth(p);
-      sum += std::sqrt(Dot(d, d));
-      ++count;
-    });
-    return sum / count / g.spacing.x;
+    return MeanDistance(pair, Field(velocity, pair.fixed_grid, 1), margin, pair.affine);
   }
 
   JacobianStatistics Jacobian(const float* velocity, const Geometry& g) {
@@ -176,8 +67,6 @@ class LogDemonsTest : public DeviceTest {
     EXPECT_OK(VelocityDisplacement(ctx(), velocity, 1, {u.as<float>(), g}));
     return *MeasureJacobian(ctx(), Transform(std::move(u), g), g);
   }
-
-  std::vector<OwnedContext> arenas_;
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(LogDemonsTest);
 
@@ -185,6 +74,8 @@ LogDemonsOptions Options() {
   LogDemonsOptions options;
   options.fluid_sigma = 2;
   options.diffusion_sigma = 1;
+  // The pairs are smooth: every gradient tells.
+  options.weak_gradient = 0;
   return options;
 }
 
@@ -306,7 +197,7 @@ TEST_P(LogDemonsTest, SymmetricModeNegatesWhenImagesAreExchanged) {
   // On one grid, so that exchanging is exact.
   pair.moving_grid = pair.fixed_grid;
   pair.moving.clear();
-  const Texture texture(false);
+  const Texture texture(23, false);
   ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) { pair.moving.push_back(texture(p)); });
   Pair exchanged = pair;
   std::swap(exchanged.fixed, exchanged.moving);
@@ -384,6 +275,23 @@ TEST_P(LogDemonsTest, GoesOnFromAVelocity) {
   EXPECT_LT(warm->levels[0].value_before, cold->levels[0].value_before / 10);
 }
 
+TEST_P(LogDemonsTest, BeginsNearTheFinestLevelFromAVelocity) {
+  const Pair pair = MakePair(6);
+  const auto cold = Run(pair, Options());
+  ASSERT_OK(cold);
+  ASSERT_EQ(cold->levels.size(), 3u);
+  const float* const initial = cold->velocity.as<float>();
+  const auto warm = Run(pair, Options(), nullptr, initial);
+  ASSERT_OK(warm);
+  EXPECT_EQ(warm->levels.size(), 2u);
+  EXPECT_LT(MeanError(pair, warm->velocity.as<float>()), 0.6);
+  LogDemonsOptions all = Options();
+  all.levels = 3;
+  const auto asked = Run(pair, all, nullptr, initial);
+  ASSERT_OK(asked);
+  EXPECT_EQ(asked->levels.size(), 3u);
+}
+
 TEST_P(LogDemonsTest, IsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = Run(pair, Options()), second = Run(pair, Options());
@@ -430,6 +338,7 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = -1; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.weak_gradient = -1; }), kInvalid);
 }
 
 // --- As a stage of the pipeline ---
@@ -439,7 +348,28 @@ StageOptions Stage() {
   stage.method = Method::kLogDemons;
   stage.fluid_sigma = 2;
   stage.diffusion_sigma = 1;
+  stage.weak_gradient = 0;
   return stage;
+}
+
+TEST_P(LogDemonsTest, PipelineDoesNotFold) {
+  Pair pair = MakePair(6);
+  const std::vector<float> a = RandomFloats(pair.fixed.size(), 23, -60, 60),
+                           b = RandomFloats(pair.moving.size(), 24, -60, 60);
+  for (size_t i = 0; i < a.size(); ++i) pair.fixed[i] += a[i];
+  for (size_t i = 0; i < b.size(); ++i) pair.moving[i] += b[i];
+  StageOptions stage = Stage();
+  stage.fluid_sigma = 0.5;
+  stage.diffusion_sigma = 0;
+  LogDemonsOptions options = Options();
+  options.fluid_sigma = 0.5;
+  options.diffusion_sigma = 0;
+  const auto rough = Run(pair, options);
+  ASSERT_OK(rough);
+  EXPECT_LT(Jacobian(rough->velocity.as<float>(), pair.fixed_grid).min, 0);
+  const auto result = RunPipeline(pair, {stage});
+  ASSERT_OK(result);
+  EXPECT_GT(MeasureJacobian(ctx(), result->transform, pair.fixed_grid)->min, 0);
 }
 
 TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
@@ -485,7 +415,7 @@ TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
   next.fixed_grid.spacing = {2.3, 2.2, 2.6};
   CenterAtOrigin(next.fixed_grid);
   next.fixed.clear();
-  const Texture texture(false);
+  const Texture texture(23, false);
   ForEachPoint(next.fixed_grid, [&](Vec3d p, Int3) { next.fixed.push_back(texture(next.Truth(p))); });
   const auto other = RunPipeline(next, {few}, &first->transform);
   ASSERT_OK(other) << other.status();
@@ -508,6 +438,110 @@ TEST_P(LogDemonsTest, PipelineWithoutTimeGivesItsStart) {
             absl::StatusCode::kCancelled);
 }
 
+// A body that is in place on a faint ramp that is not: the ramp's force is long, and takes the body along.
+Pair MakeMisleadingPair() {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  CenterAtOrigin(pair.fixed_grid);
+  CenterAtOrigin(pair.moving_grid);
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
+    const float value = static_cast<float>(200 * std::exp(-Dot(p, p) / 30) + 0.02 * p.x);
+    pair.fixed.push_back(value);
+    pair.moving.push_back(value + 1);
+  });
+  return pair;
+}
+
+// The value before the last update does not speak for the result.
+TEST_P(LogDemonsTest, PipelineCutShortKnowsThatItIsWorse) {
+  StageOptions stage = Stage();
+  stage.levels = 1;
+  stage.fluid_sigma = 6;
+  stage.max_step = 100;
+  const Transform start(AffineMap::Identity());
+  const auto after_one = [](const Progress& p) { return p.iteration > 0 ? Decision::kStop : Decision::kContinue; };
+  const auto cut = RunPipeline(MakeMisleadingPair(), {stage}, &start, after_one);
+  ASSERT_OK(cut) << cut.status();
+  EXPECT_EQ(cut->stop_reason, StopReason::kBudget);
+  EXPECT_TRUE(cut->worse_than_start);
+}
+
+// Nor does the value of intensities that were not matched speak for the start.
+TEST_P(LogDemonsTest, PipelineThatMatchesIntensitiesKnowsThatItIsWorse) {
+  StageOptions stage = Stage();
+  stage.levels = 1;
+  stage.iterations = 1;
+  stage.fluid_sigma = 6;
+  stage.max_step = 100;
+  stage.match_intensities = true;
+  const Transform start(AffineMap::Identity());
+  Pair pair = MakeMisleadingPair();
+  // What the matching leaves of the ramps.
+  size_t i = 0;
+  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) { pair.moving[i++] += p.x > 0 ? 1 : -1; });
+  for (float& v : pair.moving) v = 700 + 3.7f * v;
+  const auto worse = RunPipeline(pair, {stage}, &start);
+  ASSERT_OK(worse) << worse.status();
+  EXPECT_TRUE(worse->worse_than_start);
+
+  pair = MakePair(5);
+  for (float& v : pair.moving) v = 700 + 3.7f * v;
+  stage = Stage();
+  stage.match_intensities = true;
+  const auto better = RunPipeline(pair, {stage}, &start);
+  ASSERT_OK(better) << better.status();
+  EXPECT_FALSE(better->worse_than_start);
+}
+
+// A pattern that the coarsest level averages away is aligned at one start, everything else at the other.
+TEST_P(LogDemonsTest, StartIsChosenAtTheCoarsestLevel) {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  const auto body = [](Int3 v) { return v.x > 12 && v.x < 25 && v.y > 10 && v.y < 24 && v.z > 9 ? 20.0f : 0.0f; };
+  ForEachPoint(pair.fixed_grid, [&](Vec3d, Int3 v) {
+    const float pattern = v.x % 2 * 300.0f;
+    pair.fixed.push_back(body(v) + pattern);
+    pair.moving.push_back(body({v.x - 3, v.y, v.z}) + pattern);
+  });
+  AffineMap of_body = AffineMap::Identity();
+  of_body.m[0][3] = 3;
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
+                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
+  OwnedContext exact = *OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving));
+  LogDemonsOptions options = Options();
+  const std::vector<AffineMap> starts = {AffineMap::Identity(), of_body};
+  const auto coarse = ChooseLogDemonsStart(exact.context(), images, options, starts);
+  ASSERT_OK(coarse) << coarse.status();
+  EXPECT_EQ(coarse->m[0][3], 3);
+  options.levels = 1;
+  const auto fine = ChooseLogDemonsStart(exact.context(), images, options, starts);
+  ASSERT_OK(fine) << fine.status();
+  EXPECT_EQ(fine->m[0][3], 0);
+}
+
+// Where little but surroundings overlaps, nothing differs.
+TEST_P(LogDemonsTest, AStartOfLittleOverlapIsNotComparedByItsValue) {
+  Pair pair;
+  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
+  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
+    const auto body = [](Vec3d d) { return static_cast<float>(100 * std::exp(-Dot(d, d) / 40)); };
+    pair.fixed.push_back(body(p - Vec3d{20, 18, 16}));
+    pair.moving.push_back(body(p - Vec3d{23, 18, 16}));
+  });
+  AffineMap apart = AffineMap::Identity();
+  apart.m[0][3] = 32;
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
+                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
+  const AffineMap identity = AffineMap::Identity();
+  for (const std::vector<AffineMap>& starts : {std::vector<AffineMap>{identity, apart}, {apart, identity}}) {
+    const auto start = ChooseLogDemonsStart(ctx(), images, Options(), starts);
+    ASSERT_OK(start) << start.status();
+    EXPECT_EQ(start->m[0][3], 0);
+  }
+}
+
 TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
@@ -518,6 +552,46 @@ TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   EXPECT_EQ(Download(first->transform.backward().data, n), Download(second->transform.backward().data, n));
 }
 
+TEST_P(LogDemonsTest, AgreesWithTheCpu) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "compares another device with the CPU";
+  const Pair pair = MakePair(5);
+  const Geometry& g = pair.fixed_grid;
+  OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), size_t{64} << 20);
+  const ExecContext cpu_ctx = cpu.context();
+  const PreparedImage fixed = *PreparedImage::Prepare(cpu_ctx, pair.fixed.data(), PixelType::kFloat32, 1, 0, g);
+  const PreparedImage moving =
+      *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+  for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
+    for (const bool symmetric : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(update) << " " << symmetric);
+      StageOptions stage = Stage();
+      stage.update = update;
+      stage.symmetric = symmetric;
+      stage.iterations = 8;  // ended by their number on both devices
+      const auto here = RunPipeline(pair, {stage});
+      const auto there = Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {stage}, std::nullopt});
+      ASSERT_OK(here) << here.status();
+      ASSERT_OK(there) << there.status();
+      ASSERT_EQ(here->stages[0].levels.size(), there->stages[0].levels.size());
+      for (size_t i = 0; i < here->stages[0].levels.size(); ++i) {
+        const LevelReport &a = here->stages[0].levels[i], &b = there->stages[0].levels[i];
+        EXPECT_EQ(a.iterations, b.iterations);
+        EXPECT_NEAR(a.value_before, b.value_before, 1e-3 * b.value_before);
+        EXPECT_NEAR(a.value_after, b.value_after, 1e-3 * b.value_before);
+      }
+      const std::vector<float> v = Download(here->transform.velocity().data, 3 * g.voxels());
+      const float* const expected = there->transform.velocity().data;
+      double sum = 0, size = 0;
+      for (size_t i = 0; i < v.size(); ++i) {
+        sum += std::abs(v[i] - expected[i]);
+        size += std::abs(expected[i]);
+      }
+      EXPECT_GT(size / v.size(), 1);
+      EXPECT_LT(sum, 2e-3 * size);
+    }
+  }
+}
+
 TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   const Pair pair = MakePair(3);
   const auto message = [&](std::vector<StageOptions> stages, const Transform* initial = nullptr) {
@@ -526,6 +600,7 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   StageOptions stage = Stage();
   stage.metric = MetricKind::kNgf;
   EXPECT_EQ(message({stage}), "stages[0].metric: log-demons takes ssd alone");
+  EXPECT_EQ(RunPipeline(pair, {stage}).status().code(), absl::StatusCode::kUnimplemented);
   stage = Stage();
   stage.spacing_vox = 5;
   EXPECT_EQ(message({stage}), "stages[0].spacing_vox: is for ffd alone");
