@@ -106,7 +106,7 @@ absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, cons
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
-  if (outcome.reservation != nullptr) outcome.reservation->Shrink(outcome.result.transform.resident_bytes());
+  if (outcome.reservation != nullptr) outcome.reservation->ShrinkTo(outcome.result.transform.resident_bytes());
   if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(outcome.result.transform));
   if (control.cancelled()) return control.CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
