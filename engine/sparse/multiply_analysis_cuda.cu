@@ -85,15 +85,15 @@ __global__ void __launch_bounds__(kThreads, 5)
     kinds[row] = ClassOf(span, a_entries, limits.tiny_products) | (w.same ? kSame : 0);
   };
   for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
-    if (threadIdx.x == 0) long_count = 0;
-    __syncthreads();
     const int64_t row = first + threadIdx.x / kLanesPerRow;
     const int64_t begin = row < a.rows ? a.row_offsets[row] : 0, end = row < a.rows ? a.row_offsets[row + 1] : 0;
     const bool is_long = end - begin > limits.long_entries;
     RowWork w = WorkOf(a, b, row, begin, is_long ? begin : end, lane, kLanesPerRow, count_runs);
     w.JoinLanes<kLanesPerRow>();
-    if (lane == 0 && is_long) long_rows[atomicAdd(&long_count, 1)] = static_cast<int32_t>(row);
     if (lane == 0 && !is_long && row < a.rows) note(row, end - begin, w);
+    if (threadIdx.x == 0) long_count = 0;
+    if (!__syncthreads_or(is_long)) continue;
+    if (lane == 0 && is_long) long_rows[atomicAdd(&long_count, 1)] = static_cast<int32_t>(row);
     __syncthreads();
     const int count = long_count;
     for (int n = 0; n < count; ++n) {
@@ -169,14 +169,14 @@ absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, in
 absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
                      Span* spans, uint8_t* kinds, int64_t* offsets, bool count_runs) {
   constexpr int kRows = kThreads / kLanesPerRow;
-  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a.rows), counters, spans,
+  return Launcher(ctx).AtMost(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a), counters, spans,
                               kinds, offsets, count_runs);
 }
 
 absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w,
                           uint8_t* kinds) {
-  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.spans, RowLimitsOf(a.rows), w.counters,
-                                                                      kinds, w.near, w.far);
+  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.spans, RowLimitsOf(a), w.counters, kinds,
+                                                                      w.near, w.far);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

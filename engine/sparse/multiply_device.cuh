@@ -118,19 +118,20 @@ struct HostCounters {
   unsigned ready;
 };
 
-// Where classes of rows begin, by the number of rows: the fewer there are, the fewer warps would be left waiting for a
-// long one.
+// Where classes of rows begin, by their number and entries: the fewer there are, the fewer warps would be left waiting
+// for a long one.
 struct RowLimits {
   unsigned tiny_products;                          // at most, of a row that one thread merges
   unsigned heavy_products, heavy_products_in_run;  // at least; rows of one pattern, which share a warp, stay together
   int long_entries;                                // of A, of a row that a block analyses
 };
-inline RowLimits RowLimitsOf(int64_t rows) {
+inline RowLimits RowLimitsOf(const ConstPatternView& a) {
+  const int64_t rows = a.rows;
   RowLimits limits;
   limits.tiny_products = rows < 32768 ? 8 : rows < 131072 ? 32 : 64;
   limits.heavy_products = static_cast<unsigned>(std::clamp<int64_t>(rows / 8, 512, 8192));
   limits.heavy_products_in_run = rows < 8192 ? 3 * limits.heavy_products : 65536;
-  limits.long_entries = rows < 16384 ? 64 : 256;
+  limits.long_entries = static_cast<int>(std::clamp<int64_t>(4 * (a.entries / std::max<int64_t>(rows, 1)), 64, 256));
   return limits;
 }
 

@@ -28,45 +28,10 @@ __device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride,
   return total;
 }
 
-// Calls set(column) for rows of B that start `from` and have `length` entries for each lane in `rows`: four of them at
-// a time, so that loads are on their way together.
-template <typename Set>
-__device__ __forceinline__ void MarkRows(const int32_t* b_columns, int64_t from, int length, unsigned rows,
-                                         const Set& set) {
-  constexpr int kTogether = 4;
-  const int lane = threadIdx.x % 32;
-  while (rows != 0) {
-    const int32_t* columns[kTogether];
-    int stop[kTogether], column[kTogether];
-#pragma unroll
-    for (int t = 0; t < kTogether; ++t) {
-      const int s = rows != 0 ? __ffs(rows) - 1 : 0;
-      columns[t] = b_columns + __shfl_sync(kAll, from, s);
-      stop[t] = __shfl_sync(kAll, length, s);
-      if (rows == 0) stop[t] = 0;
-      rows &= rows - 1;
-    }
-#pragma unroll
-    for (int t = 0; t < kTogether; ++t) column[t] = lane < stop[t] ? columns[t][lane] : -1;
-#pragma unroll
-    for (int t = 0; t < kTogether; ++t) {
-      if (column[t] >= 0) set(column[t]);
-      for (int j = lane + 32; j < stop[t]; j += 32) set(columns[t][j]);
-    }
-  }
-}
-
 // Calls set(column) for the columns that the lanes' entries of A meet.
 template <typename Set>
 __device__ __forceinline__ void MarkProducts(const int32_t* b_columns, int64_t from, int64_t to, const Set& set) {
   constexpr int kTogether = 4;
-  // Rows of B that about fill a warp are best taken one by one.
-  const unsigned there = __ballot_sync(kAll, to > from);
-  const unsigned fill_a_warp = __ballot_sync(kAll, to - from >= 16 && to - from <= 64);
-  if (2 * __popc(fill_a_warp) > __popc(there)) {
-    MarkRows(b_columns, from, static_cast<int>(to - from), there, set);
-    return;
-  }
   ForProducts<kTogether>(from, to, [&](const Products<kTogether>& p) {
     int column[kTogether];
 #pragma unroll

@@ -236,7 +236,7 @@ int64_t MostSegmentBytes(const ConstPatternView& a, const ConstPatternView& b, i
   const int value_bytes = static_cast<int>(BytesPerValue(type));
   const int64_t split_rows = std::min<int64_t>(a.rows, entries / TableEntries(kTable1024));
   const int64_t heavy_rows =
-      std::min<int64_t>(a.rows, a.entries / kHeavyEntries + products / RowLimitsOf(a.rows).heavy_products);
+      std::min<int64_t>(a.rows, a.entries / kHeavyEntries + products / RowLimitsOf(a).heavy_products);
   if (split_rows + heavy_rows == 0) return 0;
   return kSegmentsAt + sizeof(Segment) * (MaxSegments(split_rows, b.columns, entries, value_bytes) +
                                           MaxSegments(heavy_rows, b.columns, entries, value_bytes));
