@@ -27,7 +27,9 @@ class Ours : public SparseProduct {
     if (method_ != SparseMethod::kOursValues) return absl::OkStatus();
     plan_.reset();
     values_ = Buffer();
-    INTRAWARP_ASSIGN_OR_RETURN(plan_, PlanMultiply(ctx_, a_, b_, options_));
+    MultiplyOptions options = options_;
+    options.many_executions = true;
+    INTRAWARP_ASSIGN_OR_RETURN(plan_, PlanMultiply(ctx_, a_, b_, options));
     INTRAWARP_ASSIGN_OR_RETURN(values_,
                                ctx_.device().Allocate(plan_->pattern().entries * sizeof(float), ctx_.stream()));
     return absl::OkStatus();
