@@ -139,6 +139,12 @@ absl::Status LaunchTiles(const ExecContext& ctx, const MultiplyPlan& plan, const
                       ProductPattern(plan).row_offsets, MultiplyPlanAccess::ProductTiles(plan).as<char>(), values);
 }
 
+// Rows that are made faster than by lists: those that a thread merges, and those that share their pattern. At most.
+int64_t RowsOfFewLooks(const MultiplyPlan& plan) {
+  const auto& lengths = MultiplyPlanAccess::Lengths(plan);
+  return lengths[kTinyRows] + kGroup * (lengths[kGroup6144] + lengths[kGroup10240] + lengths[kGroupLargest]);
+}
+
 // Whether values are made from lists: where entries have few products, or products are so few that their latencies are
 // what takes time.
 bool IsListed(const MultiplyPlan& plan, int64_t products, int64_t entries) {
@@ -147,7 +153,8 @@ bool IsListed(const MultiplyPlan& plan, int64_t products, int64_t entries) {
   if (products > kMostListed || entries == 0) return false;
   if (options.path == MultiplyPath::kListed) return true;
   return options.path == MultiplyPath::kAuto && options.many_executions && !MultiplyPlanAccess::Once(plan) &&
-         (products <= kFewProducts || products <= kFewEach * entries);
+         (products <= kFewProducts ||
+          (products <= kFewEach * entries && 2 * RowsOfFewLooks(plan) < plan.pattern().rows));
 }
 
 absl::Status ExecuteAll(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a, const ConstCsrView& b,
