@@ -265,7 +265,8 @@ std::vector<Operator> PlaneOperators() {
 }
 #endif
 
-void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Operator& op, bool planes) {
+void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Operator& op,
+                   [[maybe_unused]] bool planes) {
   Scene& scene = SceneOf(device, size);
   const ExecContext ctx = scene.owned.context();
 #if INTRAWARP_WITH_CUDA

@@ -110,6 +110,8 @@ absl::StatusOr<Work> MakeSmoothingPass(const ExecContext& ctx, Smoothing variant
   if (window.empty() || window.size() > kMaxWindow) return absl::InvalidArgumentError("window: 1 to 33 values");
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) return cuda::MakeSmoothingPass(ctx, variant, size, axis, window, in, out);
+#else
+  (void)ctx, (void)variant, (void)size, (void)axis, (void)in, (void)out;
 #endif
   return OnCudaAlone();
 }
@@ -119,6 +121,8 @@ absl::StatusOr<CompositionWork> MakeComposition(const ExecContext& ctx, Composit
   if (Voxels(size) > kMaxVoxels) return absl::InvalidArgumentError("size: more than 2^27 voxels");
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) return cuda::MakeComposition(ctx, variant, size, inner, outer, out);
+#else
+  (void)ctx, (void)variant, (void)inner, (void)outer, (void)out;
 #endif
   return OnCudaAlone();
 }
