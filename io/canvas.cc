@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 // Seven rows from the top, the leftmost pixel in bit 4.
@@ -94,4 +94,4 @@ int Canvas::TextWidth(absl::string_view text, int scale) {
   return text.empty() ? 0 : scale * (6 * static_cast<int>(text.size()) - 1);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

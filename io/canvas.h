@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "io/png.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // Channels from 0 to 1.
 struct Color {
@@ -35,6 +35,6 @@ class Canvas {
   Picture picture_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_CANVAS_H_

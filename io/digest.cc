@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -50,4 +50,4 @@ std::string Sha256Of(const void* data, size_t size) {
   return digest.Finish();
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // Thread-compatible. Movable; a moved-from object may only be destroyed or assigned to.
 class Sha256 {
@@ -31,6 +31,6 @@ class Sha256 {
 // The digest of one piece of memory, as 32 raw bytes.
 std::string Sha256Of(const void* data, size_t size);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_DIGEST_H_

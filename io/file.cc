@@ -15,7 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr size_t kReadStep = size_t{1} << 16;
@@ -101,4 +101,4 @@ std::string FormatDouble(double value) {
   return std::string(text, result.ptr);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // NOT_FOUND, PERMISSION_DENIED or UNKNOWN by errno, beginning "file: "; RESOURCE_EXHAUSTED above `max_bytes`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
@@ -27,6 +27,6 @@ absl::StatusOr<double> ParseFinite(absl::string_view text);
 // The shortest text that ParseFinite turns back into exactly `value`.
 std::string FormatDouble(double value);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_FILE_H_

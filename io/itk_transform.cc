@@ -11,7 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr absl::string_view kMagic = "#Insight Transform File V1.0";
@@ -185,4 +185,4 @@ absl::Status WriteItkTransform(const std::string& path, const ControlGridFile& f
   return WriteSmallFile(path, FormatItkTransform(file));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

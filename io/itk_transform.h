@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/geometry/geometry.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 struct ControlGridFile {
   AffineMap affine = AffineMap::Identity();
@@ -38,6 +38,6 @@ absl::StatusOr<ControlGridFile> ReadItkTransform(const std::string& path, size_t
 std::string FormatItkTransform(const ControlGridFile& file);
 absl::Status WriteItkTransform(const std::string& path, const ControlGridFile& file);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_ITK_TRANSFORM_H_

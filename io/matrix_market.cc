@@ -22,7 +22,7 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
@@ -373,4 +373,4 @@ absl::Status WriteMatrixMarket(const std::string& path, const HostCsr<T>& matrix
 template absl::Status WriteMatrixMarket(const std::string&, const HostCsr<float>&);
 template absl::Status WriteMatrixMarket(const std::string&, const HostCsr<double>&);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "engine/sparse/csr.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 inline constexpr int64_t kDefaultMaxMatrixBytes = int64_t{16} << 30;
 
@@ -34,6 +34,6 @@ absl::StatusOr<HostCoo> ReadMatrixMarket(const std::string& path, int64_t max_by
 template <typename T>
 absl::Status WriteMatrixMarket(const std::string& path, const HostCsr<T>& matrix);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_MATRIX_MARKET_H_

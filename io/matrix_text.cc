@@ -10,7 +10,7 @@
 #include "engine/geometry/geometry.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 16;
@@ -72,4 +72,4 @@ absl::Status WriteMatrix(const std::string& path, const AffineMap& map) {
   return WriteSmallFile(path, FormatMatrix(map));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/geometry/vec.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // INVALID_ARGUMENT, beginning "line N: " or "matrix: ", for what is not a number or not finite, for more or fewer than
 // 4x4 of them, for another last row, and for a linear part that is singular.
@@ -23,6 +23,6 @@ std::string FormatMatrix(const AffineMap& map);
 absl::StatusOr<AffineMap> ReadMatrix(const std::string& path);
 absl::Status WriteMatrix(const std::string& path, const AffineMap& map);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_MATRIX_TEXT_H_

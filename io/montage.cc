@@ -12,7 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "io/canvas.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitle{0.93f, 0.94f, 0.96f},
@@ -437,4 +437,4 @@ absl::StatusOr<Picture> RenderMontage(const HostImage& fixed, const HostImage& m
   return canvas.picture();
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

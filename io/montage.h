@@ -17,7 +17,7 @@
 #include "io/nifti.h"
 #include "io/png.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // Intensities on the host; values that are not finite are shown as background.
 struct HostImage {
@@ -40,6 +40,6 @@ struct IntensityWindow {
 };
 IntensityWindow FindWindow(const std::vector<float>& values);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_MONTAGE_H_

@@ -23,7 +23,7 @@
 #include "io/file.h"
 #include "io/matrix_text.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr int64_t kHeaderBytes = 348;
@@ -779,4 +779,4 @@ std::vector<float> ToFloat(const HostVolume& volume) {
   return out;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -31,7 +31,7 @@
 #include "engine/geometry/geometry.h"
 #include "engine/image/volume.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // A volume on the host; x fastest, native byte order. The intensity of a pixel is slope * pixel + intercept.
 struct HostVolume {
@@ -85,6 +85,6 @@ absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, con
 // The intensities of a volume as float32, rescaled.
 std::vector<float> ToFloat(const HostVolume& volume);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_NIFTI_H_

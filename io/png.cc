@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr int kMaxSide = 32768;
@@ -40,4 +40,4 @@ absl::Status WritePng(const std::string& path, const Picture& picture) {
   return WriteSmallFile(path, absl::string_view(bytes.data(), size));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 // Rows from the top, 8 bits a channel, 1 channel (grey) or 3 (red, green, blue), interleaved.
 struct Picture {
@@ -21,6 +21,6 @@ struct Picture {
 // in file.h. A file that could not be written whole is removed. Equal pictures give equal bytes. Thread-safe.
 absl::Status WritePng(const std::string& path, const Picture& picture);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_PNG_H_

@@ -10,7 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
@@ -76,4 +76,4 @@ absl::Status WritePoints(const std::string& path, absl::Span<const Vec3d> points
   return WriteSmallFile(path, FormatPoints(points));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io

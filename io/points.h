@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "engine/geometry/vec.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 absl::StatusOr<std::vector<Vec3d>> ParsePoints(absl::string_view csv);
 std::string FormatPoints(absl::Span<const Vec3d> points);
@@ -24,6 +24,6 @@ std::string FormatPoints(absl::Span<const Vec3d> points);
 absl::StatusOr<std::vector<Vec3d>> ReadPoints(const std::string& path);
 absl::Status WritePoints(const std::string& path, absl::Span<const Vec3d> points);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_IO_POINTS_H_

@@ -13,12 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
-#include "server/log.h"
+#include "server/monitor/log.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/version.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 constexpr int kWrongCommandLine = 2;
@@ -101,6 +101,6 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
-int main(int argc, char** argv) { return intrawarp::Main(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) { return intrawarp::server::Main(std::vector<std::string>(argv + 1, argv + argc)); }

@@ -13,7 +13,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 struct Flag {
@@ -166,4 +166,4 @@ std::string CommandLineHelp() {
   return help;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/rpc_support.h"
+#include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 struct ServerOptions {
   // HOST:PORT; port 0 takes a free one.
@@ -40,6 +40,6 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
 // One line a flag.
 std::string CommandLineHelp();
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_OPTIONS_H_

@@ -13,10 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/log.h"
+#include "server/monitor/log.h"
 #include "server/version.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 using std::chrono::milliseconds;
@@ -234,4 +234,4 @@ void Server::WaitForTransport() {
 
 Server::~Server() { Stop(); }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server

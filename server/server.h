@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/http_server.h"
+#include "server/monitor/http_server.h"
 #include "server/options.h"
-#include "server/rpc_monitor.h"
+#include "server/rpc/rpc_monitor.h"
 #include "server/server_context.h"
 #include "server/services.h"
-#include "server/upload_store.h"
+#include "server/bulk/upload_store.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 class Server {
  public:
@@ -86,6 +86,6 @@ class Server {
   std::thread housekeeping_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SERVER_H_

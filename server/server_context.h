@@ -10,13 +10,13 @@
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/job_runner.h"
-#include "server/matrix_store.h"
-#include "server/metrics.h"
-#include "server/rpc_support.h"
-#include "server/transform_store.h"
-#include "server/volume_store.h"
+#include "server/store/matrix_store.h"
+#include "server/monitor/metrics.h"
+#include "server/rpc/rpc_support.h"
+#include "server/store/transform_store.h"
+#include "server/store/volume_store.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 class UploadStore;
 
@@ -49,6 +49,6 @@ struct ServerContext {
   std::atomic<int64_t>& streams;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SERVER_CONTEXT_H_

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server_service.h"
 
-#include "server/upload_store.h"
+#include "server/bulk/upload_store.h"
 #include "server/version.h"
-#include "server/wire.h"
+#include "server/rpc/wire.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* call,
                                                        const v1::GetServerInfoRequest*,
@@ -60,4 +60,4 @@ void ServerService::FillUsage(v1::Usage* to) const {
   to->set_resident_bytes(context_.budget.used_bytes());
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server

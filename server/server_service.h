@@ -6,7 +6,7 @@
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "server/server_context.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 class ServerService final : public v1::ServerService::CallbackService {
  public:
@@ -23,6 +23,6 @@ class ServerService final : public v1::ServerService::CallbackService {
   const std::chrono::system_clock::time_point start_time_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SERVER_SERVICE_H_

@@ -6,13 +6,13 @@
 #include "intrawarp/v1/matrix.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
-#include "server/matrix_service.h"
-#include "server/registration_service.h"
+#include "server/sparse/matrix_service.h"
+#include "server/registration/registration_service.h"
 #include "server/server_service.h"
-#include "server/transform_service.h"
-#include "server/volume_service.h"
+#include "server/transform/transform_service.h"
+#include "server/volume/volume_service.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 template <typename Service>
@@ -32,4 +32,4 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   return services;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server

@@ -11,7 +11,7 @@
 
 #include "server/server_context.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 struct NamedService {
   std::string name;  // as health knows it
@@ -21,6 +21,6 @@ struct NamedService {
 // `context` must outlive them.
 std::vector<NamedService> MakeServices(ServerContext& context);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_SERVICES_H_

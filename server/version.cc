@@ -3,8 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, grpc::Version()}; }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server

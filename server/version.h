@@ -3,12 +3,12 @@
 #ifndef INTRAWARP_SERVER_VERSION_H_
 #define INTRAWARP_SERVER_VERSION_H_
 
-#include "server/metrics.h"
+#include "server/monitor/metrics.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 BuildInfo ThisBuild();
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_VERSION_H_

@@ -3,7 +3,7 @@
 
 #include "absl/strings/cord.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 constexpr char kUsagePayload[] = "intrawarp/wrong_command_line";
@@ -17,4 +17,4 @@ absl::Status UsageError(absl::Status status) {
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsagePayload).has_value(); }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

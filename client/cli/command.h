@@ -11,7 +11,7 @@
 #include "client/cli/flags.h"
 #include "client/cli/session.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 struct Command {
   // One or two words: "volume put".
@@ -38,6 +38,6 @@ std::vector<Command> PhantomCommands();
 absl::Status UsageError(absl::Status status);
 bool IsUsageError(const absl::Status& status);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_COMMAND_H_

@@ -10,7 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 const char kTypes[] = "float32|float64";
@@ -18,7 +18,7 @@ const char kTypes[] = "float32|float64";
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
   const bool is_double = flags.String("values", "float32") == "float64";
-  INTRAWARP_ASSIGN_OR_RETURN(const SparseMatrix matrix,
+  INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix,
                              LoadMatrix(path, is_double ? ValueType::kFloat64 : ValueType::kFloat32));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadMatrixResponse uploaded,
                              session.UploadMatrix(matrix, path, flags.String("id")));
@@ -41,7 +41,7 @@ absl::Status List(const ParsedFlags&, Session& session) {
 }
 
 absl::Status Download(const std::string& name, const std::string& out, Session& session) {
-  SparseMatrix matrix;
+  client::SparseMatrix matrix;
   INTRAWARP_RETURN_IF_ERROR(session.client().DownloadSparseMatrix(name, &matrix, session.call()).status());
   return SaveMatrix(out, matrix);
 }
@@ -112,7 +112,7 @@ absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckMultiplyFlags(flags));
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, MakeRequest(flags, temporaries));
-  SparseMatrix product;
+  client::SparseMatrix product;
   ProgressLine line;
   INTRAWARP_ASSIGN_OR_RETURN(
       const v1::MultiplyResult result,
@@ -127,7 +127,7 @@ absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   }
   if (flags.Has("report")) {
     const std::string out = flags.String("report");
-    INTRAWARP_RETURN_IF_ERROR(Annotate(WriteSmallFile(out, JsonText(MultiplyReportToJson(result.report()))), out));
+    INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteSmallFile(out, JsonText(MultiplyReportToJson(result.report()))), out));
   }
   if (flags.Has("out")) {
     const std::string out = flags.String("out");
@@ -195,4 +195,4 @@ std::vector<Command> MatrixCommands() {
   };
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -22,7 +22,7 @@
 #include "io/file.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 struct FrameOutcome {
@@ -39,7 +39,7 @@ class Navigation {
   // How the stream went; how each frame went is in outcomes().
   absl::Status Run(const v1::NavigateConfig& config) {
     encoding_ = config.field().encoding();
-    const std::unique_ptr<NavigateStream> stream = session_.client().Navigate(config, session_.call());
+    const std::unique_ptr<client::NavigateStream> stream = session_.client().Navigate(config, session_.call());
     std::thread sender([&] { SendAll(*stream); });
     const absl::Status status = ReceiveAll(*stream);
     if (!status.ok()) stream->Cancel();
@@ -52,14 +52,14 @@ class Navigation {
 
  private:
   // Frames are numbered from 1 in the order of their names.
-  void SendAll(NavigateStream& stream) {
+  void SendAll(client::NavigateStream& stream) {
     for (size_t i = 0; i < paths_.size(); ++i) {
-      const absl::StatusOr<HostVolume> volume = ReadNifti(paths_[i]);
+      const absl::StatusOr<io::HostVolume> volume = io::ReadNifti(paths_[i]);
       if (!volume.ok()) {
         SetOutcome(i, {volume.status(), {}});
         continue;
       }
-      Frame frame;
+      client::Frame frame;
       frame.number = static_cast<int64_t>(i) + 1;
       frame.geometry = volume->geometry;
       frame.pixel_type = volume->pixel_type;
@@ -72,11 +72,11 @@ class Navigation {
     (void)stream.CloseSend();
   }
 
-  absl::Status ReceiveAll(NavigateStream& stream) {
+  absl::Status ReceiveAll(client::NavigateStream& stream) {
     ProgressLine progress;
-    GridData field;
+    client::GridData field;
     while (true) {
-      INTRAWARP_ASSIGN_OR_RETURN(std::optional<FrameAnswer> answer, stream.Receive(SinkInto(&field)));
+      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field)));
       if (!answer.has_value()) return absl::OkStatus();
       const int64_t number = answer->result.frame_number();
       if (number < 1 || number > static_cast<int64_t>(paths_.size())) {
@@ -86,12 +86,12 @@ class Navigation {
       if (answer->has_field && !field_dir_.empty()) {
         INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, answer->result.report().matrix(), field));
       }
-      SetOutcome(index, {FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
+      SetOutcome(index, {client::FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
       progress.Show(absl::StrFormat("frame %d of %d", number, paths_.size()));
     }
   }
 
-  absl::Status WriteFrameField(size_t index, const v1::Matrix& matrix, const GridData& field) {
+  absl::Status WriteFrameField(size_t index, const v1::Matrix& matrix, const client::GridData& field) {
     const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), ".nii.gz");
     return WriteFieldFile(out, encoding_, matrix, field);
   }
@@ -127,7 +127,7 @@ absl::Status WriteReport(const Navigation& navigation, const std::string& method
     const FrameOutcome& outcome = navigation.outcomes()[i];
     list.push_back(FrameReportToJson(method, FileName(navigation.paths()[i]), outcome.report, outcome.status));
   }
-  return Annotate(WriteSmallFile(out, JsonText(list)), out);
+  return Annotate(io::WriteSmallFile(out, JsonText(list)), out);
 }
 
 // The first frame that failed, and how many did.
@@ -146,7 +146,7 @@ absl::Status MakeFolder(const std::string& folder) {
   if (folder.empty()) return absl::OkStatus();
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  return error ? Annotate(FileError("cannot be created", error.value()), folder) : absl::OkStatus();
+  return error ? Annotate(io::FileError("cannot be created", error.value()), folder) : absl::OkStatus();
 }
 
 // Two frames must not share a field's file.
@@ -225,4 +225,4 @@ std::vector<Command> NavigateCommands() {
                     "good result; the exit status is then 1. Without --method: affine.\n"}};
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -16,7 +16,7 @@
 #include "io/nifti.h"
 #include "io/points.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 // "160x160x120", "160,160,120", or one number for all three axes.
@@ -43,8 +43,8 @@ absl::Status SetSize(const ParsedFlags& flags, Int3* size) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhantomOptions> ParseOptions(const ParsedFlags& flags) {
-  PhantomOptions options;
+absl::StatusOr<phantom::PhantomOptions> ParseOptions(const ParsedFlags& flags) {
+  phantom::PhantomOptions options;
   INTRAWARP_RETURN_IF_ERROR(SetSize(flags, &options.size));
   if (flags.Has("spacing")) {
     INTRAWARP_ASSIGN_OR_RETURN(const auto triple, ParseTriple(flags, "spacing"));
@@ -54,25 +54,25 @@ absl::StatusOr<PhantomOptions> ParseOptions(const ParsedFlags& flags) {
   options.amplitude_mm = flags.Number("amplitude_mm", options.amplitude_mm);
   options.invert_intensities = flags.Has("invert");
   if (flags.Has("affine")) {
-    const absl::StatusOr<AffineMap> affine = ReadMatrix(flags.String("affine"));
+    const absl::StatusOr<AffineMap> affine = io::ReadMatrix(flags.String("affine"));
     if (!affine.ok()) return Annotate(affine.status(), flags.String("affine"));
     options.affine = *affine;
   }
   return options;
 }
 
-absl::Status WriteAll(const Phantom& phantom, const std::string& folder) {
+absl::Status WriteAll(const phantom::Phantom& phantom, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return Annotate(FileError("cannot be created", error.value()), folder);
+  if (error) return Annotate(io::FileError("cannot be created", error.value()), folder);
   const auto path = [&](const char* name) { return absl::StrCat(folder, "/", name); };
   const std::pair<const char*, absl::Status> written[] = {
-      {"fixed.nii.gz", WriteNifti(path("fixed.nii.gz"), phantom.fixed)},
-      {"moving.nii.gz", WriteNifti(path("moving.nii.gz"), phantom.moving)},
-      {"mask.nii.gz", WriteNifti(path("mask.nii.gz"), phantom.body_mask)},
-      {"field.nii.gz", WriteField(path("field.nii.gz"), phantom.field)},
-      {"landmarks_fixed.csv", WritePoints(path("landmarks_fixed.csv"), phantom.fixed_landmarks)},
-      {"landmarks_moving.csv", WritePoints(path("landmarks_moving.csv"), phantom.moving_landmarks)},
+      {"fixed.nii.gz", io::WriteNifti(path("fixed.nii.gz"), phantom.fixed)},
+      {"moving.nii.gz", io::WriteNifti(path("moving.nii.gz"), phantom.moving)},
+      {"mask.nii.gz", io::WriteNifti(path("mask.nii.gz"), phantom.body_mask)},
+      {"field.nii.gz", io::WriteField(path("field.nii.gz"), phantom.field)},
+      {"landmarks_fixed.csv", io::WritePoints(path("landmarks_fixed.csv"), phantom.fixed_landmarks)},
+      {"landmarks_moving.csv", io::WritePoints(path("landmarks_moving.csv"), phantom.moving_landmarks)},
   };
   for (const auto& [name, status] : written) INTRAWARP_RETURN_IF_ERROR(Annotate(status, path(name)));
   for (const auto& [name, status] : written) std::printf("%s\n", path(name).c_str());
@@ -80,8 +80,8 @@ absl::Status WriteAll(const Phantom& phantom, const std::string& folder) {
 }
 
 absl::Status MakePhantomFiles(const ParsedFlags& flags, Session&) {
-  INTRAWARP_ASSIGN_OR_RETURN(const PhantomOptions options, ParseOptions(flags));
-  const absl::StatusOr<Phantom> phantom = MakePhantom(options);
+  INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomOptions options, ParseOptions(flags));
+  const absl::StatusOr<phantom::Phantom> phantom = phantom::MakePhantom(options);
   if (absl::IsInvalidArgument(phantom.status())) return UsageError(Annotate(phantom.status(), "phantom"));
   INTRAWARP_RETURN_IF_ERROR(phantom.status());
   return WriteAll(*phantom, flags.String("out"));
@@ -120,4 +120,4 @@ std::vector<Command> PhantomCommands() {
   };
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -17,17 +17,17 @@
 #include "io/file.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 struct Outcome {
   v1::RegisterResult result;
-  GridData field;
-  GridData warped;
+  client::GridData field;
+  client::GridData warped;
   // For the montage alone.
-  GridData whole_field;
-  HostImage fixed;
-  HostImage moving;
+  client::GridData whole_field;
+  io::HostImage fixed;
+  io::HostImage moving;
 };
 
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
@@ -50,29 +50,29 @@ absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& 
       outcome->result,
       session.client().Register(
           request, [&](const v1::Progress& progress) { ShowProgress(request.options(), progress, &line); },
-          SinkInto(&outcome->field), session.call()));
+          client::SinkInto(&outcome->field), session.call()));
   return absl::OkStatus();
 }
 
 absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, Session& session,
-                        Temporaries& temporaries, GridData* warped) {
+                        Temporaries& temporaries, client::GridData* warped) {
   v1::WarpVolumeRequest request;
   request.set_transform(transform);
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_like_volume(), temporaries.Volume(flags.String("fixed")));
-  return session.client().WarpVolume(request, SinkInto(warped), session.call());
+  return session.client().WarpVolume(request, client::SinkInto(warped), session.call());
 }
 
 absl::StatusOr<v1::FieldHeader> FetchWholeField(const std::string& transform, v1::FieldEncoding encoding,
-                                                Session& session, GridData* field) {
+                                                Session& session, client::GridData* field) {
   v1::DownloadFieldRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(encoding);
-  return session.client().DownloadField(request, SinkInto(field), session.call());
+  return session.client().DownloadField(request, client::SinkInto(field), session.call());
 }
 
 absl::Status WriteVelocityOf(const std::string& transform, const std::string& out, Session& session) {
-  GridData velocity;
+  client::GridData velocity;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
                              FetchWholeField(transform, v1::FIELD_ENCODING_VELOCITY, session, &velocity));
   return WriteFieldFile(out, header.encoding(), header.matrix(), velocity);
@@ -99,7 +99,7 @@ absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporarie
 }
 
 absl::Status WriteReport(const Outcome& outcome, const std::string& method, const std::string& out) {
-  return Annotate(WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
+  return Annotate(io::WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
 }
 
 absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, Outcome outcome) {
@@ -109,9 +109,9 @@ absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, 
   }
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
-    const GridData& warped = outcome.warped;
+    const client::GridData& warped = outcome.warped;
     INTRAWARP_RETURN_IF_ERROR(
-        Annotate(WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out));
+        Annotate(io::WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out));
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   const std::string out = flags.String("montage");
@@ -198,4 +198,4 @@ std::vector<Command> RegisterCommands() {
                "where gain and offset differ. Its map has an inverse, which warp and points --inverse use.\n"}};
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -7,7 +7,7 @@
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 void PrintDevices(const v1::ServerInfo& info) {
@@ -64,4 +64,4 @@ std::vector<Command> ServerCommands() {
   };
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

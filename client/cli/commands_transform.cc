@@ -14,7 +14,7 @@
 #include "io/nifti.h"
 #include "io/points.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 const char* KindName(v1::TransformKind kind) {
@@ -49,8 +49,8 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
         absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz",
                      transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm" : ""));
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, FromProto(transform.matrix()));
-  return Annotate(WriteMatrix(out, matrix), out);
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, client::FromProto(transform.matrix()));
+  return Annotate(io::WriteMatrix(out, matrix), out);
 }
 
 absl::Status GetField(const std::string& name, const v1::FieldRequest& field, const std::string& out,
@@ -58,9 +58,9 @@ absl::Status GetField(const std::string& name, const v1::FieldRequest& field, co
   v1::DownloadFieldRequest request;
   request.set_name(name);
   *request.mutable_field() = field;
-  GridData data;
+  client::GridData data;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
-                             session.client().DownloadField(request, SinkInto(&data), session.call()));
+                             session.client().DownloadField(request, client::SinkInto(&data), session.call()));
   return WriteFieldFile(out, header.encoding(), header.matrix(), data);
 }
 
@@ -85,8 +85,8 @@ absl::Status SetLike(const std::string& like, v1::WarpVolumeRequest* request) {
     request->set_like_volume(like);
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(like));
-  *request->mutable_like_geometry() = ToProto(volume.geometry);
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(like));
+  *request->mutable_like_geometry() = client::ToProto(volume.geometry);
   return absl::OkStatus();
 }
 
@@ -103,26 +103,26 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   request.set_fill(static_cast<float>(flags.Number("fill")));
   request.set_interpolation(InterpolationFromName(flags.String("interpolation", "linear")));
   INTRAWARP_RETURN_IF_ERROR(SetLike(flags.String("like"), &request));
-  GridData warped;
+  client::GridData warped;
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_transform(), temporaries.Transform(flags.String("transform")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
-  INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, SinkInto(&warped), session.call()));
+  INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, client::SinkInto(&warped), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   const std::string out = flags.String("out");
-  return Annotate(WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);
+  return Annotate(io::WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);
 }
 
 absl::Status Points(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out"));
-  const absl::StatusOr<std::vector<Vec3d>> points = ReadPoints(flags.String("in"));
+  const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.String("in"));
   if (!points.ok()) return Annotate(points.status(), flags.String("in"));
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(const std::string transform, temporaries.Transform(flags.String("transform")));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Vec3d> mapped,
                              session.client().MapPoints(transform, *points, flags.Has("inverse"), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
-  return Annotate(WritePoints(flags.String("out"), mapped), flags.String("out"));
+  return Annotate(io::WritePoints(flags.String("out"), mapped), flags.String("out"));
 }
 
 const FlagSpec kTransform = {.name = "transform",
@@ -187,4 +187,4 @@ std::vector<Command> TransformCommands() {
   };
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -9,12 +9,12 @@
 #include "engine/base/status_macros.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
-  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeResponse uploaded, session.Upload(volume, path, flags.String("id")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
@@ -52,11 +52,11 @@ absl::Status List(const ParsedFlags&, Session& session) {
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
-  GridData data;
+  client::GridData data;
   INTRAWARP_RETURN_IF_ERROR(
-      session.client().DownloadVolume(flags.Positional(0), SinkInto(&data), session.call()).status());
+      session.client().DownloadVolume(flags.Positional(0), client::SinkInto(&data), session.call()).status());
   const std::string out = flags.String("out");
-  return Annotate(WriteNifti(out, data.geometry, PixelType::kFloat32, data.values.data()), out);
+  return Annotate(io::WriteNifti(out, data.geometry, PixelType::kFloat32, data.values.data()), out);
 }
 
 absl::Status Delete(const ParsedFlags& flags, Session& session) {
@@ -88,4 +88,4 @@ std::vector<Command> VolumeCommands() {
   };
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -7,20 +7,20 @@
 #include "engine/base/status_macros.h"
 #include "io/itk_transform.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 absl::Status WriteControlGrid(const std::string& transform, const std::string& path, Session& session) {
   v1::DownloadFieldRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  GridData grid;
+  client::GridData grid;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
-                             session.client().DownloadField(request, SinkInto(&grid), session.call()));
-  ControlGridFile file;
-  INTRAWARP_ASSIGN_OR_RETURN(file.affine, FromProto(header.matrix()));
+                             session.client().DownloadField(request, client::SinkInto(&grid), session.call()));
+  io::ControlGridFile file;
+  INTRAWARP_ASSIGN_OR_RETURN(file.affine, client::FromProto(header.matrix()));
   file.grid = grid.geometry;
   file.coefficients = std::move(grid.values);
-  return Annotate(WriteItkTransform(path, file), path);
+  return Annotate(io::WriteItkTransform(path, file), path);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

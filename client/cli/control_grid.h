@@ -8,11 +8,11 @@
 #include "absl/status/status.h"
 #include "client/cli/session.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // Writes "transforms/ID" to a .tfm file. FAILED_PRECONDITION for a transform without a control grid.
 absl::Status WriteControlGrid(const std::string& transform, const std::string& path, Session& session);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_CONTROL_GRID_H_

@@ -6,15 +6,15 @@
 #include "engine/base/status_macros.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 absl::Status WriteFieldFile(const std::string& path, v1::FieldEncoding encoding, const v1::Matrix& matrix,
-                            const GridData& field) {
+                            const client::GridData& field) {
   if (encoding != v1::FIELD_ENCODING_VELOCITY) {
-    return Annotate(WriteField(path, field.geometry, field.values.data()), path);
+    return Annotate(io::WriteField(path, field.geometry, field.values.data()), path);
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap affine, FromProto(matrix));
-  return Annotate(WriteVelocity(path, affine, field.geometry, field.values.data()), path);
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap affine, client::FromProto(matrix));
+  return Annotate(io::WriteVelocity(path, affine, field.geometry, field.values.data()), path);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

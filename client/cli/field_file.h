@@ -9,13 +9,13 @@
 #include "client/cpp/grid_data.h"
 #include "intrawarp/v1/common.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // A .nii or .nii.gz file of displacements or, when that is what was asked for, of velocities, with the affine part
 // (`matrix`) of their transform. The path is in the message of an error.
 absl::Status WriteFieldFile(const std::string& path, v1::FieldEncoding encoding, const v1::Matrix& matrix,
-                            const GridData& field);
+                            const client::GridData& field);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_FIELD_FILE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 constexpr const char* kFieldFlags[] = {"field_encoding", "field_region", "field_stride"};
@@ -80,4 +80,4 @@ bool IsWholeField(const v1::FieldRequest& request) {
   return request.region_start().empty() && request.region_size().empty() && request.stride().empty();
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

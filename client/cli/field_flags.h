@@ -10,7 +10,7 @@
 #include "client/cli/flags.h"
 #include "intrawarp/v1/common.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // --field_encoding, --field_region, --field_stride.
 std::vector<FlagSpec> FieldFlagSpecs();
@@ -22,6 +22,6 @@ absl::StatusOr<v1::FieldRequest> ParseFieldFlags(const ParsedFlags& flags, bool 
 // Whether the field asked for lies on the whole grid of the fixed image.
 bool IsWholeField(const v1::FieldRequest& request);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_FIELD_FLAGS_H_

@@ -11,7 +11,7 @@
 #include "client/cli/command.h"
 #include "io/file.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 constexpr const char* kVolumeSuffixes[] = {".nii.gz", ".nii"};
@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& fold
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (HasVolumeSuffix(entry->path().string())) paths.push_back(entry->path().string());
   }
-  if (error) return FileError(folder, error.value());
+  if (error) return io::FileError(folder, error.value());
   if (paths.empty()) return absl::NotFoundError(absl::StrCat(folder, ": no .nii or .nii.gz files"));
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -65,4 +65,4 @@ std::string Stem(const std::string& path) {
   return name;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/cli/flags.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 bool HasVolumeSuffix(const std::string& path);  // .nii, .nii.gz
 bool HasMatrixSuffix(const std::string& path);  // .txt
@@ -29,6 +29,6 @@ absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& fold
 std::string Stem(const std::string& path);
 std::string FileName(const std::string& path);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_FILES_H_

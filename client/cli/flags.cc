@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 absl::Status Wrong(const std::string& argument, const std::string& what) {
@@ -120,4 +120,4 @@ std::string FlagHelp(const CommandSyntax& syntax) {
   return help;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 enum class FlagType {
   kSwitch,   // --name
@@ -62,6 +62,6 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
 // One line a flag, indented.
 std::string FlagHelp(const CommandSyntax& syntax);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_FLAGS_H_

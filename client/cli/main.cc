@@ -24,7 +24,7 @@
 #include "client/cli/session.h"
 #include "client/cpp/client.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 constexpr int kFailed = 1;
@@ -92,7 +92,7 @@ const Command* FindCommand(const std::vector<Command>& commands, const std::vect
 // at the second. Made before any other thread, which then inherit the blocked signals.
 class InterruptWatcher {
  public:
-  explicit InterruptWatcher(Cancellation* cancellation) {
+  explicit InterruptWatcher(client::Cancellation* cancellation) {
     sigemptyset(&signals_);
     for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
@@ -105,7 +105,7 @@ class InterruptWatcher {
   }
 
  private:
-  void Watch(Cancellation* cancellation) {
+  void Watch(client::Cancellation* cancellation) {
     int signal = 0;
     while (sigwait(&signals_, &signal) == 0 && !stopping_) {
       if (cancellation->cancelled()) _exit(kInterruptedTwice);
@@ -124,12 +124,12 @@ absl::Status FlushOutput(absl::Status status) {
 }
 
 absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const std::string& server) {
-  Cancellation interrupt;
+  client::Cancellation interrupt;
   InterruptWatcher watcher(&interrupt);
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
-  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server);
+  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Connect(server);
   if (!client.ok()) return client.status();
   Session session(client->get(), &interrupt);
   const absl::Status status = command.run(flags, session);
@@ -139,7 +139,7 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
 
 absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const std::string& server) {
   if (command.needs_server) return RunWithServer(command, flags, server);
-  Cancellation never;
+  client::Cancellation never;
   Session session(nullptr, &never);
   return command.run(flags, session);
 }
@@ -184,7 +184,7 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 int main(int argc, char** argv) {
   // The transport's own log lines would stand between a script and the one error line.

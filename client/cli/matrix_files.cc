@@ -11,17 +11,17 @@
 #include "engine/base/status_macros.h"
 #include "io/matrix_market.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 template <typename T>
-absl::StatusOr<SparseMatrix> ToCsr(const HostCoo& coo) {
+absl::StatusOr<client::SparseMatrix> ToCsr(const HostCoo& coo) {
   INTRAWARP_ASSIGN_OR_RETURN(HostCsr<T> csr, CsrFromCoo<T>(coo));
-  return SparseMatrix(std::move(csr));
+  return client::SparseMatrix(std::move(csr));
 }
 
-absl::StatusOr<SparseMatrix> Read(const std::string& path, ValueType type) {
-  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, ReadMatrixMarket(path));
+absl::StatusOr<client::SparseMatrix> Read(const std::string& path, ValueType type) {
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, io::ReadMatrixMarket(path));
   if (type == ValueType::kFloat64) return ToCsr<double>(coo);
   for (double value : coo.values) {
     if (std::isfinite(value) && std::isinf(static_cast<float>(value))) {
@@ -35,14 +35,14 @@ absl::StatusOr<SparseMatrix> Read(const std::string& path, ValueType type) {
 
 bool IsMatrixName(const std::string& x) { return absl::StartsWith(x, "matrices/"); }
 
-absl::StatusOr<SparseMatrix> LoadMatrix(const std::string& path, ValueType type) {
-  absl::StatusOr<SparseMatrix> matrix = Read(path, type);
+absl::StatusOr<client::SparseMatrix> LoadMatrix(const std::string& path, ValueType type) {
+  absl::StatusOr<client::SparseMatrix> matrix = Read(path, type);
   if (!matrix.ok()) return Annotate(matrix.status(), path);
   return matrix;
 }
 
-absl::Status SaveMatrix(const std::string& path, const SparseMatrix& matrix) {
-  return Annotate(std::visit([&](const auto& csr) { return WriteMatrixMarket(path, csr); }, matrix), path);
+absl::Status SaveMatrix(const std::string& path, const client::SparseMatrix& matrix) {
+  return Annotate(std::visit([&](const auto& csr) { return io::WriteMatrixMarket(path, csr); }, matrix), path);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -10,15 +10,15 @@
 #include "client/cpp/sparse_matrix.h"
 #include "engine/sparse/csr.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 bool IsMatrixName(const std::string& x);  // matrices/ID
 
 // A Matrix Market file as CSR; the path is in the message of an error. OUT_OF_RANGE for a finite value that float32
 // does not hold, when that is asked for.
-absl::StatusOr<SparseMatrix> LoadMatrix(const std::string& path, ValueType type);
-absl::Status SaveMatrix(const std::string& path, const SparseMatrix& matrix);
+absl::StatusOr<client::SparseMatrix> LoadMatrix(const std::string& path, ValueType type);
+absl::Status SaveMatrix(const std::string& path, const client::SparseMatrix& matrix);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_MATRIX_FILES_H_

@@ -6,7 +6,7 @@
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 constexpr const char* kFfdFlags[] = {"spacing_vox", "bending_weight", "elasticity_weight", "jacobian_weight",
@@ -218,4 +218,4 @@ absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::Registration
   return absl::InvalidArgumentError("--field_encoding: only log-demons as the last stage has a velocity");
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -11,7 +11,7 @@
 #include "client/cli/flags.h"
 #include "intrawarp/v1/registration.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
 // --best_effort. Where --method is not required, affine is what it means.
@@ -35,6 +35,6 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
 // INVALID_ARGUMENT (a wrong command line) for a --field_encoding that the last stage has not.
 absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_REGISTRATION_FLAGS_H_

@@ -6,7 +6,7 @@
 #include "engine/base/status_macros.h"
 #include "io/matrix_text.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1::RegistrationOptions* options) {
@@ -15,9 +15,9 @@ absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1
     INTRAWARP_ASSIGN_OR_RETURN(*options->mutable_initial_transform(), temporaries.Transform(initial));
     return absl::OkStatus();
   }
-  const absl::StatusOr<AffineMap> matrix = ReadMatrix(initial);
+  const absl::StatusOr<AffineMap> matrix = io::ReadMatrix(initial);
   if (!matrix.ok()) return Annotate(matrix.status(), initial);
-  *options->mutable_initial_matrix() = ToProto(*matrix);
+  *options->mutable_initial_matrix() = client::ToProto(*matrix);
   return absl::OkStatus();
 }
 
@@ -35,4 +35,4 @@ absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& 
   return options;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -7,11 +7,11 @@
 #include "client/cli/registration_flags.h"
 #include "client/cli/session.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // The options with masks (uploaded when they are paths) and start (read when it is a matrix file).
 absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& flags, Temporaries& temporaries);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_REGISTRATION_INPUTS_H_

@@ -4,24 +4,24 @@
 #include "engine/base/status_macros.h"
 #include "io/png.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
-absl::StatusOr<HostImage> FetchImage(const std::string& x, Session& session) {
+absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session) {
   if (!IsVolumeName(x)) {
-    INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(x));
-    return HostImage{volume.geometry, ToFloat(volume)};
+    INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(x));
+    return io::HostImage{volume.geometry, io::ToFloat(volume)};
   }
-  GridData data;
-  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadVolume(x, SinkInto(&data), session.call()).status());
-  return HostImage{data.geometry, std::move(data.values)};
+  client::GridData data;
+  INTRAWARP_RETURN_IF_ERROR(session.client().DownloadVolume(x, client::SinkInto(&data), session.call()).status());
+  return io::HostImage{data.geometry, std::move(data.values)};
 }
 
-absl::Status WriteMontage(const std::string& path, const HostImage& fixed, const HostImage& moving, GridData warped,
-                          GridData field) {
-  const HostImage warped_image = {warped.geometry, std::move(warped.values)};
-  const HostField host_field = {field.geometry, std::move(field.values)};
-  INTRAWARP_ASSIGN_OR_RETURN(const Picture picture, RenderMontage(fixed, moving, warped_image, host_field));
-  return WritePng(path, picture);
+absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving, client::GridData warped,
+                          client::GridData field) {
+  const io::HostImage warped_image = {warped.geometry, std::move(warped.values)};
+  const io::HostField host_field = {field.geometry, std::move(field.values)};
+  INTRAWARP_ASSIGN_OR_RETURN(const io::Picture picture, io::RenderMontage(fixed, moving, warped_image, host_field));
+  return io::WritePng(path, picture);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -11,15 +11,15 @@
 #include "client/cpp/grid_data.h"
 #include "io/montage.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // The intensities of volumes/ID, downloaded, or of a file.
-absl::StatusOr<HostImage> FetchImage(const std::string& x, Session& session);
+absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session);
 
 // A PNG file; `warped` and `field` lie on the fixed grid.
-absl::Status WriteMontage(const std::string& path, const HostImage& fixed, const HostImage& moving, GridData warped,
-                          GridData field);
+absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving, client::GridData warped,
+                          client::GridData field);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_REGISTRATION_MONTAGE_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -188,4 +188,4 @@ std::string JsonText(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -11,7 +11,7 @@
 #include "intrawarp/v1/matrix.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 // Keeps the order in which keys were added, so that a file reads as the contract lists them.
 using Json = nlohmann::ordered_json;
@@ -34,6 +34,6 @@ std::string JsonText(const Json& json);
 std::string MethodName(v1::Method method);
 std::string MetricName(v1::Metric metric);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_REPORT_JSON_H_

@@ -16,7 +16,7 @@
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 // Cleaning up is not cancelled by Ctrl-C, so it must end by itself.
@@ -32,8 +32,8 @@ absl::Status Annotate(const absl::Status& status, const std::string& subject) {
   return absl::Status(status.code(), absl::StrCat(subject, ": ", status.message()));
 }
 
-absl::StatusOr<HostVolume> LoadVolume(const std::string& path) {
-  absl::StatusOr<HostVolume> volume = ReadNifti(path);
+absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path) {
+  absl::StatusOr<io::HostVolume> volume = io::ReadNifti(path);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;
 }
@@ -42,10 +42,10 @@ absl::Status Session::CheckInterrupt() const {
   return interrupt_->cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const HostVolume& volume, const std::string& path,
+absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
                                                          const std::string& id) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
-  VolumeUpload upload;
+  client::VolumeUpload upload;
   upload.id = id;
   upload.geometry = volume.geometry;
   upload.pixel_type = volume.pixel_type;
@@ -61,10 +61,10 @@ absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const HostVolume& volum
   return response;
 }
 
-absl::StatusOr<v1::UploadMatrixResponse> Session::UploadMatrix(const SparseMatrix& matrix, const std::string& path,
+absl::StatusOr<v1::UploadMatrixResponse> Session::UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                                const std::string& id) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
-  SparseMatrixUpload upload;
+  client::SparseMatrixUpload upload;
   upload.id = id;
   upload.matrix = &matrix;
   ProgressLine progress;
@@ -80,8 +80,8 @@ absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
   if (known != volumes_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const HostVolume volume, LoadVolume(x));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(x));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   // Noted before the answer, which may get lost.
   const std::string name = volumes_[x] = "volumes/" + id;
   INTRAWARP_RETURN_IF_ERROR(session_.Upload(volume, x, id).status());
@@ -100,39 +100,39 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
 }
 
 absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, ReadMatrix(path));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, io::ReadMatrix(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
   return transforms_[path];
 }
 
 absl::StatusOr<std::string> Temporaries::UploadControlGridFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const ControlGridFile file, ReadItkTransform(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ControlGridFile file, io::ReadItkTransform(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  const ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.coefficients};
+  const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.coefficients};
   INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
   return transforms_[path];
 }
 
 absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const HostVelocity file, ReadVelocity(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVelocity file, io::ReadVelocity(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  const VelocityUpload upload{file.affine, file.geometry, file.velocity};
+  const client::VelocityUpload upload{file.affine, file.geometry, file.velocity};
   INTRAWARP_RETURN_IF_ERROR(session_.client().UploadVelocity(id, upload, session_.call()).status());
   return transforms_[path];
 }
 
 absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, HoldsVelocity(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, io::HoldsVelocity(path));
   if (holds_velocity) return UploadVelocityFile(path);
-  INTRAWARP_ASSIGN_OR_RETURN(const HostField field, ReadField(path));
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadField(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   INTRAWARP_RETURN_IF_ERROR(
       session_.client().UploadField(id, field.geometry, field.displacement, session_.call()).status());
@@ -143,8 +143,8 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
   if (IsMatrixName(x)) return x;
   const auto known = matrices_.find(x);
   if (known != matrices_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const SparseMatrix matrix, LoadMatrix(x, type));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, RandomUuid());
+  INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix, LoadMatrix(x, type));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   const std::string name = matrices_[x] = "matrices/" + id;
   INTRAWARP_RETURN_IF_ERROR(session_.UploadMatrix(matrix, x, id).status());
   return name;
@@ -152,7 +152,7 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
 
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
-  const CallOptions options = {.timeout = kDeleteTimeout};
+  const client::CallOptions options = {.timeout = kDeleteTimeout};
   const auto keep_first = [&](const absl::Status& status) {
     if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
   };
@@ -181,4 +181,4 @@ void ProgressLine::Clear() {
   shown_ = false;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

@@ -13,27 +13,27 @@
 #include "client/cpp/client.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 
 class Session {
  public:
   // Both outlive the session. `client` may be null for commands that need none.
-  Session(Client* client, Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
+  Session(client::Client* client, client::Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
 
-  Client& client() { return *client_; }
+  client::Client& client() { return *client_; }
   // Options for a call that Ctrl-C cancels.
-  CallOptions call() const { return {.cancellation = interrupt_}; }
+  client::CallOptions call() const { return {.cancellation = interrupt_}; }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
-  absl::StatusOr<v1::UploadVolumeResponse> Upload(const HostVolume& volume, const std::string& path,
+  absl::StatusOr<v1::UploadVolumeResponse> Upload(const io::HostVolume& volume, const std::string& path,
                                                   const std::string& id);
-  absl::StatusOr<v1::UploadMatrixResponse> UploadMatrix(const SparseMatrix& matrix, const std::string& path,
+  absl::StatusOr<v1::UploadMatrixResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                         const std::string& id);
 
  private:
-  Client* const client_;
-  Cancellation* const interrupt_;
+  client::Client* const client_;
+  client::Cancellation* const interrupt_;
 };
 
 // The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
@@ -71,7 +71,7 @@ class Temporaries {
 };
 
 // ReadNifti, with the path in the message of an error.
-absl::StatusOr<HostVolume> LoadVolume(const std::string& path);
+absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path);
 
 bool IsVolumeName(const std::string& x);
 bool IsTransformName(const std::string& x);
@@ -92,6 +92,6 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::cli
 
 #endif  // INTRAWARP_CLIENT_CLI_SESSION_H_

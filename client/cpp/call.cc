@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/call.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 void Cancellation::Cancel() {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -42,4 +42,4 @@ Call::~Call() {
   if (cancellation_ != nullptr) cancellation_->Unregister(&context_);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

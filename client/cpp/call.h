@@ -10,7 +10,7 @@
 
 #include "client/cpp/call_options.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 class Call {
  public:
@@ -28,6 +28,6 @@ class Call {
   Cancellation* const cancellation_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_CALL_H_

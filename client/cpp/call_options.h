@@ -12,7 +12,7 @@ namespace grpc {
 class ClientContext;
 }
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // Cancels the calls that were given it, those under way and later ones: they end with CANCELLED. Cannot be undone.
 //
@@ -42,6 +42,6 @@ struct CallOptions {
   Cancellation* cancellation = nullptr;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_CALL_OPTIONS_H_

@@ -9,7 +9,7 @@
 
 #include "client/cpp/client_impl.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 // No message is larger than a chunk or a page; the slack is for the fields around them. Servers send 16 MiB at most.
@@ -90,4 +90,4 @@ absl::StatusOr<bool> Client::IsServing(const std::string& service, const CallOpt
   return response.value() == kServing;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

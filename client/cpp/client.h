@@ -38,7 +38,7 @@
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 struct ClientOptions {
   // For calls with a single small answer; CallOptions.timeout overrides it.
@@ -182,6 +182,6 @@ class Client {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_CLIENT_H_

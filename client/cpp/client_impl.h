@@ -27,7 +27,7 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // HealthCheckRequest {string service = 1} and HealthCheckResponse {enum status = 1} have the wire format of these two
 // well-known wrappers.
@@ -87,6 +87,6 @@ absl::Status ReadGrid(Call& call, grpc::Channel& channel, const char* method, co
   return accepted.ok() ? finished : accepted;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_CLIENT_IMPL_H_

@@ -13,7 +13,7 @@
 #include "client/cpp/uuid.h"
 #include "io/digest.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr int kPageSize = 500;
@@ -25,7 +25,7 @@ absl::StatusOr<v1::UploadMatrixHeader> MakeHeader(const SparseMatrixUpload& uplo
   INTRAWARP_ASSIGN_OR_RETURN(*header.mutable_upload_id(), RandomUuid());
   header.set_id(upload.id);
   *header.mutable_shape() = ShapeOf(*upload.matrix);
-  Sha256 hash;
+  io::Sha256 hash;
   int64_t bytes = 0;
   for (absl::string_view array : WireArrays(*upload.matrix)) {
     hash.Update(array.data(), array.size());
@@ -179,4 +179,4 @@ absl::StatusOr<v1::MultiplyResult> Client::Multiply(const v1::MultiplyRequest& r
   return *std::move(result);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -5,7 +5,7 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream_impl.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& request,
                                                     const ProgressCallback& on_progress, const GridSink& field,
@@ -51,4 +51,4 @@ std::unique_ptr<NavigateStream> Client::Navigate(const v1::NavigateConfig& confi
   return std::unique_ptr<NavigateStream>(new NavigateStream(std::move(impl)));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -8,7 +8,7 @@
 #include "client/cpp/convert.h"
 #include "io/digest.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr int kPageSize = 500;
@@ -114,7 +114,7 @@ absl::StatusOr<v1::Transform> Client::SendField(const std::string& id, v1::Field
   header.set_total_bytes(static_cast<int64_t>(bytes.size()));
   v1::UploadTransformRequest request;
   request.mutable_header()->set_id(id);
-  request.mutable_header()->set_digest(Sha256Of(bytes.data(), bytes.size()));
+  request.mutable_header()->set_digest(io::Sha256Of(bytes.data(), bytes.size()));
   *request.mutable_header()->mutable_field() = std::move(header);
   const bool open = writer->Write(request) && WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
                                                           [&](int64_t) { return writer->Write(request); });
@@ -174,4 +174,4 @@ absl::StatusOr<std::vector<Vec3d>> Client::MapPoints(const std::string& transfor
   return mapped;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

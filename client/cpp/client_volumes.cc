@@ -8,7 +8,7 @@
 #include "client/cpp/uuid.h"
 #include "io/digest.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr int kPageSize = 500;
@@ -20,7 +20,7 @@ absl::StatusOr<v1::UploadVolumeHeader> MakeHeader(const VolumeUpload& upload) {
   *header.mutable_geometry() = ToProto(upload.geometry);
   header.set_pixel_type(ToProto(upload.pixel_type));
   header.set_total_bytes(static_cast<int64_t>(upload.bytes.size()));
-  header.set_digest(Sha256Of(upload.bytes.data(), upload.bytes.size()));
+  header.set_digest(io::Sha256Of(upload.bytes.data(), upload.bytes.size()));
   header.set_rescale_slope(upload.rescale_slope);
   header.set_rescale_intercept(upload.rescale_intercept);
   return header;
@@ -114,4 +114,4 @@ absl::Status Client::DeleteVolume(const std::string& name, const CallOptions& op
   return FromGrpcStatus(impl_->volumes.DeleteVolume(call.context(), request, &response));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 absl::Status CheckCount(const char* field, int count, int expected) {
@@ -95,4 +95,4 @@ v1::PixelType ToProto(PixelType type) {
   return v1::PIXEL_TYPE_UNSPECIFIED;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -9,7 +9,7 @@
 #include "engine/image/volume.h"
 #include "intrawarp/v1/common.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 v1::Geometry ToProto(const Geometry& geometry);
 // INVALID_ARGUMENT, naming the field, for a wrong count of numbers and as ValidateGeometry.
@@ -21,6 +21,6 @@ absl::StatusOr<AffineMap> FromProto(const v1::Matrix& proto);
 
 v1::PixelType ToProto(PixelType type);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_CONVERT_H_

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "engine/geometry/geometry.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // One float32 a voxel (a volume) or three, x y z interleaved, LPS mm (displacements or velocities). x fastest.
 struct GridData {
@@ -25,6 +25,6 @@ using GridSink = std::function<absl::StatusOr<absl::Span<float>>(const Geometry&
 // A sink that fills `data`, which outlives the call. What it holds after a failed call is unspecified.
 GridSink SinkInto(GridData* data);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_GRID_DATA_H_

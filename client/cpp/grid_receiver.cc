@@ -12,7 +12,7 @@
 #include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 static_assert(std::endian::native == std::endian::little, "floats travel little-endian and are not swapped");
 
@@ -138,4 +138,4 @@ absl::Status GridReceiver::Finish() {
   return absl::OkStatus();
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

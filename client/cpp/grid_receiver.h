@@ -14,7 +14,7 @@
 #include "client/cpp/grid_data.h"
 #include "intrawarp/v1/common.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 class GridReceiver {
  public:
@@ -52,6 +52,6 @@ class GridReceiver {
   int64_t received_bytes_ = 0;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_

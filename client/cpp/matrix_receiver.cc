@@ -10,7 +10,7 @@
 #include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
@@ -133,4 +133,4 @@ absl::Status MatrixReceiver::Finish() const {
   return absl::DataLossError(absl::StrCat("the server sent what is no matrix: ", valid.message()));
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -16,7 +16,7 @@
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/matrix.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // The arrays of a matrix in the order of the wire; they refer to it.
 std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix);
@@ -49,6 +49,6 @@ class MatrixReceiver {
   int64_t received_bytes_ = 0;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_MATRIX_RECEIVER_H_

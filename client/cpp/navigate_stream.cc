@@ -5,7 +5,7 @@
 #include "client/cpp/convert.h"
 #include "client/cpp/navigate_stream_impl.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 absl::Status StreamEnded() { return absl::UnavailableError("the stream has ended"); }
@@ -91,4 +91,4 @@ absl::Status NavigateStream::Finish() {
 
 void NavigateStream::Cancel() { impl_->call.Cancel(); }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -21,7 +21,7 @@
 #include "engine/image/volume.h"
 #include "intrawarp/v1/registration.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // One frame. The bytes are not copied; they stay valid during Send.
 struct Frame {
@@ -74,6 +74,6 @@ class NavigateStream {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_

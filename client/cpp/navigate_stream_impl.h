@@ -9,7 +9,7 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 struct NavigateStream::Impl {
   Impl(const CallOptions& call_options, const ClientOptions& client_options)
@@ -23,6 +23,6 @@ struct NavigateStream::Impl {
   std::optional<absl::Status> end;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_IMPL_H_

@@ -6,7 +6,7 @@
 
 #include "intrawarp/v1/common.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr uint32_t kVarint = 0, kLengthDelimited = 2;
@@ -48,4 +48,4 @@ int64_t ReadPlainChunk(const grpc::ByteBuffer& message, int field_number, int64_
   return in.ReadRaw(to.data(), static_cast<int>(length)) ? static_cast<int64_t>(length) : -1;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

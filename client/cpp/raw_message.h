@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // INTERNAL when the bytes are no such message.
 absl::Status ParseRaw(const grpc::ByteBuffer& message, google::protobuf::MessageLite* parsed);
@@ -21,6 +21,6 @@ absl::Status ParseRaw(const grpc::ByteBuffer& message, google::protobuf::Message
 // data is longer than `to`; then `to` holds nothing of value.
 int64_t ReadPlainChunk(const grpc::ByteBuffer& message, int field_number, int64_t offset, absl::Span<char> to);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_RAW_MESSAGE_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstBackoff(100);
@@ -48,4 +48,4 @@ absl::StatusOr<int64_t> CommittedSize(const absl::Status& status, int64_t commit
   return committed;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/cpp/call_options.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // `send` sends from an offset on, and sets `reached` once anything was sent; `committed` asks how far the server got.
 // At most `attempts` times; a server that cannot be reached in the first place is an error at once.
@@ -24,6 +24,6 @@ absl::Status SendResuming(int attempts, const CallOptions& options,
 // header again gets the answer, since uploads are idempotent.
 absl::StatusOr<int64_t> CommittedSize(const absl::Status& status, int64_t committed, int64_t total);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_RESUMABLE_UPLOAD_H_

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 absl::StatusCode Canonical(int code) {
@@ -93,4 +93,4 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   return FromRpcStatus(details);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

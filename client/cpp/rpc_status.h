@@ -11,7 +11,7 @@ namespace grpc {
 class Status;
 }
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // The payload of a returned status under which the serialized google.rpc.Status lies, where the server sent one.
 inline constexpr char kRpcStatusPayload[] = "type.googleapis.com/google.rpc.Status";
@@ -21,6 +21,6 @@ inline constexpr char kRpcStatusPayload[] = "type.googleapis.com/google.rpc.Stat
 absl::Status FromRpcStatus(const google::rpc::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_RPC_STATUS_H_

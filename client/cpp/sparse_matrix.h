@@ -11,7 +11,7 @@
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/matrix.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // A valid CSR of either type.
 using SparseMatrix = std::variant<HostCsr<float>, HostCsr<double>>;
@@ -27,6 +27,6 @@ struct SparseMatrixUpload {
 
 using MultiplyProgressCallback = std::function<void(const v1::MultiplyProgress& progress)>;
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_SPARSE_MATRIX_H_

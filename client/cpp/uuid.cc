@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 absl::StatusOr<std::string> RandomUuid() {
   unsigned char b[16];
@@ -17,4 +17,4 @@ absl::StatusOr<std::string> RandomUuid() {
                          b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

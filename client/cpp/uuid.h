@@ -7,11 +7,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 // A UUID of version 4 (RFC 4122): 36 characters that are also a valid id of a volume or transform.
 absl::StatusOr<std::string> RandomUuid();
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_CLIENT_CPP_UUID_H_

@@ -14,7 +14,7 @@
 
 #include "engine/geometry/vec.h"
 
-namespace intrawarp {
+namespace intrawarp::phantom {
 
 class Anatomy {
  public:
@@ -65,6 +65,6 @@ class UniformRandom {
 // A standard normal number for each (seed, index), whatever the order of the calls.
 double NormalAt(uint64_t seed, uint64_t index);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::phantom
 
 #endif  // INTRAWARP_CLIENT_PHANTOM_ANATOMY_H_

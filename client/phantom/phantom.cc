@@ -11,7 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 
-namespace intrawarp {
+namespace intrawarp::phantom {
 namespace {
 
 constexpr double kFieldOfView[3] = {320, 320, 240};
@@ -79,15 +79,15 @@ void ForEachVoxel(const Geometry& g, const Body& body) {
   });
 }
 
-HostVolume EmptyVolume(const Geometry& geometry, PixelType type) {
-  HostVolume volume;
+io::HostVolume EmptyVolume(const Geometry& geometry, PixelType type) {
+  io::HostVolume volume;
   volume.geometry = geometry;
   volume.pixel_type = type;
   volume.pixels.resize(geometry.voxels() * BytesPerPixel(type));
   return volume;
 }
 
-void SetPixel(HostVolume& volume, int64_t index, int16_t value) {
+void SetPixel(io::HostVolume& volume, int64_t index, int16_t value) {
   std::memcpy(volume.pixels.data() + index * sizeof(value), &value, sizeof(value));
 }
 
@@ -265,4 +265,4 @@ AffineMap RandomAffine(uint32_t seed, double max_rotation_deg, double max_scale,
   return map;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::phantom

@@ -22,7 +22,7 @@
 #include "engine/geometry/geometry.h"
 #include "io/nifti.h"
 
-namespace intrawarp {
+namespace intrawarp::phantom {
 
 struct PhantomOptions {
   // The fixed grid, along the axes of LPS with its middle at 0.
@@ -43,9 +43,9 @@ struct PhantomOptions {
 };
 
 struct Phantom {
-  HostVolume fixed, moving;  // int16, HU
-  HostVolume body_mask;      // uint8 on the fixed grid: 1 inside the skin
-  HostField field;           // T(p) - p on the fixed grid
+  io::HostVolume fixed, moving;  // int16, HU
+  io::HostVolume body_mask;      // uint8 on the fixed grid: 1 inside the skin
+  io::HostField field;           // T(p) - p on the fixed grid
   // 24 points in the liver and 24 elsewhere in the body; moving_landmarks[i] = T(fixed_landmarks[i]).
   std::vector<Vec3d> fixed_landmarks, moving_landmarks;
 };
@@ -88,6 +88,6 @@ absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options);
 AffineMap RandomAffine(uint32_t seed, double max_rotation_deg = 20, double max_scale = 0.15, double max_shear = 0.10,
                        double max_translation_mm = 30, Vec3d center = {0, 0, 0}, bool in_plane = false);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::phantom
 
 #endif  // INTRAWARP_CLIENT_PHANTOM_PHANTOM_H_

@@ -41,7 +41,7 @@ T Value(absl::StatusOr<T> value) {
 struct Distance {
   double mean = 0, max = 0;
 };
-Distance Compare(const Phantom& phantom, const AffineMap& a, const AffineMap& b) {
+Distance Compare(const phantom::Phantom& phantom, const AffineMap& a, const AffineMap& b) {
   const Geometry& g = phantom.body_mask.geometry;
   const AffineMap to_physical = IndexToPhysical(g);
   Distance d;
@@ -69,12 +69,12 @@ struct Answer {
   bool repeats;
 };
 
-PreparedImage Prepare(const ExecContext& ctx, const HostVolume& v) {
+PreparedImage Prepare(const ExecContext& ctx, const io::HostVolume& v) {
   return Value(
       PreparedImage::Prepare(ctx, v.pixels.data(), v.pixel_type, v.rescale_slope, v.rescale_intercept, v.geometry));
 }
 
-Answer Solve(Device& device, const Phantom& phantom, const Row& row) {
+Answer Solve(Device& device, const phantom::Phantom& phantom, const Row& row) {
   OwnedContext owned = Value(OwnedContext::Create(device, kWorkspaceBytes));
   const ExecContext ctx = owned.context();
   const PreparedImage fixed = Prepare(ctx, phantom.fixed), moving = Prepare(ctx, phantom.moving);
@@ -96,14 +96,14 @@ void RunRow(const Row& row, int seeds, std::vector<std::unique_ptr<Device>>& dev
   };
   std::vector<Total> totals(devices.size());
   for (int seed = 1; seed <= seeds; ++seed) {
-    PhantomOptions options;
+    phantom::PhantomOptions options;
     options.size = row.size;
     options.seed = seed;
     options.amplitude_mm = 0;
     options.invert_intensities = row.metric == MetricKind::kNgf;
     const double scale = row.method == Method::kAffine ? 1 : 0;
-    options.affine = RandomAffine(seed, 20, 0.15 * scale, 0.10 * scale, 30, {0, 0, 0}, row.size.z == 1);
-    const Phantom phantom = Value(MakePhantom(options));
+    options.affine = phantom::RandomAffine(seed, 20, 0.15 * scale, 0.10 * scale, 30, {0, 0, 0}, row.size.z == 1);
+    const phantom::Phantom phantom = Value(phantom::MakePhantom(options));
     AffineMap cpu_map;
     for (size_t d = 0; d < devices.size(); ++d) {
       const Answer answer = Solve(*devices[d], phantom, row);

@@ -55,23 +55,23 @@ struct BenchOptions {
   v1::FieldRequest field;
 };
 
-CommandSyntax Syntax() {
-  std::vector<FlagSpec> specs = {
+cli::CommandSyntax Syntax() {
+  std::vector<cli::FlagSpec> specs = {
       {.name = "device", .placeholder = "D", .help = "auto, cpu or cuda:N; auto: CUDA where there is one"},
-      {.name = "size", .type = FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
-      {.name = "frames", .type = FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
-      {.name = "breaths", .type = FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
-      {.name = "warm_levels", .type = FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
-      {.name = "amplitude", .type = FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
+      {.name = "size", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
+      {.name = "frames", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
+      {.name = "breaths", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "warm_levels", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
+      {.name = "amplitude", .type = cli::FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
   };
-  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
-  for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
+  for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  for (cli::FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
   return {specs};
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
-  INTRAWARP_ASSIGN_OR_RETURN(const RegistrationFlags registration, ParseRegistrationFlags(flags));
+  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const cli::RegistrationFlags registration, cli::ParseRegistrationFlags(flags));
   BenchOptions options;
   options.device = flags.String("device", "auto");
   options.size = static_cast<int>(flags.Integer("size", 128));
@@ -82,8 +82,8 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.registration = registration.options;
   options.method = registration.method;
   options.wants_field = flags.Has("field_encoding");
-  INTRAWARP_ASSIGN_OR_RETURN(options.field, ParseFieldFlags(flags, options.wants_field, "--field_encoding"));
-  INTRAWARP_RETURN_IF_ERROR(CheckFieldEncoding(flags, options.registration));
+  INTRAWARP_ASSIGN_OR_RETURN(options.field, cli::ParseFieldFlags(flags, options.wants_field, "--field_encoding"));
+  INTRAWARP_RETURN_IF_ERROR(cli::CheckFieldEncoding(flags, options.registration));
   return options;
 }
 
@@ -102,11 +102,11 @@ class Sequence {
  public:
   static absl::StatusOr<Sequence> Create(const BenchOptions& options) {
     Sequence sequence;
-    PhantomOptions phantom;
+    phantom::PhantomOptions phantom;
     phantom.size = {options.size, options.size, options.size};
     phantom.spacing = kFieldOfView / options.size * Vec3d{1, 1, 1};
     phantom.amplitude_mm = 0;
-    INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel rest, PhantomModel::Create(phantom));
+    INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel rest, phantom::PhantomModel::Create(phantom));
     sequence.geometry_ = rest.fixed_geometry();
     sequence.resident_ = Render(rest, 0);
     sequence.PlacePoints(rest);
@@ -119,7 +119,7 @@ class Sequence {
       Phase phase;
       phase.amplitude = options.amplitude * (1 - std::cos(2 * std::numbers::pi * n / options.frames)) / 2;
       phantom.amplitude_mm = phase.amplitude;
-      INTRAWARP_ASSIGN_OR_RETURN(const PhantomModel model, PhantomModel::Create(phantom));
+      INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel model, phantom::PhantomModel::Create(phantom));
       phase.voxels = Render(model, n + 1);
       for (const Vec3d& p : sequence.points_) phase.truth.push_back(model.Transform(p));
       sequence.phases_.push_back(std::move(phase));
@@ -134,7 +134,7 @@ class Sequence {
   const std::vector<Phase>& phases() const { return phases_; }
 
  private:
-  static std::vector<int16_t> Render(const PhantomModel& model, uint64_t noise_seed) {
+  static std::vector<int16_t> Render(const phantom::PhantomModel& model, uint64_t noise_seed) {
     const Geometry& g = model.fixed_geometry();
     const AffineMap to_physical = IndexToPhysical(g);
     std::vector<int16_t> voxels(g.voxels());
@@ -143,16 +143,16 @@ class Sequence {
       for (int x = 0; x < g.size.x; ++x) {
         const int64_t i = row * g.size.x + x;
         voxels[i] = ToPixel(model.Hounsfield(model.Transform(to_physical({double(x), y, z}))) +
-                            kNoise * NormalAt(noise_seed, i));
+                            kNoise * phantom::NormalAt(noise_seed, i));
       }
     });
     return voxels;
   }
 
   // Inside the body at rest, and by more than it ever moves.
-  void PlacePoints(const PhantomModel& rest) {
+  void PlacePoints(const phantom::PhantomModel& rest) {
     constexpr double kMargin = 25;
-    UniformRandom random(11);
+    phantom::UniformRandom random(11);
     while (points_.size() < kPoints) {
       Vec3d p;
       for (int a = 0; a < 3; ++a) p[a] = random(-0.45, 0.45) * kFieldOfView;
@@ -200,13 +200,13 @@ class Navigator {
   Navigator(const BenchOptions& options, const Sequence& sequence) : options_(options), sequence_(sequence) {}
 
   absl::Status Start() {
-    ServerOptions options;
+    server::ServerOptions options;
     options.listen = "127.0.0.1:0";
     options.http = "127.0.0.1:0";
     options.device = options_.device;
-    INTRAWARP_ASSIGN_OR_RETURN(server_, Server::Start(options));
-    INTRAWARP_ASSIGN_OR_RETURN(client_, Client::Connect(server_->grpc_address()));
-    VolumeUpload upload;
+    INTRAWARP_ASSIGN_OR_RETURN(server_, server::Server::Start(options));
+    INTRAWARP_ASSIGN_OR_RETURN(client_, client::Client::Connect(server_->grpc_address()));
+    client::VolumeUpload upload;
     upload.id = "rest";
     upload.geometry = sequence_.geometry();
     upload.pixel_type = PixelType::kInt16;
@@ -218,7 +218,7 @@ class Navigator {
 
   // All breaths, in one stream or in one for each frame.
   absl::StatusOr<std::vector<Measured>> Run(bool warm) {
-    std::unique_ptr<NavigateStream> stream = Open(warm);
+    std::unique_ptr<client::NavigateStream> stream = Open(warm);
     INTRAWARP_RETURN_IF_ERROR(Answer(*stream, sequence_.phases()[0]).status());
     std::vector<Measured> all;
     for (int breath = 0; breath < options_.breaths; ++breath) {
@@ -232,7 +232,7 @@ class Navigator {
   }
 
  private:
-  std::unique_ptr<NavigateStream> Open(bool warm) {
+  std::unique_ptr<client::NavigateStream> Open(bool warm) {
     v1::NavigateConfig config;
     config.set_moving("volumes/rest");
     *config.mutable_options() = options_.registration;
@@ -242,19 +242,19 @@ class Navigator {
     return client_->Navigate(config);
   }
 
-  absl::StatusOr<Measured> Answer(NavigateStream& stream, const Phase& phase) {
-    Frame frame;
+  absl::StatusOr<Measured> Answer(client::NavigateStream& stream, const Phase& phase) {
+    client::Frame frame;
     frame.number = ++number_;
     frame.geometry = sequence_.geometry();
     frame.pixel_type = PixelType::kInt16;
     frame.bytes = BytesOf(phase.voxels);
     const Clock::time_point begin = Clock::now();
     INTRAWARP_RETURN_IF_ERROR(stream.Send(frame));
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<FrameAnswer> answer, stream.Receive(SinkInto(&field_)));
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field_)));
     Measured measured;
     measured.client_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     if (!answer.has_value()) return absl::UnavailableError("the stream ended");
-    INTRAWARP_RETURN_IF_ERROR(FromRpcStatus(answer->result.status()));
+    INTRAWARP_RETURN_IF_ERROR(client::FromRpcStatus(answer->result.status()));
     const v1::Report& report = answer->result.report();
     measured.latency = report.latency_ms();
     measured.verdict = report.verdict();
@@ -269,9 +269,9 @@ class Navigator {
 
   const BenchOptions& options_;
   const Sequence& sequence_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<Client> client_;
-  GridData field_;
+  std::unique_ptr<server::Server> server_;
+  std::unique_ptr<client::Client> client_;
+  client::GridData field_;
   int64_t number_ = 0;
 };
 

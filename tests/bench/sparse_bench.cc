@@ -274,7 +274,7 @@ HostCsr<T> Cast(const HostCsr<double>& m) {
 absl::StatusOr<HostCsr<double>> Load(const std::string& name, const Flags& flags) {
   const std::filesystem::path path = std::filesystem::path(flags.data) / name;
   if (flags.data.empty() || !std::filesystem::exists(path)) return MatrixByName(name, 1);
-  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, ReadMatrixMarket(path.string()));
+  INTRAWARP_ASSIGN_OR_RETURN(const HostCoo coo, io::ReadMatrixMarket(path.string()));
   return CsrFromCoo<double>(coo);
 }
 

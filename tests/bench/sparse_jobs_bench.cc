@@ -51,22 +51,22 @@ struct BenchOptions {
   v1::Precision precision = v1::PRECISION_FP32;
 };
 
-CommandSyntax Syntax() {
+cli::CommandSyntax Syntax() {
   return {.flags = {{.name = "device", .placeholder = "DEVICE", .help = "auto, cpu, cuda:N; default auto"},
                     {.name = "matrix", .placeholder = "NAME", .help = "of a generator; default fem27x3_37"},
                     {.name = "repeats",
-                     .type = FlagType::kInteger,
+                     .type = cli::FlagType::kInteger,
                      .placeholder = "N",
                      .help = "default 100",
                      .minimum = 1,
                      .maximum = 1e6},
                     {.name = "seconds",
-                     .type = FlagType::kNumber,
+                     .type = cli::FlagType::kNumber,
                      .placeholder = "S",
                      .help = "no repeat begins after this; default 3600",
                      .minimum = 0},
                     {.name = "cancels",
-                     .type = FlagType::kInteger,
+                     .type = cli::FlagType::kInteger,
                      .placeholder = "N",
                      .help = "products cancelled at each point; default 10",
                      .minimum = 0,
@@ -78,7 +78,7 @@ CommandSyntax Syntax() {
 }
 
 absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
-  INTRAWARP_ASSIGN_OR_RETURN(const ParsedFlags flags, ParseFlags(Syntax(), arguments));
+  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
   BenchOptions options;
   options.device = flags.String("device", "auto");
   options.matrix = flags.String("matrix", "fem27x3_37");
@@ -139,7 +139,7 @@ class JobsBench {
   absl::Status Start();
   absl::Status Repeat();
   absl::StatusOr<Stages> Once();
-  absl::Status Check(const SparseMatrix& c);
+  absl::Status Check(const client::SparseMatrix& c);
   absl::Status CheckFirst(const HostCsr<float>& c) const;
   void PrintMemory(int repeat);
   void PrintStages() const;
@@ -148,7 +148,7 @@ class JobsBench {
   absl::Status Cancel();
   absl::StatusOr<double> CancelAt(v1::MultiplyProgress::Step step, double part_of_bytes);
   Holdings Held() {
-    ServerContext& context = server_->context();
+    server::ServerContext& context = server_->context();
     return {context.streams, context.jobs.pending(), context.budget.used_bytes(),
             static_cast<int64_t>(context.pinned.leased_bytes())};
   }
@@ -162,11 +162,11 @@ class JobsBench {
   }
 
   const BenchOptions options_;
-  SparseMatrix a_;
-  SparseMatrix first_;
+  client::SparseMatrix a_;
+  client::SparseMatrix first_;
   int64_t entries_ = -1;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<server::Server> server_;
+  std::unique_ptr<client::Client> client_;
   std::vector<Stages> stages_;
 };
 
@@ -174,12 +174,12 @@ absl::Status JobsBench::Start() {
   INTRAWARP_ASSIGN_OR_RETURN(const HostCsr<double> a, MatrixByName(options_.matrix, 1));
   a_ = HostCsr<float>{a.rows, a.columns, a.row_offsets, a.column_indices,
                       std::vector<float>(a.values.begin(), a.values.end())};
-  ServerOptions options;
+  server::ServerOptions options;
   options.listen = "127.0.0.1:0";
   options.http = "127.0.0.1:0";
   options.device = options_.device;
-  INTRAWARP_ASSIGN_OR_RETURN(server_, Server::Start(options));
-  INTRAWARP_ASSIGN_OR_RETURN(client_, Client::Connect(server_->grpc_address()));
+  INTRAWARP_ASSIGN_OR_RETURN(server_, server::Server::Start(options));
+  INTRAWARP_ASSIGN_OR_RETURN(client_, client::Client::Connect(server_->grpc_address()));
   std::printf("%s (%s), %s: %d rows, %lld entries, %lld products\n", server_->context().device.name().c_str(),
               server_->context().device.model().c_str(), options_.matrix.c_str(), a.rows,
               static_cast<long long>(a.entries()), static_cast<long long>(CountProducts(a, a)));
@@ -210,7 +210,7 @@ absl::Status JobsBench::CheckFirst(const HostCsr<float>& c) const {
   return absl::OkStatus();
 }
 
-absl::Status JobsBench::Check(const SparseMatrix& c) {
+absl::Status JobsBench::Check(const client::SparseMatrix& c) {
   if (entries_ < 0) {
     INTRAWARP_RETURN_IF_ERROR(CheckFirst(std::get<HostCsr<float>>(c)));
     first_ = c;
@@ -223,7 +223,7 @@ absl::Status JobsBench::Check(const SparseMatrix& c) {
 }
 
 absl::Status JobsBench::Upload() {
-  SparseMatrixUpload upload;
+  client::SparseMatrixUpload upload;
   upload.id = "a";
   upload.matrix = &a_;
   return client_->UploadSparseMatrix(upload).status();
@@ -240,14 +240,14 @@ absl::StatusOr<Stages> JobsBench::Once() {
   stages.multiply_kept = Since(at);
   stages.kept = kept.report().latency_ms();
   double checking = 0;
-  const auto check = [&](const SparseMatrix& c) {
+  const auto check = [&](const client::SparseMatrix& c) {
     at = Clock::now();
     const absl::Status status = Check(c);
     checking += Since(at);
     return status;
   };
   {
-    SparseMatrix c;
+    client::SparseMatrix c;
     at = Clock::now();
     INTRAWARP_RETURN_IF_ERROR(client_->DownloadSparseMatrix("matrices/c", &c).status());
     stages.download = Since(at);
@@ -255,7 +255,7 @@ absl::StatusOr<Stages> JobsBench::Once() {
   }
   INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("matrices/c"));
   {
-    SparseMatrix c;
+    client::SparseMatrix c;
     at = Clock::now();
     INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyResult sent, client_->Multiply(Square(/*keep=*/false), nullptr, &c));
     stages.multiply_sent = Since(at);

@@ -46,7 +46,7 @@
 #include "absl/strings/strip.h"
 #include "client/cpp/client.h"
 #include "client/cpp/convert.h"
-#include "server/chunk_codec.h"
+#include "server/bulk/chunk_codec.h"
 #include "server/server.h"
 #include "tests/client/process.h"
 
@@ -253,8 +253,8 @@ void Report(benchmark::State& state, const std::vector<Times>& times, const Floo
 
 // One server in this process, with a transform and two volumes.
 struct Site {
-  std::unique_ptr<Server> server;
-  std::unique_ptr<Client> client;
+  std::unique_ptr<server::Server> server;
+  std::unique_ptr<client::Client> client;
   std::shared_ptr<grpc::Channel> channel;
 
   int64_t leased_bytes() const { return static_cast<int64_t>(server->context().pinned.leased_bytes()); }
@@ -265,14 +265,14 @@ Site& OpenSite(const std::string& device) {
   auto [it, is_new] = sites->try_emplace(device);
   Site& site = it->second;
   if (!is_new) return site;
-  ServerOptions options;
+  server::ServerOptions options;
   options.listen = "127.0.0.1:0";
   options.http = "127.0.0.1:0";
   options.device = device;
-  auto server = Server::Start(options);
+  auto server = server::Server::Start(options);
   Check(server.status());
   site.server = *std::move(server);
-  site.client = *Client::Connect(site.server->grpc_address());
+  site.client = *client::Client::Connect(site.server->grpc_address());
   site.channel = OpenChannel(site.server->grpc_address());
   Check(site.client->UploadMatrix("bench", Matrix()).status());
   return site;
@@ -287,8 +287,8 @@ struct DroppedStream {
   Response last_message;
 
   void Take(const grpc::ByteBuffer& message, const Site& site) {
-    const auto chunk = DecodeChunk(message, Response::kChunkFieldNumber);
-    if (!chunk) return Check(ParseInto(message, &last_message));
+    const auto chunk = server::DecodeChunk(message, Response::kChunkFieldNumber);
+    if (!chunk) return Check(server::ParseInto(message, &last_message));
     last = Clock::now();
     if (bytes == 0) first = last;
     bytes += chunk->size();
@@ -296,11 +296,11 @@ struct DroppedStream {
   }
 };
 
-v1::DownloadFieldRequest FieldRequest() {
+v1::DownloadFieldRequest server::FieldRequest() {
   v1::DownloadFieldRequest request;
   request.set_name("transforms/bench");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  *request.mutable_geometry() = ToProto(Grid());
+  *request.mutable_geometry() = client::ToProto(Grid());
   return request;
 }
 
@@ -313,7 +313,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
     floors.Measure(/*into_buffer=*/false);
     DroppedStream<v1::DownloadFieldResponse> stream;
     times.push_back(Timed([&](Clock::time_point begin, Times* times) {
-      ReadRaw(site.channel, "/intrawarp.v1.TransformService/DownloadField", FieldRequest(),
+      ReadRaw(site.channel, "/intrawarp.v1.TransformService/DownloadField", server::FieldRequest(),
               [&](const grpc::ByteBuffer& message) { stream.Take(message, site); });
       times->first = Milliseconds(stream.first - begin).count();
     }));
@@ -325,12 +325,12 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
   state.counters["buffers"] = static_cast<double>(peak) / kFieldBytes;
 }
 
-Times DownloadInto(Client& client, const GridSink& sink) {
-  const v1::DownloadFieldRequest request = FieldRequest();
+Times DownloadInto(client::Client& client, const client::GridSink& sink) {
+  const v1::DownloadFieldRequest request = server::FieldRequest();
   return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField(request, sink).status()); });
 }
 
-GridSink WarmSink() {
+client::GridSink WarmSink() {
   return [](const Geometry&, int64_t) -> absl::StatusOr<absl::Span<float>> { return absl::MakeSpan(WarmBuffer()); };
 }
 
@@ -340,8 +340,8 @@ void BenchDownload(benchmark::State& state, const std::string& device, bool into
   Floors floors;
   for (auto _ : state) {
     floors.Measure(/*into_buffer=*/true);
-    GridData data;
-    times.push_back(DownloadInto(*site.client, into_vector ? SinkInto(&data) : WarmSink()));
+    client::GridData data;
+    times.push_back(DownloadInto(*site.client, into_vector ? client::SinkInto(&data) : WarmSink()));
     state.SetIterationTime(times.back().total / 1000);
   }
   Report(state, times, floors);
@@ -362,9 +362,9 @@ std::vector<float> Waves(const AffineMap& map) {
   return voxels;
 }
 
-void PutVolume(Client& client, const std::string& id, const AffineMap& map) {
+void PutVolume(client::Client& client, const std::string& id, const AffineMap& map) {
   const std::vector<float> voxels = Waves(map);
-  VolumeUpload upload;
+  client::VolumeUpload upload;
   upload.id = id;
   upload.geometry = Grid();
   upload.bytes = absl::string_view(reinterpret_cast<const char*>(voxels.data()), voxels.size() * sizeof(float));
@@ -438,7 +438,7 @@ void BenchProcess(benchmark::State& state, const std::string& device) {
   Process process({INTRAWARPD_PATH, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=" + device});
   const std::string ready = process.WaitForLine("ready grpc=");
   const size_t begin = ready.find('=') + 1;
-  const auto client = Client::Connect(ready.substr(begin, ready.find(' ', begin) - begin));
+  const auto client = client::Client::Connect(ready.substr(begin, ready.find(' ', begin) - begin));
   Check(client.status());
   Check((*client)->UploadMatrix("bench", Matrix()).status());
   const auto stream = [&] { return DownloadInto(**client, WarmSink()); };

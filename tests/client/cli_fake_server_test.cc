@@ -18,7 +18,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/process.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -32,7 +32,7 @@ class CliFakeServerTest : public testing::Test {
     std::vector<float> voxels(24);
     for (const char* name : {"fixed.nii", "moving.nii"}) {
       voxels[0] += 1;
-      EXPECT_TRUE(WriteNifti(folder_ / name, geometry, PixelType::kFloat32, voxels.data()).ok());
+      EXPECT_TRUE(io::WriteNifti(folder_ / name, geometry, PixelType::kFloat32, voxels.data()).ok());
     }
     server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
       v1::UploadVolumeRequest request;
@@ -178,4 +178,4 @@ TEST_F(CliFakeServerTest, HealthFollowsTheServer) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

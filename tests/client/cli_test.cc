@@ -23,7 +23,7 @@
 #include "io/points.h"
 #include "tests/client/process.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,7 +76,7 @@ class CliTest : public testing::Test {
     world->truth.m[0][3] = 9;
     world->truth.m[1][3] = -7;
     world->truth.m[2][3] = 5;
-    ASSERT_TRUE(WriteMatrix(world->folder / "truth.txt", world->truth).ok());
+    ASSERT_TRUE(io::WriteMatrix(world->folder / "truth.txt", world->truth).ok());
     const ProcessResult made =
         RunProcess({INTRAWARP_CLI, "phantom", "--out=" + world->pair, "--size=40x40x24", "--spacing=8x8x10", "--seed=3",
                     "--amplitude_mm=0", "--affine=" + (world->folder / "truth.txt")});
@@ -175,10 +175,10 @@ TEST_F(CliTest, VolumesComeBackAsTheyWere) {
   EXPECT_THAT(list, HasSubstr(other + "\t"));
 
   Succeed({"volume", "get", "volumes/ct", "--out=" + Out("back.nii.gz")});
-  const auto sent = ReadNifti(fixed), back = ReadNifti(Out("back.nii.gz"));
+  const auto sent = io::ReadNifti(fixed), back = io::ReadNifti(Out("back.nii.gz"));
   ASSERT_TRUE(sent.ok() && back.ok());
   EXPECT_TRUE(SameGrid(sent->geometry, back->geometry, 1e-4));
-  EXPECT_EQ(ToFloat(*sent), ToFloat(*back));
+  EXPECT_EQ(io::ToFloat(*sent), io::ToFloat(*back));
 
   EXPECT_EQ(Succeed({"volume", "delete", "volumes/ct"}), "");
   EXPECT_EQ(Succeed({"volume", "delete", other}), "");
@@ -200,7 +200,7 @@ TEST_F(CliTest, WrongVolumesHaveTheirCause) {
   voxels[3] = NAN;
   Geometry geometry;
   geometry.size = {2, 2, 2};
-  ASSERT_TRUE(WriteNifti(Out("nan.nii"), geometry, PixelType::kFloat32, voxels.data()).ok());
+  ASSERT_TRUE(io::WriteNifti(Out("nan.nii"), geometry, PixelType::kFloat32, voxels.data()).ok());
   Fail({"volume", "put", Out("nan.nii")}, "INVALID_ARGUMENT", "finite");
 }
 
@@ -211,28 +211,28 @@ TEST_F(CliTest, RegisterFindsTheKnownMap) {
   ASSERT_THAT(name, MatchesRegex("transforms/[A-Za-z0-9._-]+"));
   EXPECT_EQ(Succeed({"volume", "list"}), "");
 
-  const auto fixed_points = ReadPoints(Pair("landmarks_fixed.csv"));
-  const auto moving_points = ReadPoints(Pair("landmarks_moving.csv"));
+  const auto fixed_points = io::ReadPoints(Pair("landmarks_fixed.csv"));
+  const auto moving_points = io::ReadPoints(Pair("landmarks_moving.csv"));
   ASSERT_TRUE(fixed_points.ok() && moving_points.ok());
   ASSERT_GT(Distance(*fixed_points, *moving_points), kVoxelMm);
   Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("mapped.csv")});
-  const auto mapped = ReadPoints(Out("mapped.csv"));
+  const auto mapped = io::ReadPoints(Out("mapped.csv"));
   ASSERT_TRUE(mapped.ok()) << mapped.status();
   EXPECT_LT(Distance(*mapped, *moving_points), 0.1 * kVoxelMm);
   Succeed({"points", "--transform=" + name, "--in=" + Out("mapped.csv"), "--out=" + Out("back.csv"), "--inverse"});
-  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), *fixed_points), 1e-6);
+  EXPECT_LT(Distance(Value(io::ReadPoints(Out("back.csv"))), *fixed_points), 1e-6);
 
   EXPECT_THAT(Succeed({"transform", "list"}), testing::StartsWith(name + "\taffine\t"));
   Succeed({"transform", "get", name, "--out=" + Out("matrix.txt")});
-  const auto matrix = ReadMatrix(Out("matrix.txt"));
+  const auto matrix = io::ReadMatrix(Out("matrix.txt"));
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   for (size_t i = 0; i < fixed_points->size(); ++i) {
     const Vec3d error = (*matrix)((*fixed_points)[i]) - (*mapped)[i];
     EXPECT_LT(std::sqrt(Dot(error, error)), 1e-9);
   }
 
-  const auto field = ReadField(Out("field.nii.gz"));
-  const auto fixed = ReadNifti(Pair("fixed.nii.gz"));
+  const auto field = io::ReadField(Out("field.nii.gz"));
+  const auto fixed = io::ReadNifti(Pair("fixed.nii.gz"));
   ASSERT_TRUE(field.ok() && fixed.ok());
   ASSERT_TRUE(SameGrid(field->geometry, fixed->geometry, 1e-4));
   const Vec3d corner = IndexToPhysical(fixed->geometry)({39, 39, 23});
@@ -240,13 +240,13 @@ TEST_F(CliTest, RegisterFindsTheKnownMap) {
   const float* last = field->displacement.data() + field->displacement.size() - 3;
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(last[i], moved[i], 1e-3);
   Succeed({"transform", "get", name, "--out=" + Out("field_again.nii")});
-  EXPECT_EQ(Value(ReadField(Out("field_again.nii"))).displacement, field->displacement);
+  EXPECT_EQ(Value(io::ReadField(Out("field_again.nii"))).displacement, field->displacement);
 
   Succeed({"warp", "--transform=" + name, "--moving=" + Pair("moving.nii.gz"), "--like=" + Pair("fixed.nii.gz"),
            "--out=" + Out("warped_again.nii.gz")});
-  const auto warped = ReadNifti(Out("warped.nii.gz")), again = ReadNifti(Out("warped_again.nii.gz"));
+  const auto warped = io::ReadNifti(Out("warped.nii.gz")), again = io::ReadNifti(Out("warped_again.nii.gz"));
   ASSERT_TRUE(warped.ok() && again.ok());
-  EXPECT_EQ(ToFloat(*warped), ToFloat(*again));
+  EXPECT_EQ(io::ToFloat(*warped), io::ToFloat(*again));
   EXPECT_EQ(FileContents(Out("montage.png")).substr(1, 3), "PNG");
 }
 
@@ -340,12 +340,12 @@ TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
   Geometry geometry;
   geometry.size = {16, 16, 16};
   const std::vector<float> constant(16 * 16 * 16, 3.0f);
-  ASSERT_TRUE(WriteNifti(Out("constant.nii"), geometry, PixelType::kFloat32, constant.data()).ok());
+  ASSERT_TRUE(io::WriteNifti(Out("constant.nii"), geometry, PixelType::kFloat32, constant.data()).ok());
   Fail({"register", "--fixed=" + Pair("fixed.nii.gz"), "--moving=" + Out("constant.nii"), "--method=affine"},
        "FAILED_PRECONDITION", "constant");
   const std::vector<uint8_t> nothing(40 * 40 * 24, 0);
-  const HostVolume fixed = Value(ReadNifti(Pair("fixed.nii.gz")));
-  ASSERT_TRUE(WriteNifti(Out("nothing.nii"), fixed.geometry, PixelType::kUint8, nothing.data()).ok());
+  const io::HostVolume fixed = Value(io::ReadNifti(Pair("fixed.nii.gz")));
+  ASSERT_TRUE(io::WriteNifti(Out("nothing.nii"), fixed.geometry, PixelType::kUint8, nothing.data()).ok());
   Fail(Register({"--method=affine", "--fixed_mask=" + Out("nothing.nii")}), "FAILED_PRECONDITION", "mask");
   Fail(Register({"--method=affine", "--fixed_mask=" + Out("constant.nii")}), "INVALID_ARGUMENT", "mask");
 }
@@ -359,31 +359,31 @@ TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
   };
   const std::string truth = world->folder / "truth.txt";
   Succeed(warp({"--transform=" + truth}));
-  const std::vector<float> by_matrix = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  const std::vector<float> by_matrix = io::ToFloat(Value(io::ReadNifti(Out("warped.nii.gz"))));
   Succeed(warp({"--transform=" + Pair("field.nii.gz")}));
-  const std::vector<float> by_field = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  const std::vector<float> by_field = io::ToFloat(Value(io::ReadNifti(Out("warped.nii.gz"))));
   ASSERT_EQ(by_matrix.size(), by_field.size());
   double difference = 0;
   for (size_t i = 0; i < by_matrix.size(); ++i) difference += std::abs(by_matrix[i] - by_field[i]);
   EXPECT_LT(difference / static_cast<double>(by_matrix.size()), 1);
 
   Succeed(warp({"--transform=" + truth, "--interpolation=nearest", "--fill=-2000", "--inverse"}));
-  const std::vector<float> nearest = ToFloat(Value(ReadNifti(Out("warped.nii.gz"))));
+  const std::vector<float> nearest = io::ToFloat(Value(io::ReadNifti(Out("warped.nii.gz"))));
   EXPECT_EQ(*std::min_element(nearest.begin(), nearest.end()), -2000);
   for (float value : nearest) ASSERT_EQ(value, std::round(value));
   // Cubic interpolation goes through the samples.
-  ASSERT_TRUE(WriteMatrix(Out("identity.txt"), AffineMap::Identity()).ok());
+  ASSERT_TRUE(io::WriteMatrix(Out("identity.txt"), AffineMap::Identity()).ok());
   Succeed({"warp", "--transform=" + Out("identity.txt"), "--moving=" + Pair("moving.nii.gz"),
            "--like=" + Pair("moving.nii.gz"), "--out=" + Out("same.nii"), "--interpolation=cubic"});
-  const std::vector<float> moving = ToFloat(Value(ReadNifti(Pair("moving.nii.gz"))));
-  const std::vector<float> same = ToFloat(Value(ReadNifti(Out("same.nii"))));
+  const std::vector<float> moving = io::ToFloat(Value(io::ReadNifti(Pair("moving.nii.gz"))));
+  const std::vector<float> same = io::ToFloat(Value(io::ReadNifti(Out("same.nii"))));
   ASSERT_EQ(same.size(), moving.size());
   for (size_t i = 0; i < same.size(); ++i) ASSERT_NEAR(same[i], moving[i], 0.01) << i;
   Fail(warp({"--transform=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
 
   Succeed({"points", "--transform=" + Pair("field.nii.gz"), "--in=" + Pair("landmarks_fixed.csv"),
            "--out=" + Out("mapped.csv")});
-  EXPECT_LT(Distance(Value(ReadPoints(Out("mapped.csv"))), Value(ReadPoints(Pair("landmarks_moving.csv")))), 1e-2);
+  EXPECT_LT(Distance(Value(io::ReadPoints(Out("mapped.csv"))), Value(io::ReadPoints(Pair("landmarks_moving.csv")))), 1e-2);
   EXPECT_EQ(Succeed({"transform", "list"}), "");
   EXPECT_EQ(Succeed({"volume", "list"}), "");
   Fail({"points", "--transform=" + truth, "--in=" + truth, "--out=" + Out("mapped.csv")}, "INVALID_ARGUMENT", "line 1");
@@ -407,7 +407,7 @@ TEST_F(CliTest, AControlGridGoesThroughAFile) {
   EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr(name + "\tcontrol-grid\t"));
   Succeed({"transform", "get", name, "--out=" + Out("again.tfm")});
   EXPECT_EQ(FileContents(Out("again.tfm")), FileContents(Out("g.tfm")));
-  const ControlGridFile file = Value(ReadItkTransform(Out("g.tfm")));
+  const io::ControlGridFile file = Value(io::ReadItkTransform(Out("g.tfm")));
   // 40 x 40 x 24 voxels, a control point every 5, and 3 more.
   EXPECT_EQ(file.grid.size, (Int3{11, 11, 8}));
   Fail({"transform", "get", name, "--out=" + Out("m.txt")}, "FAILED_PRECONDITION", "more than a matrix");
@@ -424,7 +424,7 @@ TEST_F(CliTest, AControlGridGoesThroughAFile) {
                                             "--interpolation=" + interpolation};
         if (!inverse.empty()) command.push_back(inverse);
         Succeed(command);
-        warped.push_back(ToFloat(Value(ReadNifti(Out("warped.nii")))));
+        warped.push_back(io::ToFloat(Value(io::ReadNifti(Out("warped.nii")))));
       }
       ASSERT_EQ(warped[0].size(), warped[1].size());
       for (size_t i = 0; i < warped[0].size(); ++i) ASSERT_NEAR(warped[0][i], warped[1][i], 1e-4) << i;
@@ -434,9 +434,9 @@ TEST_F(CliTest, AControlGridGoesThroughAFile) {
   Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("there.csv")});
   Succeed(
       {"points", "--transform=" + Out("g.tfm"), "--in=" + Out("there.csv"), "--inverse", "--out=" + Out("back.csv")});
-  const std::vector<Vec3d> fixed = Value(ReadPoints(Pair("landmarks_fixed.csv")));
-  EXPECT_GT(Distance(Value(ReadPoints(Out("there.csv"))), fixed), 5);
-  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), fixed), 1e-2);
+  const std::vector<Vec3d> fixed = Value(io::ReadPoints(Pair("landmarks_fixed.csv")));
+  EXPECT_GT(Distance(Value(io::ReadPoints(Out("there.csv"))), fixed), 5);
+  EXPECT_LT(Distance(Value(io::ReadPoints(Out("back.csv"))), fixed), 1e-2);
 
   // It is a place to start from, by name and as a file.
   for (const std::string& initial : {name, Out("g.tfm")}) {
@@ -452,11 +452,11 @@ TEST_F(CliTest, AControlGridGoesThroughAFile) {
 TEST_F(CliTest, FieldsComeInPartsAndInFewerBits) {
   const std::string name =
       RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=5", "--field=" + Out("whole.nii")}));
-  const HostField whole = Value(ReadField(Out("whole.nii")));
+  const io::HostField whole = Value(io::ReadField(Out("whole.nii")));
   ASSERT_EQ(whole.geometry.size, (Int3{40, 40, 24}));
   for (const auto& [encoding, bound] : {std::pair<std::string, double>("float16", 0.02), {"int16", 0.002}}) {
     Succeed({"transform", "get", name, "--out=" + Out("small.nii"), "--field_encoding=" + encoding});
-    const HostField field = Value(ReadField(Out("small.nii")));
+    const io::HostField field = Value(io::ReadField(Out("small.nii")));
     EXPECT_EQ(field.geometry.size, whole.geometry.size);
     ASSERT_EQ(field.displacement.size(), whole.displacement.size());
     double worst = 0;
@@ -469,7 +469,7 @@ TEST_F(CliTest, FieldsComeInPartsAndInFewerBits) {
   const auto part = [&](const std::vector<std::string>& command, const std::string& file, Int3 start, Int3 size,
                         Int3 stride) {
     RegisteredFfd(command);
-    const HostField field = Value(ReadField(file));
+    const io::HostField field = Value(io::ReadField(file));
     ASSERT_EQ(field.geometry.size, size);
     const Vec3d first = IndexToPhysical(whole.geometry)({double(start.x), double(start.y), double(start.z)});
     size_t i = 0;
@@ -559,19 +559,19 @@ TEST_F(CliTest, AVelocityGoesThroughAFile) {
   EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr(name + "\tvelocity\t"));
 
   // The two kinds of files are told apart, and the field of the one is the other.
-  const HostVelocity velocity = Value(ReadVelocity(Out("v.nii.gz")));
+  const io::HostVelocity velocity = Value(io::ReadVelocity(Out("v.nii.gz")));
   EXPECT_EQ(velocity.geometry.size, (Int3{40, 40, 24}));
   EXPECT_NEAR(velocity.affine.m[0][3], report["matrix"][0][3].get<double>(), 1e-9);
-  EXPECT_FALSE(ReadField(Out("v.nii.gz")).ok());
-  const HostField field = Value(ReadField(Out("u.nii.gz")));
-  EXPECT_FALSE(ReadVelocity(Out("u.nii.gz")).ok());
+  EXPECT_FALSE(io::ReadField(Out("v.nii.gz")).ok());
+  const io::HostField field = Value(io::ReadField(Out("u.nii.gz")));
+  EXPECT_FALSE(io::ReadVelocity(Out("u.nii.gz")).ok());
   Succeed({"transform", "get", name, "--out=" + Out("again.nii.gz"), "--field_encoding=velocity"});
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
   Succeed(
       Register({options[0], options[1], options[2], "--field=" + Out("again.nii.gz"), "--field_encoding=velocity"}));
   EXPECT_EQ(FileContents(Out("again.nii.gz")), FileContents(Out("v.nii.gz")));
   Succeed({"transform", "get", name, "--out=" + Out("part.nii"), "--field_encoding=velocity", "--field_stride=2"});
-  EXPECT_EQ(Value(ReadVelocity(Out("part.nii"))).geometry.size, (Int3{20, 20, 12}));
+  EXPECT_EQ(Value(io::ReadVelocity(Out("part.nii"))).geometry.size, (Int3{20, 20, 12}));
   Fail({"transform", "get", name, "--out=" + Out("g.tfm")}, "FAILED_PRECONDITION", "CONTROL_POINTS");
   Fail({"transform", "get", name, "--out=" + Out("m.txt")}, "FAILED_PRECONDITION", "more than a matrix");
 
@@ -582,21 +582,21 @@ TEST_F(CliTest, AVelocityGoesThroughAFile) {
                                        "--like=" + Pair("fixed.nii.gz"), "--out=" + Out("w.nii")};
       if (!inverse.empty()) warp.push_back(inverse);
       Succeed(warp);
-      warped.push_back(ToFloat(Value(ReadNifti(Out("w.nii")))));
+      warped.push_back(io::ToFloat(Value(io::ReadNifti(Out("w.nii")))));
     }
     ASSERT_EQ(warped[0].size(), warped[1].size());
     for (size_t i = 0; i < warped[0].size(); ++i) ASSERT_NEAR(warped[0][i], warped[1][i], 1e-2) << i;
     if (inverse.empty()) {
-      EXPECT_EQ(ToFloat(Value(ReadNifti(Out("warped.nii.gz")))), warped[0]);
+      EXPECT_EQ(io::ToFloat(Value(io::ReadNifti(Out("warped.nii.gz")))), warped[0]);
     }
   }
 
   Succeed({"points", "--transform=" + name, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("there.csv")});
   Succeed({"points", "--transform=" + Out("v.nii.gz"), "--in=" + Out("there.csv"), "--inverse",
            "--out=" + Out("back.csv")});
-  const std::vector<Vec3d> fixed = Value(ReadPoints(Pair("landmarks_fixed.csv")));
-  EXPECT_GT(Distance(Value(ReadPoints(Out("there.csv"))), fixed), 5);
-  EXPECT_LT(Distance(Value(ReadPoints(Out("back.csv"))), fixed), 0.2 * kVoxelMm);
+  const std::vector<Vec3d> fixed = Value(io::ReadPoints(Pair("landmarks_fixed.csv")));
+  EXPECT_GT(Distance(Value(io::ReadPoints(Out("there.csv"))), fixed), 5);
+  EXPECT_LT(Distance(Value(io::ReadPoints(Out("back.csv"))), fixed), 0.2 * kVoxelMm);
 
   // It is a place to start from, by name and as a file.
   for (const std::string& initial : {name, Out("v.nii.gz")}) {
@@ -641,7 +641,7 @@ TEST_F(CliTest, NavigateReportsEachFrameAndGoesOnAfterAFailure) {
   Geometry geometry;
   geometry.size = {16, 16, 16};
   const std::vector<float> constant(16 * 16 * 16, 3.0f);
-  ASSERT_TRUE(WriteNifti(frames + "/002.nii", geometry, PixelType::kFloat32, constant.data()).ok());
+  ASSERT_TRUE(io::WriteNifti(frames + "/002.nii", geometry, PixelType::kFloat32, constant.data()).ok());
   std::ofstream(frames + "/003.nii") << "no image";
   std::filesystem::copy_file(Pair("moving.nii.gz"), frames + "/004.nii.gz");
   std::ofstream(frames + "/README.txt") << "not a frame";
@@ -664,8 +664,8 @@ TEST_F(CliTest, NavigateReportsEachFrameAndGoesOnAfterAFailure) {
   // The fourth frame is the first one again, and starts from its result.
   EXPECT_LT(list[3]["stages"][0]["levels"][0]["value_before"].get<double>(),
             list[0]["stages"][0]["levels"][0]["value_before"].get<double>());
-  EXPECT_TRUE(ReadField(fields + "/001.nii.gz").ok());
-  EXPECT_TRUE(ReadField(fields + "/004.nii.gz").ok());
+  EXPECT_TRUE(io::ReadField(fields + "/001.nii.gz").ok());
+  EXPECT_TRUE(io::ReadField(fields + "/004.nii.gz").ok());
   EXPECT_FALSE(std::filesystem::exists(fields + "/002.nii.gz"));
 }
 
@@ -690,7 +690,7 @@ TEST_F(CliTest, NavigateErrorsHaveTheirCause) {
 
 // Their values as a dense matrix, by rows.
 std::vector<double> Dense(const std::string& path) {
-  const auto coo = ReadMatrixMarket(path);
+  const auto coo = io::ReadMatrixMarket(path);
   EXPECT_TRUE(coo.ok()) << coo.status();
   if (!coo.ok()) return {};
   std::vector<double> dense(static_cast<size_t>(coo->rows) * coo->columns);
@@ -852,8 +852,8 @@ TEST(CliPhantomTest, EqualOptionsGiveEqualFiles) {
     EXPECT_EQ(FileContents(a / name), FileContents(b / name)) << name;
   }
   EXPECT_NE(FileContents(a / "fixed.nii.gz"), FileContents(c / "fixed.nii.gz"));
-  EXPECT_EQ(Value(ReadNifti(a / "fixed.nii.gz")).geometry.size, (Int3{24, 24, 16}));
+  EXPECT_EQ(Value(io::ReadNifti(a / "fixed.nii.gz")).geometry.size, (Int3{24, 24, 16}));
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

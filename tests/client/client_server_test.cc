@@ -13,7 +13,7 @@
 #include "tests/client/cutting_relay.h"
 #include "tests/client/process.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 class ClientServerTest : public testing::Test {
@@ -87,4 +87,4 @@ TEST_F(ClientServerTest, AnUploadTwiceIsOneVolume) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::client

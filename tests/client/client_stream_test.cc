@@ -16,7 +16,7 @@
 #include "io/digest.h"
 #include "tests/client/fake_server.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 v1::DownloadFieldRequest WholeField(const std::string& transform) {
@@ -339,7 +339,7 @@ TEST_F(ClientStreamTest, UploadsAField) {
                                   v1::UploadTransformResponse* response) {
     v1::UploadTransformRequest request;
     EXPECT_TRUE(reader->Read(&request));
-    EXPECT_EQ(request.header().digest(), Sha256Of(field.data(), field.size() * 4));
+    EXPECT_EQ(request.header().digest(), io::Sha256Of(field.data(), field.size() * 4));
     EXPECT_EQ(request.header().field().total_bytes(), kVoxels * 12);
     EXPECT_EQ(request.header().field().encoding(), v1::FIELD_ENCODING_FLOAT32);
     std::string bytes;
@@ -427,4 +427,4 @@ TEST(ConvertTest, MatrixGoesThereAndBack) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::client

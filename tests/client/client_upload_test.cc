@@ -15,7 +15,7 @@
 #include "io/digest.h"
 #include "tests/client/fake_server.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 constexpr int64_t kChunk = 1000;
@@ -103,7 +103,7 @@ TEST_F(ClientUploadTest, SendsHeaderThenChunksInOrder) {
   EXPECT_EQ(received_.bytes, bytes_);
   EXPECT_THAT(progress, testing::ElementsAre(1000, 2000));
   const v1::UploadVolumeHeader& header = received_.header;
-  EXPECT_EQ(header.digest(), Sha256Of(bytes_.data(), bytes_.size()));
+  EXPECT_EQ(header.digest(), io::Sha256Of(bytes_.data(), bytes_.size()));
   EXPECT_EQ(header.total_bytes(), 2000);
   EXPECT_EQ(header.pixel_type(), v1::PIXEL_TYPE_INT16);
   EXPECT_EQ(header.rescale_slope(), 2);
@@ -293,4 +293,4 @@ TEST(ClientConnectTest, ChecksItsOptions) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 sockaddr_in Loopback(uint16_t port) {
@@ -117,4 +117,4 @@ CuttingRelay::~CuttingRelay() {
 std::string CuttingRelay::address() const { return "127.0.0.1:" + std::to_string(impl_->port); }
 int CuttingRelay::cuts() const { return impl_->cuts_made; }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

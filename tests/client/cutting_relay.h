@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 class CuttingRelay {
  public:
@@ -27,6 +27,6 @@ class CuttingRelay {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_TESTS_CLIENT_CUTTING_RELAY_H_

@@ -17,7 +17,7 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 template <typename... Arguments>
 using Handler = std::function<grpc::Status(grpc::ServerContext*, Arguments...)>;
@@ -128,6 +128,6 @@ class FakeServer {
   std::string target_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_TESTS_CLIENT_FAKE_SERVER_H_

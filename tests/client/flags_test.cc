@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -94,4 +94,4 @@ TEST(FlagsTest, HelpHasALineForEachFlag) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

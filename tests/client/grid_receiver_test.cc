@@ -14,7 +14,7 @@
 #include "client/cpp/convert.h"
 #include "intrawarp/v1/transform.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 v1::Chunk MakeChunk(int64_t offset, const std::string& data) {
@@ -246,4 +246,4 @@ TEST(GridReceiverSinkTest, ASinkThatGivesTooLittleIsRefused) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -16,7 +16,7 @@
 
 extern char** environ;
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 std::string MakeFolder() {
@@ -95,4 +95,4 @@ std::string Process::WaitForLine(const std::string& prefix) {
 
 ProcessResult RunProcess(const std::vector<std::string>& arguments) { return Process(arguments).Wait(); }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client

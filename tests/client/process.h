@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace intrawarp {
+namespace intrawarp::client {
 
 struct ProcessResult {
   // 128 + N when signal N ended it.
@@ -56,6 +56,6 @@ class TemporaryFolder {
 
 std::string FileContents(const std::string& path);
 
-}  // namespace intrawarp
+}  // namespace intrawarp::client
 
 #endif  // INTRAWARP_TESTS_CLIENT_PROCESS_H_

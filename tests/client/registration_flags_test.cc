@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST(RegistrationFlagsTest, UnknownMethodsAreErrors) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

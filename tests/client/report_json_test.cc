@@ -8,7 +8,7 @@
 
 #include "google/protobuf/text_format.h"
 
-namespace intrawarp {
+namespace intrawarp::cli {
 namespace {
 
 v1::Report Filled() {
@@ -199,4 +199,4 @@ TEST(ReportJsonTest, BytesThatAreNotUtf8AreReplaced) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::cli

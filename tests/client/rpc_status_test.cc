@@ -8,7 +8,7 @@
 
 #include "google/rpc/error_details.pb.h"
 
-namespace intrawarp {
+namespace intrawarp::client {
 namespace {
 
 google::rpc::Status MakeStatus(int code, const std::string& message) {
@@ -98,4 +98,4 @@ TEST(RpcStatusTest, DetailsThatAreRubbishAreIgnored) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::client

@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 std::string Hex(const std::string& digest) { return absl::BytesToHexString(digest); }
@@ -45,4 +45,4 @@ TEST(Sha256Test, MovingKeepsTheState) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 
 inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
 template <typename T>
@@ -65,6 +65,6 @@ inline std::optional<std::string> TestData(const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::io
 
 #endif  // INTRAWARP_TESTS_IO_IO_TEST_H_

@@ -5,7 +5,7 @@
 #include "tests/engine/device_test.h"
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using ItkTransformTest = FileTest;
@@ -98,4 +98,4 @@ TEST_F(ItkTransformTest, Refuses) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

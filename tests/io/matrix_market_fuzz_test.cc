@@ -12,7 +12,7 @@
 #include "io/matrix_market.h"
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 class MatrixMarketFuzzTest : public FileTest {
@@ -149,4 +149,4 @@ TEST_F(MatrixMarketFuzzTest, DamagedGzipIsRefusedOrWhole) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -8,7 +8,7 @@
 
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using MatrixMarketTest = FileTest;
@@ -202,4 +202,4 @@ TEST_F(MatrixMarketTest, ReadsPublicMatrices) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

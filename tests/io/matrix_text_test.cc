@@ -3,7 +3,7 @@
 
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using MatrixTextTest = FileTest;
@@ -42,4 +42,4 @@ TEST_F(MatrixTextTest, Refuses) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

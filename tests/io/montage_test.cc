@@ -13,7 +13,7 @@
 #include "tests/engine/device_test.h"
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using PngTest = FileTest;
@@ -376,4 +376,4 @@ TEST(MontageTest, SurvivesWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -13,7 +13,7 @@
 #include "tests/engine/device_test.h"
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using NiftiTest = FileTest;
@@ -700,4 +700,4 @@ TEST_F(NiftiTest, EveryScalarFileOfTheTestDataIsRead) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

@@ -5,7 +5,7 @@
 
 #include "tests/io/io_test.h"
 
-namespace intrawarp {
+namespace intrawarp::io {
 namespace {
 
 using PointsTest = FileTest;
@@ -57,4 +57,4 @@ TEST_F(PointsTest, ReadsLandmarksOfTheLiverPairs) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::io

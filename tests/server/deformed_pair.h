@@ -10,7 +10,7 @@
 
 #include "tests/server/service_fixture.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 class DeformedPairTest : public ServiceTest {
  protected:
@@ -101,6 +101,6 @@ class DeformedPairTest : public ServiceTest {
   }
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_DEFORMED_PAIR_H_

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 struct HttpAnswer {
   int status = 0;  // 0: no connection
@@ -50,6 +50,6 @@ inline HttpAnswer HttpGet(const std::string& address, const std::string& path) {
   return HttpRequest(address, "GET", path);
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_HTTP_CLIENT_H_

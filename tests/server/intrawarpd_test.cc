@@ -17,7 +17,7 @@
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "tests/server/http_client.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -144,4 +144,4 @@ TEST(Intrawarpd, WhatCannotStartIsExitStatus1) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::server

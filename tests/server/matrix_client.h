@@ -18,7 +18,7 @@
 #include "intrawarp/v1/matrix.grpc.pb.h"
 #include "io/digest.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 // Whole numbers from -4 to 4, not 0, about `per_row` a row; some rows are empty.
 template <typename T>
@@ -71,7 +71,7 @@ struct MatrixData {
 
   void Seal() {
     header.set_total_bytes(static_cast<int64_t>(bytes.size()));
-    header.set_digest(Sha256Of(bytes.data(), bytes.size()));
+    header.set_digest(io::Sha256Of(bytes.data(), bytes.size()));
   }
 };
 
@@ -209,6 +209,6 @@ inline v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b)
   return request;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_MATRIX_CLIENT_H_

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "server/log.h"
+#include "server/monitor/log.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(Log, QuotesWhatNeedsIt) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::server

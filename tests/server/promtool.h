@@ -11,7 +11,7 @@
 #include <fstream>
 #include <string>
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 struct PromtoolResult {
   bool available = false;
@@ -34,6 +34,6 @@ inline PromtoolResult PromtoolCheck(const std::string& metrics) {
   return result;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_PROMTOOL_H_

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 // Each step waits until it is done. Cancels what has not ended when it goes.
 class RawCall {
@@ -83,6 +83,6 @@ class RawCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_RAW_CALL_H_

@@ -16,7 +16,7 @@
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -186,4 +186,4 @@ TEST(Server, StopsTwice) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::server

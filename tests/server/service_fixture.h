@@ -23,10 +23,10 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "io/digest.h"
 #include "server/server.h"
-#include "server/wire.h"
+#include "server/rpc/wire.h"
 #include "tests/engine/device_test.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 // Keeps the job runner busy until it goes.
 class JobBlocker {
@@ -288,7 +288,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     *header.mutable_field()->mutable_geometry() = GeometryToProto(grid);
     header.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
     header.mutable_field()->set_total_bytes(bytes.size());
-    header.set_digest(Sha256Of(bytes.data(), bytes.size()));
+    header.set_digest(io::Sha256Of(bytes.data(), bytes.size()));
     for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
       requests.emplace_back();
       requests.back().mutable_chunk()->set_offset(at);
@@ -374,6 +374,6 @@ inline std::vector<float> Blobs(const Geometry& grid, const Vec3d& center, doubl
   return voxels;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_SERVICE_FIXTURE_H_

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
-#include "server/rpc_monitor.h"
+#include "server/rpc/rpc_monitor.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
@@ -25,7 +25,7 @@
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 namespace {
 
 using Messages = std::vector<std::string>;
@@ -76,7 +76,7 @@ VolumeData VolumeOn(const Geometry& grid, const std::string& id) {
   return MakeVolume(grid, BlobsOn(grid), /*upload_id=*/"upload-" + id, id);
 }
 
-Messages VolumeUpload(const std::string& id) {
+Messages client::VolumeUpload(const std::string& id) {
   const VolumeData volume = VolumeOn(BoxGeometry(7, 6, 5), id);
   return HeaderAndChunks<v1::UploadVolumeRequest>(
       [&](v1::UploadVolumeRequest& r) { *r.mutable_header() = volume.header; }, volume.bytes);
@@ -93,7 +93,7 @@ Messages TransformUpload(const std::string& id) {
         *header.mutable_geometry() = GeometryToProto(grid);
         header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
         header.set_total_bytes(bytes.size());
-        r.mutable_header()->set_digest(Sha256Of(bytes.data(), bytes.size()));
+        r.mutable_header()->set_digest(io::Sha256Of(bytes.data(), bytes.size()));
       },
       bytes);
 }
@@ -198,7 +198,7 @@ std::vector<Rpc> AllRpcs() {
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
                     matrix_service = "/intrawarp.v1.MatrixService/";
-  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
+  const Messages volume = client::VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
@@ -442,7 +442,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     before_.set_resident_bytes(before_.resident_bytes() - UnfinishedBytes());
   }
   static Messages UnderItsOwnName(const Rpc& rpc, const std::string& id) {
-    if (absl::EndsWith(rpc.method, "/UploadVolume")) return VolumeUpload(id);
+    if (absl::EndsWith(rpc.method, "/UploadVolume")) return client::VolumeUpload(id);
     if (absl::EndsWith(rpc.method, "/UploadMatrix")) return MatrixUpload(id);
     return rpc.good;
   }
@@ -601,4 +601,4 @@ TEST(StateCleanup, KnowsEveryRpc) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::server

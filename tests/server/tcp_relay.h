@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 // Relays one connection to 127.0.0.1:PORT.
 class TcpRelay {
@@ -87,6 +87,6 @@ class TcpRelay {
   std::thread thread_;
 };
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_TCP_RELAY_H_

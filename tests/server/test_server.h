@@ -21,7 +21,7 @@
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "server/server.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 // Time stands still until Advance.
 class FakeClock {
@@ -113,6 +113,6 @@ inline ErrorDetails DetailsOf(const grpc::Status& status) {
   return details;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_TEST_SERVER_H_

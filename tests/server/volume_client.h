@@ -15,9 +15,9 @@
 
 #include "intrawarp/v1/volume.grpc.pb.h"
 #include "io/digest.h"
-#include "server/wire.h"
+#include "server/rpc/wire.h"
 
-namespace intrawarp {
+namespace intrawarp::server {
 
 template <typename T>
 constexpr v1::PixelType PixelTypeOf() {
@@ -64,7 +64,7 @@ VolumeData MakeVolume(const Geometry& geometry, const std::vector<T>& voxels, co
   *volume.header.mutable_geometry() = GeometryToProto(geometry);
   volume.header.set_pixel_type(PixelTypeOf<T>());
   volume.header.set_total_bytes(volume.bytes.size());
-  volume.header.set_digest(Sha256Of(volume.bytes.data(), volume.bytes.size()));
+  volume.header.set_digest(io::Sha256Of(volume.bytes.data(), volume.bytes.size()));
   return volume;
 }
 
@@ -158,6 +158,6 @@ inline DownloadedVolume Download(v1::VolumeService::Stub& stub, const std::strin
   return volume;
 }
 
-}  // namespace intrawarp
+}  // namespace intrawarp::server
 
 #endif  // INTRAWARP_TESTS_SERVER_VOLUME_CLIENT_H_

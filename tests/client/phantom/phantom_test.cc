@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace intrawarp {
+namespace intrawarp::phantom {
 namespace {
 
 // Large enough for every organ, small enough to be quick.
@@ -48,7 +48,7 @@ void ForEach(const Geometry& g, const Body& body) {
       for (int x = 0; x < g.size.x; ++x) body(i++, to_physical({double(x), double(y), double(z)}));
 }
 
-Vec3d At(const HostField& field, int64_t i) {
+Vec3d At(const io::HostField& field, int64_t i) {
   return {field.displacement[3 * i], field.displacement[3 * i + 1], field.displacement[3 * i + 2]};
 }
 
@@ -88,7 +88,7 @@ TEST(PhantomTest, ImagesAreTheAnatomyThroughTheTrueTransform) {
     EXPECT_EQ(phantom.fixed.pixel_type, PixelType::kInt16);
     EXPECT_EQ(phantom.fixed.geometry.size, options.size);
     EXPECT_EQ(phantom.fixed.geometry, phantom.field.geometry);
-    const std::vector<float> fixed = ToFloat(phantom.fixed), moving = ToFloat(phantom.moving);
+    const std::vector<float> fixed = io::ToFloat(phantom.fixed), moving = io::ToFloat(phantom.moving);
     int inside = 0;
     ForEach(phantom.fixed.geometry, [&](int64_t i, Vec3d x) {
       const Vec3d y = x + At(phantom.field, i);
@@ -214,7 +214,7 @@ std::array<double, 12> Solve(std::array<std::array<double, 13>, 12> a) {
 // that sampling and interpolation put into a known-answer test.
 double BiasInVoxels(const PhantomOptions& options) {
   const Phantom phantom = Make(options);
-  const std::vector<float> fixed = ToFloat(phantom.fixed), moving = ToFloat(phantom.moving);
+  const std::vector<float> fixed = io::ToFloat(phantom.fixed), moving = io::ToFloat(phantom.moving);
   std::array<std::array<double, 13>, 12> normal{};
   std::vector<Vec3d> body;
   ForEach(phantom.fixed.geometry, [&](int64_t i, Vec3d x) {
@@ -261,7 +261,7 @@ TEST(PhantomTest, MovingGridMayDiffer) {
   const Phantom phantom = Make(options);
   EXPECT_EQ(phantom.moving.geometry, moving);
   const PhantomModel model = Model(options);
-  const std::vector<float> image = ToFloat(phantom.moving);
+  const std::vector<float> image = io::ToFloat(phantom.moving);
   ForEach(moving, [&](int64_t i, Vec3d y) { ASSERT_NEAR(image[i], model.Hounsfield(y), 0.51) << i; });
 }
 
@@ -276,8 +276,8 @@ TEST(PhantomTest, NoiseIsSeededAndOfTheSizeAskedFor) {
   options.seed = 2;
   EXPECT_NE(Make(options).fixed.pixels, noisy.fixed.pixels);
 
-  const std::vector<float> a = ToFloat(clean.fixed), b = ToFloat(noisy.fixed);
-  const std::vector<float> c = ToFloat(clean.moving), d = ToFloat(noisy.moving);
+  const std::vector<float> a = io::ToFloat(clean.fixed), b = io::ToFloat(noisy.fixed);
+  const std::vector<float> c = io::ToFloat(clean.moving), d = io::ToFloat(noisy.moving);
   double sum = 0, squares = 0, product = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double n = b[i] - a[i], m = d[i] - c[i];
@@ -294,7 +294,7 @@ TEST(PhantomTest, InversionIsARescaling) {
   options.invert_intensities = true;
   const Phantom inverted = Make(options);
   EXPECT_EQ(plain.fixed.pixels, inverted.fixed.pixels);
-  const std::vector<float> a = ToFloat(plain.moving), b = ToFloat(inverted.moving);
+  const std::vector<float> a = io::ToFloat(plain.moving), b = io::ToFloat(inverted.moving);
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(b[i], 400 - 0.4 * a[i], 0.8);
 }
 
@@ -381,4 +381,4 @@ TEST(RandomAffineTest, SeedsDecide) {
 }
 
 }  // namespace
-}  // namespace intrawarp
+}  // namespace intrawarp::phantom

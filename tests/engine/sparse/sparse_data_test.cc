@@ -50,7 +50,7 @@ TEST_P(SparseDataTest, SquaresAndNormalMatrices) {
     const std::string name = file.path().filename().string();
     if (name.find(".mtx") == std::string::npos) continue;
     SCOPED_TRACE(name);
-    const auto coo = ReadMatrixMarket(file.path().string());
+    const auto coo = io::ReadMatrixMarket(file.path().string());
     ASSERT_OK(coo) << coo.status();
     const HostCsr<float> f = *CsrFromCoo<float>(*coo);
     ExpectProduct(f, f);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/registration_job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/image/convert.h"
+#include "server/bulk/field_stream.h"
+#include "server/registration/registration_options.h"
+#include "server/rpc/rpc_support.h"
+
+namespace intrawarp::server {
+namespace {
+
+int64_t MaskBytes(const PreparedImage* mask) {
+  return mask == nullptr ? 0 : static_cast<int64_t>(Arena::Rounded(mask->geometry().voxels()));
+}
+
+absl::StatusOr<ConstMaskView> Binarize(const ExecContext& ctx, const PreparedImage* mask) {
+  if (mask == nullptr) return ConstMaskView();
+  MaskView view{nullptr, mask->geometry()};
+  INTRAWARP_ASSIGN_OR_RETURN(view.data, ctx.arena().Allocate<uint8_t>(mask->geometry().voxels()));
+  INTRAWARP_RETURN_IF_ERROR(BinarizeMask(ctx, mask->volume(), view));
+  return ConstMaskView(view);
+}
+
+bool IsFinite(const AffineMap& map) {
+  for (const auto& row : map.m) {
+    for (double value : row) {
+      if (!std::isfinite(value)) return false;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(const RegistrationTask& task,
+                                                                   LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kAdmit);
+  return task.reserve(RegistrationResultBytes(task.input));
+}
+
+absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task, JobControl& control,
+                                            LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kOptimise);
+  ArenaScope scope(ctx.arena());
+  control.StartBudget(task.budget);
+  absl::StatusOr<RegistrationResult> result = Register(ctx, task.input);
+  if (control.cancelled()) return control.CancelStatus();
+  if (!result.ok()) return result;
+  if (result->stop_reason == StopReason::kBudget && !task.best_effort) {
+    const double ms =
+        std::chrono::duration<double, std::milli>(task.budget.value_or(std::chrono::nanoseconds(0))).count();
+    return WithReason(absl::DeadlineExceededError(absl::StrCat("options.budget: ", ms, " ms were used up")),
+                      "BUDGET_USED_UP");
+  }
+  if (!IsFinite(result->transform.affine()) || IsSingular(result->transform.affine())) {
+    return WithReason(absl::FailedPreconditionError("the optimiser diverged"), "OPTIMIZER_DIVERGED");
+  }
+  return result;
+}
+
+absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationTask& task,
+                                     const RegistrationResult& result, LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kAssess);
+  ArenaScope scope(ctx.arena());
+  const RegistrationInput& in = task.input;
+  INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView fixed_mask, Binarize(ctx, in.fixed_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView moving_mask, Binarize(ctx, in.moving_mask));
+  const Transform header_alignment(AffineMap::Identity());
+  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before,
+                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, header_alignment));
+  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after,
+                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, result.transform));
+  QualityReport report;
+  report.before = before.similarity;
+  report.after = after.similarity;
+  report.overlap = after.overlap;
+  INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, result.transform, in.fixed->geometry()));
+  if (result.transform.is_affine()) {
+    report.inverse_consistency = AffineInverseConsistency(result.transform.affine(), in.fixed->geometry());
+  } else if (result.transform.has_velocity()) {
+    INTRAWARP_ASSIGN_OR_RETURN(report.inverse_consistency, MeasureInverseConsistency(ctx, result.transform));
+  }
+  report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
+  return report;
+}
+
+}  // namespace
+
+int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
+  const Geometry& fixed = input.fixed->geometry();
+  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(),
+                                            [](const StageOptions& stage) { return stage.method == Method::kFfd; });
+  const int64_t measure = static_cast<int64_t>(
+      std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
+                InverseConsistencyWorkspaceBytes(fixed)}));
+  const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
+  return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
+}
+
+absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,
+                                                    JobControl& control, LatencyBreakdown& latency) {
+  if (control.cancelled()) return control.CancelStatus();
+  RegistrationOutcome outcome;
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
+  if (outcome.reservation != nullptr) outcome.reservation->ShrinkTo(outcome.result.transform.resident_bytes());
+  if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(outcome.result.transform));
+  if (control.cancelled()) return control.CancelStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
+  return outcome;
+}
+
+InverseConsistency AffineInverseConsistency(const AffineMap& map, const Geometry& grid) {
+  const AffineMap inverse = Inverse(map);
+  const AffineMap to_physical = IndexToPhysical(grid);
+  InverseConsistency result;
+  for (int corner = 0; corner < 8; ++corner) {
+    const Vec3d index{corner & 1 ? grid.size.x - 0.5 : -0.5, corner & 2 ? grid.size.y - 0.5 : -0.5,
+                      corner & 4 ? grid.size.z - 0.5 : -0.5};
+    const Vec3d p = to_physical(index);
+    const Vec3d d = inverse(map(p)) - p;
+    const double distance = std::sqrt(Dot(d, d));
+    result.mean_mm += distance / 8;
+    result.max_mm = std::max(result.max_mm, distance);
+  }
+  return result;
+}
+
+}  // namespace intrawarp::server

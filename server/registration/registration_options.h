@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request asks of a registration, validated and with its resources looked up. No gRPC here.
+#ifndef INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_
+#define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/registration/registration.h"
+#include "intrawarp/v1/common.pb.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/transform/field_request.h"
+#include "server/store/transform_store.h"
+#include "server/store/volume_store.h"
+
+namespace intrawarp::server {
+
+struct RegistrationPlan {
+  std::vector<StageOptions> stages;
+  // Null: no mask.
+  std::shared_ptr<const StoredVolume> fixed_mask;
+  std::shared_ptr<const StoredVolume> moving_mask;
+  // Fixed to moving; unset: the engine chooses.
+  std::optional<AffineMap> initial;
+  // Instead, the result of an FFD or of log-demons; null: none.
+  std::shared_ptr<const StoredTransform> initial_transform;
+  std::optional<std::chrono::nanoseconds> budget;
+  bool best_effort = false;
+};
+
+// INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].method: ..."); NOT_FOUND names
+// the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.
+absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
+                                                const TransformStore& transforms);
+
+// The field that a request wants of each result. INVALID_ARGUMENT "field....: ..."; control points come from an ffd
+// stage alone, a velocity from a log-demons stage.
+absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
+
+// The engine's view of a plan. `plan`, `fixed` and `moving` must outlive it.
+RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
+                                        const PreparedImage& moving);
+
+// An error of ValidateRegistration with its field's path in the request: those of the options get "options." before
+// them.
+absl::Status InRequest(const absl::Status& status);
+
+// "volumes/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.
+absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
+                                                               absl::string_view field);
+
+// As MatrixFromProto, and INVALID_ARGUMENT "values: ..." for a map that has no inverse in practice.
+absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/registration_report.h"
+
+#include <utility>
+
+#include "server/rpc/wire.h"
+
+namespace intrawarp::server {
+namespace {
+
+v1::StopReason ToProto(StopReason reason) {
+  switch (reason) {
+    case StopReason::kConverged:
+      return v1::STOP_REASON_CONVERGED;
+    case StopReason::kIterationLimit:
+      return v1::STOP_REASON_ITERATION_LIMIT;
+    case StopReason::kBudget:
+      return v1::STOP_REASON_BUDGET;
+    case StopReason::kNoProgress:
+      return v1::STOP_REASON_NO_PROGRESS;
+  }
+  return v1::STOP_REASON_UNSPECIFIED;
+}
+
+v1::Method ToProto(Method method) {
+  switch (method) {
+    case Method::kRigid:
+      return v1::METHOD_RIGID;
+    case Method::kAffine:
+      return v1::METHOD_AFFINE;
+    case Method::kFfd:
+      return v1::METHOD_FFD;
+    case Method::kLogDemons:
+      return v1::METHOD_LOG_DEMONS;
+  }
+  return v1::METHOD_UNSPECIFIED;
+}
+
+v1::Metric ToProto(MetricKind metric) {
+  switch (metric) {
+    case MetricKind::kSsd:
+      return v1::METRIC_SSD;
+    case MetricKind::kNmi:
+      return v1::METRIC_NMI;
+    case MetricKind::kLncc:
+      return v1::METRIC_LNCC;
+    case MetricKind::kNgf:
+      return v1::METRIC_NGF;
+  }
+  return v1::METRIC_UNSPECIFIED;
+}
+
+v1::StageReport ToProto(const StageReport& from) {
+  v1::StageReport to;
+  to.set_method(ToProto(from.method));
+  to.set_metric(ToProto(from.metric));
+  to.set_stop_reason(ToProto(from.stop_reason));
+  for (const LevelReport& level : from.levels) {
+    v1::LevelReport* report = to.add_levels();
+    for (int a = 0; a < 3; ++a) report->add_size(level.size[a]);
+    report->set_iterations(level.iterations);
+    report->set_value_before(level.value_before);
+    report->set_value_after(level.value_after);
+  }
+  return to;
+}
+
+v1::Similarity ToProto(const Similarity& from) {
+  v1::Similarity to;
+  if (from.mse) to.set_mse(*from.mse);
+  if (from.sse) to.set_sse(*from.sse);
+  if (from.mae) to.set_mae(*from.mae);
+  if (from.ncc) to.set_ncc(*from.ncc);
+  if (from.nmi) to.set_nmi(*from.nmi);
+  if (from.ssim) to.set_ssim(*from.ssim);
+  return to;
+}
+
+void AddQuality(const QualityReport& from, v1::Report* to) {
+  *to->mutable_before() = ToProto(from.before);
+  *to->mutable_after() = ToProto(from.after);
+  to->set_overlap(from.overlap);
+  to->mutable_jacobian()->set_min(from.jacobian.min);
+  to->mutable_jacobian()->set_max(from.jacobian.max);
+  to->mutable_jacobian()->set_nonpositive_fraction(from.jacobian.nonpositive_fraction);
+  if (from.inverse_consistency) {
+    to->mutable_inverse_consistency()->set_mean_mm(from.inverse_consistency->mean_mm);
+    to->mutable_inverse_consistency()->set_max_mm(from.inverse_consistency->max_mm);
+  }
+  to->set_verdict(from.review_reasons.empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
+  for (const std::string& reason : from.review_reasons) to->add_verdict_reasons(reason);
+}
+
+FrameOutcome OutcomeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return FrameOutcome::kCancelled;
+    case absl::StatusCode::kDeadlineExceeded:
+      return FrameOutcome::kDeadlineMissed;
+    case absl::StatusCode::kResourceExhausted:
+      return FrameOutcome::kRejected;
+    default:
+      return FrameOutcome::kFailed;
+  }
+}
+
+void CountStop(StopReason reason, Metrics& metrics) {
+  switch (reason) {
+    case StopReason::kConverged:
+      return;
+    case StopReason::kIterationLimit:
+      return metrics.CountNonconverged(Nonconvergence::kIterationLimit);
+    case StopReason::kBudget:
+      return metrics.CountNonconverged(Nonconvergence::kBudget);
+    case StopReason::kNoProgress:
+      return metrics.CountNonconverged(Nonconvergence::kNoProgress);
+  }
+}
+
+}  // namespace
+
+v1::Report MakeReport(const std::string& device, const RegistrationOutcome& outcome, const LatencyBreakdown& latency) {
+  v1::Report report;
+  report.set_device(device);
+  report.set_stop_reason(ToProto(outcome.result.stop_reason));
+  for (const StageReport& stage : outcome.result.stages) *report.add_stages() = ToProto(stage);
+  *report.mutable_matrix() = MatrixToProto(outcome.result.transform.affine());
+  AddQuality(outcome.quality, &report);
+  *report.mutable_latency_ms() = LatencyToProto(latency);
+  return report;
+}
+
+v1::Progress ProgressToProto(const Progress& progress) {
+  v1::Progress to;
+  to.set_stage(progress.stage);
+  to.set_level(progress.level);
+  to.set_levels(progress.levels);
+  to.set_iteration(progress.iteration);
+  to.set_value(progress.value);
+  return to;
+}
+
+FrameRecord::~FrameRecord() { Failed(absl::CancelledError("")); }
+
+void FrameRecord::Failed(const absl::Status& status) {
+  if (std::exchange(recorded_, true)) return;
+  metrics_.FrameDone(work_, OutcomeOf(status), LatencyBreakdown());
+}
+
+void FrameRecord::Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency) {
+  if (std::exchange(recorded_, true)) return;
+  metrics_.FrameDone(work_, FrameOutcome::kOk, latency);
+  if (outcome.quality.after.ncc) metrics_.ObserveSimilarity(*outcome.quality.after.ncc);
+  CountStop(outcome.result.stop_reason, metrics_);
+}
+
+}  // namespace intrawarp::server

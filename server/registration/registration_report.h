@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report that goes to the client with a registration's result, and what it means for the metrics.
+#ifndef INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
+#define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/schedule/latency.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/monitor/metrics.h"
+#include "server/registration/registration_job.h"
+
+namespace intrawarp::server {
+
+v1::Report MakeReport(const std::string& device, const RegistrationOutcome& outcome, const LatencyBreakdown& latency);
+
+v1::Progress ProgressToProto(const Progress& progress);
+
+// Records one registration in the metrics, exactly once: what nobody recorded when it is destroyed was cancelled.
+// Thread-compatible.
+class FrameRecord {
+ public:
+  FrameRecord(Metrics& metrics, WorkClass work) : metrics_(metrics), work_(work) {}
+  FrameRecord(const FrameRecord&) = delete;
+  ~FrameRecord();
+  // `status` is not OK. Of several calls the first counts.
+  void Failed(const absl::Status& status);
+  void Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency);
+
+ private:
+  Metrics& metrics_;
+  const WorkClass work_;
+  bool recorded_ = false;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_

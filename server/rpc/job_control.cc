@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/job_control.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr std::chrono::milliseconds kProgressInterval{50};
+
+}  // namespace
+
+absl::Status JobControl::CancelStatus() const {
+  return DeadlinePassed() ? absl::DeadlineExceededError("the deadline of the call has passed")
+                          : absl::CancelledError("the call was cancelled");
+}
+
+void JobControl::StartBudget(std::optional<std::chrono::nanoseconds> budget) {
+  budget_end_.reset();
+  if (budget) budget_end_ = std::chrono::steady_clock::now() + *budget;
+}
+
+Decision JobControl::Check(const Progress& progress) {
+  if (cancelled()) return Decision::kCancel;
+  if (on_progress_) Report(progress);
+  return budget_end_ && std::chrono::steady_clock::now() >= *budget_end_ ? Decision::kStop : Decision::kContinue;
+}
+
+void JobControl::Report(const Progress& progress) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool same_level = progress.stage == last_stage_ && progress.level == last_level_;
+  if (same_level && now - last_report_ < kProgressInterval) return;
+  last_stage_ = progress.stage;
+  last_level_ = progress.level;
+  last_report_ = now;
+  on_progress_(progress);
+}
+
+}  // namespace intrawarp::server

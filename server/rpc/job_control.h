@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobControl: what ends a job early, and who hears of its progress. No gRPC here.
+#ifndef INTRAWARP_SERVER_RPC_JOB_CONTROL_H_
+#define INTRAWARP_SERVER_RPC_JOB_CONTROL_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "engine/device/exec_context.h"
+
+namespace intrawarp::server {
+
+// What ends a job early: its caller is gone, its RPC's deadline has passed, its budget is used up.
+//
+// Thread safety: Cancel and cancelled on any thread, the rest on the job's thread.
+class JobControl {
+ public:
+  using ProgressFn = std::function<void(const Progress&)>;
+
+  // `deadline`: when the RPC ends.
+  explicit JobControl(std::optional<std::chrono::system_clock::time_point> deadline) : deadline_(deadline) {}
+
+  // Called at the first iteration of a level and otherwise at most every 50 ms. Set before the job is submitted.
+  void set_on_progress(ProgressFn on_progress) { on_progress_ = std::move(on_progress); }
+
+  void Cancel() { cancelled_ = true; }
+  // By Cancel or by the deadline.
+  bool cancelled() const { return cancelled_ || DeadlinePassed(); }
+  // Why it was cancelled: CANCELLED, or DEADLINE_EXCEEDED once the deadline has passed.
+  absl::Status CancelStatus() const;
+
+  // The budget runs from now on; nullopt: none.
+  void StartBudget(std::optional<std::chrono::nanoseconds> budget);
+
+  // For Job::checkpoint.
+  Decision Check(const Progress& progress);
+
+ private:
+  bool DeadlinePassed() const { return deadline_ && std::chrono::system_clock::now() >= *deadline_; }
+  void Report(const Progress& progress);
+
+  const std::optional<std::chrono::system_clock::time_point> deadline_;
+  ProgressFn on_progress_;
+  std::atomic<bool> cancelled_ = false;
+  std::optional<std::chrono::steady_clock::time_point> budget_end_;
+  std::chrono::steady_clock::time_point last_report_;
+  int last_stage_ = -1;
+  int last_level_ = -1;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_JOB_CONTROL_H_

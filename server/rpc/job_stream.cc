@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/job_stream.h"
+
+#include <utility>
+
+namespace intrawarp::server {
+
+std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call) {
+  const std::chrono::system_clock::time_point deadline = call.deadline();
+  // gRPC's "none" is at the far end of the clock's range, give or take its conversion.
+  if (deadline - std::chrono::system_clock::now() > std::chrono::hours(24 * 365)) return std::nullopt;
+  return deadline;
+}
+
+std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc::CallbackServerContext& call) {
+  std::shared_ptr<JobStream> stream(new JobStream(context, call));
+  stream->self_ = stream;
+  absl::StatusOr<StreamCount> count = StreamCount::Acquire(context.streams, context.limits.max_streams);
+  if (count.ok()) {
+    stream->count_ = *std::move(count);
+  } else {
+    context.metrics.CountRejection(Rejection::kTooManyStreams);
+    stream->Close(count.status());
+  }
+  return stream;
+}
+
+JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
+    : control_(Deadline(call)), queue_(context.limits.max_chunk_bytes) {}
+
+void JobStream::set_on_cancel(std::function<void()> on_cancel) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  on_cancel_ = std::move(on_cancel);
+}
+
+bool JobStream::closed() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return finished_;
+}
+
+void JobStream::Send(grpc::ByteBuffer message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queue_.PushMessage(std::move(message));
+  Pump();
+}
+
+void JobStream::SendProgress(grpc::ByteBuffer message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!queue_.empty()) return;
+  queue_.PushMessage(std::move(message));
+  Pump();
+}
+
+void JobStream::SendField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queue_.PushField(std::move(header), std::move(field), chunk_field);
+  Pump();
+}
+
+void JobStream::SendResult(ResponseQueue::ResultFn make, std::function<void()> undo) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (finished_) return;
+  queue_.PushResult([this, make = std::move(make), undo = std::move(undo)](std::chrono::nanoseconds sending) {
+    absl::StatusOr<grpc::ByteBuffer> message = make(sending);
+    if (message.ok()) undo_ = undo;
+    return message;
+  });
+  ending_ = true;
+  Pump();
+}
+
+bool JobStream::Advanced() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Pump();
+  return !finished_;
+}
+
+void JobStream::Close(const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (finished_) return;
+  if (!status.ok()) return FinishNow(status);
+  ending_ = true;
+  Pump();
+}
+
+void JobStream::Pump() {
+  if (finished_) return queue_.Clear();
+  if (writing_) return;
+  absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
+  if (!next.ok()) return FinishNow(next.status());
+  if (next->has_value()) {
+    writing_ = true;
+    writing_message_ = **std::move(next);
+    StartWrite(&writing_message_);
+  } else if (ending_ && queue_.empty()) {
+    FinishNow(absl::OkStatus());
+  }
+}
+
+void JobStream::FinishNow(const absl::Status& status) {
+  finished_ = true;
+  queue_.Clear();
+  control_.Cancel();
+  Finish(ToGrpcStatus(status));
+}
+
+void JobStream::OnWriteDone(bool ok) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  writing_ = false;
+  writing_message_.Clear();
+  queue_.Written();
+  if (finished_) return;
+  if (!ok) return FinishNow(absl::CancelledError("the client is gone"));
+  delivered_ = ending_ && queue_.empty();
+  Pump();
+}
+
+void JobStream::OnCancel() {
+  control_.Cancel();
+  std::function<void()> on_cancel;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!finished_) FinishNow(control_.CancelStatus());
+    on_cancel = std::move(on_cancel_);
+  }
+  if (on_cancel) on_cancel();
+}
+
+void JobStream::OnDone() {
+  std::function<void()> undo, on_cancel;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!delivered_) undo = std::move(undo_);
+    undo_ = nullptr;
+    on_cancel = std::move(on_cancel_);
+  }
+  if (undo) undo();
+  count_ = StreamCount();
+  self_.reset();  // may delete this
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// JobStream: a server-streaming call whose responses a job makes. The job hands over messages, fields and results and
+// goes on at once; the stream writes them as fast as the client reads. When the client goes away or the deadline
+// passes, the job learns it from control().
+//
+// Lifetime: the stream lives until gRPC is done with it and the last job that holds it has let go.
+// Thread safety: safe for concurrent use.
+#ifndef INTRAWARP_SERVER_RPC_JOB_STREAM_H_
+#define INTRAWARP_SERVER_RPC_JOB_STREAM_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "server/rpc/job_control.h"
+#include "server/rpc/response_queue.h"
+#include "server/rpc/rpc_support.h"
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+// The deadline of a call; nullopt when it has none.
+std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call);
+
+class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  // The pointer that a method handler returns to gRPC is Create(...).get(). When too many streams are under way, it has
+  // been closed with that error already; closed() tells.
+  static std::shared_ptr<JobStream> Create(ServerContext& context, const grpc::CallbackServerContext& call);
+
+  JobControl& control() { return control_; }
+  // Called once the call is cancelled or its deadline has passed, without the stream's mutex, for what a job that waits
+  // can give back before its turn. Set before the job is submitted; let go of when the call is over.
+  void set_on_cancel(std::function<void()> on_cancel);
+  bool closed() const;
+
+  void Send(grpc::ByteBuffer message);
+  // Left out when earlier messages still wait: a client that reads slowly gets less progress.
+  void SendProgress(grpc::ByteBuffer message);
+  void SendField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field);
+  // The last message; the stream ends OK after it, or with the error of `make`, which runs under the stream's mutex.
+  // `undo` is called when the message was made and the transport did not take it; may be empty.
+  void SendResult(ResponseQueue::ResultFn make, std::function<void()> undo);
+  // A field has grown. False once the stream is closed.
+  bool Advanced();
+  // OK: ends the stream when everything before has been written. An error ends it now. Calls after the first error, or
+  // after the client is gone, have no effect.
+  void Close(const absl::Status& status);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  JobStream(ServerContext& context, const grpc::CallbackServerContext& call);
+  // Both with the mutex held.
+  void Pump();
+  void FinishNow(const absl::Status& status);
+
+  JobControl control_;
+  std::shared_ptr<JobStream> self_;  // until OnDone
+  StreamCount count_;
+  mutable std::mutex mutex_;
+  ResponseQueue queue_;
+  grpc::ByteBuffer writing_message_;
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  bool delivered_ = false;
+  std::function<void()> undo_;
+  std::function<void()> on_cancel_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_JOB_STREAM_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the services that compute have in common: submitting, leasing, storing, with the metrics of what was refused.
+#ifndef INTRAWARP_SERVER_RPC_JOB_SUPPORT_H_
+#define INTRAWARP_SERVER_RPC_JOB_SUPPORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/device/device.h"
+#include "engine/geometry/geometry.h"
+#include "engine/schedule/job_runner.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/registration/registration_job.h"
+#include "server/server_context.h"
+#include "server/store/transform_store.h"
+
+namespace intrawarp::server {
+
+// RESOURCE_EXHAUSTED when the queue is full; then the job is dropped without being run.
+absl::Status SubmitJob(ServerContext& context, Job job);
+
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes);
+
+absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes);
+
+// ALREADY_EXISTS, or RESOURCE_EXHAUSTED beyond the number allowed.
+absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
+// Room for the transform that a registration will make, of `bytes` at most; null for 0.
+absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes);
+// Stores the result of a registration.
+absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
+                         const v1::Report& report);
+
+// INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
+absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
+
+// That a chunk continues a byte stream of `total` bytes of which `received` are there: OUT_OF_RANGE "chunk.offset: ..."
+// (out of order, overlapping, or past the end), INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed).
+absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received, int64_t total);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_JOB_SUPPORT_H_

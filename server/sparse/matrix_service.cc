@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/sparse/matrix_service.h"
+
+#include <string>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "intrawarp/v1/matrix.grpc.pb.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/matrix_upload.h"
+#include "server/sparse/multiply_call.h"
+#include "server/bulk/resident_download.h"
+#include "server/rpc/rpc_support.h"
+#include "server/bulk/upload_store.h"
+
+namespace intrawarp::server {
+namespace {
+
+grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::Status UploadStatus(const UploadStore& uploads, const v1::GetMatrixUploadStatusRequest& request,
+                          v1::GetMatrixUploadStatusResponse& response) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(request.upload_id(), "upload_id"));
+  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id()));
+  response.set_committed_size(progress.received);
+  response.set_total_bytes(progress.total_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Get(const MatrixStore& matrices, const std::string& name, v1::SparseMatrix& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix, FindMatrix(matrices, name, "name"));
+  response = SparseMatrixToProto(*matrix);
+  return absl::OkStatus();
+}
+
+absl::Status List(const MatrixStore& matrices, const v1::ListMatricesRequest& request,
+                  v1::ListMatricesResponse& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
+  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  // One more than asked tells whether there is a next page.
+  const std::vector<std::shared_ptr<const StoredMatrix>> page = matrices.List(request.page_token(), page_size + 1);
+  for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
+    *response.add_matrices() = SparseMatrixToProto(*page[i]);
+  }
+  if (static_cast<int>(page.size()) > page_size) response.set_next_page_token(page[page_size - 1]->id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DownloadSource> Source(const MatrixStore& matrices, const grpc::ByteBuffer& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadMatrixRequest message, ParseMessage<v1::DownloadMatrixRequest>(request));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
+                             FindMatrix(matrices, message.name(), "name"));
+  DownloadSource source;
+  source.owner = matrix;
+  source.bytes = WireBytes(matrix->matrix.view());
+  source.chunk_field = v1::DownloadMatrixResponse::kChunkFieldNumber;
+  v1::DownloadMatrixResponse header;
+  *header.mutable_header()->mutable_matrix() = SparseMatrixToProto(*matrix);
+  header.mutable_header()->set_total_bytes(TotalBytes(source.bytes));
+  source.header = SerializeMessage(header);
+  return source;
+}
+
+absl::Status Delete(MatrixStore& matrices, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseMatrixName(name, "name"));
+  return matrices.Erase(id);
+}
+
+// Bulk methods are raw, the others typed.
+using Base = v1::MatrixService::WithRawCallbackMethod_UploadMatrix<
+    v1::MatrixService::WithRawCallbackMethod_DownloadMatrix<v1::MatrixService::WithRawCallbackMethod_Multiply<
+        v1::MatrixService::WithCallbackMethod_GetMatrixUploadStatus<v1::MatrixService::WithCallbackMethod_GetMatrix<
+            v1::MatrixService::WithCallbackMethod_ListMatrices<
+                v1::MatrixService::WithCallbackMethod_DeleteMatrix<v1::MatrixService::Service>>>>>>>;
+
+class MatrixService final : public Base {
+ public:
+  explicit MatrixService(ServerContext& context) : context_(context) {}
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadMatrix(grpc::CallbackServerContext* call,
+                                                          grpc::ByteBuffer* response) override {
+    return StartUploadMatrix(context_, call, response);
+  }
+  grpc::ServerUnaryReactor* GetMatrixUploadStatus(grpc::CallbackServerContext* call,
+                                                  const v1::GetMatrixUploadStatusRequest* request,
+                                                  v1::GetMatrixUploadStatusResponse* response) override {
+    return Finished(call, UploadStatus(context_.uploads, *request, *response));
+  }
+  grpc::ServerUnaryReactor* GetMatrix(grpc::CallbackServerContext* call, const v1::GetMatrixRequest* request,
+                                      v1::GetMatrixResponse* response) override {
+    return Finished(call, Get(context_.matrices, request->name(), *response->mutable_matrix()));
+  }
+  grpc::ServerUnaryReactor* ListMatrices(grpc::CallbackServerContext* call, const v1::ListMatricesRequest* request,
+                                         v1::ListMatricesResponse* response) override {
+    return Finished(call, List(context_.matrices, *request, *response));
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadMatrix(grpc::CallbackServerContext*,
+                                                             const grpc::ByteBuffer* request) override {
+    return ResidentDownload::Start(context_, [&] { return Source(context_.matrices, *request); });
+  }
+  grpc::ServerUnaryReactor* DeleteMatrix(grpc::CallbackServerContext* call, const v1::DeleteMatrixRequest* request,
+                                         v1::DeleteMatrixResponse*) override {
+    return Finished(call, Delete(context_.matrices, request->name()));
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Multiply(grpc::CallbackServerContext* call,
+                                                       const grpc::ByteBuffer* request) override {
+    return StartMultiply(context_, *call, *request);
+  }
+
+ private:
+  ServerContext& context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeMatrixService(ServerContext& context) {
+  return std::make_unique<MatrixService>(context);
+}
+
+}  // namespace intrawarp::server

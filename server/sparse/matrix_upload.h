@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadMatrix; see resident_upload.h.
+#ifndef INTRAWARP_SERVER_SPARSE_MATRIX_UPLOAD_H_
+#define INTRAWARP_SERVER_SPARSE_MATRIX_UPLOAD_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+// What the method handler returns to gRPC.
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartUploadMatrix(ServerContext& context, grpc::CallbackServerContext* call,
+                                                             grpc::ByteBuffer* response);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SPARSE_MATRIX_UPLOAD_H_

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/sparse/multiply_call.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/latency.h"
+#include "engine/sparse/multiply.h"
+#include "intrawarp/v1/matrix.pb.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/bulk/device_bytes.h"
+#include "server/bulk/field_stream.h"
+#include "server/rpc/job_stream.h"
+#include "server/rpc/job_support.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/multiply_request.h"
+#include "server/rpc/rpc_support.h"
+#include "server/rpc/wire.h"
+
+namespace intrawarp::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What one step brings from the device: some tenths of a millisecond on a GPU.
+constexpr int64_t kSlabBytes = int64_t{8} << 20;
+
+ProductOutcome OutcomeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return ProductOutcome::kCancelled;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ProductOutcome::kDeadlineMissed;
+    case absl::StatusCode::kResourceExhausted:
+      return ProductOutcome::kRejected;
+    default:
+      return ProductOutcome::kFailed;
+  }
+}
+
+// Records one product in the metrics, exactly once: what nobody recorded when it is destroyed was cancelled.
+class ProductRecord {
+ public:
+  explicit ProductRecord(Metrics& metrics) : metrics_(metrics) {}
+  ProductRecord(const ProductRecord&) = delete;
+  ~ProductRecord() { Failed(absl::CancelledError("")); }
+  void Failed(const absl::Status& status) {
+    if (!std::exchange(recorded_, true)) metrics_.ProductDone(OutcomeOf(status), {}, 0, 0);
+  }
+  void Succeeded(std::chrono::nanoseconds elapsed, int64_t products, int64_t entries) {
+    if (!std::exchange(recorded_, true)) metrics_.ProductDone(ProductOutcome::kOk, elapsed, 2 * products, entries);
+  }
+
+ private:
+  Metrics& metrics_;
+  bool recorded_ = false;
+};
+
+enum class Step { kEstimate, kPattern, kValues, kDownload, kDone };
+
+// What a product holds of the device. Member order matters: memory is freed before its reservation is given back.
+struct ProductMemory {
+  ResidentReservation reservation;
+  Arena arena;
+  MultiplyPlan plan;
+  Buffer values;
+};
+
+// Who may use a call: a job that runs, or, between jobs, whoever ends it. Thread-safe.
+class Turns {
+ public:
+  // False when the call has ended.
+  bool Begin() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = !over_;
+    return running_;
+  }
+  void Pause() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = false;
+  }
+  // True once, and not while a job runs.
+  bool EndBetween() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !running_ && !std::exchange(over_, true);
+  }
+  // By the job that runs.
+  void End() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool running_ = false;
+  bool over_ = false;
+};
+
+// One Multiply call. Validated on gRPC's thread, then used by its jobs, one at a time, then by the making of its
+// result.
+struct MultiplyCall {
+  MultiplyCall(ServerContext& context, std::shared_ptr<JobStream> stream)
+      : context(context), stream(std::move(stream)), record(context.metrics) {}
+
+  ServerContext& context;
+  const std::shared_ptr<JobStream> stream;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point submitted;
+  Turns turns;
+  Step step = Step::kEstimate;
+  ProductTask task;
+  MultiplyEstimate estimate;
+  ProductMemory memory;
+  // Of the product, from kPattern on.
+  v1::MatrixShape shape;
+  // While it is downloaded.
+  DeviceBytes on_device;
+  std::shared_ptr<FieldStream> field;
+  // What is kept.
+  std::shared_ptr<StoredMatrix> kept;
+  LatencyBreakdown latency;
+  ProductRecord record;
+};
+
+void SendProgress(MultiplyCall& call, v1::MultiplyProgress::Step step) {
+  v1::MultiplyResponse response;
+  v1::MultiplyProgress& progress = *response.mutable_progress();
+  progress.set_step(step);
+  *progress.mutable_estimate() = EstimateToProto(call.estimate);
+  progress.set_entries(call.shape.entries());
+  call.stream->Send(SerializeMessage(response));
+}
+
+std::string Describe(const MultiplyEstimate& e) {
+  return absl::StrCat("the product takes up to ", EstimatedBytes(e), " bytes of device memory: ", e.workspace_bytes,
+                      " of work, ", e.plan_bytes, " of pattern and ", e.value_bytes, " of values for at most ",
+                      e.max_entries, " entries from ", e.products, " multiplications");
+}
+
+absl::Status NoMemory(MultiplyCall& call, const std::string& why) {
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat(Describe(call.estimate), "; ", why)), "MULTIPLY_MEMORY");
+}
+
+// Room for `bytes` in all, what is reserved already included.
+absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
+  ResidentReservation& reservation = call.memory.reservation;
+  if (bytes <= reservation.bytes()) return absl::OkStatus();
+  reservation = ResidentReservation();
+  absl::StatusOr<ResidentReservation> reserved = call.context.budget.Reserve(bytes);
+  if (!reserved.ok()) {
+    call.context.metrics.CountRejection(Rejection::kResidentMemory);
+    return NoMemory(call, absl::StrCat(call.context.budget.used_bytes(), " of ", call.context.budget.capacity_bytes(),
+                                       " are in use"));
+  }
+  reservation = *std::move(reserved);
+  return absl::OkStatus();
+}
+
+// Why the engine ended: what the device itself could not give with the estimate, what ended the call by its own status.
+absl::Status OnDevice(MultiplyCall& call, const absl::Status& status) {
+  if (absl::IsCancelled(status)) return call.stream->control().CancelStatus();
+  if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
+  call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory);
+  return NoMemory(call, std::string(status.message()));
+}
+
+absl::Status EstimateStep(MultiplyCall& call, const ExecContext& ctx) {
+  PhaseTimer timer(call.latency, Phase::kPrepare);
+  const ProductTask& task = call.task;
+  const int64_t transposition_bytes = TranspositionBytes(task);
+  INTRAWARP_RETURN_IF_ERROR(Reserve(call, transposition_bytes));
+  absl::StatusOr<MultiplyEstimate> estimate =
+      EstimateMultiply(ctx, task.a->matrix.view(), task.b->matrix.view(), task.options);
+  if (!estimate.ok()) return OnDevice(call, estimate.status());
+  call.estimate = *estimate;
+  call.estimate.workspace_bytes += transposition_bytes;
+  int64_t bytes = EstimatedBytes(call.estimate);
+  if (task.keep_id) {
+    const ConstCsrView a = task.a->matrix.view();
+    bytes = std::max(bytes, MatrixResidentBytes(task.options.transpose_a ? a.columns : a.rows,
+                                                call.estimate.max_entries, ValueTypeOf(task.options.precision)));
+  }
+  INTRAWARP_RETURN_IF_ERROR(Reserve(call, bytes));
+  SendProgress(call, v1::MultiplyProgress::STEP_ESTIMATED);
+  call.step = Step::kPattern;
+  return absl::OkStatus();
+}
+
+// The same device, stream and checkpoint, with the arena of the call.
+ExecContext WithArena(MultiplyCall& call, const ExecContext& ctx) {
+  return ExecContext(ctx.device(), ctx.stream(), call.memory.arena,
+                     [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
+}
+
+absl::Status PatternStep(MultiplyCall& call, const ExecContext& ctx) {
+  PhaseTimer timer(call.latency, Phase::kPrepare);
+  ProductMemory& memory = call.memory;
+  const ProductTask& task = call.task;
+  absl::StatusOr<Buffer> workspace =
+      ctx.device().Allocate(Arena::Rounded(static_cast<size_t>(call.estimate.workspace_bytes)), ctx.stream());
+  if (!workspace.ok()) return OnDevice(call, workspace.status());
+  memory.arena = Arena(*std::move(workspace));
+  absl::StatusOr<MultiplyPlan> plan =
+      PlanMultiply(WithArena(call, ctx), task.a->matrix.view(), task.b->matrix.view(), task.options);
+  if (!plan.ok()) return OnDevice(call, plan.status());
+  memory.plan = *std::move(plan);
+  call.shape = ShapeToProto(memory.plan.pattern(), memory.plan.value_type());
+  SendProgress(call, v1::MultiplyProgress::STEP_PLANNED);
+  call.step = Step::kValues;
+  return absl::OkStatus();
+}
+
+int64_t ValueBytes(const MultiplyPlan& plan) { return plan.pattern().entries * BytesPerValue(plan.value_type()); }
+
+// The product becomes a matrix that is accounted for what it takes.
+void Keep(MultiplyCall& call) {
+  ProductMemory memory = std::exchange(call.memory, ProductMemory());
+  const ConstPatternView c = memory.plan.pattern();
+  auto kept = std::make_shared<StoredMatrix>();
+  kept->matrix = std::move(memory.plan).TakeResult(std::move(memory.values));
+  memory.reservation.ShrinkTo(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
+  kept->reservation = std::move(memory.reservation);
+  call.kept = std::move(kept);
+  call.step = Step::kDone;
+}
+
+void BeginDownload(MultiplyCall& call, std::shared_ptr<PinnedBuffer> pinned) {
+  const MultiplyPlan& plan = call.memory.plan;
+  call.on_device = WireBytes({plan.pattern(), plan.value_type(), call.memory.values.as<void>()});
+  call.field = std::make_shared<FieldStream>(std::move(pinned), TotalBytes(call.on_device));
+  v1::MultiplyResponse response;
+  *response.mutable_header()->mutable_shape() = call.shape;
+  response.mutable_header()->set_total_bytes(call.field->total_bytes());
+  call.stream->SendField(SerializeMessage(response), call.field, v1::MultiplyResponse::kChunkFieldNumber);
+  call.step = Step::kDownload;
+}
+
+absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
+  ProductMemory& memory = call.memory;
+  ProductTask& task = call.task;
+  const ConstPatternView c = memory.plan.pattern();
+  // Before the work, so that it is not done in vain.
+  std::shared_ptr<PinnedBuffer> pinned;
+  if (!task.keep_id) {
+    INTRAWARP_ASSIGN_OR_RETURN(
+        pinned, LeasePinned(call.context, TotalBytes(WireBytes({c, memory.plan.value_type(), nullptr}))));
+  }
+  {
+    PhaseTimer timer(call.latency, Phase::kOptimise);
+    absl::StatusOr<Buffer> values = ctx.device().Allocate(ValueBytes(memory.plan), ctx.stream());
+    if (!values.ok()) return OnDevice(call, values.status());
+    memory.values = *std::move(values);
+    absl::Status status = ExecuteMultiply(WithArena(call, ctx), memory.plan, task.a->matrix.view(),
+                                          task.b->matrix.view(), memory.values.as<void>());
+    const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
+    if (status.ok()) status = synchronized;
+    if (!status.ok()) return OnDevice(call, status);
+  }
+  memory.arena = Arena();
+  memory.reservation.ShrinkTo(std::max(static_cast<int64_t>(memory.plan.bytes()) + ValueBytes(memory.plan),
+                                       MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
+  task.a = task.b = task.mask = task.addend = nullptr;
+  SendProgress(call, v1::MultiplyProgress::STEP_MULTIPLIED);
+  if (task.keep_id) {
+    Keep(call);
+  } else {
+    BeginDownload(call, std::move(pinned));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DownloadStep(MultiplyCall& call, const ExecContext& ctx) {
+  PhaseTimer timer(call.latency, Phase::kDownload);
+  FieldStream& field = *call.field;
+  const int64_t begin = field.produced();
+  const int64_t bytes = std::min(kSlabBytes, field.total_bytes() - begin);
+  const absl::Status copied = CopyRange(ctx, call.on_device, begin, bytes, field.data() + begin);
+  // Also after an error: nothing may write into the buffer any more.
+  const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
+  INTRAWARP_RETURN_IF_ERROR(copied);
+  INTRAWARP_RETURN_IF_ERROR(synchronized);
+  field.Advance(begin + bytes);
+  if (!call.stream->Advanced()) return call.stream->control().CancelStatus();
+  if (begin + bytes < field.total_bytes()) return absl::OkStatus();
+  call.memory = ProductMemory();
+  call.field = nullptr;  // the stream has it
+  call.step = Step::kDone;
+  return absl::OkStatus();
+}
+
+absl::Status RunStep(MultiplyCall& call, const ExecContext& ctx) {
+  if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
+  switch (call.step) {
+    case Step::kEstimate:
+      return EstimateStep(call, ctx);
+    case Step::kPattern:
+      return PatternStep(call, ctx);
+    case Step::kValues:
+      return ValuesStep(call, ctx);
+    case Step::kDownload:
+      return DownloadStep(call, ctx);
+    case Step::kDone:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+// Stores what is kept.
+absl::Status Store(MultiplyCall& call) {
+  StoredMatrix& kept = *call.kept;
+  kept.create_time = call.context.seams.system_now();
+  kept.id = *call.task.keep_id;
+  if (!kept.id.empty()) return call.context.matrices.Insert(call.kept);
+  kept.id_was_chosen = true;
+  do {
+    kept.id = RandomId(call.context.seams);
+  } while (!call.context.matrices.Insert(call.kept).ok());
+  return absl::OkStatus();
+}
+
+// The last message of the stream.
+absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nanoseconds sending) {
+  call.latency.Add(Phase::kSend, sending);
+  call.latency.set_total(Clock::now() - call.begin);
+  v1::MultiplyResponse response;
+  v1::MultiplyReport& report = *response.mutable_result()->mutable_report();
+  report.set_device(call.context.device.name());
+  report.set_precision(call.task.precision);
+  report.set_semiring(call.task.semiring);
+  *report.mutable_shape() = call.shape;
+  *report.mutable_estimate() = EstimateToProto(call.estimate);
+  *report.mutable_latency_ms() = LatencyToProto(call.latency);
+  if (call.kept != nullptr) {
+    const absl::Status stored = Store(call);
+    if (!stored.ok()) {
+      call.record.Failed(stored);
+      return stored;
+    }
+    *response.mutable_result()->mutable_matrix() = SparseMatrixToProto(*call.kept);
+  }
+  call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
+  return SerializeMessage(response);
+}
+
+void Fail(MultiplyCall& call, const absl::Status& status) {
+  call.record.Failed(status);
+  call.task = ProductTask();
+  call.memory = ProductMemory();
+  call.kept = nullptr;
+  if (call.field != nullptr) call.field->Abandon();
+  call.stream->Close(status);
+}
+
+void Succeed(const std::shared_ptr<MultiplyCall>& call) {
+  std::function<void()> undo;
+  if (call->kept != nullptr) {
+    undo = [&matrices = call->context.matrices, kept = call->kept] { (void)matrices.Erase(kept->id); };
+  }
+  call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
+                           std::move(undo));
+}
+
+Job NextJob(const std::shared_ptr<MultiplyCall>& call);
+
+// A call that is cancelled gives its memory back at once, however long it would wait for its next step.
+void EndIfItWaits(MultiplyCall& call) {
+  if (call.stream->control().cancelled() && call.turns.EndBetween()) Fail(call, call.stream->control().CancelStatus());
+}
+
+// On the runner's thread: steps until others wait and the next one can be put behind them.
+void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
+  if (!call->turns.Begin()) return;
+  call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
+  while (call->step != Step::kDone) {
+    const absl::Status status = ctx.ok() ? RunStep(*call, **ctx) : ctx.status();
+    if (!status.ok()) {
+      call->turns.End();
+      return Fail(*call, status);
+    }
+    const bool others_wait = call->context.jobs.pending() > 1;
+    if (!others_wait || call->step == Step::kDone) continue;
+    call->turns.Pause();
+    if (call->context.jobs.Submit(NextJob(call)).ok()) return EndIfItWaits(*call);
+    if (!call->turns.Begin()) return;
+  }
+  call->turns.End();
+  Succeed(call);
+}
+
+Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
+  Job job;
+  job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
+  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunSteps(call, ctx); };
+  call->submitted = Clock::now();
+  return job;
+}
+
+absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
+  call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
+  call->stream->set_on_cancel([call] { EndIfItWaits(*call); });
+  return SubmitJob(call->context, NextJob(call));
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartMultiply(ServerContext& context,
+                                                          const grpc::CallbackServerContext& rpc,
+                                                          const grpc::ByteBuffer& request) {
+  std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
+  auto call = std::make_shared<MultiplyCall>(context, stream);
+  if (stream->closed()) {
+    call->record.Failed(absl::ResourceExhaustedError("too many streams"));
+    return stream.get();
+  }
+  const absl::Status status = Begin(call, request);
+  if (!status.ok() && call->turns.EndBetween()) Fail(*call, status);
+  return stream.get();
+}
+
+}  // namespace intrawarp::server

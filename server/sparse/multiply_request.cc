@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/sparse/multiply_request.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/rpc/rpc_support.h"
+
+namespace intrawarp::server {
+namespace {
+
+absl::Status PrecisionFromProto(v1::Precision from, ProductTask& task) {
+  task.precision = from == v1::PRECISION_UNSPECIFIED ? v1::PRECISION_FP32 : from;
+  switch (task.precision) {
+    case v1::PRECISION_FP16:
+      task.options.precision = MultiplyPrecision::kFp16;
+      return absl::OkStatus();
+    case v1::PRECISION_BF16:
+      task.options.precision = MultiplyPrecision::kBf16;
+      return absl::OkStatus();
+    case v1::PRECISION_TF32:
+      task.options.precision = MultiplyPrecision::kTf32;
+      return absl::OkStatus();
+    case v1::PRECISION_FP32:
+      task.options.precision = MultiplyPrecision::kFp32;
+      return absl::OkStatus();
+    case v1::PRECISION_FP64:
+      task.options.precision = MultiplyPrecision::kFp64;
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("options.precision: is not one of this version");
+  }
+}
+
+absl::Status SemiringFromProto(v1::Semiring from, ProductTask& task) {
+  task.semiring = from == v1::SEMIRING_UNSPECIFIED ? v1::SEMIRING_PLUS_TIMES : from;
+  switch (task.semiring) {
+    case v1::SEMIRING_PLUS_TIMES:
+      task.options.semiring = Semiring::kPlusTimes;
+      return absl::OkStatus();
+    case v1::SEMIRING_OR_AND:
+      task.options.semiring = Semiring::kOrAnd;
+      return absl::OkStatus();
+    case v1::SEMIRING_MIN_PLUS:
+      task.options.semiring = Semiring::kMinPlus;
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("options.semiring: is not one of this version");
+  }
+}
+
+absl::Status CheckType(absl::string_view field, const StoredMatrix& matrix, const ProductTask& task) {
+  const bool is_double = matrix.matrix.view().type == ValueType::kFloat64;
+  const bool takes_double = ValueTypeOf(task.options.precision) == ValueType::kFloat64;
+  if (is_double == takes_double) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": has ", is_double ? "float64" : "float32",
+                                                 " values; FP64 takes float64, the other precisions float32"));
+}
+
+absl::Status ResolveScalars(const v1::MultiplyOptions& from, ProductTask& task) {
+  if (from.has_alpha()) task.options.alpha = from.alpha();
+  if (from.has_beta()) task.options.beta = from.beta();
+  if (!std::isfinite(task.options.alpha)) return absl::InvalidArgumentError("options.alpha: must be finite");
+  if (!std::isfinite(task.options.beta)) return absl::InvalidArgumentError("options.beta: must be finite");
+  if (from.has_beta() && from.addend().empty()) return absl::InvalidArgumentError("options.beta: there is no addend");
+  return absl::OkStatus();
+}
+
+absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& matrices, ProductTask& task) {
+  INTRAWARP_RETURN_IF_ERROR(PrecisionFromProto(from.precision(), task));
+  INTRAWARP_RETURN_IF_ERROR(SemiringFromProto(from.semiring(), task));
+  INTRAWARP_RETURN_IF_ERROR(ResolveScalars(from, task));
+  task.options.transpose_a = from.transpose_a();
+  task.options.complement_mask = from.complement_mask();
+  if (!from.mask().empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(task.mask, FindMatrix(matrices, from.mask(), "options.mask"));
+    task.options.mask = task.mask->matrix.view();
+  }
+  if (!from.addend().empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(task.addend, FindMatrix(matrices, from.addend(), "options.addend"));
+    task.options.addend = task.addend->matrix.view();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, ProductTask& task) {
+  task.keep_id = keep.id();
+  if (keep.id().empty()) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ValidateId(keep.id(), "keep.id"));
+  if (!matrices.Find(keep.id()).ok()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(MatrixName(keep.id()), " exists already"));
+}
+
+}  // namespace
+
+absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, const MatrixStore& matrices) {
+  ProductTask task;
+  INTRAWARP_ASSIGN_OR_RETURN(task.a, FindMatrix(matrices, request.a(), "a"));
+  INTRAWARP_ASSIGN_OR_RETURN(task.b, FindMatrix(matrices, request.b(), "b"));
+  INTRAWARP_RETURN_IF_ERROR(ResolveOptions(request.options(), matrices, task));
+  INTRAWARP_RETURN_IF_ERROR(CheckType("a", *task.a, task));
+  INTRAWARP_RETURN_IF_ERROR(CheckType("b", *task.b, task));
+  if (request.has_keep()) INTRAWARP_RETURN_IF_ERROR(ResolveKeep(request.keep(), matrices, task));
+  return task;
+}
+
+absl::Status InMultiplyRequest(const absl::Status& status) {
+  const absl::string_view path = FieldPath(status.message());
+  return path == "a" || path == "b" ? status : Prefixed(status, "options");
+}
+
+int64_t TranspositionBytes(const ProductTask& task) {
+  if (!task.options.transpose_a) return 0;
+  const ConstCsrView a = task.a->matrix.view();
+  // Offsets, where each row has got to, rows and places of the entries.
+  return 2 * (int64_t{a.columns} + 1) * int64_t{sizeof(int64_t)} +
+         a.entries * int64_t{sizeof(int32_t) + sizeof(int64_t)};
+}
+
+v1::MultiplyEstimate EstimateToProto(const MultiplyEstimate& estimate) {
+  v1::MultiplyEstimate to;
+  to.set_products(estimate.products);
+  to.set_max_entries(estimate.max_entries);
+  to.set_workspace_bytes(estimate.workspace_bytes);
+  to.set_result_bytes(estimate.plan_bytes + estimate.value_bytes);
+  return to;
+}
+
+int64_t EstimatedBytes(const MultiplyEstimate& estimate) {
+  int64_t bytes = 0;
+  for (int64_t part : {estimate.workspace_bytes, estimate.plan_bytes, estimate.value_bytes}) {
+    if (__builtin_add_overflow(bytes, part, &bytes)) return std::numeric_limits<int64_t>::max();
+  }
+  return bytes;
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sparse matrices that are resident on the device.
+#ifndef INTRAWARP_SERVER_STORE_MATRIX_STORE_H_
+#define INTRAWARP_SERVER_STORE_MATRIX_STORE_H_
+
+#include <chrono>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "engine/sparse/csr.h"
+#include "server/store/resident_store.h"
+#include "server/rpc/rpc_support.h"
+
+namespace intrawarp::server {
+
+// Member order matters: the matrix is freed before its reservation is given back.
+struct StoredMatrix {
+  static std::string Name(absl::string_view id) { return MatrixName(id); }
+
+  std::string id;
+  // By the server. Under an id that a client wanted, a matrix is that client's, to delete when it likes.
+  bool id_was_chosen = false;
+  std::string digest;          // SHA-256 over content_digest, shape and type; empty for a product
+  std::string content_digest;  // SHA-256 of the uploaded bytes alone; empty for a product
+  std::chrono::system_clock::time_point create_time;
+  ResidentReservation reservation;
+  CsrMatrix matrix;
+};
+
+using MatrixStore = ResidentStore<StoredMatrix>;
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_STORE_MATRIX_STORE_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The volumes that are resident on the device.
+#ifndef INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
+#define INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
+
+#include <chrono>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "engine/image/pyramid.h"
+#include "server/store/resident_store.h"
+#include "server/rpc/rpc_support.h"
+
+namespace intrawarp::server {
+
+// Member order matters: the image is freed before its reservation is given back.
+struct StoredVolume {
+  static std::string Name(absl::string_view id) { return VolumeName(id); }
+
+  std::string id;
+  // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.
+  bool id_was_chosen = false;
+  PixelType pixel_type = PixelType::kFloat32;
+  std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
+  std::string content_digest;  // SHA-256 of the uploaded bytes alone
+  std::chrono::system_clock::time_point create_time;
+  ResidentReservation reservation;
+  PreparedImage image;
+};
+
+using VolumeStore = ResidentStore<StoredVolume>;
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_STORE_VOLUME_STORE_H_

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// DownloadField and WarpVolume: a job fills one pinned buffer, a JobStream sends it.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/transform/field_request.h"
+#include "server/rpc/job_stream.h"
+#include "server/rpc/job_support.h"
+#include "server/registration/registration_options.h"
+#include "server/transform/transform_service.h"
+#include "server/rpc/wire.h"
+
+namespace intrawarp::server {
+namespace {
+
+struct DownloadCall {
+  DownloadCall(ServerContext& context, std::shared_ptr<JobStream> stream)
+      : context(context), stream(std::move(stream)) {}
+
+  ServerContext& context;
+  const std::shared_ptr<JobStream> stream;
+  std::shared_ptr<const StoredTransform> transform;
+  Geometry grid;
+  // DownloadField only.
+  FieldRequest field;
+  // WarpVolume only.
+  std::shared_ptr<const StoredVolume> moving;
+  Interpolation interpolation = Interpolation::kLinear;
+  bool inverse = false;
+  float fill = 0;
+};
+
+absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::Geometry& from,
+                                       absl::string_view field) {
+  absl::StatusOr<Geometry> grid = GeometryFromProto(from);
+  if (!grid.ok()) return Prefixed(grid.status(), field);
+  absl::Status size = ValidateOutputSize(context, *grid);
+  if (!size.ok()) return Prefixed(size, field);
+  return grid;
+}
+
+absl::StatusOr<Geometry> DownloadDomain(const DownloadCall& call, const v1::DownloadFieldRequest& request) {
+  if (request.has_geometry()) return GridFromProto(call.context, request.geometry(), "geometry");
+  if (call.transform->transform.domain()) return *call.transform->transform.domain();
+  return absl::InvalidArgumentError(
+      absl::StrCat("geometry: must be given, since ", TransformName(call.transform->id), " has no domain"));
+}
+
+absl::Status CheckForm(const DownloadCall& call) {
+  if (HasForm(call.transform->transform, call.field.form)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("field.encoding: ", TransformName(call.transform->id), " has no ", FormName(call.field.form)));
+}
+
+absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(v1::DownloadFieldRequest request, ParseMessage<v1::DownloadFieldRequest>(bytes));
+  absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
+  if (!field.ok()) return Prefixed(field.status(), "field");
+  call.field = *field;
+  INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.name(), "name"));
+  if (call.field.form == FieldForm::kControlPoints && request.has_geometry()) {
+    return absl::InvalidArgumentError("geometry: does not go with CONTROL_POINTS");
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckForm(call));
+  if (call.field.form == FieldForm::kControlPoints) {
+    call.grid = call.transform->transform.control_grid().geometry;
+    return absl::OkStatus();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, DownloadDomain(call, request));
+  absl::StatusOr<Geometry> grid = FieldGrid(call.field, domain);
+  if (!grid.ok()) return Prefixed(grid.status(), "field");
+  call.grid = *grid;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Interpolation> InterpolationFromProto(v1::Interpolation from) {
+  switch (from) {
+    case v1::INTERPOLATION_UNSPECIFIED:
+    case v1::INTERPOLATION_LINEAR:
+      return Interpolation::kLinear;
+    case v1::INTERPOLATION_NEAREST:
+      return Interpolation::kNearest;
+    case v1::INTERPOLATION_CUBIC:
+      return Interpolation::kCubic;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("interpolation: ", static_cast<int>(from), " is not an interpolation"));
+  }
+}
+
+absl::StatusOr<Geometry> WarpGrid(const ServerContext& context, const v1::WarpVolumeRequest& request) {
+  switch (request.like_case()) {
+    case v1::WarpVolumeRequest::kLikeVolume: {
+      INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredVolume> like,
+                                 FindVolume(context.volumes, request.like_volume(), "like_volume"));
+      return like->image.geometry();
+    }
+    case v1::WarpVolumeRequest::kLikeGeometry:
+      return GridFromProto(context, request.like_geometry(), "like_geometry");
+    case v1::WarpVolumeRequest::LIKE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("like: like_volume or like_geometry must be given");
+}
+
+absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(v1::WarpVolumeRequest request, ParseMessage<v1::WarpVolumeRequest>(bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(call.interpolation, InterpolationFromProto(request.interpolation()));
+  INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.transform(), "transform"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.grid, WarpGrid(call.context, request));
+  call.inverse = request.inverse();
+  call.fill = request.fill();
+  return absl::OkStatus();
+}
+
+absl::Status DownloadJob(DownloadCall& call, const ExecContext& ctx) {
+  if (call.stream->closed()) return call.stream->control().CancelStatus();
+  const int64_t bytes = FieldBytes(call.field, call.grid);
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, bytes));
+  const Transform& transform = call.transform->transform;
+  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, call.field, transform, call.grid);
+  if (!answer.ok()) return Prefixed(answer.status(), "field");
+  auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
+  v1::DownloadFieldResponse response;
+  *response.mutable_header() = answer->header;
+  call.stream->SendField(SerializeMessage(response), field, v1::DownloadFieldResponse::kChunkFieldNumber);
+  LatencyBreakdown latency;
+  return ProduceField(ctx, transform, *answer, *field, latency, [&call] { return call.stream->Advanced(); });
+}
+
+int64_t WarpedBytes(const Geometry& grid) { return grid.voxels() * static_cast<int64_t>(sizeof(float)); }
+
+int64_t WarpWorkspaceBytes(const DownloadCall& call) {
+  const int64_t warped = static_cast<int64_t>(Arena::Rounded(WarpedBytes(call.grid)));
+  if (call.interpolation != Interpolation::kCubic) return warped;
+  return warped + static_cast<int64_t>(CubicWarpWorkspaceBytes(call.moving->image.geometry()));
+}
+
+absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
+  if (call.stream->closed()) return call.stream->control().CancelStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, WarpedBytes(call.grid)));
+  auto warped = std::make_shared<FieldStream>(std::move(memory), WarpedBytes(call.grid));
+  ArenaScope scope(ctx.arena());
+  VolumeView out{nullptr, call.grid};
+  INTRAWARP_ASSIGN_OR_RETURN(out.data, ctx.arena().Allocate<float>(call.grid.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(WarpVolume(ctx, call.transform->transform, call.inverse, call.moving->image.volume(),
+                                       call.interpolation, call.fill, out));
+  v1::WarpVolumeResponse response;
+  *response.mutable_header()->mutable_geometry() = GeometryToProto(call.grid);
+  response.mutable_header()->set_total_bytes(WarpedBytes(call.grid));
+  call.stream->SendField(SerializeMessage(response), warped, v1::WarpVolumeResponse::kChunkFieldNumber);
+  LatencyBreakdown latency;
+  return ProduceCopy(ctx, out.data, *warped, latency, [&call] { return call.stream->Advanced(); });
+}
+
+absl::Status Submit(const std::shared_ptr<DownloadCall>& call, int64_t workspace_bytes,
+                    absl::Status (*body)(DownloadCall&, const ExecContext&)) {
+  Job job;
+  job.workspace_bytes = workspace_bytes;
+  job.run = [call, body](const absl::StatusOr<const ExecContext*>& ctx) {
+    call->stream->Close(ctx.ok() ? body(*call, **ctx) : ctx.status());
+  };
+  return SubmitJob(call->context, std::move(job));
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownloadField(ServerContext& context,
+                                                               const grpc::CallbackServerContext& rpc,
+                                                               const grpc::ByteBuffer& request) {
+  std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
+  if (stream->closed()) return stream.get();
+  auto call = std::make_shared<DownloadCall>(context, stream);
+  absl::Status status = ResolveDownload(*call, request);
+  if (status.ok()) status = Submit(call, ProduceFieldWorkspaceBytes(context.device, call->grid), DownloadJob);
+  if (!status.ok()) stream->Close(status);
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& context,
+                                                            const grpc::CallbackServerContext& rpc,
+                                                            const grpc::ByteBuffer& request) {
+  std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
+  if (stream->closed()) return stream.get();
+  auto call = std::make_shared<DownloadCall>(context, stream);
+  absl::Status status = ResolveWarp(*call, request);
+  if (status.ok()) status = Submit(call, WarpWorkspaceBytes(*call), WarpJob);
+  if (!status.ok()) stream->Close(status);
+  return stream.get();
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/transform_service.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/wire.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr int kMaxPoints = 32768;
+
+absl::Status Get(ServerContext& context, const v1::GetTransformRequest& request, v1::GetTransformResponse* response) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored,
+                             FindTransform(context.transforms, request.name(), "name"));
+  *response->mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
+  return absl::OkStatus();
+}
+
+absl::Status List(ServerContext& context, const v1::ListTransformsRequest& request,
+                  v1::ListTransformsResponse* response) {
+  INTRAWARP_ASSIGN_OR_RETURN(int limit, PageSize(request.page_size()));
+  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  // One more than the page holds tells whether there is another.
+  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(request.page_token(), limit + 1);
+  const bool more = static_cast<int>(page.size()) > limit;
+  if (more) page.pop_back();
+  for (const auto& stored : page) *response->add_transforms() = TransformToProto(*stored, /*with_report=*/false);
+  if (more) response->set_next_page_token(page.back()->id);
+  return absl::OkStatus();
+}
+
+absl::Status Delete(ServerContext& context, const v1::DeleteTransformRequest& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(request.name(), "name"));
+  return context.transforms.Erase(id);
+}
+
+absl::Status ValidatePoints(const v1::MapPointsRequest& request) {
+  if (request.points_size() % 3 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("points: has ", request.points_size(), " numbers, must be a multiple of 3"));
+  }
+  if (request.points_size() > 3 * kMaxPoints) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("points: ", request.points_size() / 3, " are given, at most ", kMaxPoints, " are allowed"));
+  }
+  for (int i = 0; i < request.points_size(); ++i) {
+    if (!std::isfinite(request.points(i))) {
+      return absl::InvalidArgumentError(absl::StrCat("points[", i, "]: must be finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `rpc` and `response` live until Finish.
+struct MapPointsCall {
+  grpc::CallbackServerContext* rpc;
+  grpc::ServerUnaryReactor* reactor;
+  v1::MapPointsResponse* response;
+  std::shared_ptr<const StoredTransform> stored;
+  std::vector<double> points;
+  bool inverse;
+};
+
+absl::Status MapPointsJob(MapPointsCall& call, const ExecContext& ctx) {
+  if (call.rpc->IsCancelled()) return absl::CancelledError("the call was cancelled");
+  INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, call.stored->transform, call.inverse, absl::MakeSpan(call.points)));
+  call.response->mutable_points()->Add(call.points.begin(), call.points.end());
+  return absl::OkStatus();
+}
+
+absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest& request,
+                             const std::shared_ptr<MapPointsCall>& call) {
+  INTRAWARP_ASSIGN_OR_RETURN(call->stored, FindTransform(context.transforms, request.transform(), "transform"));
+  INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request));
+  call->points.assign(request.points().begin(), request.points().end());
+  call->inverse = request.inverse();
+  Job job;
+  job.workspace_bytes = MapPointsWorkspaceBytes(call->stored->transform, request.points_size() / 3);
+  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+    call->reactor->Finish(ToGrpcStatus(ctx.ok() ? MapPointsJob(*call, **ctx) : ctx.status()));
+  };
+  return SubmitJob(context, std::move(job));
+}
+
+v1::TransformKind KindToProto(const Transform& transform) {
+  if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
+  if (transform.has_velocity()) return v1::TRANSFORM_KIND_VELOCITY;
+  return transform.has_displacement() ? v1::TRANSFORM_KIND_DISPLACEMENT : v1::TRANSFORM_KIND_AFFINE;
+}
+
+using v1::TransformService;
+using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
+    TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
+        TransformService::WithRawCallbackMethod_UploadTransform<TransformService::WithRawCallbackMethod_DownloadField<
+            TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>>>;
+
+class TransformServiceImpl final : public Service {
+ public:
+  explicit TransformServiceImpl(ServerContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* GetTransform(grpc::CallbackServerContext* rpc, const v1::GetTransformRequest* request,
+                                         v1::GetTransformResponse* response) override {
+    return Answer(rpc, Get(context_, *request, response));
+  }
+  grpc::ServerUnaryReactor* ListTransforms(grpc::CallbackServerContext* rpc, const v1::ListTransformsRequest* request,
+                                           v1::ListTransformsResponse* response) override {
+    return Answer(rpc, List(context_, *request, response));
+  }
+  grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
+                                            v1::DeleteTransformResponse*) override {
+    return Answer(rpc, Delete(context_, *request));
+  }
+  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext* rpc, const v1::MapPointsRequest* request,
+                                      v1::MapPointsResponse* response) override {
+    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    auto call = std::make_shared<MapPointsCall>(MapPointsCall{rpc, reactor, response, nullptr, {}, false});
+    absl::Status status = SubmitMapPoints(context_, *request, call);
+    if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadTransform(grpc::CallbackServerContext* rpc,
+                                                             grpc::ByteBuffer* response) override {
+    return StartUploadTransform(context_, *rpc, response);
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadField(grpc::CallbackServerContext* rpc,
+                                                            const grpc::ByteBuffer* request) override {
+    return StartDownloadField(context_, *rpc, *request);
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
+                                                         const grpc::ByteBuffer* request) override {
+    return StartWarpVolume(context_, *rpc, *request);
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* rpc, const absl::Status& status) {
+    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+
+  ServerContext& context_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeTransformService(ServerContext& context) {
+  return std::make_unique<TransformServiceImpl>(context);
+}
+
+v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
+  v1::Transform to;
+  to.set_name(TransformName(from.id));
+  to.set_kind(KindToProto(from.transform));
+  if (from.transform.has_control_grid()) {
+    *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
+  }
+  if (from.transform.domain()) *to.mutable_domain() = GeometryToProto(*from.transform.domain());
+  *to.mutable_matrix() = MatrixToProto(from.transform.affine());
+  to.set_resident_bytes(from.transform.resident_bytes());
+  *to.mutable_create_time() = TimestampToProto(from.create_time);
+  if (with_report && from.report) *to.mutable_report() = *from.report;
+  return to;
+}
+
+absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
+                                                                     const std::string& name, absl::string_view field) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, field));
+  return transforms.Find(id);
+}
+
+}  // namespace intrawarp::server

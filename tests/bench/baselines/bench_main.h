@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the programs share: their flags, the device, the volumes of seed 000.
+#ifndef INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_
+#define INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "engine/device/exec_context.h"
+#include "engine/geometry/vec.h"
+
+namespace intrawarp::seeds {
+
+struct NamedVolume {
+  const char* name;
+  Int3 size;
+};
+// Table 2.1 of seed 000.
+inline const std::vector<NamedVolume> kSeedVolumes = {{"Phantom1", {512, 228, 385}},
+                                                      {"Phantom2", {294, 130, 208}},
+                                                      {"Phantom3", {294, 130, 208}},
+                                                      {"Pig1", {303, 167, 212}},
+                                                      {"Pig2", {267, 169, 237}}};
+
+struct BenchFlags {
+  std::string device = "auto";
+  bool csv = false;
+  int repeats = 20;
+  std::string volume;  // this one alone, when not empty
+};
+
+// The whole of main: reads --device=auto|cpu|cuda, --csv, --repeats=N and --volume=NAME, and calls `bench` for the
+// device named; auto is the CPU, then CUDA where there is one. `description` says what the program prints.
+int BenchMain(int argc, char** argv, absl::string_view description,
+              absl::Status (*bench)(const ExecContext& ctx, const BenchFlags& flags));
+
+}  // namespace intrawarp::seeds
+
+#endif  // INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_

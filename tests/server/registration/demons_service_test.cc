@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-demons over the wire: velocities and the fields made of them, forward and back, velocities that a client brings
+// back, and what is wrong with requests.
+#include <cmath>
+#include <limits>
+
+#include "tests/server/deformed_pair.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr auto kInvalid = grpc::INVALID_ARGUMENT;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// v at a point inside the grid, linear between voxels.
+Vec3d VelocityAt(const Geometry& grid, const std::vector<float>& v, const Vec3d& p) {
+  const Vec3d at = PhysicalToIndex(grid)(p);
+  Vec3d sum{0, 0, 0};
+  for (int corner = 0; corner < 8; ++corner) {
+    double weight = 1;
+    int64_t voxel = 0;
+    for (int a = 2; a >= 0; --a) {
+      const int last = grid.size[a] - 1;
+      const double clamped = std::clamp(at[a], 0.0, double(last));
+      const int low = std::min(int(clamped), std::max(last - 1, 0));
+      const int upper = (corner >> a) & 1;
+      weight *= upper ? clamped - low : 1 - (clamped - low);
+      voxel = voxel * grid.size[a] + std::min(low + upper, last);
+    }
+    for (int c = 0; c < 3; ++c) sum[c] += weight * v[3 * voxel + c];
+  }
+  return sum;
+}
+
+// exp(sign v)(p): the flow for a unit of time, by small steps of Heun's method.
+Vec3d Flow(const Geometry& grid, const std::vector<float>& v, Vec3d p, double sign) {
+  constexpr int kSteps = 256;
+  for (int i = 0; i < kSteps; ++i) {
+    const Vec3d first = VelocityAt(grid, v, p);
+    const Vec3d second = VelocityAt(grid, v, p + (sign / kSteps) * first);
+    p = p + (sign / (2 * kSteps)) * (first + second);
+  }
+  return p;
+}
+
+double Length(const Vec3d& d) { return std::sqrt(Dot(d, d)); }
+
+// Well inside the fixed grid, x y z of each.
+std::vector<double> InnerPoints(const Geometry& grid) {
+  std::vector<double> points;
+  for (int i = 0; i < 60; ++i) {
+    const Vec3d p = IndexToPhysical(grid)({5.5 + i % 22, 6.0 + i * 0.45, 5.0 + i % 8});
+    for (int a = 0; a < 3; ++a) points.push_back(p[a]);
+  }
+  return points;
+}
+Vec3d PointOf(const std::vector<double>& points, size_t i) {
+  return {points[3 * i], points[3 * i + 1], points[3 * i + 2]};
+}
+
+class DemonsServiceTest : public DeformedPairTest {
+ protected:
+  using DeformedPairTest::DeformedPairTest;
+  static v1::RegisterRequest Request() {
+    v1::RegisterRequest request = AffineThen(v1::METHOD_LOG_DEMONS);
+    request.mutable_options()->mutable_stages(1)->set_iterations(15);
+    return request;
+  }
+  static v1::Stage& Demons(v1::RegisterRequest& request) { return *request.mutable_options()->mutable_stages(1); }
+  // Of a registration; the id of its transform.
+  std::string Registered() {
+    PutPair();
+    const RegisterAnswer answer = Register(Request());
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer.result.has_value() ? Id(answer.result->transform()) : "";
+  }
+  Download GetVelocity(const std::string& id) { return GetEncoded(id, v1::FIELD_ENCODING_VELOCITY); }
+  static double VoxelMm() { return std::cbrt(FixedGrid().spacing.x * FixedGrid().spacing.y * FixedGrid().spacing.z); }
+  static v1::FieldHeader VelocityHeader(Int3 size) {
+    v1::FieldHeader header;
+    const Geometry grid = ObliqueGeometry(size);
+    *header.mutable_geometry() = GeometryToProto(grid);
+    header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
+    header.set_total_bytes(12 * grid.voxels());
+    *header.mutable_matrix() = MatrixToProto(AffineMap::Identity());
+    return header;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsServiceTest);
+
+TEST_P(DemonsServiceTest, GivesItsVelocity) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::Report& report = answer.result->report();
+  ASSERT_EQ(report.stages_size(), 2);
+  EXPECT_EQ(report.stages(1).method(), v1::METHOD_LOG_DEMONS);
+  EXPECT_EQ(report.stages(1).metric(), v1::METRIC_SSD);
+  ASSERT_EQ(report.stages(1).levels_size(), 2);
+  EXPECT_LT(report.stages(1).levels(1).value_after(), report.stages(1).levels(1).value_before());
+  EXPECT_GT(report.after().ncc(), report.before().ncc());
+  EXPECT_GT(report.jacobian().min(), 0);
+  EXPECT_LT(report.jacobian().min(), 0.999);
+  EXPECT_EQ(report.jacobian().nonpositive_fraction(), 0);
+  ASSERT_TRUE(report.has_inverse_consistency());
+  EXPECT_GT(report.inverse_consistency().mean_mm(), 0);
+  EXPECT_LT(report.inverse_consistency().mean_mm(), 0.05 * VoxelMm());
+  EXPECT_GE(report.inverse_consistency().max_mm(), report.inverse_consistency().mean_mm());
+  ASSERT_TRUE(answer.field.has_value());
+  const v1::FieldHeader& header = *answer.field;
+  EXPECT_EQ(header.encoding(), v1::FIELD_ENCODING_VELOCITY);
+  EXPECT_EQ(header.scale(), 0);
+  EXPECT_EQ(header.max_error_mm(), 0);
+  EXPECT_FALSE(header.has_domain());
+  EXPECT_EQ(header.matrix().SerializeAsString(), report.matrix().SerializeAsString());
+  EXPECT_TRUE(*GeometryFromProto(header.geometry()) == FixedGrid());
+  EXPECT_EQ(header.total_bytes(), 12 * FixedGrid().voxels());
+  EXPECT_EQ(answer.chunks.bytes().size(), 12 * FixedGrid().voxels());
+
+  const std::string id = Id(answer.result->transform());
+  const v1::Transform stored = Get(id);
+  EXPECT_EQ(stored.kind(), v1::TRANSFORM_KIND_VELOCITY);
+  EXPECT_TRUE(*GeometryFromProto(stored.domain()) == FixedGrid());
+  EXPECT_FALSE(stored.has_control_grid());
+  EXPECT_EQ(stored.matrix().SerializeAsString(), header.matrix().SerializeAsString());
+  // v, exp(v) and exp(-v).
+  EXPECT_EQ(stored.resident_bytes(), 36 * FixedGrid().voxels());
+  EXPECT_GE(context().budget.used_bytes(), stored.resident_bytes());
+  EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
+  const Download again = GetVelocity(id);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.field->SerializeAsString(), header.SerializeAsString());
+  EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
+}
+
+TEST_P(DemonsServiceTest, TheFieldIsTheFlowOfTheVelocityAndTheInverseThatOfMinusIt) {
+  const std::string id = Registered();
+  const Download velocity = GetVelocity(id), dense = GetField(WholeField(id));
+
+  ASSERT_TRUE(velocity.status.ok() && dense.status.ok()) << velocity.status.error_message();
+  const Geometry fixed = FixedGrid();
+  const std::vector<float> v = velocity.chunks.floats(), field = dense.chunks.floats();
+  const AffineMap affine = *MatrixFromProto(velocity.field->matrix()), back = Inverse(affine);
+  ASSERT_EQ(field.size(), v.size());
+  EXPECT_TRUE(field == EngineField(id, fixed));
+  const std::vector<double> at = InnerPoints(fixed), there = MapPoints(id, false, at);
+  const std::vector<double> home = MapPoints(id, true, there);
+  double largest = 0;
+  for (size_t i = 0; 3 * i < at.size(); ++i) {
+    const Vec3d p = PointOf(at, i), q = PointOf(there, i);
+    const Vec3d flown = Flow(fixed, v, p, 1);
+    EXPECT_LT(Length(affine(flown) - q), 0.05 * VoxelMm()) << i;
+    EXPECT_LT(Length(Flow(fixed, v, back(q), -1) - PointOf(home, i)), 0.05 * VoxelMm()) << i;
+    EXPECT_LT(Length(PointOf(home, i) - p), 0.1 * VoxelMm()) << i;
+    largest = std::max(largest, Length(flown - p));
+  }
+  EXPECT_GT(largest, 0.5);
+  // The field is that of the points.
+  const Int3 n = fixed.size;
+  for (int64_t i = 0; i < fixed.voxels(); i += 101) {
+    const Vec3d p = IndexToPhysical(fixed)({double(i % n.x), double(i / n.x % n.y), double(i / n.x / n.y)});
+    const std::vector<double> mapped = MapPoints(id, false, {p.x, p.y, p.z});
+    for (int c = 0; c < 3; ++c) ASSERT_NEAR(field[3 * i + c], mapped[c] - p[c], 1e-3) << i;
+  }
+}
+
+TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
+  const std::string id = Registered();
+  const Int3 start{3, 7, 2}, size{27, 30, 13}, stride{2, 1, 5}, expected{14, 30, 3};
+  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_FLOAT16,
+                                           v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_VELOCITY}) {
+    SCOPED_TRACE(v1::FieldEncoding_Name(encoding));
+    const bool is_velocity = encoding == v1::FIELD_ENCODING_VELOCITY;
+    v1::DownloadFieldRequest request = WholeField(id);
+    v1::FieldRequest& field = *request.mutable_field();
+    field.set_encoding(encoding);
+    for (int a = 0; a < 3; ++a) {
+      field.add_region_start(start[a]);
+      field.add_region_size(size[a]);
+      field.add_stride(stride[a]);
+    }
+    const Download part = GetField(request);
+    ASSERT_TRUE(part.status.ok()) << part.status.error_message();
+    EXPECT_EQ(GeometryFromProto(part.field->geometry())->size, expected);
+    EXPECT_EQ(part.field->has_matrix(), is_velocity);
+    const bool is_small = encoding == v1::FIELD_ENCODING_FLOAT16 || encoding == v1::FIELD_ENCODING_INT16;
+    ASSERT_EQ(part.chunks.bytes().size(), (is_small ? 6 : 12) * 14 * 30 * 3);
+    EXPECT_EQ(part.field->max_error_mm() > 0, is_small);
+    if (is_small) continue;
+    const std::vector<float> whole = is_velocity ? GetVelocity(id).chunks.floats() : EngineField(id, FixedGrid());
+    const std::vector<float> values = part.chunks.floats();
+    const Geometry fixed = FixedGrid();
+    size_t i = 0;
+    for (int z = 0; z < expected.z; ++z) {
+      for (int y = 0; y < expected.y; ++y) {
+        for (int x = 0; x < expected.x; ++x, i += 3) {
+          const int64_t voxel =
+              (int64_t{start.z + stride.z * z} * fixed.size.y + start.y + stride.y * y) * fixed.size.x + start.x +
+              stride.x * x;
+          for (int c = 0; c < 3; ++c)
+            ASSERT_NEAR(values[i + c], whole[3 * voxel + c], 2e-5) << x << " " << y << " " << z;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DemonsServiceTest, AVelocityBroughtBackIsTheSameTransform) {
+  const std::string id = Registered();
+  const Download velocity = GetVelocity(id);
+  const Upload upload = Send(NativeRequests("again", *velocity.field, velocity.chunks.bytes()));
+
+  ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
+  v1::Transform original = Get(id);
+  original.clear_report();
+  original.set_name("transforms/again");
+  *original.mutable_create_time() = upload.response.transform().create_time();
+  EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
+  const Download back = GetVelocity("again");
+  EXPECT_EQ(back.field->SerializeAsString(), velocity.field->SerializeAsString());
+  EXPECT_TRUE(back.chunks.bytes() == velocity.chunks.bytes());
+  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
+  for (const bool inverse : {false, true}) {
+    for (const v1::Interpolation interpolation : {v1::INTERPOLATION_LINEAR, v1::INTERPOLATION_CUBIC}) {
+      const Download a = GetWarped(id, inverse, interpolation), b = GetWarped("again", inverse, interpolation);
+      ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status.error_message() << b.status.error_message();
+      EXPECT_TRUE(a.chunks.bytes() == b.chunks.bytes());
+      EXPECT_TRUE(a.chunks.floats() ==
+                  EngineWarp(id, "moving", inverse,
+                             interpolation == v1::INTERPOLATION_CUBIC ? Interpolation::kCubic : Interpolation::kLinear,
+                             -1, FixedGrid()));
+      EXPECT_THAT(a.chunks.floats(), testing::Contains(testing::Gt(50.0f)));
+    }
+  }
+  const std::vector<double> at = InnerPoints(FixedGrid()), there = MapPoints(id, false, at);
+  EXPECT_EQ(MapPoints("again", false, at), there);
+  EXPECT_EQ(MapPoints("again", true, there), MapPoints(id, true, there));
+  // Device memory of both is counted, and given back.
+  const int64_t used = context().budget.used_bytes();
+  ASSERT_TRUE(context().transforms.Erase("again").ok());
+  EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == used - 36 * FixedGrid().voxels(); }));
+}
+
+TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+  v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
+  stage.set_levels(1);
+  stage.set_iterations(6);
+  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  const RegisterAnswer first = Register(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  // The stored one, and the same one through a client.
+  const Download velocity = GetVelocity(Id(first.result->transform()));
+  ASSERT_TRUE(Send(NativeRequests("brought", *velocity.field, velocity.chunks.bytes())).status.ok());
+  request.mutable_options()->set_initial_transform(first.result->transform());
+  const RegisterAnswer second = Register(request);
+  request.mutable_options()->set_initial_transform("transforms/brought");
+  const RegisterAnswer third = Register(request);
+
+  ASSERT_TRUE(second.status.ok() && third.status.ok()) << second.status.error_message();
+  const v1::LevelReport& before = first.result->report().stages(0).levels(0);
+  const v1::LevelReport& after = second.result->report().stages(0).levels(0);
+  EXPECT_LT(before.value_after(), 0.7 * before.value_before());
+  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
+  EXPECT_LT(after.value_after(), after.value_before());
+  EXPECT_EQ(third.result->report().stages(0).SerializeAsString(),
+            second.result->report().stages(0).SerializeAsString());
+}
+
+TEST_P(DemonsServiceTest, ADeformableMethodDoesNotStartFromTheOther) {
+  PutPair();
+  const RegisterAnswer demons = Register(Request()), ffd = Register(AffineThen(v1::METHOD_FFD));
+  ASSERT_TRUE(demons.status.ok() && ffd.status.ok()) << demons.status.error_message() << ffd.status.error_message();
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->set_initial_transform(ffd.result->transform());
+  EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
+  request = AffineThen(v1::METHOD_FFD);
+  request.mutable_options()->set_initial_transform(demons.result->transform());
+  EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
+  // Its affine part serves a stage that needs no more.
+  request.mutable_options()->mutable_stages()->RemoveLast();
+  EXPECT_TRUE(Register(request).status.ok());
+}
+
+TEST_P(DemonsServiceTest, RegistersImagesOfOnePlane) {
+  Geometry grid = ObliqueGeometry({48, 64, 1});
+  AffineMap turned = AffineMap::Identity();
+  turned.m[0][0] = 1.1;
+  turned.m[0][3] = -0.1 * Center(grid).x;
+  PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, turned));
+  PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.field->geometry().size(2), 1);
+  EXPECT_GT(answer.result->report().after().ncc(), answer.result->report().before().ncc());
+  const std::string id = Id(answer.result->transform());
+  ASSERT_TRUE(Send(NativeRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
+  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
+}
+
+TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  request.mutable_options()->mutable_budget()->set_nanos(1);
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  request.mutable_options()->set_best_effort(true);
+  const RegisterAnswer answer = Register(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
+  EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_VELOCITY);
+  EXPECT_THAT(answer.chunks.floats(), testing::Each(0.0f));
+
+  // An earlier velocity is not lost.
+  request.mutable_options()->clear_budget();
+  request.mutable_options()->clear_best_effort();
+  const RegisterAnswer good = Register(request);
+  ASSERT_TRUE(good.status.ok()) << good.status.error_message();
+  request.mutable_options()->set_initial_transform(good.result->transform());
+  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+  request.mutable_options()->mutable_budget()->set_nanos(1);
+  request.mutable_options()->set_best_effort(true);
+  const RegisterAnswer late = Register(request);
+  ASSERT_TRUE(late.status.ok()) << late.status.error_message();
+  EXPECT_EQ(late.field->matrix().SerializeAsString(), good.field->matrix().SerializeAsString());
+  const std::vector<float> had = good.chunks.floats(), has = late.chunks.floats();
+  ASSERT_EQ(has.size(), had.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < had.size(); ++i) {
+    difference += (has[i] - had[i]) * (has[i] - had[i]);
+    size += had[i] * had[i];
+  }
+  EXPECT_GT(size, 0);
+  EXPECT_LT(difference, 0.01 * size);
+}
+
+TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
+  PutPair();
+  std::vector<std::function<void(v1::Stage&)>> options = {
+      [](v1::Stage& s) { s.set_symmetric(true); }, [](v1::Stage& s) { s.set_match_intensities(true); },
+      [](v1::Stage& s) { s.set_fluid_sigma(0); },  [](v1::Stage& s) { s.set_diffusion_sigma(0.5); },
+      [](v1::Stage& s) { s.set_max_step(0.5); },   [](v1::Stage& s) { s.set_metric(v1::METRIC_SSD); }};
+  for (const v1::VelocityUpdate update :
+       {v1::VELOCITY_UPDATE_ADD, v1::VELOCITY_UPDATE_COMPOSE, v1::VELOCITY_UPDATE_BCH}) {
+    options.push_back([update](v1::Stage& s) { s.set_velocity_update(update); });
+  }
+  v1::RegisterRequest plain = Request();
+  const RegisterAnswer usual = Register(plain);
+  ASSERT_TRUE(usual.status.ok()) << usual.status.error_message();
+  const std::string usual_bytes = GetVelocity(Id(usual.result->transform())).chunks.bytes();
+  for (size_t i = 0; i < options.size(); ++i) {
+    SCOPED_TRACE(i);
+    v1::RegisterRequest request = plain;
+    options[i](Demons(request));
+    const RegisterAnswer answer = Register(request), again = Register(request);
+    ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
+    const v1::LevelReport& finest = answer.result->report().stages(1).levels(1);
+    // Of intensities that are matched anew at every level, values are those of different images.
+    if (!Demons(request).match_intensities()) {
+      EXPECT_LT(finest.value_after(), finest.value_before());
+    }
+    const std::string bytes = GetVelocity(Id(answer.result->transform())).chunks.bytes();
+    EXPECT_TRUE(bytes == GetVelocity(Id(again.result->transform())).chunks.bytes());
+    const bool is_default =
+        Demons(request).metric() == v1::METRIC_SSD || Demons(request).velocity_update() == v1::VELOCITY_UPDATE_COMPOSE;
+    EXPECT_EQ(bytes == usual_bytes, is_default);
+  }
+}
+
+TEST_P(DemonsServiceTest, NamesWhatIsWrongWithAStage) {
+  PutPair();
+  const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
+    v1::RegisterRequest request = Request();
+    change(*request.mutable_options()->mutable_stages(stage));
+    const std::string path = "options.stages[" + std::to_string(stage) + "]." + field;
+    ExpectRegisterError(request, kInvalid, path + ": ", path);
+  };
+  for (const double sigma : {kNan, -0.5, 64.5, HUGE_VAL}) {
+    expect(
+        1, [&](v1::Stage& s) { s.set_fluid_sigma(sigma); }, "fluid_sigma");
+    expect(
+        1, [&](v1::Stage& s) { s.set_diffusion_sigma(sigma); }, "diffusion_sigma");
+  }
+  for (const double step : {kNan, -0.5, 0.0, 100.5, HUGE_VAL}) {
+    expect(
+        1, [&](v1::Stage& s) { s.set_max_step(step); }, "max_step");
+  }
+  expect(
+      1, [](v1::Stage& s) { s.set_velocity_update(v1::VelocityUpdate(7)); }, "velocity_update");
+  for (const v1::Metric metric : {v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+    v1::RegisterRequest request = Request();
+    Demons(request).set_metric(metric);
+    EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.stages[1].metric: ");
+  }
+  expect(
+      1, [](v1::Stage& s) { s.set_levels(17); }, "levels");
+  expect(
+      1, [](v1::Stage& s) { s.set_iterations(-1); }, "iterations");
+  // What belongs to another method.
+  expect(
+      1, [](v1::Stage& s) { s.set_spacing_vox(5); }, "spacing_vox");
+  expect(
+      1, [](v1::Stage& s) { s.set_bending_weight(0.1); }, "bending_weight");
+  expect(
+      1, [](v1::Stage& s) { s.set_optimizer(v1::OPTIMIZER_LBFGS); }, "optimizer");
+  for (const v1::Method method : {v1::METHOD_AFFINE, v1::METHOD_RIGID}) {
+    const auto of_affine = [&](const std::function<void(v1::Stage&)>& change) {
+      return [=](v1::Stage& s) {
+        s.set_method(method);
+        change(s);
+      };
+    };
+    expect(0, of_affine([](v1::Stage& s) { s.set_fluid_sigma(3); }), "fluid_sigma");
+    expect(0, of_affine([](v1::Stage& s) { s.set_diffusion_sigma(0); }), "diffusion_sigma");
+    expect(0, of_affine([](v1::Stage& s) { s.set_max_step(1); }), "max_step");
+    expect(0, of_affine([](v1::Stage& s) { s.set_velocity_update(v1::VELOCITY_UPDATE_COMPOSE); }), "velocity_update");
+    expect(0, of_affine([](v1::Stage& s) { s.set_symmetric(true); }), "symmetric");
+    expect(0, of_affine([](v1::Stage& s) { s.set_match_intensities(true); }), "match_intensities");
+  }
+  for (const v1::Method after : {v1::METHOD_AFFINE, v1::METHOD_FFD}) {
+    v1::RegisterRequest request = Request();
+    v1::Stage& last = *request.mutable_options()->add_stages();
+    last.set_method(after);
+    last.set_metric(v1::METRIC_SSD);
+    ExpectRegisterError(request, kInvalid, "options.stages[2].method: ", "options.stages[2].method");
+  }
+  v1::RegisterRequest ffd = AffineThen(v1::METHOD_FFD);
+  Demons(ffd).set_fluid_sigma(3);
+  ExpectRegisterError(ffd, kInvalid, "", "options.stages[1].fluid_sigma");
+
+  EXPECT_TRUE(Register(Request()).status.ok());
+}
+
+TEST_P(DemonsServiceTest, AVelocityComesFromLogDemonsAlone) {
+  PutPair();
+  v1::RegisterRequest request = AffineThen(v1::METHOD_FFD);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  ExpectRegisterError(request, kInvalid, "VELOCITY comes from LOG_DEMONS", "field.encoding");
+  request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+  PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
+  const Download download = GetVelocity("m");
+  EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no VELOCITY");
+  EXPECT_FALSE(download.field.has_value());
+  const RegisterAnswer answer = Register(Request());
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_STATUS(GetEncoded(Id(answer.result->transform()), v1::FIELD_ENCODING_CONTROL_POINTS).status,
+                grpc::FAILED_PRECONDITION, "has no CONTROL_POINTS");
+}
+
+TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
+  const Int3 size{5, 4, 6};
+  const v1::FieldHeader good = VelocityHeader(size);
+  const std::vector<float> velocity = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
+  const auto expect = [&](const std::function<void(v1::FieldHeader&)>& change, const std::string& field) {
+    v1::FieldHeader header = good;
+    change(header);
+    auto requests = NativeRequests("v", good, Bytes(velocity));
+    *requests[0].mutable_header()->mutable_field() = header;
+    const grpc::Status status = Send(requests).status;
+    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.field." + field);
+  };
+  expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(2, 7); }, "total_bytes");
+  expect([](v1::FieldHeader& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }, "total_bytes");
+  expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(0, int64_t{1} << 40); }, "geometry.size");
+  expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_spacing(1, kNan); }, "geometry.spacing");
+  expect([](v1::FieldHeader& h) { h.clear_geometry(); }, "geometry.size");
+  expect([](v1::FieldHeader& h) { h.clear_matrix(); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(0, 0); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { *h.mutable_domain() = h.geometry(); }, "domain");
+  expect([](v1::FieldHeader& h) { h.set_encoding(v1::FieldEncoding(6)); }, "encoding");
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kMost = std::numeric_limits<float>::max();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf, kMost, -kMost, 1e5f}) {
+    std::vector<float> broken = velocity;
+    broken.back() = bad;
+    const grpc::Status status = Send(NativeRequests("v", good, Bytes(broken))).status;
+    EXPECT_STATUS(status, kInvalid, "field: holds a component");
+    EXPECT_EQ(FieldOf(status), "field");
+  }
+  // A client that stops half way.
+  auto half = NativeRequests("v", good, Bytes(velocity));
+  half.back().mutable_chunk()->mutable_data()->resize(100);
+  EXPECT_STATUS(Send(half).status, kInvalid, "the stream ended after 100 of");
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  // A single voxel and a plane are grids, too; without motion nothing moves.
+  EXPECT_TRUE(Send(NativeRequests("voxel", VelocityHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("plane", VelocityHeader({5, 4, 1}), Bytes(std::vector<float>(60)))).status.ok());
+  EXPECT_THAT(GetField(WholeField("plane")).chunks.floats(), testing::Each(0.0f));
+  EXPECT_TRUE(Send(NativeRequests("v", good, Bytes(velocity))).status.ok());
+}
+
+TEST_P(DemonsServiceTest, NamesWhatIsWrongWithTheImages) {
+  PutPair();
+  const Geometry fixed = FixedGrid(), moving = MovingGrid();
+  PutVolume("constant", moving, std::vector<float>(moving.voxels(), 3.0f));
+  PutVolume("empty", fixed, std::vector<float>(fixed.voxels(), 0.0f));
+  AffineMap far = AffineMap::Identity();
+  far.m[0][3] = 5000;
+  const auto expect = [&](const std::function<void(v1::RegisterRequest&)>& change, const std::string& text,
+                          const std::string& field) {
+    v1::RegisterRequest request = Request();
+    request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+    change(request);
+    ExpectRegisterError(request, grpc::FAILED_PRECONDITION, text, field);
+  };
+  expect([](auto& r) { r.set_moving("volumes/constant"); }, "constant", "moving");
+  expect([](auto& r) { r.set_fixed("volumes/empty"); }, "constant", "fixed");
+  expect([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/empty"); }, "selects no", "options.fixed_mask");
+  expect([&](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(far); }, "overlap", "");
+}
+
+class CrowdedDemonsServiceTest : public DemonsServiceTest {
+ protected:
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.resident_capacity_bytes = 72 * FixedGrid().voxels() - 1;
+    return limits;
+  }
+  CrowdedDemonsServiceTest() : DemonsServiceTest(Limits()) {}
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(CrowdedDemonsServiceTest);
+
+// Not when all the work is done.
+TEST_P(CrowdedDemonsServiceTest, AResultWithoutRoomIsRefusedBeforeItIsMade) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  const RegisterAnswer first = Register(request), second = Register(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_STATUS(second.status, grpc::RESOURCE_EXHAUSTED, "device memory for resident objects");
+  EXPECT_TRUE(second.progress.empty());
+  EXPECT_FALSE(second.field.has_value());
+  EXPECT_EQ(context().budget.used_bytes(), 36 * FixedGrid().voxels());
+  ASSERT_TRUE(context().transforms.Erase(Id(first.result->transform())).ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Register(request).status.ok());
+}
+
+}  // namespace
+}  // namespace intrawarp::server

@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: Apache-2.0
+// FFD over the wire: control grids and dense fields in every encoding, region and stride, grids that a client brings
+// back, and what is wrong with requests.
+#include <cmath>
+#include <limits>
+
+#include "engine/transform/control_grid.h"
+#include "tests/server/deformed_pair.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr auto kInvalid = grpc::INVALID_ARGUMENT;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// The centred cubic B-spline.
+double Spline(double t) {
+  t = std::abs(t);
+  if (t < 1) return 2.0 / 3 - t * t + t * t * t / 2;
+  return t < 2 ? (2 - t) * (2 - t) * (2 - t) / 6 : 0;
+}
+
+// A(p + u(p)) - p from what travels, by all terms of the sum.
+Vec3d Displacement(const v1::FieldHeader& header, const std::vector<float>& coefficients, const Vec3d& p) {
+  const Geometry grid = *GeometryFromProto(header.geometry());
+  const Vec3d at = PhysicalToIndex(grid)(p);
+  Vec3d moved = p;
+  size_t i = 0;
+  for (int z = 0; z < grid.size.z; ++z) {
+    for (int y = 0; y < grid.size.y; ++y) {
+      for (int x = 0; x < grid.size.x; ++x, i += 3) {
+        const double weight = Spline(at.x - x) * Spline(at.y - y) * Spline(at.z - z);
+        for (int c = 0; c < 3; ++c) moved[c] += weight * coefficients[i + c];
+      }
+    }
+  }
+  return (*MatrixFromProto(header.matrix()))(moved)-p;
+}
+
+class FfdServiceTest : public DeformedPairTest {
+ protected:
+  static v1::RegisterRequest Request(v1::Metric metric = v1::METRIC_SSD) {
+    v1::RegisterRequest request = AffineThen(v1::METHOD_FFD);
+    request.mutable_options()->mutable_stages(1)->set_metric(metric);
+    return request;
+  }
+  // Of a registration; the id of its transform.
+  std::string Registered() {
+    PutPair();
+    const RegisterAnswer answer = Register(Request());
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer.result.has_value() ? Id(answer.result->transform()) : "";
+  }
+  Download GetControlPoints(const std::string& id) { return GetEncoded(id, v1::FIELD_ENCODING_CONTROL_POINTS); }
+  static v1::FieldHeader GridHeader(Int3 nodes) {
+    v1::FieldHeader header;
+    Geometry grid = ObliqueGeometry(nodes);
+    *header.mutable_geometry() = GeometryToProto(grid);
+    header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+    header.set_total_bytes(12 * grid.voxels());
+    *header.mutable_matrix() = MatrixToProto(AffineMap::Identity());
+    return header;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(FfdServiceTest);
+
+TEST_P(FfdServiceTest, GivesItsControlPoints) {
+  PutPair();
+  v1::RegisterRequest request = Request(v1::METRIC_UNSPECIFIED);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::Report& report = answer.result->report();
+  ASSERT_EQ(report.stages_size(), 2);
+  EXPECT_EQ(report.stages(1).method(), v1::METHOD_FFD);
+  EXPECT_EQ(report.stages(1).metric(), v1::METRIC_NMI);
+  EXPECT_GT(report.after().ncc(), report.before().ncc());
+  EXPECT_GT(report.jacobian().min(), 0);
+  EXPECT_LT(report.jacobian().min(), 0.999);
+  EXPECT_FALSE(report.has_inverse_consistency());
+  ASSERT_TRUE(answer.field.has_value());
+  const v1::FieldHeader& header = *answer.field;
+  EXPECT_EQ(header.encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
+  EXPECT_EQ(header.scale(), 0);
+  EXPECT_EQ(header.max_error_mm(), 0);
+  EXPECT_EQ(header.matrix().SerializeAsString(), report.matrix().SerializeAsString());
+  EXPECT_TRUE(*GeometryFromProto(header.domain()) == FixedGrid());
+  const Geometry grid = *GeometryFromProto(header.geometry());
+  EXPECT_TRUE(grid == *MakeControlGrid(FixedGrid(), 5 * FixedGrid().spacing));
+  EXPECT_EQ(header.total_bytes(), 12 * grid.voxels());
+  EXPECT_EQ(answer.chunks.bytes().size(), 12 * grid.voxels());
+
+  const std::string id = Id(answer.result->transform());
+  const v1::Transform stored = Get(id);
+  EXPECT_EQ(stored.kind(), v1::TRANSFORM_KIND_CONTROL_GRID);
+  EXPECT_TRUE(*GeometryFromProto(stored.control_grid()) == grid);
+  EXPECT_TRUE(*GeometryFromProto(stored.domain()) == FixedGrid());
+  EXPECT_EQ(stored.matrix().SerializeAsString(), header.matrix().SerializeAsString());
+  EXPECT_EQ(stored.resident_bytes(), 12 * grid.voxels());
+  EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
+  const Download again = GetControlPoints(id);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.field->SerializeAsString(), header.SerializeAsString());
+  EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
+}
+
+TEST_P(FfdServiceTest, ControlPointsAreTheField) {
+  const std::string id = Registered();
+  const Download points = GetControlPoints(id), dense = GetField(WholeField(id));
+
+  ASSERT_TRUE(points.status.ok() && dense.status.ok());
+  const std::vector<float> field = dense.chunks.floats(), coefficients = points.chunks.floats();
+  const Geometry fixed = FixedGrid();
+  ASSERT_EQ(field.size(), 3 * fixed.voxels());
+  EXPECT_TRUE(field == EngineField(id, fixed));
+  double largest = 0;
+  for (int64_t i = 0; i < fixed.voxels(); i += 97) {
+    const Vec3d index{double(i % fixed.size.x), double(i / fixed.size.x % fixed.size.y),
+                      double(i / fixed.size.x / fixed.size.y)};
+    const Vec3d d = Displacement(*points.field, coefficients, IndexToPhysical(fixed)(index));
+    for (int c = 0; c < 3; ++c) EXPECT_NEAR(field[3 * i + c], d[c], 1e-4) << i;
+    largest = std::max(largest, std::abs(d.x));
+  }
+  EXPECT_GT(largest, 0.5);
+}
+
+TEST_P(FfdServiceTest, SmallEncodingsKeepTheirBoundAndAreTheRegistrationsField) {
+  PutPair();
+  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT16, v1::FIELD_ENCODING_INT16}) {
+    v1::RegisterRequest request = Request();
+    request.mutable_field()->set_encoding(encoding);
+    const RegisterAnswer answer = Register(request);
+
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.field->encoding(), encoding);
+    EXPECT_EQ(answer.field->total_bytes(), 6 * FixedGrid().voxels());
+    EXPECT_EQ(answer.field->scale() > 0, encoding == v1::FIELD_ENCODING_INT16);
+    EXPECT_GT(answer.field->max_error_mm(), 0);
+    EXPECT_LT(answer.field->max_error_mm(), encoding == v1::FIELD_ENCODING_INT16 ? 1e-3 : 2e-2);
+    const std::string id = Id(answer.result->transform()), bytes = answer.chunks.bytes();
+    const std::vector<float> expected = EngineField(id, FixedGrid());
+    ASSERT_EQ(bytes.size(), 2 * expected.size());
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      double value = 0;
+      if (encoding == v1::FIELD_ENCODING_INT16) {
+        int16_t number;
+        std::memcpy(&number, bytes.data() + 2 * i, 2);
+        value = number * answer.field->scale();
+      } else {
+        _Float16 number;
+        std::memcpy(&number, bytes.data() + 2 * i, 2);
+        value = static_cast<double>(number);
+      }
+      worst = std::max(worst, std::abs(value - expected[i]));
+    }
+    EXPECT_LE(worst, answer.field->max_error_mm());
+    EXPECT_GT(worst, 0);
+    v1::DownloadFieldRequest download = WholeField(id);
+    download.mutable_field()->set_encoding(encoding);
+    const Download again = GetField(download);
+    EXPECT_EQ(again.field->SerializeAsString(), answer.field->SerializeAsString());
+    EXPECT_TRUE(again.chunks.bytes() == bytes);
+  }
+}
+
+TEST_P(FfdServiceTest, ARegionAndAStrideArePartsOfTheField) {
+  PutPair();
+  const Int3 start{3, 7, 2}, size{27, 30, 13}, stride{2, 1, 5};
+  v1::RegisterRequest request = Request();
+  v1::FieldRequest& field = *request.mutable_field();
+  field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  for (int a = 0; a < 3; ++a) {
+    field.add_region_start(start[a]);
+    field.add_region_size(size[a]);
+    field.add_stride(stride[a]);
+  }
+  const RegisterAnswer answer = Register(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const std::string id = Id(answer.result->transform());
+  v1::DownloadFieldRequest download = WholeField(id);
+  *download.mutable_field() = field;
+  const Download again = GetField(download);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.field->SerializeAsString(), answer.field->SerializeAsString());
+  EXPECT_TRUE(again.chunks.bytes() == answer.chunks.bytes());
+
+  const std::vector<float> whole = EngineField(id, FixedGrid()), part = answer.chunks.floats();
+  const Int3 expected{14, 30, 3};
+  EXPECT_EQ(GeometryFromProto(answer.field->geometry())->size, expected);
+  ASSERT_EQ(part.size(), size_t{3} * 14 * 30 * 3);
+  const Geometry fixed = FixedGrid();
+  size_t i = 0;
+  for (int z = 0; z < expected.z; ++z) {
+    for (int y = 0; y < expected.y; ++y) {
+      for (int x = 0; x < expected.x; ++x, i += 3) {
+        const int64_t voxel = (int64_t{start.z + stride.z * z} * fixed.size.y + start.y + stride.y * y) * fixed.size.x +
+                              start.x + stride.x * x;
+        for (int c = 0; c < 3; ++c) ASSERT_NEAR(part[i + c], whole[3 * voxel + c], 2e-5) << x << " " << y << " " << z;
+      }
+    }
+  }
+}
+
+TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
+  const std::string id = Registered();
+  const Download points = GetControlPoints(id);
+  const Upload upload = Send(NativeRequests("again", *points.field, points.chunks.bytes()));
+
+  ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
+  v1::Transform original = Get(id);
+  original.clear_report();
+  original.set_name("transforms/again");
+  *original.mutable_create_time() = upload.response.transform().create_time();
+  EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
+  const Download back = GetControlPoints("again");
+  EXPECT_EQ(back.field->SerializeAsString(), points.field->SerializeAsString());
+  EXPECT_TRUE(back.chunks.bytes() == points.chunks.bytes());
+  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
+  for (const bool inverse : {false, true}) {
+    for (const v1::Interpolation interpolation : {v1::INTERPOLATION_LINEAR, v1::INTERPOLATION_CUBIC}) {
+      const Download a = GetWarped(id, inverse, interpolation), b = GetWarped("again", inverse, interpolation);
+      ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status.error_message() << b.status.error_message();
+      EXPECT_TRUE(a.chunks.bytes() == b.chunks.bytes());
+      EXPECT_TRUE(a.chunks.floats() ==
+                  EngineWarp(id, "moving", inverse,
+                             interpolation == v1::INTERPOLATION_CUBIC ? Interpolation::kCubic : Interpolation::kLinear,
+                             -1, FixedGrid()));
+      EXPECT_THAT(a.chunks.floats(), testing::Contains(testing::Gt(50.0f)));
+    }
+  }
+  std::vector<double> at;
+  for (int i = 0; i < 40; ++i) {
+    const Vec3d p = IndexToPhysical(FixedGrid())({4.0 + i % 25, 5.0 + i * 0.7, 4.0 + i % 11});
+    for (int a = 0; a < 3; ++a) at.push_back(p[a]);
+  }
+  const std::vector<double> there = MapPoints(id, false, at);
+  EXPECT_EQ(MapPoints("again", false, at), there);
+  for (size_t i = 0; i < at.size(); i += 3) {
+    const Vec3d p{at[i], at[i + 1], at[i + 2]}, d = Displacement(*points.field, points.chunks.floats(), p);
+    for (int a = 0; a < 3; ++a) EXPECT_NEAR(there[i + a], p[a] + d[a], 1e-4);
+  }
+  const std::vector<double> home = MapPoints(id, true, there);
+  EXPECT_EQ(MapPoints("again", true, there), home);
+  EXPECT_THAT(home, testing::Pointwise(testing::DoubleNear(1e-3), at));
+}
+
+TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
+  const v1::FieldHeader header = GridHeader({5, 4, 6});
+  const std::vector<float> coefficients = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
+  ASSERT_TRUE(Send(NativeRequests("g", header, Bytes(coefficients))).status.ok());
+
+  EXPECT_FALSE(Get("g").has_domain());
+  EXPECT_FALSE(GetControlPoints("g").field->has_domain());
+  EXPECT_EQ(FieldOf(GetField(WholeField("g")).status), "geometry");
+  v1::DownloadFieldRequest request = WholeField("g");
+  // Across the edge of the spline's domain, and not in its direction.
+  Geometry grid = ObliqueGeometry({9, 8, 7}, /*left_handed=*/true);
+  grid.origin = Center(*GeometryFromProto(header.geometry())) + Vec3d{3, 0, 0};
+  *request.mutable_geometry() = GeometryToProto(grid);
+  const Download download = GetField(request);
+  ASSERT_TRUE(download.status.ok()) << download.status.error_message();
+  EXPECT_TRUE(download.chunks.floats() == EngineField("g", grid));
+  v1::DownloadFieldRequest control_points = request;
+  control_points.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  EXPECT_EQ(FieldOf(GetField(control_points).status), "geometry");
+}
+
+TEST_P(FfdServiceTest, StartsFromAnEarlierGrid) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+  v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
+  stage.set_levels(1);
+  stage.set_iterations(6);
+  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  const RegisterAnswer first = Register(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  // The stored one, and the same one through a client.
+  const Download points = GetControlPoints(Id(first.result->transform()));
+  ASSERT_TRUE(Send(NativeRequests("brought", *points.field, points.chunks.bytes())).status.ok());
+  request.mutable_options()->set_initial_transform(first.result->transform());
+  const RegisterAnswer second = Register(request);
+  request.mutable_options()->set_initial_transform("transforms/brought");
+  const RegisterAnswer third = Register(request);
+
+  ASSERT_TRUE(second.status.ok() && third.status.ok()) << second.status.error_message();
+  const v1::LevelReport& before = first.result->report().stages(0).levels(0);
+  const v1::LevelReport& after = second.result->report().stages(0).levels(0);
+  EXPECT_LT(before.value_after(), 0.7 * before.value_before());
+  EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
+  EXPECT_LT(after.value_after(), after.value_before());
+  EXPECT_EQ(third.result->report().stages(0).SerializeAsString(),
+            second.result->report().stages(0).SerializeAsString());
+}
+
+TEST_P(FfdServiceTest, RegistersImagesOfOnePlane) {
+  Geometry grid = ObliqueGeometry({48, 64, 1});
+  AffineMap turned = AffineMap::Identity();
+  turned.m[0][0] = 1.1;
+  turned.m[0][3] = -0.1 * Center(grid).x;
+  PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, turned));
+  PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.field->geometry().size(2), 1);
+  EXPECT_GE(answer.field->geometry().size(0), 4);
+  EXPECT_GT(answer.result->report().after().ncc(), answer.result->report().before().ncc());
+  const std::string id = Id(answer.result->transform());
+  ASSERT_TRUE(Send(NativeRequests("again", *answer.field, answer.chunks.bytes())).status.ok());
+  EXPECT_TRUE(GetField(WholeField("again")).chunks.bytes() == GetField(WholeField(id)).chunks.bytes());
+}
+
+TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  request.mutable_options()->mutable_budget()->set_nanos(1);
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  request.mutable_options()->set_best_effort(true);
+  const RegisterAnswer answer = Register(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
+  EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
+  EXPECT_THAT(answer.chunks.floats(), testing::Each(0.0f));
+  // The grid of the coarsest level is smaller than the one that room had been made for.
+  const int64_t bytes = Get(Id(answer.result->transform())).resident_bytes();
+  EXPECT_GT(bytes, 0);
+  EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == bytes; }));
+
+  // An earlier grid is not lost.
+  request.mutable_options()->clear_budget();
+  request.mutable_options()->clear_best_effort();
+  const RegisterAnswer good = Register(request);
+  ASSERT_TRUE(good.status.ok()) << good.status.error_message();
+  request.mutable_options()->set_initial_transform(good.result->transform());
+  request.mutable_options()->mutable_budget()->set_nanos(1);
+  request.mutable_options()->set_best_effort(true);
+  const RegisterAnswer late = Register(request);
+  ASSERT_TRUE(late.status.ok()) << late.status.error_message();
+  EXPECT_EQ(late.field->matrix().SerializeAsString(), good.field->matrix().SerializeAsString());
+  EXPECT_TRUE(*GeometryFromProto(late.field->geometry()) == *GeometryFromProto(good.field->geometry()));
+  EXPECT_THAT(late.chunks.floats(), testing::Pointwise(testing::FloatNear(1e-4f), good.chunks.floats()));
+}
+
+TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
+  PutPair();
+  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+    for (const v1::Optimizer optimizer : {v1::OPTIMIZER_LBFGS, v1::OPTIMIZER_CONJUGATE_GRADIENT}) {
+      SCOPED_TRACE(v1::Metric_Name(metric) + " " + v1::Optimizer_Name(optimizer));
+      v1::RegisterRequest request = Request(metric);
+      v1::Stage& stage = *request.mutable_options()->mutable_stages(1);
+      stage.set_optimizer(optimizer);
+      stage.set_spacing_vox(6.5);
+      stage.set_bending_weight(0.01);
+      stage.set_elasticity_weight(0.01);
+      stage.set_jacobian_weight(0.02);
+      const RegisterAnswer answer = Register(request), again = Register(request);
+
+      ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
+      const v1::Report& report = answer.result->report();
+      EXPECT_EQ(report.stages(1).metric(), metric);
+      const v1::LevelReport& finest = report.stages(1).levels(report.stages(1).levels_size() - 1);
+      EXPECT_LT(finest.value_after(), finest.value_before());
+      const auto first = GetControlPoints(Id(answer.result->transform()));
+      EXPECT_TRUE(first.chunks.bytes() == GetControlPoints(Id(again.result->transform())).chunks.bytes());
+      EXPECT_TRUE(*GeometryFromProto(first.field->geometry()) ==
+                  *MakeControlGrid(FixedGrid(), 6.5 * FixedGrid().spacing));
+    }
+  }
+}
+
+TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
+  PutPair();
+  const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
+    v1::RegisterRequest request = Request();
+    change(*request.mutable_options()->mutable_stages(stage));
+    const std::string path = "options.stages[" + std::to_string(stage) + "]." + field;
+    ExpectRegisterError(request, kInvalid, path + ": ", path);
+  };
+  for (const double spacing : {0.5, kNan, -1.0, 1e9, HUGE_VAL, 0.999}) {
+    expect(
+        1, [&](v1::Stage& s) { s.set_spacing_vox(spacing); }, "spacing_vox");
+  }
+  for (const double weight : {kNan, -0.5, HUGE_VAL}) {
+    expect(
+        1, [&](v1::Stage& s) { s.set_bending_weight(weight); }, "bending_weight");
+    expect(
+        1, [&](v1::Stage& s) { s.set_elasticity_weight(weight); }, "elasticity_weight");
+    expect(
+        1, [&](v1::Stage& s) { s.set_jacobian_weight(weight); }, "jacobian_weight");
+  }
+  expect(
+      1, [](v1::Stage& s) { s.set_optimizer(v1::Optimizer(7)); }, "optimizer");
+  expect(
+      1, [](v1::Stage& s) { s.set_metric(v1::Metric(-3)); }, "metric");
+  expect(
+      1, [](v1::Stage& s) { s.set_method(v1::METHOD_UNSPECIFIED); }, "method");
+  expect(
+      0, [](v1::Stage& s) { s.set_spacing_vox(5); }, "spacing_vox");
+  expect(
+      0, [](v1::Stage& s) { s.set_bending_weight(0); }, "bending_weight");
+  expect(
+      0, [](v1::Stage& s) { s.set_elasticity_weight(0.1); }, "elasticity_weight");
+  expect(
+      0, [](v1::Stage& s) { s.set_jacobian_weight(0.1); }, "jacobian_weight");
+  expect(
+      0, [](v1::Stage& s) { s.set_optimizer(v1::OPTIMIZER_LBFGS); }, "optimizer");
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->mutable_stages()->SwapElements(0, 1);
+  ExpectRegisterError(request, kInvalid, "that of the stage before", "options.stages[1].method");
+
+  EXPECT_TRUE(Register(Request()).status.ok());
+}
+
+TEST_P(FfdServiceTest, NamesWhatIsWrongWithAFieldRequest) {
+  PutPair();
+  const auto expect = [&](const std::function<void(v1::FieldRequest&)>& change, const std::string& field) {
+    v1::RegisterRequest request = Request();
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_INT16);
+    change(*request.mutable_field());
+    ExpectRegisterError(request, kInvalid, "field." + field + ": ", "field." + field);
+  };
+  const auto set = [](google::protobuf::RepeatedField<int64_t>* to, std::vector<int64_t> values) {
+    to->Assign(values.begin(), values.end());
+  };
+  const auto region = [&](std::vector<int64_t> start, std::vector<int64_t> size) {
+    return [=](v1::FieldRequest& f) {
+      set(f.mutable_region_start(), start);
+      set(f.mutable_region_size(), size);
+    };
+  };
+  const auto stride = [&](std::vector<int64_t> values) {
+    return [=](v1::FieldRequest& f) { set(f.mutable_stride(), values); };
+  };
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  expect([](v1::FieldRequest& f) { f.clear_encoding(); }, "encoding");
+  expect([](v1::FieldRequest& f) { f.set_encoding(v1::FieldEncoding(-1)); }, "encoding");
+  expect(region({0, 0, 18}, {1, 1, 1}), "region_start");
+  expect(region({0, -1, 0}, {1, 1, 1}), "region_start");
+  expect(region({kHuge, 0, 0}, {1, 1, 1}), "region_start");
+  expect(region({0, 0}, {1, 1, 1}), "region_start");
+  expect(region({1, 0, 0}, {33, 1, 1}), "region_size");
+  expect(region({0, 0, 0}, {1, 0, 1}), "region_size");
+  expect(region({0, 0, 0}, {1, 1, kHuge}), "region_size");
+  expect(region({0, 0, 0}, {}), "region_size");
+  expect(stride({0, 1, 1}), "stride");
+  expect(stride({1, -2, 1}), "stride");
+  expect(stride({1, 1, kHuge}), "stride");
+  expect(stride({2}), "stride");
+  expect(
+      [&](v1::FieldRequest& f) {
+        f.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+        stride({1, 1, 1})(f);
+      },
+      "stride");
+  v1::RegisterRequest affine = Request();
+  affine.mutable_options()->mutable_stages()->RemoveLast();
+  affine.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  ExpectRegisterError(affine, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+
+  // A stride of more voxels than there are leaves the first ones.
+  v1::RegisterRequest coarse = Request();
+  coarse.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  stride({16384, 16384, 16384})(*coarse.mutable_field());
+  const RegisterAnswer answer = Register(coarse);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.field->total_bytes(), 12);
+}
+
+TEST_P(FfdServiceTest, ControlPointsOfAnAffineTransformAreRefused) {
+  PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
+  const Download download = GetControlPoints("m");
+  EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no CONTROL_POINTS");
+  EXPECT_FALSE(download.field.has_value());
+}
+
+TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
+  const v1::FieldHeader good = GridHeader({5, 4, 6});
+  const std::vector<float> coefficients = RandomFloats(3 * 5 * 4 * 6, 9, -2, 2);
+  const auto expect = [&](const std::function<void(v1::FieldHeader&)>& change, const std::string& field) {
+    v1::FieldHeader header = good;
+    change(header);
+    auto requests = NativeRequests("g", good, Bytes(coefficients));
+    *requests[0].mutable_header()->mutable_field() = header;
+    const grpc::Status status = Send(requests).status;
+    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.field." + field);
+  };
+  const auto size = [](int64_t x, int64_t y, int64_t z) {
+    return [=](v1::FieldHeader& h) {
+      int a = 0;
+      for (const int64_t n : {x, y, z}) h.mutable_geometry()->set_size(a++, n);
+    };
+  };
+  expect(size(5, 4, 7), "total_bytes");
+  expect([](v1::FieldHeader& h) { h.set_total_bytes(-1); }, "total_bytes");
+  expect([](v1::FieldHeader& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }, "total_bytes");
+  for (const int64_t nodes : {0, 1, 2, 3}) {
+    expect(size(nodes, 4, 6), "geometry.size");
+    expect(size(5, nodes, 6), "geometry.size");
+    if (nodes != 1) expect(size(5, 4, nodes), "geometry.size");
+  }
+  expect(size(16384, 16384, 16384), "geometry.size");
+  expect(size(int64_t{1} << 40, int64_t{1} << 40, 4), "geometry.size");
+  expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_spacing(1, kNan); }, "geometry.spacing");
+  expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_origin(0, HUGE_VAL); }, "geometry.origin");
+  expect([](v1::FieldHeader& h) { h.clear_geometry(); }, "geometry.size");
+  expect([](v1::FieldHeader& h) { h.clear_matrix(); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(0, 0); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(3, kNan); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.mutable_domain(); }, "domain.size");
+  for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT16, v1::FIELD_ENCODING_INT16}) {
+    expect([=](v1::FieldHeader& h) { h.set_encoding(encoding); }, "encoding");
+  }
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> broken = coefficients;
+    broken.back() = bad;
+    const grpc::Status status = Send(NativeRequests("g", good, Bytes(broken))).status;
+    EXPECT_STATUS(status, kInvalid, "NaN or infinite");
+    EXPECT_EQ(FieldOf(status), "field");
+  }
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  // A plane of control points is that of a 2-D image.
+  EXPECT_TRUE(Send(NativeRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
+  EXPECT_TRUE(Send(NativeRequests("g", good, Bytes(coefficients))).status.ok());
+}
+
+TEST_P(FfdServiceTest, NamesWhatIsWrongWithTheImages) {
+  PutPair();
+  const Geometry fixed = FixedGrid(), moving = MovingGrid();
+  const auto low_side = [](const Geometry& grid) {
+    std::vector<float> mask(grid.voxels());
+    for (int64_t i = 0; i < grid.voxels(); ++i) mask[i] = i % grid.size.x < 8;
+    return mask;
+  };
+  PutVolume("constant", moving, std::vector<float>(moving.voxels(), 3.0f));
+  // The fixed grid is left-handed: its low side is the moving one's high side.
+  PutVolume("here", fixed, low_side(fixed));
+  PutVolume("there", moving, low_side(moving));
+  std::vector<float> few(fixed.voxels(), 0.0f);
+  for (int i = 0; i < 63; ++i) few[9000 + i] = 1;
+  PutVolume("few", fixed, few);
+  Geometry tiny = fixed;
+  tiny.size = {3, 3, 3};
+  PutVolume("tiny", tiny, RandomFloats(27, 4));
+  const auto with = [](const std::function<void(v1::RegisterRequest&)>& change, v1::Metric metric) {
+    v1::RegisterRequest request = Request(metric);
+    request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
+    *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+    change(request);
+    return request;
+  };
+  const auto kFailed = grpc::FAILED_PRECONDITION;
+  for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
+    SCOPED_TRACE(v1::Metric_Name(metric));
+    ExpectRegisterError(with([](auto& r) { r.set_moving("volumes/constant"); }, metric), kFailed, "constant", "moving");
+    ExpectRegisterError(with([](auto& r) { r.set_fixed("volumes/constant"); }, metric), kFailed, "constant", "fixed");
+    ExpectRegisterError(with(
+                            [](auto& r) {
+                              r.mutable_options()->set_fixed_mask("volumes/here");
+                              r.mutable_options()->set_moving_mask("volumes/there");
+                            },
+                            metric),
+                        kFailed, "overlap", "");
+    EXPECT_TRUE(Register(with([](auto&) {}, metric)).status.ok());
+  }
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/few"); }, v1::METRIC_NMI),
+                      kFailed, "nmi needs 64", "options.fixed_mask");
+  ExpectRegisterError(with(
+                          [](auto& r) {
+                            r.set_fixed("volumes/tiny");
+                            r.mutable_options()->mutable_stages(0)->set_spacing_vox(2);
+                          },
+                          v1::METRIC_NMI),
+                      kFailed, "nmi needs 64", "fixed");
+  ExpectRegisterError(with(
+                          [](auto& r) {
+                            r.set_fixed("volumes/tiny");
+                            r.mutable_options()->mutable_stages(0)->set_spacing_vox(9);
+                          },
+                          v1::METRIC_SSD),
+                      kInvalid, "coarser than the image", "options.stages[0].spacing_vox");
+}
+
+}  // namespace
+}  // namespace intrawarp::server

@@ -1,0 +1,723 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/navigate_stream.h"
+
+#include <cmath>
+#include <map>
+
+#include "tests/server/service_fixture.h"
+#include "tests/server/tcp_relay.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr double kScale = 40;  // mm, of the blobs
+
+Geometry Grid() { return ObliqueGeometry({40, 48, 20}); }
+
+// Where frame n has moved to: further from frame to frame.
+AffineMap MapOfFrame(int n) {
+  AffineMap map = AffineMap::Identity();
+  map.m[0][3] = 1.5 * n;
+  map.m[1][3] = -1.0 * n;
+  map.m[2][3] = 0.5 * n;
+  return map;
+}
+
+// As a moving frame, registered to the resident Blobs(identity) by MapOfFrame(n).
+std::vector<float> MovingFrame(const Geometry& grid, int n) {
+  return Blobs(grid, Center(Grid()), kScale, Inverse(MapOfFrame(n)));
+}
+
+double Distance(const AffineMap& a, const AffineMap& b) {
+  const Vec3d d = a(Center(Grid())) - b(Center(Grid()));
+  return std::sqrt(Dot(d, d));
+}
+
+class NavigateTest : public ServiceTest {
+ protected:
+  using ServiceTest::ServiceTest;
+  using Stream = grpc::ClientReaderWriter<v1::NavigateRequest, v1::NavigateResponse>;
+
+  void PutResident() { PutVolume("resident", Grid(), Blobs(Grid(), Center(Grid()), kScale, AffineMap::Identity())); }
+  static v1::NavigateRequest Config(bool resident_is_fixed = true) {
+    v1::NavigateRequest request;
+    v1::NavigateConfig& config = *request.mutable_config();
+    if (resident_is_fixed) {
+      config.set_fixed("volumes/resident");
+    } else {
+      config.set_moving("volumes/resident");
+    }
+    config.mutable_options()->add_stages()->set_method(v1::METHOD_RIGID);
+    return request;
+  }
+  // A header and its chunks, float32.
+  static std::vector<v1::NavigateRequest> client::Frame(int64_t number, const Geometry& grid, const std::vector<float>& voxels,
+                                                size_t chunk_bytes = 50000) {
+    std::vector<v1::NavigateRequest> requests(1);
+    v1::FrameHeader& header = *requests[0].mutable_frame();
+    header.set_frame_number(number);
+    *header.mutable_geometry() = GeometryToProto(grid);
+    header.set_pixel_type(v1::PIXEL_TYPE_FLOAT32);
+    header.set_total_bytes(4 * voxels.size());
+    header.set_acquisition_time_ns(1000 * number);
+    const char* bytes = reinterpret_cast<const char*>(voxels.data());
+    for (size_t at = 0; at < 4 * voxels.size(); at += chunk_bytes) {
+      requests.emplace_back();
+      requests.back().mutable_chunk()->set_offset(at);
+      requests.back().mutable_chunk()->set_data(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at));
+    }
+    return requests;
+  }
+  static std::vector<v1::NavigateRequest> GoodFrame(int n) { return client::Frame(n, Grid(), MovingFrame(Grid(), n)); }
+  static bool WriteAll(Stream& stream, const std::vector<v1::NavigateRequest>& requests) {
+    for (const auto& request : requests) {
+      if (!stream.Write(request)) return false;
+    }
+    return true;
+  }
+
+  struct Answered {
+    v1::FrameResult result;
+    std::optional<v1::FieldHeader> field;
+    ChunkCollector chunks;
+  };
+  // Reads up to the next result; nullopt at the end of the stream.
+  static std::optional<Answered> ReadResult(Stream& stream) {
+    Answered answered;
+    v1::NavigateResponse response;
+    int64_t number = 0;
+    while (stream.Read(&response)) {
+      if (response.has_field()) {
+        number = response.field().frame_number();
+        answered.field = response.field().field();
+      }
+      if (response.has_chunk()) answered.chunks.Add(response.chunk());
+      if (!response.has_result()) continue;
+      answered.result = response.result();
+      if (answered.field.has_value()) {
+        EXPECT_EQ(number, answered.result.frame_number());
+      }
+      return answered;
+    }
+    return std::nullopt;
+  }
+  // Writes everything, half-closes, and reads everything; the writer has a thread of its own, as flow control demands.
+  struct Answer {
+    grpc::Status status;
+    std::vector<Answered> frames;
+  };
+  Answer Navigate(const std::vector<std::vector<v1::NavigateRequest>>& parts) {
+    Answer answer;
+    grpc::ClientContext rpc;
+    auto stream = registration_->Navigate(&rpc);
+    std::thread writer([&] {
+      for (const auto& part : parts) {
+        if (!WriteAll(*stream, part)) return;
+      }
+      stream->WritesDone();
+    });
+    while (std::optional<Answered> answered = ReadResult(*stream)) answer.frames.push_back(*std::move(answered));
+    writer.join();
+    answer.status = stream->Finish();
+    return answer;
+  }
+  bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(NavigateTest);
+
+TEST_P(NavigateTest, RegistersFramesInOrder) {
+  PutResident();
+  std::vector<std::vector<v1::NavigateRequest>> parts = {{Config()}};
+  for (int n = 1; n <= 6; ++n) parts.push_back(GoodFrame(n));
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 6);
+  for (int n = 1; n <= 6; ++n) {
+    const v1::FrameResult& result = answer.frames[n - 1].result;
+    EXPECT_EQ(result.frame_number(), n);
+    EXPECT_EQ(result.acquisition_time_ns(), 1000 * n);
+    EXPECT_EQ(result.status().code(), 0) << result.status().message();
+    EXPECT_LT(Distance(*MatrixFromProto(result.report().matrix()), MapOfFrame(n)), 0.25);
+    EXPECT_THAT(result.transform(), testing::StartsWith("transforms/"));
+    const v1::LatencyBreakdown& latency = result.report().latency_ms();
+    EXPECT_GT(latency.receive(), 0);
+    EXPECT_GT(latency.prepare(), 0);
+    EXPECT_GT(latency.optimise(), 0);
+    EXPECT_GE(latency.total(), latency.receive() + latency.prepare() + latency.optimise());
+    EXPECT_FALSE(answer.frames[n - 1].field.has_value());
+  }
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 6"));
+  // They were kept while the stream lived.
+  EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
+}
+
+TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
+  PutResident();
+  Geometry grid = Grid();
+  grid.size = {36, 44, 22};
+  // A fixed frame is registered to the resident moving image by the map it was made with.
+  const Answer answer = Navigate({{Config(false)}, client::Frame(5, grid, Blobs(grid, Center(Grid()), kScale, MapOfFrame(2)))});
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 1);
+  EXPECT_EQ(answer.frames[0].result.frame_number(), 5);
+  EXPECT_LT(Distance(*MatrixFromProto(answer.frames[0].result.report().matrix()), MapOfFrame(2)), 0.25);
+}
+
+TEST_P(NavigateTest, SendsFieldsWhenAskedFor) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  config.mutable_config()->mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  for (int n = 1; n <= 3; ++n) {
+    ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    EXPECT_EQ(answered->result.status().code(), 0) << answered->result.status().message();
+    ASSERT_TRUE(answered->field.has_value());
+    EXPECT_TRUE(*GeometryFromProto(answered->field->geometry()) == Grid());
+    EXPECT_EQ(answered->field->total_bytes(), 12 * Grid().voxels());
+    const std::string id = answered->result.transform().substr(std::string("transforms/").size());
+    EXPECT_TRUE(answered->chunks.floats() == EngineField(id, Grid()));
+  }
+  EXPECT_EQ(context().transforms.size(), 3);
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
+}
+
+TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
+  options.mutable_stages(0)->set_levels(1);
+  options.mutable_stages(0)->set_iterations(2);
+  *options.mutable_initial_matrix() = MatrixToProto(MapOfFrame(8));
+  // Two iterations of one level do not reach frame 10 from frame 8 but by frame 9, and a frame that failed in between
+  // does not matter.
+  std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(9)};
+  parts.push_back(client::Frame(10, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+  parts.push_back(client::Frame(11, Grid(), MovingFrame(Grid(), 9)));
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 3);
+  const v1::FrameResult &first = answer.frames[0].result, &again = answer.frames[2].result;
+  ASSERT_EQ(first.status().code(), 0) << first.status().message();
+  EXPECT_EQ(answer.frames[1].result.status().code(), grpc::FAILED_PRECONDITION);
+  ASSERT_EQ(again.status().code(), 0) << again.status().message();
+  // The same image, from where it had been found: what was left of the error shrinks, and the objective begins where it
+  // had ended.
+  EXPECT_LT(Distance(*MatrixFromProto(again.report().matrix()), MapOfFrame(9)),
+            Distance(*MatrixFromProto(first.report().matrix()), MapOfFrame(9)));
+  EXPECT_NEAR(again.report().stages(0).levels(0).value_before(), first.report().stages(0).levels(0).value_after(),
+              1e-6 * first.report().stages(0).levels(0).value_before());
+}
+
+// Methods with a native form, which the next frame goes on from.
+constexpr std::pair<v1::Method, v1::FieldEncoding> kDeformable[] = {
+    {v1::METHOD_FFD, v1::FIELD_ENCODING_CONTROL_POINTS}, {v1::METHOD_LOG_DEMONS, v1::FIELD_ENCODING_VELOCITY}};
+
+TEST_P(NavigateTest, ADeformableMethodGoesOnFromTheLastFrame) {
+  PutResident();
+  for (const auto& [method, encoding] : kDeformable) {
+    SCOPED_TRACE(v1::Method_Name(method));
+    v1::NavigateRequest config = Config();
+    v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
+    v1::Stage& stage = *options.mutable_stages(0);
+    stage.set_method(method);
+    stage.set_metric(v1::METRIC_SSD);
+    stage.set_levels(1);
+    stage.set_iterations(10);
+    *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+    // The same image twice, with a frame between them that fails.
+    std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
+    parts.push_back(client::Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+    parts.push_back(client::Frame(4, Grid(), MovingFrame(Grid(), 2)));
+    const Answer answer = Navigate(parts);
+
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.frames.size(), 3);
+    const v1::FrameResult &first = answer.frames[0].result, &again = answer.frames[2].result;
+    ASSERT_EQ(first.status().code(), 0) << first.status().message();
+    EXPECT_EQ(answer.frames[1].result.status().code(), grpc::FAILED_PRECONDITION);
+    ASSERT_EQ(again.status().code(), 0) << again.status().message();
+    const v1::LevelReport &before = first.report().stages(0).levels(0), &after = again.report().stages(0).levels(0);
+    EXPECT_LT(before.value_after(), 0.5 * before.value_before());
+    EXPECT_NEAR(after.value_before(), before.value_after(), 1e-5 * before.value_before());
+    EXPECT_LT(after.value_after(), after.value_before());
+  }
+}
+
+TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
+  PutResident();
+  for (const auto& [method, encoding] : kDeformable) {
+    SCOPED_TRACE(v1::Method_Name(method));
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(method);
+    stage.set_metric(v1::METRIC_SSD);
+    stage.set_levels(1);
+    stage.set_iterations(3);
+    config.mutable_config()->mutable_field()->set_encoding(encoding);
+    grpc::ClientContext rpc;
+    auto stream = registration_->Navigate(&rpc);
+    ASSERT_TRUE(stream->Write(config));
+    for (int n = 1; n <= 3; ++n) {
+      // The second frame fails, and has no field.
+      const bool good = n != 2;
+      ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : client::Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
+      const std::optional<Answered> answered = ReadResult(*stream);
+      ASSERT_TRUE(answered.has_value());
+      EXPECT_EQ(answered->result.status().code() == 0, good) << answered->result.status().message();
+      ASSERT_EQ(answered->field.has_value(), good);
+      if (!good) continue;
+      EXPECT_EQ(answered->field->encoding(), encoding);
+      v1::DownloadFieldRequest request =
+          WholeField(answered->result.transform().substr(std::string("transforms/").size()));
+      request.mutable_field()->set_encoding(encoding);
+      const Download download = GetField(request);
+      ASSERT_TRUE(download.status.ok()) << download.status.error_message();
+      EXPECT_EQ(download.field->SerializeAsString(), answered->field->SerializeAsString());
+      EXPECT_TRUE(download.chunks.bytes() == answered->chunks.bytes());
+      EXPECT_THAT(download.chunks.floats(), testing::Contains(testing::Ne(0.0f)));
+    }
+    stream->WritesDone();
+    EXPECT_FALSE(ReadResult(*stream).has_value());
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+}
+
+// What depends on the frame is said with the frame.
+TEST_P(NavigateTest, AStageThatDoesNotSuitAFrameIsItsError) {
+  PutResident();
+  for (const double spacing : {0.5, std::nan(""), 1e9}) {
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(v1::METHOD_FFD);
+    stage.set_spacing_vox(spacing);
+    const Answer answer = Navigate({{config}, GoodFrame(1)});
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.frames.size(), 1);
+    EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+    EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.options.stages[0].spacing_vox");
+  }
+}
+
+TEST_P(NavigateTest, ARegionOutsideAResidentFixedImageIsTheConfigsError) {
+  PutResident();
+  for (const bool resident_is_fixed : {true, false}) {
+    v1::NavigateRequest config = Config(resident_is_fixed);
+    v1::FieldRequest& field = *config.mutable_config()->mutable_field();
+    field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    for (int a = 0; a < 3; ++a) {
+      field.add_region_start(2);
+      field.add_region_size(Grid().size[a]);
+    }
+    const Answer answer = Navigate({{config}, GoodFrame(1)});
+    const std::string text = "region_size: reaches to 42 along x";
+    if (resident_is_fixed) {
+      EXPECT_STATUS(answer.status, grpc::INVALID_ARGUMENT, text);
+      EXPECT_EQ(FieldOf(answer.status), "config.field.region_size");
+      EXPECT_TRUE(answer.frames.empty());
+    } else {
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      ASSERT_EQ(answer.frames.size(), 1);
+      EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+      EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.field.region_size");
+    }
+  }
+}
+
+TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
+  PutResident();
+  const std::vector<float> voxels = MovingFrame(Grid(), 1);
+  struct Bad {
+    std::vector<v1::NavigateRequest> requests;
+    int code;
+    std::string field;
+  };
+  std::map<int64_t, Bad> bad;
+  auto add = [&](int64_t number, int code, const std::string& field,
+                 const std::function<void(std::vector<v1::NavigateRequest>&)>& change) {
+    Bad frame{client::Frame(number, Grid(), voxels), code, field};
+    change(frame.requests);
+    bad[number] = std::move(frame);
+  };
+  using Requests = std::vector<v1::NavigateRequest>;
+  const int kInvalid = grpc::INVALID_ARGUMENT;
+  add(10, kInvalid, "frame.geometry.spacing",
+      [](Requests& r) { r[0].mutable_frame()->mutable_geometry()->set_spacing(0, -1); });
+  add(20, kInvalid, "frame.pixel_type", [](Requests& r) { r[0].mutable_frame()->clear_pixel_type(); });
+  add(30, kInvalid, "frame.total_bytes", [](Requests& r) { r[0].mutable_frame()->set_total_bytes(4); });
+  add(40, kInvalid, "frame.rescale_slope", [](Requests& r) { r[0].mutable_frame()->set_rescale_intercept(3); });
+  add(50, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { std::swap(r[1], r[2]); });
+  add(60, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { r[2].mutable_chunk()->set_offset(1); });
+  add(70, kInvalid, "chunk", [](Requests& r) { r.pop_back(); });
+  add(80, kInvalid, "frame.voxels", [](Requests& r) {
+    const float nan = std::nanf("");
+    r[1].mutable_chunk()->mutable_data()->replace(0, 4, reinterpret_cast<const char*>(&nan), 4);
+  });
+  add(90, grpc::FAILED_PRECONDITION, "moving", [](Requests& r) {
+    for (size_t i = 1; i < r.size(); ++i) r[i].mutable_chunk()->mutable_data()->assign(r[i].chunk().data().size(), 0);
+  });
+  add(100, grpc::OUT_OF_RANGE, "chunk.offset",
+      [](Requests& r) { r.back().mutable_chunk()->mutable_data()->append("more"); });
+  add(110, grpc::UNIMPLEMENTED, "", [](Requests& r) {
+    Geometry plane = Grid();
+    plane.size = {40, 48, 1};
+    r = client::Frame(110, plane, RandomFloats(plane.voxels(), 5));
+  });
+
+  std::vector<Requests> parts = {{Config()}, GoodFrame(1)};
+  for (const auto& [number, frame] : bad) {
+    parts.push_back(frame.requests);
+    parts.push_back(client::Frame(number + 1, Grid(), voxels));
+  }
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 1 + 2 * bad.size());
+  for (const Answered& answered : answer.frames) {
+    const v1::FrameResult& result = answered.result;
+    SCOPED_TRACE(result.frame_number());
+    const auto it = bad.find(result.frame_number());
+    EXPECT_EQ(result.status().code(), it == bad.end() ? 0 : it->second.code) << result.status().message();
+    EXPECT_EQ(result.has_report(), it == bad.end());
+    if (it != bad.end()) {
+      EXPECT_EQ(FieldOf(result.status()), it->second.field) << result.status().message();
+    }
+    if (it == bad.end()) {
+      EXPECT_LT(Distance(*MatrixFromProto(result.report().matrix()), MapOfFrame(1)), 0.25);
+    }
+  }
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 11"));
+}
+
+TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
+  PutResident();
+  std::vector<v1::NavigateRequest> cut = GoodFrame(2);
+  cut.resize(2);
+  const Answer answer = Navigate({{Config()}, GoodFrame(1), cut});
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 2);
+  EXPECT_EQ(answer.frames[0].result.status().code(), 0);
+  EXPECT_EQ(answer.frames[1].result.status().code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(answer.frames[1].result.status().message(), testing::HasSubstr("chunk: the frame ended after 50000 of"));
+}
+
+TEST_P(NavigateTest, AWrongOrderOfMessagesEndsTheStream) {
+  PutResident();
+  v1::NavigateRequest nothing, chunk;
+  chunk.mutable_chunk()->set_data("0123");
+  auto expect = [&](const std::vector<std::vector<v1::NavigateRequest>>& parts, const std::string& text) {
+    const grpc::Status status = Navigate(parts).status;
+    EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, text);
+  };
+  expect({}, "config: is missing");
+  expect({GoodFrame(1)}, "config: must be the first message");
+  expect({{chunk}}, "config: must be the first message");
+  expect({{Config(), Config()}}, "config: is sent twice");
+  expect({{Config(), chunk}}, "chunk: belongs to no frame");
+  expect({{Config(), nothing}}, "payload: ");
+  expect({{Config()}, GoodFrame(3), GoodFrame(3)}, "frame.frame_number: 3 does not grow");
+  expect({{Config()}, GoodFrame(3), GoodFrame(2)}, "frame.frame_number: 2 does not grow");
+  std::vector<v1::NavigateRequest> too_long = GoodFrame(1);
+  too_long.push_back(chunk);
+  expect({{Config()}, too_long}, "chunk: belongs to no frame");
+  EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
+}
+
+TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
+  PutResident();
+  auto expect = [&](const std::function<void(v1::NavigateConfig&)>& change, grpc::StatusCode code,
+                    const std::string& text, const std::string& field) {
+    v1::NavigateRequest config = Config();
+    change(*config.mutable_config());
+    const grpc::Status status = Navigate({{config}}).status;
+    EXPECT_STATUS(status, code, text);
+    EXPECT_EQ(FieldOf(status), field);
+  };
+  const auto kInvalid = grpc::INVALID_ARGUMENT;
+  expect([](auto& c) { c.clear_fixed(); }, kInvalid, "exactly one", "config.fixed");
+  expect([](auto& c) { c.set_moving("volumes/resident"); }, kInvalid, "exactly one", "config.fixed");
+  expect([](auto& c) { c.set_fixed("volumes/none"); }, grpc::NOT_FOUND, "volumes/none", "");
+  expect([](auto& c) { c.set_max_pending(5); }, kInvalid, "5", "config.max_pending");
+  expect([](auto& c) { c.set_max_pending(-1); }, kInvalid, "-1", "config.max_pending");
+  expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
+  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::Method(9)); }, kInvalid, "not a method",
+         "config.options.stages[0].method");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
+         "config.field.encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS); }, kInvalid,
+         "CONTROL_POINTS come from FFD", "config.field.encoding");
+  expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY); }, kInvalid,
+         "VELOCITY comes from LOG_DEMONS", "config.field.encoding");
+  expect(
+      [](auto& c) {
+        c.mutable_field()->clear_encoding();
+        c.mutable_field();
+      },
+      kInvalid, "must be given", "config.field.encoding");
+}
+
+TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  config.mutable_config()->set_max_pending(1);
+  JobBlocker blocker(context().jobs);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  std::thread writer([&] {
+    for (int n = 1; n <= 8; ++n) ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
+    stream->WritesDone();
+  });
+  // Two frames: the one that waits for the device, and one ahead.
+  const size_t frame_bytes = 4 * Grid().voxels();
+  EXPECT_TRUE(Eventually([&] { return context().pinned.leased_bytes() >= 2 * frame_bytes; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(context().pinned.leased_bytes(), 3 * frame_bytes);
+  blocker.Release();
+  int results = 0;
+  while (ReadResult(*stream).has_value()) ++results;
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(results, 8);
+}
+
+TEST_P(NavigateTest, KeepsTheLastSixteenTransforms) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  config.mutable_config()->mutable_options()->mutable_stages(0)->set_levels(1);
+  config.mutable_config()->mutable_options()->mutable_stages(0)->set_iterations(1);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  std::vector<std::string> names;
+  for (int n = 1; n <= 20; ++n) {
+    ASSERT_TRUE(WriteAll(*stream, client::Frame(n, Grid(), MovingFrame(Grid(), 1))));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    names.push_back(answered->result.transform().substr(std::string("transforms/").size()));
+    EXPECT_EQ(context().transforms.size(), std::min(n, 16));
+  }
+  EXPECT_FALSE(context().transforms.Find(names[3]).ok());
+  EXPECT_TRUE(context().transforms.Find(names[4]).ok());
+  rpc.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
+}
+
+TEST_P(NavigateTest, ABudgetOfAFrameIsItsOwn) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  config.mutable_config()->mutable_options()->mutable_budget()->set_nanos(1);
+  const Answer strict = Navigate({{config}, GoodFrame(1), GoodFrame(2)});
+  config.mutable_config()->mutable_options()->set_best_effort(true);
+  const Answer best_effort = Navigate({{config}, GoodFrame(1), GoodFrame(2)});
+
+  ASSERT_TRUE(strict.status.ok() && best_effort.status.ok());
+  ASSERT_EQ(strict.frames.size(), 2);
+  ASSERT_EQ(best_effort.frames.size(), 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(strict.frames[i].result.status().code(), grpc::DEADLINE_EXCEEDED);
+    EXPECT_THAT(strict.frames[i].result.status().message(), testing::StartsWith("config.options.budget: "));
+    google::rpc::ErrorInfo info;
+    ASSERT_GT(strict.frames[i].result.status().details_size(), 0);
+    ASSERT_TRUE(strict.frames[i].result.status().details(0).UnpackTo(&info));
+    EXPECT_EQ(info.reason(), "BUDGET_USED_UP");
+    EXPECT_EQ(best_effort.frames[i].result.status().code(), 0);
+    EXPECT_EQ(best_effort.frames[i].result.report().stop_reason(), v1::STOP_REASON_BUDGET);
+  }
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"deadline_missed\"} 2"));
+}
+
+TEST_P(NavigateTest, AMaskOfTheFramesMustFitThem) {
+  PutResident();
+  Geometry other = Grid();
+  other.size = {30, 30, 20};
+  PutVolume("mask", Grid(), std::vector<float>(Grid().voxels(), 1.0f));
+  v1::NavigateRequest config = Config();
+  config.mutable_config()->mutable_options()->set_moving_mask("volumes/mask");
+  const Answer answer = Navigate({{config}, GoodFrame(1), client::Frame(2, other, MovingFrame(other, 2))});
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 2);
+  EXPECT_EQ(answer.frames[0].result.status().code(), 0) << answer.frames[0].result.status().message();
+  EXPECT_EQ(FieldOf(answer.frames[1].result.status()), "config.options.moving_mask");
+}
+
+TEST_P(NavigateTest, ACancelLeavesNothingWhereverItComes) {
+  PutResident();
+  for (const int stage : {0, 1, 2, 3, 4}) {
+    SCOPED_TRACE(stage);
+    auto blocker = std::make_unique<JobBlocker>(context().jobs);
+    grpc::ClientContext rpc;
+    auto stream = registration_->Navigate(&rpc);
+    std::vector<v1::NavigateRequest> half = GoodFrame(2);
+    half.resize(2);
+    if (stage >= 1) {  // before the first frame
+      ASSERT_TRUE(stream->Write(Config()));
+    }
+    if (stage >= 2) {  // a frame waits for the device
+      ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+    }
+    if (stage >= 3) {  // another is being received
+      ASSERT_TRUE(WriteAll(*stream, half));
+    }
+    if (stage >= 2) {
+      ASSERT_TRUE(Eventually([&] { return context().jobs.pending() == 2; }));
+    }
+    if (stage >= 4) {
+      blocker->Release();  // it runs, or is answered
+      ASSERT_TRUE(Eventually([&] { return context().jobs.pending() <= 1; }));
+    }
+
+    rpc.TryCancel();
+
+    EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
+    EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+    blocker.reset();
+    EXPECT_TRUE(Eventually([&] {
+      return context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0 && context().transforms.size() == 0;
+    }));
+  }
+}
+
+TEST_P(NavigateTest, AVanishedClientLeavesNothing) {
+  PutResident();
+  TcpRelay relay(server_->grpc_address());
+  auto stub =
+      v1::RegistrationService::NewStub(grpc::CreateChannel(relay.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext rpc;
+  auto stream = stub->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(Config()));
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  ASSERT_TRUE(ReadResult(*stream).has_value());
+  EXPECT_EQ(context().transforms.size(), 1);
+
+  relay.Cut();
+
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_EQ(stream->Finish().error_code(), grpc::UNAVAILABLE);
+  EXPECT_TRUE(Eventually([&] { return context().streams == 0 && context().transforms.size() == 0; }));
+}
+
+TEST_P(NavigateTest, ADeadlineEndsAStream) {
+  PutResident();
+  grpc::ClientContext rpc;
+  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  auto stream = registration_->Navigate(&rpc);
+  stream->Write(Config());
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_EQ(stream->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+}
+
+// Resident memory for three results of log-demons.
+class CrowdedNavigateTest : public NavigateTest {
+ protected:
+  static int64_t ResultBytes() { return 36 * Grid().voxels(); }
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.resident_capacity_bytes = 3 * ResultBytes();
+    return limits;
+  }
+  CrowdedNavigateTest() : NavigateTest(Limits()) {}
+
+  static v1::NavigateRequest DemonsConfig() {
+    v1::NavigateRequest config = Config();
+    v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+    stage.set_method(v1::METHOD_LOG_DEMONS);
+    stage.set_levels(1);
+    stage.set_iterations(2);
+    return config;
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(CrowdedNavigateTest);
+
+TEST_P(CrowdedNavigateTest, TheOldestResultsMakeRoom) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  for (int n = 1; n <= 6; ++n) {
+    ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
+    const std::optional<Answered> answered = ReadResult(*stream);
+    ASSERT_TRUE(answered.has_value());
+    EXPECT_EQ(answered->result.status().code(), 0) << n << " " << answered->result.status().message();
+    EXPECT_EQ(context().transforms.size(), std::min(n, 3));
+    EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == std::min(n, 3) * ResultBytes(); }));
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+}
+
+TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(DemonsConfig()));
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  const std::optional<Answered> answered = ReadResult(*stream);
+  ASSERT_TRUE(answered.has_value());
+  ASSERT_EQ(answered->result.status().code(), 0) << answered->result.status().message();
+  grpc::ClientContext deletion;
+  v1::DeleteTransformRequest request;
+  v1::DeleteTransformResponse response;
+  request.set_name(answered->result.transform());
+  ASSERT_TRUE(transforms_->DeleteTransform(&deletion, request, &response).ok());
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_EQ(context().budget.used_bytes(), ResultBytes());
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+}
+
+class LimitedNavigateTest : public NavigateTest {
+ protected:
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.max_volume_bytes = 4 * Grid().voxels();
+    limits.pinned_capacity_bytes = 4 * 4 * Grid().voxels();
+    return limits;
+  }
+  LimitedNavigateTest() : NavigateTest(Limits()) {}
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LimitedNavigateTest);
+
+TEST_P(LimitedNavigateTest, AFrameThatIsTooLargeIsRefusedBeforeItIsReceived) {
+  PutResident();
+  Geometry large = Grid();
+  large.size.z += 1;
+  Geometry huge = Grid();
+  huge.size = {16384, 16384, 16384};
+  v1::NavigateRequest header;
+  header.mutable_frame()->set_frame_number(3);
+  *header.mutable_frame()->mutable_geometry() = GeometryToProto(huge);
+  header.mutable_frame()->set_pixel_type(v1::PIXEL_TYPE_FLOAT64);
+  header.mutable_frame()->set_total_bytes(8 * huge.voxels());
+  const Answer answer =
+      Navigate({{Config()}, client::Frame(1, large, MovingFrame(large, 1)), GoodFrame(2), {header}, GoodFrame(4)});
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 4);
+  for (const int bad : {0, 2}) {
+    EXPECT_EQ(answer.frames[bad].result.status().code(), grpc::INVALID_ARGUMENT);
+    EXPECT_THAT(answer.frames[bad].result.status().message(), testing::StartsWith("frame.total_bytes: "));
+  }
+  EXPECT_EQ(answer.frames[1].result.status().code(), 0) << answer.frames[1].result.status().message();
+  EXPECT_EQ(answer.frames[3].result.status().code(), 0) << answer.frames[3].result.status().message();
+}
+
+}  // namespace
+}  // namespace intrawarp::server

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/registration_service.h"
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <cmath>
+
+#include "tests/server/service_fixture.h"
+#include "tests/server/tcp_relay.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr double kScale = 40;  // mm, of the blobs
+
+Geometry FixedGrid() { return ObliqueGeometry({44, 60, 24}); }
+Geometry MovingGrid() {
+  Geometry g = ObliqueGeometry({50, 56, 28}, /*left_handed=*/true);
+  g.spacing = {1.2, 0.9, 2.2};
+  // The same place: the centres coincide.
+  g.origin = g.origin + Center(FixedGrid()) - Center(g);
+  return g;
+}
+
+// A rotation of some degrees about the centre of the fixed grid, and a shift.
+AffineMap TrueMap() {
+  const double c = std::cos(0.09), s = std::sin(0.09);
+  AffineMap rotation = AffineMap::Identity();
+  rotation.m[0][0] = rotation.m[1][1] = c;
+  rotation.m[0][1] = -s;
+  rotation.m[1][0] = s;
+  const Vec3d center = Center(FixedGrid()), shift{3.0, -2.0, 1.5};
+  const Vec3d t = center + shift - rotation(center);
+  for (int r = 0; r < 3; ++r) rotation.m[r][3] = t[r];
+  return rotation;
+}
+
+AffineMap MapOf(const v1::Matrix& matrix) { return *MatrixFromProto(matrix); }
+
+// The largest distance between two maps over the corners of a grid, mm.
+double Distance(const AffineMap& a, const AffineMap& b, const Geometry& grid) {
+  double largest = 0;
+  for (int corner = 0; corner < 8; ++corner) {
+    const Vec3d p = IndexToPhysical(grid)(
+        {corner & 1 ? grid.size.x - 1.0 : 0, corner & 2 ? grid.size.y - 1.0 : 0, corner & 4 ? grid.size.z - 1.0 : 0});
+    const Vec3d d = a(p) - b(p);
+    largest = std::max(largest, std::sqrt(Dot(d, d)));
+  }
+  return largest;
+}
+
+class RegistrationServiceTest : public ServiceTest {
+ protected:
+  using ServiceTest::ServiceTest;
+
+  // "volumes/fixed" and "volumes/moving", registered by TrueMap().
+  void PutPair() {
+    const Vec3d center = Center(FixedGrid());
+    PutVolume("fixed", FixedGrid(), Blobs(FixedGrid(), center, kScale, TrueMap()));
+    PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
+  }
+
+  static v1::RegisterRequest Request(v1::Method method = v1::METHOD_AFFINE, v1::Metric metric = v1::METRIC_SSD) {
+    v1::RegisterRequest request;
+    request.set_fixed("volumes/fixed");
+    request.set_moving("volumes/moving");
+    v1::Stage* stage = request.mutable_options()->add_stages();
+    stage->set_method(method);
+    stage->set_metric(metric);
+    return request;
+  }
+
+  bool Scraped(const std::string& line) { return context().metrics.Scrape().find(line + "\n") != std::string::npos; }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationServiceTest);
+
+TEST_P(RegistrationServiceTest, IdenticalVolumesStayWhereTheyAre) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.set_moving("volumes/fixed");
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_TRUE(answer.result.has_value());
+  const v1::Report& report = answer.result->report();
+  EXPECT_LT(Distance(MapOf(report.matrix()), AffineMap::Identity(), FixedGrid()), 1e-3);
+  EXPECT_EQ(report.before().mse(), 0);
+  EXPECT_NEAR(report.after().ncc(), 1, 1e-6);
+  EXPECT_GT(report.overlap(), 0.95);
+  EXPECT_EQ(report.device(), GetParam());
+  EXPECT_FALSE(answer.field.has_value());
+  EXPECT_EQ(context().transforms.size(), 1);
+}
+
+TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
+  PutPair();
+  for (const v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE}) {
+    for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF}) {
+      SCOPED_TRACE(v1::Method_Name(method) + " " + v1::Metric_Name(metric));
+      const RegisterAnswer answer = Register(Request(method, metric));
+
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      const v1::Report& report = answer.result->report();
+      EXPECT_LT(Distance(MapOf(report.matrix()), TrueMap(), FixedGrid()), metric == v1::METRIC_SSD ? 0.25 : 0.5);
+      ASSERT_EQ(report.stages_size(), 1);
+      EXPECT_EQ(report.stages(0).method(), method);
+      EXPECT_EQ(report.stages(0).metric(), metric);
+      EXPECT_EQ(report.stages(0).stop_reason(), report.stop_reason());
+      ASSERT_GT(report.stages(0).levels_size(), 0);
+      EXPECT_EQ(report.stages(0).levels(report.stages(0).levels_size() - 1).size(0), FixedGrid().size.x);
+      EXPECT_LT(report.after().mse(), 0.1 * report.before().mse());
+      EXPECT_GT(report.after().ncc(), 0.99);
+      EXPECT_GT(report.after().ncc(), report.before().ncc());
+      EXPECT_GT(report.after().nmi(), report.before().nmi());
+      EXPECT_GT(report.after().ssim(), report.before().ssim());
+      EXPECT_GT(report.overlap(), 0.5);
+      EXPECT_NEAR(report.jacobian().min(), 1, 0.05);
+      EXPECT_EQ(report.jacobian().nonpositive_fraction(), 0);
+      EXPECT_LT(report.inverse_consistency().max_mm(), 1e-6);
+      EXPECT_EQ(report.verdict(), report.verdict_reasons().empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
+      const v1::LatencyBreakdown& latency = report.latency_ms();
+      EXPECT_GT(latency.optimise(), 0);
+      EXPECT_GT(latency.assess(), 0);
+      EXPECT_GE(latency.total(), latency.queue() + latency.optimise() + latency.assess());
+      EXPECT_EQ(latency.send(), 0);
+    }
+  }
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"ok\"} 4"));
+}
+
+TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
+  PutPair();
+  const RegisterAnswer answer = Register(Request(v1::METHOD_RIGID, v1::METRIC_UNSPECIFIED));
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.result->report().stages(0).metric(), v1::METRIC_SSD);
+}
+
+TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_FALSE(answer.progress.empty());
+  for (size_t i = 1; i < answer.progress.size(); ++i) {
+    EXPECT_GE(answer.progress[i].level(), answer.progress[i - 1].level());
+  }
+  EXPECT_LT(answer.progress.back().level(), answer.progress.back().levels());
+  ASSERT_TRUE(answer.field.has_value());
+  EXPECT_EQ(answer.field->encoding(), v1::FIELD_ENCODING_FLOAT32);
+  EXPECT_EQ(answer.field->total_bytes(), 12 * FixedGrid().voxels());
+  EXPECT_TRUE(*GeometryFromProto(answer.field->geometry()) == FixedGrid());
+  const std::string id = answer.result->transform().substr(std::string("transforms/").size());
+  EXPECT_TRUE(answer.chunks.floats() == EngineField(id, FixedGrid()));
+  EXPECT_GT(answer.result->report().latency_ms().encode() + answer.result->report().latency_ms().download(), 0);
+
+  grpc::ClientContext rpc;
+  v1::GetTransformRequest get;
+  v1::GetTransformResponse stored;
+  get.set_name(answer.result->transform());
+  ASSERT_TRUE(transforms_->GetTransform(&rpc, get, &stored).ok());
+  EXPECT_EQ(stored.transform().report().SerializeAsString(), answer.result->report().SerializeAsString());
+  EXPECT_EQ(stored.transform().matrix().SerializeAsString(), answer.result->report().matrix().SerializeAsString());
+  EXPECT_TRUE(*GeometryFromProto(stored.transform().domain()) == FixedGrid());
+}
+
+TEST_P(RegistrationServiceTest, TheSameRequestGivesTheSameBits) {
+  PutPair();
+  const RegisterAnswer first = Register(Request()), second = Register(Request());
+
+  ASSERT_TRUE(first.status.ok() && second.status.ok());
+  EXPECT_EQ(first.result->report().matrix().SerializeAsString(), second.result->report().matrix().SerializeAsString());
+  EXPECT_EQ(first.result->report().after().SerializeAsString(), second.result->report().after().SerializeAsString());
+  EXPECT_NE(first.result->transform(), second.result->transform());
+}
+
+TEST_P(RegistrationServiceTest, StagesFollowOneAnother) {
+  PutPair();
+  v1::RegisterRequest request = Request(v1::METHOD_RIGID, v1::METRIC_NGF);
+  request.mutable_options()->mutable_stages(0)->set_levels(1);
+  request.mutable_options()->mutable_stages(0)->set_iterations(2);
+  request.mutable_options()->add_stages()->set_method(v1::METHOD_AFFINE);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::Report& report = answer.result->report();
+  ASSERT_EQ(report.stages_size(), 2);
+  EXPECT_EQ(report.stages(0).levels_size(), 1);
+  EXPECT_LE(report.stages(0).levels(0).iterations(), 2);
+  EXPECT_EQ(report.stages(1).method(), v1::METHOD_AFFINE);
+  EXPECT_EQ(report.stop_reason(), report.stages(1).stop_reason());
+  EXPECT_LT(Distance(MapOf(report.matrix()), TrueMap(), FixedGrid()), 0.25);
+}
+
+TEST_P(RegistrationServiceTest, StartsWhereItIsTold) {
+  PutPair();
+  v1::RegisterRequest request = Request(v1::METHOD_RIGID);
+  request.mutable_options()->mutable_stages(0)->set_levels(1);
+  request.mutable_options()->mutable_stages(0)->set_iterations(1);
+  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(TrueMap());
+  const RegisterAnswer from_matrix = Register(request);
+  PutTransform("start", Transform(TrueMap()));
+  request.mutable_options()->set_initial_transform("transforms/start");
+  const RegisterAnswer from_transform = Register(request);
+
+  ASSERT_TRUE(from_matrix.status.ok() && from_transform.status.ok()) << from_matrix.status.error_message();
+  // One iteration would not bring it here from anywhere else.
+  EXPECT_LT(Distance(MapOf(from_matrix.result->report().matrix()), TrueMap(), FixedGrid()), 0.1);
+  EXPECT_EQ(from_matrix.result->report().matrix().SerializeAsString(),
+            from_transform.result->report().matrix().SerializeAsString());
+}
+
+TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
+  PutPair();
+  // Everything in one half of the fixed image is wrong, and masked out.
+  std::vector<float> voxels = Blobs(FixedGrid(), Center(FixedGrid()), kScale, TrueMap());
+  std::vector<float> mask(voxels.size(), 1.0f);
+  const std::vector<float> noise = RandomFloats(voxels.size(), 3, 0, 300);
+  for (size_t i = 0; i < voxels.size(); ++i) {
+    if (static_cast<int>(i % FixedGrid().size.x) >= FixedGrid().size.x / 3) continue;
+    voxels[i] = noise[i];
+    mask[i] = 0;
+  }
+  PutVolume("broken", FixedGrid(), voxels);
+  PutVolume("fixed_mask", FixedGrid(), mask);
+  PutVolume("moving_mask", MovingGrid(), std::vector<float>(MovingGrid().voxels(), 7.0f));
+  v1::RegisterRequest request = Request();
+  request.set_fixed("volumes/broken");
+  request.mutable_options()->set_fixed_mask("volumes/fixed_mask");
+  request.mutable_options()->set_moving_mask("volumes/moving_mask");
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), TrueMap(), FixedGrid()), 0.2);
+  EXPECT_GT(answer.result->report().after().ncc(), 0.99);
+}
+
+TEST_P(RegistrationServiceTest, RegistersImagesOfOnePlane) {
+  Geometry grid;
+  grid.size = {64, 56, 1};
+  grid.spacing = {1.5, 1.25, 3};
+  AffineMap shift = AffineMap::Identity();
+  shift.m[0][3] = 4;
+  shift.m[1][3] = -3;
+  PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, shift));
+  PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
+  v1::RegisterRequest request = Request(v1::METHOD_RIGID);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  const RegisterAnswer answer = Register(request);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), shift, grid), 0.05);
+  const std::vector<float> field = answer.chunks.floats();
+  ASSERT_EQ(field.size(), 3 * grid.voxels());
+  EXPECT_NEAR(field[0], 4, 0.05);
+  EXPECT_NEAR(field[1], -3, 0.05);
+  EXPECT_NEAR(field[2], 0, 1e-4);
+}
+
+TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->mutable_budget()->set_nanos(1);
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
+
+  request.mutable_options()->set_best_effort(true);
+  const RegisterAnswer answer = Register(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
+  EXPECT_EQ(answer.result->report().verdict(), v1::VERDICT_REVIEW);
+  EXPECT_THAT(answer.result->report().verdict_reasons(), testing::Contains("not converged"));
+  EXPECT_TRUE(Scraped("intrawarp_registration_nonconverged_total{reason=\"budget\"} 1"));
+
+  request.mutable_options()->mutable_budget()->set_seconds(3600);
+  const RegisterAnswer ample = Register(request);
+  ASSERT_TRUE(ample.status.ok()) << ample.status.error_message();
+  EXPECT_NE(ample.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
+}
+
+TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
+  PutPair();
+  const v1::RegisterRequest good = Request();
+  auto with = [&good](const std::function<void(v1::RegisterRequest&)>& change) {
+    v1::RegisterRequest request = good;
+    change(request);
+    return request;
+  };
+  auto stage = [&](const std::function<void(v1::Stage&)>& change) {
+    return with([&](v1::RegisterRequest& r) { change(*r.mutable_options()->mutable_stages(0)); });
+  };
+  const auto kInvalid = grpc::INVALID_ARGUMENT;
+  const auto kUnimplemented = grpc::UNIMPLEMENTED;
+
+  ExpectRegisterError(with([](auto& r) { r.set_fixed("fixed"); }), kInvalid, "fixed: ", "fixed");
+  ExpectRegisterError(with([](auto& r) { r.clear_moving(); }), kInvalid, "moving: ", "moving");
+  ExpectRegisterError(with([](auto& r) { r.set_fixed("volumes/none"); }), grpc::NOT_FOUND, "volumes/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_field()->set_encoding(v1::FieldEncoding(9)); }), kInvalid, "9",
+                      "field.encoding");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->clear_stages(); }), kInvalid, "0", "options.stages");
+  ExpectRegisterError(with([](auto& r) {
+                        for (int i = 0; i < 4; ++i) *r.mutable_options()->add_stages() = r.options().stages(0);
+                      }),
+                      kInvalid, "5", "options.stages");
+  ExpectRegisterError(stage([](auto& s) { s.clear_method(); }), kInvalid, "not a method", "options.stages[0].method");
+  ExpectRegisterError(stage([](auto& s) { s.set_method(v1::Method(9)); }), kInvalid, "9 is not a method",
+                      "options.stages[0].method");
+  for (const v1::Metric metric : {v1::METRIC_NMI, v1::METRIC_LNCC}) {
+    ExpectRegisterError(stage([&](auto& s) { s.set_metric(metric); }), kUnimplemented,
+                        "options.stages[0].metric: rigid", "");
+  }
+  ExpectRegisterError(stage([](auto& s) { s.set_metric(v1::Metric(77)); }), kInvalid, "77", "options.stages[0].metric");
+  ExpectRegisterError(stage([](auto& s) { s.set_levels(-1); }), kInvalid, "-1", "options.stages[0].levels");
+  ExpectRegisterError(stage([](auto& s) { s.set_levels(17); }), kInvalid, "17", "options.stages[0].levels");
+  ExpectRegisterError(stage([](auto& s) { s.set_iterations(10001); }), kInvalid, "10001",
+                      "options.stages[0].iterations");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/none"); }), grpc::NOT_FOUND,
+                      "volumes/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_moving_mask("x"); }), kInvalid, "",
+                      "options.moving_mask");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("transforms/none"); }),
+                      grpc::NOT_FOUND, "transforms/none", "");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("x"); }), kInvalid, "",
+                      "options.initial_transform");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_initial_matrix()->add_values(1); }), kInvalid, "",
+                      "options.initial_matrix.values");
+  ExpectRegisterError(
+      with([](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap()); }), kInvalid,
+      "singular", "options.initial_matrix.values");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
+                      "options.budget");
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 22"));
+}
+
+TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
+  PutPair();
+  const Geometry fixed = FixedGrid(), moving = MovingGrid();
+  PutVolume("constant", moving, std::vector<float>(moving.voxels(), 3.0f));
+  PutVolume("empty", fixed, std::vector<float>(fixed.voxels(), 0.0f));
+  PutVolume("other_grid", moving, std::vector<float>(moving.voxels(), 1.0f));
+  Geometry plane;
+  plane.size = {32, 32, 1};
+  PutVolume("plane", plane, RandomFloats(plane.voxels(), 4));
+
+  v1::RegisterRequest request = Request();
+  request.set_moving("volumes/constant");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "constant", "moving");
+  request = Request();
+  request.set_fixed("volumes/empty");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "constant", "fixed");
+  request = Request();
+  request.mutable_options()->set_fixed_mask("volumes/empty");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "selects no", "options.fixed_mask");
+  request.mutable_options()->set_fixed_mask("volumes/other_grid");
+  ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_mask");
+  request = Request();
+  request.set_moving("volumes/plane");
+  ExpectRegisterError(request, grpc::UNIMPLEMENTED, "2-D", "");
+  AffineMap far = AffineMap::Identity();
+  far.m[0][3] = 5000;
+  request = Request();
+  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(far);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "overlap", "");
+}
+
+TEST_P(RegistrationServiceTest, ADisplacementIsNoStartYet) {
+  PutPair();
+  OnDevice(0, [&](const ExecContext& ctx) {
+    Geometry grid;
+    Buffer buffer = *ctx.device().Allocate(12, ctx.stream());
+    ASSERT_OK(ctx.device().Fill(buffer.as<void>(), 0, 12, ctx.stream()));
+    PutTransform("field", Transform(std::move(buffer), grid));
+  });
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->set_initial_transform("transforms/field");
+  EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
+}
+
+TEST_P(RegistrationServiceTest, AMessageThatIsNoneIsRefused) {
+  grpc::GenericStub generic(channel_);
+  grpc::ClientContext rpc;
+  grpc::Slice slice("\x0a\xff\xff\xff\xff\x0f garbage");
+  const grpc::ByteBuffer garbage(&slice, 1);
+  std::promise<grpc::Status> done;
+  grpc::ByteBuffer response;
+  generic.UnaryCall(&rpc, "/intrawarp.v1.RegistrationService/Register", grpc::StubOptions(), &garbage, &response,
+                    [&done](grpc::Status status) { done.set_value(status); });
+  EXPECT_EQ(done.get_future().get().error_code(), grpc::INVALID_ARGUMENT);
+}
+
+// Large enough that a field does not fit into the transport's buffers: a client that does not read is still owed
+// something, however fast the device is.
+class LargeRegistrationTest : public RegistrationServiceTest {
+ protected:
+  static Geometry Large() {
+    Geometry g = ObliqueGeometry({128, 128, 128});
+    g.spacing = {1, 1, 1};
+    return g;
+  }
+  v1::RegisterRequest LargeRequest() {
+    PutVolume("fixed", Large(), Blobs(Large(), Center(Large()), 60, AffineMap::Identity()));
+    v1::RegisterRequest request = Request();
+    request.set_moving("volumes/fixed");
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    return request;
+  }
+  void ExpectNothingLeft() {
+    EXPECT_TRUE(Eventually([this] {
+      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+    }));
+    EXPECT_EQ(context().transforms.size(), 0);
+    EXPECT_TRUE(
+        Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LargeRegistrationTest);
+
+TEST_P(LargeRegistrationTest, ACancelDuringTheOptimisationEndsTheJob) {
+  const v1::RegisterRequest request = LargeRequest();
+  grpc::ClientContext rpc;
+  auto reader = registration_->Register(&rpc, request);
+  v1::RegisterResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(response.has_progress());
+
+  rpc.TryCancel();
+
+  while (reader->Read(&response)) EXPECT_FALSE(response.has_result());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  ExpectNothingLeft();
+}
+
+TEST_P(LargeRegistrationTest, ACancelDuringTheFieldLeavesNothing) {
+  v1::RegisterRequest request = LargeRequest();
+  request.mutable_options()->mutable_stages(0)->set_iterations(1);
+  grpc::ClientContext rpc;
+  auto reader = registration_->Register(&rpc, request);
+  v1::RegisterResponse response;
+  while (reader->Read(&response) && !response.has_chunk()) EXPECT_FALSE(response.has_result());
+  ASSERT_TRUE(response.has_chunk());
+  // The job is over although this client does not read.
+  EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
+  EXPECT_EQ(context().streams, 1);
+
+  rpc.TryCancel();
+
+  while (reader->Read(&response)) EXPECT_FALSE(response.has_result());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  ExpectNothingLeft();
+}
+
+TEST_P(LargeRegistrationTest, AVanishedClientLeavesNothing) {
+  const v1::RegisterRequest request = LargeRequest();
+  TcpRelay relay(server_->grpc_address());
+  auto stub =
+      v1::RegistrationService::NewStub(grpc::CreateChannel(relay.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext rpc;
+  auto reader = stub->Register(&rpc, request);
+  v1::RegisterResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+
+  relay.Cut();
+
+  while (reader->Read(&response)) EXPECT_FALSE(response.has_result());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::UNAVAILABLE);
+  ExpectNothingLeft();
+}
+
+TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
+  PutPair();
+  JobBlocker blocker(context().jobs);
+  grpc::ClientContext rpc;
+  auto reader = registration_->Register(&rpc, Request());
+  ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+
+  rpc.TryCancel();
+
+  v1::RegisterResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  blocker.Release();
+  EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
+  EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_TRUE(
+      Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+}
+
+TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
+  PutPair();
+  JobBlocker blocker(context().jobs);
+  grpc::ClientContext rpc;
+  // Long enough for the call to be queued on a busy machine.
+  rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(3));
+  std::future<RegisterAnswer> answer = std::async(std::launch::async, [&] { return Register(Request(), &rpc); });
+  ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+
+  EXPECT_EQ(answer.get().status.error_code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  blocker.Release();
+  // The client gives up a moment before the deadline as the server has it: for the server that is a cancel.
+  EXPECT_TRUE(Eventually([this] {
+    return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1") ||
+           Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1");
+  }));
+  EXPECT_EQ(context().transforms.size(), 0);
+}
+
+TEST_P(RegistrationServiceTest, ADeletedVolumeServesTheJobThatHasIt) {
+  PutPair();
+  JobBlocker blocker(context().jobs);
+  std::future<RegisterAnswer> answer = std::async(std::launch::async, [this] { return Register(Request()); });
+  ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+  ASSERT_TRUE(context().volumes.Erase("fixed").ok());
+  ASSERT_TRUE(context().volumes.Erase("moving").ok());
+  blocker.Release();
+
+  EXPECT_TRUE(answer.get().status.ok());
+  EXPECT_EQ(context().volumes.size(), 0);
+}
+
+class LimitedRegistrationTest : public RegistrationServiceTest {
+ protected:
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.pinned_capacity_bytes = 64 << 10;
+    limits.max_transforms = 1;
+    limits.max_queued_jobs = 1;
+    return limits;
+  }
+  LimitedRegistrationTest() : RegistrationServiceTest(Limits()) {}
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LimitedRegistrationTest);
+
+TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
+  PutPair();
+  v1::RegisterRequest request = Request();
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  ExpectRegisterError(request, grpc::RESOURCE_EXHAUSTED, "pinned memory", "");
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
+  {
+    JobBlocker blocker(context().jobs);
+    grpc::ClientContext rpc;
+    auto waiting = registration_->Register(&rpc, Request());
+    ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+    ExpectRegisterError(Request(), grpc::RESOURCE_EXHAUSTED, "queue", "");
+    rpc.TryCancel();
+    v1::RegisterResponse response;
+    while (waiting->Read(&response)) {
+    }
+    EXPECT_FALSE(waiting->Finish().ok());
+  }
+  EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
+  EXPECT_TRUE(Register(Request()).status.ok());
+  EXPECT_STATUS(Register(Request()).status, grpc::RESOURCE_EXHAUSTED, "transforms: 1 are stored");
+  EXPECT_EQ(context().transforms.size(), 1);
+}
+
+}  // namespace
+}  // namespace intrawarp::server
