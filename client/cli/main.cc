@@ -190,5 +190,5 @@ int main(int argc, char** argv) {
   // The transport's own log lines would stand between a script and the one error line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   signal(SIGPIPE, SIG_IGN);
-  return intrawarp::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return intrawarp::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }
