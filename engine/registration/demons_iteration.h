@@ -10,7 +10,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/geometry/geometry.h"
 #include "engine/registration/demons_step.h"
-#include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 

@@ -10,9 +10,8 @@
 //
 //   u = d g / (|g|^2 + n^2 + d^2 / (2 max_step)^2),    |u| <= max_step
 //
-// Gradients below n pull the less the weaker they are. Without it (0) a nearly flat region, whatever the little in it
-// comes from, pulls as far as an edge does, and weakens the pull of the edges beside it once they are smoothed
-// together.
+// Gradients below n pull the less the weaker they are. With n = 0 the noise of a nearly flat region pulls as far as an
+// edge does; smoothed together with the edges beside it, it weakens their pull.
 // g is (grad f + grad m) / 2 for the efficient second-order (symmetric) step, with m the warped image, so that grad m
 // needs no Jacobian; central differences, over the samples there are. u is 0 where there is no sample, or no gradient.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_H_
@@ -25,6 +24,7 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 
@@ -91,9 +91,6 @@ INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* 
   }
   s->done = s->status != DemonsStatus::kRunning;
 }
-
-// Whose gradient makes g.
-enum class DemonsGradient { kSymmetric, kFixed, kWarped };
 
 struct DemonsForceTask {
   const float* fixed = nullptr;   // made ready

@@ -20,11 +20,9 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/metric/ffd_objective.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
-
-// Polak-Ribiere for the conjugate gradients, restarted where beta would be below 0.
-enum class DescentMethod : int { kLbfgs, kConjugateGradient };
 
 // kConverged: within the tolerance, at a gradient of 0, or where steps far below first_step find nothing better.
 // kNoProgress: no trial along the steepest descent has a value. The last two: the start has none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimiser of affine and rigid registration: Gauss-Newton with an Armijo line search and the five stopping rules
-// of seed 003 (section 2.1.7, algorithm 1), as a state that one function carries from evaluation to evaluation.
+// The optimiser of affine and rigid registration: Gauss-Newton with an Armijo line search and the five stopping rules of
+// Tramnitzke 2014 (section 2.1.7; affine.h has the title), as a state that one function carries from evaluation to
+// evaluation.
 //
 // The state is a plain value. On the CPU it lies on the host; on CUDA it lies in device memory and the last block of
 // the objective's kernel advances it, so that evaluations follow each other without the host. Both run the code below.

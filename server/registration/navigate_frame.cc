@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/registration/validate.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/rpc_support.h"
 

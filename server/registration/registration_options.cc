@@ -2,6 +2,7 @@
 #include "server/registration/registration_options.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,25 +13,11 @@
 namespace intrawarp::server {
 namespace {
 
-absl::StatusOr<Method> MethodFromProto(v1::Method method) {
-  switch (method) {
-    case v1::METHOD_RIGID:
-      return Method::kRigid;
-    case v1::METHOD_AFFINE:
-      return Method::kAffine;
-    case v1::METHOD_FFD:
-      return Method::kFfd;
-    case v1::METHOD_LOG_DEMONS:
-      return Method::kLogDemons;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("method: ", static_cast<int>(method), " is not a method"));
-  }
-}
-
-absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric, Method method) {
+// Unset: the method's default.
+absl::StatusOr<std::optional<MetricKind>> MetricFromProto(v1::Metric metric) {
   switch (metric) {
     case v1::METRIC_UNSPECIFIED:
-      return method == Method::kFfd ? MetricKind::kNmi : MetricKind::kSsd;
+      return std::nullopt;
     case v1::METRIC_SSD:
       return MetricKind::kSsd;
     case v1::METRIC_NGF:
@@ -72,42 +59,95 @@ absl::StatusOr<VelocityUpdate> UpdateFromProto(v1::VelocityUpdate from) {
   }
 }
 
-absl::Status DemonsFromProto(const v1::Stage& from, StageOptions* to) {
-  if (from.has_fluid_sigma()) to->fluid_sigma = from.fluid_sigma();
-  if (from.has_diffusion_sigma()) to->diffusion_sigma = from.diffusion_sigma();
-  if (from.has_max_step()) to->max_step = from.max_step();
-  INTRAWARP_ASSIGN_OR_RETURN(to->update, UpdateFromProto(from.velocity_update()));
-  to->symmetric = from.symmetric();
-  to->match_intensities = from.match_intensities();
-  if (to->method != Method::kLogDemons && from.velocity_update() != v1::VELOCITY_UPDATE_UNSPECIFIED) {
-    return absl::InvalidArgumentError("velocity_update: only LOG_DEMONS has one");
+absl::Status RefuseOptionsOfFfd(const v1::Stage& from) {
+  for (const auto& [given, name] :
+       {std::pair(from.spacing_vox() != 0, "spacing_vox"), std::pair(from.has_bending_weight(), "bending_weight"),
+        std::pair(from.has_elasticity_weight(), "elasticity_weight"),
+        std::pair(from.has_jacobian_weight(), "jacobian_weight"),
+        std::pair(from.optimizer() != v1::OPTIMIZER_UNSPECIFIED, "optimizer")}) {
+    if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for FFD alone"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
-  StageOptions to;
-  INTRAWARP_ASSIGN_OR_RETURN(to.method, MethodFromProto(from.method()));
-  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric(), to.method));
-  if (from.levels() < 0 || from.levels() > kMaxLevels) {
-    return absl::InvalidArgumentError(absl::StrCat("levels: is ", from.levels(), ", must be 0 to ", kMaxLevels));
+absl::Status RefuseOptionsOfLogDemons(const v1::Stage& from) {
+  for (const auto& [given, name] :
+       {std::pair(from.has_fluid_sigma(), "fluid_sigma"), std::pair(from.has_diffusion_sigma(), "diffusion_sigma"),
+        std::pair(from.has_max_step(), "max_step"),
+        std::pair(from.velocity_update() != v1::VELOCITY_UPDATE_UNSPECIFIED, "velocity_update"),
+        std::pair(from.symmetric(), "symmetric"), std::pair(from.match_intensities(), "match_intensities")}) {
+    if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for LOG_DEMONS alone"));
   }
-  if (from.iterations() < 0 || from.iterations() > kMaxIterations) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("iterations: is ", from.iterations(), ", must be 0 to ", kMaxIterations));
+  return absl::OkStatus();
+}
+
+// 0 on the wire is unset.
+absl::StatusOr<std::optional<int>> CountFromProto(const char* field, int value, int most) {
+  if (value < 0 || value > most) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": is ", value, ", must be 0 to ", most));
   }
-  to.levels = from.levels();
-  to.iterations = from.iterations();
-  to.spacing_vox = from.spacing_vox();
+  return value == 0 ? std::nullopt : std::optional(value);
+}
+
+template <typename Options>
+absl::StatusOr<Options> EffortFromProto(const v1::Stage& from) {
+  Options to;
+  INTRAWARP_ASSIGN_OR_RETURN(to.levels, CountFromProto("levels", from.levels(), kMaxLevels));
+  INTRAWARP_ASSIGN_OR_RETURN(to.iterations, CountFromProto("iterations", from.iterations(), kMaxIterations));
+  return to;
+}
+
+template <typename Options>
+absl::StatusOr<StageOptions> AffineFromProto(const v1::Stage& from) {
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(from));
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfLogDemons(from));
+  INTRAWARP_ASSIGN_OR_RETURN(Options to, EffortFromProto<Options>(from));
+  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric()));
+  return to;
+}
+
+absl::StatusOr<StageOptions> FfdFromProto(const v1::Stage& from) {
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfLogDemons(from));
+  INTRAWARP_ASSIGN_OR_RETURN(FfdOptions to, EffortFromProto<FfdOptions>(from));
+  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric()));
+  if (from.spacing_vox() != 0) to.spacing_vox = from.spacing_vox();
   if (from.has_bending_weight()) to.bending_weight = from.bending_weight();
   if (from.has_elasticity_weight()) to.elasticity_weight = from.elasticity_weight();
   if (from.has_jacobian_weight()) to.jacobian_weight = from.jacobian_weight();
   INTRAWARP_ASSIGN_OR_RETURN(to.optimizer, OptimizerFromProto(from.optimizer()));
-  if (to.method != Method::kFfd && from.optimizer() != v1::OPTIMIZER_UNSPECIFIED) {
-    return absl::InvalidArgumentError("optimizer: only FFD has one");
-  }
-  INTRAWARP_RETURN_IF_ERROR(DemonsFromProto(from, &to));
   return to;
+}
+
+absl::StatusOr<StageOptions> LogDemonsFromProto(const v1::Stage& from) {
+  INTRAWARP_RETURN_IF_ERROR(RefuseOptionsOfFfd(from));
+  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsOptions to, EffortFromProto<LogDemonsOptions>(from));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<MetricKind> metric, MetricFromProto(from.metric()));
+  if (metric.value_or(MetricKind::kSsd) != MetricKind::kSsd) {
+    return absl::UnimplementedError("metric: log-demons takes ssd alone");
+  }
+  if (from.has_fluid_sigma()) to.fluid_sigma = from.fluid_sigma();
+  if (from.has_diffusion_sigma()) to.diffusion_sigma = from.diffusion_sigma();
+  if (from.has_max_step()) to.max_step = from.max_step();
+  INTRAWARP_ASSIGN_OR_RETURN(to.update, UpdateFromProto(from.velocity_update()));
+  to.symmetric = from.symmetric();
+  to.match_intensities = from.match_intensities();
+  return to;
+}
+
+absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
+  switch (from.method()) {
+    case v1::METHOD_RIGID:
+      return AffineFromProto<RigidOptions>(from);
+    case v1::METHOD_AFFINE:
+      return AffineFromProto<AffineOptions>(from);
+    case v1::METHOD_FFD:
+      return FfdFromProto(from);
+    case v1::METHOD_LOG_DEMONS:
+      return LogDemonsFromProto(from);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("method: ", static_cast<int>(from.method()), " is not a method"));
+  }
 }
 
 absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::RegistrationOptions& options) {
@@ -172,11 +212,11 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
   absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);
   if (!request.ok()) return Prefixed(request.status(), "field");
-  const Method last = plan.stages.back().method;
-  if (request->form == FieldForm::kControlPoints && last != Method::kFfd) {
+  const StageOptions& last = plan.stages.back();
+  if (request->form == FieldForm::kControlPoints && !std::holds_alternative<FfdOptions>(last)) {
     return absl::InvalidArgumentError("field.encoding: CONTROL_POINTS come from FFD as the last stage");
   }
-  if (request->form == FieldForm::kVelocity && last != Method::kLogDemons) {
+  if (request->form == FieldForm::kVelocity && !std::holds_alternative<LogDemonsOptions>(last)) {
     return absl::InvalidArgumentError("field.encoding: VELOCITY comes from LOG_DEMONS as the last stage");
   }
   return request;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/transform/field_request.h"

@@ -2,7 +2,9 @@
 #include "server/registration/registration_report.h"
 
 #include <utility>
+#include <variant>
 
+#include "engine/registration/method.h"
 #include "server/rpc/wire.h"
 
 namespace intrawarp::server {
@@ -22,19 +24,10 @@ v1::StopReason ToProto(StopReason reason) {
   return v1::STOP_REASON_UNSPECIFIED;
 }
 
-v1::Method ToProto(Method method) {
-  switch (method) {
-    case Method::kRigid:
-      return v1::METHOD_RIGID;
-    case Method::kAffine:
-      return v1::METHOD_AFFINE;
-    case Method::kFfd:
-      return v1::METHOD_FFD;
-    case Method::kLogDemons:
-      return v1::METHOD_LOG_DEMONS;
-  }
-  return v1::METHOD_UNSPECIFIED;
-}
+v1::Method MethodToProto(const RigidOptions&) { return v1::METHOD_RIGID; }
+v1::Method MethodToProto(const AffineOptions&) { return v1::METHOD_AFFINE; }
+v1::Method MethodToProto(const FfdOptions&) { return v1::METHOD_FFD; }
+v1::Method MethodToProto(const LogDemonsOptions&) { return v1::METHOD_LOG_DEMONS; }
 
 v1::Metric ToProto(MetricKind metric) {
   switch (metric) {
@@ -52,8 +45,8 @@ v1::Metric ToProto(MetricKind metric) {
 
 v1::StageReport ToProto(const StageReport& from) {
   v1::StageReport to;
-  to.set_method(ToProto(from.method));
-  to.set_metric(ToProto(from.metric));
+  to.set_method(std::visit([](const auto& options) { return MethodToProto(options); }, from.options));
+  to.set_metric(ToProto(MetricOf(from.options)));
   to.set_stop_reason(ToProto(from.stop_reason));
   for (const LevelReport& level : from.levels) {
     v1::LevelReport* report = to.add_levels();

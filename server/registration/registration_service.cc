@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/transform/field_request.h"

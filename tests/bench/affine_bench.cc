@@ -131,7 +131,7 @@ void BenchRegistration(benchmark::State& state, Device* device, MetricKind metri
   OwnedContext owned = *OwnedContext::Create(*device, kWorkspace);
   const ExecContext ctx = owned.context();
   const Images images = MakeImages(ctx, size, metric == MetricKind::kNgf);
-  const RegistrationInput input{&images.fixed, &images.moving, nullptr, nullptr, {{Method::kAffine, metric}}, {}};
+  const RegistrationInput input{&images.fixed, &images.moving, nullptr, nullptr, {AffineOptions{metric}}, {}};
   Check(Register(ctx, input).status());
   double seconds = 0, evaluated_voxels = 0, iterations = 0, finest = 0;
   for (auto _ : state) {

@@ -351,7 +351,7 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, const L
       const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
       Check(result.status());
       Check(LargestComponent(ctx, result->velocity.as<float>(), size, scene.largest()));
-      value = result->levels[0].value_after;
+      value = result->report.levels[0].value_after;
       return absl::OkStatus();
     });
     state.SetIterationTime(seconds);
@@ -363,14 +363,14 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, const L
   state.counters["largest"] = largest;
   state.counters["squarings"] = squarings;
   state.counters["value"] = value;
-  Report(state, device, best, options.iterations, Voxels(size), IterationBytes(ctx.is_cuda(), options, squarings));
+  Report(state, device, best, *options.iterations, Voxels(size), IterationBytes(ctx.is_cuda(), options, squarings));
   if (options.half_fields) ReportLoss(state, ctx, scene, options);
 }
 
 LevelReport FinestLevel(const ExecContext& ctx, const Scene& scene, const LogDemonsOptions& options) {
   const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
   Check(result.status());
-  return result->levels.back();
+  return result->report.levels.back();
 }
 
 void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
@@ -383,8 +383,8 @@ void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
     options.iterations = iterations;
     return FinestLevel(ctx, scene, options).value_after <= target;
   };
-  const bool reached = reaches(full.iterations);
-  int few = 0, enough = full.iterations;
+  const bool reached = reaches(*full.iterations);
+  int few = 0, enough = *full.iterations;
   while (reached && enough - few > 1) {
     const int half = (few + enough) / 2;
     (reaches(half) ? enough : few) = half;
