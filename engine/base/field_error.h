@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that name a field of the caller's input. The path travels as a payload, so that callers need not read messages.
+// Errors that name a field of the caller's input. The path travels as a payload, so that callers need not read
+// messages.
 //
 // A path names the field as a request does: "levels", "stages[0].levels". Each caller adds its own part in front
 // (Within). Thread safety: these are pure functions.

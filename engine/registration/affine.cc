@@ -18,7 +18,7 @@ namespace {
 
 // The coarsest level is the first whose longest axis is at most this.
 constexpr int kCoarsestAxis = 24;
-// Coarser levels stop at steps of about a hundredth of a voxel: the next level's own minimum is farther away than that.
+// Coarser levels stop at steps of about a hundredth of a voxel: the minimum of the next level is farther away.
 constexpr double kCoarseValueTolerance = 1e-5, kCoarseStepTolerance = 1e-3, kCoarseGradientTolerance = 1e-3;
 
 // The resolved options of either method.

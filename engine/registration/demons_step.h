@@ -2,8 +2,8 @@
 // The parts of a log-demons iteration that are not operators on vector fields: images made ready, the force, and the
 // state that decides when to stop. Index units of the fixed level throughout.
 //
-// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is no sample (masked);
-// so has a warped one where it has no source. What interpolates over such a voxel is none either.
+// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is no sample (masked).
+// A warped image has NaN where it has no source, and where it would interpolate over such a voxel.
 //
 // The force (Vercauteren et al. 2009, "Diffeomorphic demons", eq. 5, with the noise of a voxel estimated by the
 // difference, sigma_i = |f - m|): with d = f - m and g the gradient, per mean voxel side,
@@ -39,7 +39,8 @@ struct PairMoments {
   double fixed = 0, fixed_squares = 0;
   double moving = 0, moving_squares = 0;
 };
-// To `moments` in device memory, in an order that `voxels` gives. Stream-ordered. Workspace: PairMomentsWorkspaceBytes.
+// Writes `moments` in device memory; the order of the sums depends on `voxels` alone. Stream-ordered. Workspace:
+// PairMomentsWorkspaceBytes.
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
                          PairMoments* moments);
 size_t PairMomentsWorkspaceBytes(int64_t voxels);
@@ -49,7 +50,7 @@ enum class DemonsStatus : int { kRunning, kConverged, kIterationLimit, kTooLittl
 
 inline constexpr int kDemonsWindow = 10;
 
-// A plain value; on CUDA it lies in device memory. Its first member is what operators take as `skip`.
+// A plain value; on CUDA it lies in device memory. Operators take its first member as `skip`.
 struct DemonsState {
   int done = 0;
   DemonsStatus status = DemonsStatus::kRunning;
@@ -107,9 +108,8 @@ struct DemonsForceTask {
   bool accumulate = false;
 };
 
-// Writes the force, three float32 a voxel, and takes the step of `state` (device memory; null: none is taken). Nothing
-// happens once *skip is not 0. Stream-ordered; sums in an order that the size gives. Workspace:
-// DemonsForceWorkspaceBytes.
+// Writes the force, three float32 a voxel, and advances `state` (device memory; null: none). Nothing happens once *skip
+// is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace: DemonsForceWorkspaceBytes.
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip = nullptr);
 size_t DemonsForceWorkspaceBytes(Int3 size);

@@ -26,13 +26,13 @@ namespace {
 constexpr int kCoarsestAxis = 8;
 // A joint histogram of fewer samples than this, four a cell, is best when its cells are few, not when they are right.
 constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
-// The first step, in voxels of the level, and the longest of any, in distances of control points: 0.4 keeps a step of
-// its own from folding (Rueckert 2006).
+// The first step in voxels of the level, and the longest step in distances of control points: a single step of at most
+// 0.4 does not fold (Rueckert et al. 2006).
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
-// Grids that are closer than this, in distances of control points, are one.
+// Grids that differ by less than this, in distances of control points, are the same.
 constexpr double kSameGrid = 1e-6;
-// How often control points around a fold of the finest level are smoothed, and how often between two checkpoints.
+// Rounds of smoothing around the folds of the finest level: at most, and between two checkpoints.
 constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
 FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
@@ -92,9 +92,9 @@ bool IsWideEnough(const Geometry& grid, const Geometry& image) {
   return true;
 }
 
-// The control grid of each of at most `levels` levels, finest first. The grid of a level is the next finer one's with
-// half the nodes, unless that were coarser than the image (or `keep` says that it stays); levels whose voxels are
-// larger than that are left out.
+// The control grid of each of at most `levels` levels, finest first. From level to level the spacing doubles, unless
+// the grid would be coarser than the image or `keep` holds. Levels with voxels larger than the grid's spacing are left
+// out.
 absl::StatusOr<std::vector<Geometry>> LevelGrids(const PreparedImage& fixed, const FfdOptions& options, int levels,
                                                  bool keep) {
   const Vec3d spacing = Spacing(fixed.geometry(), options);
@@ -160,7 +160,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   return level;
 }
 
-// The start on a grid: u = 0, or what `initial` (may be null) has.
+// Writes the start to a grid: the control grid of `initial` (may be null), or u = 0 without one.
 absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldView origin) {
   const size_t bytes = Elements(origin.geometry) * sizeof(float);
   if (initial == nullptr || !initial->has_control_grid()) return ctx.device().Fill(origin.data, 0, bytes, ctx.stream());
@@ -406,14 +406,16 @@ absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
   INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
   if (options.spacing_vox.has_value() &&
       !(*options.spacing_vox >= FfdOptions::kLeastSpacingVox && std::isfinite(*options.spacing_vox))) {
-    return FieldError(absl::StatusCode::kInvalidArgument, "spacing_vox",
-                      absl::StrCat(*options.spacing_vox, ", must be finite and at least ", FfdOptions::kLeastSpacingVox));
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "spacing_vox",
+        absl::StrCat(*options.spacing_vox, ", must be finite and at least ", FfdOptions::kLeastSpacingVox));
   }
   for (const auto& [weight, name] :
        {std::pair(options.bending_weight, "bending_weight"), std::pair(options.elasticity_weight, "elasticity_weight"),
         std::pair(options.jacobian_weight, "jacobian_weight")}) {
     if (!weight.has_value() || (*weight >= 0 && std::isfinite(*weight))) continue;
-    return FieldError(absl::StatusCode::kInvalidArgument, name, absl::StrCat(*weight, ", must be finite and not negative"));
+    return FieldError(absl::StatusCode::kInvalidArgument, name,
+                      absl::StrCat(*weight, ", must be finite and not negative"));
   }
   return ValidateSpacing(options, fixed);
 }

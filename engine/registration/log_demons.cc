@@ -80,7 +80,7 @@ absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, 
   return ready;
 }
 
-// The standard deviation of an image made ready, over its samples when there is a mask; then it waits for the stream.
+// The standard deviation of an image made ready; with a mask over its samples, in which case it waits for the stream.
 absl::StatusOr<double> Deviation(const ExecContext& ctx, const PreparedImage& image, const MaskLevel& mask,
                                  const float* ready, int64_t voxels, Intensities i) {
   if (mask.mask.data == nullptr) return image.statistics().stddev * i.scale;
@@ -175,7 +175,7 @@ absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const 
   const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
   const double scale =
       std::sqrt((sums.fixed_squares / n - fixed * fixed) / (sums.moving_squares / n - moving * moving));
-  // Nothing to go by: too few samples, or a flat image.
+  // With too few samples or a flat image there is nothing to match.
   if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
   Geometry grid;
   grid.size = level.step.moving.size;
@@ -188,16 +188,16 @@ struct LevelRun {
   Decision decision = Decision::kContinue;
 };
 
-// Enqueues iterations of a level, some at a time, with as many squarings as they take.
+// Enqueues iterations of a level, some at a time, with as many squarings as they need.
 class Iterations {
  public:
   Iterations(const ExecContext& ctx, const DemonsIteration& step, int at_once, const DemonsFields& fields)
       : ctx_(ctx), step_(step), at_once_(at_once), fields_(fields) {}
 
-  // `state` is that of the device.
+  // `state` is a copy of the device's.
   absl::Status Enqueue(const DemonsState& state) {
     INTRAWARP_RETURN_IF_ERROR(Record(Squarings(state.largest, 1, kMaxSquarings)));
-    // The last ones stopped for want of squarings.
+    // The last iterations stopped for want of squarings.
     if (state.done) {
       INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
     }
@@ -376,7 +376,8 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, Resolved(options), 0, affine, velocity));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
+                             ObjectiveAt(ctx, images, Resolved(options), 0, affine, velocity));
   return value.value;
 }
 

@@ -52,8 +52,8 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const StageOptions& options = pipeline->stages[index];
   const Transform& before = pipeline->result.transform;
   const Transform* initial = before.is_affine() ? pipeline->input.initial_transform : &before;
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, {pipeline->images, options, index,
-                                                                            pipeline->starts, initial}));
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
+                             MethodOf(options).run(ctx, {pipeline->images, options, index, pipeline->starts, initial}));
   if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(stage.start);
   pipeline->starts = {stage.transform.affine()};
   pipeline->value = stage.value;

@@ -56,8 +56,8 @@ absl::Status ValidateInitial(const char* name, const AffineMap& initial) {
   }
   const double determinant = std::abs(Determinant(initial));
   if (!(determinant >= 1 / kMaxVolumeChange && determinant <= kMaxVolumeChange)) {
-    return Invalid(name, absl::StrCat("determinant ", determinant, ", must be ", 1 / kMaxVolumeChange, " to ",
-                                      kMaxVolumeChange));
+    return Invalid(
+        name, absl::StrCat("determinant ", determinant, ", must be ", 1 / kMaxVolumeChange, " to ", kMaxVolumeChange));
   }
   return absl::OkStatus();
 }
@@ -125,7 +125,8 @@ absl::Status ValidateStart(const RegistrationInput& input) {
 absl::Status ValidateSamples(const RegistrationInput& input, absl::string_view field, int64_t samples) {
   for (const StageOptions& stage : input.stages) {
     if (MetricOf(stage) != MetricKind::kNmi || samples >= kNmiBins) continue;
-    return Unmet(field, absl::StrCat("nmi needs ", kNmiBins, " voxels or more, as many as its bins; there are ", samples));
+    return Unmet(field,
+                 absl::StrCat("nmi needs ", kNmiBins, " voxels or more, as many as its bins; there are ", samples));
   }
   return absl::OkStatus();
 }

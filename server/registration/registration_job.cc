@@ -92,8 +92,9 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
-  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(),
-                                            [](const StageOptions& stage) { return std::holds_alternative<FfdOptions>(stage); });
+  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(), [](const StageOptions& stage) {
+    return std::holds_alternative<FfdOptions>(stage);
+  });
   const int64_t measure = static_cast<int64_t>(
       std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
                 InverseConsistencyWorkspaceBytes(fixed)}));

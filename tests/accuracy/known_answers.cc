@@ -84,8 +84,7 @@ Answer Solve(Device& device, const phantom::Phantom& phantom, const Row& row) {
   const RegistrationResult second = Value(Register(ctx, input));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const AffineMap& map = first.transform.affine();
-  return {map, first.stop_reason, seconds * 1e3,
-          std::memcmp(&map, &second.transform.affine(), sizeof(AffineMap)) == 0};
+  return {map, first.stop_reason, seconds * 1e3, std::memcmp(&map, &second.transform.affine(), sizeof(AffineMap)) == 0};
 }
 
 void RunRow(const Row& row, int seeds, std::vector<std::unique_ptr<Device>>& devices) {

@@ -281,8 +281,8 @@ TEST_P(FfdTest, StopsAtACheckpointWithTheBestSoFar) {
 // Wherever time runs out, an ffd stage at the end gives a control grid: with u = 0, or the one it was to start from.
 TEST_P(FfdTest, StopsBeforeItBeganWithItsStart) {
   const Pair pair = MakePair(5);
-  const std::vector<StageOptions> stages = {
-      RigidOptions{MetricKind::kSsd}, AffineOptions{MetricKind::kSsd}, Ffd(MetricKind::kSsd)};
+  const std::vector<StageOptions> stages = {RigidOptions{MetricKind::kSsd}, AffineOptions{MetricKind::kSsd},
+                                            Ffd(MetricKind::kSsd)};
   for (int stage : {0, 1, 2}) {
     absl::StatusOr<RegistrationResult> result =
         Run(pair, stages, [&](const Progress& p) { return p.stage >= stage ? Decision::kStop : Decision::kContinue; });
@@ -416,10 +416,9 @@ TEST_P(FfdTest, RefusesWhatItCannotRegister) {
   std::vector<float> selected(grid.voxels(), 0);
   std::fill_n(selected.begin(), 63, 1.0f);
   const PreparedImage small = Prepare(selected, grid);
-  EXPECT_EQ(
-      RunInput({&image, &image, nullptr, &small, {Ffd(MetricKind::kNmi)}, AffineMap::Identity()}).status(),
-      FieldError(absl::StatusCode::kFailedPrecondition, "moving_mask",
-                 "nmi needs 64 voxels or more, as many as its bins; there are 63"));
+  EXPECT_EQ(RunInput({&image, &image, nullptr, &small, {Ffd(MetricKind::kNmi)}, AffineMap::Identity()}).status(),
+            FieldError(absl::StatusCode::kFailedPrecondition, "moving_mask",
+                       "nmi needs 64 voxels or more, as many as its bins; there are 63"));
   EXPECT_EQ(error(image, far, {Ffd(MetricKind::kSsd)}),
             absl::FailedPreconditionError("the images (masks) overlap by less than 10 %"));
   std::vector<float> dense(3 * grid.voxels(), 0);

@@ -385,6 +385,21 @@ TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
   EXPECT_EQ(both->stages.size(), 2u);
 }
 
+// What a report echoes, asked for again, gives the same result.
+TEST_P(LogDemonsTest, PipelineReportsItsOptionsAsResolved) {
+  const Pair pair = MakePair(5);
+  const auto first = RunPipeline(pair, {LogDemonsOptions{}});
+  ASSERT_OK(first) << first.status();
+  const auto& options = std::get<LogDemonsOptions>(first->stages[0].options);
+  EXPECT_EQ(options.levels, static_cast<int>(first->stages[0].levels.size()));
+  EXPECT_EQ(options.iterations, 100);
+  EXPECT_EQ(options.fluid_sigma, 2);
+  const auto second = RunPipeline(pair, {options});
+  ASSERT_OK(second) << second.status();
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(first->transform.velocity().data, n), Download(second->transform.velocity().data, n));
+}
+
 TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
   const Pair pair = MakePair(6);
   LogDemonsOptions few = Options();

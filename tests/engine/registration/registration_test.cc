@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <variant>
 
 #include "engine/base/field_error.h"
 #include "engine/registration/validate.h"
@@ -224,6 +225,11 @@ TEST_P(RegistrationTest, StagesFollowEachOther) {
   ASSERT_OK(result);
   ASSERT_EQ(result->stages.size(), 2u);
   EXPECT_EQ(result->stages[1].levels.size(), 2u);
+  const auto& rigid = std::get<RigidOptions>(result->stages[0].options);
+  EXPECT_EQ(rigid.metric, MetricKind::kSsd);
+  EXPECT_EQ(rigid.levels, static_cast<int>(result->stages[0].levels.size()));
+  EXPECT_EQ(rigid.iterations, 50);
+  EXPECT_EQ(std::get<AffineOptions>(result->stages[1].options).levels, 2);
   EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05);
 }
 
@@ -289,6 +295,24 @@ TEST_P(RegistrationTest, RefusesWhatItCannotRegister) {
   EXPECT_EQ(error({&image, &image, nullptr, nullptr, {AffineOptions{MetricKind::kSsd, 99}}, {}}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(error({&image, &image, nullptr, nullptr, stages, AffineMap{}}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(RegistrationTest, ErrorsNameTheirField) {
+  const Geometry grid{.size = {20, 18, 16}};
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 1), grid);
+  const PreparedImage elsewhere = Prepare(std::vector<float>(8, 1), Geometry{.size = {2, 2, 2}});
+  const PreparedImage constant = Prepare(std::vector<float>(grid.voxels(), 5), grid);
+  const auto field = [](const RegistrationInput& input) { return FieldOf(ValidateRegistration(input)); };
+  const std::vector<StageOptions> stages = {AffineOptions{}};
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, {}, {}}), "stages");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, {AffineOptions{}, AffineOptions{.levels = 0}}, {}}),
+            "stages[1].levels");
+  EXPECT_EQ(field({&image, &image, &elsewhere, nullptr, stages, {}}), "fixed_mask");
+  EXPECT_EQ(field({&image, &image, nullptr, &elsewhere, stages, {}}), "moving_mask");
+  EXPECT_EQ(field({&constant, &image, nullptr, nullptr, stages, {}}), "fixed");
+  EXPECT_EQ(field({&image, &constant, nullptr, nullptr, stages, {}}), "moving");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, stages, AffineMap{}}), "initial");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, stages, {}}), "");
 }
 
 TEST_P(RegistrationTest, SmallestImages) {
