@@ -26,14 +26,16 @@ MetricKind MetricOfOptions(const Options& options) {
 
 absl::Span<const Method* const> Methods() { return kMethods; }
 
-const Method* FindMethod(absl::string_view name) {
-  for (const Method* method : kMethods) {
-    if (method->name == name) return method;
-  }
-  return nullptr;
-}
-
 const Method& MethodOf(const StageOptions& options) { return *kMethods[options.index()]; }
+
+absl::string_view MethodName(const StageOptions& options) { return MethodOf(options).name; }
+
+std::optional<StageOptions> StageNamed(absl::string_view name) {
+  for (const Method* method : kMethods) {
+    if (method->name == name) return method->unset;
+  }
+  return std::nullopt;
+}
 
 MetricKind MetricOf(const StageOptions& options) {
   return std::visit([](const auto& of_method) { return MetricOfOptions(of_method); }, options);

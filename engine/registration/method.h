@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The methods of registration, each as a table of functions. A new method is a file with its table (`kFfdMethod` of
-// ffd.h, for example), its options in stage.h, and an entry in method.cc.
-//
-// Internal but for FindMethod, MethodOf, MetricOf and Resolved, and the name, is_deformable and unset of a method.
-// Thread safety: all tables are constants.
+// ffd.h, for example), its options in stage.h, and an entry in method.cc. Thread safety: all tables are constants.
+// Internal.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_METHOD_H_
 #define INTRAWARP_ENGINE_REGISTRATION_METHOD_H_
 
@@ -26,7 +24,7 @@ namespace intrawarp {
 // One stage of a pipeline, ready to run.
 struct StageTask {
   const RegistrationImages& images;
-  // Those of the method, resolved.
+  // The options of the method, resolved.
   const StageOptions& options;
   // The stage's place in the pipeline, for Progress.
   int index = 0;
@@ -38,7 +36,7 @@ struct StageTask {
 };
 
 struct StageResult {
-  // On the domain of the fixed image; its memory is freed in the order of the context's stream.
+  // Its domain is the fixed image's grid; its memory is freed in the order of the context's stream.
   Transform transform{AffineMap::Identity()};
   // The one of the task's starts that the result goes back to.
   AffineMap start = AffineMap::Identity();
@@ -47,9 +45,9 @@ struct StageResult {
   StageReport report;
 };
 
-// `options` of every function are those of the method, and resolved but for validate and resolved.
+// Every function takes options of its method. All but validate and resolved take them resolved.
 struct Method {
-  // "ffd": what users call it.
+  // The name that users know, "ffd" for example.
   absl::string_view name;
   // The result is more than a matrix. A deformable stage is followed by stages of its own method alone, and answers
   // with its native form even when it has no time to run.
@@ -80,17 +78,7 @@ struct Method {
 // Every method, in the order of the alternatives of StageOptions.
 absl::Span<const Method* const> Methods();
 
-// The method called `name`; null when there is none.
-const Method* FindMethod(absl::string_view name);
-
 const Method& MethodOf(const StageOptions& options);
-
-// The metric that the stage uses: its own, or the method's default.
-MetricKind MetricOf(const StageOptions& options);
-
-// The options with every default filled in, for a fixed image on `fixed`; levels stay unset, since they depend on masks
-// and start, too.
-StageOptions Resolved(const StageOptions& options, const Geometry& fixed);
 
 // The options with levels set.
 StageOptions WithLevels(StageOptions options, int levels);

@@ -2,8 +2,8 @@
 // The vocabulary of a registration: what a stage is asked to do, and what it reports.
 //
 // A stage is one of four methods with the options of that method, and of no other. An option that is unset has the
-// method's default; Resolved (method.h) fills the defaults in. Values are checked by ValidateRegistration (validate.h).
-// All types are plain values.
+// method's default. ValidateRegistration (validate.h) checks the values. All types are plain values, all functions
+// pure.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_STAGE_H_
 #define INTRAWARP_ENGINE_REGISTRATION_STAGE_H_
 
@@ -11,7 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "engine/geometry/vec.h"
+#include "absl/strings/string_view.h"
+#include "engine/geometry/geometry.h"
 #include "engine/metric/metric_kind.h"
 
 namespace intrawarp {
@@ -55,7 +56,7 @@ struct FfdOptions {
   static constexpr int kDefaultIterations = 150;
   static constexpr double kDefaultSpacingVox = 5;
   static constexpr double kLeastSpacingVox = 1;
-  // In units where a voxel is 1 and a metric at a bad start is about 1.
+  // The weights' units: a voxel is 1, and a metric at a bad start is about 1.
   static constexpr double DefaultBendingWeight(MetricKind metric);
   static constexpr double kDefaultElasticityWeight = 0;
   static constexpr double kDefaultJacobianWeight = 0.1;
@@ -130,6 +131,18 @@ struct LogDemonsOptions {
 
 using StageOptions = std::variant<RigidOptions, AffineOptions, FfdOptions, LogDemonsOptions>;
 
+// The name of the stage's method: "rigid", "affine", "ffd" or "log-demons".
+absl::string_view MethodName(const StageOptions& options);
+// A stage of the method called `name` with nothing set; absent when there is no such method.
+std::optional<StageOptions> StageNamed(absl::string_view name);
+
+// The metric that the stage uses: its own, or the method's default.
+MetricKind MetricOf(const StageOptions& options);
+
+// The options with every default filled in, for a fixed image on `fixed`. Levels stay unset, since they depend on masks
+// and start, too.
+StageOptions Resolved(const StageOptions& options, const Geometry& fixed);
+
 // Why a stage ended, at its finest level: its value is within the tolerances; it is out of iterations; it is out of
 // time (at any level); there was no descent.
 enum class StopReason { kConverged, kIterationLimit, kBudget, kNoProgress };
@@ -145,7 +158,7 @@ struct LevelReport {
 };
 
 struct StageReport {
-  // With every default filled in; levels is the number of levels that the stage set out to run.
+  // The options with every default filled in; levels is the number of levels that the stage set out to run.
   StageOptions options;
   StopReason stop_reason = StopReason::kBudget;
   // Coarsest first: the levels that ran and had a value.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a registration before it starts. Every error that is about a field names it (field_error.h), with
+// Checks of a registration before it starts. Every error that is about a field names it (field_error.h), with
 // the path relative to RegistrationInput: "stages[0].levels", "fixed_mask". Thread safety: these are pure functions.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_VALIDATE_H_
 #define INTRAWARP_ENGINE_REGISTRATION_VALIDATE_H_

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "engine/registration/method.h"
+#include "engine/registration/stage.h"
 #include "server/rpc/wire.h"
 
 namespace intrawarp::server {

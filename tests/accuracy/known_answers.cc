@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "client/phantom/phantom.h"
-#include "engine/registration/method.h"
 #include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 namespace {

@@ -29,15 +29,16 @@ TEST(RegistrationMethods, EveryAlternativeHasItsWholeTable) {
   }
 }
 
-TEST(RegistrationMethods, NamesFindTheirMethod) {
-  for (const Method* method : Methods()) EXPECT_EQ(FindMethod(method->name), method);
-  EXPECT_EQ(MethodOf(RigidOptions{}).name, "rigid");
-  EXPECT_EQ(MethodOf(AffineOptions{}).name, "affine");
-  EXPECT_EQ(MethodOf(FfdOptions{}).name, "ffd");
-  EXPECT_EQ(MethodOf(LogDemonsOptions{}).name, "log-demons");
-  EXPECT_EQ(FindMethod(""), nullptr);
-  EXPECT_EQ(FindMethod("demons"), nullptr);
-  EXPECT_EQ(FindMethod("FFD"), nullptr);
+TEST(RegistrationMethods, NamesGoThereAndBack) {
+  for (const Method* method : Methods()) {
+    ASSERT_TRUE(StageNamed(method->name).has_value()) << method->name;
+    EXPECT_EQ(MethodName(*StageNamed(method->name)), method->name);
+  }
+  EXPECT_EQ(MethodName(RigidOptions{}), "rigid");
+  EXPECT_EQ(MethodName(AffineOptions{}), "affine");
+  EXPECT_EQ(MethodName(FfdOptions{}), "ffd");
+  EXPECT_EQ(MethodName(LogDemonsOptions{}), "log-demons");
+  for (const char* name : {"", "demons", "FFD"}) EXPECT_FALSE(StageNamed(name).has_value()) << name;
 }
 
 TEST(RegistrationMethods, OnlyDeformableOnesHoldMemory) {
