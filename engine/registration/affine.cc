@@ -260,26 +260,26 @@ int64_t ResultBytes(const Geometry&, const StageOptions&) { return 0; }
 
 }  // namespace
 
-const Method kRigidMethod = {.name = "rigid",
-                             .is_deformable = false,
-                             .unset = RigidOptions{},
-                             .starts_from = StartsFrom,
-                             .validate = Validate<RigidOptions>,
-                             .resolved = ResolvedStage<RigidOptions>,
-                             .workspace_bytes = WorkspaceBytes,
-                             .result_bytes = ResultBytes,
-                             .run = Run,
-                             .objective = Objective};
+constinit const Method kRigidMethod = {.name = "rigid",
+                                       .is_deformable = false,
+                                       .unset = RigidOptions{},
+                                       .starts_from = StartsFrom,
+                                       .validate = Validate<RigidOptions>,
+                                       .resolved = ResolvedStage<RigidOptions>,
+                                       .workspace_bytes = WorkspaceBytes,
+                                       .result_bytes = ResultBytes,
+                                       .run = Run,
+                                       .objective = Objective};
 
-const Method kAffineMethod = {.name = "affine",
-                              .is_deformable = false,
-                              .unset = AffineOptions{},
-                              .starts_from = StartsFrom,
-                              .validate = Validate<AffineOptions>,
-                              .resolved = ResolvedStage<AffineOptions>,
-                              .workspace_bytes = WorkspaceBytes,
-                              .result_bytes = ResultBytes,
-                              .run = Run,
-                              .objective = Objective};
+constinit const Method kAffineMethod = {.name = "affine",
+                                        .is_deformable = false,
+                                        .unset = AffineOptions{},
+                                        .starts_from = StartsFrom,
+                                        .validate = Validate<AffineOptions>,
+                                        .resolved = ResolvedStage<AffineOptions>,
+                                        .workspace_bytes = WorkspaceBytes,
+                                        .result_bytes = ResultBytes,
+                                        .run = Run,
+                                        .objective = Objective};
 
 }  // namespace intrawarp

@@ -426,15 +426,15 @@ StageOptions ResolvedStage(const StageOptions& stage, const Geometry& fixed) {
 
 }  // namespace
 
-const Method kFfdMethod = {.name = "ffd",
-                           .is_deformable = true,
-                           .unset = FfdOptions{},
-                           .starts_from = StartsFrom,
-                           .validate = Validate,
-                           .resolved = ResolvedStage,
-                           .workspace_bytes = WorkspaceBytes,
-                           .result_bytes = ResultBytes,
-                           .run = Run,
-                           .objective = Objective};
+constinit const Method kFfdMethod = {.name = "ffd",
+                                     .is_deformable = true,
+                                     .unset = FfdOptions{},
+                                     .starts_from = StartsFrom,
+                                     .validate = Validate,
+                                     .resolved = ResolvedStage,
+                                     .workspace_bytes = WorkspaceBytes,
+                                     .result_bytes = ResultBytes,
+                                     .run = Run,
+                                     .objective = Objective};
 
 }  // namespace intrawarp

@@ -120,15 +120,15 @@ int64_t ResultBytes(const Geometry& fixed, const StageOptions&) { return Velocit
 
 }  // namespace
 
-const Method kLogDemonsMethod = {.name = "log-demons",
-                                 .is_deformable = true,
-                                 .unset = LogDemonsOptions{},
-                                 .starts_from = StartsFrom,
-                                 .validate = Validate,
-                                 .resolved = ResolvedStage,
-                                 .workspace_bytes = WorkspaceBytes,
-                                 .result_bytes = ResultBytes,
-                                 .run = Run,
-                                 .objective = Objective};
+constinit const Method kLogDemonsMethod = {.name = "log-demons",
+                                           .is_deformable = true,
+                                           .unset = LogDemonsOptions{},
+                                           .starts_from = StartsFrom,
+                                           .validate = Validate,
+                                           .resolved = ResolvedStage,
+                                           .workspace_bytes = WorkspaceBytes,
+                                           .result_bytes = ResultBytes,
+                                           .run = Run,
+                                           .objective = Objective};
 
 }  // namespace intrawarp
