@@ -31,12 +31,8 @@ INTRAWARP_HD inline int MirroredVoxel(int i, int n) {
   return r < n ? r : period - r;
 }
 
-namespace cpu {
-absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size, float* coefficients);
-}  // namespace cpu
-namespace cuda {
-absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size, float* coefficients);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size,
+                                                         float* coefficients);)
 
 }  // namespace intrawarp
 

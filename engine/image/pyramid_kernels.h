@@ -35,14 +35,8 @@ struct Boxes {
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };
 
-namespace cpu {
-absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
-absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
-}  // namespace cpu
-namespace cuda {
-absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
-absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
+                             absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);)
 
 }  // namespace intrawarp
 

@@ -33,14 +33,8 @@ struct GaussianKernel {
 GaussianKernel MakeGaussianKernel(double sigma);
 
 // out = in convolved along `axis` (0, 1, 2 for x, y, z); `out` is not `in`.
-namespace cpu {
-absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size, int axis,
-                        const GaussianKernel& kernel);
-}  // namespace cpu
-namespace cuda {
-absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size, int axis,
-                        const GaussianKernel& kernel);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size,
+                                                     int axis, const GaussianKernel& kernel);)
 
 }  // namespace intrawarp
 

@@ -61,12 +61,8 @@ struct WarpTask {
   Int3 out_size;
 };
 
-namespace cpu {
-absl::Status Warp(const ExecContext& ctx, const WarpTask& task, Interpolation interpolation);
-}  // namespace cpu
-namespace cuda {
-absl::Status Warp(const ExecContext& ctx, const WarpTask& task, Interpolation interpolation);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status Warp(const ExecContext& ctx, const WarpTask& task,
+                                               Interpolation interpolation);)
 
 }  // namespace intrawarp
 

@@ -281,16 +281,12 @@ INTRAWARP_HD inline void AddAt(const InverseInput& in, Int3 voxel, InverseSums* 
 
 // SumSimilarity fills workspace.totals, SumJacobian and SumInverse *total (in device memory, with one partial a piece
 // beside it). Stream-ordered.
-namespace cpu {
-absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
-absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
-absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
-}  // namespace cpu
-namespace cuda {
-absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
-absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
-absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in,
+                                                        const SimilarityWorkspace& workspace);
+                             absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in,
+                                                      JacobianSums* partial, JacobianSums* total);
+                             absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in,
+                                                     InverseSums* partial, InverseSums* total);)
 
 }  // namespace intrawarp
 

@@ -87,7 +87,7 @@ struct DescentVectors {
   float *trial = nullptr, *trial_gradient = nullptr;                 // evaluated
   float *direction = nullptr, *steps = nullptr, *changes = nullptr;  // steps, changes: kDescentMemory vectors each
   DescentState* state = nullptr;
-  FfdValue* value = nullptr;
+  MetricValue* value = nullptr;
   double* penalty = nullptr;
   // Reductions on CUDA.
   double* partial = nullptr;
@@ -107,7 +107,7 @@ class Descent {
   // memory.
   const float* trial() const { return vectors_.trial; }
   float* gradient() const { return vectors_.trial_gradient; }
-  FfdValue* value() const { return vectors_.value; }
+  MetricValue* value() const { return vectors_.value; }
   double* penalty() const { return vectors_.penalty; }
   const int* done() const { return &vectors_.state->done; }
   // The best position so far: the last that was accepted.

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/recording.h"
 #include "engine/metric/ffd_objective.h"
+#include "engine/metric/nmi.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
 
@@ -165,10 +166,10 @@ absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const Registration
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* u, ctx.arena().Allocate<float>(Elements(grid)));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, &transform, {u, grid}));
-  INTRAWARP_ASSIGN_OR_RETURN(FfdValue * on_device, ctx.arena().Allocate<FfdValue>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(MetricValue * on_device, ctx.arena().Allocate<MetricValue>(1));
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, metric, index, transform.affine(), grid));
   INTRAWARP_RETURN_IF_ERROR(level.evaluator->Evaluate(ctx, u, nullptr, nullptr, on_device));
-  FfdValue on_host;
+  MetricValue on_host;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, on_device, sizeof(on_host), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   SampledValue result{std::nullopt, on_host.samples};

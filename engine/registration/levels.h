@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
-#include "engine/metric/metric_kind.h"
+#include "engine/metric/metric.h"
 #include "engine/registration/mask_levels.h"
 
 namespace intrawarp {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/metric/nmi.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/ffd.h"
@@ -44,8 +45,7 @@ absl::Status RefuseOptionsOfLogDemons(const StageOptions& stage) {
   for (const auto& [given, name] :
        {std::pair(stage.fluid_sigma.has_value(), "fluid_sigma"),
         std::pair(stage.diffusion_sigma.has_value(), "diffusion_sigma"),
-        std::pair(stage.max_step.has_value(), "max_step"),
-        std::pair(stage.weak_gradient.has_value(), "weak_gradient"),
+        std::pair(stage.max_step.has_value(), "max_step"), std::pair(stage.weak_gradient.has_value(), "weak_gradient"),
         std::pair(stage.update != VelocityUpdate::kCompose, "update"), std::pair(stage.symmetric, "symmetric"),
         std::pair(stage.match_intensities, "match_intensities")}) {
     if (given) return absl::InvalidArgumentError(absl::StrCat(name, ": is for log-demons alone"));

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
-#include "engine/metric/metric_kind.h"
+#include "engine/metric/metric.h"
 #include "engine/registration/descent.h"
 #include "engine/transform/transform.h"
 

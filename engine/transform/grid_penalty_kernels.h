@@ -21,7 +21,7 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp {
 
@@ -200,14 +200,8 @@ struct PenaltyTask {
 // Tiles of an axis.
 INTRAWARP_HD inline int AxisTiles(int n) { return n == 1 ? 1 : n - 3; }
 
-namespace cpu {
-absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
-int64_t GridPenaltyWorkspaceBytes(Int3 size);
-}  // namespace cpu
-namespace cuda {
-absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
-int64_t GridPenaltyWorkspaceBytes(Int3 size);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
+                             int64_t GridPenaltyWorkspaceBytes(Int3 size);)
 
 }  // namespace intrawarp
 

@@ -136,7 +136,7 @@ double MeanError(Scene& s) {
   constexpr int kRows = 200;
   const AffineMap map = Compose(PhysicalToIndex(s.grid), IndexToPhysical(s.image));
   const auto tap = [&](int axis, int voxel) {
-    const SplineAxis a = MakeSplineAxis(map.m[axis][3] + map.m[axis][axis] * voxel, s.grid.size[axis]);
+    const SplinePosition a = MakeSplinePosition(map.m[axis][3] + map.m[axis][axis] * voxel, s.grid.size[axis]);
     DoubleTap t{a.base, {}};
     BsplineWeights(a.t, t.weight);
     return t;

@@ -118,7 +118,7 @@ double BytesPerVoxel(MetricKind metric, bool gradient) {
       return 8;
     case MetricKind::kNmi:  // bin and moving image, twice
       return gradient ? 10 : 5;
-    default:  // warp: moving, warped; the metric: fixed, warped, residual; force: moving, residual
+    default:  // warp: moving, warped; the metric: fixed, warped, voxel_gradient; force: moving, voxel_gradient
       return gradient ? 28 : 16;
   }
 }
@@ -147,11 +147,11 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   auto evaluator = MakeFfdEvaluator(ctx, objective);
   Check(evaluator.status());
   const Buffer gradient = *device->Allocate(3 * sizeof(float) * objective.grid.voxels(), ctx.stream());
-  const Buffer value = *device->Allocate(sizeof(FfdValue), ctx.stream());
+  const Buffer value = *device->Allocate(sizeof(MetricValue), ctx.stream());
   const auto evaluate = [&] {
     Check((*evaluator)
               ->Evaluate(ctx, grid.as<float>(), nullptr, with_gradient ? gradient.as<float>() : nullptr,
-                         value.as<FfdValue>()));
+                         value.as<MetricValue>()));
   };
   evaluate();
   // Enough for the launches of one to hide behind the work of others.
@@ -167,7 +167,7 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
     state.SetIterationTime(seconds);
   }
   const double floor = 8.0 * geometry.voxels() / CopyBandwidth(*device);
-  FfdValue result;
+  MetricValue result;
   Check(device->Copy(&result, value.as<void>(), sizeof(result), ctx.stream()));
   Check(device->Synchronize(ctx.stream()));
   state.counters["best_us"] = best * 1e6;

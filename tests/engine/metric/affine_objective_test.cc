@@ -138,14 +138,14 @@ void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   const Vec3d q = NormalizedReference(problem.fixed.geometry, p);
   Sample t;
   if (!problem.fixed.InMask(p) || !SampleReference(problem.moving, w(q), &t)) return;
-  const double residual = problem.intensity_scale * (t.value - problem.fixed.At(p));
+  const double difference = problem.intensity_scale * (t.value - problem.fixed.At(p));
   const double magnitude_weight = t.ambiguous ? kAmbiguousWeight : 1;
   Derivative j;
   AddDerivative(t.gradient, q, problem.intensity_scale, &j);
-  reference->sums.value += 0.5 * residual * residual;
+  reference->sums.value += 0.5 * difference * difference;
   reference->sums.weight += 1;
   reference->sums.samples += 1;
-  AddGradient(j, residual, magnitude_weight, reference);
+  AddGradient(j, difference, magnitude_weight, reference);
   AddSquare(j, 1, magnitude_weight, reference);
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of SSD over rows of the fixed grid, for the vector target that includes this.
+// The sums of the affine objective's SSD (ssd.h, affine_objective.h) over rows of the fixed grid on the CPU, for the
+// vector target that includes this.
 //
 // With g the derivative by the moving index and q the normalised coordinates, the Hessian is the sum of
 // (g g^T) (x) (q,1)(q,1)^T. Along a row only qx varies: float32 lanes sum the products of g times 1, qx, qx^2, and what
 // is left, products with qy and qz, is done once a row in float64.
-#if defined(INTRAWARP_ENGINE_METRIC_AFFINE_SSD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef INTRAWARP_ENGINE_METRIC_AFFINE_SSD_INL_H_
-#undef INTRAWARP_ENGINE_METRIC_AFFINE_SSD_INL_H_
+#if defined(INTRAWARP_ENGINE_METRIC_SSD_AFFINE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INTRAWARP_ENGINE_METRIC_SSD_AFFINE_INL_H_
+#undef INTRAWARP_ENGINE_METRIC_SSD_AFFINE_INL_H_
 #else
-#define INTRAWARP_ENGINE_METRIC_AFFINE_SSD_INL_H_
+#define INTRAWARP_ENGINE_METRIC_SSD_AFFINE_INL_H_
 #endif
 
 #include <algorithm>
@@ -29,7 +30,7 @@ class SsdRows {
   SsdRows(const AffinePlan& plan, float* scratch)
       : plan_(plan),
         sampler_(plan),
-        fixed_(plan.objective.fixed),
+        fixed_(ReaderOf(plan.objective.fixed)),
         row_(MakeWarpedRow(scratch, plan.size.x, plan.objective.moving_mask.data != nullptr)) {}
 
   // Adds a row.
@@ -65,7 +66,7 @@ class SsdRows {
   static constexpr int kRun = 1024;
   static_assert(kRun % kLanes == 0);
 
-  // Of one row: the products xx xy xz yy yz zz of g, and residual * g, times powers of qx.
+  // Of one row: the products xx xy xz yy yz zz of g, and r g with r the difference of intensities, times powers of qx.
   struct Moments {
     double products[3][6] = {};
     double gradient[2][3] = {};
@@ -143,13 +144,13 @@ class SsdRows {
     VF value = Zeros();
     for (int x = range.begin / kLanes * kLanes; x < range.end; x += kLanes) {
       hwy::Prefetch(fixed + std::min<int64_t>(x + plan_.size.x, to_end));
-      VF residual = scale * (hn::Load(DF(), row_.value + x) - fixed_.Load(fixed + x));
+      VF difference = scale * (hn::Load(DF(), row_.value + x) - fixed_.Load(fixed + x));
       VF gx = scale * hn::Load(DF(), row_.gradient[0] + x);
       VF gy = scale * hn::Load(DF(), row_.gradient[1] + x);
       VF gz = scale * hn::Load(DF(), row_.gradient[2] + x);
       if (kMasked || HWY_UNLIKELY(x < range.begin || x + kLanes > range.end)) {
         const MF counts = Counts<kMasked>(x, range, fixed_mask);
-        residual = hn::IfThenElseZero(counts, residual);
+        difference = hn::IfThenElseZero(counts, difference);
         gx = hn::IfThenElseZero(counts, gx);
         gy = hn::IfThenElseZero(counts, gy);
         gz = hn::IfThenElseZero(counts, gz);
@@ -157,9 +158,9 @@ class SsdRows {
       }
       const VF q = hn::MulAdd(Ramp(x), q_step, q_base);
       const VF qx = q * gx, qy = q * gy, qz = q * gz;
-      value = hn::MulAdd(residual, residual, value);
-      gradient0.Add(residual, gx, gy, gz);
-      gradient1.Add(residual, qx, qy, qz);
+      value = hn::MulAdd(difference, difference, value);
+      gradient0.Add(difference, gx, gy, gz);
+      gradient1.Add(difference, qx, qy, qz);
       products0.Add(gx, gy, gz, gx, gy, gz);
       products1.Add(qx, qy, qz, gx, gy, gz);
       products2.Add(qx, qy, qz, qx, qy, qz);
@@ -172,8 +173,6 @@ class SsdRows {
     moments->value += Total(value);
     if (!kMasked) moments->samples += range.end - range.begin;
   }
-
-  static HWY_INLINE double Total(VF lanes) { return hn::GetLane(hn::SumOfLanes(DF(), lanes)); }
 
   void Expand(const Moments& m, double qy, double qz) {
     value_ += 0.5 * m.value;
@@ -207,4 +206,4 @@ class SsdRows {
 }  // namespace intrawarp
 HWY_AFTER_NAMESPACE();
 
-#endif  // INTRAWARP_ENGINE_METRIC_AFFINE_SSD_INL_H_
+#endif  // INTRAWARP_ENGINE_METRIC_SSD_AFFINE_INL_H_

@@ -1,42 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tbb/cache_aligned_allocator.h>
-
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
-#include "engine/metric/residual_kernels.h"
-#include "engine/metric/residual_plan.h"
+#include "engine/metric/lncc_kernels.h"
+#include "engine/metric/lncc_plan.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/metric/residual_cpu.cc"
+#define HWY_TARGET_INCLUDE "engine/metric/lncc_cpu.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "engine/metric/residual-inl.h"
+#include "engine/metric/lncc-inl.h"
 #include "hwy/highway.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace intrawarp {
-namespace cpu {
-namespace HWY_NAMESPACE {
-
-void MarchImages(const LnccPlan& plan, int64_t i, float* scratch, LnccSums* sums) {
-  residual_rows::MarchImages(plan, i, scratch, sums);
-}
-void MarchCoefficients(const LnccPlan& plan, int64_t i, float* scratch) {
-  residual_rows::MarchCoefficients(plan, i, scratch);
-}
-void MarchBrick(const NgfPlan& plan, int64_t i, float* scratch, NgfSums* sums) {
-  residual_rows::MarchBrick(plan, i, scratch, sums);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace cpu
-}  // namespace intrawarp
-HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace intrawarp::cpu {
@@ -44,14 +22,6 @@ namespace {
 
 HWY_EXPORT(MarchImages);
 HWY_EXPORT(MarchCoefficients);
-HWY_EXPORT(MarchBrick);
-
-// This thread's, kept for the next task: a few megabytes at most.
-float* Scratch(size_t floats) {
-  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
-}
 
 struct Means {
   double fixed = 0, moving = 0, samples = 0;
@@ -113,16 +83,14 @@ int64_t LnccWorkspaceBytes(Int3 size) {
          Arena::Rounded(3 * Voxels(size) * sizeof(float));
 }
 
-int64_t NgfWorkspaceBytes(Int3) { return 0; }
-
-absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
-                          FfdValue* value) {
+absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
+                          MetricValue* value) {
   if (skip != nullptr && *skip != 0) return absl::OkStatus();
   ArenaScope scope(ctx.arena());
   LnccPlan plan(task);
-  plan.residual = residual;
+  plan.voxel_gradient = voxel_gradient;
   INTRAWARP_ASSIGN_OR_RETURN(plan.shifts, ctx.arena().Allocate<float>(2 * plan.tiles.total()));
-  if (residual != nullptr) {
+  if (voxel_gradient != nullptr) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.coefficients, ctx.arena().Allocate<float>(3 * Voxels(task.size)));
   }
   MakeShifts(plan);
@@ -131,7 +99,7 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
       plan.columns(LnccPlan::kTileY), LnccSums{},
       [&](int64_t i) {
         LnccSums part;
-        HWY_DYNAMIC_DISPATCH(MarchImages)(plan, i, Scratch(floats), &part);
+        HWY_DYNAMIC_DISPATCH(MarchImages)(plan, i, ThreadScratch<float>(floats), &part);
         return part;
       },
       [](LnccSums& total, const LnccSums& part) {
@@ -139,37 +107,10 @@ absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const in
         total.samples += part.samples;
       });
   *value = {sums.samples > 0 ? 1 - sums.value / sums.samples : std::numeric_limits<double>::quiet_NaN(), sums.samples};
-  if (residual == nullptr) return absl::OkStatus();
+  if (voxel_gradient == nullptr) return absl::OkStatus();
   plan.scale = sums.samples > 0 ? static_cast<float>(-1 / sums.samples) : 0;
   ParallelFor(plan.columns(LnccPlan::kCoefficientTileY), [&](int64_t i) {
-    HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, Scratch(floats));
-  });
-  return absl::OkStatus();
-}
-
-absl::Status NgfResidual(const ExecContext&, const NgfTask& task, const int* skip, float* residual, FfdValue* value) {
-  if (skip != nullptr && *skip != 0) return absl::OkStatus();
-  const NgfPlan plan{task, MakeNgfScales(task), residual};
-  const size_t floats = plan.ScratchFloats();
-  const NgfSums sums = OrderedReduce(
-      plan.bricks(), NgfSums{},
-      [&](int64_t i) {
-        NgfSums part;
-        HWY_DYNAMIC_DISPATCH(MarchBrick)(plan, i, Scratch(floats), &part);
-        return part;
-      },
-      [](NgfSums& total, const NgfSums& part) {
-        total.value += part.value;
-        total.weight += part.weight;
-        total.samples += part.samples;
-      });
-  *value = {sums.weight > 0 ? sums.value / sums.weight : std::numeric_limits<double>::quiet_NaN(), sums.samples};
-  if (residual == nullptr) return absl::OkStatus();
-  const float scale = sums.weight > 0 ? static_cast<float>(1 / sums.weight) : 0;
-  constexpr int64_t kRun = 1 << 16;
-  const int64_t voxels = Voxels(task.size);
-  ParallelFor((voxels + kRun - 1) / kRun, [&](int64_t i) {
-    for (int64_t k = i * kRun; k < std::min(voxels, (i + 1) * kRun); ++k) residual[k] *= scale;
+    HWY_DYNAMIC_DISPATCH(MarchCoefficients)(plan, i, ThreadScratch<float>(floats));
   });
   return absl::OkStatus();
 }

@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU and the CUDA version of LnccResidual and NgfResidual share. Internal.
+// What the CPU and the CUDA version of EvaluateLncc (lncc.h) share. Internal.
 //
-// LNCC. With G the window (a product over the axes, zero outside the image and at voxels that are no sample), local
+// With G the window (a product over the axes, zero outside the image and at voxels that are no sample), local
 // sums S[q](j) = sum_i G(i - j) q(i), and W = S[1], the local moments at the sample j are
 //   f_j = S[f] / W,  m_j = S[m] / W,  ff = S[f f] / W - f_j^2,  mm, fm likewise,  cc_j = fm^2 / (ff mm).
 // The derivative of cc_j in m(i) is G(i - j) (A_j f(i) + B_j m(i) + C_j) with
 //   A = 2 fm / (ff mm W),  B = -A fm / mm,  C = -A f_j - B m_j,
-// (all 0 where the window is flat), so that the residual is
+// (all 0 where the window is flat), so that the gradient by a voxel is
 //   r(i) = -1/N (f(i) S[A](i) + m(i) S[B](i) + S[C](i)).
 // Four passes: x and y of the six sums; z of the six, which gives A, B, C; x and y of these; z of these.
 //
 // Moments don't change when a constant is subtracted from the images, but their float32 sums do. The image is cut into
 // tiles as deep as the z pass's run, whose sums are relative to their own mean intensities; the z pass takes those of
 // the tiles above and below over to its own (ChangeShift). C, and f and m of the last pass, are relative to one mean.
-//
-// NGF. With c_a(j) = -2 <u,v> (v_a - <u,v> u_a) / |g|_eta, the derivative of the value at j in the difference along
-// axis a,
-//   r(i) = 1/W sum_a (c_a(i - e_a) - c_a(i + e_a)) / (2 h_a).
-// One pass finds it but for 1/W, which a second one multiplies by.
-#ifndef INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
-#define INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
+#ifndef INTRAWARP_ENGINE_METRIC_LNCC_KERNELS_H_
+#define INTRAWARP_ENGINE_METRIC_LNCC_KERNELS_H_
 
 #include <cstdint>
 
 #include "engine/base/host_device.h"
-#include "engine/metric/residual.h"
+#include "engine/metric/lncc.h"
+#include "engine/metric/stored_images.h"
 
 namespace intrawarp {
 
@@ -56,39 +52,10 @@ inline LnccTiles MakeLnccTiles(Int3 size, Int3 tile) {
 inline constexpr int kLnccRowStep = 8;
 inline constexpr int kLnccPlaneStep = 4;
 
-// NGF needs both neighbours on axes longer than one voxel.
-INTRAWARP_HD constexpr bool HasNeighbors(int i, int n) { return n == 1 ? i == 0 : i >= 1 && i < n - 1; }
-
-// Below this a squared gradient is nothing.
-inline constexpr float kNgfTiny = 1e-30f;
-
-struct NgfScales {
-  // 1 / (2 spacing); 0 for an axis of one voxel.
-  Vec3f half_inverse;
-  float fixed_eta2, moving_eta2;
-};
-NgfScales MakeNgfScales(const NgfTask& task);
-
-inline int64_t Voxels(Int3 n) { return int64_t{n.x} * n.y * n.z; }
-
-namespace cpu {
-absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
-                          FfdValue* value);
-absl::Status NgfResidual(const ExecContext& ctx, const NgfTask& task, const int* skip, float* residual,
-                         FfdValue* value);
-int64_t LnccWorkspaceBytes(Int3 size);
-int64_t NgfWorkspaceBytes(Int3 size);
-}  // namespace cpu
-
-namespace cuda {
-absl::Status LnccResidual(const ExecContext& ctx, const LnccTask& task, const int* skip, float* residual,
-                          FfdValue* value);
-absl::Status NgfResidual(const ExecContext& ctx, const NgfTask& task, const int* skip, float* residual,
-                         FfdValue* value);
-int64_t LnccWorkspaceBytes(Int3 size);
-int64_t NgfWorkspaceBytes(Int3 size);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip,
+                                                       float* voxel_gradient, MetricValue* value);
+                             int64_t LnccWorkspaceBytes(Int3 size);)
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_ENGINE_METRIC_RESIDUAL_KERNELS_H_
+#endif  // INTRAWARP_ENGINE_METRIC_LNCC_KERNELS_H_

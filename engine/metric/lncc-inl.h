@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of LnccResidual and NgfResidual on the CPU, for the vector target that includes this. Formulas stand in
-// residual_kernels.h.
+// The passes of LNCC over stored images on the CPU (lncc.h), for the vector target that includes this. The formulas
+// stand in lncc_kernels.h.
 //
-// A task of LNCC marches through a column of tiles in z, a run of planes at a time. Of a plane, products of a few rows
-// lie in a ring, four rows at a time are summed along y out of it, and these along x into a ring of planes, out of
-// which a run is summed along z. A task of NGF marches through a brick in z; three planes of c lie in a ring.
-#if defined(INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
-#undef INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+// A task marches through a column of tiles in z, a run of planes at a time. For each plane, products of a few rows lie
+// in a ring; four rows at a time are summed along y out of that ring, and then along x into a ring of planes, out of
+// which a run is summed along z.
+#if defined(INTRAWARP_ENGINE_METRIC_LNCC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INTRAWARP_ENGINE_METRIC_LNCC_INL_H_
+#undef INTRAWARP_ENGINE_METRIC_LNCC_INL_H_
 #else
-#define INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+#define INTRAWARP_ENGINE_METRIC_LNCC_INL_H_
 #endif
 
 #include <algorithm>
@@ -18,36 +18,14 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/metric/residual_plan.h"
+#include "engine/base/simd-inl.h"
+#include "engine/metric/lncc_plan.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
-namespace residual_rows {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using DF = hn::ScalableTag<float>;
-using VF = hn::Vec<DF>;
-using MF = hn::Mask<DF>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-
-HWY_INLINE VF Splat(float v) { return hn::Set(DF(), v); }
-HWY_INLINE VF Zeros() { return hn::Zero(DF()); }
-constexpr int RoundUp(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
-HWY_INLINE double Total(VF v) { return hn::GetLane(hn::SumOfLanes(DF(), v)); }
-
-HWY_INLINE VF InverseSqrt(VF v) {
-#if HWY_ARCH_X86
-  const VF y = hn::ApproximateReciprocalSqrt(v);
-  return hn::Mul(y, hn::NegMulAdd(hn::Mul(hn::Mul(Splat(0.5f), v), y), y, Splat(1.5f)));
-#else
-  return hn::Div(Splat(1.0f), hn::Sqrt(v));
-#endif
-}
-
-// ---------------------------------------------------------------------------------------------------------------- LNCC
 
 // out[o][x] = sum over i of weight(i - o) rows[i][x], for o in [0, 4), i in [0, 2 radius + 4) and x in [0, count), a
 // multiple of kLanes.
@@ -380,7 +358,7 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
         CopyRow(plan.task.warped + row, width, 0, count, std::numeric_limits<float>::quiet_NaN(), warped);
         MakeCoefficients(plan, shift, sums + size_t{1} * p * count, int64_t{kRun} * count, warped, count, results,
                          &value, &samples);
-        for (int c = 0; c < 3 && plan.residual != nullptr; ++c) {
+        for (int c = 0; c < 3 && plan.voxel_gradient != nullptr; ++c) {
           std::memcpy(plan.CoefficientRow(c, y, z0 + p) + column.x0, results[c], width * sizeof(float));
         }
       }
@@ -390,7 +368,7 @@ void MarchImages(const LnccPlan& plan, int64_t index, float* scratch_floats, Lnc
   }
 }
 
-// The residual of a column.
+// The voxel_gradient of a column.
 void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_floats) {
   const DF d;
   constexpr int kRun = LnccPlan::kRun;
@@ -430,161 +408,15 @@ void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_float
                                     hn::MulAdd(m, hn::LoadU(d, sum + stride + x), hn::LoadU(d, sum + 2 * stride + x)));
           hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
         }
-        std::memcpy(plan.residual + row, result, width * sizeof(float));
+        std::memcpy(plan.voxel_gradient + row, result, width * sizeof(float));
       }
     }
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------------- NGF
-
-// Vectors of an image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the image.
-class ImageReader {
- public:
-  ImageReader(const float* data, int64_t voxels) : begin_(data), end_(data + voxels) {}
-
-  HWY_INLINE VF Load(const float* p) const {
-    return HWY_LIKELY(p >= begin_ && p + kLanes <= end_) ? hn::LoadU(DF(), p) : LoadPart(p);
-  }
-
- private:
-  HWY_NOINLINE VF LoadPart(const float* p) const {
-    HWY_ALIGN float lanes[kLanes] = {};
-    for (int i = 0; i < kLanes; ++i) {
-      if (p + i >= begin_ && p + i < end_) lanes[i] = p[i];
-    }
-    return hn::Load(DF(), lanes);
-  }
-
-  const float* begin_;
-  const float* end_;
-};
-
-class NgfMarch {
- public:
-  NgfMarch(const NgfPlan& plan, int64_t index, float* scratch)
-      : plan_(plan),
-        n_(plan.task.size),
-        brick_(plan.Brick(index)),
-        fixed_(plan.task.fixed, Voxels(plan.task.size)),
-        warped_(plan.task.warped, Voxels(plan.task.size)),
-        pitch_(static_cast<int>(NgfRowFloats(n_.x))),
-        rows_(brick_.y1 - brick_.y0 + 2),
-        scratch_(scratch) {}
-
-  void March(NgfSums* sums) {
-    const int margin = plan_.residual != nullptr ? 1 : 0;
-    if (margin > 0) std::fill(scratch_, scratch_ + size_t{9} * rows_ * pitch_, 0.0f);
-    for (int z = brick_.z0 - margin; z < brick_.z1 + margin; ++z) {
-      for (int y = brick_.y0 - margin; y < brick_.y1 + margin; ++y) DifferenceRow(y, z, sums);
-      if (margin > 0 && z > brick_.z0) {
-        for (int y = brick_.y0; y < brick_.y1; ++y) ResidualRow(y, z - 1);
-      }
-    }
-  }
-
- private:
-  // Row of c_axis, at x = 0; a vector before it and one behind the row are 0.
-  float* Row(int axis, int y, int z) const {
-    const int slot = ((z + 1) % 3 * rows_ + y - brick_.y0 + 1) * 3 + axis;
-    return scratch_ + size_t{0} + slot * static_cast<int64_t>(pitch_) + kLanes;
-  }
-
-  void DifferenceRow(int y, int z, NgfSums* sums) {
-    const bool owned = y >= brick_.y0 && y < brick_.y1 && z >= brick_.z0 && z < brick_.z1;
-    const bool with_residual = plan_.residual != nullptr;
-    const int first = n_.x > 1 ? 1 : 0, last = n_.x > 1 ? n_.x - 1 : 1;
-    if (!HasNeighbors(y, n_.y) || !HasNeighbors(z, n_.z) || first >= last) {
-      if (with_residual) {
-        for (int a = 0; a < 3; ++a) std::fill(Row(a, y, z), Row(a, y, z) + n_.x, 0.0f);
-      }
-      return;
-    }
-    const int64_t step[3] = {n_.x > 1 ? 1 : 0, n_.y > 1 ? n_.x : 0, n_.z > 1 ? int64_t{n_.x} * n_.y : 0};
-    const int64_t row = (int64_t{z} * n_.y + y) * n_.x;
-    const DF d;
-    const NgfScales& s = plan_.scales;
-    const VF moving_eta2 = Splat(s.moving_eta2), fixed_eta2 = Splat(s.fixed_eta2);
-    VF value = Zeros(), weight = Zeros(), samples = Zeros();
-    for (int x = first; x < last; x += kLanes) {
-      const float *f = plan_.task.fixed + row + x, *m = plan_.task.warped + row + x;
-      VF g[3], h[3], all = warped_.Load(m);
-      for (int a = 0; a < 3; ++a) {
-        const VF plus = warped_.Load(m + step[a]), minus = warped_.Load(m - step[a]);
-        const VF scale = Splat(s.half_inverse[a]);
-        all = hn::Add(all, hn::Add(plus, minus));
-        g[a] = hn::Mul(scale, hn::Sub(plus, minus));
-        h[a] = hn::Mul(scale, hn::Sub(fixed_.Load(f + step[a]), fixed_.Load(f - step[a])));
-      }
-      const MF in_row = hn::Lt(hn::Iota(d, static_cast<float>(x)), Splat(static_cast<float>(last)));
-      const MF counts = hn::And(in_row, hn::Eq(all, all));
-      const VF h2 = hn::MulAdd(h[0], h[0], hn::MulAdd(h[1], h[1], hn::Mul(h[2], h[2])));
-      const VF g2 = hn::MulAdd(g[0], g[0], hn::MulAdd(g[1], g[1], hn::Mul(g[2], g[2])));
-      const VF inverse_g = InverseSqrt(hn::Add(g2, moving_eta2)), inverse_h = InverseSqrt(hn::Add(h2, fixed_eta2));
-      VF u[3], v[3];
-      for (int a = 0; a < 3; ++a) {
-        u[a] = hn::Mul(g[a], inverse_g);
-        v[a] = hn::Mul(h[a], inverse_h);
-      }
-      const VF cosine = hn::MulAdd(u[0], v[0], hn::MulAdd(u[1], v[1], hn::Mul(u[2], v[2])));
-      if (owned) {
-        // |v|^2 - <u, v>^2 without its cancellation: |u x v|^2 + |v|^2 (1 - |u|^2).
-        const VF v2 = hn::Mul(hn::Mul(h2, inverse_h), inverse_h);
-        const VF p = hn::NegMulAdd(u[2], v[1], hn::Mul(u[1], v[2])), q = hn::NegMulAdd(u[0], v[2], hn::Mul(u[2], v[0]));
-        const VF r = hn::NegMulAdd(u[1], v[0], hn::Mul(u[0], v[1]));
-        const VF cross = hn::MulAdd(p, p, hn::MulAdd(q, q, hn::Mul(r, r)));
-        const VF term = hn::MulAdd(v2, hn::Mul(hn::Mul(moving_eta2, inverse_g), inverse_g), cross);
-        value = hn::Add(value, hn::IfThenElseZero(counts, term));
-        weight = hn::Add(weight, hn::IfThenElseZero(counts, v2));
-        samples = hn::Add(samples, hn::IfThenElseZero(counts, Splat(1.0f)));
-      }
-      if (!with_residual) continue;
-      const VF factor = hn::Mul(hn::Mul(Splat(-2.0f), cosine), inverse_g);
-      for (int a = 0; a < 3; ++a) {
-        const VF c = hn::Mul(hn::Mul(factor, Splat(s.half_inverse[a])), hn::NegMulAdd(cosine, u[a], v[a]));
-        hn::StoreU(hn::IfThenElseZero(counts, c), d, Row(a, y, z) + x);
-      }
-    }
-    sums->value += Total(value);
-    sums->weight += Total(weight);
-    sums->samples += Total(samples);
-  }
-
-  void ResidualRow(int y, int z) {
-    const DF d;
-    float* out = plan_.residual + (int64_t{z} * n_.y + y) * n_.x;
-    const float *cx = Row(0, y, z), *above_y = Row(1, y - 1, z), *below_y = Row(1, y + 1, z);
-    const float *above_z = Row(2, y, z - 1), *below_z = Row(2, y, z + 1);
-    for (int x = 0; x < n_.x; x += kLanes) {
-      VF sum = hn::Sub(hn::LoadU(d, cx + x - 1), hn::LoadU(d, cx + x + 1));
-      sum = hn::Add(sum, hn::Sub(hn::LoadU(d, above_y + x), hn::LoadU(d, below_y + x)));
-      sum = hn::Add(sum, hn::Sub(hn::LoadU(d, above_z + x), hn::LoadU(d, below_z + x)));
-      if (x + kLanes <= n_.x) {
-        hn::StoreU(sum, d, out + x);
-      } else {
-        HWY_ALIGN float lanes[kLanes];
-        hn::Store(sum, d, lanes);
-        std::memcpy(out + x, lanes, (n_.x - x) * sizeof(float));
-      }
-    }
-  }
-
-  const NgfPlan& plan_;
-  const Int3 n_;
-  const NgfBrickRange brick_;
-  const ImageReader fixed_, warped_;
-  const int pitch_, rows_;
-  float* const scratch_;
-};
-
-void MarchBrick(const NgfPlan& plan, int64_t index, float* scratch, NgfSums* sums) {
-  NgfMarch(plan, index, scratch).March(sums);
-}
-
-}  // namespace residual_rows
 }  // namespace HWY_NAMESPACE
 }  // namespace cpu
 }  // namespace intrawarp
 HWY_AFTER_NAMESPACE();
 
-#endif  // INTRAWARP_ENGINE_METRIC_RESIDUAL_INL_H_
+#endif  // INTRAWARP_ENGINE_METRIC_LNCC_INL_H_

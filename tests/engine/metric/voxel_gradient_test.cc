@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/metric/residual.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "engine/metric/lncc.h"
+#include "engine/metric/ngf.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -19,11 +19,11 @@ constexpr Int3 kSizes[] = {{1, 1, 1},  {2, 2, 2},  {3, 3, 3},    {1, 20, 30},  {
 
 struct Result {
   double value = 0, samples = 0;
-  std::vector<double> residual;
+  std::vector<double> voxel_gradient;
 
   double Largest() const {
     double largest = 0;
-    for (double r : residual) largest = std::max(largest, std::abs(r));
+    for (double r : voxel_gradient) largest = std::max(largest, std::abs(r));
     return largest;
   }
 };
@@ -126,7 +126,7 @@ Result ReferenceLncc(const Int3 n, const std::vector<double>& f, const std::vect
   Result result{samples > 0 ? 1 - total / samples : NAN, samples, std::vector<double>(count, 0.0)};
   for (int64_t i = 0; i < count; ++i) {
     if (std::isnan(m[i])) continue;
-    result.residual[i] = -(a[i] * (f[i] - mean[0]) + b[i] * (m[i] - mean[1]) + c[i]) / samples;
+    result.voxel_gradient[i] = -(a[i] * (f[i] - mean[0]) + b[i] * (m[i] - mean[1]) + c[i]) / samples;
   }
   return result;
 }
@@ -179,7 +179,7 @@ Result ReferenceNgf(const Int3 n, const std::vector<double>& f, const std::vecto
 
 std::vector<double> Doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-// Checks a reference's residual against differences of its value, at some voxels.
+// Checks a reference's voxel gradient against differences of its value, at some voxels.
 template <typename Evaluate>
 void CheckDifferences(const Images& images, double step, const Evaluate& evaluate) {
   const std::vector<double> f = Doubles(images.fixed);
@@ -193,29 +193,29 @@ void CheckDifferences(const Images& images, double step, const Evaluate& evaluat
     m[i] = here - step;
     const double low = evaluate(f, m).value;
     m[i] = here;
-    EXPECT_NEAR((high - low) / (2 * step), at.residual[i], 1e-6 * at.Largest()) << i;
+    EXPECT_NEAR((high - low) / (2 * step), at.voxel_gradient[i], 1e-6 * at.Largest()) << i;
   }
 }
 
-TEST(ResidualReferenceTest, LnccIsTheDerivative) {
+TEST(VoxelGradientReferenceTest, LnccIsTheDerivative) {
   for (Int3 size : {Int3{9, 11, 7}, Int3{14, 9, 1}}) {
     const Images images = MakeImages(size, 11, 0.1);
     CheckDifferences(images, 1e-4, [&](const auto& f, const auto& m) { return ReferenceLncc(size, f, m, {1.2}); });
   }
 }
 
-TEST(ResidualReferenceTest, NgfIsTheDerivative) {
+TEST(VoxelGradientReferenceTest, NgfIsTheDerivative) {
   for (Int3 size : {Int3{9, 11, 7}, Int3{14, 9, 1}}) {
     const Images images = MakeImages(size, 11, 0.02);
     CheckDifferences(images, 1e-4, [&](const auto& f, const auto& m) { return ReferenceNgf(size, f, m, Ngf()); });
   }
 }
 
-class ResidualTest : public DeviceTest {
+class VoxelGradientTest : public DeviceTest {
  protected:
   // What an operator gives from arrays that end where their images end.
   template <typename Task, typename Operator>
-  Result Run(Task task, const Images& images, int64_t workspace, const Operator& run, bool with_residual = true,
+  Result Run(Task task, const Images& images, int64_t workspace, const Operator& run, bool with_gradient = true,
              int skip = 0) {
     task.fixed = Upload(images.fixed);
     task.warped = Upload(images.warped);
@@ -223,32 +223,32 @@ class ResidualTest : public DeviceTest {
     OwnedContext owned = *OwnedContext::Create(device(), workspace);
     const ExecContext ctx = owned.context();
     EXPECT_OK(device().Fill(ctx.arena().AllocateBytes(0).value(), 0xff, workspace, ctx.stream()));
-    float* residual = with_residual ? Poisoned<float>(images.voxels()) : nullptr;
-    FfdValue* value = Poisoned<FfdValue>(1);
-    const absl::Status status = run(ctx, task, Upload(std::vector<int>{skip}), residual, value);
+    float* voxel_gradient = with_gradient ? Poisoned<float>(images.voxels()) : nullptr;
+    MetricValue* value = Poisoned<MetricValue>(1);
+    const absl::Status status = run(ctx, task, Upload(std::vector<int>{skip}), voxel_gradient, value);
     EXPECT_OK(status) << status;
     EXPECT_OK(device().Synchronize(ctx.stream()));
-    const FfdValue got = Download(value, 1)[0];
+    const MetricValue got = Download(value, 1)[0];
     return {got.metric, got.samples,
-            with_residual ? Doubles(Download(residual, images.voxels())) : std::vector<double>()};
+            with_gradient ? Doubles(Download(voxel_gradient, images.voxels())) : std::vector<double>()};
   }
 
-  Result RunLncc(const Lncc& p, const Images& images, bool with_residual = true, int skip = 0) {
+  Result RunLncc(const Lncc& p, const Images& images, bool with_gradient = true, int skip = 0) {
     LnccTask task;
     task.sigma = p.sigma;
     task.fixed_floor = p.fixed_floor;
     task.moving_floor = p.moving_floor;
-    return Run(task, images, LnccWorkspaceBytes(images.size), LnccResidual, with_residual, skip);
+    return Run(task, images, LnccWorkspaceBytes(images.size), EvaluateLncc, with_gradient, skip);
   }
-  Result RunNgf(const Ngf& p, const Images& images, bool with_residual = true, int skip = 0) {
+  Result RunNgf(const Ngf& p, const Images& images, bool with_gradient = true, int skip = 0) {
     NgfTask task;
     task.spacing = p.spacing;
     task.fixed_edge = p.fixed_edge;
     task.moving_edge = p.moving_edge;
-    return Run(task, images, NgfWorkspaceBytes(images.size), NgfResidual, with_residual, skip);
+    return Run(task, images, NgfWorkspaceBytes(images.size), EvaluateNgf, with_gradient, skip);
   }
 
-  static void ExpectNear(const Result& got, const Result& want, double value_tolerance, double residual_tolerance) {
+  static void ExpectNear(const Result& got, const Result& want, double value_tolerance, double gradient_tolerance) {
     EXPECT_EQ(got.samples, want.samples);
     if (std::isnan(want.value)) {
       EXPECT_TRUE(std::isnan(got.value));
@@ -258,23 +258,23 @@ class ResidualTest : public DeviceTest {
     const double largest = want.Largest();
     double error = 0;
     int64_t worst = 0;
-    for (size_t i = 0; i < got.residual.size(); ++i) {
-      const double e = std::abs(got.residual[i] - want.residual[i]);
+    for (size_t i = 0; i < got.voxel_gradient.size(); ++i) {
+      const double e = std::abs(got.voxel_gradient[i] - want.voxel_gradient[i]);
       if (!(e <= error)) {
         error = e;
         worst = i;
       }
     }
-    if (!got.residual.empty()) {
-      EXPECT_LE(error, residual_tolerance * largest)
-          << "at " << worst << ": " << got.residual[worst] << " for " << want.residual[worst];
+    if (!got.voxel_gradient.empty()) {
+      EXPECT_LE(error, gradient_tolerance * largest)
+          << "at " << worst << ": " << got.voxel_gradient[worst] << " for " << want.voxel_gradient[worst];
     }
   }
 };
-INTRAWARP_INSTANTIATE_DEVICE_TEST(ResidualTest);
+INTRAWARP_INSTANTIATE_DEVICE_TEST(VoxelGradientTest);
 
 // Where a small window holds few samples, in line, differences of float32 sums are all that there is.
-TEST_P(ResidualTest, LnccMatchesReference) {
+TEST_P(VoxelGradientTest, LnccMatchesReference) {
   uint32_t seed = 1;
   for (Int3 size : kSizes) {
     for (double holes : {0.0, 0.1}) {
@@ -290,7 +290,7 @@ TEST_P(ResidualTest, LnccMatchesReference) {
 }
 
 // Intensities of 10^4, structure of some 10.
-TEST_P(ResidualTest, LnccSurvivesAnOffset) {
+TEST_P(VoxelGradientTest, LnccSurvivesAnOffset) {
   const Int3 size{70, 66, 40};
   const Images images = MakeImages(size, 5, 0.02, 1e4, 0.3);
   const Lncc p{2.5};
@@ -298,7 +298,7 @@ TEST_P(ResidualTest, LnccSurvivesAnOffset) {
 }
 
 // Two halves that differ by far more than either has structure, as bone and background do.
-TEST_P(ResidualTest, LnccSurvivesRegionsFarApart) {
+TEST_P(VoxelGradientTest, LnccSurvivesRegionsFarApart) {
   const Int3 size{70, 66, 70};
   Images images = MakeImages(size, 6);
   ForVoxels(size, [&](Int3 i) {
@@ -310,8 +310,9 @@ TEST_P(ResidualTest, LnccSurvivesRegionsFarApart) {
   ExpectNear(RunLncc(p, images), ReferenceLncc(size, Doubles(images.fixed), Doubles(images.warped), p), 2e-5, 1e-3);
 }
 
-// Half of the images is flat, and far from their mean: it counts as 0, with residual 0, where no window has structure.
-TEST_P(ResidualTest, LnccFlatWindowsCountAsZero) {
+// Half of the images is flat, and far from their mean: it counts as 0, with voxel gradient 0, where no window has
+// structure.
+TEST_P(VoxelGradientTest, LnccFlatWindowsCountAsZero) {
   const Int3 size{50, 20, 70};
   Images images = MakeImages(size, 7);
   ForVoxels(size, [&](Int3 i) {
@@ -321,10 +322,10 @@ TEST_P(ResidualTest, LnccFlatWindowsCountAsZero) {
   const Lncc p{2.5, 0.05, 0.05};
   const Result got = RunLncc(p, images);
   ExpectNear(got, ReferenceLncc(size, Doubles(images.fixed), Doubles(images.warped), p), 1e-4, 1e-2);
-  for (int z = 30 + 16; z < size.z; ++z) ASSERT_EQ(got.residual[images.At(25, 10, z)], 0);
+  for (int z = 30 + 16; z < size.z; ++z) ASSERT_EQ(got.voxel_gradient[images.At(25, 10, z)], 0);
 }
 
-TEST_P(ResidualTest, ConstantImages) {
+TEST_P(VoxelGradientTest, ConstantImages) {
   for (Int3 size : {Int3{1, 1, 1}, Int3{33, 20, 18}}) {
     for (int constant : {0, 1, 2}) {
       Images images = MakeImages(size, 8);
@@ -345,18 +346,18 @@ TEST_P(ResidualTest, ConstantImages) {
   }
 }
 
-TEST_P(ResidualTest, NoSamples) {
+TEST_P(VoxelGradientTest, NoSamples) {
   Images images = MakeImages({40, 20, 18}, 9);
   images.warped.assign(images.voxels(), kNan);
   for (const Result& got : {RunLncc({}, images), RunNgf({}, images)}) {
     EXPECT_TRUE(std::isnan(got.value));
     EXPECT_EQ(got.samples, 0);
     EXPECT_EQ(got.Largest(), 0);
-    for (double r : got.residual) ASSERT_EQ(r, 0);
+    for (double r : got.voxel_gradient) ASSERT_EQ(r, 0);
   }
 }
 
-TEST_P(ResidualTest, NgfMatchesReference) {
+TEST_P(VoxelGradientTest, NgfMatchesReference) {
   uint32_t seed = 100;
   for (Int3 size : kSizes) {
     for (double holes : {0.0, 0.02}) {
@@ -368,7 +369,7 @@ TEST_P(ResidualTest, NgfMatchesReference) {
   }
 }
 
-TEST_P(ResidualTest, NgfSurvivesAnOffset) {
+TEST_P(VoxelGradientTest, NgfSurvivesAnOffset) {
   const Int3 size{70, 33, 20};
   const Images images = MakeImages(size, 5, 0.02, 1e4, 0.3);
   const Ngf p{{1, 1, 2}, 0.5, 0.5};
@@ -376,7 +377,7 @@ TEST_P(ResidualTest, NgfSurvivesAnOffset) {
 }
 
 // The value is 0 up to rounding (and eta).
-TEST_P(ResidualTest, EqualImages) {
+TEST_P(VoxelGradientTest, EqualImages) {
   Images images = MakeImages({50, 40, 30}, 21);
   images.warped = images.fixed;
   const Result lncc = RunLncc({}, images), ngf = RunNgf({{1, 1, 1}, 1e-3, 1e-3}, images);
@@ -384,17 +385,17 @@ TEST_P(ResidualTest, EqualImages) {
   EXPECT_NEAR(ngf.value, 0, 1e-6);
 }
 
-TEST_P(ResidualTest, IsBitIdentical) {
+TEST_P(VoxelGradientTest, IsBitIdentical) {
   const Images images = MakeImages({91, 70, 50}, 31, 0.05);
   for (bool lncc : {true, false}) {
     const auto run = [&] { return lncc ? RunLncc({}, images) : RunNgf({}, images); };
     const Result a = run(), b = run();
     EXPECT_EQ(a.value, b.value);
-    EXPECT_EQ(a.residual, b.residual);
+    EXPECT_EQ(a.voxel_gradient, b.voxel_gradient);
   }
 }
 
-TEST_P(ResidualTest, ValueAlone) {
+TEST_P(VoxelGradientTest, ValueAlone) {
   const Images images = MakeImages({91, 70, 50}, 32, 0.05);
   const Result lncc = RunLncc({}, images), ngf = RunNgf({}, images);
   EXPECT_EQ(RunLncc({}, images, false).value, lncc.value);
@@ -403,18 +404,18 @@ TEST_P(ResidualTest, ValueAlone) {
   EXPECT_EQ(RunNgf({}, images, false).samples, ngf.samples);
 }
 
-TEST_P(ResidualTest, SkipWritesNothing) {
+TEST_P(VoxelGradientTest, SkipWritesNothing) {
   const Images images = MakeImages({40, 35, 20}, 33);
   for (const Result& got : {RunLncc({}, images, true, 3), RunNgf({}, images, true, 3)}) {
     EXPECT_TRUE(std::isnan(got.value));
     EXPECT_TRUE(std::isnan(got.samples));
-    for (double r : got.residual) ASSERT_TRUE(std::isnan(r));
+    for (double r : got.voxel_gradient) ASSERT_TRUE(std::isnan(r));
   }
 }
 
-TEST_P(ResidualTest, RefusesWhatIsOutOfRange) {
+TEST_P(VoxelGradientTest, RefusesWhatIsOutOfRange) {
   const auto message = [&](const LnccTask& task) {
-    return std::string(LnccResidual(ctx(), task, nullptr, nullptr, nullptr).message());
+    return std::string(EvaluateLncc(ctx(), task, nullptr, nullptr, nullptr).message());
   };
   EXPECT_THAT(message({nullptr, nullptr, {0, 1, 1}, 2.5, 0, 0}), testing::StartsWith("size:"));
   EXPECT_THAT(message({nullptr, nullptr, {1, 1, 1 << 20}, 2.5, 0, 0}), testing::StartsWith("size:"));
@@ -425,7 +426,7 @@ TEST_P(ResidualTest, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(message({nullptr, nullptr, {1, 1, 1}, 2.5, 0, NAN}), testing::StartsWith("moving_floor:"));
   const auto ngf = [&](Vec3d spacing, double fixed_edge, double moving_edge) {
     const NgfTask task{nullptr, nullptr, {1, 1, 1}, spacing, fixed_edge, moving_edge};
-    return std::string(NgfResidual(ctx(), task, nullptr, nullptr, nullptr).message());
+    return std::string(EvaluateNgf(ctx(), task, nullptr, nullptr, nullptr).message());
   };
   EXPECT_THAT(ngf({1, 0, 1}, 1, 1), testing::StartsWith("spacing:"));
   EXPECT_THAT(ngf({1, 1, 1}, -1, 1), testing::StartsWith("fixed_edge:"));

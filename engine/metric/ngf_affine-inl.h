@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of NGF over a brick of the fixed grid, for the vector target that includes this.
+// The sums of the affine objective's NGF (ngf.h, affine_objective.h) over a brick of the fixed grid on the CPU, for the
+// vector target that includes this.
 //
 // Three planes of warped rows roll through the brick. With u = g(T) / |g(T)|_eta and v = g(R) / |g(R)|_eta, what is
 // needed of a voxel are products of c . du/dW with fixed vectors c: v for the gradient, and for the Hessian two vectors
@@ -9,11 +10,11 @@
 // with P_a, M_a the moving image's derivatives at the two neighbours along axis a, h_a the spacing, and delta_a the
 // step of q_a. The 12-vectors of the Hessian are buffered for a few vectors of voxels, and then multiplied by their
 // transpose in tiles of 4 x 4 sums that stay in registers.
-#if defined(INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
-#undef INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#if defined(INTRAWARP_ENGINE_METRIC_NGF_AFFINE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INTRAWARP_ENGINE_METRIC_NGF_AFFINE_INL_H_
+#undef INTRAWARP_ENGINE_METRIC_NGF_AFFINE_INL_H_
 #else
-#define INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#define INTRAWARP_ENGINE_METRIC_NGF_AFFINE_INL_H_
 #endif
 
 #include <algorithm>
@@ -28,16 +29,6 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// 1 / sqrt(v) to nearly all of float32's digits.
-HWY_INLINE VF InverseSqrt(VF v) {
-#if HWY_ARCH_X86
-  const VF y = hn::ApproximateReciprocalSqrt(v);
-  return y * hn::NegMulAdd(Splat(0.5f) * v * y, y, Splat(1.5f));
-#else
-  return hn::Div(Splat(1.0f), hn::Sqrt(v));
-#endif
-}
-
 HWY_INLINE VF Inverse(VF v) {
 #if HWY_ARCH_X86
   const VF y = hn::ApproximateReciprocal(v);
@@ -50,9 +41,9 @@ HWY_INLINE VF Inverse(VF v) {
 HWY_INLINE VF Dot3(const VF a[3], const VF b[3]) { return hn::MulAdd(a[0], b[0], hn::MulAdd(a[1], b[1], a[2] * b[2])); }
 
 // Sums in float32 lanes, moved to float64 every few hundred voxels.
-class NgfSums {
+class AffineNgfSums {
  public:
-  NgfSums() { Clear(); }
+  AffineNgfSums() { Clear(); }
 
   HWY_INLINE void AddGradient(int i, VF v) { Accumulate(gradient_[i], v); }
   HWY_INLINE void AddValue(VF value, VF weight) {
@@ -164,17 +155,17 @@ class NgfSums {
   int pending_ = 0;
 };
 
-class NgfBrick {
+class AffineNgfBrick {
  public:
   // Floats of scratch for bricks of `rows` x any number of planes.
   static size_t ScratchFloats(int n, int rows) {
     return 3 * static_cast<size_t>(rows + 2) * WarpedRowFloats(n) + n + 2 * kLanes;
   }
 
-  NgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
+  AffineNgfBrick(const AffinePlan& plan, Range y, Range z, float* scratch)
       : plan_(plan),
         sampler_(plan),
-        fixed_(plan.objective.fixed),
+        fixed_(ReaderOf(plan.objective.fixed)),
         y_(y),
         z_(z),
         rows_(y.end - y.begin + 2),
@@ -495,7 +486,7 @@ class NgfBrick {
   float difference_[3], delta_[3];
   float moving_edge_squared_, fixed_edge_squared_;
   WarpedRow held_[3][kBrick + 2];
-  NgfSums sums_;
+  AffineNgfSums sums_;
   Normals normals_[kBuffered];
   HWY_ALIGN float coefficients_[kBuffered][kCoefficients * kLanes];
   HWY_ALIGN float squares_[2 * kBuffered * kAffineParameters * kLanes];
@@ -506,4 +497,4 @@ class NgfBrick {
 }  // namespace intrawarp
 HWY_AFTER_NAMESPACE();
 
-#endif  // INTRAWARP_ENGINE_METRIC_AFFINE_NGF_INL_H_
+#endif  // INTRAWARP_ENGINE_METRIC_NGF_AFFINE_INL_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/metric/ffd_rows.h"
+#include "engine/metric/ffd_bricks.h"
 
 namespace intrawarp::cpu {
 
@@ -10,7 +10,7 @@ FfdRows::FfdRows(const FfdObjective& objective_in, const FfdPlan& plan_in)
       nodes(objective.grid.size),
       stride(RowStride(size.x)),
       bricks(objective.fixed.geometry, objective.grid) {
-  const SplineAxis& x = plan.axis[0];
+  const AxisWeights& x = plan.axis[0];
   const int rounded = RoundedRow(size.x);
   x_base.assign(rounded, x.base.back());
   std::copy(x.base.begin(), x.base.end(), x_base.begin());

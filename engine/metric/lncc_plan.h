@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How LnccResidual and NgfResidual are cut into tasks on the CPU: by the size of the images alone.
-#ifndef INTRAWARP_ENGINE_METRIC_RESIDUAL_PLAN_H_
-#define INTRAWARP_ENGINE_METRIC_RESIDUAL_PLAN_H_
+// How EvaluateLncc is cut into tasks on the CPU: by the size of the images alone.
+#ifndef INTRAWARP_ENGINE_METRIC_LNCC_PLAN_H_
+#define INTRAWARP_ENGINE_METRIC_LNCC_PLAN_H_
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
-#include "engine/metric/residual_kernels.h"
+#include "engine/metric/lncc_kernels.h"
 
 namespace intrawarp::cpu {
 
 // Rows that are summed at a time.
 inline constexpr int kLnccRows = 4;
-// Floats of a vector of any instruction set, at most.
-inline constexpr int kVectorPad = 64;
 
 // The window with kLnccRows - 1 zeros before and behind: entry kLnccRows - 1 + k weighs the voxel k - radius away.
 struct LnccTaps {
@@ -38,6 +37,8 @@ struct LnccPlan {
   // Small enough for the ring of planes to stay in a core's own cache; long along x, because short rows, each on a page
   // of its own, come slowly from memory.
   static constexpr int kTileX = 320, kTileY = 8, kCoefficientTileY = 16, kRun = 8;
+  // Floats of a vector of any instruction set, at most.
+  static constexpr int kPad = 64;
   // Planes of a tile. Deep, because runs of different tiles need their sums taken over.
   static constexpr int kTileZ = 32;
   static_assert(kTileZ % kRun == 0);
@@ -76,9 +77,9 @@ struct LnccPlan {
     return {x, std::min(size().x, x + tiles.tile.x), y, std::min(size().y, y + tile_y),
             z, std::min(size().z, z + depth)};
   }
-  // Floats of scratch that any task takes.
+  // Floats of scratch memory that any task takes.
   size_t ScratchFloats() const {
-    const size_t width = tiles.tile.x + kVectorPad, padded = width + 2 * taps.radius + kVectorPad;
+    const size_t width = tiles.tile.x + kPad, padded = width + 2 * taps.radius + kPad;
     const size_t ring =
         size_t{std::max(kLnccChannels * kTileY, 3 * kCoefficientTileY)} * (kRun + 2 * taps.radius) * width;
     const size_t run = (kLnccChannels * (kRun + kRun + 2 * taps.radius) + 8) * width;
@@ -93,42 +94,13 @@ struct LnccPlan {
   int depth;
   float* shifts = nullptr;
   float fixed_mean = 0, moving_mean = 0;
-  // Row by row A, B, C; null without a residual.
+  // Row by row A, B, C; null without a voxel_gradient.
   float* coefficients = nullptr;
-  float* residual = nullptr;
+  float* voxel_gradient = nullptr;
   // -1 / N
   float scale = 0;
 };
 
-struct NgfSums {
-  double value = 0, weight = 0, samples = 0;
-};
-
-struct NgfBrickRange {
-  int y0, y1, z0, z1;
-};
-
-inline size_t NgfRowFloats(int n) { return static_cast<size_t>(n) + 4 * kVectorPad; }
-
-struct NgfPlan {
-  static constexpr int kBrickY = 16, kBrickZ = 32;
-
-  const NgfTask& task;
-  NgfScales scales;
-  float* residual;
-
-  int64_t bricks() const { return int64_t{Blocks(task.size.y, kBrickY)} * Blocks(task.size.z, kBrickZ); }
-  NgfBrickRange Brick(int64_t i) const {
-    const int blocks = Blocks(task.size.y, kBrickY);
-    const int y = static_cast<int>(i % blocks) * kBrickY, z = static_cast<int>(i / blocks) * kBrickZ;
-    return {y, std::min(task.size.y, y + kBrickY), z, std::min(task.size.z, z + kBrickZ)};
-  }
-  size_t ScratchFloats() const { return size_t{9} * (kBrickY + 2) * NgfRowFloats(task.size.x); }
-
- private:
-  static int Blocks(int n, int block) { return (n + block - 1) / block; }
-};
-
 }  // namespace intrawarp::cpu
 
-#endif  // INTRAWARP_ENGINE_METRIC_RESIDUAL_PLAN_H_
+#endif  // INTRAWARP_ENGINE_METRIC_LNCC_PLAN_H_

@@ -7,8 +7,8 @@
 // its planes, and along y while it samples. The transpose runs back: the forces of a few rows go into the node rows of
 // their plane (y), these into the brick's node planes (z), and these, at the end of the brick, along x into its partial
 // sums, which are then added up for each control point in the order of the bricks.
-#ifndef INTRAWARP_ENGINE_METRIC_FFD_ROWS_H_
-#define INTRAWARP_ENGINE_METRIC_FFD_ROWS_H_
+#ifndef INTRAWARP_ENGINE_METRIC_FFD_BRICKS_H_
+#define INTRAWARP_ENGINE_METRIC_FFD_BRICKS_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -51,32 +51,12 @@ struct FfdBricks {
   }
 };
 
-// The bin of a fixed voxel that the fixed mask does not select.
-inline constexpr int kNoBin = 255;
-
-inline constexpr int kHistogramCells = kNmiBins * kNmiBins;
-// A thread counts in several histograms, so that neighbours in one bin don't wait for each other.
-inline constexpr int kHistogramCopies = 2;
-// Samples that a copy can take before it may overflow.
-inline constexpr int64_t kHistogramRoom = (int64_t{1} << 32) / kNmiOne - 1;
-
-// Where a thread counts.
-struct HistogramTask {
-  // kHistogramCopies * kHistogramCells, all 0 before and after.
-  uint32_t* counts;
-  // Of a row: the first cell of each voxel, and the four counts to add there. RowStride voxels.
-  int32_t* places;
-  uint16_t* windows;
-  // kHistogramCells: what is added to.
-  int64_t* totals;
-};
-
 struct FfdRows {
   FfdRows(const FfdObjective& objective, const FfdPlan& plan);
 
   // The nodes that voxels of an axis touch.
   Range Nodes(int axis, Range voxels) const {
-    const SplineAxis& a = plan.axis[axis];
+    const AxisWeights& a = plan.axis[axis];
     return {a.base[voxels.begin], std::min(a.nodes, a.base[voxels.end - 1] + 4)};
   }
   int64_t RowOffset(int y, int z) const { return (int64_t{z} * size.y + y) * size.x; }
@@ -102,4 +82,4 @@ struct FfdRows {
 
 }  // namespace intrawarp::cpu
 
-#endif  // INTRAWARP_ENGINE_METRIC_FFD_ROWS_H_
+#endif  // INTRAWARP_ENGINE_METRIC_FFD_BRICKS_H_

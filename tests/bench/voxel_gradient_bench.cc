@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LNCC and NGF of two stored images, with and without the residual.
+// LNCC and NGF of two stored images, with and without the voxel gradient.
 //
 //   residual_bench [--benchmark_filter=cuda:0/lncc/...] ...
 //
 // ns_voxel: time over voxels. bytes_voxel: what the operator's passes read and write in global memory, each array
-// counted once a pass. floor_ms: reading both images and writing the residual (12 bytes a voxel; 8 without) at the
-// bandwidth that a plain copy reaches on this device in this run; passes_ms: the operator's own bytes at that
+// counted once a pass. floor_ms: reading both images and writing the voxel gradient (12 bytes a voxel; 8 without) at
+// the bandwidth that a plain copy reaches on this device in this run; passes_ms: the operator's own bytes at that
 // bandwidth. to_floor, to_passes: time over these. On CUDA the time is that of 20 evaluations enqueued together.
 #include <benchmark/benchmark.h>
 
@@ -21,7 +21,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/device/parallel.h"
-#include "engine/metric/residual.h"
+#include "engine/metric/lncc.h"
+#include "engine/metric/ngf.h"
 
 namespace intrawarp {
 namespace {
@@ -75,35 +76,35 @@ struct Images {
     });
     fixed = *device.Allocate(voxels * sizeof(float), ctx.stream());
     warped = *device.Allocate(voxels * sizeof(float), ctx.stream());
-    residual = *device.Allocate(voxels * sizeof(float), ctx.stream());
-    value = *device.Allocate(sizeof(FfdValue), ctx.stream());
+    voxel_gradient = *device.Allocate(voxels * sizeof(float), ctx.stream());
+    value = *device.Allocate(sizeof(MetricValue), ctx.stream());
     Check(device.Copy(fixed.as<void>(), f.data(), voxels * sizeof(float), ctx.stream()));
     Check(device.Copy(warped.as<void>(), m.data(), voxels * sizeof(float), ctx.stream()));
     Check(device.Synchronize(ctx.stream()));
   }
-  Buffer fixed, warped, residual, value;
+  Buffer fixed, warped, voxel_gradient, value;
 };
 
 // Per voxel; CUDA's stand in residual_cuda.cu. LNCC on the CPU stores A, B, C alone.
-double PassBytes(DeviceKind device, MetricKind metric, bool with_residual) {
-  if (metric == MetricKind::kNgf) return with_residual ? 20 : 8;
-  if (device == DeviceKind::kCpu) return with_residual ? 44 : 8;
-  return with_residual ? 116 : 60;
+double PassBytes(DeviceKind device, MetricKind metric, bool with_gradient) {
+  if (metric == MetricKind::kNgf) return with_gradient ? 20 : 8;
+  if (device == DeviceKind::kCpu) return with_gradient ? 44 : 8;
+  return with_gradient ? 116 : 60;
 }
 
-void Bench(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_residual) {
+void Bench(benchmark::State& state, Device* device, MetricKind metric, Int3 size, bool with_gradient) {
   const int64_t workspace = metric == MetricKind::kLncc ? LnccWorkspaceBytes(size) : NgfWorkspaceBytes(size);
   OwnedContext owned = *OwnedContext::Create(*device, workspace);
   const ExecContext ctx = owned.context();
   Images images(*device, ctx, size);
-  float* residual = with_residual ? images.residual.as<float>() : nullptr;
+  float* voxel_gradient = with_gradient ? images.voxel_gradient.as<float>() : nullptr;
   const auto evaluate = [&] {
     if (metric == MetricKind::kLncc) {
       const LnccTask task{images.fixed.as<float>(), images.warped.as<float>(), size, 2.5, 1e-3, 1e-3};
-      Check(LnccResidual(ctx, task, nullptr, residual, images.value.as<FfdValue>()));
+      Check(EvaluateLncc(ctx, task, nullptr, voxel_gradient, images.value.as<MetricValue>()));
     } else {
       const NgfTask task{images.fixed.as<float>(), images.warped.as<float>(), size, {1, 1, 1}, 3, 3};
-      Check(NgfResidual(ctx, task, nullptr, residual, images.value.as<FfdValue>()));
+      Check(EvaluateNgf(ctx, task, nullptr, voxel_gradient, images.value.as<MetricValue>()));
     }
   };
   evaluate();
@@ -121,8 +122,8 @@ void Bench(benchmark::State& state, Device* device, MetricKind metric, Int3 size
     ++rounds;
   }
   const double seconds = total / rounds, voxels = double{1} * size.x * size.y * size.z;
-  const double bandwidth = CopyBandwidth(*device), bytes = PassBytes(device->kind(), metric, with_residual);
-  const double floor = voxels * (with_residual ? 12 : 8) / bandwidth;
+  const double bandwidth = CopyBandwidth(*device), bytes = PassBytes(device->kind(), metric, with_gradient);
+  const double floor = voxels * (with_gradient ? 12 : 8) / bandwidth;
   state.counters["ns_voxel"] = seconds / voxels * 1e9;
   state.counters["bytes_voxel"] = bytes;
   state.counters["floor_ms"] = floor * 1e3;
@@ -136,10 +137,10 @@ void RegisterAll(Device* device) {
   if (device->kind() == DeviceKind::kCuda) sizes.push_back({512, 228, 385});
   for (MetricKind metric : {MetricKind::kLncc, MetricKind::kNgf}) {
     for (const Int3 size : sizes) {
-      for (bool with_residual : {true, false}) {
+      for (bool with_gradient : {true, false}) {
         const std::string name = absl::StrCat(device->name(), metric == MetricKind::kLncc ? "/lncc/" : "/ngf/", size.x,
-                                              "x", size.y, "x", size.z, with_residual ? "/residual" : "/value");
-        benchmark::RegisterBenchmark(name.c_str(), Bench, device, metric, size, with_residual)
+                                              "x", size.y, "x", size.z, with_gradient ? "/voxel_gradient" : "/value");
+        benchmark::RegisterBenchmark(name.c_str(), Bench, device, metric, size, with_gradient)
             ->UseManualTime()
             ->Unit(benchmark::kMillisecond);
       }
