@@ -291,10 +291,10 @@ __device__ inline void ApplyMask(const uint8_t* mask, int nx, int element, bool 
   }
 }
 
-// Stores a lane's elements of row `row` of the image, which begins at `to`.
+// Stores a lane's elements of row `row` of the image, which has row_floats elements from `to` on.
 template <bool kAligned, bool kWhole>
-__device__ void StoreElements(const EvaluationPlan& p, int row, int element, float* to, const float (&value)[kVector]) {
-  const int row_floats = 3 * p.t.run.size.x;
+__device__ void StoreElements(const EvaluationPlan& p, int row, int row_floats, int element, float* to,
+                              const float (&value)[kVector]) {
   if (kWhole) {
     StoreRow<kAligned>(to + element, row_floats - element, element == 0, value);
   } else {
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
       ContractAlongZ(planes, r, z_taps.weight[z - z0], value);
       if (kAffine) AddAffinePart(rest, x_taps.component, along_x, y, z, value);
       if (kMasked) ApplyMask(t.run.mask + static_cast<int64_t>(row) * nx, nx, element, selected, value);
-      StoreElements<kAligned, kWhole>(p, row, element, out + r * row_floats, value);
+      StoreElements<kAligned, kWhole>(p, row, row_floats, element, out + r * row_floats, value);
     }
   }
 }

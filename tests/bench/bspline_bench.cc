@@ -32,27 +32,12 @@
 #include "engine/transform/control_grid_kernels.h"
 #include "engine/transform/float_rows.h"
 #include "hwy/cache_control.h"
+#include "tests/bench/bench_support.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 EvaluationTuning tuning;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  Check(value.status());
-  return *std::move(value);
-}
 
 // Seconds of one call: inside the device, or of the fastest of a few on the CPU.
 double Time([[maybe_unused]] const ExecContext& ctx, const std::function<absl::Status()>& call) {

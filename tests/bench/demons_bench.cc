@@ -27,6 +27,7 @@
 #include "engine/registration/demons_step_kernels.h"
 #include "engine/registration/log_demons.h"
 #include "engine/transform/vector_field_kernels.h"
+#include "tests/bench/bench_support.h"
 #if INTRAWARP_WITH_CUDA
 #include "engine/transform/vector_planes.h"
 #endif
@@ -34,23 +35,15 @@
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kRepetitions = 3;
 constexpr double kFluid = 3, kDiffusion = 2;
 
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-double Seconds(const ExecContext& ctx, int calls, const std::function<absl::Status()>& call) {
+double SecondsOfCall(const ExecContext& ctx, int calls, const std::function<absl::Status()>& call) {
   Check(ctx.device().Synchronize(ctx.stream()));
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < calls; ++i) Check(call());
   Check(ctx.device().Synchronize(ctx.stream()));
-  return std::chrono::duration<double>(Clock::now() - begin).count() / calls;
+  return Seconds(begin) / calls;
 }
 
 int CallsAtOnce(const ExecContext& ctx) { return ctx.is_cuda() ? 20 : 1; }
@@ -62,7 +55,7 @@ double CopySecondsPerByte(const ExecContext& ctx) {
   Check(ctx.device().Fill(from.as<void>(), 1, bytes, ctx.stream()));
   double best = 1e9;
   for (int i = 0; i < kRepetitions; ++i) {
-    best = std::min(best, Seconds(ctx, CallsAtOnce(ctx), [&] {
+    best = std::min(best, SecondsOfCall(ctx, CallsAtOnce(ctx), [&] {
                       return ctx.device().Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream());
                     }));
   }
@@ -280,7 +273,7 @@ void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Ope
   Check(LargestComponent(ctx, scene.field(0), size, scene.largest()));
   double best = 1e9;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, CallsAtOnce(ctx), [&] { return op.run(ctx, scene); });
+    const double seconds = SecondsOfCall(ctx, CallsAtOnce(ctx), [&] { return op.run(ctx, scene); });
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
   }
@@ -347,7 +340,7 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, const L
   double best = 1e9, value = 0;
   float largest = 0;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, 1, [&] {
+    const double seconds = SecondsOfCall(ctx, 1, [&] {
       const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
       Check(result.status());
       Check(LargestComponent(ctx, result->velocity.as<float>(), size, scene.largest()));
@@ -393,7 +386,7 @@ void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
   LevelReport finest;
   double best = 1e9;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, 1, [&] {
+    const double seconds = SecondsOfCall(ctx, 1, [&] {
       finest = FinestLevel(ctx, scene, options);
       return absl::OkStatus();
     });

@@ -11,12 +11,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,40 +20,12 @@
 #include "engine/device/exec_context.h"
 #include "engine/device/parallel.h"
 #include "engine/metric/ffd_objective.h"
+#include "tests/bench/device_benchmarks.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr double kSpacing = 5;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-// Bytes a second of a plain copy, read and written; the best of ten.
-double CopyBandwidth(Device& device) {
-  static auto* const cache = new std::map<std::string, double>();
-  if (auto it = cache->find(device.name()); it != cache->end()) return it->second;
-  const size_t bytes = device.kind() == DeviceKind::kCuda ? size_t{1} << 31 : size_t{1} << 28;
-  OwnedContext owned = *OwnedContext::Create(device, 1);
-  const ExecContext ctx = owned.context();
-  Buffer from = *device.Allocate(bytes, ctx.stream()), to = *device.Allocate(bytes, ctx.stream());
-  Check(device.Fill(from.as<void>(), 1, bytes, ctx.stream()));
-  double best = 1e9;
-  for (int i = 0; i < 10; ++i) {
-    Check(device.Synchronize(ctx.stream()));
-    const Clock::time_point begin = Clock::now();
-    Check(device.Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()));
-    Check(device.Synchronize(ctx.stream()));
-    best = std::min(best, Seconds(begin));
-  }
-  return (*cache)[device.name()] = 2.0 * bytes / best;
-}
 
 // A textured body before a background of one value; u, v, w in [-1, 1] over the image.
 float Texture(double u, double v, double w) {
@@ -179,18 +146,13 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
 }
 
 void RegisterAll(Device* device) {
-  constexpr struct {
-    MetricKind metric;
-    const char* name;
-  } kMetrics[] = {
-      {MetricKind::kSsd, "ssd"}, {MetricKind::kNmi, "nmi"}, {MetricKind::kLncc, "lncc"}, {MetricKind::kNgf, "ngf"}};
-  for (const auto& metric : kMetrics) {
+  for (const MetricTraits& metric : kMetricTable) {
     for (Int3 size : {Int3{294, 130, 208}, Int3{512, 228, 385}, Int3{256, 256, 256}}) {
       for (int level = 0; level < 3; ++level, size = {(size.x + 1) / 2, (size.y + 1) / 2, (size.z + 1) / 2}) {
         for (bool gradient : {true, false}) {
           const std::string name = absl::StrCat(device->name(), "/", metric.name, "/", size.x, "x", size.y, "x", size.z,
                                                 gradient ? "/gradient" : "/value");
-          benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric.metric, size, gradient)
+          benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric.kind, size, gradient)
               ->UseManualTime()
               ->Unit(benchmark::kMillisecond);
         }
@@ -202,14 +164,4 @@ void RegisterAll(Device* device) {
 }  // namespace
 }  // namespace intrawarp
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  const auto devices = intrawarp::AllDevices();
-  for (const auto& device : devices) {
-    benchmark::AddCustomContext(
-        device->name(), absl::StrCat(device->model(), ", copy ", intrawarp::CopyBandwidth(*device) / 1e9, " GB/s"));
-    intrawarp::RegisterAll(device.get());
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+int main(int argc, char** argv) { return intrawarp::DeviceBenchmarksMain(argc, argv, intrawarp::RegisterAll); }

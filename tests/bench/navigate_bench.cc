@@ -35,6 +35,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "server/server.h"
+#include "tests/bench/bench_support.h"
 
 namespace intrawarp {
 namespace {
@@ -58,11 +59,31 @@ struct BenchOptions {
 cli::CommandSyntax Syntax() {
   std::vector<cli::FlagSpec> specs = {
       {.name = "device", .placeholder = "D", .help = "auto, cpu or cuda:N; auto: CUDA where there is one"},
-      {.name = "size", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
-      {.name = "frames", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
-      {.name = "breaths", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "size",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "128",
+       .minimum = 32,
+       .maximum = 512},
+      {.name = "frames",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "20",
+       .minimum = 2,
+       .maximum = 200},
+      {.name = "breaths",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "5",
+       .minimum = 1,
+       .maximum = 100},
       {.name = "warm_levels", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
-      {.name = "amplitude", .type = cli::FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
+      {.name = "amplitude",
+       .type = cli::FlagType::kNumber,
+       .placeholder = "MM",
+       .help = "15",
+       .minimum = 0,
+       .maximum = 60},
   };
   for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
   for (cli::FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
@@ -250,7 +271,8 @@ class Navigator {
     frame.bytes = BytesOf(phase.voxels);
     const Clock::time_point begin = Clock::now();
     INTRAWARP_RETURN_IF_ERROR(stream.Send(frame));
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field_)));
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<client::FrameAnswer> answer,
+                               stream.Receive(client::SinkInto(&field_)));
     Measured measured;
     measured.client_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     if (!answer.has_value()) return absl::UnavailableError("the stream ended");
@@ -358,12 +380,6 @@ absl::Status Bench(const BenchOptions& options) {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
-  if (!options.ok()) {
-    std::cerr << options.status().message() << "\n" << intrawarp::cli::FlagHelp(intrawarp::Syntax());
-    return 2;
-  }
-  const absl::Status status = intrawarp::Bench(*options);
-  if (!status.ok()) std::cerr << status << "\n";
-  return status.ok() ? 0 : 1;
+  return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
+                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
 }

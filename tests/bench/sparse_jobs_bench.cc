@@ -35,6 +35,7 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/matrix.grpc.pb.h"
 #include "server/server.h"
+#include "tests/bench/bench_support.h"
 #include "tests/bench/sparse_generators.h"
 
 namespace intrawarp {
@@ -394,12 +395,7 @@ absl::Status JobsBench::Cancel() {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
-  if (!options.ok()) {
-    std::cerr << options.status().message() << "\n" << intrawarp::cli::FlagHelp(intrawarp::Syntax());
-    return 2;
-  }
-  const absl::Status status = intrawarp::JobsBench(*options).Run();
-  if (!status.ok()) std::cerr << status << "\n";
-  return status.ok() ? 0 : 1;
+  return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
+                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()),
+                                    [](const auto& options) { return intrawarp::JobsBench(options).Run(); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LNCC and NGF of two stored images, with and without the voxel gradient.
 //
-//   residual_bench [--benchmark_filter=cuda:0/lncc/...] ...
+//   voxel_gradient_bench [--benchmark_filter=cuda:0/lncc/...] ...
 //
 // ns_voxel: time over voxels. bytes_voxel: what the operator's passes read and write in global memory, each array
 // counted once a pass. floor_ms: reading both images and writing the voxel gradient (12 bytes a voxel; 8 without) at
@@ -9,13 +9,8 @@
 // bandwidth. to_floor, to_passes: time over these. On CUDA the time is that of 20 evaluations enqueued together.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <iostream>
 #include <limits>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,39 +18,10 @@
 #include "engine/device/parallel.h"
 #include "engine/metric/lncc.h"
 #include "engine/metric/ngf.h"
+#include "tests/bench/device_benchmarks.h"
 
 namespace intrawarp {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-// Bytes a second of a plain copy, read and written; the best of ten.
-double CopyBandwidth(Device& device) {
-  static auto* const cache = new std::map<std::string, double>();
-  if (auto it = cache->find(device.name()); it != cache->end()) return it->second;
-  const size_t bytes = device.kind() == DeviceKind::kCuda ? size_t{1} << 31 : size_t{1} << 28;
-  OwnedContext owned = *OwnedContext::Create(device, 1);
-  const ExecContext ctx = owned.context();
-  Buffer from = *device.Allocate(bytes, ctx.stream()), to = *device.Allocate(bytes, ctx.stream());
-  Check(device.Fill(from.as<void>(), 1, bytes, ctx.stream()));
-  double best = 1e9;
-  for (int i = 0; i < 10; ++i) {
-    Check(device.Synchronize(ctx.stream()));
-    const Clock::time_point begin = Clock::now();
-    Check(device.Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()));
-    Check(device.Synchronize(ctx.stream()));
-    best = std::min(best, Seconds(begin));
-  }
-  return (*cache)[device.name()] = 2.0 * bytes / best;
-}
 
 // A textured body in a flat surrounding; a part of the warped one has no source.
 struct Images {
@@ -85,7 +51,7 @@ struct Images {
   Buffer fixed, warped, voxel_gradient, value;
 };
 
-// Per voxel; CUDA's stand in residual_cuda.cu. LNCC on the CPU stores A, B, C alone.
+// Bytes a voxel; those of CUDA are explained in lncc_cuda.cu and ngf_cuda.cu. LNCC on the CPU stores A, B, C alone.
 double PassBytes(DeviceKind device, MetricKind metric, bool with_gradient) {
   if (metric == MetricKind::kNgf) return with_gradient ? 20 : 8;
   if (device == DeviceKind::kCpu) return with_gradient ? 44 : 8;
@@ -138,8 +104,8 @@ void RegisterAll(Device* device) {
   for (MetricKind metric : {MetricKind::kLncc, MetricKind::kNgf}) {
     for (const Int3 size : sizes) {
       for (bool with_gradient : {true, false}) {
-        const std::string name = absl::StrCat(device->name(), metric == MetricKind::kLncc ? "/lncc/" : "/ngf/", size.x,
-                                              "x", size.y, "x", size.z, with_gradient ? "/voxel_gradient" : "/value");
+        const std::string name = absl::StrCat(device->name(), "/", MetricName(metric), "/", size.x, "x", size.y, "x",
+                                              size.z, with_gradient ? "/voxel_gradient" : "/value");
         benchmark::RegisterBenchmark(name.c_str(), Bench, device, metric, size, with_gradient)
             ->UseManualTime()
             ->Unit(benchmark::kMillisecond);
@@ -151,14 +117,4 @@ void RegisterAll(Device* device) {
 }  // namespace
 }  // namespace intrawarp
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  const auto devices = intrawarp::AllDevices();
-  for (const auto& device : devices) {
-    benchmark::AddCustomContext(
-        device->name(), absl::StrCat(device->model(), ", copy ", intrawarp::CopyBandwidth(*device) / 1e9, " GB/s"));
-    intrawarp::RegisterAll(device.get());
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+int main(int argc, char** argv) { return intrawarp::DeviceBenchmarksMain(argc, argv, intrawarp::RegisterAll); }

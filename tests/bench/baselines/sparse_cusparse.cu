@@ -33,7 +33,7 @@ absl::Status CastItems(const ExecContext& ctx, const From* from, int64_t count, 
 // Made once and never destroyed; for one thread.
 absl::StatusOr<cusparseHandle_t> Handle(const ExecContext& ctx) {
   static cusparseHandle_t handle = nullptr;
-  if (!CusparseLibrary::Get().found()) return absl::NotFoundError("no cuSPARSE");
+  if (!CusparseLibrary().found()) return absl::NotFoundError("no cuSPARSE");
   if (handle == nullptr) INTRAWARP_CUSPARSE(cusparseCreate, &handle);
   INTRAWARP_CUSPARSE(cusparseSetStream, handle, CudaStream(ctx));
   return handle;
@@ -63,7 +63,7 @@ class Matrix {
  private:
   void Destroy() {
     if (descriptor_ == nullptr) return;
-    auto* const f = CusparseLibrary::Get().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
+    auto* const f = CusparseLibrary().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
     (void)f(std::exchange(descriptor_, nullptr));
   }
   cusparseSpMatDescr_t descriptor_ = nullptr;
@@ -86,7 +86,7 @@ class Descriptor {
   void Destroy() {
     if (descriptor_ == nullptr) return;
     auto* const f =
-        CusparseLibrary::Get().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
+        CusparseLibrary().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
     (void)f(std::exchange(descriptor_, nullptr));
   }
   cusparseSpGEMMDescr_t descriptor_ = nullptr;

@@ -322,10 +322,9 @@ class AffineObjectiveTest : public DeviceTest {
 INTRAWARP_INSTANTIATE_DEVICE_TEST(AffineObjectiveTest);
 
 constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf};
-const char* Name(MetricKind m) { return m == MetricKind::kSsd ? "ssd" : "ngf"; }
 
 std::string Describe(const HostProblem& p) {
-  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
+  return std::string(MetricName(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
          SizeString(p.moving.geometry);
 }
 
@@ -639,6 +638,16 @@ TEST_P(AffineObjectiveTest, RefusesAMaskOfAnotherSize) {
   o = UploadProblem(p);
   o.moving_mask.geometry.size.z = 8;
   EXPECT_EQ(EvaluateAffineObjective(ctx(), o, w, &sums).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(AffineObjectiveTest, RefusesAMetricWithoutAHessian) {
+  HostProblem p = MakeProblem(MetricKind::kSsd, {9, 8, 7}, {9, 8, 7}, 980);
+  AffineObjective o = UploadProblem(p);
+  NormalEquations sums;
+  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
+    o.metric = metric;
+    EXPECT_EQ(EvaluateAffineObjective(ctx(), o, MakeMap(p, {}), &sums).code(), absl::StatusCode::kUnimplemented);
+  }
 }
 
 TEST(AffineNormalization, TakesTheGridToTheUnitCube) {

@@ -505,13 +505,8 @@ HostProblem MakeProblem(MetricKind metric, const Options& o) {
 }
 
 constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf};
-const char* Name(MetricKind m) {
-  const char* const names[] = {"ssd", "ngf", "nmi", "lncc"};
-  return names[static_cast<int>(m)];
-}
-
 std::string Describe(const HostProblem& p) {
-  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
+  return std::string(MetricName(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
          SizeString(p.moving.geometry) + " grid " + SizeString(p.grid);
 }
 
