@@ -27,26 +27,24 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// out[o][x] = sum over i of weight(i - o) rows[i][x], for o in [0, 4), i in [0, 2 radius + 4) and x in [0, count), a
-// multiple of kLanes.
-HWY_INLINE void SumAcross(const float* const* rows, const LnccTaps& taps, int count, float* const* out) {
+// out[o][x] = sum over i < inputs of weight(i, o) value(i, o, x), vectors of lanes, for four rows o and x in [0,
+// count), a multiple of kLanes. The sums stay in registers: named, because arrays of vectors end up on the stack.
+template <typename Weight, typename Value>
+HWY_INLINE void SumFourRows(int inputs, int count, const Weight& weight, const Value& value, float* const* out) {
   const DF d;
-  const int inputs = 2 * taps.radius + kLnccRows;
   int x = 0;
   for (; x + 2 * kLanes <= count; x += 2 * kLanes) {
     VF a0 = Zeros(), a1 = a0, b0 = a0, b1 = a0, c0 = a0, c1 = a0, e0 = a0, e1 = a0;
     for (int i = 0; i < inputs; ++i) {
-      const VF v0 = hn::LoadU(d, rows[i] + x), v1 = hn::LoadU(d, rows[i] + x + kLanes);
-      const float* w = taps.padded + i;
-      const VF w0 = Splat(w[3]), w1 = Splat(w[2]), w2 = Splat(w[1]), w3 = Splat(w[0]);
-      a0 = hn::MulAdd(w0, v0, a0);
-      a1 = hn::MulAdd(w0, v1, a1);
-      b0 = hn::MulAdd(w1, v0, b0);
-      b1 = hn::MulAdd(w1, v1, b1);
-      c0 = hn::MulAdd(w2, v0, c0);
-      c1 = hn::MulAdd(w2, v1, c1);
-      e0 = hn::MulAdd(w3, v0, e0);
-      e1 = hn::MulAdd(w3, v1, e1);
+      const VF w0 = weight(i, 0), w1 = weight(i, 1), w2 = weight(i, 2), w3 = weight(i, 3);
+      a0 = hn::MulAdd(w0, value(i, 0, x), a0);
+      a1 = hn::MulAdd(w0, value(i, 0, x + kLanes), a1);
+      b0 = hn::MulAdd(w1, value(i, 1, x), b0);
+      b1 = hn::MulAdd(w1, value(i, 1, x + kLanes), b1);
+      c0 = hn::MulAdd(w2, value(i, 2, x), c0);
+      c1 = hn::MulAdd(w2, value(i, 2, x + kLanes), c1);
+      e0 = hn::MulAdd(w3, value(i, 3, x), e0);
+      e1 = hn::MulAdd(w3, value(i, 3, x + kLanes), e1);
     }
     hn::StoreU(a0, d, out[0] + x);
     hn::StoreU(a1, d, out[0] + x + kLanes);
@@ -60,12 +58,10 @@ HWY_INLINE void SumAcross(const float* const* rows, const LnccTaps& taps, int co
   for (; x < count; x += kLanes) {
     VF a = Zeros(), b = a, c = a, e = a;
     for (int i = 0; i < inputs; ++i) {
-      const VF v = hn::LoadU(d, rows[i] + x);
-      const float* w = taps.padded + i;
-      a = hn::MulAdd(Splat(w[3]), v, a);
-      b = hn::MulAdd(Splat(w[2]), v, b);
-      c = hn::MulAdd(Splat(w[1]), v, c);
-      e = hn::MulAdd(Splat(w[0]), v, e);
+      a = hn::MulAdd(weight(i, 0), value(i, 0, x), a);
+      b = hn::MulAdd(weight(i, 1), value(i, 1, x), b);
+      c = hn::MulAdd(weight(i, 2), value(i, 2, x), c);
+      e = hn::MulAdd(weight(i, 3), value(i, 3, x), e);
     }
     hn::StoreU(a, d, out[0] + x);
     hn::StoreU(b, d, out[1] + x);
@@ -74,49 +70,27 @@ HWY_INLINE void SumAcross(const float* const* rows, const LnccTaps& taps, int co
   }
 }
 
+// out[o][x] = sum over i of weight(i - o) rows[i][x], for o in [0, 4), i in [0, 2 radius + 4) and x in [0, count), a
+// multiple of kLanes.
+HWY_INLINE void SumAcross(const float* const* rows, const LnccTaps& taps, int count, float* const* out) {
+  static_assert(kLnccRows == 4);
+  const float* const padded = taps.padded;
+  SumFourRows(
+      2 * taps.radius + kLnccRows, count,
+      [padded](int i, int o) HWY_ATTR { return Splat(padded[i + kLnccRows - 1 - o]); },
+      [rows](int i, int, int x) HWY_ATTR { return hn::LoadU(DF(), rows[i] + x); }, out);
+}
+
 // out[o][x] = sum over k in [0, 2 radius] of weight(k) in[o][x + k], for four rows; `count` is a multiple of kLanes.
 HWY_INLINE void SumAlong(float* const* in, const LnccTaps& taps, int count, float* const* out) {
-  const DF d;
-  const int inputs = 2 * taps.radius + 1;
+  const float* const padded = taps.padded;
   const float *in0 = in[0], *in1 = in[1], *in2 = in[2], *in3 = in[3];
-  int x = 0;
-  for (; x + 2 * kLanes <= count; x += 2 * kLanes) {
-    VF a0 = Zeros(), a1 = a0, b0 = a0, b1 = a0, c0 = a0, c1 = a0, e0 = a0, e1 = a0;
-    for (int k = 0; k < inputs; ++k) {
-      const VF w = Splat(taps.padded[kLnccRows - 1 + k]);
-      const int at = x + k;
-      a0 = hn::MulAdd(w, hn::LoadU(d, in0 + at), a0);
-      a1 = hn::MulAdd(w, hn::LoadU(d, in0 + at + kLanes), a1);
-      b0 = hn::MulAdd(w, hn::LoadU(d, in1 + at), b0);
-      b1 = hn::MulAdd(w, hn::LoadU(d, in1 + at + kLanes), b1);
-      c0 = hn::MulAdd(w, hn::LoadU(d, in2 + at), c0);
-      c1 = hn::MulAdd(w, hn::LoadU(d, in2 + at + kLanes), c1);
-      e0 = hn::MulAdd(w, hn::LoadU(d, in3 + at), e0);
-      e1 = hn::MulAdd(w, hn::LoadU(d, in3 + at + kLanes), e1);
-    }
-    hn::StoreU(a0, d, out[0] + x);
-    hn::StoreU(a1, d, out[0] + x + kLanes);
-    hn::StoreU(b0, d, out[1] + x);
-    hn::StoreU(b1, d, out[1] + x + kLanes);
-    hn::StoreU(c0, d, out[2] + x);
-    hn::StoreU(c1, d, out[2] + x + kLanes);
-    hn::StoreU(e0, d, out[3] + x);
-    hn::StoreU(e1, d, out[3] + x + kLanes);
-  }
-  for (; x < count; x += kLanes) {
-    VF a = Zeros(), b = a, c = a, e = a;
-    for (int k = 0; k < inputs; ++k) {
-      const VF w = Splat(taps.padded[kLnccRows - 1 + k]);
-      a = hn::MulAdd(w, hn::LoadU(d, in0 + x + k), a);
-      b = hn::MulAdd(w, hn::LoadU(d, in1 + x + k), b);
-      c = hn::MulAdd(w, hn::LoadU(d, in2 + x + k), c);
-      e = hn::MulAdd(w, hn::LoadU(d, in3 + x + k), e);
-    }
-    hn::StoreU(a, d, out[0] + x);
-    hn::StoreU(b, d, out[1] + x);
-    hn::StoreU(c, d, out[2] + x);
-    hn::StoreU(e, d, out[3] + x);
-  }
+  SumFourRows(
+      2 * taps.radius + 1, count, [padded](int k, int) HWY_ATTR { return Splat(padded[kLnccRows - 1 + k]); },
+      [in0, in1, in2, in3](int k, int o, int x) HWY_ATTR {
+        return hn::LoadU(DF(), (o == 0 ? in0 : o == 1 ? in1 : o == 2 ? in2 : in3) + x + k);
+      },
+      out);
 }
 
 // Copies the row's voxels from `begin` on into `count` floats, `fill` where the row (n voxels) has none.

@@ -252,15 +252,6 @@ __device__ void PushPlane(const float4 (&slots)[kSlots][kWarp], int first_slot, 
   }
 }
 
-template <int kRows>
-__device__ void ContractAlongZ(const float (&planes)[4][kRows][kVector], int r, float4 w, float (&value)[kVector]) {
-#pragma unroll
-  for (int v = 0; v < kVector; ++v) {
-    value[v] =
-        fmaf(w.w, planes[3][r][v], fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
-  }
-}
-
 // The affine part of the field along x, the same for all rows.
 __device__ inline void AffineAlongX(const AffineMap& rest, const int (&component)[kVector], int element,
                                     double (&along_x)[kVector]) {
@@ -361,12 +352,17 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
       FillSlots<kRows, kAffine>(t, node_plane, y_bases, slot_count, x_taps, node_stride, linear, slots[buffer]);
       PushPlane(slots[buffer], first_slot, slot_count, y_weights[warp], planes);
     }
+    const float4 w = z_taps.weight[z - z0];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int y = y0 + r, row = z * t.run.size.y + y;
       if (r >= rows || (!kWhole && (row < p.first_row || row > p.last_row))) continue;
       float value[kVector];
-      ContractAlongZ(planes, r, z_taps.weight[z - z0], value);
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) {
+        value[v] =
+            fmaf(w.w, planes[3][r][v], fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
+      }
       if (kAffine) AddAffinePart(rest, x_taps.component, along_x, y, z, value);
       if (kMasked) ApplyMask(t.run.mask + static_cast<int64_t>(row) * nx, nx, element, selected, value);
       StoreElements<kAligned, kWhole>(p, row, row_floats, element, out + r * row_floats, value);
