@@ -19,7 +19,7 @@ inline constexpr float kFilterPole = -0.26794919243112270647f;
 inline constexpr float kFilterGain = 6;
 // z / (z^2 - 1).
 inline constexpr float kFilterEnd = 0.28867513459481288225f;
-// Of a line that goes on as it is: c = p z / (z - 1).
+// For a line that goes on as it is, c = p z / (z - 1).
 inline constexpr float kFilterSteady = 0.21132486540518711775f;
 inline constexpr int kFilterWarmUp = 14;
 

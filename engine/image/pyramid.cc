@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMinAxis = 8;
 constexpr double kMaxAnisotropy = 1.5;
-// How far apart, in out voxels, the corners of two grids that share their domain may be.
+// The largest distance, in out voxels, of the corners of two grids that share their domain.
 constexpr double kDomainTolerance = 1e-2;
 
 bool Halvable(const Geometry& g, int axis) { return g.size[axis] / 2 >= kMinAxis; }
@@ -61,7 +61,7 @@ absl::Status CheckSharedDomain(const Geometry& in, const Geometry& out) {
 
 size_t LevelBytes(const Geometry& g) { return Arena::Rounded(g.voxels() * sizeof(float)); }
 
-// What Prepare computes on the device and reads back in one piece.
+// The results that Prepare computes on the device and reads back in one piece.
 struct PreparedScalars {
   RawStatistics statistics;
   double mean_gradient[kMaxPyramidLevels];

@@ -31,7 +31,7 @@ struct Boxes {
   Boxes(Int3 in, Int3 out) : x{in.x, out.x}, y{in.y, out.y}, z{in.z, out.z} {}
   // Every axis is halved exactly or left alone: a mean of whole voxels.
   bool whole() const { return (x.halved() || x.kept()) && (y.halved() || y.kept()) && (z.halved() || z.kept()); }
-  // What the weights of a box add up to.
+  // The sum of the weights of a box.
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };
 

@@ -23,7 +23,7 @@ struct GaussianKernel {
   // cumulative[k] = weights[0] + ... + weights[k].
   float cumulative[kMaxRadius + 1] = {};
 
-  // What normalises the result at voxel i of n to the part of the kernel that lies inside.
+  // The factor that normalises the result at voxel i of n to the part of the kernel that lies inside.
   INTRAWARP_HD float Scale(int i, int n) const {
     const int left = i < radius ? i : radius, right = n - 1 - i < radius ? n - 1 - i : radius;
     if (left == radius && right == radius) return 1.0f;

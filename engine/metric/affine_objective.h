@@ -36,7 +36,7 @@ namespace intrawarp {
 inline constexpr int kAffineParameters = 12;
 inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78
 
-// Where NormalEquations::hessian holds entry (row, column), row <= column.
+// The place of entry (row, column) in NormalEquations::hessian, row <= column.
 INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
   return row * kAffineParameters - row * (row - 1) / 2 + (column - row);
 }
@@ -46,13 +46,13 @@ INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
 struct NormalEquations {
   double value = 0;
   double weight = 0;
-  // How many samples count.
+  // The number of samples that count.
   double samples = 0;
   double gradient[kAffineParameters] = {};
   double hessian[kAffineHessianEntries] = {};
 };
 
-// What is registered, at one level.
+// The images, masks and parameters of one level.
 struct AffineObjective {
   MetricKind metric = MetricKind::kSsd;
   ConstVolumeView fixed;

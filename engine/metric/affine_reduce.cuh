@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of the affine objective share on CUDA: their arguments, the map of indices, and the sums over blocks
-// in a fixed order.
+// The shared parts of the affine objective's kernels on CUDA: their arguments, the map of indices, and the sums over
+// blocks in a fixed order.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_REDUCE_CUH_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_REDUCE_CUH_
 

@@ -76,7 +76,7 @@ struct Taps {
   float weight[4];
 };
 
-// What one pass takes and gives. A pass is a class with
+// One pass over a brick. A pass is a class with
 //   static constexpr bool kForces;          whether Add gives forces
 //   void BeginRow(int64_t offset);          offset of the row in the fixed image
 //   MF Select(int x, MF in);                those of the lanes x, x + 1, ... of the row that are samples so far

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the passes of the FFD objective on the CPU share: the tables of one evaluator, and how the fixed grid is cut
+// The tables of one evaluator of the FFD objective on the CPU, which its passes share, and the cut of the fixed grid
 // into bricks. The cut depends on sizes alone. Internal.
 //
 // A row of the field is three planar rows of floats (x, y and z displacements in moving voxels), `stride` apart.
@@ -29,7 +29,7 @@ inline int RowStride(int n) { return RoundedRow(n) + kRowPadding; }
 inline constexpr int kForceRows = 8;
 inline constexpr int kForcePlanes = 5;
 
-// How the fixed grid is cut, and the most nodes along y and z that a brick touches.
+// The cut of the fixed grid, and the most nodes along y and z that a brick touches.
 struct FfdBricks {
   FfdBricks(const Geometry& fixed, const Geometry& grid)
       : y(BrickBlocks(fixed.size.y)),

@@ -13,7 +13,7 @@
 // Positions are kept relative to an integer origin near the piece, so that float32 resolves them to about 1e-5 voxels
 // anywhere in an image, and exactly where a map takes voxels to voxels.
 //
-// How an image is cut up depends on its size alone.
+// The cut of an image depends on its size alone.
 #ifndef INTRAWARP_ENGINE_METRIC_FFD_MARCH_CUH_
 #define INTRAWARP_ENGINE_METRIC_FFD_MARCH_CUH_
 
@@ -34,7 +34,7 @@ inline constexpr int kPlanes = 4;
 // Rows of 32 floats in shared memory that are read four at a time.
 inline constexpr int kVectorPitch = 36;
 
-// How one kernel cuts the fixed image.
+// The cut of the fixed image for one kernel.
 struct FfdTiles {
   int tiles_x = 0, tiles_y = 0, runs = 0;
   int run = 0;
@@ -309,7 +309,7 @@ class PieceMarch {
     for (int k = 0; k < planes; ++k) TransposeX(reduced + k * layout.reduced_size);
   }
 
-  // Of the piece's voxel i < count: its first plane of control points, and their weights.
+  // The first plane of control points of the piece's voxel i < count, and their weights.
   __device__ int VoxelBase(int i) const { return reinterpret_cast<const int*>(shared_ + layout.z_base)[i]; }
   __device__ float4 VoxelWeights(int i) const { return reinterpret_cast<const float4*>(shared_ + layout.z_weights)[i]; }
 
@@ -492,7 +492,7 @@ class PieceMarch {
   float* partials_;
   int last_z_;
   int first_x_, first_y_;
-  // Of the thread's column in the tile's control points.
+  // The place of the thread's column in the tile's control points.
   int column_, row_;
   float4 x_weights_, y_weights_;
   float start_[3], step_[3];

@@ -23,7 +23,7 @@
 
 namespace intrawarp {
 
-// What is registered, at one level.
+// The images, masks, grid and parameters of one level.
 struct FfdObjective {
   MetricKind metric = MetricKind::kNmi;
   ConstVolumeView fixed;

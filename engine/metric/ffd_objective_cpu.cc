@@ -106,7 +106,7 @@ AxisBlocks HistogramChunks(const FfdBricks& bricks, const Geometry& fixed) {
   return {bricks.count(), static_cast<int>(std::clamp<int64_t>(kHistogramVoxels / voxels, 1, bricks.count()))};
 }
 
-// What an evaluator takes from its arena: counts of elements.
+// An evaluator's memory from its arena, in counts of elements.
 struct Layout {
   Layout(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
     const FfdBricks bricks(fixed, grid);
@@ -128,7 +128,7 @@ struct Layout {
   int64_t node_rows = 0, partials = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
 };
 
-// What all metrics share: node rows, bricks, and the way from partial sums to the gradient.
+// The part that all metrics share: node rows, bricks, and the sum of partial sums to the gradient.
 class Evaluator : public FfdEvaluator {
  public:
   absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,

@@ -15,8 +15,8 @@
 namespace intrawarp::cuda {
 namespace {
 
-// Where each control point's partial sums lie: the tiles (x, y) or runs (z) that hold it, first and last, and the first
-// control point of each tile or run.
+// The places of each control point's partial sums: the tiles (x, y) or runs (z) that hold it, first and last, and the
+// first control point of each tile or run.
 struct GatherTables {
   const int2* holders[3];
   const int* first[3];
@@ -74,7 +74,7 @@ int MostNodes(const AxisWeights& axis, int tile) {
   return most + 4;
 }
 
-// How many pieces a kernel's blocks take at once on a GPU of the size we tune for, and how many waves of them balance a
+// The pieces that a kernel's blocks take at once on a GPU of the size we tune for, and the waves of them that balance a
 // large image.
 struct Waves {
   int pieces, many;
@@ -119,7 +119,7 @@ Holders MakeHolders(const AxisWeights& axis, int tile) {
   return h;
 }
 
-// What an evaluator's memory is for, in elements; one order for the estimate and for the allocation.
+// An evaluator's memory in elements, in one order for the estimate and for the allocation.
 struct Sizes {
   size_t partials = 0, block_sums = 0, bins = 0, histogram = 0, derivative = 0, warped = 0;
 

@@ -11,7 +11,7 @@
 namespace intrawarp {
 namespace {
 
-// Of a control point's distance; rounding in headers stays below it.
+// A part of a control point's distance that rounding in headers stays below.
 constexpr double kIndexTolerance = 1e-3;
 
 absl::Status NotCovered(const FfdObjective& objective) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both devices' FFD objective (ffd_objective.h) is evaluated from: weights along each axis of the fixed image, and
+// The tables of the FFD objective (ffd_objective.h) on both devices: weights along each axis of the fixed image, and
 // the maps between indices and millimetres. Plain values.
 #ifndef INTRAWARP_ENGINE_METRIC_FFD_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_FFD_PLAN_H_

@@ -101,7 +101,7 @@ HWY_INLINE void CopyRow(const float* row, int n, int begin, int count, float fil
   std::fill(out + high, out + count, fill);
 }
 
-// Where the floats of a task's scratch memory go.
+// Hands out the floats of a task's scratch memory.
 class FloatStack {
  public:
   explicit FloatStack(float* begin) : next_(begin) {}

@@ -123,7 +123,7 @@ __global__ void MeanKernel(const __grid_constant__ LnccArgs args) {
   }
 }
 
-// How a block sums over x and y for windows of up to kRadius: the rows of a tile of one plane, with their halo, come
+// A block sums over x and y for windows of up to kRadius: the rows of a tile of one plane, with their halo, come
 // into shared memory (in groups, to hold less at a time); a thread sums kRun voxels along x; then a warp sums along y
 // for one channel, a lane a column.
 template <int kRadius>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU and the CUDA version of EvaluateLncc (lncc.h) share. Internal.
+// The formula and the parts that the CPU and the CUDA version of EvaluateLncc (lncc.h) share. Internal.
 //
 // With G the window (a product over the axes, zero outside the image and at voxels that are no sample), local
 // sums S[q](j) = sum_i G(i - j) q(i), and W = S[1], the local moments at the sample j are
@@ -48,7 +48,7 @@ inline LnccTiles MakeLnccTiles(Int3 size, Int3 tile) {
   return t;
 }
 
-// Of a tile, the voxels whose mean is its shift: every kLnccRowStep-th row of every kLnccPlaneStep-th plane.
+// A tile's shift is the mean over every kLnccRowStep-th row of every kLnccPlaneStep-th plane.
 inline constexpr int kLnccRowStep = 8;
 inline constexpr int kLnccPlaneStep = 4;
 

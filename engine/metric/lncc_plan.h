@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How EvaluateLncc is cut into tasks on the CPU: by the size of the images alone.
+// The cut of EvaluateLncc into tasks on the CPU, which depends on the size of the images alone.
 #ifndef INTRAWARP_ENGINE_METRIC_LNCC_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_LNCC_PLAN_H_
 
@@ -28,7 +28,7 @@ struct LnccSums {
   double value = 0, samples = 0;
 };
 
-// What a task marches through.
+// The column of voxels that a task marches through.
 struct LnccColumn {
   int x0, x1, y0, y1, z0, z1;
 };
@@ -63,7 +63,7 @@ struct LnccPlan {
   Int3 size() const { return task.size; }
   int64_t Row(int y, int z) const { return (int64_t{z} * size().y + y) * size().x; }
   float* CoefficientRow(int c, int y, int z) const { return coefficients + 3 * Row(y, z) + int64_t{c} * size().x; }
-  // Of plane z.
+  // The mean of f and of m in the tile of plane z.
   const float* Shift(const LnccColumn& column, int z) const {
     return shifts + 2 * tiles.Index(column.x0 / tiles.tile.x, column.y0 / kTileY, z / kTileZ);
   }

@@ -126,7 +126,7 @@ class AffineNgfSums {
     sums3.Store(rows[3]);
   }
 
-  // Where row r of the triangle would have column c.
+  // The place at which row r of the triangle would have column c.
   HWY_INLINE float* Sums(int r, int c) { return hessian_[0] + HessianEntry(r, c) * kLanes; }
 
   static double Total(const float* lanes) { return hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), lanes))); }
@@ -201,7 +201,7 @@ class AffineNgfBrick {
   static constexpr int kCoefficients = 9;
   static constexpr float kRoot2 = 1.41421356f;
 
-  // Of a vector of voxels: the two gradients, 1 / |.|_eta of each, <u, v>, and of g(R) what Across needs.
+  // A vector of voxels: the two gradients, 1 / |.|_eta of each, <u, v>, and the arguments of Across for g(R).
   struct Normals {
     HWY_ALIGN float gt[3][kLanes];
     HWY_ALIGN float gr[3][kLanes];
@@ -397,7 +397,7 @@ class AffineNgfBrick {
     const VF squared_t = inverse_t * inverse_t, both = inverse_t * inverse_r;
     // -2 <u, v> (v - <u, v> u) / |g(T)|
     const VF of_r = Splat(-2.0f) * cosine * both, of_t = Splat(2.0f) * cosine * cosine * squared_t;
-    // Of e, which is as long as g(R): sqrt(2) |<u, v>| / (|g(R)| |g(T)|_eta).
+    // The factor of e, which is as long as g(R): sqrt(2) |<u, v>| / (|g(R)| |g(T)|_eta).
     const VF of_e = Splat(kRoot2) * inverse_t * hn::Abs(cosine) * InverseSqrt(hn::Max(Dot3(gr, gr), Splat(kTiny)));
     VF scale[3];
     for (int a = 0; a < kAxes; ++a) {

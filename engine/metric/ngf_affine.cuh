@@ -66,7 +66,7 @@ struct AffineNgfSums {
   }
 };
 
-// What one sample needs of the six (four) neighbours: differences and sums of the moving derivative along each axis.
+// A sample's six (four) neighbours: differences and sums of the moving derivative along each axis.
 template <int kDim>
 struct NgfStencil {
   float d[kDim][kDim];  // [axis][component]: derivative(+) - derivative(-)

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kNgfThreads) NgfKernel(const __grid_constant__
   const int dz = n.z > 1 ? 1 : 0, first = z0 - (kVoxelGradient ? 1 : 0), end = z1 + (kVoxelGradient ? 1 : 0);
   float m_below = load(args.warped, first - dz), m_here = load(args.warped, first);
   float f_below = load(args.fixed, first - dz), f_here = load(args.fixed, first);
-  // Of the plane before: the part of the voxel_gradient from x and y. c_z of the last two planes.
+  // The part of the voxel gradient from x and y in the plane before, and c_z of the last two planes.
   float across = 0, c_before = 0, c_last = 0;
   float value = 0, weight = 0, samples = 0;
   for (int z = first; z < end; ++z) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU and the CUDA version of EvaluateNgf (ngf.h) share, and the affine objective's NGF (ngf_affine.cuh) with
-// them. Internal.
+// The formula and the parts that the CPU and the CUDA version of EvaluateNgf (ngf.h) share with each other and with the
+// affine objective's NGF (ngf_affine.cuh). Internal.
 //
 // With c_a(j) = -2 <u,v> (v_a - <u,v> u_a) / |g|_eta, the derivative of the value at j in the difference along
 // axis a,

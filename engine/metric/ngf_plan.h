@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How EvaluateNgf is cut into tasks on the CPU: by the size of the images alone.
+// The cut of EvaluateNgf into tasks on the CPU, which depends on the size of the images alone.
 #ifndef INTRAWARP_ENGINE_METRIC_NGF_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_NGF_PLAN_H_
 

@@ -50,7 +50,7 @@ INTRAWARP_HD inline int NmiFixedBin(NmiScale s, float value) {
   return p > 0 ? (p < kNmiBins ? static_cast<int>(p) : kNmiBins - 1) : 0;
 }
 
-// Where a moving value's window lies: bins cell .. cell + 3, at t in [0, 1].
+// The window of a moving value covers the bins cell .. cell + 3, at t in [0, 1].
 struct NmiWindow {
   int cell;
   float t;

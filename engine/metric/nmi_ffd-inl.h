@@ -20,7 +20,7 @@ namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
 
-// Where the moving values of lanes lie among the bins; as MakeNmiWindow.
+// The windows of the moving values of lanes, as MakeNmiWindow.
 struct LaneWindow {
   VI cell;
   VF t;
@@ -39,7 +39,7 @@ class BinRow {
   explicit BinRow(const uint8_t* bins) : data_(bins) {}
   void BeginRow(int64_t offset) { row_ = data_ + offset; }
   HWY_INLINE MF Select(int x, MF in) const { return hn::And(in, hn::RebindMask(DF(), hn::Ne(Load(x), NoBin()))); }
-  // Where the rows of the lanes' bins begin in a table of bins by bins.
+  // The begin of the rows of the lanes' bins in a table of bins by bins.
   HWY_INLINE VI Places(int x) const { return hn::ShiftLeft<6>(Load(x)); }
 
  private:

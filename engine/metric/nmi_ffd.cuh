@@ -26,7 +26,7 @@ constexpr int HistogramWords() {
 // Voxels that a 32-bit bin is sure to hold.
 inline constexpr int kVoxelsBetweenFlushes = 1 << (31 - kNmiFractionBits);
 
-// What a thread has counted into four bins of one row.
+// The counts of a thread for four bins of one row.
 template <int kCopies>
 class BinRun {
  public:

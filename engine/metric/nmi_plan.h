@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NMI's passes of the FFD objective on the CPU share. Internal.
+// Tables and limits of NMI's passes of the FFD objective on the CPU. Internal.
 #ifndef INTRAWARP_ENGINE_METRIC_NMI_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_NMI_PLAN_H_
 
@@ -16,14 +16,14 @@ inline constexpr int kHistogramCopies = 2;
 // Samples that a copy can take before it may overflow.
 inline constexpr int64_t kHistogramRoom = (int64_t{1} << 32) / kNmiOne - 1;
 
-// Where a thread counts.
+// The memory that a thread counts in.
 struct HistogramTask {
   // kHistogramCopies * kHistogramCells, all 0 before and after.
   uint32_t* counts;
-  // Of a row: the first cell of each voxel, and the four counts to add there. RowStride voxels.
+  // The first cell of each voxel of a row, and the four counts to add there. RowStride voxels.
   int32_t* places;
   uint16_t* windows;
-  // kHistogramCells: what is added to.
+  // kHistogramCells, which the counts are added to.
   int64_t* totals;
 };
 

@@ -66,7 +66,7 @@ class SsdRows {
   static constexpr int kRun = 1024;
   static_assert(kRun % kLanes == 0);
 
-  // Of one row: the products xx xy xz yy yz zz of g, and r g with r the difference of intensities, times powers of qx.
+  // Sums over a row: products xx xy xz yy yz zz of g, and r g with r the difference of intensities, by powers of qx.
   struct Moments {
     double products[3][6] = {};
     double gradient[2][3] = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operators on stored images (lncc.h, ngf.h) check and count alike. Internal.
+// Checks and sizes that the operators on stored images (lncc.h, ngf.h) share. Internal.
 #ifndef INTRAWARP_ENGINE_METRIC_STORED_IMAGES_H_
 #define INTRAWARP_ENGINE_METRIC_STORED_IMAGES_H_
 

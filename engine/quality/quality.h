@@ -45,8 +45,8 @@ absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const
                                                    ConstMaskView moving_mask, const Transform& transform);
 size_t SimilarityWorkspaceBytes(const Geometry& fixed, bool has_control_grid = false);
 
-// Of det(grad T) over the voxels of the fixed grid: exact for a control grid, for a dense displacement by central
-// differences (one-sided at the faces).
+// Statistics of det(grad T) over the voxels of the fixed grid: exact for a control grid, for a dense displacement by
+// central differences (one-sided at the faces).
 struct JacobianStatistics {
   double min = 1;
   double max = 1;
@@ -65,8 +65,8 @@ struct InverseConsistency {
   double max_mm = 0;
 };
 
-// Of a transform with a velocity, exp(-v)(exp(v)(p)), over the voxels of its domain that exp(v) keeps inside. Waits for
-// the stream. Workspace: InverseConsistencyWorkspaceBytes.
+// The error of exp(-v)(exp(v)(p)) for a transform with a velocity, over the voxels of its domain that exp(v) keeps
+// inside. Waits for the stream. Workspace: InverseConsistencyWorkspaceBytes.
 absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
 size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
 

@@ -42,7 +42,7 @@ INTRAWARP_HD constexpr float WindowWeight(int t) {
                   : 0.00386592013947281f;
 }
 
-// What is compared. Device memory; masks may be null.
+// The images that are compared, in device memory; masks may be null.
 struct SimilarityInput {
   const float* fixed = nullptr;
   const float* moving = nullptr;
@@ -56,7 +56,7 @@ struct SimilarityInput {
   // added.
   const float* field = nullptr;
   AffineMap field_to_index;
-  // Of the whole images.
+  // The ranges of the whole images.
   double fixed_minimum = 0, moving_minimum = 0;
   double fixed_bins_per_unit = 0, moving_bins_per_unit = 0;
   // Subtracted before squares are summed, against cancellation.

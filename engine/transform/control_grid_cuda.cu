@@ -113,7 +113,7 @@ __device__ void StorePart(float* row, int element, int begin, int end, const flo
   }
 }
 
-// What a lane needs to know of its floats: their components, where their neighbours along x begin in a row of nodes
+// A lane's floats: their components, where their neighbours along x begin in a row of nodes
 // (component included), and the weights.
 struct LaneTaps {
   int component[kVector];
@@ -121,7 +121,7 @@ struct LaneTaps {
   float weight[kVector][4];
 };
 
-// Of the voxels that a piece of a row touches, from its first on.
+// The taps of the voxels that a piece of a row touches, from its first on.
 struct XTaps {
   AxisTap tap[kPieceVoxels];
 };
@@ -138,7 +138,7 @@ __device__ void MakeLaneTaps(const XTaps& x, int element, int first, int voxels,
   for (int v = 0; v < kVector; ++v) {
     const int voxel = (element + v) / 3;
     taps->component[v] = element + v - 3 * voxel;
-    // What lies beyond the row is computed from its last voxel, and not stored.
+    // A float beyond the row is computed from its last voxel, and not stored.
     const AxisTap& tap = x.tap[min(voxel, voxels - 1) - first];
     taps->offset[v] = 3 * tap.base + taps->component[v];
 #pragma unroll
@@ -597,7 +597,7 @@ __global__ void PrefilterKernel(Lines lines, float* data) {
 
 int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
 
-// How many planes a block goes through: so many that the blocks fill whole waves and few planes of control points are
+// The planes that a block goes through: so many that the blocks fill whole waves and few planes of control points are
 // contracted twice. What is computed does not depend on it.
 int PlanesAtOnce(int64_t columns, int planes) {
   // Blocks that an H100 or H200 runs at once, and what a block's start costs in planes.

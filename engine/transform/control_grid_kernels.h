@@ -143,7 +143,7 @@ INTRAWARP_DECLARE_ON_DEVICES(
     absl::Status Refine(const ExecContext& ctx, const Refinement& task);
     absl::Status Resample(const ExecContext& ctx, const Resampling& task);)
 
-// How the CUDA kernel cuts its work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For
+// The cut of the CUDA kernel's work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For
 // benches.
 struct EvaluationTuning {
   int rows = 0;
@@ -153,11 +153,12 @@ namespace cuda {
 absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task, const EvaluationTuning& tuning);
 }  // namespace cuda
 
-// What EvaluateControlGrid hands to EvaluateAligned; absent where the image has another direction than the grid.
+// The arguments that EvaluateControlGrid hands to EvaluateAligned; absent where the image has another direction than
+// the grid.
 std::optional<AlignedEvaluation> MakeAlignedEvaluation(ConstFieldView grid, const AffineMap& affine,
                                                        const Geometry& image, const VoxelRun& run);
 
-// What one voxel of a run gets.
+// The result at one voxel of a run.
 INTRAWARP_HD inline Vec3f EvaluateVoxel(const ForwardMap& map, const VoxelRun& run, int64_t place, Int3 voxel) {
   if (run.mask != nullptr && run.mask[place] == 0) return {};
   Vec3d d;

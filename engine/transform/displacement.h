@@ -61,7 +61,7 @@ INTRAWARP_HD inline Vec3d SampleDisplacement(const float* data, Int3 size, Vec3d
   return {sum.x, sum.y, sum.z};
 }
 
-// How far beyond its domain, in node distances, u is still taken to be defined: rounding of geometries must not decide.
+// u is taken to be defined this far beyond its domain, in node distances: rounding of geometries must not decide.
 inline constexpr double kSplineDomainTolerance = 1e-5;
 
 // An index along one axis of a spline: the first of its four control points, and the place t in the middle interval.

@@ -16,10 +16,10 @@ constexpr double kLargestFloat16 = 65504;
 constexpr double kLargestInt16 = 32767;
 // Whose inverse is still a float32, mm.
 constexpr double kFinestUnit = 1e-30;
-// What float32 itself loses on the way into a component, relative to the largest one.
+// The loss of float32 itself on the way into a component, relative to the largest one.
 constexpr double kFloat32Rounding = 0x1p-22;
 
-// Of (A - I) p over the domain of `grid`: it is affine, so it is largest at a corner.
+// The largest |(A - I) p| over the domain of `grid`: it is affine, so it is largest at a corner.
 double AffineBound(const AffineMap& affine, const Geometry& grid) {
   const AffineMap field = Compose(MinusIdentity(affine), IndexToPhysical(grid));
   double bound = 0;

@@ -237,7 +237,7 @@ struct RowBounds {
   }
 };
 
-// Of the first `size` points an axis. False where one is not finite.
+// Loads the first `size` points an axis. False where one is not finite.
 bool BoundDifferences(const TileChunk& chunk, Int3 size, DifferenceBounds* bounds) {
   bool finite = true;
   for (int c = 0; c < 3; ++c) {

@@ -52,7 +52,7 @@ struct BendingForm {
   static constexpr bool kRotated = false;
   static INTRAWARP_HD constexpr GramOp Op(int i) { return static_cast<GramOp>(i); }
 
-  // Of (Rueckert 1999, eq. 4): xx yy zz, and xy xz yz twice.
+  // The terms of Rueckert 1999, eq. 4: xx yy zz, and xy xz yz twice.
   template <typename G, typename T, typename AddProduct>
   static INTRAWARP_HD inline void AddTap(const AddProduct& add, const G (&g)[kOps], const T (&a)[kOps][3],
                                          T (&out)[kOps][3]) {

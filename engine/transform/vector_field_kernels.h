@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both versions of the operators on vector fields are made of. Internal.
+// The parts that the operators on vector fields share on both devices. Internal.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_VECTOR_FIELD_KERNELS_H_
 #define INTRAWARP_ENGINE_TRANSFORM_VECTOR_FIELD_KERNELS_H_
 

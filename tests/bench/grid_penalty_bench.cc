@@ -28,7 +28,7 @@
 namespace intrawarp {
 namespace {
 
-// Of one call, of several enqueued together.
+// The time of one call out of several enqueued together.
 double SecondsOfCall(const ExecContext& ctx, const std::function<absl::Status()>& call) {
   const int calls = ctx.is_cuda() ? 20 : 1;
   const Clock::time_point begin = Clock::now();
