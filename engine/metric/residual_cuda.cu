@@ -9,7 +9,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/metric/residual_kernels.h"
 
 namespace intrawarp::cuda {

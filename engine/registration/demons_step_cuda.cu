@@ -5,7 +5,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/dependent_launch.cuh"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/registration/demons_step_kernels.h"
 #include "engine/transform/vector_field_kernels.h"
 

@@ -3,7 +3,7 @@
 // vectors, the second reads 15 and writes 6, the third reads two and writes one; of a refused one the first two return
 // at once. The last block of a reduction sums the blocks in their order and takes the step of the state.
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/registration/descent_kernels.h"
 
 namespace intrawarp::cuda {
