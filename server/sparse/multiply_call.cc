@@ -142,7 +142,7 @@ void SendProgress(MultiplyCall& call, v1::MultiplyProgress::Step step) {
 std::string Describe(const MultiplyEstimate& e) {
   return absl::StrCat("the product takes up to ", EstimatedBytes(e), " bytes of device memory: ", e.workspace_bytes,
                       " of work, ", e.plan_bytes, " of pattern and ", e.value_bytes, " of values for at most ",
-                      e.max_entries, " entries from ", e.products, " multiplications");
+                      e.max_entries, " entries from ", e.multiplications, " multiplications");
 }
 
 absl::Status NoMemory(MultiplyCall& call, const std::string& why) {
@@ -346,7 +346,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
     }
     *response.mutable_result()->mutable_matrix() = SparseMatrixToProto(*call.kept);
   }
-  call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
+  call.record.Succeeded(call.latency.total(), call.estimate.multiplications, call.shape.entries());
   return SerializeMessage(response);
 }
 

@@ -123,7 +123,7 @@ int64_t TranspositionBytes(const ProductTask& task) {
 
 v1::MultiplyEstimate EstimateToProto(const MultiplyEstimate& estimate) {
   v1::MultiplyEstimate to;
-  to.set_products(estimate.products);
+  to.set_products(estimate.multiplications);
   to.set_max_entries(estimate.max_entries);
   to.set_workspace_bytes(estimate.workspace_bytes);
   to.set_result_bytes(estimate.plan_bytes + estimate.value_bytes);

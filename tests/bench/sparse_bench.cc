@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles|listed] [--repeats=20] [--csv] [--kernels]
+//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -219,7 +219,7 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   const ExecContext ctx = owned.context();
   line->rows = host_a.rows;
   line->a_entries = host_a.entries();
-  line->products = estimate.products;
+  line->products = estimate.multiplications;
 #if INTRAWARP_WITH_CUDA
   const int64_t before = ctx.is_cuda() ? PoolUsedBytes() : 0;
   if (ctx.is_cuda()) ResetPoolPeak();
@@ -336,9 +336,9 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (parts.first == "--path") {
     flags->path = value == "scalar"  ? MultiplyPath::kScalar
                   : value == "tiles" ? MultiplyPath::kTiles
-                 : value == "listed" ? MultiplyPath::kListed
+                 : value == "reuse" ? MultiplyPath::kReusePlan
                                      : MultiplyPath::kAuto;
-    return value == "auto" || value == "scalar" || value == "tiles" || value == "listed";
+    return value == "auto" || value == "scalar" || value == "tiles" || value == "reuse";
   }
   return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
 }

@@ -148,7 +148,7 @@ class Reference : public SparseReference {
     INTRAWARP_ASSIGN_OR_RETURN(Buffer workspace, ctx_.device().Allocate(estimate.workspace_bytes, ctx_.stream()));
     Arena arena(std::move(workspace));
     const ExecContext ctx(ctx_.device(), ctx_.stream(), arena);
-    products_ = estimate.products;
+    products_ = estimate.multiplications;
     INTRAWARP_ASSIGN_OR_RETURN(plan_, PlanMultiply(ctx, a, b, options));
     const std::pair<Stand, Buffer*> stands[] = {{Stand::kValue, &exact_},
                                                 {Stand::kMagnitude, &magnitude_},

@@ -51,7 +51,7 @@ class MultiplyTest : public DeviceTest {
   // The ways to make rows that the device has.
   std::vector<MultiplyPath> Paths() {
     if (!ctx().is_cuda()) return {MultiplyPath::kAuto};
-    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kListed};
+    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kReusePlan};
   }
 
   MultiplyPath path_ = MultiplyPath::kAuto;
@@ -242,7 +242,7 @@ TEST_P(MultiplyTest, EstimatesCountBeyond32Bits) {
     const auto e = EstimateMultiply(ctx(), column.view(), row.view(), Options<float>());
     ASSERT_OK(e) << e.status();
     constexpr int64_t kEntries = int64_t{kSize} * kSize;
-    EXPECT_EQ(e->products, kEntries);
+    EXPECT_EQ(e->multiplications, kEntries);
     EXPECT_EQ(e->max_entries, kEntries);
     EXPECT_EQ(e->value_bytes, 4 * kEntries);
     EXPECT_GE(e->plan_bytes, 4 * kEntries);
@@ -485,7 +485,7 @@ TEST_P(MultiplyTest, EstimatesHold) {
       path_ = path;
       const auto estimate = EstimateMultiply(ctx(), on_device.view(), on_device.view(), Options<double>());
       ASSERT_OK(estimate) << estimate.status();
-      EXPECT_EQ(estimate->products, CountProducts(m, m));
+      EXPECT_EQ(estimate->multiplications, CountProducts(m, m));
       auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
       ASSERT_OK(workspace);
       const auto plan = PlanMultiply(workspace->context(), on_device.view(), on_device.view(), Options<double>());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <cub/block/block_radix_sort.cuh>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -9,52 +10,49 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/sparse/multiply_device.cuh"
-#include "engine/sparse/multiply_list.h"
-#include "engine/sparse/multiply_merge.cuh"
+#include "engine/device/warp.cuh"
+#include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/products.cuh"
+#include "engine/sparse/cuda/reuse_plan.h"
+#include "engine/sparse/cuda/search.cuh"
+#include "engine/sparse/cuda/semirings.cuh"
 
-namespace intrawarp::cuda {
+namespace intrawarp::cuda::spgemm {
 namespace {
 
-// Products that a block multiplies before it sums them, and of one list within a piece from which a warp sums it.
+// kPiece: products that a block stages before it sums them. kLong: products of an entry within a piece from which a
+// whole warp sums them.
 constexpr int kPiece = 2048;
 constexpr unsigned kLong = 64;
 
-// products[i] = the products of entry i of A; of one behind the last, 0.
+// products[i] = the number of products of entry i of A; 0 behind the last entry.
 __global__ void CountKernel(ConstPatternView a, ConstPatternView b, unsigned* products) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i > a.entries) return;
-  const Meeting meeting(a, b, i, a.entries);
-  products[i] = static_cast<unsigned>(meeting.to - meeting.from);
+  const RowOfB row(a, b, i, a.entries);
+  products[i] = static_cast<unsigned>(row.to - row.from);
 }
 
-// Of each product its entry of C and its places in A and B. A warp takes 32 entries of A; firsts[i]: the number of the
-// first product of entry i.
+// Finds the entry of C, and the indices in A and B, of each product. A warp takes 32 entries of A; firsts[i] is the
+// number of the first product of entry i.
 __global__ void PlaceKernel(ConstPatternView a, ConstPatternView b, ConstPatternView c, const unsigned* firsts,
                             unsigned* places, uint2* pairs) {
   const int64_t base = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32 * 32, i = base + threadIdx.x % 32;
   if (base >= a.entries) return;
-  const Meeting mine(a, b, i, a.entries);
+  const RowOfB mine(a, b, i, a.entries);
   const int64_t shift = i < a.entries ? firsts[i] - mine.from : 0;
   int64_t c_begin = 0, c_end = 0;
   if (i < a.entries) {
-    int64_t row = 0;
-    for (int64_t end = a.rows; row < end;) {
-      const int64_t middle = row + (end - row) / 2;
-      if (a.row_offsets[middle + 1] <= i) {
-        row = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
+    const int64_t row = LowerBound(a.row_offsets + 1, int64_t{0}, int64_t{a.rows}, i + 1);
     c_begin = c.row_offsets[row];
     c_end = c.row_offsets[row + 1];
   }
   ForProducts<2>(mine.from, mine.to, [&](const Products<2>& p) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int64_t begin = __shfl_sync(kAll, c_begin, p.entry[h]), end = __shfl_sync(kAll, c_end, p.entry[h]);
-      const int64_t number = p.at[h] + __shfl_sync(kAll, shift, p.entry[h]);
+      const int64_t begin = __shfl_sync(kAllLanes, c_begin, p.entry[h]),
+                    end = __shfl_sync(kAllLanes, c_end, p.entry[h]);
+      const int64_t number = p.at[h] + __shfl_sync(kAllLanes, shift, p.entry[h]);
       if (p.at[h] < 0) continue;
       const int32_t column = b.column_indices[p.at[h]];
       places[number] = static_cast<unsigned>(LowerBound(c.column_indices, begin, end, column));
@@ -63,7 +61,8 @@ __global__ void PlaceKernel(ConstPatternView a, ConstPatternView b, ConstPattern
   });
 }
 
-// Where the list of each entry begins, from the sorted entries of all products; starts[entries] = products.
+// Finds where the products of each entry of C begin, from the sorted `places` of all products; starts[entries] =
+// products.
 __global__ void StartKernel(const unsigned* places, unsigned products, unsigned entries, unsigned* starts) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= products) return;
@@ -71,14 +70,14 @@ __global__ void StartKernel(const unsigned* places, unsigned products, unsigned 
   if (i == 0) starts[entries] = products;
 }
 
-// How entries are shared out: a block of kThreads makes kEach entries of each of its threads, or one of each kLanes.
+// The entries of a block of kThreads: kEach for each thread, or one for kLanes threads together.
 template <int kEachOf, int kLanesOf>
 struct Shape {
   static constexpr int kEach = kEachOf, kLanes = kLanesOf;
   static constexpr int kEntries = kThreads * kEach / kLanes;
 };
 
-// body(Shape) with as many entries a block as have about a piece of products.
+// Calls body(Shape) with the shape whose blocks have about kPiece products.
 template <typename Body>
 auto WithShape(int64_t products, int64_t entries, const Body& body) {
   if (products > 24 * entries) return body(Shape<1, 8>());
@@ -88,12 +87,12 @@ auto WithShape(int64_t products, int64_t entries, const Body& body) {
 }
 constexpr int kFewestEntries = Shape<1, 8>::kEntries;
 
-// A product in its piece: its place in B, its place in A from the block's base on, and which of the piece it is.
+// A product in its piece: the index in B, the index in A less the block's base, and its number in the piece.
 __device__ uint2 Packed(unsigned b, unsigned a, unsigned slot) { return {b, a << 16 | slot}; }
 static_assert(kPiece <= 1 << 16);
 
-// The products of each piece in the order in which rows of B are read, so that neighbouring threads read neighbours.
-// bases: of each block. *too_wide = 1, and nothing more, when the places in A of a block are too far apart.
+// Reorders the products of each piece by their rows of B, so that neighbouring threads read neighbouring values, and
+// writes the base of each block. Sets *too_wide to 1 instead when the indices in A of a block are too far apart.
 template <typename Shape>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(uint2* pairs, const unsigned* __restrict__ starts, int64_t entries, unsigned* bases, int* too_wide) {
@@ -146,10 +145,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The products [low, high) of a piece, by kLanes neighbouring threads, and those of a long list by a warp; all of the
-// entry's threads get the sum. All threads of a warp call it.
+// The sum of products [low, high) of a piece, for all kLanes neighbouring threads of an entry. These threads add a
+// short range, the whole warp a long one. All threads of a warp call it.
 template <typename T, typename Ring, int kLanes>
-__device__ T SumList(const T* products, unsigned low, unsigned high) {
+__device__ T SumProducts(const T* products, unsigned low, unsigned high) {
   const int lane = threadIdx.x % 32;
   T sum = Ring::Identity();
   const bool is_long = high > low + kLong * kLanes;
@@ -158,26 +157,27 @@ __device__ T SumList(const T* products, unsigned low, unsigned high) {
   }
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-    sum = Ring::Join(sum, __shfl_xor_sync(kAll, sum, offset));
+    sum = Ring::Join(sum, __shfl_xor_sync(kAllLanes, sum, offset));
   }
-  unsigned left = __ballot_sync(kAll, is_long);
+  unsigned left = __ballot_sync(kAllLanes, is_long);
   while (left != 0) {
     const int owner = __ffs(left) - 1;
     left &= ~(((kLanes == 32 ? 0u : 1u << kLanes) - 1) << owner);
-    const unsigned from = __shfl_sync(kAll, low, owner), to = __shfl_sync(kAll, high, owner);
+    const unsigned from = __shfl_sync(kAllLanes, low, owner), to = __shfl_sync(kAllLanes, high, owner);
     T part = Ring::Identity();
     for (unsigned p = from + lane; p < to; p += 32) part = Ring::Join(part, products[p]);
-    for (int offset = 16; offset > 0; offset /= 2) part = Ring::Join(part, __shfl_xor_sync(kAll, part, offset));
+    for (int offset = 16; offset > 0; offset /= 2) part = Ring::Join(part, __shfl_xor_sync(kAllLanes, part, offset));
     if (lane / kLanes == owner / kLanes) sum = part;
   }
   return sum;
 }
 
-// Neighbouring threads make neighbouring entries.
+// Computes the values of C; neighbouring threads compute neighbouring entries.
 template <typename T, typename Ring, typename Shape>
 __global__ void __launch_bounds__(kThreads)
-    ListKernel(const uint2* __restrict__ pairs, const unsigned* __restrict__ starts, const unsigned* __restrict__ bases,
-               int64_t entries, const T* __restrict__ a, const T* __restrict__ b, T alpha, T* __restrict__ values) {
+    ReuseKernel(const uint2* __restrict__ pairs, const unsigned* __restrict__ starts,
+                const unsigned* __restrict__ bases, int64_t entries, const T* __restrict__ a, const T* __restrict__ b,
+                T alpha, T* __restrict__ values) {
   constexpr int kItems = kPiece / kThreads, kEach = Shape::kEach, kLanes = Shape::kLanes;
   __shared__ T products[kPiece];
   const int64_t first = int64_t{blockIdx.x} * Shape::kEntries;
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       const unsigned from = max(low[k], begin) - begin, to = min(max(high[k], begin) - begin, count);
-      sums[k] = Ring::Join(sums[k], SumList<T, Ring, kLanes>(products, from, to));
+      sums[k] = Ring::Join(sums[k], SumProducts<T, Ring, kLanes>(products, from, to));
     }
     __syncthreads();
   }
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What ListProducts holds until it returns.
+// The buffers that MakeReusePlan frees on return.
 struct Scratch {
   Buffer firsts, places, other_places, other_pairs, temporary;
 };
@@ -233,12 +233,12 @@ int BitsOf(int64_t entries) {
 unsigned BlocksOf(int64_t entries, int of_block) { return static_cast<unsigned>((entries + of_block - 1) / of_block); }
 
 template <typename T, typename Ring>
-absl::Status ExecuteOver(const ExecContext& ctx, const ProductList& list, int64_t entries, const ConstCsrView& a,
+absl::Status ExecuteOver(const ExecContext& ctx, const ReusePlan& plan, int64_t entries, const ConstCsrView& a,
                          const ConstCsrView& b, double alpha, void* values) {
-  return WithShape(list.products(), entries, [&](auto shape) -> absl::Status {
+  return WithShape(plan.multiplications(), entries, [&](auto shape) -> absl::Status {
     using Shape = decltype(shape);
-    ListKernel<T, Ring, Shape><<<BlocksOf(entries, Shape::kEntries), kThreads, 0, CudaStream(ctx)>>>(
-        list.pairs.as<uint2>(), list.starts.as<unsigned>(), list.bases.as<unsigned>(), entries,
+    ReuseKernel<T, Ring, Shape><<<BlocksOf(entries, Shape::kEntries), kThreads, 0, CudaStream(ctx)>>>(
+        plan.pairs.as<uint2>(), plan.starts.as<unsigned>(), plan.bases.as<unsigned>(), entries,
         static_cast<const T*>(a.values), static_cast<const T*>(b.values), static_cast<T>(alpha),
         static_cast<T*>(values));
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
@@ -247,66 +247,57 @@ absl::Status ExecuteOver(const ExecContext& ctx, const ProductList& list, int64_
 }
 
 template <typename T>
-absl::Status ExecuteAs(const ExecContext& ctx, const ProductList& list, int64_t entries, const ConstCsrView& a,
+absl::Status ExecuteAs(const ExecContext& ctx, const ReusePlan& plan, int64_t entries, const ConstCsrView& a,
                        const ConstCsrView& b, Semiring semiring, double alpha, void* values) {
   switch (semiring) {
     case Semiring::kPlusTimes:
-      return ExecuteOver<T, PlusTimes<T>>(ctx, list, entries, a, b, alpha, values);
+      return ExecuteOver<T, PlusTimes<T>>(ctx, plan, entries, a, b, alpha, values);
     case Semiring::kOrAnd:
-      return ExecuteOver<T, OrAnd<T>>(ctx, list, entries, a, b, alpha, values);
+      return ExecuteOver<T, OrAnd<T>>(ctx, plan, entries, a, b, alpha, values);
     case Semiring::kMinPlus:
-      return ExecuteOver<T, MinPlus<T>>(ctx, list, entries, a, b, alpha, values);
+      return ExecuteOver<T, MinPlus<T>>(ctx, plan, entries, a, b, alpha, values);
   }
   return absl::UnimplementedError("semiring: not on CUDA yet");
 }
 
-// From pairs of places to what ListKernel reads; drops the list where that cannot be.
-absl::Status Pack(const ExecContext& ctx, int64_t entries, ProductList* list) {
+// Turns pairs of indices into the form that ReuseKernel reads; empties the plan if they don't fit that form. Waits.
+absl::Status Pack(const ExecContext& ctx, int64_t entries, ReusePlan* plan) {
   Device& device = ctx.device();
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer too_wide, device.Allocate(sizeof(int), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(device.Fill(too_wide.as<void>(), 0, sizeof(int), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(WithShape(list->products(), entries, [&](auto shape) -> absl::Status {
+  INTRAWARP_RETURN_IF_ERROR(WithShape(plan->multiplications(), entries, [&](auto shape) -> absl::Status {
     using Shape = decltype(shape);
     const unsigned blocks = BlocksOf(entries, Shape::kEntries);
-    INTRAWARP_ASSIGN_OR_RETURN(list->bases, device.Allocate(blocks * sizeof(unsigned), ctx.stream()));
+    INTRAWARP_ASSIGN_OR_RETURN(plan->bases, device.Allocate(blocks * sizeof(unsigned), ctx.stream()));
     PackKernel<Shape><<<blocks, kThreads, 0, CudaStream(ctx)>>>(
-        list->pairs.as<uint2>(), list->starts.as<unsigned>(), entries, list->bases.as<unsigned>(), too_wide.as<int>());
+        plan->pairs.as<uint2>(), plan->starts.as<unsigned>(), entries, plan->bases.as<unsigned>(), too_wide.as<int>());
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }));
   int on_host = 0;
   INTRAWARP_RETURN_IF_ERROR(device.Copy(&on_host, too_wide.as<void>(), sizeof(int), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(device.Synchronize(ctx.stream()));
-  if (on_host != 0) *list = ProductList();
+  if (on_host != 0) *plan = ReusePlan();
   return absl::OkStatus();
 }
 
-}  // namespace
-
-int64_t MostListBytes(int64_t products, int64_t a_entries, int64_t entries) {
-  // Pairs and places twice, for the sort; what the sort and the scan take beside that is a few MB.
-  constexpr int64_t kTemporary = int64_t{16} << 20;
-  return products * 2 * static_cast<int64_t>(sizeof(uint2) + sizeof(unsigned)) +
-         (a_entries + entries + entries / kFewestEntries + 3) * static_cast<int64_t>(sizeof(unsigned)) + kTemporary;
-}
-
-absl::Status ListProducts(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
-                          const ConstPatternView& c, int64_t products, ProductList* list) {
-  if (products > kMostListed) return absl::InvalidArgumentError(absl::StrCat("products: ", products, " are too many"));
+// Makes the pairs of all products, sorted by entries of C, and where each entry's pairs start.
+absl::Status SortProducts(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                          const ConstPatternView& c, int64_t products, ReusePlan* plan) {
   Device& device = ctx.device();
   const cudaStream_t stream = CudaStream(ctx);
   const auto allocate = [&](int64_t count, size_t size) { return device.Allocate(count * size, ctx.stream()); };
   Scratch s;
-  INTRAWARP_ASSIGN_OR_RETURN(list->starts, allocate(c.entries + 1, sizeof(unsigned)));
+  INTRAWARP_ASSIGN_OR_RETURN(plan->starts, allocate(c.entries + 1, sizeof(unsigned)));
   INTRAWARP_ASSIGN_OR_RETURN(s.firsts, allocate(a.entries + 1, sizeof(unsigned)));
   INTRAWARP_ASSIGN_OR_RETURN(s.places, allocate(products, sizeof(unsigned)));
   INTRAWARP_ASSIGN_OR_RETURN(s.other_places, allocate(products, sizeof(unsigned)));
-  INTRAWARP_ASSIGN_OR_RETURN(list->pairs, allocate(products, sizeof(uint2)));
+  INTRAWARP_ASSIGN_OR_RETURN(plan->pairs, allocate(products, sizeof(uint2)));
   INTRAWARP_ASSIGN_OR_RETURN(s.other_pairs, allocate(products, sizeof(uint2)));
 
   unsigned* const firsts = s.firsts.as<unsigned>();
   cub::DoubleBuffer<unsigned> places(s.places.as<unsigned>(), s.other_places.as<unsigned>());
-  cub::DoubleBuffer<unsigned long long> pairs(list->pairs.as<unsigned long long>(),
+  cub::DoubleBuffer<unsigned long long> pairs(plan->pairs.as<unsigned long long>(),
                                               s.other_pairs.as<unsigned long long>());
   size_t scan_bytes = 0, sort_bytes = 0;
   INTRAWARP_CUDA_RETURN_IF_ERROR(
@@ -325,18 +316,38 @@ absl::Status ListProducts(const ExecContext& ctx, const ConstPatternView& a, con
   INTRAWARP_CUDA_RETURN_IF_ERROR(cub::DeviceRadixSort::SortPairs(s.temporary.as<void>(), sort_bytes, places, pairs,
                                                                  products, 0, BitsOf(c.entries), stream));
   StartKernel<<<BlocksFor(products), kThreads, 0, stream>>>(
-      places.Current(), static_cast<unsigned>(products), static_cast<unsigned>(c.entries), list->starts.as<unsigned>());
+      places.Current(), static_cast<unsigned>(products), static_cast<unsigned>(c.entries), plan->starts.as<unsigned>());
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  if (pairs.Current() == s.other_pairs.as<unsigned long long>()) std::swap(list->pairs, s.other_pairs);
-  return Pack(ctx, c.entries, list);
+  if (pairs.Current() == s.other_pairs.as<unsigned long long>()) std::swap(plan->pairs, s.other_pairs);
+  return absl::OkStatus();
 }
 
-absl::Status ExecuteList(const ExecContext& ctx, const ProductList& list, int64_t entries, const ConstCsrView& a,
-                         const ConstCsrView& b, Semiring semiring, double alpha, void* values) {
-  if (a.type == ValueType::kFloat64) {
-    return ExecuteAs<double>(ctx, list, entries, a, b, semiring, alpha, values);
+}  // namespace
+
+int64_t ReusePlan::MostBytes(int64_t multiplications, int64_t a_entries, int64_t entries) {
+  // Pairs and places twice, for the sort; the temporary memory of the sort and the scan is a few MB.
+  constexpr int64_t kTemporary = int64_t{16} << 20;
+  return multiplications * 2 * static_cast<int64_t>(sizeof(uint2) + sizeof(unsigned)) +
+         (a_entries + entries + entries / kFewestEntries + 3) * static_cast<int64_t>(sizeof(unsigned)) + kTemporary;
+}
+
+absl::StatusOr<ReusePlan> MakeReusePlan(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                        const ConstPatternView& c, int64_t multiplications) {
+  if (multiplications > kMaxReuseMultiplications) {
+    return absl::InvalidArgumentError(absl::StrCat("multiplications: ", multiplications, " are too many"));
   }
-  return ExecuteAs<float>(ctx, list, entries, a, b, semiring, alpha, values);
+  ReusePlan plan;
+  INTRAWARP_RETURN_IF_ERROR(SortProducts(ctx, a, b, c, multiplications, &plan));
+  INTRAWARP_RETURN_IF_ERROR(Pack(ctx, c.entries, &plan));
+  return plan;
 }
 
-}  // namespace intrawarp::cuda
+absl::Status ExecuteReusePlan(const ExecContext& ctx, const ReusePlan& plan, int64_t entries, const ConstCsrView& a,
+                              const ConstCsrView& b, Semiring semiring, double alpha, void* values) {
+  if (a.type == ValueType::kFloat64) {
+    return ExecuteAs<double>(ctx, plan, entries, a, b, semiring, alpha, values);
+  }
+  return ExecuteAs<float>(ctx, plan, entries, a, b, semiring, alpha, values);
+}
+
+}  // namespace intrawarp::cuda::spgemm

@@ -1,34 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of few products, merged from their rows of B by one thread. Internal to multiply_*_cuda.cu.
-#ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_
-#define INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_
+// Tiny rows: one thread merges the rows of B. Internal to engine/sparse/cuda.
+#ifndef INTRAWARP_ENGINE_SPARSE_CUDA_MERGE_CUH_
+#define INTRAWARP_ENGINE_SPARSE_CUDA_MERGE_CUH_
 
-#include "engine/sparse/multiply_device.cuh"
+#include <climits>
+#include <cstdint>
 
-namespace intrawarp::cuda {
+#include "engine/sparse/csr.h"
+#include "engine/sparse/cuda/row_classes.h"
 
-enum class Make { kCount, kColumns, kValues, kBoth };
+namespace intrawarp::cuda::spgemm {
 
-template <typename T>
-struct PlusTimes {
-  static __device__ T Identity() { return 0; }
-  static __device__ T Add(T sum, T a, T b) { return fma(a, b, sum); }
-  static __device__ T Join(T x, T y) { return x + y; }
-};
-template <typename T>
-struct OrAnd {
-  static __device__ T Identity() { return 0; }
-  static __device__ T Add(T sum, T a, T b) { return sum != 0 || (a != 0 && b != 0); }
-  static __device__ T Join(T x, T y) { return x != 0 || y != 0; }
-};
-template <typename T>
-struct MinPlus {
-  static __device__ T Identity() { return static_cast<T>(INFINITY); }
-  static __device__ T Add(T sum, T a, T b) { return fmin(sum, a + b); }
-  static __device__ T Join(T x, T y) { return fmin(x, y); }
-};
+// What a merge writes: the number of entries of each row, their columns, their values, or columns and values.
+enum class MergeOutput { kCount, kColumns, kValues, kBoth };
 
-// A row's rows of B, merged in registers: calls emit(column, sum) by ascending columns.
+// Merges the rows of B that a row of A multiplies, in registers; calls emit(column, sum) by ascending columns.
 template <typename T, typename Ring, bool kWithValues, typename Emit>
 __device__ void MergeRow(const ConstCsrView& a, const ConstCsrView& b, int64_t row, const Emit& emit) {
   const int64_t begin = a.row_offsets[row];
@@ -70,10 +56,10 @@ __device__ void MergeRow(const ConstCsrView& a, const ConstCsrView& b, int64_t r
   }
 }
 
-// What a block's rows make is staged in shared memory, to be written in order: so many entries a thread.
+// A block stages its rows in shared memory, to write them in order: so many entries a thread.
 constexpr int kStagedPerThread = 16;
 
-// Where the columns and values of C go, null where they aren't made, and where they are staged.
+// The columns and values of C, and the shared memory that stages them; null for an output that is not made.
 template <typename T>
 struct MergeTargets {
   int32_t* columns;
@@ -82,16 +68,16 @@ struct MergeTargets {
   T* staged_values;
 };
 
-// Consecutive rows of few products from `first`, a thread each: counts into offsets, or entries. All threads of a block
-// call it.
-template <typename T, typename Ring, Make kMake>
+// Merges the tiny rows among consecutive rows from `first` on, a thread each. Counts go into `offsets`. All threads of
+// a block call it.
+template <typename T, typename Ring, MergeOutput kMake>
 __device__ void MergeRows(const ConstCsrView& a, const ConstCsrView& b, const uint8_t* kinds, int64_t* offsets,
                           int64_t first, T alpha, const MergeTargets<T>& to) {
-  constexpr bool kColumns = kMake == Make::kColumns || kMake == Make::kBoth;
-  constexpr bool kValues = kMake == Make::kValues || kMake == Make::kBoth;
+  constexpr bool kColumns = kMake == MergeOutput::kColumns || kMake == MergeOutput::kBoth;
+  constexpr bool kValues = kMake == MergeOutput::kValues || kMake == MergeOutput::kBoth;
   const int64_t row = first + threadIdx.x;
   const bool mine = row < a.rows && (kinds[row] & kClassMask) == kTiny;
-  if constexpr (kMake == Make::kCount) {
+  if constexpr (kMake == MergeOutput::kCount) {
     if (!mine) return;
     int count = 0;
     MergeRow<T, Ring, false>(a, b, row, [&](int, T) { ++count; });
@@ -120,6 +106,6 @@ __device__ void MergeRows(const ConstCsrView& a, const ConstCsrView& b, const ui
   }
 }
 
-}  // namespace intrawarp::cuda
+}  // namespace intrawarp::cuda::spgemm
 
-#endif  // INTRAWARP_ENGINE_SPARSE_MULTIPLY_MERGE_CUH_
+#endif  // INTRAWARP_ENGINE_SPARSE_CUDA_MERGE_CUH_

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/sparse/multiply_merge.cuh"
-#include "engine/sparse/multiply_pattern.h"
+#include <algorithm>
+#include <climits>
 
-namespace intrawarp::cuda {
+#include "engine/base/status_macros.h"
+#include "engine/device/reduce.cuh"
+#include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/merge.cuh"
+#include "engine/sparse/cuda/pattern.h"
+#include "engine/sparse/cuda/products.cuh"
+#include "engine/sparse/cuda/search.cuh"
+#include "engine/sparse/cuda/semirings.cuh"
+
+namespace intrawarp::cuda::spgemm {
 namespace {
 
-// Writes the columns of a word of each lane, those of the lanes in order; `rows` times, `stride` apart. Returns their
-// number. Lane l's word begins at column first + 32 l.
+// Writes the columns of a word of each lane in the order of the lanes, `rows` times, `stride` apart. Returns the number
+// of columns. Lane l's word begins at column first + 32 l.
 __device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride, int32_t* out) {
   const int lane = threadIdx.x % 32, count = __popc(word), ends = InclusiveScan(count);
-  const int total = __shfl_sync(kAll, ends, 31);
-  unsigned in_use = __ballot_sync(kAll, word != 0);
+  const int total = __shfl_sync(kAllLanes, ends, 31);
+  unsigned in_use = __ballot_sync(kAllLanes, word != 0);
   if (total >= 4 * __popc(in_use)) {
     for (; in_use != 0; in_use &= in_use - 1) {
       const int s = __ffs(in_use) - 1;
-      const uint32_t bits = __shfl_sync(kAll, word, s);
-      const int before = __shfl_sync(kAll, ends - count, s);
+      const uint32_t bits = __shfl_sync(kAllLanes, word, s);
+      const int before = __shfl_sync(kAllLanes, ends - count, s);
       if ((bits >> lane & 1) == 0) continue;
       int32_t* to = out + before + __popc(bits & ((1u << lane) - 1));
       for (int r = 0; r < rows; ++r) to[r * stride] = first + s * 32 + lane;
@@ -28,7 +37,7 @@ __device__ int EmitWords(uint32_t word, int32_t first, int rows, int64_t stride,
   return total;
 }
 
-// Calls set(column) for the columns that the lanes' entries of A meet.
+// Calls set(column) for each entry [from, to) of B of each lane.
 template <typename Set>
 __device__ __forceinline__ void MarkProducts(const int32_t* b_columns, int64_t from, int64_t to, const Set& set) {
   constexpr int kTogether = 4;
@@ -43,8 +52,8 @@ __device__ __forceinline__ void MarkProducts(const int32_t* b_columns, int64_t f
   });
 }
 
-// A bitmap of kWords_ words, in shared memory. Those of many have a summary of the words that are not 0; the words of a
-// group of 32 are stored in an order, then, that lets 32 threads walk a group each.
+// A bitmap of kWords_ words, in shared memory. A large bitmap has a summary: a bit for each word that is not 0. The
+// words of each group of 32 are then stored in an order that lets 32 threads walk a group each without bank conflicts.
 template <int kWords_, bool kSummary_>
 struct alignas(16) Bitmap {
   static constexpr int kWords = kWords_;
@@ -55,8 +64,8 @@ struct alignas(16) Bitmap {
 
   static __device__ int Place(int word) { return kSummary ? word ^ (word / 32 & 31) : word; }
   __device__ uint32_t Word(int word) const { return words[Place(word)]; }
-  // True when the bit was not set. It looks first: most bits are met many times, and threads that write the same word
-  // wait for each other.
+  // Sets a bit; true when it was not set before. Reads the word first: most bits are set many times, and threads that
+  // write the same word wait for each other.
   __device__ bool Set(int column) {
     uint32_t& word = words[Place(column / 32)];
     const uint32_t bit = 1u << column % 32;
@@ -75,9 +84,9 @@ struct alignas(16) Bitmap {
   }
 };
 
-constexpr int kStagedColumns = 256;  // of a row, which are put together in shared memory
+constexpr int kStagedColumns = 256;  // of a row that a warp stages in shared memory
 
-// A warp's.
+// The bitmap of a warp.
 template <int kWords>
 struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
   int32_t columns[kStagedColumns];
@@ -91,18 +100,18 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
     __syncwarp();
   }
 
-  // Puts the columns in `to`, first + where they are.
+  // Writes the columns, `first` plus the positions of the bits, to `to`.
   __device__ void Put(int in_use, int first, int32_t* to) {
     const int lane = threadIdx.x % 32;
     if constexpr (NearBits::kSummary) {
-      // Each lane its share of the words, of which the summary tells those that are not 0.
+      // Each lane walks its share of the words by the summary.
       const int each = (in_use + 31) / 32, begin = lane * each, group = begin / 32;
       const auto of_group = [&](int g) { return g < NearBits::kGroups ? this->summary[g] : 0; };
       const uint32_t s[3] = {of_group(group), of_group(group + 1), of_group(group + 2)};
       const uint32_t ahead[2] = {__funnelshift_r(s[0], s[1], begin % 32), __funnelshift_r(s[1], s[2], begin % 32)};
       static_assert(kWords <= 32 * 64);
       const uint32_t in_share[2] = {each < 32 ? ahead[0] & ((1u << each) - 1) : ahead[0],
-                                    each > 32 ? ahead[1] & (kAll >> (64 - each)) : 0};
+                                    each > 32 ? ahead[1] & (kAllLanes >> (64 - each)) : 0};
       const auto for_words = [&](const auto& use) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
@@ -156,7 +165,7 @@ struct NearBits : Bitmap<kWords, (kWords > kNearWords)> {
   }
 };
 
-// What the kernels of the pattern work on.
+// The arguments that all kernels of the pattern share.
 struct PatternArguments {
   ConstPatternView a, b;
   PatternWorkspace w;
@@ -165,50 +174,50 @@ struct PatternArguments {
   int32_t* indices;
 };
 
-// Rows whose columns lie within kWords words, a warp each; `block` of `blocks`.
+// Makes groups of rows whose columns lie within kWords words, a warp a group; the block is number `block` of `blocks`.
 template <int kWords, bool kFill>
-__device__ void MakeNearRows(const PatternArguments& m, unsigned block, unsigned blocks, const Task* list, int step,
-                             unsigned tasks, void* memory) {
+__device__ void MakeNearRows(const PatternArguments& m, unsigned block, unsigned blocks, const RowGroup* list, int step,
+                             unsigned count, void* memory) {
   const auto& [a, b, w, kinds, offsets, indices] = m;
   const int lane = threadIdx.x % 32;
   NearBits<kWords>& bits = static_cast<NearBits<kWords>*>(memory)[threadIdx.x / 32];
   const unsigned warps = blocks * kWarps;
-  for (unsigned t = block * kWarps + threadIdx.x / 32; t < tasks; t += warps) {
-    const Task task = list[static_cast<int64_t>(t) * step];
-    const int64_t end = a.row_offsets[task.row + 1];
-    int64_t i = a.row_offsets[task.row] + lane;
-    Meeting next(a, b, i, end);
-    const Span span = w.spans[task.row];
-    const int base = span.first / 32 * 32, words = (span.last - base) / 32 + 1;
+  for (unsigned t = block * kWarps + threadIdx.x / 32; t < count; t += warps) {
+    const RowGroup group = list[static_cast<int64_t>(t) * step];
+    const int64_t end = a.row_offsets[group.row + 1];
+    int64_t i = a.row_offsets[group.row] + lane;
+    RowOfB next(a, b, i, end);
+    const RowExtent extent = w.extents[group.row];
+    const int base = extent.first / 32 * 32, words = (extent.last - base) / 32 + 1;
     bits.Clear(NearBits<kWords>::kSummary ? (words + 31) / 32 * 32 : words);
     int entries = 0;
     for (; i - lane < end; i += 32) {
-      const Meeting now = next;
-      next = Meeting(a, b, i + 32, end);
+      const RowOfB now = next;
+      next = RowOfB(a, b, i + 32, end);
       MarkProducts(b.column_indices, now.from, now.to, [&](int column) { entries += bits.Set(column - base); });
     }
     __syncwarp();
     if (kFill) {
-      bits.Write(words, base, task.rows, offsets[task.row + 1] - offsets[task.row], indices + offsets[task.row]);
+      bits.Write(words, base, group.rows, offsets[group.row + 1] - offsets[group.row], indices + offsets[group.row]);
     } else {
-      entries = WarpSum(entries);
-      if (lane < task.rows) offsets[task.row + lane] = entries;
+      entries = WarpSumAll(entries);
+      if (lane < group.rows) offsets[group.row + lane] = entries;
     }
     __syncwarp();
   }
 }
 
-// Of B: entries of a row that the whole block walks, and how many of them it can note down.
+// A block walks rows of B of kLongRow entries and more together, at most kMostLongRows of them.
 constexpr int kLongRow = 1024, kMostLongRows = 64;
 
-// A block's of kBlock threads.
+// The bitmap of a block of kBlock threads.
 template <int kWords, int kBlock>
 struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
   int sums[kBlock / 32];
   unsigned task;
-  int long_rows;  // of B, that the block walks together
+  int long_rows;  // of B
   int64_t long_from[kMostLongRows], long_to[kMostLongRows];
-  static constexpr int kStaged = BlockBits::kSummary ? 8192 : 1;  // columns of a window that are put together here
+  static constexpr int kStaged = BlockBits::kSummary ? 8192 : 1;  // columns of a window
   int32_t staged[kStaged];
 
   // Words that a warp walks together.
@@ -220,8 +229,8 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
     for (int g = threadIdx.x; g < BlockBits::kGroups; g += kBlock) this->summary[g] = 0;
   }
 
-  // Marks the columns in [first, last] of a row of the product. Returns how many bits this thread was the first to
-  // set.
+  // Sets the bits of the columns in [first, last] of a row of C; all columns of the row if `whole`. Returns the number
+  // of bits that this thread was the first to set.
   __device__ int Mark(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t first, int64_t last,
                       bool whole) {
     constexpr int kBlockWarps = kBlock / 32;
@@ -230,11 +239,11 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
     int entries = 0;
     if (threadIdx.x == 0) long_rows = 0;
     __syncthreads();
-    // Rows of B that are long lie together: warps take turns with the entries of A.
+    // Warps take turns with the entries of A, because long rows of B lie together.
     for (int64_t at = a.row_offsets[row] + warp; at < end; at += 32 * kBlockWarps) {
-      Meeting m(a, b, at + threadIdx.x % 32 * kBlockWarps, end);
+      RowOfB m(a, b, at + threadIdx.x % 32 * kBlockWarps, end);
       if (!whole) {
-        Narrow(b.column_indices, static_cast<int32_t>(first), static_cast<int32_t>(last) + 1, &m.from, &m.to);
+        LowerBounds(b.column_indices, static_cast<int32_t>(first), static_cast<int32_t>(last) + 1, &m.from, &m.to);
       }
       if (m.to - m.from >= kLongRow) {
         const int place = atomicAdd(&long_rows, 1);
@@ -258,21 +267,10 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
     return entries;
   }
 
-  // The sum over the block, and over the threads before this one.
-  __device__ int Scan(int mine, int* total) {
-    const int warp = threadIdx.x / 32, ends = InclusiveScan(mine);
-    if (threadIdx.x % 32 == 31) sums[warp] = ends;
-    __syncthreads();
-    int before = ends - mine, all = 0;
-    for (int w = 0; w < kBlock / 32; ++w) {
-      before += w < warp ? sums[w] : 0;
-      all += sums[w];
-    }
-    *total = all;
-    return before;
-  }
+  // The sum over the threads before this one; *total is the sum over the block.
+  __device__ int Scan(int mine, int* total) { return BlockExclusiveScan<kBlock / 32>(mine, sums, total); }
 
-  // Writes the columns, first + where they are; returns their number.
+  // Writes the columns, `first` plus the positions of the bits; returns their number.
   __device__ int Write(int64_t first, int32_t* out) {
     const int lane = threadIdx.x % 32, warp_word = threadIdx.x / 32 * kWarpWords;
     int mine = 0, total = 0;
@@ -300,10 +298,10 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
         return total;
       }
     }
-    out += __shfl_sync(kAll, before, 0);
+    out += __shfl_sync(kAllLanes, before, 0);
     for (int w = warp_word; w < warp_word + kWarpWords; w += 32) {
       const uint32_t word = this->Word(w + lane);
-      if (__any_sync(kAll, word != 0)) out += EmitWords(word, static_cast<int32_t>(first + w * 32), 1, 0, out);
+      if (__any_sync(kAllLanes, word != 0)) out += EmitWords(word, static_cast<int32_t>(first + w * 32), 1, 0, out);
     }
     return total;
   }
@@ -323,7 +321,7 @@ struct BlockBits : Bitmap<kWords, (kWords >= 32 * kBlock)> {
   }
 };
 
-// A row of one entry of A: a row of B.
+// Makes a row of C whose row of A has one entry: a copy of a row of B.
 template <bool kFill>
 __device__ void CopyRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row, int64_t* offsets,
                         int32_t* indices) {
@@ -337,7 +335,7 @@ __device__ void CopyRow(const ConstPatternView& a, const ConstPatternView& b, in
   for (int64_t j = threadIdx.x; j < count; j += blockDim.x) out[j] = b.column_indices[from + j];
 }
 
-// Any row, a block each, a window of 32 kWords columns at a time; blocks take them from a queue.
+// Makes rows of any kind, a block a row, a window of 32 kWords columns at a time; blocks take rows from a queue.
 template <int kWords, int kBlock, bool kFill>
 __device__ void MakeBlockRows(const PatternArguments& m, const int32_t* list, int step, unsigned tasks, unsigned* next,
                               void* memory) {
@@ -356,12 +354,12 @@ __device__ void MakeBlockRows(const PatternArguments& m, const int32_t* list, in
       CopyRow<kFill>(a, b, row, offsets, indices);
       continue;
     }
-    const Span span = w.spans[row];
-    const int64_t base = span.first / 32 * 32;
-    const bool whole = span.last - base < kColumns;
+    const RowExtent extent = w.extents[row];
+    const int64_t base = extent.first / 32 * 32;
+    const bool whole = extent.last - base < kColumns;
     int64_t done = 0;
-    for (int64_t first = base; first <= span.last; first += kColumns) {
-      const int mine = bits.Mark(a, b, row, first, min(first + kColumns - 1, int64_t{span.last}), whole);
+    for (int64_t first = base; first <= extent.last; first += kColumns) {
+      const int mine = bits.Mark(a, b, row, first, min(first + kColumns - 1, int64_t{extent.last}), whole);
       __syncthreads();
       int total = 0;
       if (kFill) {
@@ -382,25 +380,25 @@ __device__ ConstCsrView WithoutValues(const ConstPatternView& m) { return {m, Va
 
 constexpr int kFarBlock = 512;
 
-// Far rows.
+// Makes far rows.
 template <bool kFill>
 __global__ void __launch_bounds__(kFarBlock, 2) FarKernel(PatternArguments m) {
-  const BesideOthers beside;
+  const OverlapNext overlap;
   extern __shared__ uint4 far_memory[];
   const unsigned tasks = m.w.counters->pattern_rows[kFar];
   if (blockIdx.x >= tasks) return;
   MakeBlockRows<kFarWords, kFarBlock, kFill>(m, m.w.far, 1, tasks, m.w.counters->next_far + kFill, far_memory);
 }
 
-// Blocks that each class of the others gets.
+// The blocks of PatternKernel that each class gets.
 struct PatternShares {
   unsigned of_block, of_middle, of_near, of_tiny;
 };
 
-// All others.
+// Makes all other rows.
 template <bool kFill>
 __global__ void __launch_bounds__(kThreads, 4) PatternKernel(PatternArguments m, PatternShares shares) {
-  const BesideOthers beside;
+  const OverlapNext overlap;
   extern __shared__ uint4 pattern_memory[];
   const PatternWorkspace& w = m.w;
   const unsigned* rows = w.counters->pattern_rows;
@@ -423,29 +421,29 @@ __global__ void __launch_bounds__(kThreads, 4) PatternKernel(PatternArguments m,
     return;
   }
   block -= shares.of_near;
-  constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
+  constexpr auto kMake = kFill ? MergeOutput::kColumns : MergeOutput::kCount;
   MergeRows<int32_t, PlusTimes<int32_t>, kMake>(
       WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets, int64_t{block} * kThreads, 1,
       {m.indices, nullptr, reinterpret_cast<int32_t*>(pattern_memory), nullptr});
 }
 
-// Rows of few products, on their own where they are many: with all registers and first-level cache to themselves.
+// Makes tiny rows where they are many: a kernel of their own has all registers and first-level cache to itself.
 template <bool kFill>
 __global__ void TinyPatternKernel(PatternArguments m) {
-  const BesideOthers beside;
+  const OverlapNext overlap;
   __shared__ int32_t stage[kFill ? kThreads * kStagedPerThread : 1];
-  constexpr auto kMake = kFill ? Make::kColumns : Make::kCount;
+  constexpr auto kMake = kFill ? MergeOutput::kColumns : MergeOutput::kCount;
   MergeRows<int32_t, PlusTimes<int32_t>, kMake>(WithoutValues(m.a), WithoutValues(m.b), m.kinds, m.offsets,
                                                 int64_t{blockIdx.x} * kThreads, 1,
                                                 {m.indices, nullptr, stage, nullptr});
 }
 
-// `rows` bounds the rows of each class.
+// Counts or writes the rows of all classes; `rows` bounds the number of rows of each class.
 template <bool kFill>
 absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, const unsigned* rows) {
   Launcher launcher(ctx);
   INTRAWARP_RETURN_IF_ERROR(
-      launcher.AtMost(2, FarKernel<kFill>, rows[kFar], 1, kFarBlock, sizeof(BlockBits<kFarWords, kFarBlock>), m));
+      launcher.LaunchCapped(2, FarKernel<kFill>, rows[kFar], 1, kFarBlock, sizeof(BlockBits<kFarWords, kFarBlock>), m));
   INTRAWARP_ASSIGN_OR_RETURN(const int multiprocessors, launcher.Multiprocessors());
   const auto share = [&](int of_class, int per_block, int each) {
     const unsigned most = static_cast<unsigned>(multiprocessors) * each;
@@ -455,7 +453,7 @@ absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, cons
   constexpr unsigned kManyRows = 65536;
   if (rows[kTiny] > kManyRows) {
     INTRAWARP_RETURN_IF_ERROR(
-        launcher.AtMost(INT_MAX, TinyPatternKernel<kFill>, BlocksFor(m.a.rows), 1, kThreads, 0, m));
+        launcher.LaunchCapped(INT_MAX, TinyPatternKernel<kFill>, BlocksFor(m.a.rows), 1, kThreads, 0, m));
   } else if (rows[kTiny] > 0) {
     shares.of_tiny = BlocksFor(m.a.rows);
   }
@@ -465,7 +463,7 @@ absl::Status MakePattern(const ExecContext& ctx, const PatternArguments& m, cons
                         shares.of_middle > 0 ? kWarps * sizeof(NearBits<kMiddleWords>) : 0,
                         shares.of_near > 0 ? kWarps * sizeof(NearBits<kNearWords>) : 0,
                         kFill && shares.of_tiny > 0 ? kThreads * kStagedPerThread * sizeof(int32_t) : 0});
-  return launcher.AtMost(INT_MAX, PatternKernel<kFill>, blocks, 1, kThreads, static_cast<int>(memory), m, shares);
+  return launcher.LaunchCapped(INT_MAX, PatternKernel<kFill>, blocks, 1, kThreads, static_cast<int>(memory), m, shares);
 }
 
 }  // namespace
@@ -486,4 +484,4 @@ absl::Status FillPattern(const ExecContext& ctx, const ConstPatternView& a, cons
   return MakePattern<true>(ctx, {a, b, w, kinds, const_cast<int64_t*>(offsets), indices}, rows);
 }
 
-}  // namespace intrawarp::cuda
+}  // namespace intrawarp::cuda::spgemm
