@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse matrices: compressed rows (CSR), the common form, and lists of entries (COO), as they come from outside.
 //
-// A CSR matrix has rows + 1 offsets of 64 bits, the first 0, none less than the one before, the last the number of
-// entries; the columns of each row are strictly increasing int32, so that there are no duplicates. Empty rows, no rows
-// and no columns are normal. An entry whose value is 0 is an entry. Rows and columns are at most 2^31 - 1.
+// A CSR matrix has rows + 1 ascending offsets of 64 bits, from 0 to the number of entries; the columns of each row are
+// strictly increasing int32, so that there are no duplicates. Empty rows, no rows and no columns are normal. An entry
+// whose value is 0 is an entry. Rows and columns are at most 2^31 - 1.
 //
 // Thread safety: plain values; the functions are thread-safe.
 #ifndef INTRAWARP_ENGINE_SPARSE_CSR_H_
@@ -26,7 +26,7 @@ constexpr int64_t BytesPerValue(ValueType type) { return type == ValueType::kFlo
 template <typename T>
 inline constexpr ValueType kValueTypeOf = sizeof(T) == 4 ? ValueType::kFloat32 : ValueType::kFloat64;
 
-// Where the entries are: a matrix in device memory without its values. Non-owning.
+// The pattern of a matrix in device memory: where its entries are. Non-owning.
 struct ConstPatternView {
   int32_t rows = 0;
   int32_t columns = 0;
@@ -51,7 +51,7 @@ struct HostCsr {
   std::vector<T> values;
 
   int64_t entries() const { return static_cast<int64_t>(column_indices.size()); }
-  // Of host memory, for the CPU device.
+  // A view of host memory, for the CPU device.
   ConstCsrView view() const {
     return {{rows, columns, entries(), row_offsets.data(), column_indices.data()}, kValueTypeOf<T>, values.data()};
   }
@@ -69,12 +69,12 @@ struct HostCoo {
   int64_t entries() const { return static_cast<int64_t>(row_indices.size()); }
 };
 
-// INVALID_ARGUMENT, beginning "rows: ", "columns: ", "row_offsets: " or "column_indices: ", when it is not a CSR
-// pattern. Of host memory; looks at every index, so that nothing checked is ever out of bounds on a device.
+// INVALID_ARGUMENT, beginning "rows: ", "columns: ", "row_offsets: " or "column_indices: ", unless the arrays are
+// a CSR pattern. Reads host memory. Checks every index, so that nothing checked is ever out of bounds on a device.
 absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t> row_offsets,
                          absl::Span<const int32_t> column_indices);
 
-// ValidateCsr, and INVALID_ARGUMENT "values: ..." when there is not one a column index.
+// The same; also INVALID_ARGUMENT "values: ..." unless there is one value for each column index.
 template <typename T>
 absl::Status ValidateCsr(const HostCsr<T>& matrix);
 
@@ -91,7 +91,7 @@ HostCsr<T> Transposed(const HostCsr<T>& matrix);
 class CsrMatrix {
  public:
   CsrMatrix() = default;
-  // Takes over device memory that holds the arrays of a valid matrix; of `shape`, the sizes count.
+  // Takes over device memory that holds the arrays of a valid matrix. Only the sizes of `shape` count.
   CsrMatrix(const ConstPatternView& shape, ValueType type, Buffer row_offsets, Buffer column_indices, Buffer values)
       : rows_(shape.rows),
         columns_(shape.columns),
@@ -105,7 +105,7 @@ class CsrMatrix {
   // INVALID_ARGUMENT for negative sizes, RESOURCE_EXHAUSTED.
   static absl::StatusOr<CsrMatrix> Allocate(Device& device, StreamView stream, int32_t rows, int32_t columns,
                                             int64_t entries, ValueType type);
-  // A copy of a matrix that the host holds, ValidateCsr'd first. Waits.
+  // Checks a matrix of the host by ValidateCsr, then copies it to the device. Waits.
   template <typename T>
   static absl::StatusOr<CsrMatrix> Upload(Device& device, StreamView stream, const HostCsr<T>& matrix);
 
