@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/sparse/csr.h"
+#include "engine/base/csr.h"
 
 namespace intrawarp::io {
 

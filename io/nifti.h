@@ -28,8 +28,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "engine/image/volume.h"
 
 namespace intrawarp::io {
 

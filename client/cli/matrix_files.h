@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/sparse_matrix.h"
-#include "engine/sparse/csr.h"
+#include "engine/base/csr.h"
 
 namespace intrawarp::cli {
 

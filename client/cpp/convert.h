@@ -4,9 +4,9 @@
 #define INTRAWARP_CLIENT_CPP_CONVERT_H_
 
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
-#include "engine/image/volume.h"
 #include "intrawarp/v1/common.pb.h"
 
 namespace intrawarp::client {

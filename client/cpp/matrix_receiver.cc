@@ -71,7 +71,7 @@ absl::Status MatrixReceiver::Begin(const v1::MatrixShape& shape, int64_t total_b
     return absl::InternalError("the server sent a header that is no matrix's");
   }
   const absl::StatusOr<int64_t> bytes =
-      CsrMatrix::Bytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
+      CsrBytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
   if (!bytes.ok() || *bytes != total_bytes) {
     return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes, not what the shape makes"));
   }

@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/grid_data.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "engine/image/volume.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::client {

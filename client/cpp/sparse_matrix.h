@@ -8,7 +8,7 @@
 #include <string>
 #include <variant>
 
-#include "engine/sparse/csr.h"
+#include "engine/base/csr.h"
 #include "intrawarp/v1/matrix.pb.h"
 
 namespace intrawarp::client {

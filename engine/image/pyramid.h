@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/statistics.h"
 #include "engine/image/volume.h"

@@ -23,7 +23,7 @@
 #include "engine/image/sample.h"
 #include "engine/metric/ffd_objective.h"
 #include "engine/metric/ffd_plan.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp::cuda {
 

@@ -14,7 +14,7 @@
 
 #include "engine/metric/ffd_rows.h"
 #include "engine/metric/trilinear-inl.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "engine/transform/displacement.h"
 
 namespace intrawarp {

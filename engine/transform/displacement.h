@@ -11,7 +11,7 @@
 #include "engine/base/host_device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {

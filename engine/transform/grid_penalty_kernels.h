@@ -21,7 +21,7 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp {
 

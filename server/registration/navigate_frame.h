@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/device/device.h"
-#include "engine/image/volume.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/registration/registration_job.h"

@@ -44,7 +44,7 @@ absl::Status ParseShape(const v1::MatrixShape& shape, MatrixSpec& spec) {
 }
 
 absl::StatusOr<int64_t> CheckedBytes(const MatrixSpec& spec) {
-  absl::StatusOr<int64_t> bytes = CsrMatrix::Bytes(spec.rows, spec.entries, spec.type);
+  absl::StatusOr<int64_t> bytes = CsrBytes(spec.rows, spec.entries, spec.type);
   if (!bytes.ok()) return absl::InvalidArgumentError("shape.entries: overflow 64 bits in bytes");
   return bytes;
 }

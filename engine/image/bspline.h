@@ -3,8 +3,8 @@
 //
 // At t in [0, 1) between the nodes 1 and 2 of four neighbours, a spline with coefficients c[0..3] has the value
 // sum c[i] w[i]. Derivatives are per node distance.
-#ifndef INTRAWARP_ENGINE_TRANSFORM_BSPLINE_H_
-#define INTRAWARP_ENGINE_TRANSFORM_BSPLINE_H_
+#ifndef INTRAWARP_ENGINE_IMAGE_BSPLINE_H_
+#define INTRAWARP_ENGINE_IMAGE_BSPLINE_H_
 
 #include "engine/base/host_device.h"
 
@@ -38,4 +38,4 @@ INTRAWARP_HD inline void BsplineSecondDerivatives(T t, T d[4]) {
 
 }  // namespace intrawarp
 
-#endif  // INTRAWARP_ENGINE_TRANSFORM_BSPLINE_H_
+#endif  // INTRAWARP_ENGINE_IMAGE_BSPLINE_H_
