@@ -32,7 +32,23 @@ function(intrawarp_install_headers component)
   endforeach()
 endfunction()
 
-# install(TARGETS) of static libraries intrawarp_NAME as intrawarp::NAME, in the export set of a component.
+# The libraries of this tree that a target links, itself among them, but for intrawarp_base.
+function(intrawarp_link_closure out)
+  set(waiting ${ARGN})
+  set(closure)
+  while(waiting)
+    list(POP_FRONT waiting target)
+    if(NOT target MATCHES "^intrawarp_" OR target STREQUAL intrawarp_base OR target IN_LIST closure)
+      continue()
+    endif()
+    list(APPEND closure ${target})
+    get_target_property(libraries ${target} LINK_LIBRARIES)
+    list(APPEND waiting ${libraries})
+  endwhile()
+  set(${out} ${closure} PARENT_SCOPE)
+endfunction()
+
+# Installs static libraries intrawarp_NAME as intrawarp::NAME, in the export set of a component.
 function(intrawarp_install_libraries component)
   foreach(library IN LISTS ARGN)
     string(REPLACE intrawarp_ "" name ${library})
@@ -49,8 +65,10 @@ function(intrawarp_install)
   install(TARGETS intrawarpd intrawarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 
   intrawarp_install_libraries(base intrawarp_base)
-  intrawarp_install_libraries(engine intrawarp_engine)
-  intrawarp_install_libraries(client intrawarp_proto intrawarp_digest intrawarp_client)
+  intrawarp_link_closure(engine_libraries intrawarp_engine)
+  intrawarp_install_libraries(engine ${engine_libraries})
+  intrawarp_link_closure(client_libraries intrawarp_client)
+  intrawarp_install_libraries(client ${client_libraries})
 
   file(STRINGS ${PROJECT_SOURCE_DIR}/engine/public_headers.txt public_headers REGEX "^[^#]")
   intrawarp_header_closure(engine_headers ${public_headers})
