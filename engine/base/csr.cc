@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/checked.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp {
@@ -17,8 +18,8 @@ constexpr int64_t kMaxIndex = std::numeric_limits<int32_t>::max();
 absl::Status CheckIndices(const char* name, const std::vector<int32_t>& indices, int32_t size) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0 || indices[i] >= size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": entry ", i, " has index ", indices[i], ", which is not in 0 to ", size - 1));
+      return FieldError(absl::StatusCode::kInvalidArgument, name,
+                        absl::StrCat("entry ", i, " has index ", indices[i], ", which is not in 0 to ", size - 1));
     }
   }
   return absl::OkStatus();
@@ -28,12 +29,12 @@ absl::Status CheckRow(int64_t row, absl::Span<const int32_t> indices, int64_t co
   int64_t before = -1;
   for (int32_t column : indices) {
     if (column < 0 || column >= columns) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("column_indices: row ", row, " has column ", column, " of ", columns));
+      return FieldError(absl::StatusCode::kInvalidArgument, "column_indices",
+                        absl::StrCat("row ", row, " has column ", column, " of ", columns));
     }
     if (column <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("column_indices: row ", row, " is not strictly increasing at column ", column));
+      return FieldError(absl::StatusCode::kInvalidArgument, "column_indices",
+                        absl::StrCat("row ", row, " is not strictly increasing at column ", column));
     }
     before = column;
   }
@@ -77,7 +78,7 @@ int64_t SortRow(Entry* begin, Entry* end) {
 
 absl::Status ValidateCsrSize(const char* name, int64_t size) {
   if (size >= 0 && size <= kMaxIndex) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", size, " is not in 0 to ", kMaxIndex));
+  return FieldError(absl::StatusCode::kInvalidArgument, name, absl::StrCat(size, " is not in 0 to ", kMaxIndex));
 }
 
 absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t> row_offsets,
@@ -86,18 +87,19 @@ absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("columns", columns));
   const int64_t entries = static_cast<int64_t>(column_indices.size());
   if (static_cast<int64_t>(row_offsets.size()) != rows + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("row_offsets: ", row_offsets.size(), " offsets for ", rows, " rows; there must be one more"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets",
+                      absl::StrCat(row_offsets.size(), " offsets for ", rows, " rows; there must be one more"));
   }
-  if (row_offsets.front() != 0) return absl::InvalidArgumentError("row_offsets: the first is not 0");
+  if (row_offsets.front() != 0)
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets", "the first is not 0");
   for (int64_t r = 0; r < rows; ++r) {
     if (row_offsets[r + 1] < row_offsets[r]) {
-      return absl::InvalidArgumentError(absl::StrCat("row_offsets: decrease after row ", r));
+      return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets", absl::StrCat("decrease after row ", r));
     }
   }
   if (row_offsets.back() != entries) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("row_offsets: the last is ", row_offsets.back(), ", but there are ", entries, " entries"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets",
+                      absl::StrCat("the last is ", row_offsets.back(), ", but there are ", entries, " entries"));
   }
   for (int64_t r = 0; r < rows; ++r) {
     INTRAWARP_RETURN_IF_ERROR(
@@ -109,8 +111,9 @@ absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t
 template <typename T>
 absl::Status ValidateCsr(const HostCsr<T>& matrix) {
   if (matrix.values.size() != matrix.column_indices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("values: ", matrix.values.size(), " values for ",
-                                                   matrix.column_indices.size(), " column indices"));
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "values",
+        absl::StrCat(matrix.values.size(), " values for ", matrix.column_indices.size(), " column indices"));
   }
   return ValidateCsr(matrix.rows, matrix.columns, matrix.row_offsets, matrix.column_indices);
 }
@@ -120,10 +123,10 @@ absl::StatusOr<HostCsr<T>> CsrFromCoo(const HostCoo& coo) {
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("rows", coo.rows));
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("columns", coo.columns));
   if (coo.column_indices.size() != coo.row_indices.size()) {
-    return absl::InvalidArgumentError("column_indices: not as many as row_indices");
+    return FieldError(absl::StatusCode::kInvalidArgument, "column_indices", "not as many as row_indices");
   }
   if (coo.values.size() != coo.row_indices.size()) {
-    return absl::InvalidArgumentError("values: not as many as row_indices");
+    return FieldError(absl::StatusCode::kInvalidArgument, "values", "not as many as row_indices");
   }
   INTRAWARP_RETURN_IF_ERROR(CheckIndices("row_indices", coo.row_indices, coo.rows));
   INTRAWARP_RETURN_IF_ERROR(CheckIndices("column_indices", coo.column_indices, coo.columns));

@@ -2,9 +2,9 @@
 // Sparse matrices on the host: compressed rows (CSR), the common form, and lists of entries (COO), as they come from
 // outside.
 //
-// A CSR matrix has rows + 1 offsets of 64 bits, the first 0, none less than the one before, the last the number of
-// entries; the columns of each row are strictly increasing int32, so that there are no duplicates. Empty rows, no rows
-// and no columns are normal. An entry whose value is 0 is an entry. Rows and columns are at most 2^31 - 1.
+// A CSR matrix has rows + 1 ascending offsets of 64 bits, from 0 to the number of entries; the columns of each row are
+// strictly increasing int32, so that there are no duplicates. Empty rows, no rows and no columns are normal. An entry
+// whose value is 0 is an entry. Rows and columns are at most 2^31 - 1.
 //
 // Thread safety: plain values; the functions are thread-safe.
 #ifndef INTRAWARP_ENGINE_BASE_CSR_H_
@@ -25,7 +25,7 @@ constexpr int64_t BytesPerValue(ValueType type) { return type == ValueType::kFlo
 template <typename T>
 inline constexpr ValueType kValueTypeOf = sizeof(T) == 4 ? ValueType::kFloat32 : ValueType::kFloat64;
 
-// Where the entries are: a matrix in device memory without its values. Non-owning.
+// The pattern of a matrix in device memory: where its entries are. Non-owning.
 struct ConstPatternView {
   int32_t rows = 0;
   int32_t columns = 0;
@@ -50,7 +50,7 @@ struct HostCsr {
   std::vector<T> values;
 
   int64_t entries() const { return static_cast<int64_t>(column_indices.size()); }
-  // Of host memory, for the CPU device.
+  // A view of host memory, for the CPU device.
   ConstCsrView view() const {
     return {{rows, columns, entries(), row_offsets.data(), column_indices.data()}, kValueTypeOf<T>, values.data()};
   }
@@ -71,12 +71,12 @@ struct HostCoo {
 // INVALID_ARGUMENT, beginning with `name`, unless a number of rows or columns is in 0 to 2^31 - 1.
 absl::Status ValidateCsrSize(const char* name, int64_t size);
 
-// INVALID_ARGUMENT, beginning "rows: ", "columns: ", "row_offsets: " or "column_indices: ", when it is not a CSR
-// pattern. Of host memory; looks at every index, so that nothing checked is ever out of bounds on a device.
+// INVALID_ARGUMENT, beginning "rows: ", "columns: ", "row_offsets: " or "column_indices: ", unless the arrays are
+// a CSR pattern. Reads host memory. Checks every index, so that nothing checked is ever out of bounds on a device.
 absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t> row_offsets,
                          absl::Span<const int32_t> column_indices);
 
-// ValidateCsr, and INVALID_ARGUMENT "values: ..." when there is not one a column index.
+// The same; also INVALID_ARGUMENT "values: ..." unless there is one value for each column index.
 template <typename T>
 absl::Status ValidateCsr(const HostCsr<T>& matrix);
 

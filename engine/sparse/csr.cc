@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sparse/csr.h"
 
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp {
@@ -9,7 +10,7 @@ absl::StatusOr<CsrMatrix> CsrMatrix::Allocate(Device& device, StreamView stream,
                                               int64_t entries, ValueType type) {
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("rows", rows));
   INTRAWARP_RETURN_IF_ERROR(ValidateCsrSize("columns", columns));
-  if (entries < 0) return absl::InvalidArgumentError("entries: negative");
+  if (entries < 0) return FieldError(absl::StatusCode::kInvalidArgument, "entries", "negative");
   INTRAWARP_RETURN_IF_ERROR(CsrBytes(rows, entries, type).status());
   CsrMatrix m;
   m.rows_ = rows;
@@ -42,7 +43,7 @@ ConstCsrView CsrMatrix::view() const {
 
 template <typename T>
 absl::StatusOr<HostCsr<T>> CsrMatrix::Download(Device& device, StreamView stream) const {
-  if (type_ != kValueTypeOf<T>) return absl::InvalidArgumentError("values: of another type");
+  if (type_ != kValueTypeOf<T>) return FieldError(absl::StatusCode::kInvalidArgument, "values", "of another type");
   HostCsr<T> m;
   m.rows = rows_;
   m.columns = columns_;

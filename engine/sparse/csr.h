@@ -18,7 +18,7 @@ namespace intrawarp {
 class CsrMatrix {
  public:
   CsrMatrix() = default;
-  // Takes over device memory that holds the arrays of a valid matrix; of `shape`, the sizes count.
+  // Takes over device memory that holds the arrays of a valid matrix. Only the sizes of `shape` count.
   CsrMatrix(const ConstPatternView& shape, ValueType type, Buffer row_offsets, Buffer column_indices, Buffer values)
       : rows_(shape.rows),
         columns_(shape.columns),
@@ -32,7 +32,7 @@ class CsrMatrix {
   // INVALID_ARGUMENT for negative sizes, RESOURCE_EXHAUSTED.
   static absl::StatusOr<CsrMatrix> Allocate(Device& device, StreamView stream, int32_t rows, int32_t columns,
                                             int64_t entries, ValueType type);
-  // A copy of a matrix that the host holds, ValidateCsr'd first. Waits.
+  // Checks a matrix of the host by ValidateCsr, then copies it to the device. Waits.
   template <typename T>
   static absl::StatusOr<CsrMatrix> Upload(Device& device, StreamView stream, const HostCsr<T>& matrix);
 
