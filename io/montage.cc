@@ -156,7 +156,8 @@ Vec3d IndexAt(const Geometry& g, const Plane& plane, int x, int y) {
   Vec3d index;
   index[plane.across] = along(plane.across, x, plane.width, plane.across_flipped);
   index[plane.down] = along(plane.down, y, plane.height, plane.down_flipped);
-  index[plane.normal] = g.size[plane.normal] / 2;
+  const int middle = g.size[plane.normal] / 2;
+  index[plane.normal] = middle;
   return index;
 }
 
