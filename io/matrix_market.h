@@ -30,7 +30,8 @@ inline constexpr int64_t kDefaultMaxMatrixBytes = int64_t{16} << 30;
 absl::StatusOr<HostCoo> ReadMatrixMarket(const std::string& path, int64_t max_bytes = kDefaultMaxMatrixBytes);
 
 // "real general", by rows, the shortest text that reads back exactly; gzipped when the name ends in .gz.
-// INVALID_ARGUMENT for a matrix that is not valid. What could not be written whole is removed.
+// INVALID_ARGUMENT for a matrix that is not valid. Replaces the
+// file at once or leaves it as it was (AtomicFile in file.h).
 template <typename T>
 absl::Status WriteMatrixMarket(const std::string& path, const HostCsr<T>& matrix);
 

@@ -60,8 +60,8 @@ inline constexpr int64_t kDefaultMaxVolumeBytes = int64_t{16} << 30;
 // One scalar volume of one time point. A slope of 0 or NaN means that there is no rescaling.
 absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
 
-// Writes .nii or, compressed, .nii.gz, by the suffix; the same input gives the same bytes. What could not be written
-// whole is removed.
+// Writes .nii or, compressed, .nii.gz, by the suffix; the same input gives the same bytes. Every writer replaces the
+// file at once or leaves it as it was (AtomicFile in file.h).
 absl::Status WriteNifti(const std::string& path, const Geometry& geometry, PixelType pixel_type, const void* pixels,
                         double rescale_slope = 1, double rescale_intercept = 0);
 absl::Status WriteNifti(const std::string& path, const HostVolume& volume);
