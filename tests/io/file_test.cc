@@ -75,7 +75,7 @@ std::vector<Format> EveryFormat() {
            }},
           {"picture.png",
            [](const std::string& path) {
-             return WritePng(path, {2, 1, 3, {1, 2, 3, 4, 5, 6}});
+             return WritePng(path, {2, 1, {1, 2, 3, 4, 5, 6}});
            }},
           {"report.json", [](const std::string& path) { return WriteSmallFile(path, std::string(1000, ' ')); }}};
 }
