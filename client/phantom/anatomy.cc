@@ -13,7 +13,7 @@ constexpr double kBodyA = 135, kBodyB = 98, kBodyY = 10;
 
 // SplitMix64 (Steele, Lea and Flood 2014): its step, and what it makes of the state.
 constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
-uint64_t io::Mix(uint64_t x) {
+uint64_t Mix(uint64_t x) {
   x += kStep;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -49,21 +49,21 @@ void Blend(double coverage, double value, double& hu) { hu += coverage * (value 
 }  // namespace
 
 double UniformRandom::operator()(double low, double high) {
-  const double unit = ToUnit(io::Mix(state_));
+  const double unit = ToUnit(Mix(state_));
   state_ += kStep;
   return low + (high - low) * unit;
 }
 
 double NormalAt(uint64_t seed, uint64_t index) {
-  const uint64_t bits = io::Mix(io::Mix(seed) ^ index);
-  const double u = 1 - ToUnit(bits), v = ToUnit(io::Mix(bits));
+  const uint64_t bits = Mix(Mix(seed) ^ index);
+  const double u = 1 - ToUnit(bits), v = ToUnit(Mix(bits));
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
 Anatomy::Anatomy(uint32_t seed, double edge_mm, double texture_mm)
     : edge_(edge_mm), texture_cell_{std::max(11.0, texture_mm), std::max(27.0, texture_mm)} {
   for (int table = 0; table < 2; ++table) {
-    UniformRandom random(io::Mix(seed) + table);
+    UniformRandom random(Mix(seed) + table);
     noise_[table].resize(kNoiseSize * kNoiseSize * kNoiseSize);
     for (float& v : noise_[table]) v = static_cast<float>(random(-1, 1));
   }
@@ -71,7 +71,7 @@ Anatomy::Anatomy(uint32_t seed, double edge_mm, double texture_mm)
 }
 
 void Anatomy::GrowVessels(uint32_t seed) {
-  UniformRandom random(io::Mix(seed) + 2);
+  UniformRandom random(Mix(seed) + 2);
   // The portal vein enters at the hilum from below; the hepatic veins gather towards the back of the dome.
   Branch({-22, 12, -12}, {-0.75, -0.25, 0.45}, 30, 6.5, 4, random);
   Branch({-22, 12, -12}, {0.55, -0.75, 0.45}, 30, 5.5, 3, random);

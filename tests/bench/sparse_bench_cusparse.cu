@@ -138,8 +138,8 @@ double Median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-template <typename client::Call>
-absl::StatusOr<double> MedianSeconds(int repeats, const client::Call& call) {
+template <typename Call>
+absl::StatusOr<double> MedianSeconds(int repeats, const Call& call) {
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
     const auto begin = std::chrono::steady_clock::now();

@@ -396,7 +396,7 @@ absl::Status JobsBench::Cancel() {
 int main(int argc, char** argv) {
   const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
   if (!options.ok()) {
-    std::cerr << options.status().message() << "\n" << intrawarp::FlagHelp(intrawarp::Syntax());
+    std::cerr << options.status().message() << "\n" << intrawarp::cli::FlagHelp(intrawarp::Syntax());
     return 2;
   }
   const absl::Status status = intrawarp::JobsBench(*options).Run();

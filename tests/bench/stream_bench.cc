@@ -296,7 +296,7 @@ struct DroppedStream {
   }
 };
 
-v1::DownloadFieldRequest server::FieldRequest() {
+v1::DownloadFieldRequest FieldRequest() {
   v1::DownloadFieldRequest request;
   request.set_name("transforms/bench");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
@@ -313,7 +313,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
     floors.Measure(/*into_buffer=*/false);
     DroppedStream<v1::DownloadFieldResponse> stream;
     times.push_back(Timed([&](Clock::time_point begin, Times* times) {
-      ReadRaw(site.channel, "/intrawarp.v1.TransformService/DownloadField", server::FieldRequest(),
+      ReadRaw(site.channel, "/intrawarp.v1.TransformService/DownloadField", FieldRequest(),
               [&](const grpc::ByteBuffer& message) { stream.Take(message, site); });
       times->first = Milliseconds(stream.first - begin).count();
     }));
@@ -326,7 +326,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
 }
 
 Times DownloadInto(client::Client& client, const client::GridSink& sink) {
-  const v1::DownloadFieldRequest request = server::FieldRequest();
+  const v1::DownloadFieldRequest request = FieldRequest();
   return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField(request, sink).status()); });
 }
 
@@ -435,7 +435,7 @@ double ResidentGrowth(pid_t pid, const std::function<void()>& stream) {
 }
 
 void BenchProcess(benchmark::State& state, const std::string& device) {
-  Process process({INTRAWARPD_PATH, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=" + device});
+  client::Process process({INTRAWARPD_PATH, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=" + device});
   const std::string ready = process.WaitForLine("ready grpc=");
   const size_t begin = ready.find('=') + 1;
   const auto client = client::Client::Connect(ready.substr(begin, ready.find(' ', begin) - begin));

@@ -18,7 +18,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/process.h"
 
-namespace intrawarp::cli {
+namespace intrawarp::client {
 namespace {
 
 using ::testing::HasSubstr;
@@ -178,4 +178,4 @@ TEST_F(CliFakeServerTest, HealthFollowsTheServer) {
 }
 
 }  // namespace
-}  // namespace intrawarp::cli
+}  // namespace intrawarp::client

@@ -23,7 +23,7 @@
 #include "io/points.h"
 #include "tests/client/process.h"
 
-namespace intrawarp::cli {
+namespace intrawarp::client {
 namespace {
 
 using ::testing::ElementsAre;
@@ -856,4 +856,4 @@ TEST(CliPhantomTest, EqualOptionsGiveEqualFiles) {
 }
 
 }  // namespace
-}  // namespace intrawarp::cli
+}  // namespace intrawarp::client

@@ -76,7 +76,7 @@ VolumeData VolumeOn(const Geometry& grid, const std::string& id) {
   return MakeVolume(grid, BlobsOn(grid), /*upload_id=*/"upload-" + id, id);
 }
 
-Messages client::VolumeUpload(const std::string& id) {
+Messages VolumeUpload(const std::string& id) {
   const VolumeData volume = VolumeOn(BoxGeometry(7, 6, 5), id);
   return HeaderAndChunks<v1::UploadVolumeRequest>(
       [&](v1::UploadVolumeRequest& r) { *r.mutable_header() = volume.header; }, volume.bytes);
@@ -198,7 +198,7 @@ std::vector<Rpc> AllRpcs() {
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
                     matrix_service = "/intrawarp.v1.MatrixService/";
-  const Messages volume = client::VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
+  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
@@ -442,7 +442,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     before_.set_resident_bytes(before_.resident_bytes() - UnfinishedBytes());
   }
   static Messages UnderItsOwnName(const Rpc& rpc, const std::string& id) {
-    if (absl::EndsWith(rpc.method, "/UploadVolume")) return client::VolumeUpload(id);
+    if (absl::EndsWith(rpc.method, "/UploadVolume")) return VolumeUpload(id);
     if (absl::EndsWith(rpc.method, "/UploadMatrix")) return MatrixUpload(id);
     return rpc.good;
   }

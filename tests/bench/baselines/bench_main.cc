@@ -9,7 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/device.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 constexpr size_t kWorkspace = size_t{1} << 30;
@@ -59,4 +59,4 @@ int BenchMain(int argc, char** argv, absl::string_view description,
   return status.ok() ? 0 : 1;
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -11,7 +11,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 struct NamedVolume {
   const char* name;
@@ -36,6 +36,6 @@ struct BenchFlags {
 int BenchMain(int argc, char** argv, absl::string_view description,
               absl::Status (*bench)(const ExecContext& ctx, const BenchFlags& flags));
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_

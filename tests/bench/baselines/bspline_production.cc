@@ -5,7 +5,7 @@
 #include "engine/transform/control_grid.h"
 #include "tests/bench/baselines/bspline_variants.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 // Voxels of 1 mm from the origin on; node 1 of the grid lies on voxel 0.
@@ -37,4 +37,4 @@ absl::StatusOr<Work> MakeProduction(const ExecContext& ctx, const TiledVolume& v
   });
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -6,7 +6,7 @@
 #include "engine/device/parallel.h"
 #include "engine/transform/bspline.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 WeightTable MakeWeightTable(int tile) {
   WeightTable table{};
@@ -71,4 +71,4 @@ std::vector<double> ReferenceRows(const TiledVolume& volume, const std::vector<F
   return reference;
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -13,7 +13,7 @@
 
 #include "engine/geometry/vec.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 inline constexpr int kMinTile = 3, kMaxTile = 7;  // seed 000, section 2.6.4
 
@@ -52,6 +52,6 @@ std::vector<Float4> RandomControlPoints(const TiledVolume& volume, uint32_t seed
 // size.y), three values a voxel.
 std::vector<double> ReferenceRows(const TiledVolume& volume, const std::vector<Float4>& control, int64_t row_stride);
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_TILES_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/baselines/bspline_variants.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 // Tolerances: float32 sums of 64 values below 10 stay under 1e-5. TV computes its weights in float32 from x / tile, so
 // that their error grows with x. The texture unit rounds a weight to 8 bits, by up to 1/512 of a difference of up to 20
@@ -24,4 +24,4 @@ FieldLayout LayoutOf(const ExecContext& ctx, const TiledVolume& volume) {
   return ctx.is_cuda() ? InterleavedLayout(4) : PlanarLayout(volume.size);
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -15,7 +15,7 @@
 #include "tests/bench/baselines/field_error.h"
 #include "tests/bench/baselines/timing.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 struct Variant {
   const char* name;
@@ -63,6 +63,6 @@ absl::StatusOr<Work> MakeThreadPerTileLerp(const ExecContext& ctx, const TiledVo
                                            float* out);
 }  // namespace cuda
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_VARIANTS_H_

@@ -4,7 +4,7 @@
 
 #include "tests/engine/device_test.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 class BsplineVariantsTest : public DeviceTest {
@@ -106,4 +106,4 @@ TEST(FieldErrorTest, SeesNanAndTheComponentAtFault) {
 }
 
 }  // namespace
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

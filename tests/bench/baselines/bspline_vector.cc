@@ -7,7 +7,7 @@
 #include "tests/bench/baselines/bspline_variants.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tests/bench/seeds/bspline_vector.cc"
+#define HWY_TARGET_INCLUDE "tests/bench/baselines/bspline_vector.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 

@@ -5,7 +5,7 @@
 
 #include "engine/device/parallel.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 const char* SummationName(Summation summation) {
   switch (summation) {
@@ -66,4 +66,4 @@ std::vector<double> ReferenceConvolution(const std::vector<float>& planes, Int3 
   return reference;
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

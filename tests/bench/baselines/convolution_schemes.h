@@ -13,7 +13,7 @@
 #include "tests/bench/baselines/field_error.h"
 #include "tests/bench/baselines/timing.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 enum class Summation {
   kPlain,      // a product, then a sum, each rounded
@@ -65,6 +65,6 @@ absl::StatusOr<Work> MakeConvolution(const ExecContext& ctx, Summation summation
                                      const Convolution& convolution, const float* in, float* out);
 }  // namespace cpu
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_CONVOLUTION_SCHEMES_H_

@@ -3,7 +3,7 @@
 
 #include "tests/engine/device_test.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 class ConvolutionSchemesTest : public DeviceTest {
@@ -93,4 +93,4 @@ TEST(ReferenceConvolutionTest, LeavesOutWhatIsOutside) {
 }
 
 }  // namespace
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -6,7 +6,7 @@
 #include "tests/bench/baselines/convolution_schemes.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tests/bench/seeds/convolution_vector.cc"
+#define HWY_TARGET_INCLUDE "tests/bench/baselines/convolution_vector.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 

@@ -42,7 +42,7 @@ __device__ Neighbours MakeNeighbours(float at, int length) {
   return {first, min(first + 1, length - 1), at - first};
 }
 
-__device__ float io::Mix(float a, float b, float w) { return fmaf(w, b - a, a); }
+__device__ float Mix(float a, float b, float w) { return fmaf(w, b - a, a); }
 
 // load(offset in a plane, component).
 template <typename Load>
@@ -56,11 +56,11 @@ __device__ void ComposeVoxel(const float* inner, Int3 size, int64_t voxels, floa
   for (int c = 0; c < 3; ++c) {
     const auto row = [&](int row_y, int row_z) {
       const int64_t r = (static_cast<int64_t>(row_z) * size.y + row_y) * size.x;
-      return io::Mix(load(r + x.first, c), load(r + x.second, c), x.weight);
+      return Mix(load(r + x.first, c), load(r + x.second, c), x.weight);
     };
-    const float low = io::Mix(row(y.first, z.first), row(y.second, z.first), y.weight);
-    const float high = io::Mix(row(y.first, z.second), row(y.second, z.second), y.weight);
-    out[c * voxels + v] = u[c] + io::Mix(low, high, z.weight);
+    const float low = Mix(row(y.first, z.first), row(y.second, z.first), y.weight);
+    const float high = Mix(row(y.first, z.second), row(y.second, z.second), y.weight);
+    out[c * voxels + v] = u[c] + Mix(low, high, z.weight);
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/device/parallel.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 constexpr int64_t kMaxVoxels = int64_t{1} << 27;
@@ -160,4 +160,4 @@ double CompositionTolerance(Composition variant, const std::vector<float>& outer
   return steepest * ((IsFiltered(variant) ? 0x1p-8 : 0) + 0x1p-14) + 1e-5;
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

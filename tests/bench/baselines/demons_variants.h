@@ -19,7 +19,7 @@
 #include "tests/bench/baselines/field_error.h"
 #include "tests/bench/baselines/timing.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 enum class Smoothing {
   kA1,  // a thread a voxel, every value of the window from global memory
@@ -73,6 +73,6 @@ absl::StatusOr<CompositionWork> MakeComposition(const ExecContext& ctx, Composit
                                                 const float* inner, const float* outer, float* out);
 }  // namespace cuda
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_DEMONS_VARIANTS_H_

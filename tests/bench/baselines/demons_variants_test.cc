@@ -7,7 +7,7 @@
 #include "engine/transform/vector_field.h"
 #include "tests/engine/device_test.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 // One voxel, one plane, rows that begin at every remainder of 16 bytes, more than 32 lines.
@@ -147,4 +147,4 @@ TEST(DemonsReferenceTest, ComposesTranslationsAndClamps) {
 }
 
 }  // namespace
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -7,7 +7,7 @@
 
 #include "engine/base/status_macros.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 // The rows of one plane of floats, `floats` each, packed.
@@ -55,4 +55,4 @@ absl::StatusOr<FieldError> CompareRows(const ExecContext& ctx, const float* fiel
   return error;
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -10,7 +10,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 // Component c of voxel v is data[v * voxel + c * component].
 struct FieldLayout {
@@ -32,6 +32,6 @@ int64_t ComparedRowStride(Int3 size);
 absl::StatusOr<FieldError> CompareRows(const ExecContext& ctx, const float* field, FieldLayout layout, Int3 size,
                                        int64_t row_stride, const std::vector<double>& reference);
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_FIELD_ERROR_H_

@@ -215,7 +215,7 @@ class FullProduct : public CusparseProduct {
                          c_.get(), CUDA_R_32F, algorithm_, Current(), bytes, buffer);
       return absl::OkStatus();
     };
-    return client::Call(ask, work_, call);
+    return Call(ask, work_, call);
   }
 
   // What compute_ needs follows from it.
@@ -230,7 +230,7 @@ class FullProduct : public CusparseProduct {
     // Not held beside compute_.
     Buffer scratch;
     INTRAWARP_RETURN_IF_ERROR(Reserve(ctx_, estimate_bytes_, scratch));
-    INTRAWARP_RETURN_IF_ERROR(client::Call(ask, scratch, call));
+    INTRAWARP_RETURN_IF_ERROR(Call(ask, scratch, call));
     estimate_bytes_ = scratch.bytes();
     scratch = Buffer();
     return Reserve(ctx_, compute, compute_);
@@ -242,11 +242,11 @@ class FullProduct : public CusparseProduct {
                          CUDA_R_32F, algorithm_, Current(), bytes, buffer);
       return absl::OkStatus();
     };
-    return client::Call(ask, compute_, call);
+    return Call(ask, compute_, call);
   }
 
   template <typename F>
-  absl::Status client::Call(bool ask, Buffer& buffer, const F& call) {
+  absl::Status Call(bool ask, Buffer& buffer, const F& call) {
     size_t bytes = buffer.bytes();
     if (ask) {
       bytes = 0;

@@ -34,8 +34,8 @@ struct NotZero {
 };
 
 // call(storage, bytes) asks for the bytes with a null pointer, then works.
-template <typename client::Call>
-absl::Status WithStorage(const ExecContext& ctx, const client::Call& call) {
+template <typename Call>
+absl::Status WithStorage(const ExecContext& ctx, const Call& call) {
   size_t bytes = 0;
   INTRAWARP_CUDA_RETURN_IF_ERROR(call(nullptr, bytes));
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer storage, ctx.device().Allocate(std::max<size_t>(bytes, 1), ctx.stream()));
@@ -44,8 +44,8 @@ absl::Status WithStorage(const ExecContext& ctx, const client::Call& call) {
 }
 
 // call(storage, bytes, int64_t* selected): how many it selected.
-template <typename client::Call>
-absl::StatusOr<int64_t> Selected(const ExecContext& ctx, int64_t count, const client::Call& call) {
+template <typename Call>
+absl::StatusOr<int64_t> Selected(const ExecContext& ctx, int64_t count, const Call& call) {
   if (count == 0) return 0;
   INTRAWARP_RETURN_IF_ERROR(CheckCount(count));
   INTRAWARP_ASSIGN_OR_RETURN(const Buffer selected, AllocateItems<int64_t>(ctx, 1));

@@ -13,7 +13,7 @@
 #include "io/matrix_market.h"
 #include "tests/bench/sparse_generators.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 class Random {
@@ -301,4 +301,4 @@ absl::StatusOr<HostCsr<double>> LoadSeedMatrix(const SeedMatrix& matrix, const s
   return matrix.make();
 }
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

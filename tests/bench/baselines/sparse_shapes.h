@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/sparse/csr.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 // A row of table 3.1; products, C and tiles are of A A.
 struct SeedMatrix {
@@ -29,6 +29,6 @@ const std::vector<SeedMatrix>& SeedMatrices();
 // when there is neither. Values of made matrices are uniform in (0.5, 1.5).
 absl::StatusOr<HostCsr<double>> LoadSeedMatrix(const SeedMatrix& matrix, const std::string& folder, bool* from_file);
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_SHAPES_H_

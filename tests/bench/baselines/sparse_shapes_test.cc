@@ -7,7 +7,7 @@
 #include "tests/bench/sparse_generators.h"
 #include "tests/engine/device_test.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 int64_t ProductEntries(const HostCsr<double>& a) {
@@ -75,4 +75,4 @@ TEST(SeedMatricesTest, FilesHaveTheCountsOfTheTable) {
 }
 
 }  // namespace
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -8,7 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/sparse/multiply.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 #if INTRAWARP_WITH_CUDA
@@ -151,4 +151,4 @@ int64_t TakePoolPeakBytes() { return 0; }
 int64_t PoolUsedBytes() { return 0; }
 #endif
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -11,7 +11,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/sparse/csr.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 enum class SparseMethod {
   // Algorithm 2: a sorted list of tasks, pairs of 8x8 tiles; a kernel that counts, one that multiplies, two tiles of C
@@ -127,6 +127,6 @@ int64_t TakePoolPeakBytes();
 int64_t PoolUsedBytes();
 }  // namespace cuda
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_VARIANTS_H_

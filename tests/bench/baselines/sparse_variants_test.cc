@@ -10,7 +10,7 @@
 #include "tests/engine/device_test.h"
 #include "tests/engine/sparse/reference.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 namespace {
 
 class SparseVariantsTest : public DeviceTest {
@@ -202,4 +202,4 @@ TEST_P(SparseVariantsTest, CheckSeesWrongResults) {
 }
 
 }  // namespace
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 class Table {
  public:
@@ -50,6 +50,6 @@ class Table {
   std::vector<Row> rows_;
 };
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_TABLE_H_

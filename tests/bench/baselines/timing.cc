@@ -9,7 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 absl::StatusOr<double> MedianSeconds(const ExecContext& ctx, int repeats, const Work& work) {
   return INTRAWARP_DISPATCH(ctx, MedianSeconds, repeats, work);
@@ -68,4 +68,4 @@ absl::Status Copy(const ExecContext&, void* to, const void* from, size_t bytes) 
 }
 
 }  // namespace cpu
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 
-namespace intrawarp::seeds {
+namespace intrawarp::baselines {
 
 // Does, or on CUDA enqueues, one piece of work.
 using Work = std::function<absl::Status()>;
@@ -36,6 +36,6 @@ absl::Status Fill(const ExecContext& ctx, void* data, size_t bytes);
 absl::Status Copy(const ExecContext& ctx, void* to, const void* from, size_t bytes);
 }  // namespace cpu
 
-}  // namespace intrawarp::seeds
+}  // namespace intrawarp::baselines
 
 #endif  // INTRAWARP_TESTS_BENCH_BASELINES_TIMING_H_

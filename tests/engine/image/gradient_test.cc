@@ -8,7 +8,7 @@
 namespace intrawarp {
 namespace {
 
-struct io::HostVolume {
+struct HostVolume {
   Geometry geometry;
   std::vector<float> values;
 
@@ -28,7 +28,7 @@ struct io::HostVolume {
   }
 };
 
-io::HostVolume RandomVolume(Int3 size, uint32_t seed) {
+HostVolume RandomVolume(Int3 size, uint32_t seed) {
   const Geometry g = ObliqueGeometry(size, seed % 2 == 0);
   return {g, RandomFloats(g.voxels(), seed, -50, 200)};
 }
@@ -45,7 +45,7 @@ constexpr Int3 kSizes[] = {{1, 1, 1},   {2, 2, 2},   {3, 3, 3},   {17, 5, 9},  {
 
 class GradientTest : public DeviceTest {
  protected:
-  double Mean(const io::HostVolume& v) {
+  double Mean(const HostVolume& v) {
     OwnedContext owned = *OwnedContext::Create(device(), MeanGradientWorkspaceBytes(v.geometry));
     const absl::StatusOr<double> mean = MeanGradientMagnitude(owned.context(), {Upload(v.values), v.geometry});
     EXPECT_OK(mean) << mean.status();
@@ -57,7 +57,7 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(GradientTest);
 TEST_P(GradientTest, MatchesDifferences) {
   uint32_t seed = 1;
   for (Int3 size : kSizes) {
-    const io::HostVolume v = RandomVolume(size, seed++);
+    const HostVolume v = RandomVolume(size, seed++);
     SCOPED_TRACE(SizeString(v.geometry));
     const FieldView out{Poisoned<float>(3 * v.values.size()), v.geometry};
     ASSERT_OK(Gradient(ctx(), {Upload(v.values), v.geometry}, out));
@@ -75,7 +75,7 @@ TEST_P(GradientTest, IsPhysical) {
   for (bool left_handed : {false, true}) {
     const Geometry g = ObliqueGeometry({12, 9, 7}, left_handed);
     const Vec3d slope{0.5, -2.0, 3.0};
-    io::HostVolume v{g, {}};
+    HostVolume v{g, {}};
     ForVoxels(g.size, [&](Int3 i) {
       v.values.push_back(Dot(slope, IndexToPhysical(g)({double(i.x), double(i.y), double(i.z)}) - g.origin));
     });
@@ -100,7 +100,7 @@ TEST_P(GradientTest, MeanMagnitudeOverTheInterior) {
   sizes.push_back({70, 90, 40});
   sizes.push_back({9000, 5, 1});
   for (Int3 size : sizes) {
-    const io::HostVolume v = RandomVolume(size, seed++);
+    const HostVolume v = RandomVolume(size, seed++);
     SCOPED_TRACE(SizeString(v.geometry));
     double sum = 0;
     int64_t count = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kFill = -77;
 
-struct io::HostVolume {
+struct HostVolume {
   Geometry geometry;
   std::vector<float> values;
 
@@ -48,7 +48,7 @@ struct io::HostVolume {
   }
 };
 
-io::HostVolume RandomVolume(Int3 size, uint32_t seed, bool left_handed = false) {
+HostVolume RandomVolume(Int3 size, uint32_t seed, bool left_handed = false) {
   const Geometry g = ObliqueGeometry(size, left_handed);
   return {g, RandomFloats(g.voxels(), seed, -1, 1)};
 }
@@ -69,7 +69,7 @@ class WarpTest : public DeviceTest {
  protected:
   // Compares with the moving volume sampled at map(p) for each voxel's physical point p.
   template <typename Map>
-  void ExpectSampled(const io::HostVolume& moving, const Geometry& out, Interpolation interpolation,
+  void ExpectSampled(const HostVolume& moving, const Geometry& out, Interpolation interpolation,
                      const std::vector<float>& got, const Map& map) {
     const AffineMap to_point = IndexToPhysical(out), to_index = PhysicalToIndex(moving.geometry);
     size_t i = 0;
@@ -96,7 +96,7 @@ TEST_P(WarpTest, AffineMatchesTheDefinition) {
   for (Int3 size : sizes) {
     for (Interpolation interpolation : {Interpolation::kLinear, Interpolation::kNearest}) {
       ++seed;
-      const io::HostVolume moving = RandomVolume({41, 37, size.z == 1 ? 1 : 23}, seed, seed % 2 == 0);
+      const HostVolume moving = RandomVolume({41, 37, size.z == 1 ? 1 : 23}, seed, seed % 2 == 0);
       Geometry out = ObliqueGeometry(size, seed % 3 == 0);
       out.origin = out.origin + (Center(moving.geometry) - Center(out));
       SCOPED_TRACE(SizeString(out));
@@ -116,7 +116,7 @@ TEST_P(WarpTest, AffineMatchesTheDefinition) {
 }
 
 TEST_P(WarpTest, IdentityIsExact) {
-  const io::HostVolume moving = RandomVolume({50, 41, 13}, 3, true);
+  const HostVolume moving = RandomVolume({50, 41, 13}, 3, true);
   const VolumeView view{Poisoned<float>(moving.values.size()), moving.geometry};
   for (Interpolation interpolation : {Interpolation::kLinear, Interpolation::kNearest}) {
     ASSERT_OK(
@@ -127,7 +127,7 @@ TEST_P(WarpTest, IdentityIsExact) {
 }
 
 TEST_P(WarpTest, FarFromTheOriginStaysPrecise) {
-  io::HostVolume moving = RandomVolume({60, 50, 40}, 4);
+  HostVolume moving = RandomVolume({60, 50, 40}, 4);
   Geometry out = moving.geometry;
   moving.geometry.origin = moving.geometry.origin + Vec3d{9e6, -8e6, 9.5e6};
   AffineMap map = AffineMap::Identity();
@@ -140,7 +140,7 @@ TEST_P(WarpTest, FarFromTheOriginStaysPrecise) {
 }
 
 TEST_P(WarpTest, NothingOfTheMovingImageGivesTheFill) {
-  const io::HostVolume moving = RandomVolume({9, 8, 7}, 5);
+  const HostVolume moving = RandomVolume({9, 8, 7}, 5);
   AffineMap map = AffineMap::Identity();
   map.m[2][3] = 1e6;
   const VolumeView view{Poisoned<float>(504), moving.geometry};
@@ -153,7 +153,7 @@ TEST_P(WarpTest, FieldMatchesTheDefinition) {
   uint32_t seed = 20;
   for (Int3 size : sizes) {
     for (Interpolation interpolation : {Interpolation::kLinear, Interpolation::kNearest}) {
-      const io::HostVolume moving = RandomVolume({45, 38, 11}, seed++, true);
+      const HostVolume moving = RandomVolume({45, 38, 11}, seed++, true);
       Geometry out = ObliqueGeometry(size);
       out.origin = out.origin + (Center(moving.geometry) - Center(out));
       SCOPED_TRACE(SizeString(out));
@@ -169,7 +169,7 @@ TEST_P(WarpTest, FieldMatchesTheDefinition) {
 }
 
 TEST_P(WarpTest, DisplacementThatIsNotFiniteGivesTheFill) {
-  const io::HostVolume moving = RandomVolume({20, 10, 5}, 6);
+  const HostVolume moving = RandomVolume({20, 10, 5}, 6);
   std::vector<float> u(3000);
   const float bad[] = {std::nanf(""), INFINITY, -INFINITY, 3e38f};
   for (int k = 0; k < 4; ++k)

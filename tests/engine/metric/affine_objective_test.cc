@@ -18,7 +18,7 @@ namespace {
 
 // ---- The reference: float64, one voxel after the other. ----
 
-struct io::HostVolume {
+struct HostVolume {
   Geometry geometry;
   std::vector<float> data;
   std::vector<uint8_t> mask;  // empty: everything counts
@@ -31,7 +31,7 @@ struct io::HostVolume {
 
 struct HostProblem {
   MetricKind metric = MetricKind::kSsd;
-  io::HostVolume fixed, moving;
+  HostVolume fixed, moving;
   double fixed_edge = 0.03, moving_edge = 0.05;
   double intensity_scale = 1;
 };
@@ -55,7 +55,7 @@ struct Sample {
   bool ambiguous = false;
 };
 
-bool SampleReference(const io::HostVolume& v, Vec3d index, Sample* sample) {
+bool SampleReference(const HostVolume& v, Vec3d index, Sample* sample) {
   const Int3 n = v.geometry.size;
   Int3 lower, nearest;
   Vec3d weight;
@@ -220,8 +220,8 @@ Reference EvaluateReference(const HostProblem& problem, const AffineMap& w) {
 
 enum class Content { kNoisy, kSmooth };
 
-io::HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask = false, bool left_handed = false) {
-  io::HostVolume v;
+HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask = false, bool left_handed = false) {
+  HostVolume v;
   v.geometry = ObliqueGeometry(size, left_handed);
   const std::vector<float> noise = RandomFloats(v.geometry.voxels(), seed);
   v.data.resize(noise.size());

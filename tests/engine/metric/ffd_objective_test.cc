@@ -17,7 +17,7 @@ namespace {
 
 // ---- The reference: float64, one voxel after the other. ----
 
-struct io::HostVolume {
+struct HostVolume {
   Geometry geometry;
   std::vector<float> data;
   std::vector<uint8_t> mask;  // empty: everything counts
@@ -29,7 +29,7 @@ struct io::HostVolume {
 
 struct HostProblem {
   MetricKind metric = MetricKind::kSsd;
-  io::HostVolume fixed, moving;
+  HostVolume fixed, moving;
   AffineMap affine = AffineMap::Identity();
   Geometry grid;
   std::vector<float> coefficients;
@@ -52,7 +52,7 @@ struct Sample {
   Vec3d gradient;  // by the moving index
 };
 
-Sample SampleReference(const io::HostVolume& v, Vec3d index) {
+Sample SampleReference(const HostVolume& v, Vec3d index) {
   const Int3 n = v.geometry.size;
   Int3 lower, nearest;
   Vec3d weight;
@@ -158,7 +158,7 @@ MetricReference SsdReference(const HostProblem& problem, const std::vector<Sampl
   return r;
 }
 
-double server::Log(double p, double floor = 1e-300) { return std::log(std::max(p, floor)); }
+double Log(double p, double floor = 1e-300) { return std::log(std::max(p, floor)); }
 
 // `unit`: weights are counted in multiples of it, as the operator does; 0: exactly.
 MetricReference NmiReference(const HostProblem& problem, const std::vector<Sample>& samples, double unit) {
@@ -197,11 +197,11 @@ MetricReference NmiReference(const HostProblem& problem, const std::vector<Sampl
     joint[i] /= r.samples;
     fixed[i / 64] += joint[i];
     moving[i % 64] += joint[i];
-    h_joint -= joint[i] * server::Log(joint[i]);
+    h_joint -= joint[i] * Log(joint[i]);
   }
   for (int i = 0; i < 64; ++i) {
-    h_fixed -= fixed[i] * server::Log(fixed[i]);
-    h_moving -= moving[i] * server::Log(moving[i]);
+    h_fixed -= fixed[i] * Log(fixed[i]);
+    h_moving -= moving[i] * Log(moving[i]);
   }
   r.value = 2 - (h_fixed + h_moving) / h_joint;
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -215,7 +215,7 @@ MetricReference NmiReference(const HostProblem& problem, const std::vector<Sampl
       // -d/dp of each entropy is log p + 1, and the ones cancel. Bins that rounding left empty count as half a unit.
       const double floor = 0.5 * unit / r.samples + 1e-300;
       const double slope =
-          (h_joint * server::Log(moving[m], floor) - (h_fixed + h_moving) * server::Log(joint[64 * p.bin + m], floor)) /
+          (h_joint * Log(moving[m], floor) - (h_fixed + h_moving) * Log(joint[64 * p.bin + m], floor)) /
           (h_joint * h_joint);
       r.residual[i] += moving_scale * slope * d[k] / r.samples;
       largest = std::max(largest, std::abs(slope));
@@ -409,8 +409,8 @@ Geometry MakeGrid(const Geometry& image, Vec3d spacing) {
 
 enum class Content { kNoisy, kSmooth };
 
-io::HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask, bool left_handed) {
-  io::HostVolume v;
+HostVolume MakeVolume(Int3 size, uint32_t seed, Content content, bool with_mask, bool left_handed) {
+  HostVolume v;
   v.geometry = ObliqueGeometry(size, left_handed);
   const std::vector<float> noise = RandomFloats(v.geometry.voxels(), seed, -0.3f, 0.3f);
   v.data.resize(noise.size());

@@ -12,7 +12,7 @@ namespace intrawarp {
 namespace {
 
 // A smooth body of ellipsoids in a dark surround, LPS mm about the origin; 2-D images see its plane z = 0.
-double phantom::Anatomy(Vec3d p) {
+double Anatomy(Vec3d p) {
   struct Blob {
     Vec3d center, radius;
     double value;
@@ -34,7 +34,7 @@ double phantom::Anatomy(Vec3d p) {
 
 bool InBody(Vec3d p) { return p.x * p.x / (52 * 52) + p.y * p.y / (40 * 40) + p.z * p.z / (46 * 46) < 1; }
 
-AffineMap phantom::RandomAffine(uint32_t seed, bool is_2d, bool rigid) {
+AffineMap RandomAffine(uint32_t seed, bool is_2d, bool rigid) {
   std::mt19937 engine(seed);
   std::uniform_real_distribution<double> u(-1, 1);
   AffineMap shape = AffineMap::Identity();
@@ -66,7 +66,7 @@ struct Pair {
 // moving(y) = anatomy(y), fixed(x) = anatomy(T(x)); grids of different size, spacing and handedness.
 Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
   Pair pair;
-  pair.truth = phantom::RandomAffine(seed, is_2d, rigid);
+  pair.truth = RandomAffine(seed, is_2d, rigid);
   Geometry& f = pair.fixed_grid;
   Geometry& m = pair.moving_grid;
   f.size = {72, 63, is_2d ? 1 : 58};
@@ -87,7 +87,7 @@ Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
     for (int z = 0; z < g.size.z; ++z)
       for (int y = 0; y < g.size.y; ++y)
         for (int x = 0; x < g.size.x; ++x) {
-          values.push_back(static_cast<float>(phantom::Anatomy(t(to_physical({double(x), double(y), double(z)})))));
+          values.push_back(static_cast<float>(Anatomy(t(to_physical({double(x), double(y), double(z)})))));
         }
     return values;
   };
@@ -334,7 +334,7 @@ TEST_P(RegistrationTest, AnImageIsNotWorseThanItself) {
     for (int z = 0; z < 33; ++z)
       for (int y = 0; y < 37; ++y)
         for (int x = 0; x < 40; ++x) {
-          values.push_back(static_cast<float>(phantom::Anatomy(to_physical({double(x), double(y), double(z)}) - Center(grid))));
+          values.push_back(static_cast<float>(Anatomy(to_physical({double(x), double(y), double(z)}) - Center(grid))));
         }
     const PreparedImage image = Prepare(values, grid);
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {

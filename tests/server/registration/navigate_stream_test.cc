@@ -51,7 +51,7 @@ class NavigateTest : public ServiceTest {
     return request;
   }
   // A header and its chunks, float32.
-  static std::vector<v1::NavigateRequest> client::Frame(int64_t number, const Geometry& grid, const std::vector<float>& voxels,
+  static std::vector<v1::NavigateRequest> Frame(int64_t number, const Geometry& grid, const std::vector<float>& voxels,
                                                 size_t chunk_bytes = 50000) {
     std::vector<v1::NavigateRequest> requests(1);
     v1::FrameHeader& header = *requests[0].mutable_frame();
@@ -68,7 +68,7 @@ class NavigateTest : public ServiceTest {
     }
     return requests;
   }
-  static std::vector<v1::NavigateRequest> GoodFrame(int n) { return client::Frame(n, Grid(), MovingFrame(Grid(), n)); }
+  static std::vector<v1::NavigateRequest> GoodFrame(int n) { return Frame(n, Grid(), MovingFrame(Grid(), n)); }
   static bool WriteAll(Stream& stream, const std::vector<v1::NavigateRequest>& requests) {
     for (const auto& request : requests) {
       if (!stream.Write(request)) return false;
@@ -157,7 +157,7 @@ TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
   Geometry grid = Grid();
   grid.size = {36, 44, 22};
   // A fixed frame is registered to the resident moving image by the map it was made with.
-  const Answer answer = Navigate({{Config(false)}, client::Frame(5, grid, Blobs(grid, Center(Grid()), kScale, MapOfFrame(2)))});
+  const Answer answer = Navigate({{Config(false)}, Frame(5, grid, Blobs(grid, Center(Grid()), kScale, MapOfFrame(2)))});
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 1);
@@ -200,8 +200,8 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
   // Two iterations of one level do not reach frame 10 from frame 8 but by frame 9, and a frame that failed in between
   // does not matter.
   std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(9)};
-  parts.push_back(client::Frame(10, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
-  parts.push_back(client::Frame(11, Grid(), MovingFrame(Grid(), 9)));
+  parts.push_back(Frame(10, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+  parts.push_back(Frame(11, Grid(), MovingFrame(Grid(), 9)));
   const Answer answer = Navigate(parts);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -236,8 +236,8 @@ TEST_P(NavigateTest, ADeformableMethodGoesOnFromTheLastFrame) {
     *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
     // The same image twice, with a frame between them that fails.
     std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
-    parts.push_back(client::Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
-    parts.push_back(client::Frame(4, Grid(), MovingFrame(Grid(), 2)));
+    parts.push_back(Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+    parts.push_back(Frame(4, Grid(), MovingFrame(Grid(), 2)));
     const Answer answer = Navigate(parts);
 
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -270,7 +270,7 @@ TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
     for (int n = 1; n <= 3; ++n) {
       // The second frame fails, and has no field.
       const bool good = n != 2;
-      ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : client::Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
+      ASSERT_TRUE(WriteAll(*stream, good ? GoodFrame(n) : Frame(n, Grid(), std::vector<float>(Grid().voxels(), 1.0f))));
       const std::optional<Answered> answered = ReadResult(*stream);
       ASSERT_TRUE(answered.has_value());
       EXPECT_EQ(answered->result.status().code() == 0, good) << answered->result.status().message();
@@ -344,7 +344,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   std::map<int64_t, Bad> bad;
   auto add = [&](int64_t number, int code, const std::string& field,
                  const std::function<void(std::vector<v1::NavigateRequest>&)>& change) {
-    Bad frame{client::Frame(number, Grid(), voxels), code, field};
+    Bad frame{Frame(number, Grid(), voxels), code, field};
     change(frame.requests);
     bad[number] = std::move(frame);
   };
@@ -370,13 +370,13 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   add(110, grpc::UNIMPLEMENTED, "", [](Requests& r) {
     Geometry plane = Grid();
     plane.size = {40, 48, 1};
-    r = client::Frame(110, plane, RandomFloats(plane.voxels(), 5));
+    r = Frame(110, plane, RandomFloats(plane.voxels(), 5));
   });
 
   std::vector<Requests> parts = {{Config()}, GoodFrame(1)};
   for (const auto& [number, frame] : bad) {
     parts.push_back(frame.requests);
-    parts.push_back(client::Frame(number + 1, Grid(), voxels));
+    parts.push_back(Frame(number + 1, Grid(), voxels));
   }
   const Answer answer = Navigate(parts);
 
@@ -501,7 +501,7 @@ TEST_P(NavigateTest, KeepsTheLastSixteenTransforms) {
   ASSERT_TRUE(stream->Write(config));
   std::vector<std::string> names;
   for (int n = 1; n <= 20; ++n) {
-    ASSERT_TRUE(WriteAll(*stream, client::Frame(n, Grid(), MovingFrame(Grid(), 1))));
+    ASSERT_TRUE(WriteAll(*stream, Frame(n, Grid(), MovingFrame(Grid(), 1))));
     const std::optional<Answered> answered = ReadResult(*stream);
     ASSERT_TRUE(answered.has_value());
     names.push_back(answered->result.transform().substr(std::string("transforms/").size()));
@@ -545,7 +545,7 @@ TEST_P(NavigateTest, AMaskOfTheFramesMustFitThem) {
   PutVolume("mask", Grid(), std::vector<float>(Grid().voxels(), 1.0f));
   v1::NavigateRequest config = Config();
   config.mutable_config()->mutable_options()->set_moving_mask("volumes/mask");
-  const Answer answer = Navigate({{config}, GoodFrame(1), client::Frame(2, other, MovingFrame(other, 2))});
+  const Answer answer = Navigate({{config}, GoodFrame(1), Frame(2, other, MovingFrame(other, 2))});
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 2);
@@ -707,7 +707,7 @@ TEST_P(LimitedNavigateTest, AFrameThatIsTooLargeIsRefusedBeforeItIsReceived) {
   header.mutable_frame()->set_pixel_type(v1::PIXEL_TYPE_FLOAT64);
   header.mutable_frame()->set_total_bytes(8 * huge.voxels());
   const Answer answer =
-      Navigate({{Config()}, client::Frame(1, large, MovingFrame(large, 1)), GoodFrame(2), {header}, GoodFrame(4)});
+      Navigate({{Config()}, Frame(1, large, MovingFrame(large, 1)), GoodFrame(2), {header}, GoodFrame(4)});
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 4);
