@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log-demons: whole runs of iterations at one level, the operators that CUDA iterates (vector_planes.h), and the
-// operators on interleaved fields (vector_field.h), at sizes of seed 004's range and proportions.
+// operators on interleaved fields (vector_field.h), at sizes of the range and proportions of Leong et al. (2021).
 //
 //   demons_bench [--benchmark_filter=cuda:0/iterations/...]
 //

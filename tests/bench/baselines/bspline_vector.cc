@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// VT and VV of seed 000, section 2.5.5. A thread makes a row of tiles at a time, so that neighbours share control
-// points through the cache. Both use vectors of up to 8 floats, as the seed.
+// VT and VV of Zachariadis (2020), section 2.5.5. A thread makes a row of tiles at a time, so that neighbours share
+// control points through the cache. Both use vectors of up to 8 floats, as the thesis does.
 #include <algorithm>
 
 #include "engine/device/parallel.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parallel primitives of seed 000's chapter 3 (there Thrust's): scans, sorts, runs, compaction. Device pointers; the
-// work is in the order of the context's stream, and what returns a count waits for it. At most 2^31 - 1 items,
-// RESOURCE_EXHAUSTED above.
+// Parallel primitives of Zachariadis (2020), chapter 3 (there Thrust's): scans, sorts, runs, compaction. Device
+// pointers; the work is in the order of the context's stream, and a function that returns a count waits for it. At most
+// 2^31 - 1 items, RESOURCE_EXHAUSTED above.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_PRIMITIVES_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_PRIMITIVES_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 000, chapter 3 (tSparse): ways to multiply sparse matrices on a GPU that the seed compares, and ours.
+// Ways to multiply sparse matrices on a GPU that Zachariadis (2020, chapter 3, tSparse) compares, and ours.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_VARIANTS_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_VARIANTS_H_
 
@@ -53,11 +53,11 @@ struct TileCounts {
 // C = A B, again and again, by Prepare, Run and Finish. On CUDA; one stream, not thread-safe. Memory comes from the
 // device's pool. Each may wait. Errors: RESOURCE_EXHAUSTED when there is too little memory or a list is too long for 31
 // bits; OUT_OF_RANGE "values: ..." from the tile methods for operands that are not finite and from kTensorTiles where
-// they don't fit fp16 (the seed takes none of 65520 and more, or that round to 0); NOT_FOUND without cuSPARSE.
+// they don't fit fp16 (the thesis takes none of 65520 and more, or that round to 0); NOT_FOUND without cuSPARSE.
 class SparseProduct {
  public:
   virtual ~SparseProduct() = default;
-  // What a method has done once for operands, which the seed leaves out of the product's time: the tile methods'
+  // Work done once for the operands, which the thesis leaves out of the product's time: the tile methods'
   // conversion from CSR, the symbolic phase of kCusparseReuse, the plan of kOursValues. The other cuSPARSE methods give
   // their buffers back: the next Run asks for sizes and allocates, those after it (of kCusparse2 and kCusparse3, whose
   // sizes depend on one another, none) do not.

@@ -16,7 +16,7 @@ namespace {
 class SparseVariantsTest : public DeviceTest {
  protected:
   void SetUp() override {
-    if (!ctx().is_cuda()) GTEST_SKIP() << "the seed's variants are for CUDA";
+    if (!ctx().is_cuda()) GTEST_SKIP() << "the published variants are for CUDA";
   }
 
   CsrMatrix OnDevice(const HostCsr<float>& m) { return *CsrMatrix::Upload(device(), ctx().stream(), m); }
