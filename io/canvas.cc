@@ -1,23 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/canvas.h"
 
+#include <cairo-ft.h>
 #include <cairo.h>
+#include <ft2build.h>
+#include FT_FREETYPE_H
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "io/cairo_surface.h"
 
 namespace intrawarp::io {
 namespace {
 
-constexpr const char* kFamily = "DejaVu Sans";
+// Where Debian's fonts-dejavu-core puts its files.
+constexpr const char* kRegularFile = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
+constexpr const char* kBoldFile = "/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf";
 
 void SetColor(cairo_t* context, Color c) { cairo_set_source_rgb(context, c.r, c.g, c.b); }
 
+// The font of this file; where it is missing, the sans-serif font that fontconfig chooses.
+cairo_font_face_t* LoadFace(FT_Library library, const char* file, cairo_font_weight_t weight) {
+  FT_Face face;
+  if (library != nullptr && FT_New_Face(library, file, 0, &face) == 0) {
+    return cairo_ft_font_face_create_for_ft_face(face, 0);
+  }
+  return cairo_toy_font_face_create("sans-serif", CAIRO_FONT_SLANT_NORMAL, weight);
+}
+
+// Both are loaded once and stay: cairo keeps glyphs of a font for as long as the font lives, and locks them itself.
+struct Faces {
+  cairo_font_face_t* regular = nullptr;
+  cairo_font_face_t* bold = nullptr;
+};
+const Faces& LoadedFaces() {
+  static const Faces faces = [] {
+    FT_Library library = nullptr;
+    if (FT_Init_FreeType(&library) != 0) library = nullptr;
+    return Faces{LoadFace(library, kRegularFile, CAIRO_FONT_WEIGHT_NORMAL),
+                 LoadFace(library, kBoldFile, CAIRO_FONT_WEIGHT_BOLD)};
+  }();
+  return faces;
+}
+
 void SetFont(cairo_t* context, Font font) {
-  cairo_select_font_face(context, kFamily, CAIRO_FONT_SLANT_NORMAL,
-                         font.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+  cairo_set_font_face(context, font.bold ? LoadedFaces().bold : LoadedFaces().regular);
   cairo_set_font_size(context, font.size);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A coloured picture to draw on, by cairo. Thread-compatible; the static functions are thread-safe.
 //
-// Text is set in DejaVu Sans. Where that font is missing, fontconfig chooses another one, and without any font cairo
-// draws with its built-in outlines; text is measured with the font that draws it.
+// Text is set in DejaVu Sans, from Debian's fonts-dejavu-core. Where its files are missing, fontconfig chooses another
+// font, and without any font cairo draws with its built-in outlines. Text is measured with the font that draws it.
 #ifndef INTRAWARP_IO_CANVAS_H_
 #define INTRAWARP_IO_CANVAS_H_
 
