@@ -48,7 +48,7 @@ void SetFont(cairo_t* context, Font font) {
   cairo_set_font_size(context, font.size);
 }
 
-// Whatever the desktop's settings are.
+// The same on every machine, with no regard to the desktop's settings.
 void SetFontOptions(cairo_t* context) {
   cairo_font_options_t* options = cairo_font_options_create();
   cairo_font_options_set_antialias(options, CAIRO_ANTIALIAS_GRAY);

@@ -22,7 +22,7 @@ struct Font {
   bool bold = false;
 };
 
-// Coordinates are pixels from the top left corner; what lies outside the picture is left out.
+// Coordinates are pixels from the top left corner; drawing outside the picture has no effect.
 class Canvas {
  public:
   Canvas(int width, int height, Color background);
@@ -37,7 +37,7 @@ class Canvas {
   static double TextWidth(absl::string_view text, Font font);
   static double LineHeight(Font font);
 
-  // What has been drawn. RESOURCE_EXHAUSTED where memory was short; INTERNAL for any other failure of cairo's.
+  // The picture so far. RESOURCE_EXHAUSTED where memory was short; INTERNAL for any other failure of cairo's.
   absl::StatusOr<Picture> Finish() const;
 
  private:

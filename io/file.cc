@@ -40,7 +40,7 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// Descriptors that a shell may have opened: what is written there belongs to its file, whatever that is.
+// Descriptors that a shell may have opened. The output goes into the very file that the shell has open.
 bool IsDescriptorPath(const std::string& path) {
   return absl::StartsWith(path, "/dev/std") || absl::StartsWith(path, "/dev/fd/") || absl::StartsWith(path, "/proc/");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: opening what may be hostile, replacing a file at once or not at all, whole small files, and numbers as text.
+// Files: opening files that may be hostile, replacing a file at once or not at all, whole small files, numbers as text.
 //
-// Errors begin with "file: ". FileError gives the code; a file that is no regular file where one must be is
+// Errors begin with "file: ". FileError gives the code; a path that is no regular file, where a reader wants one, is
 // INVALID_ARGUMENT "file: not a regular file". The functions are thread-safe, AtomicFile is thread-compatible.
 #ifndef INTRAWARP_IO_FILE_H_
 #define INTRAWARP_IO_FILE_H_
@@ -26,7 +26,7 @@ struct RegularFile {
 // Refuses folders, devices and FIFOs, and does not wait for a FIFO's writer.
 absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path);
 
-// A file that takes the place of the one at its path when it is committed. Until then the bytes go to a temporary file
+// A file that replaces the file at its path when it is committed. Until then the bytes go to a temporary file
 // in the same folder (".intrawarp-..."), so that a failure or a crash leaves the old file as it was; without a Commit
 // the destructor removes the temporary file. A new file has the mode of the umask, a replaced one keeps its mode, and a
 // symbolic link goes on pointing to the file that was replaced.

@@ -15,7 +15,7 @@ namespace intrawarp::io {
 namespace {
 
 constexpr absl::string_view kMagic = "#Insight Transform File V1.0";
-// Control points that an axis with a spline has at least.
+// The least number of control points along an axis of a spline.
 constexpr int kMinNodes = 4;
 constexpr size_t kMaxTransforms = 1024;
 
@@ -74,7 +74,7 @@ absl::Status ParseNumbers(absl::string_view text, int64_t count, absl::string_vi
   return absl::OkStatus();
 }
 
-// A row by row and t, about a fixed centre.
+// The parameters are the matrix row by row and a translation; the fixed parameters are the centre of rotation.
 absl::StatusOr<AffineMap> ParseAffine(const Block& block) {
   std::vector<double> p, centre;
   INTRAWARP_RETURN_IF_ERROR(ParseNumbers(block.parameters, 12, "Parameters", &p));
@@ -91,7 +91,7 @@ absl::StatusOr<AffineMap> ParseAffine(const Block& block) {
   return map;
 }
 
-// Size, origin, spacing, then the direction row by row.
+// The fixed parameters are size, origin, spacing, then the direction row by row.
 absl::StatusOr<Geometry> ParseGrid(const Block& block) {
   std::vector<double> p;
   INTRAWARP_RETURN_IF_ERROR(ParseNumbers(block.fixed_parameters, 18, "FixedParameters", &p));
@@ -131,8 +131,8 @@ bool IsAffine(const Block& block) {
   return block.type == "AffineTransform_double_3_3" || block.type == "MatrixOffsetTransformBase_double_3_3";
 }
 
-// Leaves the transforms that the file composes. ITK composes those after a CompositeTransform, which stands first, and
-// takes any other list for transforms that have nothing to do with each other.
+// Leaves the transforms that the file composes. ITK composes the transforms after a CompositeTransform, which stands
+// first; in any other list ITK sees transforms that have nothing to do with each other.
 absl::Status TakeQueue(std::vector<Block>* blocks) {
   const bool composed = !blocks->empty() && IsComposite(blocks->front());
   if (composed) blocks->erase(blocks->begin());

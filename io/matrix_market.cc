@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr size_t kMaxLine = 4096;
-// Deflate cannot do better than this (zlib's technical details).
+// The best ratio of deflate (zlib's technical details).
 constexpr int64_t kMaxDeflateRatio = 1032;
 constexpr int64_t kBytesPerEntry = 2 * sizeof(int32_t) + sizeof(double);
 
@@ -72,9 +72,9 @@ class LineReader {
     if (line->size() > kMaxLine) return BadLine(number_, "too long");
     return true;
   }
-  // Of the line that Next gave last, from 1.
+  // The number of the last line that Next gave, from 1.
   int64_t number() const { return number_; }
-  // No more text than this can come out of the file.
+  // The most text that can come out of the file.
   int64_t max_text() {
     if (gzdirect(file_)) return file_bytes_;
     return file_bytes_ > std::numeric_limits<int64_t>::max() / kMaxDeflateRatio ? std::numeric_limits<int64_t>::max()

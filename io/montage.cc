@@ -18,7 +18,7 @@ namespace {
 
 constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitleColor{0.93f, 0.94f, 0.96f},
     kCaptionColor{0.7f, 0.73f, 0.78f};
-// White of the two kinds of squares of the checkerboard, equally light.
+// The checkerboard's white in fixed and in warped squares, equally light.
 constexpr Color kFixedTint{1.f, 0.86f, 0.66f}, kWarpedTint{0.7f, 0.9f, 1.f};
 constexpr int kGap = 6, kMargin = 10, kHeadroom = 36, kLegend = 36, kColumns = 6;
 constexpr Font kTitleFont{15, true}, kCaptionFont{11.5}, kLetterFont{13, true};
@@ -166,10 +166,10 @@ Vec3d IndexAt(const Geometry& g, const Plane& plane, int x, int y) {
   return index;
 }
 
-// What one pixel of a slice knows. Intensities in 0..1, NaN where there are none.
+// The data of one pixel of a slice. Intensities are in 0..1, NaN where there are none.
 struct Pixel {
   float fixed, warped, before;
-  float length;        // of the displacement, mm
+  float length;        // the displacement's, mm
   float across, down;  // T(x) along the slice's axes, mm from the middle of the fixed image
 };
 
@@ -231,7 +231,7 @@ Slice Cut(const Scene& scene, const Plane& plane) {
 Color Tinted(float v, Color white) { return std::isnan(v) ? kEmpty : Mix(Color{}, white, v); }
 Color Grey(float v) { return Tinted(v, {1, 1, 1}); }
 
-// Small differences are lifted, since they are what a person looks for.
+// Small differences are lifted, since a person looks for them.
 float Lifted(float difference) { return std::copysign(std::pow(std::abs(difference), 0.65f), difference); }
 
 Color Difference(float fixed, float other) {
@@ -239,8 +239,8 @@ Color Difference(float fixed, float other) {
   return std::isnan(d) ? kEmpty : Diverging(Lifted(d));
 }
 
-// How much of the pixel the nearest line covers: the lines are the level sets of `coordinate` at multiples of `step`,
-// and the distance to one, in pixels, is that of the levels over the gradient.
+// The part of the pixel that the nearest line covers. Lines are the level sets of `coordinate` at multiples of `step`;
+// the distance to a line, in pixels, is the difference of levels over the gradient.
 template <typename Coordinate>
 float LineCoverage(const Slice& slice, int x, int y, double step, const Coordinate& coordinate) {
   const int left = std::max(x - 1, 0), right = std::min(x + 1, slice.plane.width - 1);
@@ -273,7 +273,7 @@ double NiceStep(double mm) {
 }
 
 struct Measures {
-  double step = 10;              // of the grid's lines, mm
+  double step = 10;              // between the grid's lines, mm
   double board = 32;             // side of a checkerboard square, pixels
   float longest = 0;             // displacement in the slices, mm
   double before = 0, after = 0;  // mean absolute difference in the slices, where both are
@@ -376,7 +376,7 @@ void DrawLegend(Canvas& canvas, int column_width, int y, const Measures& m) {
   bar(kGrid, Sequential, "0 mm moved", absl::StrFormat("%.1f mm", m.longest));
 }
 
-// The sides of the patient, and which slice it is.
+// The sides of the patient and the name of the slice.
 void DrawLetters(Canvas& canvas, const Plane& p, int left, int top) {
   const double line = Canvas::LineHeight(kLetterFont), middle = top + 0.5 * (p.height - line);
   const double low = top + p.height - line - 2;
@@ -439,7 +439,7 @@ IntensityWindow FindWindow(const std::vector<float>& values) {
   const float low = sorted.front(), high = sorted.back();
   if (!(high > low)) return {low, std::nextafter(low + 1, std::numeric_limits<float>::infinity())};
 
-  // Background is what a fifth or more of the voxels have at one end of the range.
+  // Background is an end of the range that holds a fifth or more of the voxels.
   const float band = 0.06f * (high - low);
   const auto above = std::upper_bound(sorted.begin(), sorted.end(), low + band);
   const auto below = std::lower_bound(sorted.begin(), sorted.end(), high - band);

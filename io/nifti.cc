@@ -61,7 +61,7 @@ class Reader {
   bool compressed() { return gzdirect(file_) == 0; }
   int64_t file_bytes() const { return file_bytes_; }
 
-  // How many of `size` bytes came; fewer only at the end of the file, or when the compressed data is broken.
+  // The number of bytes that came. It is below `size` only at the end of the file or for broken compressed data.
   int64_t Read(void* data, int64_t size) {
     int64_t done = 0;
     while (done < size) {
@@ -83,7 +83,7 @@ class Reader {
     return true;
   }
 
-  // Nothing may follow. Of a compressed file this also compares the checksum and the length in its trailer.
+  // Checks that nothing follows. For a compressed file this also compares the checksum and the length in its trailer.
   absl::Status ExpectEnd() {
     uint8_t extra;
     if (Read(&extra, 1) != 0) return Invalid("data: there are more bytes than the header says");
@@ -94,7 +94,7 @@ class Reader {
                                                     : "data: the compressed stream is corrupt");
   }
 
-  // What is wrong after Read came back short.
+  // The error after a short Read.
   absl::Status Broken(absl::string_view where, int64_t got, int64_t wanted) {
     int error = Z_OK;
     gzerror(file_, &error);
@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadToEnd(Reader& reader, int64_t size) {
 struct Header {
   nifti_1_header raw;
   bool swapped = false;
-  bool pair = false;  // voxels in a file of their own (.img)
+  bool pair = false;  // the voxels lie in a .img file
 };
 
 absl::string_view IntentName(const nifti_1_header& h) {
@@ -175,7 +175,7 @@ absl::StatusOr<PixelType> PixelTypeOf(const nifti_1_header& h) {
       absl::StrCat("datatype: ", nifti_datatype_to_string(h.datatype), " is not supported"));
 }
 
-// The seven lengths, those beyond dim[0] being 1.
+// The seven lengths; a length beyond dim[0] is 1.
 absl::StatusOr<std::vector<int>> DimsOf(const nifti_1_header& h) {
   if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid(absl::StrCat("size: dim[0] is ", h.dim[0], ", must be 1 to 7"));
   std::vector<int> dims(7, 1);
@@ -201,7 +201,7 @@ absl::StatusOr<double> UnitOf(const nifti_1_header& h) {
   }
 }
 
-// pixdim in mm. Refused unless above 0 on every axis that has voxels to be apart.
+// pixdim in mm. It must be above 0 on every axis with more than one voxel.
 absl::StatusOr<Vec3d> PixdimOf(const nifti_1_header& h, Int3 size, double unit) {
   Vec3d spacing;
   for (int a = 0; a < 3; ++a) {
@@ -290,7 +290,7 @@ absl::StatusOr<Geometry> GeometryOf(const nifti_1_header& h, const std::vector<i
   } else if (h.qform_code > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(g, FromQform(h, g, unit));
   }
-  // -0.0 from the change of sign is 0 to everyone else.
+  // The change of sign makes -0.0, which prints differently from 0.
   for (int r = 0; r < 3; ++r) {
     g.origin[r] += 0.0;
     for (double& v : g.direction[r]) v += 0.0;
@@ -352,7 +352,7 @@ struct OpenNifti {
   Reader reader;
   Header header;
   int64_t already_read;
-  std::string voxels_path;  // of a pair
+  std::string voxels_path;  // the other file of a pair
 };
 
 absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
@@ -401,7 +401,7 @@ absl::Status CheckVectorIntent(const nifti_1_header& h) {
   return Invalid(absl::StrCat("intent: is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
 }
 
-// The next extension before the voxels at `offset`: its text when it is a comment, nothing for others.
+// The next extension before the voxels at `offset`: the text of a comment; empty for other extensions.
 absl::StatusOr<std::string> ReadExtension(OpenNifti& file, int64_t offset) {
   int32_t head[2];
   if (offset - file.already_read < kExtensionHead || file.reader.Read(head, kExtensionHead) != kExtensionHead) {

@@ -29,7 +29,7 @@ struct BenchFlags {
   std::string device = "auto";
   bool csv = false;
   int repeats = 20;
-  std::string volume;  // this one alone, when not empty
+  std::string volume;  // the only volume to measure; empty: all
 };
 
 // The whole of main: reads --device=auto|cpu|cuda, --csv, --repeats=N and --volume=NAME, and calls `bench` for the

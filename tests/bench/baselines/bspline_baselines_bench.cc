@@ -69,7 +69,7 @@ class VolumeBench {
     return absl::OkStatus();
   }
 
-  // Beside each tile's measurements, so that both see the same machine.
+  // Measured beside each tile, so that both see the same machine.
   absl::Status MeasureFloors(int tile) {
     const size_t voxels = int64_t{size_.x} * size_.y * size_.z;
     for (const size_t bytes : {12, 16}) {
@@ -119,7 +119,7 @@ void PrintTimes(const ExecContext& ctx, const NamedVolume& volume, const Measure
   table.Print();
 }
 
-// What the issue asks of the product: its part of the store bandwidth, and how far it is ahead.
+// The product's goals: its part of the store bandwidth, and its speed over the fastest published variant.
 void PrintRatios(const ExecContext& ctx, const std::vector<Measurements>& all,
                  const std::vector<NamedVolume>& volumes) {
   const std::string best = ctx.is_cuda() ? "TTLI" : "VT", second = ctx.is_cuda() ? "TT" : "VV";

@@ -2,9 +2,9 @@
 // The ways of Zachariadis (2020, chapter 2) to make a deformation field from control points, written after the thesis's
 // descriptions, for comparison.
 //
-// Each Make* takes control points in device memory and gives what a run needs; calling the result makes the field once
+// Each Make* takes control points in device memory and returns a run; calling the run makes the field once
 // (on CUDA: enqueues it). A texture is made beforehand and is not part of a run. Volumes have any size, tiles kMinTile
-// to kMaxTile voxels. `control` and `out` outlive the result.
+// to kMaxTile voxels. `control` and `out` outlive the run.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_VARIANTS_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_VARIANTS_H_
 
@@ -25,7 +25,8 @@ struct Variant {
   absl::StatusOr<Work> (*make)(const ExecContext& ctx, const TiledVolume& volume, const Float4* control, float* out);
 };
 
-// Those of the context's device. `out`: float4 a voxel on CUDA as NiftyReg's; on the CPU three planes, as NiftyReg's.
+// The variants for the context's device. `out`: float4 a voxel on CUDA as NiftyReg's; on the CPU three planes, as
+// NiftyReg's.
 std::vector<Variant> Variants(const ExecContext& ctx);
 FieldLayout LayoutOf(const ExecContext& ctx, const TiledVolume& volume);
 inline int64_t FieldFloats(const ExecContext& ctx, const TiledVolume& v) {

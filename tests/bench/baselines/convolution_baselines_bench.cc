@@ -188,7 +188,7 @@ absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
   if (flags.csv) std::printf("device,volume,window,summation,pass,ns_per_voxel,mean_error_x,max_error_x\n");
   bool any = false;
   for (const NamedVolume& volume : volumes) {
-    // The CPU measures the smallest alone unless it is told which.
+    // Without --volume the CPU measures the smallest volume alone.
     const bool wanted = flags.volume.empty() ? ctx.is_cuda() || !any : flags.volume == volume.name;
     if (!wanted) continue;
     any = true;

@@ -38,7 +38,7 @@ struct WindowLoop {
 struct Convolution {
   Int3 size;
   int axis = 0;
-  // Of 2 radius + 1 floats.
+  // Has 2 radius + 1 floats.
   std::vector<float> window;
   int radius() const { return static_cast<int>(window.size()) / 2; }
 };
@@ -52,8 +52,8 @@ absl::StatusOr<Work> MakeConvolution(const ExecContext& ctx, Summation summation
 // The largest difference allowed from ReferenceConvolution, relative to the largest value times the window's sum.
 double SummationTolerance(Summation summation, int window);
 
-// In float64, of planes in host memory and a window in float64: every `row_stride`-th row as CompareRows takes them.
-// `normalised`: divided by the part of the window that lies inside, times its whole.
+// The convolution in float64 of planes in host memory: every `row_stride`-th row, as CompareRows takes them.
+// `normalised`: divided by the sum of the window inside the image and multiplied by the sum of the whole window.
 std::vector<double> ReferenceConvolution(const std::vector<float>& planes, Int3 size, int axis,
                                          const std::vector<double>& window, bool normalised, int64_t row_stride);
 

@@ -8,9 +8,10 @@
 // 3 voxels. Bandwidth counts the bytes that must move, 72 a voxel for a smoothing (three passes) and 36 for a
 // composition, whatever a variant moves; the floor is a plain copy of as many bytes. Composition through filtered
 // textures is given without and with the filling of the textures, which each squaring in log-demons needs. Errors, in
-// voxels, are against float64 over about 2^20 voxels. "ours, in planes" is what log-demons iterates with on CUDA: x and
-// y in one pass (shown under y), and the composition that is fused with the pass along z, here without smoothing. "CPU"
-// is the product's operator on all cores of this machine. A size has its number of voxels in millions for a name.
+// voxels, are against float64 over about 2^20 voxels. "ours, in planes" are the operators of log-demons' iterations on
+// CUDA: x and y in one pass (shown under y), and the composition that is fused with the pass along z, here without
+// smoothing. "CPU" is the product's operator on all cores of this machine. A size has its number of voxels in millions
+// for a name.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,7 +41,7 @@ constexpr double kSigma = 3;
 constexpr int kSmoothingBytes = 72, kCompositionBytes = 36;
 constexpr char kOurs[] = "ours", kPlanes[] = "ours, in planes", kCpu[] = "CPU", kFloor[] = "floor: copy";
 
-// By name: of the passes along x, y, z and of the whole.
+// Times by name: the passes along x, y and z, and the whole.
 struct Smoothed {
   double pass[3] = {NAN, NAN, NAN}, whole = NAN;
 };
@@ -133,7 +134,7 @@ class SizeBench {
     composed.with_fill = composed.seconds;
     INTRAWARP_ASSIGN_OR_RETURN(composed.error, CompareRows(ctx_, out_.as<float>(), PlanarLayout(size_), size_,
                                                            ComparedRowStride(size_), reference_));
-    // Which of its two buffers holds the result makes no difference to its time.
+    // The time does not depend on which of the two buffers holds the result.
     const auto smooth_xy = [&] {
       return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, kSigma, spare_.as<float>(), nullptr, nullptr).status();
     };
@@ -187,7 +188,7 @@ class SizeBench {
     return absl::OkStatus();
   }
 
-  // On the device of `ctx`, which is not ours for the CPU beside CUDA.
+  // Runs on the device of `ctx`, which is the CPU when that is measured beside CUDA.
   absl::Status MeasureOurs(const ExecContext& ctx, const char* name, int repeats,
                            const std::vector<float>& inner_values, const std::vector<float>& outer_values) {
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer inner, Upload(ctx, inner_values));

@@ -11,15 +11,15 @@
 // values, cuSPARSE by each of its algorithms and SpGEMMreuse, and ours: fp32, the values of a plan, fp16.
 //
 // A method is timed on a matrix after its results have been held against our fp64 product: the pattern exactly (the
-// tile methods take out what cancels), every value within the bound of its precision, and every value exactly on small
-// integers. Times are medians between events of warm runs, in ms, 20 of them or as many as --measurement seconds hold,
-// at least 5:
+// tile methods drop entries that cancel), every value within the bound of its precision, and every value exactly on
+// small integers. Times are medians between events of warm runs, in ms, 20 of them or as many as --measurement seconds
+// hold, at least 5:
 //   CSR-CSR   from CSR to CSR: with conversions, symbolic phases, plans, allocations from the pool
 //   product   without: of tiles to tiles, of values alone for cu-reuse and ours-plan, for cuSPARSE with
 //             buffers allocated and, but for ALG2 and ALG3, sizes known before
 // GF/s is two flops a scalar product over CSR-CSR. MB is the peak of the pool over one CSR-CSR run, operands left out
-// (in cuSPARSE's is a copy of A's row offsets with 32 bits). The error is the largest of (|C - exact|) / (|A| |B|), and
-// that over its bound. Matrices left when --budget seconds have passed are named and left out.
+// (in cuSPARSE's is a copy of A's row offsets with 32 bits). The error is the largest of (|C - exact|) / (|A| |B|),
+// also given over its bound. Matrices left when --budget seconds have passed are named and left out.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -121,7 +121,7 @@ class MatrixBench {
  private:
   using RowWork = std::function<absl::Status(const ConstCsrView&, SparseReference&, Row&)>;
 
-  // What a method refuses becomes its row's note.
+  // A refusal becomes the note of the method's row.
   absl::Status ForRows(const HostCsr<float>& host, std::vector<Row>& rows, const RowWork& work) {
     INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(ctx_.device(), ctx_.stream(), host));
     INTRAWARP_ASSIGN_OR_RETURN(const auto reference, MakeSparseReference(ctx_, a.view(), a.view()));
@@ -233,7 +233,7 @@ void PrintCsv(const Matrix& matrix, const Counts& counts, const std::vector<Row>
   std::fflush(stdout);
 }
 
-// Theirs over ours of all matrices.
+// Their time over ours, for all matrices.
 class Ratios {
  public:
   void Add(double theirs, double ours) {

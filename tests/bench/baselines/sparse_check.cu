@@ -19,7 +19,8 @@ constexpr int kBlocks = 132 * 16;
 #define BASELINES_FOR_EACH(i, count) \
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < (count); i += int64_t{gridDim.x} * kThreads)
 
-// What stands in for an operand's value: itself, its magnitude, the largest magnitude that fp16 may make of it, 1.
+// The number that stands in for an operand's value: itself, its magnitude, the largest magnitude that fp16 may make of
+// it, 1.
 enum class Stand { kValue, kMagnitude, kRoundedUp, kOne };
 
 __global__ void StandKernel(const float* values, int64_t count, Stand stand, double* out) {
@@ -114,7 +115,7 @@ __device__ int64_t Find(const int32_t* columns, int64_t begin, int64_t end, int3
   return low < end && columns[low] == column ? low : -1;
 }
 
-// A warp takes a row. Entries that are not found, and those of C that nothing found.
+// A warp takes a row. It counts expected entries that C lacks and entries of C that nobody expects.
 __global__ void CompareKernel(ReferenceView reference, ConstCsrView c, SparseCheck check, bool zeros_may_lack,
                               Counters* counters) {
   const int lane = threadIdx.x % 32;

@@ -24,7 +24,7 @@ int64_t ProductEntries(const HostCsr<double>& a) {
   return entries;
 }
 
-// No further from the table's than a quarter.
+// Within a quarter of the table's count.
 TEST(PaperMatricesTest, MadeOnesHaveTheShapesOfTheTable) {
   int made = 0;
   for (const PaperMatrix& published : PaperMatrices()) {

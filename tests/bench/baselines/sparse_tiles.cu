@@ -27,14 +27,14 @@ __host__ __device__ int32_t TilesOf(int32_t n) { return static_cast<int32_t>((in
 
 // --- CSR to tiles and back ---
 
-// Tile by tile, and by element in it. Says, too, whether a value is out of fp16's range, and whether one is not finite.
+// Orders entries by tile, then by element. Also reports values out of fp16's range and values that are not finite.
 __global__ void ElementKeysKernel(ConstCsrView m, const int32_t* rows, uint64_t* keys, float* values, int64_t* bad) {
   const uint64_t tiles = TilesOf(m.columns);
   BASELINES_FOR_EACH(e, m.entries) {
     const uint32_t r = rows[e], c = m.column_indices[e];
     keys[e] = (r / 8 * tiles + c / 8) * 64 + r % 8 * 8 + c % 8;
     const float v = values[e] = static_cast<const float*>(m.values)[e];
-    // Of every thread that writes, all write the same.
+    // All threads that write write the same value.
     if (!(fabsf(v) < 65520.f) || (v != 0 && fabsf(v) < 0x1p-24f)) bad[0] = 1;
     if (!isfinite(v)) bad[1] = 1;
   }
@@ -282,7 +282,7 @@ struct TaskList {
   int32_t tile_columns;
 };
 
-// Where a tile's elements are.
+// The place of a tile's elements.
 struct Place {
   uint64_t bitmap = 0;
   int64_t index = 0;
@@ -304,7 +304,7 @@ __device__ void LoadQuad(const Place& tile, const float* elements, int quad, flo
   }
 }
 
-// Sums of the lane's four elements of its tile of C. Of a pair, the tile with fewer tasks multiplies zeros at the end.
+// Sums of the lane's four elements of its tile of C. In a pair, the tile with fewer tasks multiplies zeros at the end.
 // The lanes of a half warp fetch 16 tasks at a time, and elements of the next task while one is multiplied.
 template <typename Math, bool kOnes>
 __device__ void SumTasks(const TaskList& list, int64_t tile, typename Math::Shared& shared, float (&sums)[4]) {
@@ -330,7 +330,7 @@ __device__ void SumTasks(const TaskList& list, int64_t tile, typename Math::Shar
       math.Place(false, half, quad, of_a);
       math.Place(true, half, quad, of_b);
       __syncwarp();
-      // Of the last, some task's again.
+      // After the last task, any task again.
       LoadQuad<kOnes>(ShareInHalf(a, (s + 1) % 16), list.a_elements, quad, of_a);
       LoadQuad<kOnes>(ShareInHalf(b, (s + 1) % 16), list.b_elements, quad, of_b);
       math.MultiplyAdd();
@@ -499,7 +499,7 @@ class TileProduct : public SparseProduct {
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t total, ReadBack(ctx_, indices.as<int64_t>() + list.tiles));
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer slots, AllocateItems<float>(ctx_, total));
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer tiles, AllocateItems<Tile>(ctx_, list.tiles));
-    // Slots of what cancels stay 0.
+    // Slots of entries that cancel stay 0.
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(slots.as<void>(), 0, total * sizeof(float), stream));
     if (tensor_) {
       MultiplyKernel<TensorPairs<float>>
