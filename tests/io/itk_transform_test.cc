@@ -85,7 +85,7 @@ TEST_F(ItkTransformTest, AffineTransformsOfAListAreComposedInTheOrderOfItk) {
   const auto two = ParseItkTransform(ListOf(Affine("1 0 0 0 1 0 0 0 1 10 0 0") + Affine("1 0 0 0 1 0 0 0 1 100 0 0")));
   ASSERT_THAT(two, Succeeds());
   EXPECT_EQ(two->affine({0, 0, 0}), (Vec3d{110, 0, 0}));
-  // Scaled by 2, then moved by 10 along x: what stands last comes first.
+  // Scaled by 2, then moved by 10 along x: the last transform of the list is applied first.
   const auto scale_first =
       ParseItkTransform(ListOf(Affine("1 0 0 0 1 0 0 0 1 10 0 0") + Affine("2 0 0 0 2 0 0 0 2 0 0 0")));
   ASSERT_THAT(scale_first, Succeeds());

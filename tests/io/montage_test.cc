@@ -403,7 +403,7 @@ TEST(MontageTest, LinesOfTheGridBend) {
   EXPECT_GE(spread(0.75), static_cast<int>(1.2 * kPanel / 62));
 }
 
-// What a non-rigid map explains is gone after it, and was there before.
+// A difference that a non-rigid map explains is there before and gone after.
 TEST(MontageTest, ABentImageIsStraightAfterwards) {
   const Geometry g = Cube(63);
   const auto u = [](Vec3d p) { return Vec3d{4 * std::sin(p.y / 8), 3 * std::cos(p.x / 9), 0}; };
@@ -414,7 +414,7 @@ TEST(MontageTest, ABentImageIsStraightAfterwards) {
   const HostImage fixed = ImageOf(g, [&](Vec3d p) { return Scene(p + u(p)); }), moving = ImageOf(large, Scene);
   const Picture picture = Render(fixed, moving, fixed, FieldOf(g, u));
   const Picture before = Panel(picture, kBefore, 0, kPanel, kPanel), after = Panel(picture, kAfter, 0, kPanel, kPanel);
-  // What is left comes of windows that differ, since the moving image shows more.
+  // The rest comes from different windows, since the moving image shows more.
   const int most_after = *std::max_element(after.pixels.begin(), after.pixels.end());
   EXPECT_LT(most_after, 50);
   EXPECT_GT(*std::max_element(before.pixels.begin(), before.pixels.end()), 2 * most_after);
