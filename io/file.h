@@ -28,8 +28,8 @@ absl::StatusOr<RegularFile> OpenRegularFile(const std::string& path);
 
 // A file that replaces the file at its path when it is committed. Until then the bytes go to a temporary file
 // in the same folder (".intrawarp-..."), so that a failure or a crash leaves the old file as it was; without a Commit
-// the destructor removes the temporary file. A new file has the mode of the umask, a replaced one keeps its mode, and a
-// symbolic link goes on pointing to the file that was replaced.
+// the destructor removes the temporary file (a crash leaves it behind). A new file has the mode of the umask, a
+// replaced one keeps its mode, and a symbolic link goes on pointing to the file that was replaced.
 //
 // A path that names an open descriptor (/dev/stdout) or something other than a regular file (a pipe, a device) is
 // written to directly, which is not atomic. A file that is a mount point of its own cannot be replaced, which is an
@@ -45,7 +45,8 @@ class AtomicFile {
   ~AtomicFile();
 
   absl::Status Write(const void* data, size_t size);
-  // Brings everything to the disk and then renames the file. Called once, after the last Write.
+  // Brings everything to the disk, renames the file, and brings the folder to the disk; the new file is in place when
+  // only the last of these fails. Called once, after the last Write.
   absl::Status Commit();
 
  private:
