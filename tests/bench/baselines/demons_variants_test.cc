@@ -90,7 +90,7 @@ TEST_P(DemonsVariantsTest, CompositionIsWithinItsError) {
   }
 }
 
-// What the bench measures beside the variants.
+// The product, as the bench measures it beside the variants.
 TEST_P(DemonsVariantsTest, ProductionComposesTheSame) {
   const ExecContext context = ctx();
   for (const Int3 size : kSizes) {
