@@ -94,7 +94,9 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       monitor_(metrics_) {}
 
 absl::Status Server::Serve() {
-  INTRAWARP_ASSIGN_OR_RETURN(jobs_, JobRunner::Create(*device_, limits_.max_queued_jobs));
+  SchedulingOptions scheduling;
+  scheduling.capacity.fill(limits_.max_queued_jobs);
+  INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, matrices_, transforms_, uploads_,
                                    metrics_, limits_, options_.seams, streams_});
   metrics_.set_sampler([this] { return Sample(); });
@@ -152,10 +154,10 @@ HttpPage Server::Page(const std::string& path) const {
 
 MetricsSample Server::Sample() const {
   MetricsSample sample;
-  const int64_t jobs = jobs_->pending();
-  sample.jobs_running = std::min<int64_t>(jobs, 1);
-  sample.queue_depth = jobs - sample.jobs_running;
-  sample.queue_capacity = limits_.max_queued_jobs;
+  for (int i = 0; i < kJobClasses; ++i) {
+    const auto job_class = static_cast<JobClass>(i);
+    sample.queues[i] = {jobs_->waiting(job_class), jobs_->capacity(job_class), jobs_->started(job_class)};
+  }
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();

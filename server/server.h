@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: everything that intrawarpd runs: the device, its job runner, the stores, the gRPC and the HTTP port.
+// Server: everything that intrawarpd runs: the device, its scheduler, the stores, the gRPC and the HTTP port.
 //
 // Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device has failed.
 //
@@ -64,7 +64,7 @@ class Server {
   std::unique_ptr<Device> device_;
   PinnedPool pinned_;
   ResidentBudget budget_;
-  std::unique_ptr<JobRunner> jobs_;
+  std::unique_ptr<Scheduler> jobs_;
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;

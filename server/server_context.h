@@ -9,7 +9,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
-#include "engine/schedule/job_runner.h"
+#include "engine/schedule/scheduler.h"
 #include "server/store/matrix_store.h"
 #include "server/monitor/metrics.h"
 #include "server/rpc/rpc_support.h"
@@ -29,13 +29,13 @@ struct ServerLimits {
   int64_t max_transforms = 4096;
   int max_uploads = 64;  // unfinished uploads
   int max_streams = 64;  // bulk streams, registrations and products under way
-  int max_queued_jobs = 64;
+  int max_queued_jobs = 64;  // that wait, of each class
   std::chrono::seconds upload_ttl{300};
 };
 
 struct ServerContext {
   Device& device;
-  JobRunner& jobs;
+  Scheduler& jobs;
   PinnedPool& pinned;
   ResidentBudget& budget;
   VolumeStore& volumes;

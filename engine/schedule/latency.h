@@ -19,6 +19,11 @@ class LatencyBreakdown {
   using Duration = std::chrono::nanoseconds;
 
   void Add(Phase phase, Duration elapsed) { phases_[static_cast<int>(phase)] += elapsed; }
+  // A phase was interrupted for so long: that was queueing.
+  void Held(Phase phase, Duration held) {
+    Add(phase, -held);
+    Add(Phase::kQueue, held);
+  }
   Duration phase(Phase phase) const { return phases_[static_cast<int>(phase)]; }
   void set_total(Duration total) { total_ = total; }
   Duration total() const { return total_; }

@@ -73,7 +73,7 @@ class Scheduler {
   absl::Status Submit(Job job);
 
   // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
-  // next checkpoint; one that is held there goes on at once, without a turn, to unwind.
+  // next checkpoint; one that is held there goes on at once, without a turn, to unwind. `owner` is not null.
   void Cancel(const void* owner);
 
   // Waits for the jobs that have started; those that wait get UNAVAILABLE. Idempotent. Not from a job, which it would
@@ -85,6 +85,8 @@ class Scheduler {
   int64_t waiting(JobClass job_class) const;
   int64_t started(JobClass job_class) const;
   int64_t pending() const;
+  // Jobs of a class that may wait.
+  int capacity(JobClass job_class) const { return policy_.capacity(job_class); }
 
  private:
   struct Lane {

@@ -77,6 +77,13 @@ struct MethodSeries {
   Gauge* active;
 };
 
+// The series of one class of jobs.
+struct QueueSeries {
+  Gauge* depth;
+  Gauge* capacity;
+  Gauge* jobs_running;
+};
+
 struct FrameSeries {
   std::array<Counter*, kOutcomeNames.size()> outcomes;
   Histogram* latency;
@@ -100,9 +107,7 @@ struct Metrics::Impl {
   std::array<Counter*, 2> device_errors;  // by DeviceError
 
   // Set from a sample at each scrape.
-  Gauge* queue_depth;
-  Gauge* queue_capacity;
-  Gauge* jobs_running;
+  std::array<QueueSeries, kJobClasses> queues;
   Gauge* volumes;
   Gauge* matrices;
   Gauge* transforms;
@@ -201,10 +206,14 @@ void Metrics::Impl::AddProducts() {
 }
 
 void Metrics::Impl::AddGauges(const std::string& device) {
-  const prometheus::Labels all = {{"class", "all"}};
-  queue_depth = &GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.").Add(all);
-  queue_capacity = &GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.").Add(all);
-  jobs_running = &GaugeFamily(registry, "intrawarp_jobs_running", "Jobs that run.").Add(all);
+  auto& depth = GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.");
+  auto& capacity = GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.");
+  auto& running = GaugeFamily(registry, "intrawarp_jobs_running",
+                              "Jobs that have started: they compute, or are held for a better one.");
+  for (int i = 0; i < kJobClasses; ++i) {
+    const prometheus::Labels labels = {{"class", kJobClassNames[i]}};
+    queues[i] = {&depth.Add(labels), &capacity.Add(labels), &running.Add(labels)};
+  }
   auto& resident = GaugeFamily(registry, "intrawarp_volumes_resident", "Objects resident on the device, by kind.");
   volumes = &resident.Add({{"kind", "volume"}});
   matrices = &resident.Add({{"kind", "matrix"}});
@@ -231,9 +240,11 @@ void Metrics::Impl::AddGauges(const std::string& device) {
 }
 
 void Metrics::Impl::Apply(const MetricsSample& s) const {
-  queue_depth->Set(s.queue_depth);
-  queue_capacity->Set(s.queue_capacity);
-  jobs_running->Set(s.jobs_running);
+  for (int i = 0; i < kJobClasses; ++i) {
+    queues[i].depth->Set(s.queues[i].depth);
+    queues[i].capacity->Set(s.queues[i].capacity);
+    queues[i].jobs_running->Set(s.queues[i].jobs_started);
+  }
   volumes->Set(s.volumes);
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);

@@ -6,6 +6,7 @@
 #ifndef INTRAWARP_SERVER_MONITOR_METRICS_H_
 #define INTRAWARP_SERVER_MONITOR_METRICS_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/schedule/latency.h"
+#include "engine/schedule/scheduling_policy.h"
 
 namespace intrawarp::server {
 
@@ -48,9 +50,12 @@ struct BuildInfo {
 
 // The state that gauges mirror.
 struct MetricsSample {
-  int64_t queue_depth = 0;
-  int64_t queue_capacity = 0;
-  int64_t jobs_running = 0;
+  struct Queue {
+    int64_t depth = 0;
+    int64_t capacity = 0;
+    int64_t jobs_started = 0;
+  };
+  std::array<Queue, kJobClasses> queues;
   int64_t volumes = 0;
   int64_t matrices = 0;
   int64_t transforms = 0;

@@ -191,6 +191,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   absl::Status Submit(const std::shared_ptr<NavigateFrame>& frame) {
     Job job;
+    job.job_class = JobClass::kFrame;
+    job.owner = this;
     job.workspace_bytes = FrameJobBytes(context_.device, *frame);
     job.checkpoint = [self = self_](const Progress& progress) { return self->control_.Check(progress); };
     job.run = [self = self_, frame](const absl::StatusOr<const ExecContext*>& ctx) { self->RunJob(frame, ctx); };
@@ -313,6 +315,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     ready_.clear();
     receiving_.reset();
     control_.Cancel();
+    context_.jobs.Cancel(this);
     Finish(ToGrpcStatus(status));
   }
 

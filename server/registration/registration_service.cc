@@ -8,14 +8,14 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/transform/field_request.h"
 #include "server/bulk/field_stream.h"
-#include "server/rpc/job_stream.h"
-#include "server/rpc/job_support.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/registration/registration_report.h"
+#include "server/rpc/job_stream.h"
+#include "server/rpc/job_support.h"
+#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 namespace {
@@ -135,13 +135,19 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   Job job;
   job.workspace_bytes = RegistrationJobBytes(call->context.device, call->input);
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
+  job.on_held = [call](Clock::duration held) {
+    call->stream->control().Held(held);
+    call->latency.Held(Phase::kOptimise, held);
+  };
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
     call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
-    Finish(call, ctx.ok() ? RunJob(*call, **ctx) : ctx.status());
+    const absl::Status& status = ctx.status();
+    if (ctx.ok()) return Finish(call, RunJob(*call, **ctx));
+    Finish(call, absl::IsCancelled(status) ? call->stream->control().CancelStatus() : status);
   };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(call->context, std::move(job));
+  return SubmitJob(call->context, *call->stream, std::move(job));
 }
 
 class RegistrationServiceImpl final

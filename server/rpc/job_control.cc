@@ -18,6 +18,10 @@ void JobControl::StartBudget(std::optional<std::chrono::nanoseconds> budget) {
   if (budget) budget_end_ = std::chrono::steady_clock::now() + *budget;
 }
 
+void JobControl::Held(std::chrono::nanoseconds held) {
+  if (budget_end_) *budget_end_ += held;
+}
+
 Decision JobControl::Check(const Progress& progress) {
   if (cancelled()) return Decision::kCancel;
   if (on_progress_) Report(progress);

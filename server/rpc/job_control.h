@@ -36,6 +36,9 @@ class JobControl {
   // The budget runs from now on; nullopt: none.
   void StartBudget(std::optional<std::chrono::nanoseconds> budget);
 
+  // For Job::on_held: the budget does not run while the job is held.
+  void Held(std::chrono::nanoseconds held);
+
   // For Job::checkpoint.
   Decision Check(const Progress& progress);
 

@@ -24,6 +24,12 @@ absl::Status SubmitJob(ServerContext& context, Job job) {
   return Counted(context, context.jobs.Submit(std::move(job)), Rejection::kQueueFull, "QUEUE_FULL");
 }
 
+absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job) {
+  job.owner = &stream;
+  stream.set_on_cancel([&jobs = context.jobs, &stream] { jobs.Cancel(&stream); });
+  return SubmitJob(context, std::move(job));
+}
+
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes) {
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> lease = context.pinned.Lease(bytes);
   if (lease.ok()) return lease;

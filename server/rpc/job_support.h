@@ -13,16 +13,19 @@
 #include "absl/strings/string_view.h"
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
-#include "engine/schedule/job_runner.h"
+#include "engine/schedule/scheduler.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/registration/registration_job.h"
+#include "server/rpc/job_stream.h"
 #include "server/server_context.h"
 #include "server/store/transform_store.h"
 
 namespace intrawarp::server {
 
-// RESOURCE_EXHAUSTED when the queue is full; then the job is dropped without being run.
+// RESOURCE_EXHAUSTED when the queue of its class is full; then the job is dropped without being run.
 absl::Status SubmitJob(ServerContext& context, Job job);
+// The same for a job of a stream's, which ends with the call, also while it waits or is held.
+absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job);
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes);
 

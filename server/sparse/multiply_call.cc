@@ -20,10 +20,10 @@
 #include "server/bulk/field_stream.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/sparse/matrix_messages.h"
-#include "server/sparse/multiply_request.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/wire.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/multiply_request.h"
 
 namespace intrawarp::server {
 namespace {
@@ -375,7 +375,7 @@ void EndIfItWaits(MultiplyCall& call) {
   if (call.stream->control().cancelled() && call.turns.EndBetween()) Fail(call, call.stream->control().CancelStatus());
 }
 
-// On the runner's thread: steps until others wait and the next one can be put behind them.
+// On the job's thread: steps until others wait and the next one can be put behind them.
 void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
   if (!call->turns.Begin()) return;
   call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
@@ -397,6 +397,11 @@ void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<co
 
 Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
+  job.job_class = JobClass::kBatch;
+  job.owner = call->stream.get();
+  job.on_held = [call](Clock::duration held) {
+    call->latency.Held(call->step == Step::kValues ? Phase::kOptimise : Phase::kPrepare, held);
+  };
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunSteps(call, ctx); };
   call->submitted = Clock::now();
@@ -407,7 +412,10 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
   call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
-  call->stream->set_on_cancel([call] { EndIfItWaits(*call); });
+  call->stream->set_on_cancel([call] {
+    EndIfItWaits(*call);
+    call->context.jobs.Cancel(call->stream.get());
+  });
   return SubmitJob(call->context, NextJob(call));
 }
 

@@ -163,7 +163,7 @@ absl::Status Submit(const std::shared_ptr<DownloadCall>& call, int64_t workspace
   job.run = [call, body](const absl::StatusOr<const ExecContext*>& ctx) {
     call->stream->Close(ctx.ok() ? body(*call, **ctx) : ctx.status());
   };
-  return SubmitJob(call->context, std::move(job));
+  return SubmitJob(call->context, *call->stream, std::move(job));
 }
 
 }  // namespace

@@ -28,10 +28,10 @@
 
 namespace intrawarp::server {
 
-// Keeps the job runner busy until it goes.
+// Keeps the device busy until it goes.
 class JobBlocker {
  public:
-  explicit JobBlocker(JobRunner& jobs) {
+  explicit JobBlocker(Scheduler& jobs) {
     auto gate = std::make_shared<std::shared_future<void>>(release_.get_future().share());
     auto started = std::make_shared<std::promise<void>>();
     std::future<void> running = started->get_future();
@@ -154,7 +154,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     return true;
   }
 
-  // Runs on the server's job runner, whose stream outlives what is made there.
+  // Runs on the server's scheduler, whose streams outlive what is made there.
   void OnDevice(int64_t workspace_bytes, const std::function<void(const ExecContext&)>& body) {
     std::promise<void> done;
     Job job;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/navigate_stream.h"
 
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -489,6 +490,29 @@ TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
   writer.join();
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(results, 8);
+}
+
+TEST_P(NavigateTest, AFrameDoesNotWaitForABatchJobToEnd) {
+  PutResident();
+  std::atomic<bool> end = false;
+  std::promise<void> started, ended;
+  Job batch;
+  batch.job_class = JobClass::kBatch;
+  batch.run = [&](const absl::StatusOr<const ExecContext*>& ctx) {
+    started.set_value();
+    while (!end) EXPECT_EQ((*ctx)->Checkpoint({}), Decision::kContinue);
+    ended.set_value();
+  };
+  ASSERT_TRUE(context().jobs.Submit(std::move(batch)).ok());
+  started.get_future().wait();
+
+  const Answer answer = Navigate({{Config()}, GoodFrame(1), GoodFrame(2)});
+
+  ASSERT_EQ(answer.frames.size(), 2);
+  for (const Answered& frame : answer.frames) EXPECT_EQ(frame.result.status().code(), 0);
+  EXPECT_EQ(context().jobs.started(JobClass::kBatch), 1);
+  end = true;
+  ended.get_future().wait();
 }
 
 TEST_P(NavigateTest, KeepsTheLastSixteenTransforms) {

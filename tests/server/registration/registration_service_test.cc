@@ -482,7 +482,7 @@ TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
   v1::RegisterResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 1; }));
   blocker.Release();
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_EQ(context().transforms.size(), 0);

@@ -47,6 +47,14 @@ TEST(JobControlTest, ABudgetStopsAndCanBeginAnew) {
   EXPECT_EQ(control.Check({}), Decision::kCancel);
 }
 
+TEST(JobControlTest, ABudgetDoesNotRunWhileTheJobIsHeld) {
+  JobControl control(std::nullopt);
+  control.Held(hours(1));  // without a budget
+  control.StartBudget(nanoseconds(1));
+  control.Held(hours(1));
+  EXPECT_EQ(control.Check({}), Decision::kContinue);
+}
+
 TEST(JobControlTest, ProgressIsReportedForEachLevelAndOtherwiseSparsely) {
   JobControl control(std::nullopt);
   std::vector<Progress> reported;

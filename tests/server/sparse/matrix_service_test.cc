@@ -574,7 +574,7 @@ TEST_F(MatrixServiceTest, ShortestPathsAndProductsOfThree) {
   EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(gram.header->shape(), gram.bytes)) == Reference(Transposed(p), p));
 }
 
-// A product is not in the way of what comes after it for longer than one of its steps.
+// A product is not in the way of batch work that comes after it for longer than one of its steps.
 TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
   Put("a", RandomCsr<float>(50, 50, 4, 17));
   v1::MultiplyRequest request = ProductOf("a", "a");
@@ -585,6 +585,7 @@ TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
   test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
   std::promise<int64_t> matrices;
   Job job;
+  job.job_class = JobClass::kBatch;
   job.run = [&](const absl::StatusOr<const ExecContext*>&) { matrices.set_value(context().matrices.size()); };
   ASSERT_TRUE(context().jobs.Submit(std::move(job)).ok());
   blocker.Release();
@@ -604,6 +605,7 @@ TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
   test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
   std::promise<void> gate;
   Job other;
+  other.job_class = JobClass::kBatch;
   other.run = [&](const absl::StatusOr<const ExecContext*>&) { gate.get_future().wait(); };
   ASSERT_TRUE(context().jobs.Submit(std::move(other)).ok());
   first->Release();
@@ -614,10 +616,11 @@ TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
   EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
   call.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  const v1::Usage after = test_.WaitForUsage(
-      [&](const v1::Usage& u) { return u.resident_bytes() == before.resident_bytes() && u.streams() == 0; });
+  const v1::Usage after = test_.WaitForUsage([&](const v1::Usage& u) {
+    return u.resident_bytes() == before.resident_bytes() && u.streams() == 0 && u.jobs() == 1;
+  });
   EXPECT_EQ(after.resident_bytes(), before.resident_bytes());
-  EXPECT_EQ(after.jobs(), 2);
+  EXPECT_EQ(after.jobs(), 1);
   EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"cancelled\"} 1\n"));
   gate.set_value();
   EXPECT_EQ(test_.WaitForUsage(idle).ShortDebugString(), before.ShortDebugString());
