@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/checked.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 
@@ -18,14 +19,14 @@ constexpr int64_t kMaxIndex = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckSize(const char* name, int64_t size) {
   if (size >= 0 && size <= kMaxIndex) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", size, " is not in 0 to ", kMaxIndex));
+  return FieldError(absl::StatusCode::kInvalidArgument, name, absl::StrCat(size, " is not in 0 to ", kMaxIndex));
 }
 
 absl::Status CheckIndices(const char* name, const std::vector<int32_t>& indices, int32_t size) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0 || indices[i] >= size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": entry ", i, " has index ", indices[i], ", which is not in 0 to ", size - 1));
+      return FieldError(absl::StatusCode::kInvalidArgument, name,
+                        absl::StrCat("entry ", i, " has index ", indices[i], ", which is not in 0 to ", size - 1));
     }
   }
   return absl::OkStatus();
@@ -35,12 +36,12 @@ absl::Status CheckRow(int64_t row, absl::Span<const int32_t> indices, int64_t co
   int64_t before = -1;
   for (int32_t column : indices) {
     if (column < 0 || column >= columns) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("column_indices: row ", row, " has column ", column, " of ", columns));
+      return FieldError(absl::StatusCode::kInvalidArgument, "column_indices",
+                        absl::StrCat("row ", row, " has column ", column, " of ", columns));
     }
     if (column <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("column_indices: row ", row, " is not strictly increasing at column ", column));
+      return FieldError(absl::StatusCode::kInvalidArgument, "column_indices",
+                        absl::StrCat("row ", row, " is not strictly increasing at column ", column));
     }
     before = column;
   }
@@ -88,18 +89,19 @@ absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t
   INTRAWARP_RETURN_IF_ERROR(CheckSize("columns", columns));
   const int64_t entries = static_cast<int64_t>(column_indices.size());
   if (static_cast<int64_t>(row_offsets.size()) != rows + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("row_offsets: ", row_offsets.size(), " offsets for ", rows, " rows; there must be one more"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets",
+                      absl::StrCat(row_offsets.size(), " offsets for ", rows, " rows; there must be one more"));
   }
-  if (row_offsets.front() != 0) return absl::InvalidArgumentError("row_offsets: the first is not 0");
+  if (row_offsets.front() != 0)
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets", "the first is not 0");
   for (int64_t r = 0; r < rows; ++r) {
     if (row_offsets[r + 1] < row_offsets[r]) {
-      return absl::InvalidArgumentError(absl::StrCat("row_offsets: decrease after row ", r));
+      return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets", absl::StrCat("decrease after row ", r));
     }
   }
   if (row_offsets.back() != entries) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("row_offsets: the last is ", row_offsets.back(), ", but there are ", entries, " entries"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "row_offsets",
+                      absl::StrCat("the last is ", row_offsets.back(), ", but there are ", entries, " entries"));
   }
   for (int64_t r = 0; r < rows; ++r) {
     INTRAWARP_RETURN_IF_ERROR(
@@ -111,8 +113,9 @@ absl::Status ValidateCsr(int64_t rows, int64_t columns, absl::Span<const int64_t
 template <typename T>
 absl::Status ValidateCsr(const HostCsr<T>& matrix) {
   if (matrix.values.size() != matrix.column_indices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("values: ", matrix.values.size(), " values for ",
-                                                   matrix.column_indices.size(), " column indices"));
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "values",
+        absl::StrCat(matrix.values.size(), " values for ", matrix.column_indices.size(), " column indices"));
   }
   return ValidateCsr(matrix.rows, matrix.columns, matrix.row_offsets, matrix.column_indices);
 }
@@ -122,10 +125,10 @@ absl::StatusOr<HostCsr<T>> CsrFromCoo(const HostCoo& coo) {
   INTRAWARP_RETURN_IF_ERROR(CheckSize("rows", coo.rows));
   INTRAWARP_RETURN_IF_ERROR(CheckSize("columns", coo.columns));
   if (coo.column_indices.size() != coo.row_indices.size()) {
-    return absl::InvalidArgumentError("column_indices: not as many as row_indices");
+    return FieldError(absl::StatusCode::kInvalidArgument, "column_indices", "not as many as row_indices");
   }
   if (coo.values.size() != coo.row_indices.size()) {
-    return absl::InvalidArgumentError("values: not as many as row_indices");
+    return FieldError(absl::StatusCode::kInvalidArgument, "values", "not as many as row_indices");
   }
   INTRAWARP_RETURN_IF_ERROR(CheckIndices("row_indices", coo.row_indices, coo.rows));
   INTRAWARP_RETURN_IF_ERROR(CheckIndices("column_indices", coo.column_indices, coo.columns));
@@ -188,7 +191,7 @@ absl::StatusOr<CsrMatrix> CsrMatrix::Allocate(Device& device, StreamView stream,
                                               int64_t entries, ValueType type) {
   INTRAWARP_RETURN_IF_ERROR(CheckSize("rows", rows));
   INTRAWARP_RETURN_IF_ERROR(CheckSize("columns", columns));
-  if (entries < 0) return absl::InvalidArgumentError("entries: negative");
+  if (entries < 0) return FieldError(absl::StatusCode::kInvalidArgument, "entries", "negative");
   INTRAWARP_RETURN_IF_ERROR(Bytes(rows, entries, type).status());
   CsrMatrix m;
   m.rows_ = rows;
@@ -221,7 +224,7 @@ ConstCsrView CsrMatrix::view() const {
 
 template <typename T>
 absl::StatusOr<HostCsr<T>> CsrMatrix::Download(Device& device, StreamView stream) const {
-  if (type_ != kValueTypeOf<T>) return absl::InvalidArgumentError("values: of another type");
+  if (type_ != kValueTypeOf<T>) return FieldError(absl::StatusCode::kInvalidArgument, "values", "of another type");
   HostCsr<T> m;
   m.rows = rows_;
   m.columns = columns_;

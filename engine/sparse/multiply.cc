@@ -4,28 +4,31 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp {
 namespace {
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+absl::Status Invalid(absl::string_view operand, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, operand, what);
+}
 
 absl::Status CheckShape(const char* name, const ConstPatternView& m, int32_t rows, int32_t columns) {
   if (m.rows == rows && m.columns == columns) return absl::OkStatus();
-  return Invalid(absl::StrCat(name, ": ", m.rows, "x", m.columns, ", but the product is ", rows, "x", columns));
+  return Invalid(name, absl::StrCat(m.rows, "x", m.columns, ", but the product is ", rows, "x", columns));
 }
 
 absl::Status CheckValues(const char* name, const ConstCsrView& m, MultiplyPrecision precision) {
   if (m.type == ValueTypeOf(precision)) return absl::OkStatus();
-  return Invalid(absl::StrCat(name, ": values must be float64 for fp64 and float32 otherwise"));
+  return Invalid(name, "values must be float64 for fp64 and float32 otherwise");
 }
 
 absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t columns) {
   if (options.semiring != Semiring::kPlusTimes) {
-    if (options.alpha != 1) return Invalid("alpha: plus-times alone has a factor");
-    if (options.addend) return Invalid("addend: plus-times alone has one");
+    if (options.alpha != 1) return Invalid("alpha", "plus-times alone has a factor");
+    if (options.addend) return Invalid("addend", "plus-times alone has one");
   }
   if (!options.addend) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(CheckShape("addend", *options.addend, rows, columns));
@@ -35,11 +38,11 @@ absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t c
 absl::Status CheckOperands(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   const int32_t rows = options.transpose_a ? a.columns : a.rows, inner = options.transpose_a ? a.rows : a.columns;
   if (b.rows != inner) {
-    return Invalid(
-        absl::StrCat("b: ", b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
+    return Invalid("b",
+                   absl::StrCat(b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
   }
   if (options.mask) INTRAWARP_RETURN_IF_ERROR(CheckShape("mask", *options.mask, rows, b.columns));
-  if (options.complement_mask && !options.mask) return Invalid("mask: none to take the complement of");
+  if (options.complement_mask && !options.mask) return Invalid("mask", "none to take the complement of");
   INTRAWARP_RETURN_IF_ERROR(CheckAddend(options, rows, b.columns));
   return absl::OkStatus();
 }
@@ -62,7 +65,7 @@ absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPat
 
 absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
                              const ConstCsrView& b, void* values) {
-  if (!MultiplyPlanAccess::Conform(plan, a, b)) return Invalid("plan: made for other sizes");
+  if (!MultiplyPlanAccess::Conform(plan, a, b)) return Invalid("plan", "made for other sizes");
   INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, plan.options().precision));
   INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, plan.options().precision));
   return INTRAWARP_DISPATCH(ctx, ExecuteMultiply, plan, a, b, values);
