@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/rpc/errors.h"
+
 namespace intrawarp::server {
 namespace {
 
@@ -113,7 +115,7 @@ absl::Status ParseInto(const grpc::ByteBuffer& buffer, google::protobuf::Message
   grpc::ByteBuffer copy(buffer);  // shares the slices: the reader wants a pointer that is not const
   grpc::ProtoBufferReader reader(&copy);
   if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
-  return absl::InvalidArgumentError("the message is malformed");
+  return WithReason(absl::InvalidArgumentError("the message is malformed"), v1::MALFORMED_MESSAGE);
 }
 
 ReceivedChunk::ReceivedChunk(v1::Chunk chunk) : offset_(chunk.offset()), size_(chunk.data().size()) {

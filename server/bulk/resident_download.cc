@@ -42,7 +42,7 @@ absl::Status ResidentDownload::FetchNext() {
   slab.begin = fetch_begin_;
   slab.bytes = std::min(kSlabBytes, total_bytes_ - fetch_begin_);
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = context_.pinned.Lease(slab.bytes);
-  if (!memory.ok()) return WithReason(memory.status(), "PINNED_MEMORY");
+  if (!memory.ok()) return WithReason(memory.status(), v1::PINNED_MEMORY);
   slab.memory = *std::move(memory);
   fetch_begin_ += slab.bytes;
   Job job;
@@ -50,7 +50,7 @@ absl::Status ResidentDownload::FetchNext() {
     self->Fetched(ctx, slab);
   };
   const absl::Status submitted = context_.jobs.Submit(std::move(job));
-  if (absl::IsResourceExhausted(submitted)) return WithReason(submitted, "QUEUE_FULL");
+  if (absl::IsResourceExhausted(submitted)) return WithReason(submitted, v1::QUEUE_FULL);
   fetching_ = submitted.ok();
   return submitted;
 }
@@ -105,7 +105,7 @@ void ResidentDownload::OnWriteDone(bool ok) {
 void ResidentDownload::FinishOnce(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   slabs_.clear();
-  context_.metrics.CountRejection(Reason(status));
+  context_.metrics.CountRejection(ReasonOf(status));
   Finish(ToGrpcStatus(status));
 }
 

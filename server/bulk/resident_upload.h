@@ -32,9 +32,9 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/exec_context.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/bulk/upload_store.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
-#include "server/bulk/upload_store.h"
 
 namespace intrawarp::server {
 
@@ -58,7 +58,7 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     upload->self_ = upload;
     absl::StatusOr<StreamCount> count = StreamCount::Acquire(context.streams, context.limits.max_streams);
     if (!count.ok()) {
-      context.metrics.CountRejection(Reason(count.status()));
+      context.metrics.CountRejection(ReasonOf(count.status()));
       upload->Fail(count.status());
     } else {
       upload->count_ = *std::move(count);
@@ -77,7 +77,7 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::Status status = Receive();
     if (!status.ok()) {
       if (writer_ && DropsUpload(status)) writer_.Drop();
-      context_.metrics.CountRejection(Reason(status));
+      context_.metrics.CountRejection(ReasonOf(status));
       Fail(status);
       return;
     }
@@ -104,16 +104,16 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<Request> request, ReceiveRequest<Request>(message_));
     if (!header_received_) {
       if (!request.message.has_header()) {
-        return absl::InvalidArgumentError("header: must be the first message");
+        return InvalidField("header", "must be the first message");
       }
       header_received_ = true;
       return ReceiveHeader(request.message);
     }
-    if (request.message.has_header()) return absl::InvalidArgumentError("header: may only be the first message");
-    if (!request.chunk) return absl::InvalidArgumentError("chunk: is not set");
-    if (request.chunk->size() == 0) return absl::InvalidArgumentError("chunk.data: is empty");
+    if (request.message.has_header()) return InvalidField("header", "may only be the first message");
+    if (!request.chunk) return InvalidField("chunk", "is not set");
+    if (request.chunk->size() == 0) return InvalidField("chunk.data", "is empty");
     if (request.chunk->size() > context_.limits.max_chunk_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("chunk.data: has ", request.chunk->size(), " bytes, at most ",
+      return InvalidField("chunk.data", absl::StrCat("has ", request.chunk->size(), " bytes, at most ",
                                                      context_.limits.max_chunk_bytes, " are accepted"));
     }
     return writer_.Append(*request.chunk);
@@ -141,12 +141,11 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void EndOfStream() {
     if (call_->IsCancelled()) return Fail(absl::CancelledError("the call was cancelled"));
-    if (!writer_) return Fail(absl::InvalidArgumentError("header: is missing"));
+    if (!writer_) return Fail(InvalidField("header", "is missing"));
     if (!writer_.complete()) {
-      return Fail(
-          WithReason(absl::InvalidArgumentError(absl::StrCat("chunk.data: the stream ended after ", writer_.received(),
-                                                             " of ", spec_.total_bytes, " bytes")),
-                     "UPLOAD_INCOMPLETE"));
+      return Fail(WithReason(InvalidField("chunk.data", absl::StrCat("the stream ended after ", writer_.received(),
+                                                                     " of ", spec_.total_bytes, " bytes")),
+                             v1::INVALID_FIELD));
     }
     absl::Status status = writer_.Verify();
     if (status.ok()) status = Kind::Check(writer_.data(), spec_);
@@ -169,8 +168,8 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const absl::Status status = context_.jobs.Submit(std::move(job));
     if (!status.ok()) job_has_writer_ = false;
     if (!absl::IsResourceExhausted(status)) return status;
-    context_.metrics.CountRejection("QUEUE_FULL");
-    return WithReason(status, "QUEUE_FULL");
+    context_.metrics.CountRejection(v1::QUEUE_FULL);
+    return WithReason(status, v1::QUEUE_FULL);
   }
 
   void RunJob(const absl::StatusOr<const ExecContext*>& ctx) {

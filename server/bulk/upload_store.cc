@@ -12,8 +12,7 @@ namespace intrawarp::server {
 
 absl::Status ValidateDigest(absl::string_view digest) {
   if (digest.size() == io::Sha256::kBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("digest: has ", digest.size(), " bytes, a SHA-256 has ", io::Sha256::kBytes));
+  return InvalidField("digest", absl::StrCat("has ", digest.size(), " bytes, a SHA-256 has ", io::Sha256::kBytes));
 }
 
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
@@ -21,7 +20,7 @@ absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view fie
   // protobuf has made sure that it is UTF-8; bytes that continue a character are 10xxxxxx.
   const auto characters = std::count_if(upload_id.begin(), upload_id.end(), [](char c) { return (c & 0xc0) != 0x80; });
   if (characters >= 1 && characters <= kMaxCharacters) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must have 1 to ", kMaxCharacters, " characters"));
+  return InvalidField(field, absl::StrCat("must have 1 to ", kMaxCharacters, " characters"));
 }
 
 UploadWriter::~UploadWriter() {
@@ -34,12 +33,12 @@ UploadWriter::~UploadWriter() {
 absl::Status UploadWriter::Append(const ReceivedChunk& chunk) {
   const int64_t received = upload_->received;
   if (chunk.offset() != received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.offset: is ", chunk.offset(), ", the next chunk must begin at ", received));
+    return FieldError(absl::StatusCode::kOutOfRange, "chunk.offset",
+                      absl::StrCat("is ", chunk.offset(), ", the next chunk must begin at ", received));
   }
   if (chunk.size() > spec().total_bytes - received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.data: passes the end of the ", spec().total_bytes, " bytes announced"));
+    return FieldError(absl::StatusCode::kOutOfRange, "chunk.data",
+                      absl::StrCat("passes the end of the ", spec().total_bytes, " bytes announced"));
   }
   char* to = upload_->memory->as<char>() + received;
   chunk.CopyTo(to);
@@ -52,7 +51,9 @@ absl::Status UploadWriter::Append(const ReceivedChunk& chunk) {
 absl::Status UploadWriter::Verify() {
   upload_->verified = upload_->verified || upload_->hash.Finish() == spec().content_digest;
   if (upload_->verified) return absl::OkStatus();
-  return WithReason(absl::DataLossError("header.digest: is not the SHA-256 of the bytes received"), "DIGEST_MISMATCH");
+  return WithReason(
+      FieldError(absl::StatusCode::kDataLoss, "header.digest", "is not the SHA-256 of the bytes received"),
+      v1::DIGEST_MISMATCH);
 }
 
 void UploadWriter::Drop() {
@@ -70,19 +71,18 @@ absl::StatusOr<std::shared_ptr<Upload>> UploadStore::Resume(const UploadSpec& sp
   if (it == uploads_.end()) {
     if (static_cast<int>(uploads_.size()) >= max_uploads_) {
       return WithReason(absl::ResourceExhaustedError(absl::StrCat(max_uploads_, " uploads are unfinished, the limit")),
-                        "TOO_MANY_UPLOADS");
+                        v1::TOO_MANY_UPLOADS);
     }
     uploads_.emplace(spec.upload_id, nullptr);  // holds the place
     return nullptr;
   }
   if (it->second == nullptr || it->second->busy) {
-    return WithReason(absl::AbortedError("another stream writes this upload"), "UPLOAD_BUSY");
+    return WithReason(absl::AbortedError("another stream writes this upload"), v1::UPLOAD_TAKEN_OVER);
   }
   if (!(it->second->spec == spec)) {
     dropped = std::move(it->second);
     uploads_.erase(it);
-    return WithReason(absl::InvalidArgumentError("header: is not the one that this upload began with"),
-                      "UPLOAD_HEADER_CHANGED");
+    return WithReason(InvalidField("header", "is not the one that this upload began with"), v1::INVALID_FIELD);
   }
   it->second->busy = true;
   return it->second;
@@ -96,7 +96,7 @@ absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec) {
   const auto reserve = [&]() -> absl::Status {
     INTRAWARP_ASSIGN_OR_RETURN(upload->reservation, budget_.Reserve(spec.resident_bytes));
     absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = pinned_.Lease(spec.total_bytes);
-    if (!memory.ok()) return WithReason(memory.status(), "PINNED_MEMORY");
+    if (!memory.ok()) return WithReason(memory.status(), v1::PINNED_MEMORY);
     upload->memory = *std::move(memory);
     return absl::OkStatus();
   };
@@ -114,12 +114,14 @@ absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_i
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = uploads_.find(upload_id);
   if (it == uploads_.end() || it->second == nullptr) {
-    return WithReason(absl::NotFoundError("there is no unfinished upload with this upload_id"), "UPLOAD_NOT_FOUND");
+    return WithReason(absl::NotFoundError("there is no unfinished upload with this upload_id"), v1::RESOURCE_NOT_FOUND);
   }
   return UploadProgress{it->second->received, it->second->spec.total_bytes};
 }
 
-void UploadStore::Expire() { DropIdle(seams_.steady_now() - ttl_); }
+void UploadStore::Expire() {
+  DropIdle(seams_.steady_now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(ttl_));
+}
 void UploadStore::Clear() { DropIdle(std::chrono::steady_clock::time_point::max()); }
 
 // Those last written then or before.

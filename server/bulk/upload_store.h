@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadStore: volumes and matrices on their way in: what was received so far, kept while a broken stream may be resumed.
+// UploadStore: volumes and matrices on their way in: what was received so far, kept while a broken stream may be
+// resumed.
 //
 // An upload holds its pinned memory and its share of the resident capacity from its (validated) header on. At most one
 // stream writes it at a time, through an UploadWriter; one that no stream has written for the TTL is dropped by Expire.
@@ -21,8 +22,8 @@
 #include "engine/device/pinned_pool.h"
 #include "io/digest.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/store/resident_store.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
@@ -100,7 +101,8 @@ class UploadWriter {
 
 class UploadStore {
  public:
-  UploadStore(PinnedPool& pinned, ResidentBudget& budget, const Seams& seams, int max_uploads, std::chrono::seconds ttl)
+  UploadStore(PinnedPool& pinned, ResidentBudget& budget, const Seams& seams, int max_uploads,
+              std::chrono::nanoseconds ttl)
       : pinned_(pinned), budget_(budget), seams_(seams), max_uploads_(max_uploads), ttl_(ttl) {}
 
   // Begins an upload, or resumes the one with this upload_id. ABORTED when another stream writes it; INVALID_ARGUMENT
@@ -124,7 +126,7 @@ class UploadStore {
   ResidentBudget& budget_;
   const Seams& seams_;
   const int max_uploads_;
-  const std::chrono::seconds ttl_;
+  const std::chrono::nanoseconds ttl_;
   mutable std::mutex mutex_;
   // Null while the memory of a new upload is being reserved.
   std::map<std::string, std::shared_ptr<Upload>> uploads_;

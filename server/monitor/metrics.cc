@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -38,8 +39,13 @@ constexpr std::array<const char*, 6> kOutcomeNames = {"ok",        "rejected",  
                                                       "cancelled", "deadline_missed", "failed"};
 constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
                                                              "failed"};
-constexpr std::array<const char*, 6> kRejectionNames = {"queue_full",       "resident_memory",  "pinned_memory",
-                                                        "too_many_streams", "too_many_uploads", "too_many_transforms"};
+// Reasons that count as rejections, and their label values.
+constexpr std::array<v1::ErrorReason, 8> kRejections = {
+    v1::QUEUE_FULL,       v1::RESIDENT_MEMORY,     v1::PINNED_MEMORY,    v1::TOO_MANY_STREAMS,
+    v1::TOO_MANY_UPLOADS, v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY, v1::MULTIPLY_MEMORY};
+constexpr std::array<const char*, kRejections.size()> kRejectionNames = {
+    "queue_full",       "resident_memory",     "pinned_memory",    "too_many_streams",
+    "too_many_uploads", "too_many_transforms", "exceeds_capacity", "multiply_memory"};
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
 
 const Histogram::BucketBoundaries kLatencyBuckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
@@ -299,12 +305,9 @@ void Metrics::ObserveSimilarity(double ncc) { impl_->similarity->Observe(ncc); }
 
 void Metrics::CountNonconverged(Nonconvergence reason) { impl_->nonconverged[static_cast<int>(reason)]->Increment(); }
 
-void Metrics::CountRejection(Rejection reason) { impl_->rejections[static_cast<int>(reason)]->Increment(); }
-
-void Metrics::CountRejection(absl::string_view reason) {
-  for (size_t i = 0; i < kRejectionNames.size(); ++i) {
-    if (absl::EqualsIgnoreCase(reason, kRejectionNames[i])) impl_->rejections[i]->Increment();
-  }
+void Metrics::CountRejection(v1::ErrorReason reason) {
+  const auto it = std::find(kRejections.begin(), kRejections.end(), reason);
+  if (it != kRejections.end()) impl_->rejections[it - kRejections.begin()]->Increment();
 }
 
 void Metrics::CountDeviceError(DeviceError error) { impl_->device_errors[static_cast<int>(error)]->Increment(); }

@@ -15,6 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/schedule/latency.h"
+#include "intrawarp/v1/error.pb.h"
 
 namespace intrawarp::server {
 
@@ -24,15 +25,6 @@ enum class WorkClass { kFrame, kRegister };
 enum class FrameOutcome { kOk, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
 // Values of the label outcome of sparse products.
 enum class ProductOutcome { kOk, kRejected, kCancelled, kDeadlineMissed, kFailed };
-// Values of the label reason of admission_rejections: what there was too much of.
-enum class Rejection {
-  kQueueFull,
-  kResidentMemory,
-  kPinnedMemory,
-  kTooManyStreams,
-  kTooManyUploads,
-  kTooManyTransforms
-};
 // Values of the label reason of registration_nonconverged.
 enum class Nonconvergence { kIterationLimit, kBudget, kNoProgress };
 
@@ -86,9 +78,8 @@ class Metrics {
   // One sparse product: its duration from request to result, multiplications and additions, entries of the result; the
   // latter three are recorded for outcome kOk alone.
   void ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries);
-  void CountRejection(Rejection reason);
-  // By the reason in the ErrorInfo of a status (QUEUE_FULL, RESIDENT_MEMORY, ...); others are not rejections.
-  void CountRejection(absl::string_view reason);
+  // Reasons that are no lack of room are not counted.
+  void CountRejection(v1::ErrorReason reason);
   void CountDeviceError(DeviceError error);
 
   // Called for each scrape, one at a time. After set_sampler(nullptr) has returned it is not called any more.

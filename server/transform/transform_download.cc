@@ -5,12 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/transform/field_request.h"
+#include "server/registration/registration_options.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/registration/registration_options.h"
-#include "server/transform/transform_service.h"
 #include "server/rpc/wire.h"
+#include "server/transform/field_request.h"
+#include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
 namespace {
@@ -35,33 +35,33 @@ struct DownloadCall {
 absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::Geometry& from,
                                        absl::string_view field) {
   absl::StatusOr<Geometry> grid = GeometryFromProto(from);
-  if (!grid.ok()) return Prefixed(grid.status(), field);
+  if (!grid.ok()) return Within(field, grid.status());
   absl::Status size = ValidateOutputSize(context, *grid);
-  if (!size.ok()) return Prefixed(size, field);
+  if (!size.ok()) return Within(field, size);
   return grid;
 }
 
 absl::StatusOr<Geometry> DownloadDomain(const DownloadCall& call, const v1::DownloadFieldRequest& request) {
   if (request.has_geometry()) return GridFromProto(call.context, request.geometry(), "geometry");
   if (call.transform->transform.domain()) return *call.transform->transform.domain();
-  return absl::InvalidArgumentError(
-      absl::StrCat("geometry: must be given, since ", TransformName(call.transform->id), " has no domain"));
+  return InvalidField("geometry",
+                      absl::StrCat("must be given, since ", TransformName(call.transform->id), " has no domain"));
 }
 
 absl::Status CheckForm(const DownloadCall& call) {
   if (HasForm(call.transform->transform, call.field.form)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("field.encoding: ", TransformName(call.transform->id), " has no ", FormName(call.field.form)));
+  return FieldError(absl::StatusCode::kFailedPrecondition, "field.encoding",
+                    absl::StrCat(TransformName(call.transform->id), " has no ", FormName(call.field.form)));
 }
 
 absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::DownloadFieldRequest request, ParseMessage<v1::DownloadFieldRequest>(bytes));
   absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
-  if (!field.ok()) return Prefixed(field.status(), "field");
+  if (!field.ok()) return Within("field", field.status());
   call.field = *field;
   INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.name(), "name"));
   if (call.field.form == FieldForm::kControlPoints && request.has_geometry()) {
-    return absl::InvalidArgumentError("geometry: does not go with CONTROL_POINTS");
+    return InvalidField("geometry", "does not go with CONTROL_POINTS");
   }
   INTRAWARP_RETURN_IF_ERROR(CheckForm(call));
   if (call.field.form == FieldForm::kControlPoints) {
@@ -70,7 +70,7 @@ absl::Status ResolveDownload(DownloadCall& call, const grpc::ByteBuffer& bytes) 
   }
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, DownloadDomain(call, request));
   absl::StatusOr<Geometry> grid = FieldGrid(call.field, domain);
-  if (!grid.ok()) return Prefixed(grid.status(), "field");
+  if (!grid.ok()) return Within("field", grid.status());
   call.grid = *grid;
   return absl::OkStatus();
 }
@@ -85,8 +85,7 @@ absl::StatusOr<Interpolation> InterpolationFromProto(v1::Interpolation from) {
     case v1::INTERPOLATION_CUBIC:
       return Interpolation::kCubic;
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("interpolation: ", static_cast<int>(from), " is not an interpolation"));
+      return InvalidField("interpolation", absl::StrCat(static_cast<int>(from), " is not an interpolation"));
   }
 }
 
@@ -102,7 +101,7 @@ absl::StatusOr<Geometry> WarpGrid(const ServerContext& context, const v1::WarpVo
     case v1::WarpVolumeRequest::LIKE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("like: like_volume or like_geometry must be given");
+  return InvalidField("like", "like_volume or like_geometry must be given");
 }
 
 absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
@@ -122,7 +121,7 @@ absl::Status DownloadJob(DownloadCall& call, const ExecContext& ctx) {
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, bytes));
   const Transform& transform = call.transform->transform;
   absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, call.field, transform, call.grid);
-  if (!answer.ok()) return Prefixed(answer.status(), "field");
+  if (!answer.ok()) return Within("field", answer.status());
   auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
   v1::DownloadFieldResponse response;
   *response.mutable_header() = answer->header;

@@ -12,12 +12,12 @@
 #include "engine/transform/velocity.h"
 #include "io/digest.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/transform/field_request.h"
+#include "server/registration/registration_options.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/registration/registration_options.h"
-#include "server/transform/transform_service.h"
 #include "server/rpc/wire.h"
+#include "server/transform/field_request.h"
+#include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
 namespace {
@@ -45,14 +45,14 @@ float LargestMagnitude(const char* data, int64_t count) {
 class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
   UploadTransform(ServerContext& context, const grpc::CallbackServerContext& rpc, grpc::ByteBuffer* response)
-      : context_(context), rpc_(rpc), response_(response), control_(Deadline(rpc)) {}
+      : context_(context), rpc_(rpc), response_(response), control_(context.seams, Deadline(rpc, context.seams)) {}
 
   void Start(std::shared_ptr<UploadTransform> self) {
     self_ = std::move(self);
     std::lock_guard<std::mutex> lock(mutex_);
     absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
     if (!count.ok()) {
-      context_.metrics.CountRejection(Rejection::kTooManyStreams);
+      context_.metrics.CountRejection(v1::TOO_MANY_STREAMS);
       return FinishNow(count.status());
     }
     count_ = *std::move(count);
@@ -90,23 +90,23 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::UploadTransformRequest> request,
                                ReceiveRequest<v1::UploadTransformRequest>(message_));
     if (request.chunk) return ReceiveChunk(*request.chunk);
-    if (!request.message.has_header()) return absl::InvalidArgumentError("payload: must be header or chunk");
-    if (has_header_) return absl::InvalidArgumentError("header: is sent twice");
+    if (!request.message.has_header()) return InvalidField("payload", "must be header or chunk");
+    if (has_header_) return InvalidField("header", "is sent twice");
     has_header_ = true;
-    return Prefixed(ReceiveHeader(request.message.header()), "header");
+    return Within("header", ReceiveHeader(request.message.header()));
   }
 
   absl::Status ReceiveHeader(const v1::UploadTransformHeader& header) {
     INTRAWARP_RETURN_IF_ERROR(ChooseId(header.id()));
     switch (header.content_case()) {
-      case v1::UploadTransformHeader::kMatrix:
+      case v1::UploadTransformHeader::kAffine:
         return ReceiveMatrix(header);
       case v1::UploadTransformHeader::kField:
         return ReceiveFieldHeader(header);
       case v1::UploadTransformHeader::CONTENT_NOT_SET:
         break;
     }
-    return absl::InvalidArgumentError("content: matrix or field must be given");
+    return InvalidField("content", "matrix or field must be given");
   }
 
   absl::Status ChooseId(const std::string& wanted) {
@@ -117,9 +117,9 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   absl::Status ReceiveMatrix(const v1::UploadTransformHeader& header) {
-    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(header.matrix());
-    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
-    if (!header.digest().empty()) return absl::InvalidArgumentError("digest: must be empty for a matrix");
+    absl::StatusOr<AffineMap> matrix = InvertibleMapFromProto(header.affine());
+    if (!matrix.ok()) return Within("matrix", matrix.status());
+    if (!header.digest().empty()) return InvalidField("digest", "must be empty for a matrix");
     matrix_ = *matrix;
     return absl::OkStatus();
   }
@@ -127,18 +127,18 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status ReceiveFieldHeader(const v1::UploadTransformHeader& header) {
     const v1::FieldHeader& field = header.field();
     absl::StatusOr<Geometry> grid = GeometryFromProto(field.geometry());
-    if (!grid.ok()) return Prefixed(grid.status(), "field.geometry");
+    if (!grid.ok()) return Within("field.geometry", grid.status());
     grid_ = *grid;
-    INTRAWARP_RETURN_IF_ERROR(Prefixed(ReceiveForm(field), "field"));
+    INTRAWARP_RETURN_IF_ERROR(Within("field", ReceiveForm(field)));
     absl::Status size = ValidateOutputSize(context_, grid_);
-    if (!size.ok()) return Prefixed(size, "field.geometry");
+    if (!size.ok()) return Within("field.geometry", size);
     total_bytes_ = FieldBytes(FieldRequest(), grid_);
     if (field.total_bytes() != total_bytes_) {
-      return absl::InvalidArgumentError(absl::StrCat("field.total_bytes: is ", field.total_bytes(), ", must be ",
-                                                     total_bytes_, " for ", SizeString(grid_), " voxels"));
+      return InvalidField("field.total_bytes", absl::StrCat("is ", field.total_bytes(), ", must be ", total_bytes_,
+                                                            " for ", SizeString(grid_), " voxels"));
     }
     if (header.digest().size() != io::Sha256::kBytes) {
-      return absl::InvalidArgumentError("digest: must be the SHA-256 of the field, 32 bytes");
+      return InvalidField("digest", "must be the SHA-256 of the field, 32 bytes");
     }
     digest_ = header.digest();
     INTRAWARP_ASSIGN_OR_RETURN(reservation_, ReserveResident(context_, ResidentBytes()));
@@ -160,18 +160,18 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         form_ = FieldForm::kVelocity;
         return ReceiveVelocity(field);
       default:
-        return absl::InvalidArgumentError("encoding: must be FLOAT32, CONTROL_POINTS or VELOCITY");
+        return InvalidField("encoding", "must be FLOAT32, CONTROL_POINTS or VELOCITY");
     }
   }
 
   absl::Status ReceiveVelocity(const v1::FieldHeader& field) {
-    if (field.has_domain()) return absl::InvalidArgumentError("domain: of a VELOCITY is its geometry");
+    if (field.has_domain()) return InvalidField("domain", "of a VELOCITY is its geometry");
     return ReceiveAffinePart(field);
   }
 
   absl::Status ReceiveAffinePart(const v1::FieldHeader& field) {
-    absl::StatusOr<AffineMap> matrix = InvertibleMatrixFromProto(field.matrix());
-    if (!matrix.ok()) return Prefixed(matrix.status(), "matrix");
+    absl::StatusOr<AffineMap> matrix = InvertibleMapFromProto(field.affine());
+    if (!matrix.ok()) return Within("matrix", matrix.status());
     matrix_ = *matrix;
     return absl::OkStatus();
   }
@@ -180,22 +180,22 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     for (int a = 0; a < 3; ++a) {
       // A cubic spline has four control points a tile; an axis with one has no spline.
       if (grid_.size[a] < 4 && !(a == 2 && grid_.size[a] == 1)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("geometry.size: ", SizeString(grid_), " control points, must be 4 or more along each axis"));
+        return InvalidField("geometry.size",
+                            absl::StrCat(SizeString(grid_), " control points, must be 4 or more along each axis"));
       }
     }
     INTRAWARP_RETURN_IF_ERROR(ReceiveAffinePart(field));
     if (field.has_domain()) {
       absl::StatusOr<Geometry> domain = GeometryFromProto(field.domain());
-      if (!domain.ok()) return Prefixed(domain.status(), "domain");
+      if (!domain.ok()) return Within("domain", domain.status());
       domain_ = *domain;
     }
     return absl::OkStatus();
   }
 
   absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
-    if (!has_header_) return absl::InvalidArgumentError("chunk: comes before the header");
-    if (memory_ == nullptr) return absl::InvalidArgumentError("chunk: a matrix has none");
+    if (!has_header_) return InvalidField("chunk", "comes before the header");
+    if (memory_ == nullptr) return InvalidField("chunk", "a matrix has none");
     INTRAWARP_RETURN_IF_ERROR(ValidateChunk(context_, chunk.offset(), chunk.size(), received_bytes_, total_bytes_));
     char* to = memory_->as<char>() + received_bytes_;
     chunk.CopyTo(to);
@@ -206,18 +206,19 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status EndOfStream() {
     if (rpc_.IsCancelled()) return control_.CancelStatus();
-    if (!has_header_) return absl::InvalidArgumentError("header: is missing");
+    if (!has_header_) return InvalidField("header", "is missing");
     if (memory_ == nullptr) {
       INTRAWARP_RETURN_IF_ERROR(Store(Transform(matrix_)));
       FinishNow(absl::OkStatus());
       return absl::OkStatus();
     }
     if (received_bytes_ < total_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("chunk: the stream ended after ", received_bytes_, " of ", total_bytes_, " bytes"));
+      return InvalidField("chunk",
+                          absl::StrCat("the stream ended after ", received_bytes_, " of ", total_bytes_, " bytes"));
     }
     if (sha_.Finish() != digest_) {
-      return WithReason(absl::DataLossError("header.digest: is not that of the bytes received"), "DIGEST_MISMATCH");
+      return WithReason(FieldError(absl::StatusCode::kDataLoss, "header.digest", "is not that of the bytes received"),
+                        v1::DIGEST_MISMATCH);
     }
     return SubmitStoreField();
   }
@@ -245,12 +246,12 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   absl::Status ValidateComponents() const {
     const char* const data = memory_->as<char>();
     const int64_t count = 3 * grid_.voxels();
-    if (!AllFinite(data, count)) return absl::InvalidArgumentError("field: holds a component that is NaN or infinite");
+    if (!AllFinite(data, count)) return InvalidField("field", "holds a component that is NaN or infinite");
     if (form_ != FieldForm::kVelocity) return absl::OkStatus();
     const double most = kMaxVelocityVoxels * std::min({grid_.spacing.x, grid_.spacing.y, grid_.spacing.z});
     if (LargestMagnitude(data, count) <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("field: holds a component of more than ", kMaxVelocityVoxels, " voxels (", most, " mm)"));
+    return InvalidField("field",
+                        absl::StrCat("holds a component of more than ", kMaxVelocityVoxels, " voxels (", most, " mm)"));
   }
 
   absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, Buffer buffer) const {

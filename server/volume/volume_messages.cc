@@ -34,22 +34,26 @@ absl::StatusOr<VolumeSpec> ParseFields(const v1::UploadVolumeHeader& header, con
   spec.id = header.id();
   spec.upload_id = header.upload_id();
   absl::StatusOr<Geometry> geometry = GeometryFromProto(header.geometry());
-  if (!geometry.ok()) return Prefixed(geometry.status(), "geometry");
+  if (!geometry.ok()) return Within("geometry", geometry.status());
   spec.geometry = *geometry;
   INTRAWARP_ASSIGN_OR_RETURN(spec.pixel_type, PixelTypeFromProto(header.pixel_type()));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, ImageBytes(spec.geometry, BytesPerPixel(spec.pixel_type)));
   if (header.total_bytes() != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("total_bytes: is ", header.total_bytes(), ", size and pixel type make ", bytes));
+    return InvalidField("total_bytes", absl::StrCat("is ", header.total_bytes(), ", size and pixel type make ", bytes));
   }
   if (bytes > limits.max_volume_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("total_bytes: is ", bytes, ", at most ", limits.max_volume_bytes, " are accepted"));
+    return InvalidField("total_bytes",
+                        absl::StrCat("is ", bytes, ", at most ", limits.max_volume_bytes, " are accepted"));
   }
   spec.total_bytes = bytes;
   INTRAWARP_RETURN_IF_ERROR(ValidateDigest(header.digest()));
   spec.content_digest = header.digest();
-  INTRAWARP_ASSIGN_OR_RETURN(spec.rescale, RescaleFromProto(header.rescale_slope(), header.rescale_intercept()));
+  if (header.rescale_slope() != 0 || header.rescale_intercept() != 0) {
+    v1::Rescale rescale;
+    rescale.set_slope(header.rescale_slope());
+    rescale.set_intercept(header.rescale_intercept());
+    INTRAWARP_ASSIGN_OR_RETURN(spec.rescale, RescaleFromProto(rescale));
+  }
   spec.identity_digest = IdentityDigest(spec);
   spec.resident_bytes = PreparedImage::Bytes(spec.geometry);
   return spec;
@@ -65,6 +69,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   to.set_digest(volume.content_digest);
   to.set_resident_bytes(volume.reservation.bytes());
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
+  if (volume.expiry) *to.mutable_expire_time() = TimestampToProto(volume.expiry->time);
   to.set_minimum(volume.image.statistics().minimum);
   to.set_maximum(volume.image.statistics().maximum);
   return to;
@@ -72,7 +77,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
 
 absl::StatusOr<VolumeSpec> ParseUploadHeader(const v1::UploadVolumeHeader& header, const ServerLimits& limits) {
   absl::StatusOr<VolumeSpec> spec = ParseFields(header, limits);
-  if (!spec.ok()) return Prefixed(spec.status(), "header");
+  if (!spec.ok()) return Within("header", spec.status());
   return spec;
 }
 

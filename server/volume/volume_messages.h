@@ -9,10 +9,10 @@
 #include "engine/geometry/geometry.h"
 #include "engine/image/volume.h"
 #include "intrawarp/v1/volume.pb.h"
-#include "server/server_context.h"
 #include "server/bulk/upload_store.h"
-#include "server/store/volume_store.h"
 #include "server/rpc/wire.h"
+#include "server/server_context.h"
+#include "server/store/volume_store.h"
 
 namespace intrawarp::server {
 

@@ -7,8 +7,8 @@
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/resident_download.h"
-#include "server/rpc/rpc_support.h"
 #include "server/bulk/upload_store.h"
+#include "server/rpc/rpc_support.h"
 #include "server/volume/volume_messages.h"
 #include "server/volume/volume_upload.h"
 
@@ -40,13 +40,14 @@ absl::Status Get(const VolumeStore& volumes, const std::string& name, v1::Volume
 absl::Status List(const VolumeStore& volumes, const v1::ListVolumesRequest& request,
                   v1::ListVolumesResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("volumes", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(request.page_token(), page_size + 1);
+  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(after, page_size + 1);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
     *response.add_volumes() = VolumeToProto(*page[i]);
   }
-  if (static_cast<int>(page.size()) > page_size) response.set_next_page_token(page[page_size - 1]->id);
+  if (static_cast<int>(page.size()) > page_size)
+    response.set_next_page_token(PageToken("volumes", page[page_size - 1]->id));
   return absl::OkStatus();
 }
 

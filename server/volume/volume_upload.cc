@@ -6,8 +6,8 @@
 #include "engine/image/pyramid.h"
 #include "intrawarp/v1/volume.pb.h"
 #include "server/bulk/resident_upload.h"
-#include "server/volume/volume_messages.h"
 #include "server/store/volume_store.h"
+#include "server/volume/volume_messages.h"
 
 namespace intrawarp::server {
 namespace {
