@@ -96,7 +96,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
 absl::Status Server::Serve() {
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, JobRunner::Create(*device_, limits_.max_queued_jobs));
   context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, matrices_, transforms_, uploads_,
-                                   metrics_, limits_, options_.seams, streams_});
+                                   metrics_, limits_, options_.seams, register_requests_, multiply_requests_,
+                                   streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -173,6 +174,10 @@ MetricsSample Server::Sample() const {
 
 void Server::Housekeep() {
   uploads_.Expire();
+  const steady_clock::time_point now = options_.seams.steady_now();
+  volumes_.Expire(now);
+  matrices_.Expire(now);
+  transforms_.Expire(now);
   const absl::Status health = device_->health();
   if (health.ok() || !serving_.exchange(false)) return;
   metrics_.CountDeviceError(DeviceError::kLost);

@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/bulk/upload_store.h"
 #include "server/monitor/http_server.h"
 #include "server/options.h"
 #include "server/rpc/rpc_monitor.h"
 #include "server/server_context.h"
 #include "server/services.h"
-#include "server/bulk/upload_store.h"
 
 namespace intrawarp::server {
 
@@ -43,8 +43,8 @@ class Server {
   // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
-  // What the housekeeping thread does once a second: drops uploads that nobody resumes, and turns health off when the
-  // device has failed.
+  // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
+  // over, and turns health off when the device has failed.
   void Housekeep();
 
  private:
@@ -69,6 +69,8 @@ class Server {
   MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
+  RequestTable register_requests_;
+  RequestTable multiply_requests_;
   Metrics metrics_;
   std::atomic<int64_t> streams_{0};
   std::atomic<bool> serving_{false};

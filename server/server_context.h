@@ -10,9 +10,10 @@
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/job_runner.h"
-#include "server/store/matrix_store.h"
 #include "server/monitor/metrics.h"
+#include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 
@@ -30,7 +31,9 @@ struct ServerLimits {
   int max_uploads = 64;  // unfinished uploads
   int max_streams = 64;  // bulk streams, registrations and products under way
   int max_queued_jobs = 64;
-  std::chrono::seconds upload_ttl{300};
+  std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
+  int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
+  int max_pending_frames = 4;
 };
 
 struct ServerContext {
@@ -45,6 +48,9 @@ struct ServerContext {
   Metrics& metrics;
   const ServerLimits& limits;
   const Seams& seams;
+  // Requests with an id that are under way.
+  RequestTable& register_requests;
+  RequestTable& multiply_requests;
   // Live RPC reactors, counted by StreamCount (rpc_support.h).
   std::atomic<int64_t>& streams;
 };

@@ -14,8 +14,6 @@
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/schedule/job_runner.h"
-#include "intrawarp/v1/registration.pb.h"
-#include "server/registration/registration_job.h"
 #include "server/server_context.h"
 #include "server/store/transform_store.h"
 
@@ -32,9 +30,6 @@ absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int6
 absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
 // Room for the transform that a registration will make, of `bytes` at most; null for 0.
 absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes);
-// Stores the result of a registration.
-absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
-                         const v1::Report& report);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
