@@ -5,11 +5,12 @@
 
 namespace intrawarp::server {
 
-std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call) {
-  const std::chrono::system_clock::time_point deadline = call.deadline();
+std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::CallbackServerContext& call,
+                                                              const Seams& seams) {
+  const std::chrono::system_clock::duration left = call.deadline() - seams.system_now();
   // gRPC's "none" is at the far end of the clock's range, give or take its conversion.
-  if (deadline - std::chrono::system_clock::now() > std::chrono::hours(24 * 365)) return std::nullopt;
-  return deadline;
+  if (left > std::chrono::hours(24 * 365)) return std::nullopt;
+  return seams.steady_now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
 }
 
 std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc::CallbackServerContext& call) {
@@ -19,14 +20,14 @@ std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc:
   if (count.ok()) {
     stream->count_ = *std::move(count);
   } else {
-    context.metrics.CountRejection(Rejection::kTooManyStreams);
+    context.metrics.CountRejection(v1::TOO_MANY_STREAMS);
     stream->Close(count.status());
   }
   return stream;
 }
 
 JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
-    : control_(Deadline(call)), queue_(context.limits.max_chunk_bytes) {}
+    : control_(context.seams, Deadline(call, context.seams)), queue_(context.limits.max_chunk_bytes) {}
 
 void JobStream::set_on_cancel(std::function<void()> on_cancel) {
   std::lock_guard<std::mutex> lock(mutex_);

@@ -24,8 +24,9 @@
 
 namespace intrawarp::server {
 
-// The deadline of a call; nullopt when it has none.
-std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call);
+// The deadline of a call by seams.steady_now, which no step of the wall clock moves; nullopt when the call has none.
+std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::CallbackServerContext& call,
+                                                              const Seams& seams);
 
 class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
