@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/registration/kept_results.h"
+#include "server/registration/navigate_frame.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/registration/navigate_frame.h"
 #include "server/rpc/response_queue.h"
 
 namespace intrawarp::server {
@@ -25,14 +26,18 @@ constexpr size_t kKeptTransforms = 16;
 class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : context_(context), control_(Deadline(rpc)), queue_(context.limits.max_chunk_bytes) {}
+      : context_(context),
+        control_(context.seams, Deadline(rpc, context.seams)),
+        queue_(context.limits.max_chunk_bytes) {
+    kept_.emplace(context.transforms, kKeptTransforms);
+  }
 
   void Start(std::shared_ptr<NavigateStream> self) {
     self_ = std::move(self);
     std::lock_guard<std::mutex> lock(mutex_);
     absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
     if (!count.ok()) {
-      context_.metrics.CountRejection(Rejection::kTooManyStreams);
+      context_.metrics.CountRejection(v1::TOO_MANY_STREAMS);
       return FinishNow(count.status());
     }
     count_ = *std::move(count);
@@ -73,7 +78,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void OnDone() override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      for (const std::string& id : kept_) (void)context_.transforms.Erase(id);
+      kept_.reset();
     }
     count_ = StreamCount();
     self_.reset();  // may delete this
@@ -81,25 +86,23 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
  private:
   // Everything below holds the mutex, but for what runs in a job: RunJob, RunFrame, ReserveRoom, KeepAsStart and
-  // StreamField.
+  // the functions of MakeFieldOutput.
 
   absl::Status Receive() {
     context_.metrics.RpcReceivedBytes("intrawarp.v1.RegistrationService/Navigate", message_.Length());
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::NavigateRequest> request,
                                ReceiveRequest<v1::NavigateRequest>(message_));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
-    if (setup_ == nullptr) return absl::InvalidArgumentError("config: must be the first message");
+    if (setup_ == nullptr) return InvalidField("config", "must be the first message");
     if (request.chunk) return ReceiveChunk(*request.chunk);
     if (request.message.has_frame()) return ReceiveFrame(request.message.frame());
-    return absl::InvalidArgumentError("payload: must be config, frame or chunk");
+    return InvalidField("payload", "must be config, frame or chunk");
   }
 
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
-    if (setup_ != nullptr) return absl::InvalidArgumentError("config: is sent twice");
+    if (setup_ != nullptr) return InvalidField("config", "is sent twice");
     absl::StatusOr<NavigateSetup> setup = ResolveNavigateConfig(context_, config);
-    // NOT_FOUND names a resource, not a field.
-    if (absl::IsNotFound(setup.status())) return setup.status();
-    if (!setup.ok()) return Within("config", setup.status());
+    if (!setup.ok()) return setup.status();
     setup_ = std::make_shared<const NavigateSetup>(*std::move(setup));
     return absl::OkStatus();
   }
@@ -107,8 +110,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status ReceiveFrame(const v1::FrameHeader& header) {
     if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
     if (last_number_ && header.frame_number() <= *last_number_) {
-      return absl::InvalidArgumentError(absl::StrCat("frame.frame_number: ", header.frame_number(),
-                                                     " does not grow, the last one was ", *last_number_));
+      return InvalidField("frame.frame_number",
+                          absl::StrCat(header.frame_number(), " does not grow, the last one was ", *last_number_));
     }
     last_number_ = header.frame_number();
     passing_over_ = false;
@@ -116,15 +119,15 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     receiving_ = std::make_shared<NavigateFrame>(context_.metrics);
     receiving_->begin = Clock::now();
     receiving_->number = header.frame_number();
-    receiving_->acquisition_time_ns = header.acquisition_time_ns();
+    if (header.has_acquisition_time()) receiving_->acquisition_time = header.acquisition_time();
     absl::Status admitted = AdmitFrame(context_, header, *receiving_);
-    if (!admitted.ok()) FailReceived(FieldPath(admitted.message()).empty() ? admitted : Within("frame", admitted));
+    if (!admitted.ok()) FailReceived(std::move(admitted));
     return absl::OkStatus();
   }
 
   absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
     if (passing_over_) return absl::OkStatus();
-    if (receiving_ == nullptr) return absl::InvalidArgumentError("chunk: belongs to no frame");
+    if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
     NavigateFrame& frame = *receiving_;
     absl::Status valid = ValidateChunk(context_, chunk.offset(), chunk.size(), frame.received_bytes, frame.total_bytes);
     if (!valid.ok()) {
@@ -142,15 +145,15 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status EndOfFrames() {
-    if (setup_ == nullptr) return absl::InvalidArgumentError("config: is missing");
+    if (setup_ == nullptr) return InvalidField("config", "is missing");
     no_more_ = true;
     if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
     return absl::OkStatus();
   }
 
   static absl::Status TooFewBytes(const NavigateFrame& frame) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk: the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
+    return InvalidField(
+        "chunk", absl::StrCat("the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
   }
 
   // The frame that is being received takes its place in the order with an error.
@@ -210,19 +213,14 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
-    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, nullptr};
-    if (setup_->field) {
-      hooks.on_transform = [&](const ExecContext& inner, const Transform& transform) {
-        return StreamField(inner, transform, frame);
-      };
-    }
+    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, MakeFieldOutput(frame)};
     return RegisterFrame(ctx, *setup_, last_good_ ? &last_good_->transform : nullptr, control_, hooks, frame);
   }
 
   // The oldest results that are kept make room for the next one.
   absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveRoom(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    while (!kept_.empty() && bytes > context_.budget.capacity_bytes() - context_.budget.used_bytes()) DropOldest();
+    kept_->MakeRoom(bytes, context_.budget);
     return ReserveResult(context_, bytes);
   }
 
@@ -231,27 +229,25 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     last_good_.emplace(GoodResult{outcome.reservation, outcome.result.transform});
   }
 
-  absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
-    absl::StatusOr<Geometry> grid = FieldGrid(*setup_->field, *transform.domain());
-    if (!grid.ok()) return Prefixed(grid.status(), "field");
-    absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, *setup_->field, transform, *grid);
-    if (!answer.ok()) return Prefixed(answer.status(), "field");
-    const int64_t bytes = answer->header.total_bytes();
-    INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, bytes));
-    auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
-    v1::NavigateResponse header;
-    header.mutable_field()->set_frame_number(frame.number);
-    *header.mutable_field()->mutable_field() = answer->header;
-    {
+  std::optional<FieldOutput> MakeFieldOutput(const NavigateFrame& frame) {
+    if (!setup_->field) return std::nullopt;
+    FieldOutput output;
+    output.request = *setup_->field;
+    output.lease = [this](int64_t bytes) { return LeasePinned(context_, bytes); };
+    output.send = [this, number = frame.number](const v1::FieldHeader& header, std::shared_ptr<FieldStream> bytes) {
+      v1::NavigateResponse response;
+      response.mutable_field()->set_frame_number(number);
+      *response.mutable_field()->mutable_field() = header;
       std::lock_guard<std::mutex> lock(mutex_);
-      queue_.PushField(SerializeMessage(header), field, v1::NavigateResponse::kChunkFieldNumber);
+      queue_.PushField(SerializeMessage(response), std::move(bytes), v1::NavigateResponse::kChunkFieldNumber);
       Pump();
-    }
-    return ProduceField(ctx, transform, *answer, *field, frame.latency, [this] {
+    };
+    output.advanced = [this] {
       std::lock_guard<std::mutex> lock(mutex_);
       Pump();
       return !finished_;
-    });
+    };
+    return output;
   }
 
   void PushResult(std::shared_ptr<NavigateFrame> frame) {
@@ -265,11 +261,11 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     v1::NavigateResponse response;
     v1::FrameResult& result = *response.mutable_result();
     result.set_frame_number(frame.number);
-    result.set_acquisition_time_ns(frame.acquisition_time_ns);
+    if (frame.acquisition_time) *result.mutable_acquisition_time() = *frame.acquisition_time;
     if (frame.status.ok()) {
       frame.latency.Add(Phase::kSend, sending);
       frame.latency.set_total(Clock::now() - frame.begin);
-      *result.mutable_report() = MakeReport(context_.device.name(), frame.outcome, frame.latency);
+      *result.mutable_report() = MakeReport(context_.device.name(), setup_->plan, frame.outcome, frame.latency);
       frame.status = Keep(frame, &result);
     }
     if (frame.status.ok()) {
@@ -283,17 +279,12 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
-    const std::string id = RandomId(context_.seams);
-    INTRAWARP_RETURN_IF_ERROR(StoreResult(context_, id, frame.outcome, result->report()));
-    result->set_transform(TransformName(id));
-    kept_.push_back(id);
-    if (kept_.size() > kKeptTransforms) DropOldest();
+    INTRAWARP_ASSIGN_OR_RETURN(
+        std::shared_ptr<const StoredTransform> stored,
+        StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt}, frame.outcome, result->report()));
+    result->set_transform(TransformName(stored->id));
+    kept_->Keep(std::move(stored));
     return absl::OkStatus();
-  }
-
-  void DropOldest() {
-    (void)context_.transforms.Erase(kept_.front());
-    kept_.pop_front();
   }
 
   void Pump() {
@@ -336,9 +327,9 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::deque<std::shared_ptr<NavigateFrame>> ready_;  // received or failed, waiting for their turn
   std::shared_ptr<NavigateFrame> receiving_;
   std::optional<int64_t> last_number_;
-  std::deque<std::string> kept_;  // ids of the last transforms, oldest first
-  int in_flight_ = 0;             // frames from their header to their result
-  bool passing_over_ = false;     // the chunks of a failed frame
+  std::optional<KeptResults> kept_;  // until OnDone
+  int in_flight_ = 0;                // frames from their header to their result
+  bool passing_over_ = false;        // the chunks of a failed frame
   bool job_running_ = false;
   bool reading_ = false;
   bool writing_ = false;
