@@ -13,9 +13,9 @@
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/matrix.pb.h"
 #include "server/bulk/device_bytes.h"
-#include "server/store/matrix_store.h"
-#include "server/server_context.h"
 #include "server/bulk/upload_store.h"
+#include "server/server_context.h"
+#include "server/store/matrix_store.h"
 
 namespace intrawarp::server {
 
@@ -27,7 +27,7 @@ struct MatrixSpec : UploadSpec {
   ValueType type = ValueType::kFloat32;
 };
 
-v1::MatrixShape ShapeToProto(const ConstPatternView& pattern, ValueType type);
+v1::SparseMatrixShape ShapeToProto(const ConstPatternView& pattern, ValueType type);
 v1::SparseMatrix SparseMatrixToProto(const StoredMatrix& matrix);
 
 // INVALID_ARGUMENT "header.{field}: ..." for a header that is wrong or announces more than the limits allow. Allocates

@@ -5,9 +5,9 @@
 
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/matrix.pb.h"
+#include "server/bulk/resident_upload.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/store/matrix_store.h"
-#include "server/bulk/resident_upload.h"
 
 namespace intrawarp::server {
 namespace {
@@ -17,7 +17,7 @@ struct MatrixKind {
   using Spec = MatrixSpec;
   using Object = CsrMatrix;
   using Stored = StoredMatrix;
-  static constexpr char kMethod[] = "intrawarp.v1.MatrixService/UploadMatrix";
+  static constexpr char kMethod[] = "intrawarp.v1.SparseMatrixService/UploadMatrix";
 
   static absl::StatusOr<MatrixSpec> Parse(const v1::UploadMatrixHeader& header, const ServerLimits& limits) {
     return ParseMatrixHeader(header, limits);

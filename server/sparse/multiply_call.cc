@@ -20,10 +20,11 @@
 #include "server/bulk/field_stream.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/sparse/matrix_messages.h"
-#include "server/sparse/multiply_request.h"
+#include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/wire.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/multiply_request.h"
 
 namespace intrawarp::server {
 namespace {
@@ -34,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kSlabBytes = int64_t{8} << 20;
 
 ProductOutcome OutcomeOf(const absl::Status& status) {
+  if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return ProductOutcome::kRejected;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return ProductOutcome::kCancelled;
@@ -55,6 +57,8 @@ class ProductRecord {
   void Failed(const absl::Status& status) {
     if (!std::exchange(recorded_, true)) metrics_.ProductDone(OutcomeOf(status), {}, 0, 0);
   }
+  // The call repeated a request that was recorded before.
+  void Repeated() { recorded_ = true; }
   void Succeeded(std::chrono::nanoseconds elapsed, int64_t products, int64_t entries) {
     if (!std::exchange(recorded_, true)) metrics_.ProductDone(ProductOutcome::kOk, elapsed, 2 * products, entries);
   }
@@ -114,13 +118,15 @@ struct MultiplyCall {
   const std::shared_ptr<JobStream> stream;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
+  RequestKey key;
+  RequestTicket ticket;
   Turns turns;
   Step step = Step::kEstimate;
   ProductTask task;
   MultiplyEstimate estimate;
   ProductMemory memory;
   // Of the product, from kPattern on.
-  v1::MatrixShape shape;
+  v1::SparseMatrixShape shape;
   // While it is downloaded.
   DeviceBytes on_device;
   std::shared_ptr<FieldStream> field;
@@ -145,8 +151,24 @@ std::string Describe(const MultiplyEstimate& e) {
                       e.max_entries, " entries from ", e.products, " multiplications");
 }
 
-absl::Status NoMemory(MultiplyCall& call, const std::string& why) {
-  return WithReason(absl::ResourceExhaustedError(absl::StrCat(Describe(call.estimate), "; ", why)), "MULTIPLY_MEMORY");
+ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
+  return {{"workspace_bytes", absl::StrCat(e.workspace_bytes)},
+          {"result_bytes", absl::StrCat(e.plan_bytes + e.value_bytes)},
+          {"max_entries", absl::StrCat(e.max_entries)},
+          {"products", absl::StrCat(e.products)}};
+}
+
+// The product needs `bytes` of device memory, which are not there.
+absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why) {
+  const ResidentBudget& budget = call.context.budget;
+  const std::string message = absl::StrCat(Describe(call.estimate), "; ", why);
+  ErrorMetadata metadata = EstimateMetadata(call.estimate);
+  metadata.merge(InUse(bytes, budget.used_bytes(), budget.capacity_bytes()));
+  if (bytes <= budget.capacity_bytes()) {
+    return WithReason(absl::ResourceExhaustedError(message), v1::MULTIPLY_MEMORY, metadata);
+  }
+  metadata["resource"] = "resident_memory";
+  return WithReason(absl::FailedPreconditionError(message), v1::EXCEEDS_CAPACITY, metadata);
 }
 
 // Room for `bytes` in all, what is reserved already included.
@@ -156,9 +178,9 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
   reservation = ResidentReservation();
   absl::StatusOr<ResidentReservation> reserved = call.context.budget.Reserve(bytes);
   if (!reserved.ok()) {
-    call.context.metrics.CountRejection(Rejection::kResidentMemory);
-    return NoMemory(call, absl::StrCat(call.context.budget.used_bytes(), " of ", call.context.budget.capacity_bytes(),
-                                       " are in use"));
+    const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
+    call.context.metrics.CountRejection(ReasonOf(status));
+    return status;
   }
   reservation = *std::move(reserved);
   return absl::OkStatus();
@@ -169,7 +191,7 @@ absl::Status OnDevice(MultiplyCall& call, const absl::Status& status) {
   if (absl::IsCancelled(status)) return call.stream->control().CancelStatus();
   if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
   call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory);
-  return NoMemory(call, std::string(status.message()));
+  return NoMemory(call, EstimatedBytes(call.estimate), std::string(status.message()));
 }
 
 absl::Status EstimateStep(MultiplyCall& call, const ExecContext& ctx) {
@@ -314,9 +336,12 @@ absl::Status RunStep(MultiplyCall& call, const ExecContext& ctx) {
 }
 
 // Stores what is kept.
-absl::Status Store(MultiplyCall& call) {
+absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
   StoredMatrix& kept = *call.kept;
   kept.create_time = call.context.seams.system_now();
+  kept.expiry = ExpiryAfter(call.context.seams, call.task.ttl);
+  kept.report = report;
+  if (!call.key.id.empty()) kept.request = call.key;
   kept.id = *call.task.keep_id;
   if (!kept.id.empty()) return call.context.matrices.Insert(call.kept);
   kept.id_was_chosen = true;
@@ -326,25 +351,36 @@ absl::Status Store(MultiplyCall& call) {
   return absl::OkStatus();
 }
 
+v1::MultiplyReport MakeReport(const MultiplyCall& call) {
+  v1::MultiplyReport report;
+  report.set_device(call.context.device.name());
+  *report.mutable_options() = call.task.resolved;
+  *report.mutable_shape() = call.shape;
+  *report.mutable_estimate() = EstimateToProto(call.estimate);
+  *report.mutable_latency() = LatencyToProto(call.latency);
+  return report;
+}
+
+v1::MultiplyResponse ResultOf(const StoredMatrix& kept) {
+  v1::MultiplyResponse response;
+  *response.mutable_result()->mutable_sparse_matrix() = SparseMatrixToProto(kept);
+  *response.mutable_result()->mutable_report() = kept.report;
+  return response;
+}
+
 // The last message of the stream.
 absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
   call.latency.set_total(Clock::now() - call.begin);
   v1::MultiplyResponse response;
-  v1::MultiplyReport& report = *response.mutable_result()->mutable_report();
-  report.set_device(call.context.device.name());
-  report.set_precision(call.task.precision);
-  report.set_semiring(call.task.semiring);
-  *report.mutable_shape() = call.shape;
-  *report.mutable_estimate() = EstimateToProto(call.estimate);
-  *report.mutable_latency_ms() = LatencyToProto(call.latency);
+  *response.mutable_result()->mutable_report() = MakeReport(call);
   if (call.kept != nullptr) {
-    const absl::Status stored = Store(call);
+    const absl::Status stored = Store(call, response.result().report());
     if (!stored.ok()) {
       call.record.Failed(stored);
       return stored;
     }
-    *response.mutable_result()->mutable_matrix() = SparseMatrixToProto(*call.kept);
+    response = ResultOf(*call.kept);
   }
   call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
   return SerializeMessage(response);
@@ -361,11 +397,20 @@ void Fail(MultiplyCall& call, const absl::Status& status) {
 
 void Succeed(const std::shared_ptr<MultiplyCall>& call) {
   std::function<void()> undo;
-  if (call->kept != nullptr) {
-    undo = [&matrices = call->context.matrices, kept = call->kept] { (void)matrices.Erase(kept->id); };
+  // A matrix that nobody learned of goes again, unless its request can be repeated.
+  if (call->kept != nullptr && call->key.id.empty()) {
+    undo = [&matrices = call->context.matrices, kept = call->kept] { matrices.Erase(kept); };
   }
   call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
                            std::move(undo));
+}
+
+// Answers a repeated request with the first one's matrix.
+void Repeat(MultiplyCall& call, const StoredMatrix& first) {
+  call.record.Repeated();
+  call.stream->SendResult([message = SerializeMessage(ResultOf(first))](
+                              std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },
+                          nullptr);
 }
 
 Job NextJob(const std::shared_ptr<MultiplyCall>& call);
@@ -404,7 +449,17 @@ Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
 }
 
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
+  call->key.id = std::exchange(*request.mutable_request_id(), "");
+  call->key.fingerprint = Fingerprint("Multiply", request);
+  INTRAWARP_ASSIGN_OR_RETURN(call->ticket, call->context.multiply_requests.Enter(call->key));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first,
+                             FindResult(call->context.matrices, call->key));
+  if (first != nullptr) {
+    Repeat(*call, *first);
+    return absl::OkStatus();
+  }
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
   call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
   call->stream->set_on_cancel([call] { EndIfItWaits(*call); });

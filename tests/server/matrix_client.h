@@ -80,7 +80,7 @@ MatrixData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const
   MatrixData matrix;
   matrix.header.set_id(id);
   matrix.header.set_upload_id(upload_id);
-  v1::MatrixShape& shape = *matrix.header.mutable_shape();
+  v1::SparseMatrixShape& shape = *matrix.header.mutable_shape();
   shape.set_rows(csr.rows);
   shape.set_columns(csr.columns);
   shape.set_entries(csr.entries());
@@ -91,7 +91,7 @@ MatrixData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const
 }
 
 // Sends the header and the bytes from `begin` to `end`, and ends the stream.
-inline grpc::Status SendMatrix(v1::MatrixService::Stub& stub, const MatrixData& matrix,
+inline grpc::Status SendMatrix(v1::SparseMatrixService::Stub& stub, const MatrixData& matrix,
                                v1::UploadMatrixResponse* response = nullptr, size_t chunk = 1000, size_t begin = 0,
                                size_t end = std::string::npos) {
   grpc::ClientContext context;
@@ -112,7 +112,7 @@ inline grpc::Status SendMatrix(v1::MatrixService::Stub& stub, const MatrixData& 
 }
 
 template <typename T>
-HostCsr<T> CsrFromBytes(const v1::MatrixShape& shape, const std::string& bytes) {
+HostCsr<T> CsrFromBytes(const v1::SparseMatrixShape& shape, const std::string& bytes) {
   HostCsr<T> csr;
   csr.rows = static_cast<int32_t>(shape.rows());
   csr.columns = static_cast<int32_t>(shape.columns());
@@ -144,7 +144,7 @@ struct DownloadedMatrix {
   std::string bytes;
 };
 
-inline DownloadedMatrix DownloadMatrix(v1::MatrixService::Stub& stub, const std::string& name) {
+inline DownloadedMatrix DownloadMatrix(v1::SparseMatrixService::Stub& stub, const std::string& name) {
   DownloadedMatrix matrix;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
@@ -175,7 +175,7 @@ struct Product {
   std::optional<v1::MultiplyResult> result;
 };
 
-inline Product Multiply(v1::MatrixService::Stub& stub, const v1::MultiplyRequest& request) {
+inline Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request) {
   Product product;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
@@ -204,8 +204,8 @@ inline Product Multiply(v1::MatrixService::Stub& stub, const v1::MultiplyRequest
 
 inline v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b) {
   v1::MultiplyRequest request;
-  request.set_a("matrices/" + a);
-  request.set_b("matrices/" + b);
+  request.set_a("sparseMatrices/" + a);
+  request.set_b("sparseMatrices/" + b);
   return request;
 }
 

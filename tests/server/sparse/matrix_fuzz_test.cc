@@ -61,7 +61,7 @@ class Damage {
     data.Seal();
   }
   void DamageHeader(v1::UploadMatrixHeader& header) {
-    v1::MatrixShape& shape = *header.mutable_shape();
+    v1::SparseMatrixShape& shape = *header.mutable_shape();
     switch (Below(7)) {
       case 0:
         return shape.set_rows(Number());
@@ -124,7 +124,7 @@ struct Answer {
 };
 
 Answer Send(const std::shared_ptr<grpc::Channel>& channel, const Messages& messages) {
-  RawCall call(channel, "/intrawarp.v1.MatrixService/UploadMatrix", std::chrono::seconds(60));
+  RawCall call(channel, "/intrawarp.v1.SparseMatrixService/UploadMatrix", std::chrono::seconds(60));
   bool open = true;
   for (size_t i = 0; open && i < messages.size(); ++i) open = call.Write(messages[i]);
   if (open) call.WritesDone();
@@ -138,7 +138,7 @@ Answer Send(const std::shared_ptr<grpc::Channel>& channel, const Messages& messa
 
 TEST(MatrixFuzz, DamagedUploadsAreRefusedOrValid) {
   TestServer test;
-  auto stub = test.Stub<v1::MatrixService>();
+  auto stub = test.Stub<v1::SparseMatrixService>();
   const MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 4, 1), "u");
   Damage damage(3);
   const std::set<int> codes = {grpc::INVALID_ARGUMENT,  grpc::OUT_OF_RANGE,   grpc::DATA_LOSS,
