@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "client/cpp/convert.h"
 #include "engine/base/status_macros.h"
 #include "io/itk_transform.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 
@@ -17,7 +17,7 @@ absl::Status WriteControlGrid(const std::string& transform, const std::string& p
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
                              session.client().DownloadField(request, client::SinkInto(&grid), session.call()));
   io::ControlGridFile file;
-  INTRAWARP_ASSIGN_OR_RETURN(file.affine, client::FromProto(header.matrix()));
+  INTRAWARP_ASSIGN_OR_RETURN(file.affine, AffineMapFromProto(header.affine()));
   file.grid = grid.geometry;
   file.coefficients = std::move(grid.values);
   return Annotate(io::WriteItkTransform(path, file), path);

@@ -125,7 +125,7 @@ class Client {
   absl::StatusOr<std::vector<v1::Transform>> ListTransforms(const CallOptions& options = {});
   absl::Status DeleteTransform(const std::string& name, const CallOptions& options = {});
   // `id` may be empty.
-  absl::StatusOr<v1::Transform> UploadMatrix(const std::string& id, const AffineMap& matrix,
+  absl::StatusOr<v1::Transform> UploadAffine(const std::string& id, const AffineMap& map,
                                              const CallOptions& options = {});
   // `displacement`: 3 floats a voxel. Not resumed when the stream breaks.
   absl::StatusOr<v1::Transform> UploadField(const std::string& id, const Geometry& geometry,

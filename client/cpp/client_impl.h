@@ -41,8 +41,8 @@ struct Client::Impl {
   const std::shared_ptr<grpc::Channel> bulk;
   v1::VolumeService::Stub volumes;
   v1::VolumeService::Stub bulk_volumes;
-  v1::MatrixService::Stub matrices;
-  v1::MatrixService::Stub bulk_matrices;
+  v1::SparseMatrixService::Stub matrices;
+  v1::SparseMatrixService::Stub bulk_matrices;
   v1::TransformService::Stub transforms;
   v1::TransformService::Stub bulk_transforms;
   v1::RegistrationService::Stub bulk_registration;

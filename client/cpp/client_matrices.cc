@@ -99,22 +99,22 @@ absl::StatusOr<int64_t> Client::CommittedBytes(const v1::UploadMatrixHeader& hea
 
 absl::StatusOr<v1::SparseMatrix> Client::GetSparseMatrix(const std::string& name, const CallOptions& options) {
   Call call(options, impl_->options.unary_timeout);
-  v1::GetMatrixRequest request;
+  v1::GetSparseMatrixRequest request;
   request.set_name(name);
-  v1::GetMatrixResponse response;
-  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->matrices.GetMatrix(call.context(), request, &response)));
-  return std::move(*response.mutable_matrix());
+  v1::GetSparseMatrixResponse response;
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->matrices.GetSparseMatrix(call.context(), request, &response)));
+  return std::move(*response.mutable_sparse_matrix());
 }
 
 absl::StatusOr<std::vector<v1::SparseMatrix>> Client::ListSparseMatrices(const CallOptions& options) {
   std::vector<v1::SparseMatrix> matrices;
-  v1::ListMatricesRequest request;
+  v1::ListSparseMatricesRequest request;
   request.set_page_size(kPageSize);
   do {
     Call call(options, impl_->options.unary_timeout);
-    v1::ListMatricesResponse response;
-    INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->matrices.ListMatrices(call.context(), request, &response)));
-    for (v1::SparseMatrix& matrix : *response.mutable_matrices()) matrices.push_back(std::move(matrix));
+    v1::ListSparseMatricesResponse response;
+    INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->matrices.ListSparseMatrices(call.context(), request, &response)));
+    for (v1::SparseMatrix& matrix : *response.mutable_sparse_matrices()) matrices.push_back(std::move(matrix));
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
   return matrices;
@@ -133,17 +133,17 @@ absl::StatusOr<v1::SparseMatrix> Client::DownloadSparseMatrix(const std::string&
     return receiver.Begin(description.shape(), response.header().total_bytes());
   };
   INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::DownloadMatrixResponse>(
-      call, *impl_->bulk, "/intrawarp.v1.MatrixService/DownloadMatrix", request, receiver, accept));
+      call, *impl_->bulk, "/intrawarp.v1.SparseMatrixService/DownloadMatrix", request, receiver, accept));
   INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
   return description;
 }
 
 absl::Status Client::DeleteSparseMatrix(const std::string& name, const CallOptions& options) {
   Call call(options, impl_->options.unary_timeout);
-  v1::DeleteMatrixRequest request;
+  v1::DeleteSparseMatrixRequest request;
   request.set_name(name);
-  v1::DeleteMatrixResponse response;
-  return FromGrpcStatus(impl_->matrices.DeleteMatrix(call.context(), request, &response));
+  v1::DeleteSparseMatrixResponse response;
+  return FromGrpcStatus(impl_->matrices.DeleteSparseMatrix(call.context(), request, &response));
 }
 
 absl::StatusOr<v1::MultiplyResult> Client::Multiply(const v1::MultiplyRequest& request,
@@ -173,7 +173,7 @@ absl::StatusOr<v1::MultiplyResult> Client::Multiply(const v1::MultiplyRequest& r
     }
   };
   INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::MultiplyResponse>(
-      call, *impl_->bulk, "/intrawarp.v1.MatrixService/Multiply", request, receiver, accept));
+      call, *impl_->bulk, "/intrawarp.v1.SparseMatrixService/Multiply", request, receiver, accept));
   if (!result.has_value()) return absl::InternalError("the server ended without a result");
   if (!kept) INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
   return *std::move(result);

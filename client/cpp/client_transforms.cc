@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
-#include "client/cpp/convert.h"
 #include "io/digest.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -65,14 +65,14 @@ absl::Status Client::DeleteTransform(const std::string& name, const CallOptions&
   return FromGrpcStatus(impl_->transforms.DeleteTransform(call.context(), request, &response));
 }
 
-absl::StatusOr<v1::Transform> Client::UploadMatrix(const std::string& id, const AffineMap& matrix,
+absl::StatusOr<v1::Transform> Client::UploadAffine(const std::string& id, const AffineMap& matrix,
                                                    const CallOptions& options) {
   Call call(options);
   v1::UploadTransformResponse response;
   const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
   v1::UploadTransformRequest request;
   request.mutable_header()->set_id(id);
-  *request.mutable_header()->mutable_matrix() = ToProto(matrix);
+  *request.mutable_header()->mutable_affine() = AffineMapToProto(matrix);
   if (writer->Write(request)) writer->WritesDone();
   INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
   return std::move(*response.mutable_transform());
@@ -81,7 +81,7 @@ absl::StatusOr<v1::Transform> Client::UploadMatrix(const std::string& id, const 
 absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const Geometry& geometry,
                                                   absl::Span<const float> displacement, const CallOptions& options) {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(geometry);
+  *header.mutable_geometry() = GeometryToProto(geometry);
   header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
   return SendField(id, std::move(header), displacement, options);
 }
@@ -89,19 +89,19 @@ absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const G
 absl::StatusOr<v1::Transform> Client::UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
                                                         const CallOptions& options) {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(grid.geometry);
+  *header.mutable_geometry() = GeometryToProto(grid.geometry);
   header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  *header.mutable_matrix() = ToProto(grid.affine);
-  if (grid.domain) *header.mutable_domain() = ToProto(*grid.domain);
+  *header.mutable_affine() = AffineMapToProto(grid.affine);
+  if (grid.domain) *header.mutable_domain() = GeometryToProto(*grid.domain);
   return SendField(id, std::move(header), grid.coefficients, options);
 }
 
 absl::StatusOr<v1::Transform> Client::UploadVelocity(const std::string& id, const VelocityUpload& velocity,
                                                      const CallOptions& options) {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(velocity.geometry);
+  *header.mutable_geometry() = GeometryToProto(velocity.geometry);
   header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
-  *header.mutable_matrix() = ToProto(velocity.affine);
+  *header.mutable_affine() = AffineMapToProto(velocity.affine);
   return SendField(id, std::move(header), velocity.velocity, options);
 }
 

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "client/cpp/client_impl.h"
-#include "client/cpp/convert.h"
 #include "client/cpp/resumable_upload.h"
 #include "client/cpp/uuid.h"
 #include "io/digest.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -17,8 +17,8 @@ absl::StatusOr<v1::UploadVolumeHeader> MakeHeader(const VolumeUpload& upload) {
   v1::UploadVolumeHeader header;
   INTRAWARP_ASSIGN_OR_RETURN(*header.mutable_upload_id(), RandomUuid());
   header.set_id(upload.id);
-  *header.mutable_geometry() = ToProto(upload.geometry);
-  header.set_pixel_type(ToProto(upload.pixel_type));
+  *header.mutable_geometry() = GeometryToProto(upload.geometry);
+  header.set_pixel_type(PixelTypeToProto(upload.pixel_type));
   header.set_total_bytes(static_cast<int64_t>(upload.bytes.size()));
   header.set_digest(io::Sha256Of(upload.bytes.data(), upload.bytes.size()));
   header.set_rescale_slope(upload.rescale_slope);

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/convert.h"
 #include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 
@@ -77,7 +77,7 @@ absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
 
 absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes) {
   if (begun_) return SecondHeader();
-  absl::StatusOr<Geometry> geometry = FromProto(proto);
+  absl::StatusOr<Geometry> geometry = GeometryFromProto(proto);
   if (!geometry.ok()) return absl::InternalError(absl::StrCat("header of the server: ", geometry.status().message()));
   // kMaxAxis bounds the product far below an overflow.
   const int64_t values = geometry->voxels() * components_;

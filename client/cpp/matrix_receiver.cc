@@ -24,13 +24,13 @@ absl::Span<char> Bytes(std::vector<T>& values) {
   return absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(T));
 }
 
-bool IsShape(const v1::MatrixShape& shape) {
+bool IsShape(const v1::SparseMatrixShape& shape) {
   return shape.rows() >= 0 && shape.rows() <= kMaxSide && shape.columns() >= 0 && shape.columns() <= kMaxSide &&
          shape.entries() >= 0 && shape.entries() <= shape.rows() * shape.columns();
 }
 
 template <typename T>
-std::array<absl::Span<char>, 3> Resize(const v1::MatrixShape& shape, SparseMatrix* to) {
+std::array<absl::Span<char>, 3> Resize(const v1::SparseMatrixShape& shape, SparseMatrix* to) {
   HostCsr<T>& csr = to->emplace<HostCsr<T>>();
   csr.rows = static_cast<int32_t>(shape.rows());
   csr.columns = static_cast<int32_t>(shape.columns());
@@ -50,8 +50,8 @@ std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix) {
       matrix);
 }
 
-v1::MatrixShape ShapeOf(const SparseMatrix& matrix) {
-  v1::MatrixShape shape;
+v1::SparseMatrixShape ShapeOf(const SparseMatrix& matrix) {
+  v1::SparseMatrixShape shape;
   std::visit(
       [&shape](const auto& csr) {
         shape.set_rows(csr.rows);
@@ -64,7 +64,7 @@ v1::MatrixShape ShapeOf(const SparseMatrix& matrix) {
   return shape;
 }
 
-absl::Status MatrixReceiver::Begin(const v1::MatrixShape& shape, int64_t total_bytes) {
+absl::Status MatrixReceiver::Begin(const v1::SparseMatrixShape& shape, int64_t total_bytes) {
   if (begun_) return absl::InternalError("the server sent a second header");
   const bool is_double = shape.value_type() == v1::VALUE_TYPE_FLOAT64;
   if (!IsShape(shape) || (!is_double && shape.value_type() != v1::VALUE_TYPE_FLOAT32)) {

@@ -20,7 +20,7 @@ namespace intrawarp::client {
 
 // The arrays of a matrix in the order of the wire; they refer to it.
 std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix);
-v1::MatrixShape ShapeOf(const SparseMatrix& matrix);
+v1::SparseMatrixShape ShapeOf(const SparseMatrix& matrix);
 
 class MatrixReceiver {
  public:
@@ -28,7 +28,7 @@ class MatrixReceiver {
   MatrixReceiver(SparseMatrix* to, int64_t max_bytes) : to_(to), max_bytes_(max_bytes) {}
 
   // INTERNAL when the server contradicts itself, RESOURCE_EXHAUSTED beyond max_bytes.
-  absl::Status Begin(const v1::MatrixShape& shape, int64_t total_bytes);
+  absl::Status Begin(const v1::SparseMatrixShape& shape, int64_t total_bytes);
   // DATA_LOSS for a chunk before the header, out of order, or past the end.
   absl::Status Append(const v1::Chunk& chunk);
   // Appends the chunk of a message that is plainly the next one, and within one array, and answers whether it was; if

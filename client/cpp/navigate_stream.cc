@@ -2,8 +2,8 @@
 #include "client/cpp/navigate_stream.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/convert.h"
 #include "client/cpp/navigate_stream_impl.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -13,12 +13,13 @@ absl::Status StreamEnded() { return absl::UnavailableError("the stream has ended
 v1::FrameHeader MakeHeader(const Frame& frame) {
   v1::FrameHeader header;
   header.set_frame_number(frame.number);
-  *header.mutable_geometry() = ToProto(frame.geometry);
-  header.set_pixel_type(ToProto(frame.pixel_type));
+  *header.mutable_geometry() = GeometryToProto(frame.geometry);
+  header.set_pixel_type(PixelTypeToProto(frame.pixel_type));
   header.set_total_bytes(static_cast<int64_t>(frame.bytes.size()));
-  header.set_acquisition_time_ns(frame.acquisition_time_ns);
-  header.set_rescale_slope(frame.rescale_slope);
-  header.set_rescale_intercept(frame.rescale_intercept);
+  if (frame.acquisition_time) *header.mutable_acquisition_time() = TimestampToProto(*frame.acquisition_time);
+  if (frame.rescale_slope != 0 || frame.rescale_intercept != 0) {
+    *header.mutable_rescale() = RescaleToProto({frame.rescale_slope, frame.rescale_intercept});
+  }
   return header;
 }
 

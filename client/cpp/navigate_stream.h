@@ -9,6 +9,7 @@
 #ifndef INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
 #define INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,7 +31,8 @@ struct Frame {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   absl::string_view bytes;
-  int64_t acquisition_time_ns = 0;
+  // When it was acquired; the server echoes it.
+  std::optional<std::chrono::system_clock::time_point> acquisition_time = std::nullopt;
   double rescale_slope = 0;
   double rescale_intercept = 0;
 };

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "client/cpp/convert.h"
 #include "io/digest.h"
+#include "proto/convert.h"
 #include "tests/client/fake_server.h"
 
 namespace intrawarp::client {
@@ -56,7 +56,7 @@ void SendValues(const std::vector<float>& values, size_t chunk_bytes, const Writ
 
 v1::FieldHeader MakeFieldHeader() {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(Grid());
+  *header.mutable_geometry() = GeometryToProto(Grid());
   header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
   header.set_total_bytes(kVoxels * 12);
   return header;
@@ -108,7 +108,7 @@ TEST_F(ClientStreamTest, DownloadsIntoMemoryOfTheCaller) {
                                  grpc::ServerWriter<v1::DownloadVolumeResponse>* writer) {
     v1::DownloadVolumeResponse response;
     response.mutable_header()->mutable_volume()->set_name(request->name());
-    *response.mutable_header()->mutable_volume()->mutable_geometry() = ToProto(Grid());
+    *response.mutable_header()->mutable_volume()->mutable_geometry() = GeometryToProto(Grid());
     response.mutable_header()->set_total_bytes(kVoxels * 4);
     writer->Write(response);
     SendValues(values, 50, [&](const v1::Chunk& chunk) {
@@ -322,15 +322,15 @@ TEST_F(ClientStreamTest, UploadsAMatrix) {
                                  v1::UploadTransformResponse* response) {
     v1::UploadTransformRequest request;
     EXPECT_TRUE(reader->Read(&request));
-    *response->mutable_transform()->mutable_matrix() = request.header().matrix();
+    *response->mutable_transform()->mutable_affine() = request.header().affine();
     EXPECT_FALSE(reader->Read(&request));
     return grpc::Status::OK;
   };
   AffineMap map = AffineMap::Identity();
   map.m[1][3] = 2.5;
-  const auto transform = client_->UploadMatrix("m", map);
+  const auto transform = client_->UploadAffine("m", map);
   ASSERT_TRUE(transform.ok()) << transform.status();
-  EXPECT_THAT(transform->matrix().values(), testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 2.5, 0, 0, 1, 0, 0, 0, 0, 1));
+  EXPECT_THAT(transform->affine().values(), testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 2.5, 0, 0, 1, 0, 0, 0, 0, 1));
 }
 
 TEST_F(ClientStreamTest, UploadsAField) {
@@ -390,40 +390,6 @@ TEST_F(ClientStreamTest, HealthIsWhatTheServerSays) {
   ASSERT_TRUE(serving.ok()) << serving.status();
   EXPECT_FALSE(*serving);
   EXPECT_EQ(client_->IsServing("no.such.Service").status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST(ConvertTest, GeometryGoesThereAndBack) {
-  Geometry geometry = Grid();
-  geometry.direction[0][0] = -1;
-  const auto back = FromProto(ToProto(geometry));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, geometry);
-}
-
-TEST(ConvertTest, WrongGeometriesAreNamed) {
-  v1::Geometry proto = ToProto(Grid());
-  proto.set_spacing(1, 0);
-  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("spacing: "));
-  proto = ToProto(Grid());
-  proto.add_direction(1);
-  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("direction: "));
-}
-
-TEST(ConvertTest, MatrixGoesThereAndBack) {
-  AffineMap map = AffineMap::Identity();
-  map.m[0][1] = 0.25;
-  map.m[2][3] = -7;
-  const auto back = FromProto(ToProto(map));
-  ASSERT_TRUE(back.ok()) << back.status();
-  for (int r = 0; r < 3; ++r) {
-    for (int c = 0; c < 4; ++c) EXPECT_EQ(back->m[r][c], map.m[r][c]);
-  }
-  v1::Matrix proto = ToProto(map);
-  proto.set_values(15, 2);
-  EXPECT_FALSE(FromProto(proto).ok());
-  proto = ToProto(map);
-  proto.set_values(3, std::numeric_limits<double>::infinity());
-  EXPECT_FALSE(FromProto(proto).ok());
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/convert.h"
 #include "intrawarp/v1/transform.pb.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -43,7 +43,7 @@ TEST_F(GridReceiverTest, PutsChunksTogether) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5f;
   std::string bytes(kBytes, '\0');
   std::memcpy(bytes.data(), values.data(), kBytes);
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   for (int64_t offset = 0; offset < kBytes; offset += 7) {
     ASSERT_TRUE(receiver_.Append(MakeChunk(offset, bytes.substr(static_cast<size_t>(offset), 7))).ok());
   }
@@ -53,12 +53,12 @@ TEST_F(GridReceiverTest, PutsChunksTogether) {
 }
 
 TEST_F(GridReceiverTest, RefusesAHeaderThatContradictsItself) {
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), kBytes - 1).code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), -kBytes).code(), absl::StatusCode::kInternal);
-  v1::Geometry huge = ToProto(Grid());
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), kBytes - 1).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), -kBytes).code(), absl::StatusCode::kInternal);
+  v1::Geometry huge = GeometryToProto(Grid());
   huge.set_size(0, int64_t{1} << 40);
   EXPECT_EQ(receiver_.Begin(huge, kBytes).code(), absl::StatusCode::kInternal);
-  v1::Geometry short_of = ToProto(Grid());
+  v1::Geometry short_of = GeometryToProto(Grid());
   short_of.mutable_spacing()->RemoveLast();
   EXPECT_EQ(receiver_.Begin(short_of, kBytes).code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(data_.values.empty());
@@ -67,7 +67,7 @@ TEST_F(GridReceiverTest, RefusesAHeaderThatContradictsItself) {
 TEST_F(GridReceiverTest, AsksForNoMemoryBeyondItsLimit) {
   Geometry large;
   large.size = {64, 64, 64};
-  const absl::Status status = receiver_.Begin(ToProto(large), int64_t{64} * 64 * 64 * 12);
+  const absl::Status status = receiver_.Begin(GeometryToProto(large), int64_t{64} * 64 * 64 * 12);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(data_.values.empty());
 }
@@ -75,7 +75,7 @@ TEST_F(GridReceiverTest, AsksForNoMemoryBeyondItsLimit) {
 TEST_F(GridReceiverTest, RefusesMisplacedChunks) {
   EXPECT_EQ(receiver_.Append(MakeChunk(0, "abcd")).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(receiver_.Finish().code(), absl::StatusCode::kDataLoss);
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   EXPECT_EQ(receiver_.Append(MakeChunk(4, "abcd")).code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(receiver_.Append(MakeChunk(0, "abcd")).ok());
   EXPECT_EQ(receiver_.Append(MakeChunk(0, "abcd")).code(), absl::StatusCode::kDataLoss);
@@ -103,7 +103,7 @@ constexpr int kChunkField = v1::DownloadFieldResponse::kChunkFieldNumber;
 TEST_F(GridReceiverTest, TakesPlainChunksFromTheTransportsBytes) {
   const std::string half(kBytes / 2, 'a'), rest(kBytes / 2, 'b');
   EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField)) << "before the header";
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField));
   EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(kBytes / 2, rest)), kChunkField));
   EXPECT_TRUE(receiver_.Finish().ok());
@@ -111,7 +111,7 @@ TEST_F(GridReceiverTest, TakesPlainChunksFromTheTransportsBytes) {
 }
 
 TEST_F(GridReceiverTest, LeavesEveryOtherMessageToProtobuf) {
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   const std::string good = ChunkMessage(0, "abcd");
   EXPECT_FALSE(receiver_.AppendPlain(Raw(""), kChunkField));
   EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(4, "abcd")), kChunkField)) << "misplaced";
@@ -128,13 +128,13 @@ TEST_F(GridReceiverTest, LeavesEveryOtherMessageToProtobuf) {
 }
 
 TEST_F(GridReceiverTest, RefusesASecondHeader) {
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), kBytes).code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), kBytes).code(), absl::StatusCode::kInternal);
 }
 
 v1::FieldHeader Header(v1::FieldEncoding encoding, int64_t bytes, double scale = 0) {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(Grid());
+  *header.mutable_geometry() = GeometryToProto(Grid());
   header.set_encoding(encoding);
   header.set_total_bytes(bytes);
   header.set_scale(scale);
@@ -236,13 +236,13 @@ TEST(GridReceiverEncodingTest, ASecondHeaderChangesNothing) {
 
 TEST(GridReceiverSinkTest, TheSinksErrorIsTheResult) {
   GridReceiver receiver([](const Geometry&, int64_t) { return absl::ResourceExhaustedError("full"); }, 3, kLimit);
-  EXPECT_EQ(receiver.Begin(ToProto(Grid()), kBytes).message(), "full");
+  EXPECT_EQ(receiver.Begin(GeometryToProto(Grid()), kBytes).message(), "full");
 }
 
 TEST(GridReceiverSinkTest, ASinkThatGivesTooLittleIsRefused) {
   std::vector<float> little(3);
   GridReceiver receiver([&](const Geometry&, int64_t) { return absl::MakeSpan(little); }, 3, kLimit);
-  EXPECT_EQ(receiver.Begin(ToProto(Grid()), kBytes).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(receiver.Begin(GeometryToProto(Grid()), kBytes).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
