@@ -256,7 +256,7 @@ class Navigator {
     if (!answer.has_value()) return absl::UnavailableError("the stream ended");
     INTRAWARP_RETURN_IF_ERROR(client::FromRpcStatus(answer->result.status()));
     const v1::Report& report = answer->result.report();
-    measured.latency = report.latency_ms();
+    measured.latency = report.latency();
     measured.verdict = report.verdict();
     measured.smallest_jacobian = report.jacobian().min();
     for (const v1::StageReport& stage : report.stages())
@@ -288,7 +288,7 @@ void PrintFrames(const Sequence& sequence, const std::vector<Measured>& warm, co
     std::printf("| %zu | %.1f | %.2f / %.2f ", n, phase.amplitude, before.mean, before.max);
     for (const Measured& m : {warm[first + n], cold[first + n]}) {
       std::printf("| %.2f / %.2f%s | %d | %.1f | %.2f ", m.error.mean, m.error.max,
-                  m.verdict == v1::VERDICT_OK ? "" : " (review)", m.iterations, m.latency.total(), m.smallest_jacobian);
+                  m.verdict == v1::VERDICT_OK ? "" : " (review)", m.iterations, m.latency.total_ms(), m.smallest_jacobian);
     }
     std::printf("|\n");
   }
@@ -310,17 +310,17 @@ void PrintLatencies(const std::vector<Measured>& warm, const std::vector<Measure
     double (*value)(const Measured&);
   };
   const Row rows[] = {
-      {"receive", [](const Measured& m) { return m.latency.receive(); }},
-      {"admit", [](const Measured& m) { return m.latency.admit(); }},
-      {"queue", [](const Measured& m) { return m.latency.queue(); }},
-      {"upload", [](const Measured& m) { return m.latency.upload(); }},
-      {"prepare", [](const Measured& m) { return m.latency.prepare(); }},
-      {"optimise", [](const Measured& m) { return m.latency.optimise(); }},
-      {"assess", [](const Measured& m) { return m.latency.assess(); }},
-      {"encode", [](const Measured& m) { return m.latency.encode(); }},
-      {"download", [](const Measured& m) { return m.latency.download(); }},
-      {"send", [](const Measured& m) { return m.latency.send(); }},
-      {"total", [](const Measured& m) { return m.latency.total(); }},
+      {"receive", [](const Measured& m) { return m.latency.receive_ms(); }},
+      {"admit", [](const Measured& m) { return m.latency.admit_ms(); }},
+      {"queue", [](const Measured& m) { return m.latency.queue_ms(); }},
+      {"upload", [](const Measured& m) { return m.latency.upload_ms(); }},
+      {"prepare", [](const Measured& m) { return m.latency.prepare_ms(); }},
+      {"optimise", [](const Measured& m) { return m.latency.optimise_ms(); }},
+      {"assess", [](const Measured& m) { return m.latency.assess_ms(); }},
+      {"encode", [](const Measured& m) { return m.latency.encode_ms(); }},
+      {"download", [](const Measured& m) { return m.latency.download_ms(); }},
+      {"send", [](const Measured& m) { return m.latency.send_ms(); }},
+      {"total", [](const Measured& m) { return m.latency.total_ms(); }},
       {"client", [](const Measured& m) { return m.client_ms; }},
   };
   std::printf("\n| ms, of %zu frames | warm p50 | warm p99 | cold p50 | cold p99 |\n|---|---|---|---|---|\n",

@@ -238,7 +238,7 @@ absl::StatusOr<Stages> JobsBench::Once() {
   Clock::time_point at = Clock::now();
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyResult kept, client_->Multiply(Square(/*keep=*/true), nullptr, nullptr));
   stages.multiply_kept = Since(at);
-  stages.kept = kept.report().latency_ms();
+  stages.kept = kept.report().latency();
   double checking = 0;
   const auto check = [&](const client::SparseMatrix& c) {
     at = Clock::now();
@@ -259,7 +259,7 @@ absl::StatusOr<Stages> JobsBench::Once() {
     at = Clock::now();
     INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyResult sent, client_->Multiply(Square(/*keep=*/false), nullptr, &c));
     stages.multiply_sent = Since(at);
-    stages.sent = sent.report().latency_ms();
+    stages.sent = sent.report().latency();
     INTRAWARP_RETURN_IF_ERROR(check(c));
   }
   INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("matrices/a"));
@@ -342,7 +342,7 @@ absl::StatusOr<double> JobsBench::CancelAt(v1::MultiplyProgress::Step step, doub
   INTRAWARP_RETURN_IF_ERROR(Eventually([this] { return Held().streams == 0 && Held().jobs == 0; }));
   const Holdings before = Held();
   const auto channel = grpc::CreateChannel(server_->grpc_address(), grpc::InsecureChannelCredentials());
-  const auto stub = v1::MatrixService::NewStub(channel);
+  const auto stub = v1::SparseMatrixService::NewStub(channel);
   grpc::ClientContext call;
   const auto reader = stub->Multiply(&call, Square(/*keep=*/false));
   v1::MultiplyResponse response;

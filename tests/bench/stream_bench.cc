@@ -45,7 +45,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/cpp/client.h"
-#include "client/cpp/convert.h"
+#include "proto/convert.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/server.h"
 #include "tests/client/process.h"
@@ -300,7 +300,7 @@ v1::DownloadFieldRequest FieldRequest() {
   v1::DownloadFieldRequest request;
   request.set_name("transforms/bench");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  *request.mutable_geometry() = client::ToProto(Grid());
+  *request.mutable_geometry() = client::GeometryToProto(Grid());
   return request;
 }
 
@@ -377,8 +377,7 @@ v1::RegisterRequest MakeRegisterRequest() {
   request.set_fixed("volumes/fixed");
   request.set_moving("volumes/moving");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  v1::Stage* stage = request.mutable_options()->add_stages();
-  stage->set_method(v1::METHOD_AFFINE);
+  v1::AffineStage* stage = request.mutable_options()->add_stages()->mutable_affine();
   stage->set_metric(v1::METRIC_SSD);
   stage->set_iterations(1);
   return request;
@@ -386,8 +385,8 @@ v1::RegisterRequest MakeRegisterRequest() {
 
 // From the request to the end of the optimisation, by the server's own account.
 double OptimisedAfter(const v1::LatencyBreakdown& latency) {
-  return latency.receive() + latency.admit() + latency.queue() + latency.upload() + latency.prepare() +
-         latency.optimise();
+  return latency.receive_ms() + latency.admit_ms() + latency.queue_ms() + latency.upload_ms() + latency.prepare_ms() +
+         latency.optimise_ms();
 }
 
 void BenchRegister(benchmark::State& state, const std::string& device) {
@@ -403,7 +402,7 @@ void BenchRegister(benchmark::State& state, const std::string& device) {
     times.push_back(Timed([&](Clock::time_point begin, Times* times) {
       ReadRaw(site.channel, "/intrawarp.v1.RegistrationService/Register", MakeRegisterRequest(),
               [&](const grpc::ByteBuffer& message) { stream.Take(message, site); });
-      const double optimised = OptimisedAfter(stream.last_message.result().report().latency_ms());
+      const double optimised = OptimisedAfter(stream.last_message.result().report().latency());
       times->first = Milliseconds(stream.first - begin).count() - optimised;
       times->total = Milliseconds(stream.last - begin).count() - optimised;
     }));

@@ -6,6 +6,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -22,8 +23,8 @@
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "io/digest.h"
-#include "server/server.h"
 #include "server/rpc/wire.h"
+#include "server/server.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp::server {
@@ -61,9 +62,25 @@ inline std::string FieldOf(const google::rpc::Status& status) {
   }
   return "";
 }
+// The published reason that a status' details name. Fails for another one.
+inline v1::ErrorReason ReasonOf(const google::rpc::Status& status) {
+  google::rpc::ErrorInfo info;
+  for (const auto& detail : status.details()) detail.UnpackTo(&info);
+  v1::ErrorReason reason = v1::ERROR_REASON_UNSPECIFIED;
+  EXPECT_TRUE(v1::ErrorReason_Parse(info.reason(), &reason) && reason != v1::ERROR_REASON_UNSPECIFIED)
+      << "'" << info.reason() << "' is not in error.proto: " << status.message();
+  return reason;
+}
+inline v1::ErrorReason ReasonOf(const grpc::Status& status) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  return ReasonOf(proto);
+}
+
 inline std::string FieldOf(const grpc::Status& status) {
   google::rpc::Status proto;
   EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  ReasonOf(proto);
   return FieldOf(proto);
 }
 
@@ -111,6 +128,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     options.device = GetParam();
     options.limits = limits;
     options.drain_timeout = std::chrono::seconds(5);
+    options.seams.steady_now = [this] { return std::chrono::steady_clock::now() + clock_ahead_.load(); };
     server_ = *Server::Start(options);
     channel_ = NewChannel();
     registration_ = v1::RegistrationService::NewStub(channel_);
@@ -142,6 +160,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   }
 
   ServerContext& context() { return server_->context(); }
+  // The server's clock goes on by so much.
+  void AdvanceClock(std::chrono::nanoseconds by) { clock_ahead_ = clock_ahead_.load() + by; }
 
   // The limit guards against a hang; under a sanitizer, on a busy machine, a job of the larger tests takes half a
   // minute.
@@ -184,8 +204,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
 
   // Stores "transforms/{id}" without a report.
   void PutTransform(const std::string& id, Transform transform) {
-    auto stored = std::make_shared<StoredTransform>(StoredTransform{id, std::chrono::system_clock::now(), std::nullopt,
-                                                                    nullptr, std::move(transform)});
+    auto stored = std::make_shared<StoredTransform>(
+        StoredTransform{id, std::chrono::system_clock::now(), std::nullopt, nullptr, std::move(transform)});
     ASSERT_TRUE(context().transforms.Insert(std::move(stored)).ok());
   }
 
@@ -339,6 +359,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     return download;
   }
 
+  std::atomic<std::chrono::nanoseconds> clock_ahead_{std::chrono::nanoseconds(0)};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::RegistrationService::Stub> registration_;

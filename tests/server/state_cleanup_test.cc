@@ -21,6 +21,7 @@
 #include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
+#include "tests/server/stages.h"
 #include "tests/server/tcp_relay.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
@@ -115,9 +116,9 @@ std::string Product(const std::string& a, const std::string& b, bool keep) {
 // One iteration is enough.
 void SetStage(v1::RegistrationOptions& options) {
   v1::Stage& stage = *options.add_stages();
-  stage.set_method(v1::METHOD_RIGID);
-  stage.set_levels(1);
-  stage.set_iterations(1);
+  SetMethod(stage, StageKind::kRigid);
+  SetLevels(stage, 1);
+  SetIterations(stage, 1);
 }
 
 std::string Registration(const std::string& volume) {
@@ -189,7 +190,7 @@ Messages WithoutTheLast(Messages messages) {
 }
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
-// The server has "volumes/v", "transforms/t", "matrices/m", and the unfinished upload "upload-u".
+// The server has "volumes/v", "transforms/t", "sparseMatrices/m", and the unfinished upload "upload-u".
 std::vector<Rpc> AllRpcs() {
   // A call that is answered at once has only this: the client that does not send its request.
   const std::vector<Stop> silent = {Stop{}};
@@ -197,7 +198,7 @@ std::vector<Rpc> AllRpcs() {
   const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
-                    matrix_service = "/intrawarp.v1.MatrixService/";
+                    matrix_service = "/intrawarp.v1.SparseMatrixService/";
   const Messages volume = VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
@@ -247,25 +248,25 @@ std::vector<Rpc> AllRpcs() {
        {Make<v1::GetMatrixUploadStatusRequest>([](auto& r) { r.set_upload_id("upload-u"); })},
        {{""}},
        silent},
-      {matrix_service + "GetMatrix",
-       {Named<v1::GetMatrixRequest>("matrices/m")},
-       {{Named<v1::GetMatrixRequest>("m")}},
+      {matrix_service + "GetSparseMatrix",
+       {Named<v1::GetSparseMatrixRequest>("sparseMatrices/m")},
+       {{Named<v1::GetSparseMatrixRequest>("m")}},
        silent},
-      {matrix_service + "ListMatrices",
-       {Page<v1::ListMatricesRequest>(3)},
-       {{Page<v1::ListMatricesRequest>(-1)}},
+      {matrix_service + "ListSparseMatrices",
+       {Page<v1::ListSparseMatricesRequest>(3)},
+       {{Page<v1::ListSparseMatricesRequest>(-1)}},
        silent},
       {matrix_service + "DownloadMatrix",
-       {Named<v1::DownloadMatrixRequest>("matrices/m")},
+       {Named<v1::DownloadMatrixRequest>("sparseMatrices/m")},
        {{Named<v1::DownloadMatrixRequest>("m")}},
        queued},
-      {matrix_service + "DeleteMatrix",
-       {Named<v1::DeleteMatrixRequest>("matrices/m")},
-       {{Named<v1::DeleteMatrixRequest>("m")}},
+      {matrix_service + "DeleteSparseMatrix",
+       {Named<v1::DeleteSparseMatrixRequest>("sparseMatrices/m")},
+       {{Named<v1::DeleteSparseMatrixRequest>("m")}},
        silent},
       {matrix_service + "Multiply",
-       {Product("matrices/m", "matrices/m", /*keep=*/true)},
-       {{Product("m", "matrices/m", false)}, {Product("matrices/m", "matrices/other", false)}},
+       {Product("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
+       {{Product("m", "sparseMatrices/m", false)}, {Product("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
@@ -281,8 +282,14 @@ std::vector<Rpc> RpcsWithLargeAnswers() {
       {"/intrawarp.v1.VolumeService/DownloadVolume", {Named<v1::DownloadVolumeRequest>("volumes/large")}, {}, {}},
       {"/intrawarp.v1.TransformService/DownloadField", {Field("transforms/t", LargeGrid())}, {}, {}},
       {"/intrawarp.v1.TransformService/WarpVolume", {Warp("transforms/t", LargeGrid())}, {}, {}},
-      {"/intrawarp.v1.MatrixService/DownloadMatrix", {Named<v1::DownloadMatrixRequest>("matrices/large")}, {}, {}},
-      {"/intrawarp.v1.MatrixService/Multiply", {Product("matrices/column", "matrices/row", false)}, {}, {}},
+      {"/intrawarp.v1.SparseMatrixService/DownloadMatrix",
+       {Named<v1::DownloadMatrixRequest>("sparseMatrices/large")},
+       {},
+       {}},
+      {"/intrawarp.v1.SparseMatrixService/Multiply",
+       {Product("sparseMatrices/column", "sparseMatrices/row", false)},
+       {},
+       {}},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/large")}, {}, {}},
       {"/intrawarp.v1.RegistrationService/Navigate", Navigation("volumes/large", LargeGrid()), {}, {}},
   };
@@ -338,7 +345,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     auto volumes = test_.Stub<v1::VolumeService>();
     EXPECT_TRUE(Upload(*volumes, VolumeOn(SmallGrid(), "v")).ok());
     EXPECT_TRUE(Run(test_.channel, kUploadTransform, TransformUpload("t")).ok());
-    auto matrices = test_.Stub<v1::MatrixService>();
+    auto matrices = test_.Stub<v1::SparseMatrixService>();
     EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
     EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
     UploadCall unfinished(*volumes);
@@ -349,7 +356,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_EQ(before_.uploads(), 1);
     EXPECT_EQ(before_.volumes(), 1);
     EXPECT_EQ(before_.transforms(), 1);
-    EXPECT_EQ(before_.matrices(), 2);
+    EXPECT_EQ(before_.sparse_matrices(), 2);
   }
   // Without what it was given, the server holds nothing.
   ~StateCleanupTest() override {
@@ -496,6 +503,7 @@ TEST_P(WholeCallTest, LeavesNothing) {
   }
   for (const Messages& messages : rpc.invalid) {
     const grpc::Status status = Run(test_.channel, rpc.method, messages);
+    DetailsOf(status);  // with a published reason
     EXPECT_THAT(status.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::OUT_OF_RANGE))
         << status.error_message();
   }
@@ -550,7 +558,7 @@ class UnreadAnswerTest : public StateCleanupTest {
  protected:
   UnreadAnswerTest() {
     EXPECT_TRUE(Upload(*test_.Stub<v1::VolumeService>(), VolumeOn(LargeGrid(), "large"), nullptr, 1 << 20).ok());
-    auto matrices = test_.Stub<v1::MatrixService>();
+    auto matrices = test_.Stub<v1::SparseMatrixService>();
     EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(700, 700, 1), "1", "large"), nullptr, 1 << 20).ok());
     EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(900, 1, 1), "2", "column"), nullptr, 1 << 20).ok());
     EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(1, 900, 1), "3", "row"), nullptr, 1 << 20).ok());

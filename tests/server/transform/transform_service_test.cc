@@ -37,7 +37,7 @@ class TransformServiceTest : public ServiceTest {
   static v1::UploadTransformRequest MatrixRequest(const std::string& id, const AffineMap& map) {
     v1::UploadTransformRequest request;
     request.mutable_header()->set_id(id);
-    *request.mutable_header()->mutable_matrix() = MatrixToProto(map);
+    *request.mutable_header()->mutable_affine() = AffineMapToProto(map);
     return request;
   }
 };
@@ -57,7 +57,7 @@ TEST_P(TransformServiceTest, AMatrixComesBackAsItWent) {
   v1::GetTransformResponse response;
   ASSERT_TRUE(transforms_->GetTransform(&rpc, request, &response).ok());
   EXPECT_EQ(response.SerializeAsString(), upload.response.SerializeAsString());
-  EXPECT_THAT(response.transform().matrix().values(), testing::ElementsAreArray(MatrixToProto(SomeMap()).values()));
+  EXPECT_THAT(response.transform().affine().values(), testing::ElementsAreArray(AffineMapToProto(SomeMap()).values()));
 }
 
 TEST_P(TransformServiceTest, TheServerChoosesAnIdWhenNoneIsGiven) {
@@ -71,20 +71,20 @@ TEST_P(TransformServiceTest, TheServerChoosesAnIdWhenNoneIsGiven) {
 TEST_P(TransformServiceTest, RefusesMatricesThatAreNone) {
   auto with = [](int index, double value) {
     v1::UploadTransformRequest request = MatrixRequest("m", SomeMap());
-    request.mutable_header()->mutable_matrix()->set_values(index, value);
+    request.mutable_header()->mutable_affine()->set_values(index, value);
     return request;
   };
   v1::UploadTransformRequest singular = MatrixRequest("m", SomeMap());
   for (int c = 0; c < 3; ++c) {
-    singular.mutable_header()->mutable_matrix()->set_values(4 + c, 2 * SomeMap().m[0][c]);
+    singular.mutable_header()->mutable_affine()->set_values(4 + c, 2 * SomeMap().m[0][c]);
   }
   v1::UploadTransformRequest fifteen = MatrixRequest("m", SomeMap());
-  fifteen.mutable_header()->mutable_matrix()->mutable_values()->RemoveLast();
+  fifteen.mutable_header()->mutable_affine()->mutable_values()->RemoveLast();
   for (const auto& request :
        {with(3, std::nan("")), with(5, HUGE_VAL), with(12, 0.5), with(15, 2.0), singular, fifteen}) {
     const grpc::Status status = Send({request}).status;
     EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, "header.matrix.values: ");
-    EXPECT_EQ(FieldOf(status), "header.matrix.values");
+    EXPECT_EQ(FieldOf(status), "header.affine.values");
   }
   v1::UploadTransformRequest digest = MatrixRequest("m", SomeMap());
   digest.mutable_header()->set_digest("x");
@@ -456,11 +456,12 @@ TEST_P(LimitedTransformServiceTest, SaysWhatThereIsTooMuchOf) {
   PutTransform("a", Transform(SomeMap()));
   v1::DownloadFieldRequest request = WholeField("a");
   *request.mutable_geometry() = GeometryToProto(grid);
-  EXPECT_STATUS(GetField(request).status, grpc::RESOURCE_EXHAUSTED, "pinned memory");
+  EXPECT_STATUS(GetField(request).status, grpc::FAILED_PRECONDITION, "pinned_memory");
   EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
   EXPECT_TRUE(Send({MatrixRequest("b", SomeMap())}).status.ok());
   EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
-  EXPECT_STATUS(Send({MatrixRequest("c", SomeMap())}).status, grpc::RESOURCE_EXHAUSTED, "transforms: 2 are stored");
+  EXPECT_STATUS(Send({MatrixRequest("c", SomeMap())}).status, grpc::RESOURCE_EXHAUSTED,
+                "as many objects are stored as are allowed");
 }
 
 TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {

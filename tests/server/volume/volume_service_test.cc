@@ -289,7 +289,7 @@ TEST_F(VolumeServiceTest, TooFewBytesCanStillBeResumedUntilTheUploadExpires) {
   call.SendBytes(volume.bytes, 0, 100, 50);
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(DetailsOf(status).reason, "UPLOAD_INCOMPLETE");
+  EXPECT_EQ(DetailsOf(status).reason, "INVALID_FIELD");
   EXPECT_EQ(DetailsOf(status).field, "chunk.data");
   WaitForNoStreams();
   v1::GetUploadStatusResponse progress;
@@ -353,7 +353,7 @@ TEST_F(VolumeServiceTest, BrokenUploadResumes) {
   v1::GetUploadStatusResponse progress;
   const grpc::Status gone = UploadStatus("u", &progress);
   EXPECT_EQ(gone.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(DetailsOf(gone).reason, "UPLOAD_NOT_FOUND");
+  EXPECT_EQ(DetailsOf(gone).reason, "RESOURCE_NOT_FOUND");
 }
 
 TEST_F(VolumeServiceTest, ResumingWithAnotherHeaderDropsTheUpload) {
@@ -367,7 +367,7 @@ TEST_F(VolumeServiceTest, ResumingWithAnotherHeaderDropsTheUpload) {
   volume.header.mutable_geometry()->set_spacing(0, 9);
   const grpc::Status status = Upload(*stub_, volume);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(DetailsOf(status).reason, "UPLOAD_HEADER_CHANGED");
+  EXPECT_EQ(DetailsOf(status).reason, "INVALID_FIELD");
   EXPECT_EQ(DetailsOf(status).field, "header");
   EXPECT_EQ(test_.Info().usage().uploads(), 0);
 }
@@ -381,7 +381,7 @@ TEST_F(VolumeServiceTest, SecondWriterIsAborted) {
   WaitForCommitted("u", 100);
   const grpc::Status second = Upload(*stub_, volume);
   EXPECT_EQ(second.error_code(), grpc::StatusCode::ABORTED);
-  EXPECT_EQ(DetailsOf(second).reason, "UPLOAD_BUSY");
+  EXPECT_EQ(DetailsOf(second).reason, "UPLOAD_TAKEN_OVER");
   // The first one is not disturbed.
   first.SendBytes(volume.bytes, 100, volume.bytes.size(), 100);
   EXPECT_TRUE(first.Finish().ok());
