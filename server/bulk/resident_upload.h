@@ -136,7 +136,7 @@ class ResidentUpload final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     const auto same_id = Kind::Store(context_).Find(spec_.id);
     if (!same_id.ok()) return nullptr;
     if ((*same_id)->digest == spec_.identity_digest) return *same_id;
-    return absl::AlreadyExistsError(absl::StrCat(Stored::Name(spec_.id), " exists already, with other content"));
+    return AlreadyExists(Stored::Name(spec_.id));
   }
 
   void EndOfStream() {

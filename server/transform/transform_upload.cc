@@ -113,12 +113,12 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     id_ = wanted.empty() ? RandomId(context_.seams) : wanted;
     INTRAWARP_RETURN_IF_ERROR(ValidateId(id_, "id"));
     if (!context_.transforms.Find(id_).ok()) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat(TransformName(id_), " exists"));
+    return AlreadyExists(TransformName(id_));
   }
 
   absl::Status ReceiveMatrix(const v1::UploadTransformHeader& header) {
     absl::StatusOr<AffineMap> matrix = InvertibleMapFromProto(header.affine());
-    if (!matrix.ok()) return Within("matrix", matrix.status());
+    if (!matrix.ok()) return Within("affine", matrix.status());
     if (!header.digest().empty()) return InvalidField("digest", "must be empty for a matrix");
     matrix_ = *matrix;
     return absl::OkStatus();
@@ -171,7 +171,7 @@ class UploadTransform final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   absl::Status ReceiveAffinePart(const v1::FieldHeader& field) {
     absl::StatusOr<AffineMap> matrix = InvertibleMapFromProto(field.affine());
-    if (!matrix.ok()) return Within("matrix", matrix.status());
+    if (!matrix.ok()) return Within("affine", matrix.status());
     matrix_ = *matrix;
     return absl::OkStatus();
   }

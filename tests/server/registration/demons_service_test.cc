@@ -316,7 +316,7 @@ TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -431,7 +431,7 @@ TEST_P(DemonsServiceTest, AVelocityComesFromLogDemonsAlone) {
   ExpectRegisterError(request, kInvalid, "VELOCITY comes from log_demons", "field.encoding");
   request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+  ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from ffd", "field.encoding");
   PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
   const Download download = GetVelocity("m");
   EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no VELOCITY");

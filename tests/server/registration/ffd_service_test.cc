@@ -321,7 +321,7 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -453,7 +453,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAFieldRequest) {
   v1::RegisterRequest affine = Request();
   affine.mutable_options()->mutable_stages()->RemoveLast();
   affine.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  ExpectRegisterError(affine, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+  ExpectRegisterError(affine, kInvalid, "CONTROL_POINTS come from ffd", "field.encoding");
 
   // A stride of more voxels than there are leaves the first ones.
   v1::RegisterRequest coarse = Request();

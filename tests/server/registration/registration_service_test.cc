@@ -97,7 +97,7 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
   PutPair();
   for (const StageKind method : {StageKind::kRigid, StageKind::kAffine}) {
     for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF}) {
-      SCOPED_TRACE(static_cast<int>(method) + " " + v1::Metric_Name(metric));
+      SCOPED_TRACE(std::to_string(static_cast<int>(method)) + " " + v1::Metric_Name(metric));
       const RegisterAnswer answer = Register(Request(method, metric));
 
       ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -264,7 +264,7 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
 
   request.mutable_options()->set_best_effort(true);
@@ -337,7 +337,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
                       "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 22"));
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 26"));
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {

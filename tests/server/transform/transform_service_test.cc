@@ -449,7 +449,8 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(LimitedTransformServiceTest);
 
 TEST_P(LimitedTransformServiceTest, SaysWhatThereIsTooMuchOf) {
   const Geometry grid = ObliqueGeometry({64, 64, 64});  // 3 MB
-  EXPECT_STATUS(Send(FieldRequests("f", grid, Bytes(SomeField(grid)))).status, grpc::RESOURCE_EXHAUSTED, "");
+  EXPECT_STATUS(Send(FieldRequests("f", grid, Bytes(SomeField(grid)))).status, grpc::FAILED_PRECONDITION,
+                "resident_memory");
   EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
   EXPECT_EQ(context().budget.used_bytes(), 0);
 

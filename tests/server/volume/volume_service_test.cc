@@ -193,9 +193,9 @@ TEST_F(VolumeServiceTest, EachWrongHeaderNamesItsField) {
       {"header.total_bytes", [](auto& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }},
       {"header.digest", [](auto& h) { h.clear_digest(); }},
       {"header.digest", [](auto& h) { h.set_digest(std::string(31, 'x')); }},
-      {"header.rescale_slope", [](auto& h) { h.set_rescale_slope(kNan); }},
-      {"header.rescale_slope", [](auto& h) { h.set_rescale_intercept(3); }},
-      {"header.rescale_intercept", [](auto& h) { h.set_rescale_slope(1), h.set_rescale_intercept(kInf); }},
+      {"header.slope", [](auto& h) { h.set_rescale_slope(kNan); }},
+      {"header.slope", [](auto& h) { h.set_rescale_intercept(3); }},
+      {"header.intercept", [](auto& h) { h.set_rescale_slope(1), h.set_rescale_intercept(kInf); }},
   };
   const VolumeData good = MakeVolume(BoxGeometry(4, 3, 2), RandomVoxels<float>(BoxGeometry(4, 3, 2), 4), "u");
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -590,7 +590,7 @@ TEST_F(VolumeServiceTest, ListsInPages) {
     token = response.next_page_token();
     // A token outlives the volume that it came from.
     if (!token.empty()) {
-      ASSERT_TRUE(Delete("volumes/" + token).ok());
+      ASSERT_TRUE(Delete(names.back()).ok());
     }
   } while (!token.empty());
   EXPECT_THAT(sizes, ElementsAre(3, 3, 1));
