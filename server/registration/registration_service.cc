@@ -146,6 +146,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
     return stored.status();
   }
   call.stored = *std::move(stored);
+  call.ticket = RequestTicket();  // from now on a repetition finds the result
   call.record.Succeeded(call.outcome, call.latency);
   return SerializeMessage(ResultOf(*call.stored));
 }
@@ -153,6 +154,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
 void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& status) {
   if (!status.ok()) {
     call->record.Failed(status);
+    call->ticket = RequestTicket();
     call->stream->Close(status);
     return;
   }
@@ -169,6 +171,7 @@ void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& statu
 
 void FinishRepetition(RegisterCall& call, const absl::Status& status) {
   call.record.Repeated();
+  call.ticket = RequestTicket();
   if (!status.ok()) return call.stream->Close(status);
   call.stream->SendResult([message = SerializeMessage(ResultOf(*call.first))](
                               std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },

@@ -381,6 +381,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
       return stored;
     }
     response = ResultOf(*call.kept);
+    call.ticket = RequestTicket();  // from now on a repetition finds the matrix
   }
   call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
   return SerializeMessage(response);
@@ -388,6 +389,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
 
 void Fail(MultiplyCall& call, const absl::Status& status) {
   call.record.Failed(status);
+  call.ticket = RequestTicket();
   call.task = ProductTask();
   call.memory = ProductMemory();
   call.kept = nullptr;
@@ -408,6 +410,7 @@ void Succeed(const std::shared_ptr<MultiplyCall>& call) {
 // Answers a repeated request with the first one's matrix.
 void Repeat(MultiplyCall& call, const StoredMatrix& first) {
   call.record.Repeated();
+  call.ticket = RequestTicket();
   call.stream->SendResult([message = SerializeMessage(ResultOf(first))](
                               std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },
                           nullptr);

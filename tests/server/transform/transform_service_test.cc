@@ -83,7 +83,7 @@ TEST_P(TransformServiceTest, RefusesMatricesThatAreNone) {
   for (const auto& request :
        {with(3, std::nan("")), with(5, HUGE_VAL), with(12, 0.5), with(15, 2.0), singular, fifteen}) {
     const grpc::Status status = Send({request}).status;
-    EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, "header.matrix.values: ");
+    EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, "header.affine.values: ");
     EXPECT_EQ(FieldOf(status), "header.affine.values");
   }
   v1::UploadTransformRequest digest = MatrixRequest("m", SomeMap());
