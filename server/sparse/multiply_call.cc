@@ -381,8 +381,8 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
       return stored;
     }
     response = ResultOf(*call.kept);
-    call.ticket = RequestTicket();  // from now on a repetition finds the matrix
   }
+  call.ticket = RequestTicket();  // from now on a repetition finds what is kept
   call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
   return SerializeMessage(response);
 }

@@ -461,9 +461,9 @@ TEST_F(MatrixServiceTest, EachWrongProductNamesItsField) {
   ExpectError(ProductOf("a", "d"), grpc::INVALID_ARGUMENT, "float64", "b");
   ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::PRECISION_FP64); }), grpc::INVALID_ARGUMENT,
               "float32", "a");
-  ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::Precision(99)); }), grpc::INVALID_ARGUMENT,
+  ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::Precision(99)); }), grpc::UNIMPLEMENTED,
               "precision", "options.precision");
-  ExpectError(with([](R& r) { r.mutable_options()->set_semiring(v1::Semiring(99)); }), grpc::INVALID_ARGUMENT,
+  ExpectError(with([](R& r) { r.mutable_options()->set_semiring(v1::Semiring(99)); }), grpc::UNIMPLEMENTED,
               "semiring", "options.semiring");
   ExpectError(with([](R& r) { r.mutable_options()->set_alpha(std::numeric_limits<double>::infinity()); }),
               grpc::INVALID_ARGUMENT, "finite", "options.alpha");
