@@ -28,6 +28,9 @@ constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
 
 int64_t HostMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
+// Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
+int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
+
 ServerLimits WithDefaults(ServerLimits limits, DeviceKind kind, const DeviceMemory& memory) {
   if (limits.resident_capacity_bytes == 0) {
     limits.resident_capacity_bytes = kind == DeviceKind::kCuda ? memory.total_bytes / 10 * 8 : memory.total_bytes / 2;
@@ -91,12 +94,14 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       transforms_(limits_.max_transforms),
       uploads_(pinned_, budget_, options_.seams, limits_.max_uploads, limits_.upload_ttl),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
+      workers_(WorkerThreads()),
       monitor_(metrics_) {}
 
 absl::Status Server::Serve() {
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, JobRunner::Create(*device_, limits_.max_queued_jobs));
-  context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, matrices_, transforms_, uploads_,
-                                   metrics_, limits_, options_.seams, streams_});
+  INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
+  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
+                                   transforms_, uploads_, metrics_, limits_, options_.seams, streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -205,6 +210,8 @@ void Server::Stop() {
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
+  workers_.Shutdown();
+  if (copies_ != nullptr) copies_->Shutdown();
   if (jobs_ != nullptr) jobs_->Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();

@@ -21,6 +21,7 @@
 #include "server/monitor/http_server.h"
 #include "server/options.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/rpc/worker_pool.h"
 #include "server/server_context.h"
 #include "server/services.h"
 #include "server/bulk/upload_store.h"
@@ -65,11 +66,13 @@ class Server {
   PinnedPool pinned_;
   ResidentBudget budget_;
   std::unique_ptr<JobRunner> jobs_;
+  std::unique_ptr<CopyLane> copies_;
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
   Metrics metrics_;
+  WorkerPool workers_;
   std::atomic<int64_t> streams_{0};
   std::atomic<bool> serving_{false};
   std::unique_ptr<ServerContext> context_;

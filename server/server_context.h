@@ -9,6 +9,7 @@
 
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
+#include "engine/schedule/copy_lane.h"
 #include "engine/schedule/job_runner.h"
 #include "server/store/matrix_store.h"
 #include "server/monitor/metrics.h"
@@ -19,6 +20,7 @@
 namespace intrawarp::server {
 
 class UploadStore;
+class WorkerPool;
 
 struct ServerLimits {
   int64_t max_chunk_bytes = int64_t{1} << 20;
@@ -36,6 +38,10 @@ struct ServerLimits {
 struct ServerContext {
   Device& device;
   JobRunner& jobs;
+  // At most one copy of a bulk stream waits for it.
+  CopyLane& copies;
+  // At most one task of a call waits for it.
+  WorkerPool& workers;
   PinnedPool& pinned;
   ResidentBudget& budget;
   VolumeStore& volumes;

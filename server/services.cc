@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/matrix.grpc.pb.h"
+#include "server/bulk/bulk_service.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/sparse/matrix_service.h"
@@ -29,6 +31,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   services.push_back({v1::MatrixService::service_full_name(), MakeMatrixService(context)});
+  services.push_back({v1::BulkService::service_full_name(), MakeBulkService(context)});
   return services;
 }
 

@@ -20,9 +20,8 @@ absl::Status Put(const ParsedFlags& flags, Session& session) {
   const bool is_double = flags.String("values", "float32") == "float64";
   INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix,
                              LoadMatrix(path, is_double ? ValueType::kFloat64 : ValueType::kFloat32));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadMatrixResponse uploaded,
-                             session.UploadMatrix(matrix, path, flags.String("id")));
-  std::printf("%s\n", uploaded.matrix().name().c_str());
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.UploadMatrix(matrix, path, flags.String("id")));
+  std::printf("%s\n", uploaded.sparse_matrix().name().c_str());
   return absl::OkStatus();
 }
 

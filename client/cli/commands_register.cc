@@ -65,7 +65,7 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
 
 absl::StatusOr<v1::FieldHeader> FetchWholeField(const std::string& transform, v1::FieldEncoding encoding,
                                                 Session& session, client::GridData* field) {
-  v1::DownloadFieldRequest request;
+  v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(encoding);
   return session.client().DownloadField(request, client::SinkInto(field), session.call());

@@ -55,7 +55,7 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
 
 absl::Status GetField(const std::string& name, const v1::FieldRequest& field, const std::string& out,
                       Session& session) {
-  v1::DownloadFieldRequest request;
+  v1::DownloadRequest request;
   request.set_name(name);
   *request.mutable_field() = field;
   client::GridData data;

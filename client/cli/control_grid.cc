@@ -10,7 +10,7 @@
 namespace intrawarp::cli {
 
 absl::Status WriteControlGrid(const std::string& transform, const std::string& path, Session& session) {
-  v1::DownloadFieldRequest request;
+  v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   client::GridData grid;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/convert.h"
 #include "client/cpp/navigate_stream_impl.h"
+#include "io/crc32c.h"
 
 namespace intrawarp::client {
 namespace {
@@ -36,8 +37,13 @@ absl::Status NavigateStream::Send(const Frame& frame) {
   v1::NavigateRequest request;
   *request.mutable_frame() = MakeHeader(frame);
   if (!impl_->stream->Write(request)) return StreamEnded();
-  const bool open = WriteChunks(frame.bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
-                                [&](int64_t) { return impl_->stream->Write(request); });
+  const bool open =
+      ForEachChunk({frame.bytes}, 0, impl_->options.chunk_bytes, [&](int64_t offset, absl::string_view data) {
+        request.mutable_chunk()->set_offset(offset);
+        request.mutable_chunk()->set_crc32c(io::Crc32c(data.data(), data.size()));
+        request.mutable_chunk()->set_data(data.data(), data.size());
+        return impl_->stream->Write(request);
+      });
   return open ? absl::OkStatus() : StreamEnded();
 }
 
@@ -66,7 +72,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
       field_frame = response.field().frame_number();
       INTRAWARP_RETURN_IF_ERROR(receiver.Begin(response.field().field()));
     } else if (response.has_chunk()) {
-      INTRAWARP_RETURN_IF_ERROR(receiver.Append(response.chunk()));
+      INTRAWARP_RETURN_IF_ERROR(receiver.Append(wire::ReceivedChunk(std::move(*response.mutable_chunk()))));
     } else if (response.has_result()) {
       answer->result = std::move(*response.mutable_result());
       answer->has_field = receiver.begun() && answer->result.status().code() == 0;

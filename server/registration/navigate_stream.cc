@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/registration/navigate_frame.h"
+#include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/registration/navigate_frame.h"
 #include "server/rpc/response_queue.h"
 
 namespace intrawarp::server {
@@ -22,20 +23,15 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kKeptTransforms = 16;
 
 // Thread safety: gRPC's reactions and the frames' jobs meet under mutex_.
-class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>,
+                             public std::enable_shared_from_this<NavigateStream> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : context_(context), control_(Deadline(rpc)), queue_(context.limits.max_chunk_bytes) {}
+      : CallReactor(context), control_(Deadline(rpc)), queue_(context.limits.max_chunk_bytes) {}
 
-  void Start(std::shared_ptr<NavigateStream> self) {
-    self_ = std::move(self);
+  void Start() {
+    if (!Begin(shared_from_this())) return;
     std::lock_guard<std::mutex> lock(mutex_);
-    absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
-    if (!count.ok()) {
-      context_.metrics.CountRejection(Rejection::kTooManyStreams);
-      return FinishNow(count.status());
-    }
-    count_ = *std::move(count);
     Continue();
   }
 
@@ -50,7 +46,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     } else {
       status = EndOfFrames();
     }
-    if (!status.ok()) return FinishNow(status);
+    if (!status.ok()) return FinishOnce(status);
     Continue();
   }
 
@@ -60,14 +56,14 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     writing_message_.Clear();
     queue_.Written();
     if (finished_) return;
-    if (!ok) return FinishNow(absl::CancelledError("the client is gone"));
+    if (!ok) return FinishOnce(absl::CancelledError("the client is gone"));
     Continue();
   }
 
   void OnCancel() override {
     control_.Cancel();
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!finished_) FinishNow(control_.CancelStatus());
+    FinishOnce(control_.CancelStatus());
   }
 
   void OnDone() override {
@@ -75,8 +71,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
       std::lock_guard<std::mutex> lock(mutex_);
       for (const std::string& id : kept_) (void)context_.transforms.Erase(id);
     }
-    count_ = StreamCount();
-    self_.reset();  // may delete this
+    CallReactor::OnDone();  // may delete this
   }
 
  private:
@@ -126,7 +121,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     if (passing_over_) return absl::OkStatus();
     if (receiving_ == nullptr) return absl::InvalidArgumentError("chunk: belongs to no frame");
     NavigateFrame& frame = *receiving_;
-    absl::Status valid = ValidateChunk(context_, chunk.offset(), chunk.size(), frame.received_bytes, frame.total_bytes);
+    absl::Status valid =
+        ValidateChunk(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes});
     if (!valid.ok()) {
       FailReceived(std::move(valid));
       return absl::OkStatus();
@@ -171,7 +167,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
       reading_ = true;
       StartRead(&message_);
     }
-    if (no_more_ && in_flight_ == 0 && !writing_) FinishNow(absl::OkStatus());
+    if (no_more_ && in_flight_ == 0 && !writing_) FinishOnce(absl::OkStatus());
   }
 
   void StartJobs() {
@@ -192,8 +188,10 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status Submit(const std::shared_ptr<NavigateFrame>& frame) {
     Job job;
     job.workspace_bytes = FrameJobBytes(context_.device, *frame);
-    job.checkpoint = [self = self_](const Progress& progress) { return self->control_.Check(progress); };
-    job.run = [self = self_, frame](const absl::StatusOr<const ExecContext*>& ctx) { self->RunJob(frame, ctx); };
+    job.checkpoint = [self = shared_from_this()](const Progress& progress) { return self->control_.Check(progress); };
+    job.run = [self = shared_from_this(), frame](const absl::StatusOr<const ExecContext*>& ctx) {
+      self->RunJob(frame, ctx);
+    };
     return SubmitJob(context_, std::move(job));
   }
 
@@ -238,13 +236,13 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     if (!answer.ok()) return Prefixed(answer.status(), "field");
     const int64_t bytes = answer->header.total_bytes();
     INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, bytes));
-    auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
+    auto field = std::make_shared<BulkBuffer>(std::move(memory), bytes);
     v1::NavigateResponse header;
     header.mutable_field()->set_frame_number(frame.number);
     *header.mutable_field()->mutable_field() = answer->header;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      queue_.PushField(SerializeMessage(header), field, v1::NavigateResponse::kChunkFieldNumber);
+      queue_.PushBulk(SerializeMessage(header), field, v1::NavigateResponse::kChunkFieldNumber);
       Pump();
     }
     return ProduceField(ctx, transform, *answer, *field, frame.latency, [this] {
@@ -300,26 +298,21 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     if (finished_) return queue_.Clear();
     if (writing_) return;
     absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
-    if (!next.ok()) return FinishNow(next.status());
+    if (!next.ok()) return FinishOnce(next.status());
     if (!next->has_value()) return;
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
   }
 
-  void FinishNow(const absl::Status& status) {
-    finished_ = true;
+  void Release() override {
     queue_.Clear();
     ready_.clear();
     receiving_.reset();
     control_.Cancel();
-    Finish(ToGrpcStatus(status));
   }
 
-  ServerContext& context_;
   JobControl control_;
-  std::shared_ptr<NavigateStream> self_;  // until OnDone
-  StreamCount count_;
 
   struct GoodResult {
     std::shared_ptr<ResidentReservation> reservation;
@@ -328,7 +321,6 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // The job's alone; jobs follow one another.
   std::optional<GoodResult> last_good_;
 
-  std::mutex mutex_;
   std::shared_ptr<const NavigateSetup> setup_;  // null before the config; set before there is a job
   grpc::ByteBuffer message_;
   grpc::ByteBuffer writing_message_;
@@ -343,7 +335,6 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool reading_ = false;
   bool writing_ = false;
   bool no_more_ = false;  // the client has half-closed
-  bool finished_ = false;
 };
 
 }  // namespace
@@ -351,7 +342,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartNavigate(ServerContext& context,
                                                                            const grpc::CallbackServerContext& rpc) {
   auto stream = std::make_shared<NavigateStream>(context, rpc);
-  stream->Start(stream);
+  stream->Start();
   return stream.get();
 }
 

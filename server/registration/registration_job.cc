@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/convert.h"
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/rpc_support.h"
 

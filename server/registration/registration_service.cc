@@ -9,7 +9,7 @@
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/transform/field_request.h"
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/registration/navigate_stream.h"
@@ -70,10 +70,10 @@ absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, std::shared
   if (memory == nullptr) {
     INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, bytes));
   }
-  auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
+  auto field = std::make_shared<BulkBuffer>(std::move(memory), bytes);
   v1::RegisterResponse header;
   *header.mutable_field() = answer->header;
-  call.stream->SendField(SerializeMessage(header), field, v1::RegisterResponse::kChunkFieldNumber);
+  call.stream->SendBulk(SerializeMessage(header), field, v1::RegisterResponse::kChunkFieldNumber);
   return ProduceField(ctx, transform, *answer, *field, call.latency, [&call] { return call.stream->Advanced(); });
 }
 

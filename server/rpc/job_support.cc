@@ -60,21 +60,4 @@ absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& gr
   return absl::InvalidArgumentError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
 }
 
-absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received,
-                           int64_t total) {
-  if (size == 0) return absl::InvalidArgumentError("chunk.data: is empty");
-  if (size > context.limits.max_chunk_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk.data: has ", size, " bytes, at most ", context.limits.max_chunk_bytes, " are allowed"));
-  }
-  if (offset != received) {
-    return absl::OutOfRangeError(absl::StrCat("chunk.offset: is ", offset, ", must be ", received));
-  }
-  if (size > total - received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.offset: the chunk reaches past the end, ", total, " bytes were announced"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace intrawarp::server

@@ -39,10 +39,6 @@ absl::Status StoreResult(ServerContext& context, const std::string& id, const Re
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
 
-// That a chunk continues a byte stream of `total` bytes of which `received` are there: OUT_OF_RANGE "chunk.offset: ..."
-// (out of order, overlapping, or past the end), INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed).
-absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received, int64_t total);
-
 }  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_RPC_JOB_SUPPORT_H_

@@ -181,4 +181,12 @@ absl::StatusOr<Rescale> RescaleFromProto(double slope, double intercept) {
   return Rescale{slope, intercept};
 }
 
+absl::StatusOr<Rescale> RescaleFromProto(const v1::Rescale& from) {
+  if (!std::isfinite(from.slope()) || from.slope() == 0) {
+    return absl::InvalidArgumentError("slope: must be finite and not 0");
+  }
+  if (!std::isfinite(from.intercept())) return absl::InvalidArgumentError("intercept: must be finite");
+  return Rescale{from.slope(), from.intercept()};
+}
+
 }  // namespace intrawarp::server

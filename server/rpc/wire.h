@@ -51,6 +51,8 @@ struct Rescale {
   friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 absl::StatusOr<Rescale> RescaleFromProto(double slope, double intercept);
+// "slope: ..." unless finite and not 0, "intercept: ..." unless finite.
+absl::StatusOr<Rescale> RescaleFromProto(const v1::Rescale& from);
 
 }  // namespace intrawarp::server
 

@@ -6,13 +6,9 @@
 
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/matrix.grpc.pb.h"
-#include "server/bulk/chunk_codec.h"
 #include "server/sparse/matrix_messages.h"
-#include "server/sparse/matrix_upload.h"
 #include "server/sparse/multiply_call.h"
-#include "server/bulk/resident_download.h"
 #include "server/rpc/rpc_support.h"
-#include "server/bulk/upload_store.h"
 
 namespace intrawarp::server {
 namespace {
@@ -21,15 +17,6 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
-}
-
-absl::Status UploadStatus(const UploadStore& uploads, const v1::GetMatrixUploadStatusRequest& request,
-                          v1::GetMatrixUploadStatusResponse& response) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(request.upload_id(), "upload_id"));
-  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id()));
-  response.set_committed_size(progress.received);
-  response.set_total_bytes(progress.total_bytes);
-  return absl::OkStatus();
 }
 
 absl::Status Get(const MatrixStore& matrices, const std::string& name, v1::SparseMatrix& response) {
@@ -51,46 +38,20 @@ absl::Status List(const MatrixStore& matrices, const v1::ListMatricesRequest& re
   return absl::OkStatus();
 }
 
-absl::StatusOr<DownloadSource> Source(const MatrixStore& matrices, const grpc::ByteBuffer& request) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadMatrixRequest message, ParseMessage<v1::DownloadMatrixRequest>(request));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
-                             FindMatrix(matrices, message.name(), "name"));
-  DownloadSource source;
-  source.owner = matrix;
-  source.bytes = WireBytes(matrix->matrix.view());
-  source.chunk_field = v1::DownloadMatrixResponse::kChunkFieldNumber;
-  v1::DownloadMatrixResponse header;
-  *header.mutable_header()->mutable_matrix() = SparseMatrixToProto(*matrix);
-  header.mutable_header()->set_total_bytes(TotalBytes(source.bytes));
-  source.header = SerializeMessage(header);
-  return source;
-}
-
 absl::Status Delete(MatrixStore& matrices, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseMatrixName(name, "name"));
   return matrices.Erase(id);
 }
 
 // Bulk methods are raw, the others typed.
-using Base = v1::MatrixService::WithRawCallbackMethod_UploadMatrix<
-    v1::MatrixService::WithRawCallbackMethod_DownloadMatrix<v1::MatrixService::WithRawCallbackMethod_Multiply<
-        v1::MatrixService::WithCallbackMethod_GetMatrixUploadStatus<v1::MatrixService::WithCallbackMethod_GetMatrix<
-            v1::MatrixService::WithCallbackMethod_ListMatrices<
-                v1::MatrixService::WithCallbackMethod_DeleteMatrix<v1::MatrixService::Service>>>>>>>;
+using Base = v1::MatrixService::WithRawCallbackMethod_Multiply<
+    v1::MatrixService::WithCallbackMethod_GetMatrix<v1::MatrixService::WithCallbackMethod_ListMatrices<
+        v1::MatrixService::WithCallbackMethod_DeleteMatrix<v1::MatrixService::Service>>>>;
 
 class MatrixService final : public Base {
  public:
   explicit MatrixService(ServerContext& context) : context_(context) {}
 
-  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadMatrix(grpc::CallbackServerContext* call,
-                                                          grpc::ByteBuffer* response) override {
-    return StartUploadMatrix(context_, call, response);
-  }
-  grpc::ServerUnaryReactor* GetMatrixUploadStatus(grpc::CallbackServerContext* call,
-                                                  const v1::GetMatrixUploadStatusRequest* request,
-                                                  v1::GetMatrixUploadStatusResponse* response) override {
-    return Finished(call, UploadStatus(context_.uploads, *request, *response));
-  }
   grpc::ServerUnaryReactor* GetMatrix(grpc::CallbackServerContext* call, const v1::GetMatrixRequest* request,
                                       v1::GetMatrixResponse* response) override {
     return Finished(call, Get(context_.matrices, request->name(), *response->mutable_matrix()));
@@ -98,10 +59,6 @@ class MatrixService final : public Base {
   grpc::ServerUnaryReactor* ListMatrices(grpc::CallbackServerContext* call, const v1::ListMatricesRequest* request,
                                          v1::ListMatricesResponse* response) override {
     return Finished(call, List(context_.matrices, *request, *response));
-  }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadMatrix(grpc::CallbackServerContext*,
-                                                             const grpc::ByteBuffer* request) override {
-    return ResidentDownload::Start(context_, [&] { return Source(context_.matrices, *request); });
   }
   grpc::ServerUnaryReactor* DeleteMatrix(grpc::CallbackServerContext* call, const v1::DeleteMatrixRequest* request,
                                          v1::DeleteMatrixResponse*) override {

@@ -17,7 +17,7 @@
 #include "intrawarp/v1/matrix.pb.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/device_bytes.h"
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/sparse/matrix_messages.h"
@@ -123,7 +123,7 @@ struct MultiplyCall {
   v1::MatrixShape shape;
   // While it is downloaded.
   DeviceBytes on_device;
-  std::shared_ptr<FieldStream> field;
+  std::shared_ptr<BulkBuffer> bulk;
   // What is kept.
   std::shared_ptr<StoredMatrix> kept;
   LatencyBreakdown latency;
@@ -235,11 +235,11 @@ void Keep(MultiplyCall& call) {
 void BeginDownload(MultiplyCall& call, std::shared_ptr<PinnedBuffer> pinned) {
   const MultiplyPlan& plan = call.memory.plan;
   call.on_device = WireBytes({plan.pattern(), plan.value_type(), call.memory.values.as<void>()});
-  call.field = std::make_shared<FieldStream>(std::move(pinned), TotalBytes(call.on_device));
+  call.bulk = std::make_shared<BulkBuffer>(std::move(pinned), TotalBytes(call.on_device));
   v1::MultiplyResponse response;
   *response.mutable_header()->mutable_shape() = call.shape;
-  response.mutable_header()->set_total_bytes(call.field->total_bytes());
-  call.stream->SendField(SerializeMessage(response), call.field, v1::MultiplyResponse::kChunkFieldNumber);
+  response.mutable_header()->set_total_bytes(call.bulk->total_bytes());
+  call.stream->SendBulk(SerializeMessage(response), call.bulk, v1::MultiplyResponse::kChunkFieldNumber);
   call.step = Step::kDownload;
 }
 
@@ -279,19 +279,19 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
 
 absl::Status DownloadStep(MultiplyCall& call, const ExecContext& ctx) {
   PhaseTimer timer(call.latency, Phase::kDownload);
-  FieldStream& field = *call.field;
-  const int64_t begin = field.produced();
-  const int64_t bytes = std::min(kSlabBytes, field.total_bytes() - begin);
-  const absl::Status copied = CopyRange(ctx, call.on_device, begin, bytes, field.data() + begin);
+  BulkBuffer& bulk = *call.bulk;
+  const int64_t begin = bulk.produced();
+  const int64_t bytes = std::min(kSlabBytes, bulk.total_bytes() - begin);
+  const absl::Status copied = CopyRange(ctx, call.on_device, begin, bytes, bulk.at(begin));
   // Also after an error: nothing may write into the buffer any more.
   const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
   INTRAWARP_RETURN_IF_ERROR(copied);
   INTRAWARP_RETURN_IF_ERROR(synchronized);
-  field.Advance(begin + bytes);
+  bulk.Advance(begin + bytes);
   if (!call.stream->Advanced()) return call.stream->control().CancelStatus();
-  if (begin + bytes < field.total_bytes()) return absl::OkStatus();
+  if (begin + bytes < bulk.total_bytes()) return absl::OkStatus();
   call.memory = ProductMemory();
-  call.field = nullptr;  // the stream has it
+  call.bulk = nullptr;  // the stream has it
   call.step = Step::kDone;
   return absl::OkStatus();
 }
@@ -355,7 +355,7 @@ void Fail(MultiplyCall& call, const absl::Status& status) {
   call.task = ProductTask();
   call.memory = ProductMemory();
   call.kept = nullptr;
-  if (call.field != nullptr) call.field->Abandon();
+  if (call.bulk != nullptr) call.bulk->Abandon();
   call.stream->Close(status);
 }
 

@@ -26,6 +26,14 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> TransformStore::Find(cons
   return it->second;
 }
 
+TransformStore::Pointer TransformStore::FindByDigest(const std::string& digest) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [id, transform] : transforms_) {
+    if (transform->id_was_chosen && transform->digest == digest) return transform;
+  }
+  return nullptr;
+}
+
 absl::Status TransformStore::Erase(const std::string& id) {
   std::shared_ptr<const StoredTransform> erased;  // let go after the lock: it may free device memory
   std::lock_guard<std::mutex> lock(mutex_);

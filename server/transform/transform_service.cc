@@ -11,6 +11,7 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
+#include "server/transform/transform_download.h"
 
 namespace intrawarp::server {
 namespace {
@@ -99,8 +100,7 @@ v1::TransformKind KindToProto(const Transform& transform) {
 using v1::TransformService;
 using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
     TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
-        TransformService::WithRawCallbackMethod_UploadTransform<TransformService::WithRawCallbackMethod_DownloadField<
-            TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>>>;
+        TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>;
 
 class TransformServiceImpl final : public Service {
  public:
@@ -125,14 +125,6 @@ class TransformServiceImpl final : public Service {
     absl::Status status = SubmitMapPoints(context_, *request, call);
     if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
     return reactor;
-  }
-  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadTransform(grpc::CallbackServerContext* rpc,
-                                                             grpc::ByteBuffer* response) override {
-    return StartUploadTransform(context_, *rpc, response);
-  }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadField(grpc::CallbackServerContext* rpc,
-                                                            const grpc::ByteBuffer* request) override {
-    return StartDownloadField(context_, *rpc, *request);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
                                                          const grpc::ByteBuffer* request) override {

@@ -2,7 +2,6 @@
 #include "client/cpp/grid_receiver.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,16 +11,17 @@
 #include <vector>
 
 #include "client/cpp/convert.h"
-#include "intrawarp/v1/transform.pb.h"
+#include "io/crc32c.h"
 
 namespace intrawarp::client {
 namespace {
 
-v1::Chunk MakeChunk(int64_t offset, const std::string& data) {
+wire::ReceivedChunk MakeChunk(int64_t offset, const std::string& data) {
   v1::Chunk chunk;
   chunk.set_offset(offset);
+  chunk.set_crc32c(io::Crc32c(data.data(), data.size()));
   chunk.set_data(data);
-  return chunk;
+  return wire::ReceivedChunk(std::move(chunk));
 }
 
 Geometry Grid() {
@@ -85,46 +85,15 @@ TEST_F(GridReceiverTest, RefusesMisplacedChunks) {
   EXPECT_TRUE(receiver_.Finish().ok());
 }
 
-grpc::ByteBuffer Raw(const std::string& bytes) {
-  // Two slices, cut within the first fields.
-  const size_t cut = std::min<size_t>(5, bytes.size());
-  const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))};
-  return grpc::ByteBuffer(slices, 2);
-}
-
-std::string ChunkMessage(int64_t offset, const std::string& data) {
-  v1::DownloadFieldResponse response;
-  *response.mutable_chunk() = MakeChunk(offset, data);
-  return response.SerializeAsString();
-}
-
-constexpr int kChunkField = v1::DownloadFieldResponse::kChunkFieldNumber;
-
-TEST_F(GridReceiverTest, TakesPlainChunksFromTheTransportsBytes) {
-  const std::string half(kBytes / 2, 'a'), rest(kBytes / 2, 'b');
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField)) << "before the header";
+TEST_F(GridReceiverTest, RefusesDamagedChunks) {
   ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField));
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(kBytes / 2, rest)), kChunkField));
-  EXPECT_TRUE(receiver_.Finish().ok());
-  EXPECT_EQ(std::memcmp(data_.values.data(), (half + rest).data(), kBytes), 0);
-}
-
-TEST_F(GridReceiverTest, LeavesEveryOtherMessageToProtobuf) {
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  const std::string good = ChunkMessage(0, "abcd");
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(""), kChunkField));
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(4, "abcd")), kChunkField)) << "misplaced";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, "")), kChunkField)) << "without data";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, std::string(kBytes + 1, 'x'))), kChunkField)) << "too long";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(good), kChunkField + 1)) << "another field";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(good + good), kChunkField)) << "more after it";
-  for (size_t length = 0; length < good.size(); ++length) {
-    EXPECT_FALSE(receiver_.AppendPlain(Raw(good.substr(0, length)), kChunkField)) << length;
-  }
+  v1::Chunk chunk;
+  chunk.set_data("abcd");
+  EXPECT_EQ(receiver_.Append(wire::ReceivedChunk(chunk)).code(), absl::StatusCode::kDataLoss) << "no checksum";
+  chunk.set_crc32c(io::Crc32c("abce", 4));
+  EXPECT_EQ(receiver_.Append(wire::ReceivedChunk(chunk)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(receiver_.Append(MakeChunk(0, "")).code(), absl::StatusCode::kDataLoss) << "empty";
   EXPECT_EQ(receiver_.received_bytes(), 0);
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(good), kChunkField));
-  EXPECT_EQ(receiver_.received_bytes(), 4);
 }
 
 TEST_F(GridReceiverTest, RefusesASecondHeader) {
@@ -159,8 +128,7 @@ TEST(GridReceiverEncodingTest, DecodesSixteenBits) {
     for (size_t at = 0; at < kBytes / 2; at += chunk) {
       const auto offset = static_cast<int64_t>(at);
       ASSERT_TRUE(half_receiver.Append(MakeChunk(offset, half_bytes.substr(at, chunk))).ok());
-      EXPECT_TRUE(
-          integer_receiver.AppendPlain(Raw(ChunkMessage(offset, integer_bytes.substr(at, chunk))), kChunkField));
+      ASSERT_TRUE(integer_receiver.Append(MakeChunk(offset, integer_bytes.substr(at, chunk))).ok());
     }
     ASSERT_TRUE(half_receiver.Finish().ok());
     ASSERT_TRUE(integer_receiver.Finish().ok());

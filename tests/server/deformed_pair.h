@@ -67,15 +67,15 @@ class DeformedPairTest : public ServiceTest {
     return response.transform();
   }
   Download GetEncoded(const std::string& id, v1::FieldEncoding encoding) {
-    v1::DownloadFieldRequest request = WholeField(id);
+    v1::DownloadRequest request = WholeField(id);
     request.mutable_field()->set_encoding(encoding);
     return GetField(request);
   }
   // An upload of what such a download gave.
-  static std::vector<v1::UploadTransformRequest> NativeRequests(const std::string& id, const v1::FieldHeader& header,
+  static std::vector<v1::UploadRequest> NativeRequests(const std::string& id, const v1::FieldHeader& header,
                                                                 const std::string& bytes) {
     auto requests = FieldRequests(id, *GeometryFromProto(header.geometry()), bytes);
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     return requests;
   }
   Download GetWarped(const std::string& id, bool inverse, v1::Interpolation interpolation) {

@@ -174,7 +174,7 @@ TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
                                            v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_VELOCITY}) {
     SCOPED_TRACE(v1::FieldEncoding_Name(encoding));
     const bool is_velocity = encoding == v1::FIELD_ENCODING_VELOCITY;
-    v1::DownloadFieldRequest request = WholeField(id);
+    v1::DownloadRequest request = WholeField(id);
     v1::FieldRequest& field = *request.mutable_field();
     field.set_encoding(encoding);
     for (int a = 0; a < 3; ++a) {
@@ -467,10 +467,10 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
     v1::FieldHeader header = good;
     change(header);
     auto requests = NativeRequests("v", good, Bytes(velocity));
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.field." + field);
+    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
   };
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(2, 7); }, "total_bytes");
   expect([](v1::FieldHeader& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }, "total_bytes");
@@ -491,9 +491,11 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
   }
   // A client that stops half way.
   auto half = NativeRequests("v", good, Bytes(velocity));
-  half.back().mutable_chunk()->mutable_data()->resize(100);
+  *half.back().mutable_chunk() = MakeChunk(0, half.back().chunk().data().substr(0, 100));
   EXPECT_STATUS(Send(half).status, kInvalid, "the stream ended after 100 of");
   EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  context().uploads.Clear();
   EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
   // A single voxel and a plane are grids, too; without motion nothing moves.
   EXPECT_TRUE(Send(NativeRequests("voxel", VelocityHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());

@@ -157,7 +157,7 @@ TEST_P(FfdServiceTest, SmallEncodingsKeepTheirBoundAndAreTheRegistrationsField) 
     }
     EXPECT_LE(worst, answer.field->max_error_mm());
     EXPECT_GT(worst, 0);
-    v1::DownloadFieldRequest download = WholeField(id);
+    v1::DownloadRequest download = WholeField(id);
     download.mutable_field()->set_encoding(encoding);
     const Download again = GetField(download);
     EXPECT_EQ(again.field->SerializeAsString(), answer.field->SerializeAsString());
@@ -179,7 +179,7 @@ TEST_P(FfdServiceTest, ARegionAndAStrideArePartsOfTheField) {
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const std::string id = Id(answer.result->transform());
-  v1::DownloadFieldRequest download = WholeField(id);
+  v1::DownloadRequest download = WholeField(id);
   *download.mutable_field() = field;
   const Download again = GetField(download);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
@@ -254,7 +254,7 @@ TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   EXPECT_FALSE(Get("g").has_domain());
   EXPECT_FALSE(GetControlPoints("g").field->has_domain());
   EXPECT_EQ(FieldOf(GetField(WholeField("g")).status), "geometry");
-  v1::DownloadFieldRequest request = WholeField("g");
+  v1::DownloadRequest request = WholeField("g");
   // Across the edge of the spline's domain, and not in its direction.
   Geometry grid = ObliqueGeometry({9, 8, 7}, /*left_handed=*/true);
   grid.origin = Center(*GeometryFromProto(header.geometry())) + Vec3d{3, 0, 0};
@@ -262,7 +262,7 @@ TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   const Download download = GetField(request);
   ASSERT_TRUE(download.status.ok()) << download.status.error_message();
   EXPECT_TRUE(download.chunks.floats() == EngineField("g", grid));
-  v1::DownloadFieldRequest control_points = request;
+  v1::DownloadRequest control_points = request;
   control_points.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   EXPECT_EQ(FieldOf(GetField(control_points).status), "geometry");
 }
@@ -486,10 +486,10 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
     v1::FieldHeader header = good;
     change(header);
     auto requests = NativeRequests("g", good, Bytes(coefficients));
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.field." + field);
+    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
   };
   const auto size = [](int64_t x, int64_t y, int64_t z) {
     return [=](v1::FieldHeader& h) {

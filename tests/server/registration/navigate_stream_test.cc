@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tests/server/service_fixture.h"
-#include "tests/server/tcp_relay.h"
+#include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
 namespace {
@@ -63,8 +63,8 @@ class NavigateTest : public ServiceTest {
     const char* bytes = reinterpret_cast<const char*>(voxels.data());
     for (size_t at = 0; at < 4 * voxels.size(); at += chunk_bytes) {
       requests.emplace_back();
-      requests.back().mutable_chunk()->set_offset(at);
-      requests.back().mutable_chunk()->set_data(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at));
+      *requests.back().mutable_chunk() =
+          MakeChunk(at, std::string(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at)));
     }
     return requests;
   }
@@ -277,7 +277,7 @@ TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
       ASSERT_EQ(answered->field.has_value(), good);
       if (!good) continue;
       EXPECT_EQ(answered->field->encoding(), encoding);
-      v1::DownloadFieldRequest request =
+      v1::DownloadRequest request =
           WholeField(answered->result.transform().substr(std::string("transforms/").size()));
       request.mutable_field()->set_encoding(encoding);
       const Download download = GetField(request);
@@ -356,16 +356,20 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   add(30, kInvalid, "frame.total_bytes", [](Requests& r) { r[0].mutable_frame()->set_total_bytes(4); });
   add(40, kInvalid, "frame.rescale_slope", [](Requests& r) { r[0].mutable_frame()->set_rescale_intercept(3); });
   add(50, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { std::swap(r[1], r[2]); });
+  add(55, grpc::DATA_LOSS, "", [](Requests& r) { r[1].mutable_chunk()->mutable_data()->at(3) ^= 1; });
   add(60, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { r[2].mutable_chunk()->set_offset(1); });
   add(70, kInvalid, "chunk", [](Requests& r) { r.pop_back(); });
   add(80, kInvalid, "frame.voxels", [](Requests& r) {
     const float nan = std::nanf("");
     r[1].mutable_chunk()->mutable_data()->replace(0, 4, reinterpret_cast<const char*>(&nan), 4);
+    *r[1].mutable_chunk() = MakeChunk(r[1].chunk().offset(), r[1].chunk().data());
   });
   add(90, grpc::FAILED_PRECONDITION, "moving", [](Requests& r) {
-    for (size_t i = 1; i < r.size(); ++i) r[i].mutable_chunk()->mutable_data()->assign(r[i].chunk().data().size(), 0);
+    for (size_t i = 1; i < r.size(); ++i) {
+      *r[i].mutable_chunk() = MakeChunk(r[i].chunk().offset(), std::string(r[i].chunk().data().size(), 0));
+    }
   });
-  add(100, grpc::OUT_OF_RANGE, "chunk.offset",
+  add(100, grpc::OUT_OF_RANGE, "chunk.data",
       [](Requests& r) { r.back().mutable_chunk()->mutable_data()->append("more"); });
   add(110, grpc::UNIMPLEMENTED, "", [](Requests& r) {
     Geometry plane = Grid();
@@ -395,7 +399,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       EXPECT_LT(Distance(*MatrixFromProto(result.report().matrix()), MapOfFrame(1)), 0.25);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 11"));
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 12"));
 }
 
 TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
@@ -414,7 +418,7 @@ TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
 TEST_P(NavigateTest, AWrongOrderOfMessagesEndsTheStream) {
   PutResident();
   v1::NavigateRequest nothing, chunk;
-  chunk.mutable_chunk()->set_data("0123");
+  *chunk.mutable_chunk() = MakeChunk(0, "0123");
   auto expect = [&](const std::vector<std::vector<v1::NavigateRequest>>& parts, const std::string& text) {
     const grpc::Status status = Navigate(parts).status;
     EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, text);

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/server/service_fixture.h"
-#include "tests/server/tcp_relay.h"
+#include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
 namespace {

@@ -31,7 +31,7 @@ bool Nothing(const v1::Usage& usage) { return usage.ByteSizeLong() == 0; }
 class MatrixServiceTest : public ::testing::Test {
  protected:
   explicit MatrixServiceTest(const ServerOptions& options = TestServer::DefaultOptions())
-      : test_(options), stub_(test_.Stub<v1::MatrixService>()) {}
+      : test_(options), stub_(test_.Stub<v1::MatrixService>()), bulk_(test_.Stub<v1::BulkService>()) {}
   // Whatever a test did, what it did not store is gone, at the latest when unfinished uploads have expired.
   ~MatrixServiceTest() override {
     for (const std::string& name : Names()) EXPECT_TRUE(Delete(name).ok());
@@ -76,7 +76,7 @@ class MatrixServiceTest : public ::testing::Test {
   }
   template <typename T>
   void Put(const std::string& id, const HostCsr<T>& csr) {
-    const grpc::Status status = SendMatrix(*stub_, MakeMatrix(csr, "upload-" + id, id), nullptr, 1 << 20);
+    const grpc::Status status = Upload(*bulk_, MakeMatrix(csr, "upload-" + id, id), nullptr, 1 << 20);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
   void ExpectError(const v1::MultiplyRequest& request, grpc::StatusCode code, const std::string& text,
@@ -92,6 +92,7 @@ class MatrixServiceTest : public ::testing::Test {
 
   TestServer test_;
   std::unique_ptr<v1::MatrixService::Stub> stub_;
+  std::unique_ptr<v1::BulkService::Stub> bulk_;
 };
 
 template <typename T>
@@ -122,24 +123,24 @@ Entries<double> Reference(const HostCsr<T>& a, const HostCsr<T>& b) {
 
 TEST_F(MatrixServiceTest, ComesBackAsItWas) {
   const HostCsr<float> csr = RandomCsr<float>(61, 43, 5, 1);
-  const MatrixData data = MakeMatrix(csr, "u", "stiffness");
-  v1::UploadMatrixResponse response;
-  const grpc::Status status = SendMatrix(*stub_, data, &response, /*chunk=*/37);
+  const UploadData data = MakeMatrix(csr, "u", "stiffness");
+  v1::UploadResponse response;
+  const grpc::Status status = Upload(*bulk_, data, &response, /*chunk=*/37);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_FALSE(response.already_resident());
-  const v1::SparseMatrix& matrix = response.matrix();
+  const v1::SparseMatrix& matrix = response.sparse_matrix();
   EXPECT_EQ(matrix.name(), "matrices/stiffness");
-  EXPECT_EQ(matrix.shape().SerializeAsString(), data.header.shape().SerializeAsString());
-  EXPECT_EQ(matrix.digest(), data.header.digest());
+  EXPECT_EQ(matrix.shape().SerializeAsString(), data.header.sparse_matrix().shape().SerializeAsString());
+  EXPECT_EQ(matrix.digest(), data.header.sha256());
   EXPECT_GE(matrix.resident_bytes(), static_cast<int64_t>(data.bytes.size()));
   EXPECT_GT(matrix.create_time().seconds(), 0);
   v1::SparseMatrix got;
   ASSERT_TRUE(Get("matrices/stiffness", &got).ok());
   EXPECT_EQ(got.SerializeAsString(), matrix.SerializeAsString());
 
-  const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/stiffness");
+  const DownloadedBytes back = DownloadMatrix(*bulk_, "matrices/stiffness");
   ASSERT_TRUE(back.status.ok()) << back.status.error_message();
-  EXPECT_EQ(back.header.matrix().SerializeAsString(), matrix.SerializeAsString());
+  EXPECT_EQ(back.header.sparse_matrix().SerializeAsString(), matrix.SerializeAsString());
   EXPECT_EQ(back.header.total_bytes(), static_cast<int64_t>(data.bytes.size()));
   EXPECT_TRUE(back.bytes == data.bytes);
 
@@ -153,22 +154,22 @@ TEST_F(MatrixServiceTest, EmptyOnesAndOnesOfManySlabs) {
   // No rows, no columns, no entries; float64; more than two slabs of a download, no multiple of a chunk.
   const HostCsr<double> large = RandomCsr<double>(70001, 5000, 30, 2);
   ASSERT_GT(CsrBytes(large).size(), size_t{17} << 20);
-  const MatrixData datas[] = {
+  const UploadData datas[] = {
       MakeMatrix(HostCsr<float>(), "0", "none"), MakeMatrix(RandomCsr<float>(0, 7, 3, 1), "1", "norows"),
       MakeMatrix(RandomCsr<double>(7, 0, 3, 1), "2", "nocolumns"),
       MakeMatrix(RandomCsr<float>(300, 1, 0, 1), "3", "noentries"), MakeMatrix(large, "4", "large")};
-  for (const MatrixData& data : datas) {
+  for (const UploadData& data : datas) {
     SCOPED_TRACE(data.header.id());
-    const grpc::Status status = SendMatrix(*stub_, data, nullptr, 1 << 20);
+    const grpc::Status status = Upload(*bulk_, data, nullptr, 1 << 20);
     ASSERT_TRUE(status.ok()) << status.error_message();
-    const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/" + data.header.id());
+    const DownloadedBytes back = DownloadMatrix(*bulk_, "matrices/" + data.header.id());
     ASSERT_TRUE(back.status.ok()) << back.status.error_message();
     EXPECT_TRUE(back.bytes == data.bytes);
   }
 }
 
 TEST_F(MatrixServiceTest, EachWrongHeaderNamesItsField) {
-  using Header = v1::UploadMatrixHeader;
+  using Header = v1::UploadHeader;
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const struct {
     const char* field;
@@ -176,33 +177,42 @@ TEST_F(MatrixServiceTest, EachWrongHeaderNamesItsField) {
   } cases[] = {
       {"header.id", [](Header& h) { h.set_id("../x"); }},
       {"header.upload_id", [](Header& h) { h.set_upload_id(""); }},
-      {"header.shape.rows", [](Header& h) { h.mutable_shape()->set_rows(-1); }},
-      {"header.shape.rows", [](Header& h) { h.mutable_shape()->set_rows(int64_t{1} << 31); }},
-      {"header.shape.columns", [](Header& h) { h.mutable_shape()->set_columns(-1); }},
-      {"header.shape.columns", [](Header& h) { h.mutable_shape()->set_columns(kMost); }},
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(-1); }},
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(kMost); }},
+      {"header.sparse_matrix.shape.rows", [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_rows(-1); }},
+      {"header.sparse_matrix.shape.rows",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_rows(int64_t{1} << 31); }},
+      {"header.sparse_matrix.shape.columns",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_columns(-1); }},
+      {"header.sparse_matrix.shape.columns",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_columns(kMost); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(-1); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(kMost); }},
       // One more than there are places.
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(9 * 8 + 1); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(9 * 8 + 1); }},
       // Places enough, but bytes that overflow.
-      {"header.shape.entries",
+      {"header.sparse_matrix.shape.entries",
        [](Header& h) {
-         h.mutable_shape()->set_rows((int64_t{1} << 31) - 1);
-         h.mutable_shape()->set_columns((int64_t{1} << 31) - 1);
-         h.mutable_shape()->set_entries(int64_t{1} << 61);
+         h.mutable_sparse_matrix()->mutable_shape()->set_rows((int64_t{1} << 31) - 1);
+         h.mutable_sparse_matrix()->mutable_shape()->set_columns((int64_t{1} << 31) - 1);
+         h.mutable_sparse_matrix()->mutable_shape()->set_entries(int64_t{1} << 61);
        }},
-      {"header.shape.value_type", [](Header& h) { h.mutable_shape()->clear_value_type(); }},
-      {"header.shape.value_type", [](Header& h) { h.mutable_shape()->set_value_type(v1::ValueType(9)); }},
+      {"header.sparse_matrix.shape.value_type",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->clear_value_type(); }},
+      {"header.sparse_matrix.shape.value_type",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_value_type(v1::ValueType(9)); }},
       {"header.total_bytes", [](Header& h) { h.set_total_bytes(h.total_bytes() - 1); }},
       {"header.total_bytes", [](Header& h) { h.set_total_bytes(-1); }},
-      {"header.total_bytes", [](Header& h) { h.mutable_shape()->set_value_type(v1::VALUE_TYPE_FLOAT64); }},
-      {"header.digest", [](Header& h) { h.mutable_digest()->pop_back(); }},
+      {"header.total_bytes",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_value_type(v1::VALUE_TYPE_FLOAT64); }},
+      {"header.sha256", [](Header& h) { h.mutable_sha256()->pop_back(); }},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.field);
-    MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
+    UploadData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
     c.spoil(data.header);
-    const grpc::Status status = SendMatrix(*stub_, data);
+    const grpc::Status status = Upload(*bulk_, data);
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
     EXPECT_EQ(DetailsOf(status).field, c.field) << status.error_message();
     EXPECT_TRUE(Nothing(test_.WaitForUsage(Nothing)));
@@ -245,7 +255,7 @@ TEST_F(MatrixServiceTest, EachBrokenCsrNamesItsArrayAndIsDropped) {
     csr.values = {1, 2, 3, 4, 5};
     ASSERT_TRUE(ValidateCsr(csr).ok());
     cases[i].spoil(csr);
-    const grpc::Status status = SendMatrix(*stub_, MakeMatrix(csr, "u"));
+    const grpc::Status status = Upload(*bulk_, MakeMatrix(csr, "u"));
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
     EXPECT_EQ(DetailsOf(status).field, cases[i].field) << status.error_message();
     EXPECT_TRUE(Nothing(test_.WaitForUsage(Nothing)));
@@ -253,31 +263,31 @@ TEST_F(MatrixServiceTest, EachBrokenCsrNamesItsArrayAndIsDropped) {
 }
 
 TEST_F(MatrixServiceTest, BrokenUploadsResumeAndWrongDigestsDrop) {
-  MatrixData data = MakeMatrix(RandomCsr<float>(200, 100, 7, 4), "u", "m");
-  grpc::Status status = SendMatrix(*stub_, data, nullptr, 500, 0, 1500);
+  UploadData data = MakeMatrix(RandomCsr<float>(200, 100, 7, 4), "u", "m");
+  grpc::Status status = Upload(*bulk_, data, nullptr, 500, 0, 1500);
   EXPECT_EQ(DetailsOf(status).reason, "UPLOAD_INCOMPLETE");
   // The upload is free to be resumed when its stream is gone.
   test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0; });
-  v1::GetMatrixUploadStatusRequest request;
+  v1::GetUploadStatusRequest request;
   request.set_upload_id("u");
-  v1::GetMatrixUploadStatusResponse progress;
+  v1::GetUploadStatusResponse progress;
   {
     grpc::ClientContext call;
-    ASSERT_TRUE(stub_->GetMatrixUploadStatus(&call, request, &progress).ok());
+    ASSERT_TRUE(bulk_->GetUploadStatus(&call, request, &progress).ok());
   }
-  EXPECT_EQ(progress.committed_size(), 1500);
+  EXPECT_EQ(progress.committed_bytes(), 1500);
   EXPECT_EQ(progress.total_bytes(), static_cast<int64_t>(data.bytes.size()));
   // An upload of a volume is another one, and does not touch this one before it is dropped for its header.
-  status = SendMatrix(*stub_, data, nullptr, 500, 1500);
+  status = Upload(*bulk_, data, nullptr, 500, 1500);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_TRUE(DownloadMatrix(*stub_, "matrices/m").bytes == data.bytes);
+  EXPECT_TRUE(DownloadMatrix(*bulk_, "matrices/m").bytes == data.bytes);
   {
     grpc::ClientContext call;
-    EXPECT_EQ(stub_->GetMatrixUploadStatus(&call, request, &progress).error_code(), grpc::NOT_FOUND);
+    EXPECT_EQ(bulk_->GetUploadStatus(&call, request, &progress).error_code(), grpc::NOT_FOUND);
   }
-  MatrixData wrong = MakeMatrix(RandomCsr<float>(20, 10, 3, 5), "w", "w");
+  UploadData wrong = MakeMatrix(RandomCsr<float>(20, 10, 3, 5), "w", "w");
   wrong.bytes.back() = static_cast<char>(wrong.bytes.back() ^ 1);
-  status = SendMatrix(*stub_, wrong);
+  status = Upload(*bulk_, wrong);
   EXPECT_EQ(status.error_code(), grpc::DATA_LOSS);
   EXPECT_EQ(DetailsOf(status).reason, "DIGEST_MISMATCH");
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 0; }).uploads(), 0);
@@ -285,34 +295,32 @@ TEST_F(MatrixServiceTest, BrokenUploadsResumeAndWrongDigestsDrop) {
 }
 
 TEST_F(MatrixServiceTest, AnUploadIdOfAVolumeIsNotOneOfAMatrix) {
-  auto volumes = test_.Stub<v1::VolumeService>();
   const Geometry grid = BoxGeometry(4, 4, 4);
-  UploadCall unfinished(*volumes);
+  UploadCall unfinished(*bulk_);
   unfinished.SendHeader(MakeVolume(grid, RandomVoxels<float>(grid, 1), "u").header);
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; }).uploads(), 1);
-  const MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, data)).reason, "UPLOAD_BUSY");
-  unfinished.Cancel();
-  test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0; });
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, data)).reason, "UPLOAD_HEADER_CHANGED");
+  const UploadData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
+  EXPECT_EQ(DetailsOf(Upload(*bulk_, data)).reason, "UPLOAD_HEADER_CHANGED");
+  EXPECT_EQ(DetailsOf(unfinished.Await()).reason, "UPLOAD_TAKEN_OVER");
+  EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 0; }).uploads(), 0);
 }
 
 TEST_F(MatrixServiceTest, UploadIsIdempotentAndIdsAreTakenOnce) {
   const HostCsr<float> csr = RandomCsr<float>(30, 20, 4, 6);
-  v1::UploadMatrixResponse first, second;
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "1"), &first).ok());
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "2"), &second).ok());
+  v1::UploadResponse first, second;
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "1"), &first).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "2"), &second).ok());
   EXPECT_FALSE(first.already_resident());
   EXPECT_TRUE(second.already_resident());
-  EXPECT_EQ(first.matrix().name(), second.matrix().name());
+  EXPECT_EQ(first.sparse_matrix().name(), second.sparse_matrix().name());
   // The same bytes in another shape are another matrix.
   HostCsr<float> wider = csr;
   wider.columns += 1;
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(wider, "3"), &second).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(wider, "3"), &second).ok());
   EXPECT_FALSE(second.already_resident());
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "4", "mine"), &second).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "4", "mine"), &second).ok());
   EXPECT_FALSE(second.already_resident());
-  const grpc::Status taken = SendMatrix(*stub_, MakeMatrix(wider, "5", "mine"));
+  const grpc::Status taken = Upload(*bulk_, MakeMatrix(wider, "5", "mine"));
   EXPECT_EQ(taken.error_code(), grpc::ALREADY_EXISTS);
   EXPECT_EQ(DetailsOf(taken).resource, "matrices/mine");
   EXPECT_EQ(Names().size(), 3u);
@@ -338,7 +346,7 @@ TEST_F(MatrixServiceTest, ListsInPagesAndKnowsNoOthers) {
   EXPECT_EQ(DetailsOf(Get("matrices/none", &matrix)).resource, "matrices/none");
   EXPECT_EQ(DetailsOf(Get("volumes/a", &matrix)).field, "name");
   EXPECT_EQ(Delete("matrices/none").error_code(), grpc::NOT_FOUND);
-  EXPECT_EQ(DownloadMatrix(*stub_, "matrices/none").status.error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(DownloadMatrix(*bulk_, "matrices/none").status.error_code(), grpc::NOT_FOUND);
 }
 
 TEST_F(MatrixServiceTest, MultipliesRectanglesInChunks) {
@@ -421,7 +429,7 @@ TEST_F(MatrixServiceTest, AKeptProductIsAMatrixLikeOthers) {
   EXPECT_EQ(test_.Info().usage().resident_bytes(), of_a.resident_bytes() + matrix.resident_bytes());
 
   const Product sent = Multiply(*stub_, ProductOf("a", "a"));
-  EXPECT_TRUE(DownloadMatrix(*stub_, "matrices/square").bytes == sent.bytes);
+  EXPECT_TRUE(DownloadMatrix(*bulk_, "matrices/square").bytes == sent.bytes);
   // A factor of the next product.
   const Product cube = Multiply(*stub_, ProductOf("square", "a"));
   ASSERT_TRUE(cube.status.ok());
@@ -760,11 +768,11 @@ TEST_F(SmallMemoryTest, ColumnsThatWouldBecomeRowsAreCountedFirst) {
 }
 
 TEST_F(SmallMemoryTest, UploadsAreCappedBeforeAnythingIsAllocated) {
-  MatrixData large = MakeMatrix(Full(200, 100, 1), "u");
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, large)).field, "header.total_bytes");
+  UploadData large = MakeMatrix(Full(200, 100, 1), "u");
+  EXPECT_EQ(DetailsOf(Upload(*bulk_, large)).field, "header.total_bytes");
   for (int i = 0; i < 20; ++i) {
     const grpc::Status status =
-        SendMatrix(*stub_, MakeMatrix(Full(100, 100, static_cast<float>(i)), std::to_string(i)), nullptr, 1 << 20);
+        Upload(*bulk_, MakeMatrix(Full(100, 100, static_cast<float>(i)), std::to_string(i)), nullptr, 1 << 20);
     if (status.ok()) continue;
     EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
     EXPECT_EQ(DetailsOf(status).reason, "RESIDENT_MEMORY");
@@ -796,9 +804,9 @@ TEST_F(SmallTransferTest, WhatIsTooLargeToBeSentCanBeKeptAndDownloaded) {
   request.mutable_keep()->set_id("c");
   const Product kept = Multiply(*stub_, request);
   ASSERT_TRUE(kept.status.ok()) << kept.status.error_message();
-  const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/c");
+  const DownloadedBytes back = DownloadMatrix(*bulk_, "matrices/c");
   ASSERT_TRUE(back.status.ok()) << back.status.error_message();
-  const HostCsr<float> c = CsrFromBytes<float>(back.header.matrix().shape(), back.bytes);
+  const HostCsr<float> c = CsrFromBytes<float>(back.header.sparse_matrix().shape(), back.bytes);
   EXPECT_EQ(c.entries(), int64_t{kSide} * kSide);
   EXPECT_TRUE(std::all_of(c.values.begin(), c.values.end(), [](float v) { return v == 6; }));
 }
@@ -806,7 +814,7 @@ TEST_F(SmallTransferTest, WhatIsTooLargeToBeSentCanBeKeptAndDownloaded) {
 TEST(MatrixStop, ProductUnderWayEndsWithTheServer) {
   TestServer test;
   auto stub = test.Stub<v1::MatrixService>();
-  ASSERT_TRUE(SendMatrix(*stub, MakeMatrix(RandomCsr<float>(50, 50, 4, 1), "u", "a")).ok());
+  ASSERT_TRUE(Upload(*test.Stub<v1::BulkService>(), MakeMatrix(RandomCsr<float>(50, 50, 4, 1), "u", "a")).ok());
   JobBlocker blocker(test.server->context().jobs);
   Product product;
   std::thread client([&] { product = Multiply(*stub, ProductOf("a", "a")); });

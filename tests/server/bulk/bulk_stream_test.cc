@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 
 #include "engine/device/pinned_pool.h"
 #include "tests/engine/device_test.h"
@@ -7,14 +7,14 @@
 namespace intrawarp::server {
 namespace {
 
-class FieldStreamTest : public DeviceTest {
+class BulkStreamTest : public DeviceTest {
  protected:
-  FieldStreamTest() : pool_(device(), 64 << 20) {}
+  BulkStreamTest() : pool_(device(), 64 << 20) {}
   // Poisoned, so that what is announced but not written shows.
-  FieldStream Make(int64_t bytes) {
+  BulkBuffer Make(int64_t bytes) {
     std::shared_ptr<PinnedBuffer> memory = *pool_.Lease(bytes);
     std::memset(memory->as<char>(), 0xff, bytes);
-    return FieldStream(memory, bytes);
+    return BulkBuffer(memory, bytes);
   }
   static AffineMap SomeMap() {
     AffineMap map = AffineMap::Identity();
@@ -32,21 +32,21 @@ class FieldStreamTest : public DeviceTest {
 
   PinnedPool pool_;
 };
-INTRAWARP_INSTANTIATE_DEVICE_TEST(FieldStreamTest);
+INTRAWARP_INSTANTIATE_DEVICE_TEST(BulkStreamTest);
 
-TEST_P(FieldStreamTest, ProducesTheFieldFromTheFront) {
+TEST_P(BulkStreamTest, ProducesTheFieldFromTheFront) {
   const Transform transform(SomeMap());
   for (const Int3 size :
        {Int3{1, 1, 1}, Int3{64, 64, 64}, Int3{67, 65, 129}}) {  // less than a slab, one, and some more
     const Geometry grid = ObliqueGeometry(size);
     const int64_t bytes = 12 * grid.voxels();
-    FieldStream stream = Make(bytes);
+    BulkBuffer stream = Make(bytes);
     LatencyBreakdown latency;
     std::vector<int64_t> announced;
     const absl::Status status = ProduceField(ctx(), transform, FloatField(grid), stream, latency, [&] {
       announced.push_back(stream.produced());
       // What is announced is final: no float of it is still poisoned.
-      const float* last = reinterpret_cast<const float*>(stream.data()) + announced.back() / 4 - 1;
+      const float* last = reinterpret_cast<const float*>(stream.at(0)) + announced.back() / 4 - 1;
       EXPECT_FALSE(std::isnan(*last));
       return true;
     });
@@ -60,14 +60,14 @@ TEST_P(FieldStreamTest, ProducesTheFieldFromTheFront) {
     float* whole = Poisoned<float>(3 * grid.voxels());
     ASSERT_OK(EvaluateField(ctx(), transform, grid, 0, grid.voxels(), whole));
     const std::vector<float> expected = Download(whole, 3 * grid.voxels());
-    EXPECT_EQ(std::memcmp(stream.data(), expected.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(stream.at(0), expected.data(), bytes), 0);
     EXPECT_GT(latency.phase(Phase::kEncode).count(), 0);
   }
 }
 
-TEST_P(FieldStreamTest, EndsWhenNobodyWaits) {
+TEST_P(BulkStreamTest, EndsWhenNobodyWaits) {
   const Geometry grid = ObliqueGeometry({128, 64, 128});  // four slabs
-  FieldStream stream = Make(12 * grid.voxels());
+  BulkBuffer stream = Make(12 * grid.voxels());
   LatencyBreakdown latency;
   int calls = 0;
   const absl::Status status =
@@ -79,20 +79,20 @@ TEST_P(FieldStreamTest, EndsWhenNobodyWaits) {
   EXPECT_EQ(stream.produced(), int64_t{2} * 12 << 18);
 }
 
-TEST_P(FieldStreamTest, CopiesDeviceMemory) {
+TEST_P(BulkStreamTest, CopiesDeviceMemory) {
   for (const size_t count : {size_t{1}, size_t{786432}, size_t{2000003}}) {
     const std::vector<float> values = RandomFloats(count, 11);
     const float* on_device = Upload(values);
-    FieldStream stream = Make(4 * count);
+    BulkBuffer stream = Make(4 * count);
     LatencyBreakdown latency;
     ASSERT_OK(ProduceCopy(ctx(), on_device, stream, latency, [] { return true; }));
     EXPECT_EQ(stream.produced(), 4 * count);
-    EXPECT_EQ(std::memcmp(stream.data(), values.data(), 4 * count), 0);
+    EXPECT_EQ(std::memcmp(stream.at(0), values.data(), 4 * count), 0);
   }
 }
 
 // What arrives, decoded, is within the stated bound of the float32 field, and the bound is small.
-TEST_P(FieldStreamTest, SmallEncodingsKeepTheirBound) {
+TEST_P(BulkStreamTest, SmallEncodingsKeepTheirBound) {
   const Transform transform(SomeMap());
   const Geometry grid = ObliqueGeometry({67, 65, 129});
   float* whole = Poisoned<float>(3 * grid.voxels());
@@ -108,7 +108,7 @@ TEST_P(FieldStreamTest, SmallEncodingsKeepTheirBound) {
     const absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(exact->context(), request, transform, grid);
     ASSERT_OK(answer.status());
     EXPECT_EQ(answer->header.total_bytes(), 6 * grid.voxels());
-    FieldStream stream = Make(answer->header.total_bytes());
+    BulkBuffer stream = Make(answer->header.total_bytes());
     LatencyBreakdown latency;
     ASSERT_OK(ProduceField(exact->context(), transform, *answer, stream, latency, [] { return true; }));
     EXPECT_EQ(stream.produced(), answer->header.total_bytes());
@@ -117,8 +117,8 @@ TEST_P(FieldStreamTest, SmallEncodingsKeepTheirBound) {
     double worst = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       const double value = type == ComponentType::kInt16
-                               ? reinterpret_cast<const int16_t*>(stream.data())[i] * answer->header.scale()
-                               : static_cast<float>(reinterpret_cast<const _Float16*>(stream.data())[i]);
+                               ? reinterpret_cast<const int16_t*>(stream.at(0))[i] * answer->header.scale()
+                               : static_cast<float>(reinterpret_cast<const _Float16*>(stream.at(0))[i]);
       worst = std::max(worst, std::abs(value - expected[i]));
     }
     EXPECT_LE(worst, bound);
@@ -126,12 +126,12 @@ TEST_P(FieldStreamTest, SmallEncodingsKeepTheirBound) {
   }
 }
 
-TEST_P(FieldStreamTest, NeedsTheWorkspaceItAsksFor) {
+TEST_P(BulkStreamTest, NeedsTheWorkspaceItAsksFor) {
   const Geometry small = ObliqueGeometry({5, 6, 7}), large = ObliqueGeometry({100, 100, 100});
   for (const Geometry& grid : {small, large}) {
     absl::StatusOr<OwnedContext> exact = OwnedContext::Create(device(), ProduceFieldWorkspaceBytes(device(), grid));
     ASSERT_OK(exact.status());
-    FieldStream stream = Make(12 * grid.voxels());
+    BulkBuffer stream = Make(12 * grid.voxels());
     LatencyBreakdown latency;
     EXPECT_OK(
         ProduceField(exact->context(), Transform(SomeMap()), FloatField(grid), stream, latency, [] { return true; }));

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/bulk/upload_kind.h"
+
+#include "io/digest.h"
+
+namespace intrawarp::server {
+
+absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes) {
+  UploadSpec spec;
+  if (!header.id().empty()) INTRAWARP_RETURN_IF_ERROR(ValidateId(header.id(), "id"));
+  INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(header.upload_id(), "upload_id"));
+  spec.id = header.id();
+  spec.upload_id = header.upload_id();
+  if (header.total_bytes() != content_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("total_bytes: is ", header.total_bytes(), ", the content makes ", content_bytes));
+  }
+  if (content_bytes > max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("total_bytes: is ", content_bytes, ", at most ", max_bytes, " are accepted"));
+  }
+  spec.total_bytes = content_bytes;
+  if (header.sha256().size() != io::Sha256::kBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sha256: has ", header.sha256().size(), " bytes, must be ", io::Sha256::kBytes));
+  }
+  spec.content_digest = header.sha256();
+  return spec;
+}
+
+}  // namespace intrawarp::server
