@@ -153,6 +153,11 @@ int TcpRelay::cuts() const {
   return impl_->cuts_made;
 }
 
+void TcpRelay::EndWait() {
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  impl_->last_cut.reset();
+}
+
 std::chrono::milliseconds TcpRelay::worst_wait() const {
   std::lock_guard<std::mutex> lock(impl_->mutex);
   return std::chrono::duration_cast<std::chrono::milliseconds>(impl_->worst_wait);

@@ -38,7 +38,9 @@ class TcpRelay {
   void Cut();
   // Connections that were broken by what they carried.
   int cuts() const;
-  // The longest time from such a break until a later connection had carried a few kilobytes.
+  // A client has all that it wanted: a break that it did not notice is no wait.
+  void EndWait();
+  // The longest time from a break until a later connection had carried a few kilobytes.
   std::chrono::milliseconds worst_wait() const;
 
  private:
