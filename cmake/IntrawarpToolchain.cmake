@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiler settings shared by every target: warnings, sanitizers, ccache, and whether there is a CUDA device to build.
+# Compiler settings shared by every target: warnings, hardening, sanitizers, ccache, and whether there is a CUDA device to
+# build.
 
 find_program(CCACHE ccache)
 if(CCACHE)
@@ -15,7 +16,21 @@ endif()
 if(INTRAWARP_SANITIZE)
   add_compile_options(-fsanitize=${INTRAWARP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INTRAWARP_SANITIZE})
+else()
+  add_link_options(LINKER:-z,relro LINKER:-z,now)
+  include(CheckPIESupported)
+  check_pie_supported(LANGUAGES CXX)
 endif()
+
+# Hardens a target that reads what strangers send: stack canaries, checked calls of the C library, checked bounds of the
+# standard library's containers. The engine's loops do without, on sizes that were checked before. Sanitizers have
+# checks of their own in these places, and _FORTIFY_SOURCE needs an optimiser.
+function(intrawarp_harden target)
+  if(NOT INTRAWARP_SANITIZE)
+    target_compile_options(${target} PRIVATE -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+    target_compile_definitions(${target} PRIVATE _GLIBCXX_ASSERTIONS)
+  endif()
+endfunction()
 
 set(INTRAWARP_WITH_CUDA OFF)
 if(NOT INTRAWARP_CUDA STREQUAL "OFF")

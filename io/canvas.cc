@@ -1,97 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/canvas.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
+#include <cairo-ft.h>
+#include <cairo.h>
+#include <ft2build.h>
+#include FT_FREETYPE_H
 
-#include "absl/strings/ascii.h"
+#include <string>
+
+#include "io/cairo_surface.h"
 
 namespace intrawarp::io {
 namespace {
 
-// Seven rows from the top, the leftmost pixel in bit 4.
-using Glyph = std::array<uint8_t, 7>;
+// Where Debian's fonts-dejavu-core puts its files.
+constexpr const char* kRegularFile = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
+constexpr const char* kBoldFile = "/usr/share/fonts/truetype/dejavu/DejaVuSans-Bold.ttf";
 
-constexpr Glyph kLetters[26] = {{0x0e, 0x11, 0x11, 0x1f, 0x11, 0x11, 0x11}, {0x1e, 0x11, 0x11, 0x1e, 0x11, 0x11, 0x1e},
-                                {0x0e, 0x11, 0x10, 0x10, 0x10, 0x11, 0x0e}, {0x1e, 0x11, 0x11, 0x11, 0x11, 0x11, 0x1e},
-                                {0x1f, 0x10, 0x10, 0x1e, 0x10, 0x10, 0x1f}, {0x1f, 0x10, 0x10, 0x1e, 0x10, 0x10, 0x10},
-                                {0x0e, 0x11, 0x10, 0x17, 0x11, 0x11, 0x0f}, {0x11, 0x11, 0x11, 0x1f, 0x11, 0x11, 0x11},
-                                {0x0e, 0x04, 0x04, 0x04, 0x04, 0x04, 0x0e}, {0x07, 0x02, 0x02, 0x02, 0x02, 0x12, 0x0c},
-                                {0x11, 0x12, 0x14, 0x18, 0x14, 0x12, 0x11}, {0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x1f},
-                                {0x11, 0x1b, 0x15, 0x15, 0x11, 0x11, 0x11}, {0x11, 0x11, 0x19, 0x15, 0x13, 0x11, 0x11},
-                                {0x0e, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e}, {0x1e, 0x11, 0x11, 0x1e, 0x10, 0x10, 0x10},
-                                {0x0e, 0x11, 0x11, 0x11, 0x15, 0x12, 0x0d}, {0x1e, 0x11, 0x11, 0x1e, 0x14, 0x12, 0x11},
-                                {0x0f, 0x10, 0x10, 0x0e, 0x01, 0x01, 0x1e}, {0x1f, 0x04, 0x04, 0x04, 0x04, 0x04, 0x04},
-                                {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x0e}, {0x11, 0x11, 0x11, 0x11, 0x11, 0x0a, 0x04},
-                                {0x11, 0x11, 0x11, 0x15, 0x15, 0x1b, 0x11}, {0x11, 0x11, 0x0a, 0x04, 0x0a, 0x11, 0x11},
-                                {0x11, 0x11, 0x0a, 0x04, 0x04, 0x04, 0x04}, {0x1f, 0x01, 0x02, 0x04, 0x08, 0x10, 0x1f}};
+void SetColor(cairo_t* context, Color c) { cairo_set_source_rgb(context, c.r, c.g, c.b); }
 
-constexpr Glyph kDigits[10] = {{0x0e, 0x11, 0x13, 0x15, 0x19, 0x11, 0x0e}, {0x04, 0x0c, 0x04, 0x04, 0x04, 0x04, 0x0e},
-                               {0x0e, 0x11, 0x01, 0x02, 0x04, 0x08, 0x1f}, {0x1f, 0x02, 0x04, 0x02, 0x01, 0x11, 0x0e},
-                               {0x02, 0x06, 0x0a, 0x12, 0x1f, 0x02, 0x02}, {0x1f, 0x10, 0x1e, 0x01, 0x01, 0x11, 0x0e},
-                               {0x06, 0x08, 0x10, 0x1e, 0x11, 0x11, 0x0e}, {0x1f, 0x01, 0x02, 0x04, 0x08, 0x08, 0x08},
-                               {0x0e, 0x11, 0x11, 0x0e, 0x11, 0x11, 0x0e}, {0x0e, 0x11, 0x11, 0x0f, 0x01, 0x02, 0x0c}};
-
-Glyph GlyphOf(char raw) {
-  const char c = absl::ascii_toupper(static_cast<unsigned char>(raw));
-  if (c >= 'A' && c <= 'Z') return kLetters[c - 'A'];
-  if (c >= '0' && c <= '9') return kDigits[c - '0'];
-  switch (c) {
-    case '.':
-      return {0, 0, 0, 0, 0, 0x0c, 0x0c};
-    case ',':
-      return {0, 0, 0, 0, 0x0c, 0x04, 0x08};
-    case '-':
-      return {0, 0, 0, 0x1f, 0, 0, 0};
-    case '/':
-      return {0x01, 0x01, 0x02, 0x04, 0x08, 0x10, 0x10};
-    case '%':
-      return {0x18, 0x19, 0x02, 0x04, 0x08, 0x13, 0x03};
-    case ':':
-      return {0, 0x0c, 0x0c, 0, 0x0c, 0x0c, 0};
-    default:
-      return {};
+// The font of this file; where it is missing, the sans-serif font that fontconfig chooses.
+cairo_font_face_t* LoadFace(FT_Library library, const char* file, cairo_font_weight_t weight) {
+  FT_Face face;
+  if (library != nullptr && FT_New_Face(library, file, 0, &face) == 0) {
+    return cairo_ft_font_face_create_for_ft_face(face, 0);
   }
+  return cairo_toy_font_face_create("sans-serif", CAIRO_FONT_SLANT_NORMAL, weight);
 }
 
-uint8_t ToByte(float v) { return static_cast<uint8_t>(std::lround(255 * std::clamp(v, 0.f, 1.f))); }
+// Both are loaded once and stay: cairo keeps glyphs of a font for as long as the font lives, and locks them itself.
+struct Faces {
+  cairo_font_face_t* regular = nullptr;
+  cairo_font_face_t* bold = nullptr;
+};
+const Faces& LoadedFaces() {
+  static const Faces faces = [] {
+    FT_Library library = nullptr;
+    if (FT_Init_FreeType(&library) != 0) library = nullptr;
+    return Faces{LoadFace(library, kRegularFile, CAIRO_FONT_WEIGHT_NORMAL),
+                 LoadFace(library, kBoldFile, CAIRO_FONT_WEIGHT_BOLD)};
+  }();
+  return faces;
+}
+
+void SetFont(cairo_t* context, Font font) {
+  cairo_set_font_face(context, font.bold ? LoadedFaces().bold : LoadedFaces().regular);
+  cairo_set_font_size(context, font.size);
+}
+
+// The same on every machine, with no regard to the desktop's settings.
+void SetFontOptions(cairo_t* context) {
+  cairo_font_options_t* options = cairo_font_options_create();
+  cairo_font_options_set_antialias(options, CAIRO_ANTIALIAS_GRAY);
+  cairo_font_options_set_hint_style(options, CAIRO_HINT_STYLE_SLIGHT);
+  cairo_font_options_set_hint_metrics(options, CAIRO_HINT_METRICS_OFF);
+  cairo_set_font_options(context, options);
+  cairo_font_options_destroy(options);
+}
+
+cairo_t* NewContext(int width, int height) {
+  const Surface surface(cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height));
+  cairo_t* context = cairo_create(surface.get());
+  SetFontOptions(context);
+  return context;
+}
+
+// The outlines of a line of text whose top left corner is (x, y).
+void AppendText(cairo_t* context, double x, double y, absl::string_view text, Font font) {
+  SetFont(context, font);
+  cairo_font_extents_t extents;
+  cairo_font_extents(context, &extents);
+  cairo_new_path(context);
+  cairo_move_to(context, x, y + extents.ascent);
+  cairo_text_path(context, std::string(text).c_str());
+}
 
 }  // namespace
 
-Color Mix(Color a, Color b, float t) { return {a.r + t * (b.r - a.r), a.g + t * (b.g - a.g), a.b + t * (b.b - a.b)}; }
+void Canvas::Destroy::operator()(cairo_t* context) const { cairo_destroy(context); }
 
-Canvas::Canvas(int width, int height, Color background) {
-  picture_.width = width;
-  picture_.height = height;
-  picture_.channels = 3;
-  picture_.pixels.resize(size_t{3} * width * height);
-  for (int y = 0; y < height; ++y)
-    for (int x = 0; x < width; ++x) Set(x, y, background);
+Canvas::Canvas(int width, int height, Color background) : context_(NewContext(width, height)) {
+  Fill(0, 0, width, height, background);
 }
 
-void Canvas::Set(int x, int y, Color color) {
-  if (x < 0 || y < 0 || x >= picture_.width || y >= picture_.height) return;
-  uint8_t* pixel = picture_.pixels.data() + 3 * (size_t(y) * picture_.width + x);
-  pixel[0] = ToByte(color.r);
-  pixel[1] = ToByte(color.g);
-  pixel[2] = ToByte(color.b);
+void Canvas::Fill(int x, int y, int width, int height, Color color) {
+  SetColor(context_.get(), color);
+  cairo_rectangle(context_.get(), x, y, width, height);
+  cairo_fill(context_.get());
 }
 
-void Canvas::Text(int x, int y, absl::string_view text, Color color, int scale) {
-  for (char c : text) {
-    const Glyph glyph = GlyphOf(c);
-    for (int v = 0; v < 7 * scale; ++v) {
-      for (int u = 0; u < 5 * scale; ++u) {
-        if (glyph[v / scale] >> (4 - u / scale) & 1) Set(x + u, y + v, color);
-      }
-    }
-    x += 6 * scale;
-  }
+void Canvas::Paint(int x, int y, const Picture& picture) {
+  const Surface source = SurfaceOf(picture);
+  cairo_set_source_surface(context_.get(), source.get(), x, y);
+  cairo_rectangle(context_.get(), x, y, picture.width, picture.height);
+  cairo_fill(context_.get());
 }
 
-int Canvas::TextWidth(absl::string_view text, int scale) {
-  return text.empty() ? 0 : scale * (6 * static_cast<int>(text.size()) - 1);
+void Canvas::Text(double x, double y, absl::string_view text, Font font, Color color) {
+  AppendText(context_.get(), x, y, text, font);
+  SetColor(context_.get(), color);
+  cairo_fill(context_.get());
+}
+
+void Canvas::TextOnImage(double x, double y, absl::string_view text, Font font, Color color) {
+  AppendText(context_.get(), x, y, text, font);
+  SetColor(context_.get(), Color{});
+  cairo_set_line_width(context_.get(), 0.25 * font.size);
+  cairo_set_line_join(context_.get(), CAIRO_LINE_JOIN_ROUND);
+  cairo_stroke_preserve(context_.get());
+  SetColor(context_.get(), color);
+  cairo_fill(context_.get());
+}
+
+double Canvas::TextWidth(absl::string_view text, Font font) {
+  const Canvas scratch(1, 1, {});
+  SetFont(scratch.context_.get(), font);
+  cairo_text_extents_t extents;
+  cairo_text_extents(scratch.context_.get(), std::string(text).c_str(), &extents);
+  return extents.x_advance;
+}
+
+double Canvas::LineHeight(Font font) {
+  const Canvas scratch(1, 1, {});
+  SetFont(scratch.context_.get(), font);
+  cairo_font_extents_t extents;
+  cairo_font_extents(scratch.context_.get(), &extents);
+  return extents.ascent + extents.descent;
+}
+
+absl::StatusOr<Picture> Canvas::Finish() const {
+  const absl::Status status = CairoStatus(cairo_status(context_.get()));
+  if (!status.ok()) return status;
+  return PictureOf(cairo_get_target(context_.get()));
 }
 
 }  // namespace intrawarp::io

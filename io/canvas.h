@@ -1,38 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coloured picture to draw on, with small letters. Thread-compatible.
+// A coloured picture to draw on, by cairo. Thread-compatible; the static functions are thread-safe.
+//
+// Text is set in DejaVu Sans, from Debian's fonts-dejavu-core. Where its files are missing, fontconfig chooses another
+// font, and without any font cairo draws with its built-in outlines. Text is measured with the font that draws it.
 #ifndef INTRAWARP_IO_CANVAS_H_
 #define INTRAWARP_IO_CANVAS_H_
 
-#include <cstdint>
+#include <memory>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "io/colormap.h"
 #include "io/png.h"
+
+struct _cairo;  // cairo's
 
 namespace intrawarp::io {
 
-// Channels from 0 to 1.
-struct Color {
-  float r = 0, g = 0, b = 0;
+struct Font {
+  double size = 12;  // pixels an em
+  bool bold = false;
 };
-// a at t = 0, b at t = 1.
-Color Mix(Color a, Color b, float t);
 
+// Coordinates are pixels from the top left corner; drawing outside the picture has no effect.
 class Canvas {
  public:
   Canvas(int width, int height, Color background);
 
-  // Pixels outside the picture are left out.
-  void Set(int x, int y, Color color);
-  // Letters of 5 x 7 pixels times `scale`, 6 apart, (x, y) the top left corner. Capitals, digits and " .,-/%:" alone;
-  // small letters are drawn as capitals, anything else as a space.
-  void Text(int x, int y, absl::string_view text, Color color, int scale = 1);
-  static int TextWidth(absl::string_view text, int scale = 1);
-  static constexpr int kTextHeight = 7;
+  void Fill(int x, int y, int width, int height, Color color);
+  void Paint(int x, int y, const Picture& picture);
+  // (x, y) is the top left corner of the line. UTF-8.
+  void Text(double x, double y, absl::string_view text, Font font, Color color);
+  // The same on a dark rim, legible over any image.
+  void TextOnImage(double x, double y, absl::string_view text, Font font, Color color);
 
-  const Picture& picture() const { return picture_; }
+  static double TextWidth(absl::string_view text, Font font);
+  static double LineHeight(Font font);
+
+  // The picture so far. RESOURCE_EXHAUSTED where memory was short; INTERNAL for any other failure of cairo's.
+  absl::StatusOr<Picture> Finish() const;
 
  private:
-  Picture picture_;
+  struct Destroy {
+    void operator()(_cairo* context) const;
+  };
+  std::unique_ptr<_cairo, Destroy> context_;
 };
 
 }  // namespace intrawarp::io

@@ -15,7 +15,7 @@ struct Sha256::State {
 
 namespace {
 
-// libcrypto can fail here only when memory is out or it has no SHA-256 at all: nothing a caller could go on from.
+// libcrypto fails here only without memory or without SHA-256, and no caller can continue then.
 void CheckCrypto(int result) {
   if (result == 1) return;
   std::fputs("libcrypto: SHA-256 failed\n", stderr);

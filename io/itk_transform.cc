@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/itk_transform.h"
 
+#include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,8 +15,9 @@ namespace intrawarp::io {
 namespace {
 
 constexpr absl::string_view kMagic = "#Insight Transform File V1.0";
-// Control points that an axis with a spline has at least.
+// The least number of control points along an axis of a spline.
 constexpr int kMinNodes = 4;
+constexpr size_t kMaxTransforms = 1024;
 
 // One "Transform: ..." of the file with the lines that follow it.
 struct Block {
@@ -35,7 +36,9 @@ absl::StatusOr<std::vector<Block>> SplitBlocks(absl::string_view text) {
     if (colon == absl::string_view::npos) return absl::InvalidArgumentError("file: has a line without a key");
     const absl::string_view key = line.substr(0, colon), value = absl::StripAsciiWhitespace(line.substr(colon + 1));
     if (key == "Transform") {
-      if (blocks.size() == 3) return absl::UnimplementedError("Transform: more than an affine and a B-spline one");
+      if (blocks.size() == kMaxTransforms) {
+        return absl::UnimplementedError(absl::StrCat("Transform: a list of more than ", kMaxTransforms));
+      }
       blocks.push_back({value, {}, {}});
     } else if (blocks.empty()) {
       return absl::InvalidArgumentError("Transform: is missing");
@@ -71,7 +74,7 @@ absl::Status ParseNumbers(absl::string_view text, int64_t count, absl::string_vi
   return absl::OkStatus();
 }
 
-// A row by row and t, about a fixed centre.
+// The parameters are the matrix row by row and a translation; the fixed parameters are the centre of rotation.
 absl::StatusOr<AffineMap> ParseAffine(const Block& block) {
   std::vector<double> p, centre;
   INTRAWARP_RETURN_IF_ERROR(ParseNumbers(block.parameters, 12, "Parameters", &p));
@@ -88,7 +91,7 @@ absl::StatusOr<AffineMap> ParseAffine(const Block& block) {
   return map;
 }
 
-// Size, origin, spacing, then the direction row by row.
+// The fixed parameters are size, origin, spacing, then the direction row by row.
 absl::StatusOr<Geometry> ParseGrid(const Block& block) {
   std::vector<double> p;
   INTRAWARP_RETURN_IF_ERROR(ParseNumbers(block.fixed_parameters, 18, "FixedParameters", &p));
@@ -118,6 +121,43 @@ absl::Status ParseSpline(const Block& block, ControlGridFile* file) {
   return absl::OkStatus();
 }
 
+bool HasFiniteTranslation(const AffineMap& map) {
+  return std::isfinite(map.m[0][3]) && std::isfinite(map.m[1][3]) && std::isfinite(map.m[2][3]);
+}
+
+bool IsComposite(const Block& block) { return absl::StartsWith(block.type, "CompositeTransform_"); }
+bool IsSpline(const Block& block) { return block.type == "BSplineTransform_double_3_3"; }
+bool IsAffine(const Block& block) {
+  return block.type == "AffineTransform_double_3_3" || block.type == "MatrixOffsetTransformBase_double_3_3";
+}
+
+// Leaves the transforms that the file composes. ITK composes the transforms after a CompositeTransform, which stands
+// first; in any other list ITK sees transforms that have nothing to do with each other.
+absl::Status TakeQueue(std::vector<Block>* blocks) {
+  const bool composed = !blocks->empty() && IsComposite(blocks->front());
+  if (composed) blocks->erase(blocks->begin());
+  if (!composed && blocks->size() > 1) {
+    return absl::UnimplementedError("Transform: a list without a CompositeTransform, which ITK does not compose");
+  }
+  if (std::any_of(blocks->begin(), blocks->end(), IsComposite)) {
+    return absl::UnimplementedError("Transform: a CompositeTransform that is not the first of the list");
+  }
+  return absl::OkStatus();
+}
+
+// Affine transforms and then one spline are T(x) = A(x + u(x)). Other lists cannot be written that way.
+absl::Status CheckQueue(const std::vector<Block>& blocks) {
+  for (const Block& block : blocks) {
+    if (!IsSpline(block) && !IsAffine(block)) {
+      return absl::UnimplementedError("Transform: neither affine nor a B-spline of order 3 in three dimensions");
+    }
+  }
+  const auto spline = std::find_if(blocks.begin(), blocks.end(), IsSpline);
+  if (spline == blocks.end()) return absl::UnimplementedError("Transform: without a B-spline");
+  if (spline + 1 != blocks.end()) return absl::UnimplementedError("Transform: a B-spline that is not the last one");
+  return absl::OkStatus();
+}
+
 void AppendNumber(double value, std::string* text) { absl::StrAppend(text, " ", FormatDouble(value)); }
 
 // The grid as ITK takes it: four planes for one.
@@ -135,23 +175,18 @@ ControlGridFile WithFourPlanes(const ControlGridFile& file) {
 }  // namespace
 
 absl::StatusOr<ControlGridFile> ParseItkTransform(absl::string_view text) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Block> blocks, SplitBlocks(text));
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<Block> blocks, SplitBlocks(text));
+  INTRAWARP_RETURN_IF_ERROR(TakeQueue(&blocks));
+  INTRAWARP_RETURN_IF_ERROR(CheckQueue(blocks));
   ControlGridFile file;
-  bool has_spline = false;
-  for (const Block& block : blocks) {
-    if (absl::StartsWith(block.type, "CompositeTransform_")) continue;
-    // What stands after the spline would be applied before it.
-    if (has_spline) return absl::UnimplementedError("Transform: a B-spline that is not the last one");
-    if (block.type == "AffineTransform_double_3_3" || block.type == "MatrixOffsetTransformBase_double_3_3") {
-      INTRAWARP_ASSIGN_OR_RETURN(file.affine, ParseAffine(block));
-    } else if (block.type == "BSplineTransform_double_3_3") {
-      INTRAWARP_RETURN_IF_ERROR(ParseSpline(block, &file));
-      has_spline = true;
-    } else {
-      return absl::UnimplementedError("Transform: neither affine nor a B-spline of order 3 in three dimensions");
-    }
+  INTRAWARP_RETURN_IF_ERROR(ParseSpline(blocks.back(), &file));
+  for (size_t i = 0; i + 1 < blocks.size(); ++i) {
+    INTRAWARP_ASSIGN_OR_RETURN(const AffineMap inner, ParseAffine(blocks[i]));
+    file.affine = Compose(file.affine, inner);
   }
-  if (!has_spline) return absl::UnimplementedError("Transform: without a B-spline");
+  if (IsSingular(file.affine) || !HasFiniteTranslation(file.affine)) {
+    return absl::InvalidArgumentError("Parameters: the product of the matrices is singular or not finite");
+  }
   return file;
 }
 

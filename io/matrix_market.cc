@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/matrix_market.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -27,7 +25,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr size_t kMaxLine = 4096;
-// Deflate cannot do better than this (zlib's technical details).
+// The best ratio of deflate (zlib's technical details).
 constexpr int64_t kMaxDeflateRatio = 1032;
 constexpr int64_t kBytesPerEntry = 2 * sizeof(int32_t) + sizeof(double);
 
@@ -40,20 +38,14 @@ absl::Status BadLine(int64_t line, absl::string_view what) {
 class LineReader {
  public:
   static absl::StatusOr<std::unique_ptr<LineReader>> Open(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return FileError("cannot be opened", errno);
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-      close(fd);
-      return FileError("is not a regular file", 0);
-    }
-    gzFile file = gzdopen(fd, "rb");
+    INTRAWARP_ASSIGN_OR_RETURN(const RegularFile regular, OpenRegularFile(path));
+    gzFile file = gzdopen(regular.descriptor, "rb");
     if (file == nullptr) {
-      close(fd);
+      close(regular.descriptor);
       return absl::ResourceExhaustedError("file: no memory for zlib");
     }
     gzbuffer(file, 1 << 17);
-    return std::unique_ptr<LineReader>(new LineReader(file, info.st_size));
+    return std::unique_ptr<LineReader>(new LineReader(file, regular.bytes));
   }
   ~LineReader() { gzclose_r(file_); }
   LineReader(const LineReader&) = delete;
@@ -80,9 +72,9 @@ class LineReader {
     if (line->size() > kMaxLine) return BadLine(number_, "too long");
     return true;
   }
-  // Of the line that Next gave last, from 1.
+  // The number of the last line that Next gave, from 1.
   int64_t number() const { return number_; }
-  // No more text than this can come out of the file.
+  // The most text that can come out of the file.
   int64_t max_text() {
     if (gzdirect(file_)) return file_bytes_;
     return file_bytes_ > std::numeric_limits<int64_t>::max() / kMaxDeflateRatio ? std::numeric_limits<int64_t>::max()
@@ -293,44 +285,16 @@ absl::Status ReadEntries(LineReader& reader, const Header& header, HostCoo* coo)
   return absl::DataLossError(absl::StrCat("data: ", read, " entries; the header says ", header.entries));
 }
 
-// Collects text and writes it out in large pieces.
-class Writer {
- public:
-  explicit Writer(const std::string& path)
-      : path_(path), file_(gzopen(path.c_str(), absl::EndsWith(path, ".gz") ? "wb1" : "wbT")) {}
-  ~Writer() {
-    if (file_ == nullptr) return;
-    gzclose_w(file_);
-    RemovePartialFile(path_);
+// Appends the entries of row `r`, a line each.
+template <typename T>
+void AppendRow(const HostCsr<T>& matrix, int32_t r, std::string* text) {
+  char number[32];
+  for (int64_t i = matrix.row_offsets[r]; i < matrix.row_offsets[r + 1]; ++i) {
+    const char* end = std::to_chars(number, number + sizeof(number), matrix.values[i]).ptr;
+    absl::StrAppend(text, int64_t{r} + 1, " ", int64_t{matrix.column_indices[i]} + 1, " ",
+                    absl::string_view(number, end - number), "\n");
   }
-  bool opened() const { return file_ != nullptr; }
-
-  absl::Status Add(absl::string_view text) {
-    absl::StrAppend(&text_, text);
-    return text_.size() < kBufferBytes ? absl::OkStatus() : Flush();
-  }
-  absl::Status Close() {
-    INTRAWARP_RETURN_IF_ERROR(Flush());
-    errno = 0;
-    if (gzclose_w(std::exchange(file_, nullptr)) == Z_OK) return absl::OkStatus();
-    const int error = errno;
-    RemovePartialFile(path_);
-    return FileError("cannot be written", error);
-  }
-
- private:
-  absl::Status Flush() {
-    errno = 0;
-    const int bytes = static_cast<int>(text_.size());
-    if (bytes > 0 && gzwrite(file_, text_.data(), text_.size()) != bytes) return FileError("cannot be written", errno);
-    text_.clear();
-    return absl::OkStatus();
-  }
-
-  const std::string path_;
-  gzFile file_;
-  std::string text_;
-};
+}
 
 }  // namespace
 
@@ -354,20 +318,19 @@ absl::StatusOr<HostCoo> ReadMatrixMarket(const std::string& path, int64_t max_by
 template <typename T>
 absl::Status WriteMatrixMarket(const std::string& path, const HostCsr<T>& matrix) {
   INTRAWARP_RETURN_IF_ERROR(ValidateCsr(matrix));
-  errno = 0;
-  Writer writer(path);
-  if (!writer.opened()) return FileError("cannot be created", errno);
-  INTRAWARP_RETURN_IF_ERROR(writer.Add(absl::StrCat("%%MatrixMarket matrix coordinate real general\n", matrix.rows, " ",
-                                                    matrix.columns, " ", matrix.entries(), "\n")));
-  char number[32];
+  using Coding = AtomicFile::Coding;
+  const Coding coding = absl::EndsWith(path, ".gz") ? Coding::kGzip : Coding::kPlain;
+  INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, coding));
+  std::string text = absl::StrCat("%%MatrixMarket matrix coordinate real general\n", matrix.rows, " ", matrix.columns,
+                                  " ", matrix.entries(), "\n");
   for (int32_t r = 0; r < matrix.rows; ++r) {
-    for (int64_t i = matrix.row_offsets[r]; i < matrix.row_offsets[r + 1]; ++i) {
-      const char* end = std::to_chars(number, number + sizeof(number), matrix.values[i]).ptr;
-      INTRAWARP_RETURN_IF_ERROR(writer.Add(absl::StrCat(int64_t{r} + 1, " ", int64_t{matrix.column_indices[i]} + 1, " ",
-                                                        absl::string_view(number, end - number), "\n")));
-    }
+    AppendRow(matrix, r, &text);
+    if (text.size() < kBufferBytes) continue;
+    INTRAWARP_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
+    text.clear();
   }
-  return writer.Close();
+  INTRAWARP_RETURN_IF_ERROR(file.Write(text.data(), text.size()));
+  return file.Commit();
 }
 
 template absl::Status WriteMatrixMarket(const std::string&, const HostCsr<float>&);

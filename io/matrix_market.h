@@ -20,17 +20,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/sparse/csr.h"
+#include "engine/base/csr.h"
 
 namespace intrawarp::io {
 
 inline constexpr int64_t kDefaultMaxMatrixBytes = int64_t{16} << 30;
 
-// `max_bytes` is of the matrix in memory: 16 bytes an entry (after expansion) and 8 a row.
+// `max_bytes` limits the matrix in memory: 16 bytes an entry (after expansion) and 8 a row.
 absl::StatusOr<HostCoo> ReadMatrixMarket(const std::string& path, int64_t max_bytes = kDefaultMaxMatrixBytes);
 
 // "real general", by rows, the shortest text that reads back exactly; gzipped when the name ends in .gz.
-// INVALID_ARGUMENT for a matrix that is not valid. What could not be written whole is removed.
+// INVALID_ARGUMENT for a matrix that is not valid. Replaces the file
+// at once or leaves it as it was (AtomicFile in file.h).
 template <typename T>
 absl::Status WriteMatrixMarket(const std::string& path, const HostCsr<T>& matrix);
 

@@ -15,8 +15,8 @@
 
 namespace intrawarp::io {
 
-// INVALID_ARGUMENT, beginning "line N: " or "matrix: ", for what is not a number or not finite, for more or fewer than
-// 4x4 of them, for another last row, and for a linear part that is singular.
+// INVALID_ARGUMENT, beginning "line N: " or "matrix: ", for a word that is no finite number, for more or fewer than 4x4
+// numbers, for another last row, and for a singular linear part.
 absl::StatusOr<AffineMap> ParseMatrix(absl::string_view text);
 std::string FormatMatrix(const AffineMap& map);
 

@@ -11,13 +11,19 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "io/canvas.h"
+#include "io/colormap.h"
 
 namespace intrawarp::io {
 namespace {
 
-constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitle{0.93f, 0.94f, 0.96f},
-    kCaption{0.55f, 0.6f, 0.68f}, kLetter{0.95f, 0.8f, 0.3f};
-constexpr int kGap = 6, kMargin = 10, kHeadroom = 36, kColumns = 6;
+constexpr Color kPage{0.07f, 0.075f, 0.09f}, kEmpty{0.1f, 0.105f, 0.13f}, kTitleColor{0.93f, 0.94f, 0.96f},
+    kCaptionColor{0.7f, 0.73f, 0.78f};
+// The checkerboard's white in fixed and in warped squares, equally light.
+constexpr Color kFixedTint{1.f, 0.86f, 0.66f}, kWarpedTint{0.7f, 0.9f, 1.f};
+constexpr int kGap = 6, kMargin = 10, kHeadroom = 36, kLegend = 36, kColumns = 6;
+constexpr Font kTitleFont{15, true}, kCaptionFont{11.5}, kLetterFont{13, true};
+
+enum Column { kFixed, kWarped, kCheckerboard, kBefore, kAfter, kGrid };
 
 constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
 
@@ -126,7 +132,7 @@ struct Plane {
 Plane MakePlane(const Geometry& g, const Orientation& o, int normal, double mm) {
   int index_axis[3];
   for (int c = 0; c < 3; ++c) index_axis[o.patient_axis[c]] = c;
-  static constexpr const char* kNames[3] = {"SAGITTAL", "CORONAL", "AXIAL"};
+  static constexpr const char* kNames[3] = {"sagittal", "coronal", "axial"};
   static constexpr int kAcross[3] = {1, 0, 0}, kDown[3] = {2, 2, 1};
   static constexpr char kTowards[4] = "LPS", kFrom[4] = "RAI";
   const int patient = o.patient_axis[normal], across = kAcross[patient], down = kDown[patient];
@@ -156,14 +162,15 @@ Vec3d IndexAt(const Geometry& g, const Plane& plane, int x, int y) {
   Vec3d index;
   index[plane.across] = along(plane.across, x, plane.width, plane.across_flipped);
   index[plane.down] = along(plane.down, y, plane.height, plane.down_flipped);
-  index[plane.normal] = g.size[plane.normal] / 2;
+  const int middle = g.size[plane.normal] / 2;
+  index[plane.normal] = middle;
   return index;
 }
 
-// What one pixel of a slice knows. Intensities in 0..1, NaN where there are none.
+// The data of one pixel of a slice. Intensities are in 0..1, NaN where there are none.
 struct Pixel {
   float fixed, warped, before;
-  float length;        // of the displacement, mm
+  float length;        // the displacement's, mm
   float across, down;  // T(x) along the slice's axes, mm from the middle of the fixed image
 };
 
@@ -222,25 +229,19 @@ Slice Cut(const Scene& scene, const Plane& plane) {
   return slice;
 }
 
-Color Grey(float v) { return std::isnan(v) ? kEmpty : Color{v, v, v}; }
+Color Tinted(float v, Color white) { return std::isnan(v) ? kEmpty : Mix(Color{}, white, v); }
+Color Grey(float v) { return Tinted(v, {1, 1, 1}); }
+
+// Small differences are lifted, since a person looks for them.
+float Lifted(float difference) { return std::copysign(std::pow(std::abs(difference), 0.65f), difference); }
 
 Color Difference(float fixed, float other) {
-  constexpr Color kZero{0.03f, 0.03f, 0.04f}, kBrighter{1.f, 0.62f, 0.2f}, kDarker{0.25f, 0.62f, 1.f};
   const float d = fixed - other;
-  if (std::isnan(d)) return kEmpty;
-  const float t = std::pow(std::abs(d), 0.65f);
-  return Mix(kZero, d > 0 ? kBrighter : kDarker, t);
+  return std::isnan(d) ? kEmpty : Diverging(Lifted(d));
 }
 
-Color LengthColor(float t) {
-  constexpr Color kStops[4] = {{0.25f, 0.55f, 0.95f}, {0.25f, 0.85f, 0.75f}, {0.98f, 0.85f, 0.3f}, {1.f, 0.4f, 0.25f}};
-  const float at = 3 * std::clamp(std::isnan(t) ? 0.f : t, 0.f, 1.f);
-  const int stop = std::min(2, static_cast<int>(at));
-  return Mix(kStops[stop], kStops[stop + 1], at - stop);
-}
-
-// How much of the pixel the nearest line covers: the lines are the level sets of `coordinate` at multiples of `step`,
-// and the distance to one, in pixels, is that of the levels over the gradient.
+// The part of the pixel that the nearest line covers. Lines are the level sets of `coordinate` at multiples of `step`;
+// the distance to a line, in pixels, is the difference of levels over the gradient.
 template <typename Coordinate>
 float LineCoverage(const Slice& slice, int x, int y, double step, const Coordinate& coordinate) {
   const int left = std::max(x - 1, 0), right = std::min(x + 1, slice.plane.width - 1);
@@ -259,8 +260,9 @@ Color GridColor(const Slice& slice, int x, int y, double step, float longest) {
   const float across = LineCoverage(slice, x, y, step, [](const Pixel& p) { return p.across; });
   const float down = LineCoverage(slice, x, y, step, [](const Pixel& p) { return p.down; });
   const float line = std::max(across, down);
-  const Color under = Mix(kPage, Grey(pixel.fixed), 0.55f);
-  return Mix(under, LengthColor(longest > 0 ? pixel.length / longest : 0), 0.9f * (std::isnan(line) ? 0 : line));
+  const Color under = Mix(kPage, Grey(pixel.fixed), 0.4f);
+  const float length = longest > 0 && pixel.length > 0 ? pixel.length / longest : 0;
+  return Mix(under, Sequential(length), std::isnan(line) ? 0 : line);
 }
 
 // 1, 2 or 5 times a power of ten, at least `mm`.
@@ -272,7 +274,7 @@ double NiceStep(double mm) {
 }
 
 struct Measures {
-  double step = 10;              // of the grid's lines, mm
+  double step = 10;              // between the grid's lines, mm
   double board = 32;             // side of a checkerboard square, pixels
   float longest = 0;             // displacement in the slices, mm
   double before = 0, after = 0;  // mean absolute difference in the slices, where both are
@@ -281,15 +283,17 @@ struct Measures {
 Color ColorOf(const Slice& slice, int column, int x, int y, const Measures& m) {
   const Pixel& p = slice.at(x, y);
   switch (column) {
-    case 0:
+    case kFixed:
       return Grey(p.fixed);
-    case 1:
+    case kWarped:
       return Grey(p.warped);
-    case 2:
-      return Grey((static_cast<int>(x / m.board) + static_cast<int>(y / m.board)) % 2 == 0 ? p.fixed : p.warped);
-    case 3:
+    case kCheckerboard: {
+      const bool fixed = (static_cast<int>(x / m.board) + static_cast<int>(y / m.board)) % 2 == 0;
+      return fixed ? Tinted(p.fixed, kFixedTint) : Tinted(p.warped, kWarpedTint);
+    }
+    case kBefore:
       return Difference(p.fixed, p.before);
-    case 4:
+    case kAfter:
       return Difference(p.fixed, p.warped);
     default:
       return GridColor(slice, x, y, m.step, m.longest);
@@ -322,37 +326,105 @@ Measures Measure(const std::vector<Slice>& slices, double extent_mm) {
   return m;
 }
 
+// The font, made small enough for a text of this width.
+Font Fitted(Font font, absl::string_view text, double width) {
+  font.size *= std::min(1.0, width / std::max(1.0, Canvas::TextWidth(text, font)));
+  return font;
+}
+
+int ColumnLeft(int column, int column_width) { return kMargin + column * (column_width + kGap); }
+
 void DrawTitles(Canvas& canvas, int column_width, const Geometry& g, const Measures& m) {
-  const std::string size = absl::StrFormat("%dx%dx%d, %.3gx%.3gx%.3g mm", g.size.x, g.size.y, g.size.z, g.spacing.x,
-                                           g.spacing.y, g.spacing.z);
+  const std::string size = absl::StrFormat("%d \u00d7 %d \u00d7 %d, %.3g \u00d7 %.3g \u00d7 %.3g mm", g.size.x,
+                                           g.size.y, g.size.z, g.spacing.x, g.spacing.y, g.spacing.z);
   const std::string text[kColumns][2] = {
-      {"FIXED", size},
-      {"WARPED", "MOVING THROUGH T"},
-      {"CHECKERBOARD", "FIXED / WARPED"},
-      {"DIFFERENCE BEFORE", absl::StrFormat("MEAN %.1f %% OF WINDOW", 100 * m.before)},
-      {"DIFFERENCE AFTER", absl::StrFormat("MEAN %.1f %% OF WINDOW", 100 * m.after)},
-      {"DEFORMED GRID", absl::StrFormat("%g mm, MAX %.1f mm", m.step, m.longest)}};
-  int widest = 0;
-  for (const auto& lines : text) widest = std::max(widest, Canvas::TextWidth(lines[0], 2));
-  const int scale = widest <= column_width ? 2 : 1;
+      {"Fixed", size},
+      {"Warped", "moving image through T"},
+      {"Checkerboard", "fixed and warped"},
+      {"Difference before", absl::StrFormat("mean %.1f %% of the window", 100 * m.before)},
+      {"Difference after", absl::StrFormat("mean %.1f %% of the window", 100 * m.after)},
+      {"Deformed grid", absl::StrFormat("a line every %g mm", m.step)}};
+  Font title = kTitleFont;
+  for (const auto& lines : text) title.size = std::min(title.size, Fitted(kTitleFont, lines[0], column_width).size);
   for (int c = 0; c < kColumns; ++c) {
-    const int x = kMargin + c * (column_width + kGap);
-    canvas.Text(x, kMargin, text[c][0], kTitle, scale);
-    if (Canvas::TextWidth(text[c][1]) <= column_width) canvas.Text(x, kMargin + 10 * scale, text[c][1], kCaption);
+    const int x = ColumnLeft(c, column_width);
+    canvas.Text(x, kMargin - 2, text[c][0], title, kTitleColor);
+    const Font caption = Fitted(kCaptionFont, text[c][1], column_width);
+    canvas.Text(x, kMargin + 18, text[c][1], caption, kCaptionColor);
   }
 }
 
-void DrawLetters(Canvas& canvas, const Plane& p, int x, int y) {
-  const auto shadowed = [&](int at_x, int at_y, absl::string_view text, Color color) {
-    canvas.Text(at_x + 1, at_y + 1, text, Color{});
-    canvas.Text(at_x, at_y, text, color);
+// A bar of the colours of 0 to 1, with a word below each end.
+template <typename ColorAt>
+void DrawBar(Canvas& canvas, int x, int y, int width, const ColorAt& color_at, absl::string_view left,
+             absl::string_view right) {
+  constexpr int kBar = 10;
+  for (int i = 0; i < width; ++i) canvas.Fill(x + i, y, 1, kBar, color_at((i + 0.5f) / width));
+  const Font font = Fitted(kCaptionFont, absl::StrCat(left, "    ", right), width);
+  canvas.Text(x, y + kBar + 4, left, font, kCaptionColor);
+  canvas.Text(x + width - Canvas::TextWidth(right, font), y + kBar + 4, right, font, kCaptionColor);
+}
+
+void DrawLegend(Canvas& canvas, int column_width, int y, const Measures& m) {
+  const auto bar = [&](int column, const auto& color_at, absl::string_view left, absl::string_view right) {
+    DrawBar(canvas, ColumnLeft(column, column_width), y, column_width, color_at, left, right);
   };
-  const auto letter = [&](int at_x, int at_y, char c) { shadowed(at_x, at_y, absl::string_view(&c, 1), kLetter); };
-  letter(x + 3, y + p.height / 2 - 3, p.left);
-  letter(x + p.width - 8, y + p.height / 2 - 3, p.right);
-  letter(x + p.width / 2 - 2, y + 3, p.top);
-  letter(x + p.width / 2 - 2, y + p.height - 10, p.bottom);
-  shadowed(x + 3, y + p.height - 10, p.name, kTitle);
+  const auto squares = [](float t) { return t < 0.5f ? kFixedTint : kWarpedTint; };
+  const auto difference = [](float t) { return Diverging(Lifted(2 * t - 1)); };
+  bar(kCheckerboard, squares, "fixed", "warped");
+  bar(kBefore, difference, "moving brighter", "fixed brighter");
+  bar(kAfter, difference, "warped brighter", "fixed brighter");
+  bar(kGrid, Sequential, "0 mm moved", absl::StrFormat("%.1f mm", m.longest));
+}
+
+// The sides of the patient and the name of the slice.
+void DrawLetters(Canvas& canvas, const Plane& p, int left, int top) {
+  const double line = Canvas::LineHeight(kLetterFont), middle = top + 0.5 * (p.height - line);
+  const double low = top + p.height - line - 2;
+  const auto letter = [&](double x, double y, char c, double share) {
+    const absl::string_view text(&c, 1);
+    canvas.TextOnImage(x - share * Canvas::TextWidth(text, kLetterFont), y, text, kLetterFont, kTitleColor);
+  };
+  letter(left + 4, middle, p.left, 0);
+  letter(left + p.width - 4, middle, p.right, 1);
+  letter(left + 0.5 * p.width, top + 2, p.top, 0.5);
+  letter(left + 0.5 * p.width, low, p.bottom, 0.5);
+  const Font name = Fitted(kCaptionFont, p.name, 0.4 * p.width);
+  canvas.TextOnImage(left + 4, top + p.height - Canvas::LineHeight(name) - 2, p.name, name, kTitleColor);
+}
+
+uint8_t ToByte(float v) { return static_cast<uint8_t>(std::lround(255 * std::clamp(v, 0.f, 1.f))); }
+
+Picture DrawPanel(const Slice& slice, int column, const Measures& measures) {
+  Picture panel{slice.plane.width, slice.plane.height, {}};
+  panel.pixels.reserve(3 * slice.pixels.size());
+  for (int y = 0; y < panel.height; ++y) {
+    for (int x = 0; x < panel.width; ++x) {
+      const Color color = ColorOf(slice, column, x, y, measures);
+      for (float channel : {color.r, color.g, color.b}) panel.pixels.push_back(ToByte(channel));
+    }
+  }
+  return panel;
+}
+
+void DrawRow(Canvas& canvas, const Slice& slice, int column_width, int top, const Measures& measures) {
+  const int inset = (column_width - slice.plane.width) / 2;
+  for (int column = 0; column < kColumns; ++column) {
+    canvas.Paint(ColumnLeft(column, column_width) + inset, top, DrawPanel(slice, column, measures));
+  }
+  DrawLetters(canvas, slice.plane, ColumnLeft(kFixed, column_width) + inset, top);
+}
+
+std::vector<Slice> MiddleSlices(const Scene& scene, const Geometry& g, double mm) {
+  const Orientation orientation = OrientationOf(g);
+  if (g.is_2d()) return {Cut(scene, MakePlane(g, orientation, 2, mm))};
+  std::vector<Slice> slices;
+  for (int patient : {2, 1, 0}) {
+    const int* axes = orientation.patient_axis;
+    const int normal = static_cast<int>(std::find(axes, axes + 3, patient) - axes);
+    slices.push_back(Cut(scene, MakePlane(g, orientation, normal, mm)));
+  }
+  return slices;
 }
 
 }  // namespace
@@ -368,7 +440,7 @@ IntensityWindow FindWindow(const std::vector<float>& values) {
   const float low = sorted.front(), high = sorted.back();
   if (!(high > low)) return {low, std::nextafter(low + 1, std::numeric_limits<float>::infinity())};
 
-  // Background is what a fifth or more of the voxels have at one end of the range.
+  // Background is an end of the range that holds a fifth or more of the voxels.
   const float band = 0.06f * (high - low);
   const auto above = std::upper_bound(sorted.begin(), sorted.end(), low + band);
   const auto below = std::lower_bound(sorted.begin(), sorted.end(), high - band);
@@ -400,41 +472,24 @@ absl::StatusOr<Picture> RenderMontage(const HostImage& fixed, const HostImage& m
                     IndexToPhysical(g),
                     PhysicalToIndex(moving.geometry),
                     Center(g)};
-  const Orientation orientation = OrientationOf(g);
   double extent = 0;
   for (int a = 0; a < (g.is_2d() ? 2 : 3); ++a) extent = std::max(extent, g.size[a] * g.spacing[a]);
-  const double mm = extent / options.panel_pixels;
-
-  std::vector<Slice> slices;
-  if (g.is_2d()) {
-    slices.push_back(Cut(scene, MakePlane(g, orientation, 2, mm)));
-  } else {
-    for (int patient : {2, 1, 0}) {
-      const int normal =
-          std::find(orientation.patient_axis, orientation.patient_axis + 3, patient) - orientation.patient_axis;
-      slices.push_back(Cut(scene, MakePlane(g, orientation, normal, mm)));
-    }
-  }
+  const std::vector<Slice> slices = MiddleSlices(scene, g, extent / options.panel_pixels);
   const Measures measures = Measure(slices, extent);
-  int column_width = 0, height = kHeadroom + kMargin;
+  int column_width = 0, rows = 0;
   for (const Slice& slice : slices) {
     column_width = std::max(column_width, slice.plane.width);
-    height += slice.plane.height + kGap;
+    rows += slice.plane.height + kGap;
   }
-  Canvas canvas(2 * kMargin + kColumns * (column_width + kGap) - kGap, height - kGap + kMargin, kPage);
+  int top = kMargin + kHeadroom;
+  Canvas canvas(ColumnLeft(kColumns, column_width) - kGap + kMargin, top + rows + kLegend, kPage);
   DrawTitles(canvas, column_width, g, measures);
-  int top = kHeadroom + kMargin;
   for (const Slice& slice : slices) {
-    for (int column = 0; column < kColumns; ++column) {
-      const int left = kMargin + column * (column_width + kGap) + (column_width - slice.plane.width) / 2;
-      for (int y = 0; y < slice.plane.height; ++y)
-        for (int x = 0; x < slice.plane.width; ++x)
-          canvas.Set(left + x, top + y, ColorOf(slice, column, x, y, measures));
-      if (column == 0) DrawLetters(canvas, slice.plane, left, top);
-    }
+    DrawRow(canvas, slice, column_width, top, measures);
     top += slice.plane.height + kGap;
   }
-  return canvas.picture();
+  DrawLegend(canvas, column_width, top, measures);
+  return canvas.Finish();
 }
 
 }  // namespace intrawarp::io

@@ -3,14 +3,11 @@
 // by the header before they have looked at the file, and report truncation on stderr.
 #include "io/nifti.h"
 
-#include <fcntl.h>
 #include <nifti1_io.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -46,21 +43,14 @@ absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError
 class Reader {
  public:
   static absl::StatusOr<Reader> Open(const std::string& path) {
-    // O_NONBLOCK: opening a FIFO must not wait for its writer.
-    const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return FileError("cannot be opened", errno);
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-      close(fd);
-      return Invalid("file: not a regular file");
-    }
-    gzFile file = gzdopen(fd, "rb");
+    INTRAWARP_ASSIGN_OR_RETURN(const RegularFile regular, OpenRegularFile(path));
+    gzFile file = gzdopen(regular.descriptor, "rb");
     if (file == nullptr) {
-      close(fd);
+      close(regular.descriptor);
       return absl::ResourceExhaustedError("file: no memory to read it");
     }
     gzbuffer(file, kGzBuffer);
-    return Reader(file, info.st_size);
+    return Reader(file, regular.bytes);
   }
   Reader(Reader&& other) noexcept : file_(std::exchange(other.file_, nullptr)), file_bytes_(other.file_bytes_) {}
   Reader& operator=(Reader&&) = delete;
@@ -71,7 +61,7 @@ class Reader {
   bool compressed() { return gzdirect(file_) == 0; }
   int64_t file_bytes() const { return file_bytes_; }
 
-  // How many of `size` bytes came; fewer only at the end of the file, or when the compressed data is broken.
+  // The number of bytes that came. It is below `size` only at the end of the file or for broken compressed data.
   int64_t Read(void* data, int64_t size) {
     int64_t done = 0;
     while (done < size) {
@@ -93,7 +83,7 @@ class Reader {
     return true;
   }
 
-  // Nothing may follow. Of a compressed file this also compares the checksum and the length in its trailer.
+  // Checks that nothing follows. For a compressed file this also compares the checksum and the length in its trailer.
   absl::Status ExpectEnd() {
     uint8_t extra;
     if (Read(&extra, 1) != 0) return Invalid("data: there are more bytes than the header says");
@@ -104,7 +94,7 @@ class Reader {
                                                     : "data: the compressed stream is corrupt");
   }
 
-  // What is wrong after Read came back short.
+  // The error after a short Read.
   absl::Status Broken(absl::string_view where, int64_t got, int64_t wanted) {
     int error = Z_OK;
     gzerror(file_, &error);
@@ -139,7 +129,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadToEnd(Reader& reader, int64_t size) {
 struct Header {
   nifti_1_header raw;
   bool swapped = false;
-  bool pair = false;  // voxels in a file of their own (.img)
+  bool pair = false;  // the voxels lie in a .img file
 };
 
 absl::string_view IntentName(const nifti_1_header& h) {
@@ -185,7 +175,7 @@ absl::StatusOr<PixelType> PixelTypeOf(const nifti_1_header& h) {
       absl::StrCat("datatype: ", nifti_datatype_to_string(h.datatype), " is not supported"));
 }
 
-// The seven lengths, those beyond dim[0] being 1.
+// The seven lengths; a length beyond dim[0] is 1.
 absl::StatusOr<std::vector<int>> DimsOf(const nifti_1_header& h) {
   if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid(absl::StrCat("size: dim[0] is ", h.dim[0], ", must be 1 to 7"));
   std::vector<int> dims(7, 1);
@@ -211,7 +201,7 @@ absl::StatusOr<double> UnitOf(const nifti_1_header& h) {
   }
 }
 
-// pixdim in mm. Refused unless above 0 on every axis that has voxels to be apart.
+// pixdim in mm. It must be above 0 on every axis with more than one voxel.
 absl::StatusOr<Vec3d> PixdimOf(const nifti_1_header& h, Int3 size, double unit) {
   Vec3d spacing;
   for (int a = 0; a < 3; ++a) {
@@ -300,7 +290,7 @@ absl::StatusOr<Geometry> GeometryOf(const nifti_1_header& h, const std::vector<i
   } else if (h.qform_code > 0) {
     INTRAWARP_ASSIGN_OR_RETURN(g, FromQform(h, g, unit));
   }
-  // -0.0 from the change of sign is 0 to everyone else.
+  // The change of sign makes -0.0, which prints differently from 0.
   for (int r = 0; r < 3; ++r) {
     g.origin[r] += 0.0;
     for (double& v : g.direction[r]) v += 0.0;
@@ -362,7 +352,7 @@ struct OpenNifti {
   Reader reader;
   Header header;
   int64_t already_read;
-  std::string voxels_path;  // of a pair
+  std::string voxels_path;  // the other file of a pair
 };
 
 absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
@@ -411,7 +401,7 @@ absl::Status CheckVectorIntent(const nifti_1_header& h) {
   return Invalid(absl::StrCat("intent: is ", h.intent_code, ", must be 1007 (vector) or 1006 (displacement vector)"));
 }
 
-// The next extension before the voxels at `offset`: its text when it is a comment, nothing for others.
+// The next extension before the voxels at `offset`: the text of a comment; empty for other extensions.
 absl::StatusOr<std::string> ReadExtension(OpenNifti& file, int64_t offset) {
   int32_t head[2];
   if (offset - file.already_read < kExtensionHead || file.reader.Read(head, kExtensionHead) != kExtensionHead) {
@@ -512,48 +502,11 @@ absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
 
 // ---- Out ------------------------------------------------------------------------------------------------------------
 
-class Writer {
- public:
-  explicit Writer(const std::string& path) : path_(path) {}
-  ~Writer() { Close().IgnoreError(); }
-
-  absl::Status Open() {
-    const bool zip = absl::EndsWith(path_, ".nii.gz");
-    if (!zip && !absl::EndsWith(path_, ".nii")) return Invalid("path: must end in .nii or .nii.gz");
-    errno = 0;
-    // zlib writes neither a name nor a time into the gzip header, so that equal input gives equal bytes.
-    file_ = gzopen(path_.c_str(), zip ? "wb1" : "wbT");
-    if (file_ == nullptr) return FileError("cannot be created", errno);
-    gzbuffer(file_, kGzBuffer);
-    return absl::OkStatus();
-  }
-  absl::Status Write(const void* data, int64_t size) {
-    for (int64_t done = 0; done < size;) {
-      const unsigned step = static_cast<unsigned>(std::min(size - done, kIoStep));
-      errno = 0;
-      if (gzwrite(file_, static_cast<const uint8_t*>(data) + done, step) != static_cast<int>(step)) return Failed();
-      done += step;
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Close() {
-    if (file_ == nullptr) return absl::OkStatus();
-    errno = 0;
-    if (gzclose_w(std::exchange(file_, nullptr)) != Z_OK || failed_) return Failed();
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status Failed() {
-    const int error = errno;
-    failed_ = true;
-    if (file_ == nullptr) RemovePartialFile(path_);
-    return FileError("cannot be written", error);
-  }
-  std::string path_;
-  gzFile file_ = nullptr;
-  bool failed_ = false;
-};
+absl::StatusOr<AtomicFile> CreateNifti(const std::string& path) {
+  if (absl::EndsWith(path, ".nii.gz")) return AtomicFile::Create(path, AtomicFile::Coding::kGzip);
+  if (absl::EndsWith(path, ".nii")) return AtomicFile::Create(path);
+  return Invalid("path: must end in .nii or .nii.gz");
+}
 
 int DatatypeOf(PixelType type) {
   switch (type) {
@@ -609,23 +562,23 @@ nifti_1_header MakeHeader(const Geometry& g, PixelType type) {
   return h;
 }
 
-absl::Status WriteHeader(Writer& writer, const nifti_1_header& header) {
+absl::Status WriteHeader(AtomicFile& file, const nifti_1_header& header) {
   static constexpr char kNoExtension[4] = {};
-  INTRAWARP_RETURN_IF_ERROR(writer.Write(&header, kHeaderBytes));
-  return writer.Write(kNoExtension, sizeof(kNoExtension));
+  INTRAWARP_RETURN_IF_ERROR(file.Write(&header, kHeaderBytes));
+  return file.Write(kNoExtension, sizeof(kNoExtension));
 }
 
 // The header and an extension with the affine map.
-absl::Status WriteVelocityHeader(Writer& writer, nifti_1_header header, const AffineMap& affine) {
+absl::Status WriteVelocityHeader(AtomicFile& file, nifti_1_header header, const AffineMap& affine) {
   static constexpr char kHasExtension[4] = {1};
   std::string text = absl::StrCat(kAffineTag, FormatMatrix(affine));
   text.resize((text.size() + kExtensionHead + 16) / 16 * 16 - kExtensionHead, '\0');
   const int32_t head[2] = {static_cast<int32_t>(text.size()) + kExtensionHead, NIFTI_ECODE_COMMENT};
   header.vox_offset = static_cast<float>(kSingleFileOffset + head[0]);
-  INTRAWARP_RETURN_IF_ERROR(writer.Write(&header, kHeaderBytes));
-  INTRAWARP_RETURN_IF_ERROR(writer.Write(kHasExtension, sizeof(kHasExtension)));
-  INTRAWARP_RETURN_IF_ERROR(writer.Write(head, sizeof(head)));
-  return writer.Write(text.data(), static_cast<int64_t>(text.size()));
+  INTRAWARP_RETURN_IF_ERROR(file.Write(&header, kHeaderBytes));
+  INTRAWARP_RETURN_IF_ERROR(file.Write(kHasExtension, sizeof(kHasExtension)));
+  INTRAWARP_RETURN_IF_ERROR(file.Write(head, sizeof(head)));
+  return file.Write(text.data(), text.size());
 }
 
 nifti_1_header MakeVectorHeader(const Geometry& geometry) {
@@ -636,12 +589,12 @@ nifti_1_header MakeVectorHeader(const Geometry& geometry) {
   return header;
 }
 
-absl::Status WritePlane(Writer& writer, const float* displacement, int64_t voxels, int component) {
+absl::Status WritePlane(AtomicFile& file, const float* displacement, int64_t voxels, int component) {
   std::vector<float> plane(std::min<int64_t>(voxels, kIoStep / sizeof(float)));
   for (int64_t done = 0; done < voxels;) {
     const int64_t step = std::min<int64_t>(voxels - done, plane.size());
     for (int64_t i = 0; i < step; ++i) plane[i] = displacement[3 * (done + i) + component];
-    INTRAWARP_RETURN_IF_ERROR(writer.Write(plane.data(), step * sizeof(float)));
+    INTRAWARP_RETURN_IF_ERROR(file.Write(plane.data(), step * sizeof(float)));
     done += step;
   }
   return absl::OkStatus();
@@ -703,11 +656,10 @@ absl::Status WriteNifti(const std::string& path, const Geometry& geometry, Pixel
   header.scl_inter = static_cast<float>(rescale_intercept);
   if (!std::isfinite(header.scl_slope) || header.scl_slope == 0) return Invalid("rescale_slope: must be finite, not 0");
   if (!std::isfinite(header.scl_inter)) return Invalid("rescale_intercept: is not finite");
-  Writer writer(path);
-  INTRAWARP_RETURN_IF_ERROR(writer.Open());
-  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, header));
-  INTRAWARP_RETURN_IF_ERROR(writer.Write(pixels, geometry.voxels() * BytesPerPixel(pixel_type)));
-  return writer.Close();
+  INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, CreateNifti(path));
+  INTRAWARP_RETURN_IF_ERROR(WriteHeader(file, header));
+  INTRAWARP_RETURN_IF_ERROR(file.Write(pixels, geometry.voxels() * BytesPerPixel(pixel_type)));
+  return file.Commit();
 }
 
 absl::Status WriteNifti(const std::string& path, const HostVolume& volume) {
@@ -721,11 +673,10 @@ absl::Status WriteNifti(const std::string& path, const HostVolume& volume) {
 
 absl::Status WriteField(const std::string& path, const Geometry& geometry, const float* displacement) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
-  Writer writer(path);
-  INTRAWARP_RETURN_IF_ERROR(writer.Open());
-  INTRAWARP_RETURN_IF_ERROR(WriteHeader(writer, MakeVectorHeader(geometry)));
-  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(writer, displacement, geometry.voxels(), c));
-  return writer.Close();
+  INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, CreateNifti(path));
+  INTRAWARP_RETURN_IF_ERROR(WriteHeader(file, MakeVectorHeader(geometry)));
+  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(file, displacement, geometry.voxels(), c));
+  return file.Commit();
 }
 
 absl::Status WriteField(const std::string& path, const HostField& field) {
@@ -741,11 +692,10 @@ absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, con
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
   nifti_1_header header = MakeVectorHeader(geometry);
   kVelocityName.copy(header.intent_name, sizeof(header.intent_name) - 1);
-  Writer writer(path);
-  INTRAWARP_RETURN_IF_ERROR(writer.Open());
-  INTRAWARP_RETURN_IF_ERROR(WriteVelocityHeader(writer, header, affine));
-  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(writer, velocity, geometry.voxels(), c));
-  return writer.Close();
+  INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, CreateNifti(path));
+  INTRAWARP_RETURN_IF_ERROR(WriteVelocityHeader(file, header, affine));
+  for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(file, velocity, geometry.voxels(), c));
+  return file.Commit();
 }
 
 std::vector<float> ToFloat(const HostVolume& volume) {

@@ -5,8 +5,8 @@
 // out. The sform counts before the qform; a file with neither gets its spacing with the identity as direction (in LPS)
 // and the origin at 0. Units: mm, assumed when absent; metres and microns are converted. An sform whose normalised
 // columns are orthonormal to kDirectionTolerance is made exactly orthonormal (the nearest rotation); another one, a
-// shear, is refused. Of an image with one slice, a third column or pixdim that is not given becomes the normal of the
-// plane, 1 mm.
+// shear, is refused. In an image with one slice, a missing third column or pixdim becomes the normal of the plane, 1
+// mm.
 //
 // Files are taken for hostile. All of the header is checked before memory is taken for the voxels, a plain file must
 // have exactly the length that its header says, and memory for a compressed one grows with the bytes that have
@@ -15,8 +15,8 @@
 // UNIMPLEMENTED "datatype: ..." by name; NOT_FOUND and the like "file: ...". Messages hold no free text of the file.
 //
 // Velocities (of log-demons) are laid out like fields, with the name "velocity" beside the intent and the affine map
-// that follows their exponential in a comment, NIfTI's kind of header extension that other programs skip. Each of the
-// two is refused where the other is asked for, since both are fields of vectors in mm.
+// that follows their exponential in a comment, NIfTI's kind of header extension that other programs skip. A reader of
+// fields refuses a velocity and a reader of velocities a field, since both are vectors in mm.
 //
 // Thread-safe functions.
 #ifndef INTRAWARP_IO_NIFTI_H_
@@ -28,8 +28,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "engine/image/volume.h"
 
 namespace intrawarp::io {
 
@@ -60,8 +60,8 @@ inline constexpr int64_t kDefaultMaxVolumeBytes = int64_t{16} << 30;
 // One scalar volume of one time point. A slope of 0 or NaN means that there is no rescaling.
 absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
 
-// Writes .nii or, compressed, .nii.gz, by the suffix; the same input gives the same bytes. What could not be written
-// whole is removed.
+// Writes .nii or, compressed, .nii.gz, by the suffix; the same input gives the same bytes. Every writer replaces the
+// file at once or leaves it as it was (AtomicFile in file.h).
 absl::Status WriteNifti(const std::string& path, const Geometry& geometry, PixelType pixel_type, const void* pixels,
                         double rescale_slope = 1, double rescale_intercept = 0);
 absl::Status WriteNifti(const std::string& path, const HostVolume& volume);

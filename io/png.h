@@ -11,14 +11,15 @@
 
 namespace intrawarp::io {
 
-// Rows from the top, 8 bits a channel, 1 channel (grey) or 3 (red, green, blue), interleaved.
+// Rows from the top, red, green and blue of 8 bits each, interleaved.
 struct Picture {
-  int width = 0, height = 0, channels = 1;
-  std::vector<uint8_t> pixels;  // width * height * channels
+  int width = 0, height = 0;
+  std::vector<uint8_t> pixels;  // 3 * width * height
 };
 
-// INVALID_ARGUMENT for a picture whose parts do not fit together or of an axis above 32768; otherwise of the file, as
-// in file.h. A file that could not be written whole is removed. Equal pictures give equal bytes. Thread-safe.
+// Replaces the file at once or leaves it as it was (AtomicFile in file.h). INVALID_ARGUMENT for a picture whose parts
+// do not fit together or with an axis above 32767; RESOURCE_EXHAUSTED without memory; otherwise as in file.h. Equal
+// pictures give equal bytes. Thread-safe.
 absl::Status WritePng(const std::string& path, const Picture& picture);
 
 }  // namespace intrawarp::io

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of points as CSV: a header line "x,y,z", then one point a line; LPS millimetres.
 //
-// Spaces around numbers, CRLF line ends and empty lines at the end are accepted; anything else that is not three finite
-// numbers is INVALID_ARGUMENT "line N: ...". Numbers are written so that they read back exactly. Thread-safe functions.
+// Spaces around numbers, CRLF line ends and empty lines at the end are accepted; any other line that is not three
+// finite numbers is INVALID_ARGUMENT "line N: ...". Numbers are written so that they read back exactly. Thread-safe
+// functions.
 #ifndef INTRAWARP_IO_POINTS_H_
 #define INTRAWARP_IO_POINTS_H_
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once.
+// intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once. SIGHUP is
+// ignored, so that the volumes outlive the terminal that the server was started from.
 #include <grpc/support/log.h>
 #include <signal.h>
 #include <unistd.h>
@@ -94,6 +95,7 @@ int Main(const std::vector<std::string>& arguments) {
     return EXIT_SUCCESS;
   }
   BlockStopSignals();
+  signal(SIGHUP, SIG_IGN);
   // Its messages would name what a client sent.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_function(LogGrpc);

@@ -103,7 +103,7 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_uploads); }},
       {"max_streams", "N", "bulk streams, registrations and products under way (64)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_streams); }},
-      {"max_queued_jobs", "N", "jobs that wait for the device (64)",
+      {"max_queued_jobs", "N", "jobs of each class that wait for the device (64)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_queued_jobs); }},
       {"upload_ttl", "DURATION", "an upload that nobody resumes is dropped after this (5m)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.upload_ttl); }},

@@ -28,6 +28,9 @@ constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
 
 int64_t HostMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
+// Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
+int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
+
 ServerLimits WithDefaults(ServerLimits limits, DeviceKind kind, const DeviceMemory& memory) {
   if (limits.resident_capacity_bytes == 0) {
     limits.resident_capacity_bytes = kind == DeviceKind::kCuda ? memory.total_bytes / 10 * 8 : memory.total_bytes / 2;
@@ -91,12 +94,17 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       transforms_(limits_.max_transforms),
       uploads_(pinned_, budget_, options_.seams, limits_.max_uploads, limits_.upload_ttl),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
+      workers_(WorkerThreads()),
       monitor_(metrics_) {}
 
 absl::Status Server::Serve() {
-  INTRAWARP_ASSIGN_OR_RETURN(jobs_, JobRunner::Create(*device_, limits_.max_queued_jobs));
-  context_.reset(new ServerContext{*device_, *jobs_, pinned_, budget_, volumes_, matrices_, transforms_, uploads_,
-                                   metrics_, limits_, options_.seams, streams_});
+  SchedulingOptions scheduling;
+  scheduling.capacity.fill(limits_.max_queued_jobs);
+  INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
+  INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
+  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
+                                   transforms_, uploads_, metrics_, limits_, options_.seams, register_requests_,
+                                   multiply_requests_, streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -152,10 +160,10 @@ HttpPage Server::Page(const std::string& path) const {
 
 MetricsSample Server::Sample() const {
   MetricsSample sample;
-  const int64_t jobs = jobs_->pending();
-  sample.jobs_running = std::min<int64_t>(jobs, 1);
-  sample.queue_depth = jobs - sample.jobs_running;
-  sample.queue_capacity = limits_.max_queued_jobs;
+  for (int i = 0; i < kJobClasses; ++i) {
+    const auto job_class = static_cast<JobClass>(i);
+    sample.queues[i] = {jobs_->waiting(job_class), jobs_->capacity(job_class), jobs_->started(job_class)};
+  }
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
@@ -173,6 +181,10 @@ MetricsSample Server::Sample() const {
 
 void Server::Housekeep() {
   uploads_.Expire();
+  const steady_clock::time_point now = options_.seams.steady_now();
+  volumes_.Expire(now);
+  matrices_.Expire(now);
+  transforms_.Expire(now);
   const absl::Status health = device_->health();
   if (health.ok() || !serving_.exchange(false)) return;
   metrics_.CountDeviceError(DeviceError::kLost);
@@ -205,6 +217,8 @@ void Server::Stop() {
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
+  workers_.Shutdown();
+  if (copies_ != nullptr) copies_->Shutdown();
   if (jobs_ != nullptr) jobs_->Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();

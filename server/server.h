@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: everything that intrawarpd runs: the device, its job runner, the stores, the gRPC and the HTTP port.
+// Server: everything that intrawarpd runs: the device, its scheduler, the stores, the gRPC and the HTTP port.
 //
 // Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device has failed.
 //
@@ -18,12 +18,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/bulk/upload_store.h"
 #include "server/monitor/http_server.h"
 #include "server/options.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/rpc/worker_pool.h"
 #include "server/server_context.h"
 #include "server/services.h"
-#include "server/bulk/upload_store.h"
 
 namespace intrawarp::server {
 
@@ -43,8 +44,8 @@ class Server {
   // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
-  // What the housekeeping thread does once a second: drops uploads that nobody resumes, and turns health off when the
-  // device has failed.
+  // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
+  // over, and turns health off when the device has failed.
   void Housekeep();
 
  private:
@@ -64,12 +65,16 @@ class Server {
   std::unique_ptr<Device> device_;
   PinnedPool pinned_;
   ResidentBudget budget_;
-  std::unique_ptr<JobRunner> jobs_;
+  std::unique_ptr<Scheduler> jobs_;
+  std::unique_ptr<CopyLane> copies_;
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
+  RequestTable register_requests_;
+  RequestTable multiply_requests_;
   Metrics metrics_;
+  WorkerPool workers_;
   std::atomic<int64_t> streams_{0};
   std::atomic<bool> serving_{false};
   std::unique_ptr<ServerContext> context_;

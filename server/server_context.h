@@ -9,16 +9,19 @@
 
 #include "engine/device/device.h"
 #include "engine/device/pinned_pool.h"
-#include "engine/schedule/job_runner.h"
-#include "server/store/matrix_store.h"
+#include "engine/schedule/copy_lane.h"
+#include "engine/schedule/scheduler.h"
 #include "server/monitor/metrics.h"
+#include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 
 namespace intrawarp::server {
 
 class UploadStore;
+class WorkerPool;
 
 struct ServerLimits {
   int64_t max_chunk_bytes = int64_t{1} << 20;
@@ -27,15 +30,21 @@ struct ServerLimits {
   int64_t resident_capacity_bytes = 0;
   int64_t pinned_capacity_bytes = 0;
   int64_t max_transforms = 4096;
-  int max_uploads = 64;  // unfinished uploads
-  int max_streams = 64;  // bulk streams, registrations and products under way
-  int max_queued_jobs = 64;
-  std::chrono::seconds upload_ttl{300};
+  int max_uploads = 64;      // unfinished uploads
+  int max_streams = 64;      // bulk streams, registrations and products under way
+  int max_queued_jobs = 64;  // that wait, of each class
+  std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
+  int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
+  int max_pending_frames = 4;
 };
 
 struct ServerContext {
   Device& device;
-  JobRunner& jobs;
+  Scheduler& jobs;
+  // At most one copy of a bulk stream waits for it.
+  CopyLane& copies;
+  // At most one task of a call waits for it.
+  WorkerPool& workers;
   PinnedPool& pinned;
   ResidentBudget& budget;
   VolumeStore& volumes;
@@ -45,6 +54,9 @@ struct ServerContext {
   Metrics& metrics;
   const ServerLimits& limits;
   const Seams& seams;
+  // Requests with an id that are under way.
+  RequestTable& register_requests;
+  RequestTable& multiply_requests;
   // Live RPC reactors, counted by StreamCount (rpc_support.h).
   std::atomic<int64_t>& streams;
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server_service.h"
 
+#include "engine/registration/registration.h"
 #include "server/bulk/upload_store.h"
-#include "server/version.h"
 #include "server/rpc/wire.h"
+#include "server/version.h"
 
 namespace intrawarp::server {
 
@@ -25,9 +26,8 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   }
   FillLimits(info->mutable_limits());
   FillUsage(info->mutable_usage());
-  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
-    info->add_methods(method);
-  }
+  const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
+  for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
   for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) info->add_metrics(metric);
   for (int type = v1::PIXEL_TYPE_UINT8; type <= v1::PIXEL_TYPE_FLOAT64; ++type) {
     info->add_pixel_types(static_cast<v1::PixelType>(type));
@@ -46,8 +46,15 @@ void ServerService::FillLimits(v1::Limits* to) const {
   to->set_max_volume_bytes(limits.max_volume_bytes);
   to->set_resident_capacity_bytes(limits.resident_capacity_bytes);
   to->set_max_queued_jobs(limits.max_queued_jobs);
-  to->set_max_matrix_bytes(limits.max_matrix_bytes);
+  to->set_max_sparse_matrix_bytes(limits.max_matrix_bytes);
   *to->mutable_upload_ttl() = DurationToProto(limits.upload_ttl);
+  to->set_max_uploads(limits.max_uploads);
+  to->set_max_streams(limits.max_streams);
+  to->set_max_transforms(limits.max_transforms);
+  to->set_pinned_capacity_bytes(limits.pinned_capacity_bytes);
+  to->set_max_points(limits.max_points);
+  to->set_max_pending_frames(limits.max_pending_frames);
+  to->set_max_stages(kMaxStages);
 }
 
 void ServerService::FillUsage(v1::Usage* to) const {
@@ -56,7 +63,7 @@ void ServerService::FillUsage(v1::Usage* to) const {
   to->set_uploads(context_.uploads.size());
   to->set_streams(context_.streams.load());
   to->set_jobs(context_.jobs.pending());
-  to->set_matrices(context_.matrices.size());
+  to->set_sparse_matrices(context_.matrices.size());
   to->set_resident_bytes(context_.budget.used_bytes());
 }
 

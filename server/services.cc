@@ -3,12 +3,14 @@
 
 #include <utility>
 
-#include "intrawarp/v1/matrix.grpc.pb.h"
+#include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
+#include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
-#include "server/sparse/matrix_service.h"
+#include "server/bulk/bulk_service.h"
 #include "server/registration/registration_service.h"
 #include "server/server_service.h"
+#include "server/sparse/matrix_service.h"
 #include "server/transform/transform_service.h"
 #include "server/volume/volume_service.h"
 
@@ -28,7 +30,8 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
   services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
-  services.push_back({v1::MatrixService::service_full_name(), MakeMatrixService(context)});
+  services.push_back({v1::SparseMatrixService::service_full_name(), MakeMatrixService(context)});
+  services.push_back({v1::BulkService::service_full_name(), MakeBulkService(context)});
   return services;
 }
 

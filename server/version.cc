@@ -3,6 +3,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "revision.h"
+
 namespace intrawarp::server {
 
 BuildInfo ThisBuild() { return {INTRAWARP_VERSION, INTRAWARP_REVISION, INTRAWARP_CUDA_VERSION, grpc::Version()}; }

@@ -20,9 +20,8 @@ absl::Status Put(const ParsedFlags& flags, Session& session) {
   const bool is_double = flags.String("values", "float32") == "float64";
   INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix,
                              LoadMatrix(path, is_double ? ValueType::kFloat64 : ValueType::kFloat32));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadMatrixResponse uploaded,
-                             session.UploadMatrix(matrix, path, flags.String("id")));
-  std::printf("%s\n", uploaded.matrix().name().c_str());
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.UploadMatrix(matrix, path, flags.String("id")));
+  std::printf("%s\n", ShownMatrixNames(uploaded.sparse_matrix().name()).c_str());
   return absl::OkStatus();
 }
 
@@ -30,8 +29,8 @@ absl::Status List(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::SparseMatrix> matrices,
                              session.client().ListSparseMatrices(session.call()));
   for (const v1::SparseMatrix& matrix : matrices) {
-    const v1::MatrixShape& shape = matrix.shape();
-    std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes\n", matrix.name().c_str(),
+    const v1::SparseMatrixShape& shape = matrix.shape();
+    std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes\n", ShownMatrixNames(matrix.name()).c_str(),
                 static_cast<long long>(shape.rows()), static_cast<long long>(shape.columns()),
                 static_cast<long long>(shape.entries()),
                 shape.value_type() == v1::VALUE_TYPE_FLOAT64 ? "float64" : "float32",
@@ -48,11 +47,11 @@ absl::Status Download(const std::string& name, const std::string& out, Session& 
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".mtx", ".mtx.gz"}));
-  return Download(flags.Positional(0), flags.String("out"), session);
+  return Download(WireMatrixName(flags.Positional(0)), flags.String("out"), session);
 }
 
 absl::Status Delete(const ParsedFlags& flags, Session& session) {
-  return session.client().DeleteSparseMatrix(flags.Positional(0), session.call());
+  return session.client().DeleteSparseMatrix(WireMatrixName(flags.Positional(0)), session.call());
 }
 
 v1::Precision PrecisionFromName(const std::string& name) {
@@ -83,8 +82,8 @@ absl::StatusOr<v1::MultiplyRequest> MakeRequest(const ParsedFlags& flags, Tempor
   v1::MultiplyOptions& options = *request.mutable_options();
   options.set_precision(PrecisionFromName(flags.String("precision")));
   options.set_semiring(SemiringFromName(flags.String("semiring")));
-  options.set_transpose_a(flags.Has("transpose_a"));
-  options.set_complement_mask(flags.Has("complement_mask"));
+  if (flags.Has("transpose_a")) options.set_transpose_a(true);
+  if (flags.Has("complement_mask")) options.set_complement_mask(true);
   if (flags.Has("alpha")) options.set_alpha(flags.Number("alpha"));
   if (flags.Has("beta")) options.set_beta(flags.Number("beta"));
   if (flags.Has("keep")) request.mutable_keep()->set_id(flags.String("keep"));
@@ -103,7 +102,7 @@ absl::StatusOr<v1::MultiplyRequest> MakeRequest(const ParsedFlags& flags, Tempor
 
 void ShowProgress(const v1::MultiplyProgress& progress, ProgressLine* line) {
   const bool planned = progress.step() != v1::MultiplyProgress::STEP_ESTIMATED;
-  line->Show(absl::StrFormat("multiply: %d multiplications, %s%d entries", progress.estimate().products(),
+  line->Show(absl::StrFormat("multiply: %d multiplications, %s%d entries", progress.estimate().multiplications(),
                              planned ? "" : "at most ",
                              planned ? progress.entries() : progress.estimate().max_entries()));
 }
@@ -122,7 +121,7 @@ absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   line.Clear();
   const absl::Status deleted = temporaries.DeleteAll();
   if (request.has_keep()) {
-    std::printf("%s\n", result.matrix().name().c_str());
+    std::printf("%s\n", ShownMatrixNames(result.sparse_matrix().name()).c_str());
     std::fflush(stdout);
   }
   if (flags.Has("report")) {
@@ -131,7 +130,7 @@ absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   }
   if (flags.Has("out")) {
     const std::string out = flags.String("out");
-    INTRAWARP_RETURN_IF_ERROR(request.has_keep() ? Download(result.matrix().name(), out, session)
+    INTRAWARP_RETURN_IF_ERROR(request.has_keep() ? Download(result.sparse_matrix().name(), out, session)
                                                  : SaveMatrix(out, product));
   }
   return deleted;

@@ -84,16 +84,16 @@ class Navigation {
       }
       const auto index = static_cast<size_t>(number - 1);
       if (answer->has_field && !field_dir_.empty()) {
-        INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, answer->result.report().matrix(), field));
+        INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, answer->result.report().affine(), field));
       }
       SetOutcome(index, {client::FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
       progress.Show(absl::StrFormat("frame %d of %d", number, paths_.size()));
     }
   }
 
-  absl::Status WriteFrameField(size_t index, const v1::Matrix& matrix, const client::GridData& field) {
+  absl::Status WriteFrameField(size_t index, const v1::AffineMap& affine, const client::GridData& field) {
     const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), ".nii.gz");
-    return WriteFieldFile(out, encoding_, matrix, field);
+    return WriteFieldFile(out, encoding_, affine, field);
   }
 
   void SetOutcome(size_t index, FrameOutcome outcome) {
@@ -116,8 +116,10 @@ std::string ErrorText(const absl::Status& status) {
 std::string OutcomeText(const FrameOutcome& outcome) {
   if (!outcome.status.ok()) return absl::StrCat("failed\t", ErrorText(outcome.status));
   const bool ok = outcome.report.verdict() == v1::VERDICT_OK;
-  return absl::StrFormat("%s\t%.1f ms\t%s", ok ? "ok" : "review", outcome.report.latency_ms().total(),
-                         absl::StrJoin(outcome.report.verdict_reasons(), ", "));
+  return absl::StrFormat(
+      "%s\t%.1f ms\t%s", ok ? "ok" : "review", outcome.report.latency().total_ms(),
+      absl::StrJoin(outcome.report.reasons(), ", ",
+                    [](std::string* out, const v1::VerdictReason& reason) { absl::StrAppend(out, reason.message()); }));
 }
 
 absl::Status WriteReport(const Navigation& navigation, const std::string& method, const std::string& out) {
@@ -163,7 +165,7 @@ absl::Status CheckFieldNames(const std::vector<std::string>& paths) {
 absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const RegistrationFlags& registration,
                                               const v1::FieldRequest& field, Temporaries& temporaries) {
   v1::NavigateConfig config;
-  INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), ResolveOptions(registration, temporaries));
+  INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration, temporaries));
   std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
   INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
   if (flags.Has("field_dir")) *config.mutable_field() = field;

@@ -33,15 +33,15 @@ struct Outcome {
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
   const bool known = p.stage() >= 0 && p.stage() < options.stages_size();
   line->Show(absl::StrFormat("%s: level %d of %d, iteration %d, value %.6g",
-                             known ? MethodName(options.stages(p.stage()).method()) : "stage", p.level() + 1,
-                             p.levels(), p.iteration(), p.value()));
+                             known ? MethodOf(options.stages(p.stage())) : "stage", p.level() + 1, p.levels(),
+                             p.iteration(), p.value()));
 }
 
-absl::Status RunRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
-                             const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
-                             Outcome* outcome) {
+absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
+                                 const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
+                                 Outcome* outcome) {
   v1::RegisterRequest request;
-  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), ResolveOptions(registration, temporaries));
+  INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), WithInputs(registration, temporaries));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(flags.String("fixed")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
   if (flags.Has("field")) *request.mutable_field() = field;
@@ -65,7 +65,7 @@ absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, 
 
 absl::StatusOr<v1::FieldHeader> FetchWholeField(const std::string& transform, v1::FieldEncoding encoding,
                                                 Session& session, client::GridData* field) {
-  v1::DownloadFieldRequest request;
+  v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(encoding);
   return session.client().DownloadField(request, client::SinkInto(field), session.call());
@@ -75,7 +75,7 @@ absl::Status WriteVelocityOf(const std::string& transform, const std::string& ou
   client::GridData velocity;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
                              FetchWholeField(transform, v1::FIELD_ENCODING_VELOCITY, session, &velocity));
-  return WriteFieldFile(out, header.encoding(), header.matrix(), velocity);
+  return WriteFieldFile(out, header.encoding(), header.affine(), velocity);
 }
 
 // What the network is still needed for, before the uploaded volumes are deleted.
@@ -105,7 +105,7 @@ absl::Status WriteReport(const Outcome& outcome, const std::string& method, cons
 absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, Outcome outcome) {
   if (flags.Has("field")) {
     INTRAWARP_RETURN_IF_ERROR(
-        WriteFieldFile(flags.String("field"), encoding, outcome.result.report().matrix(), outcome.field));
+        WriteFieldFile(flags.String("field"), encoding, outcome.result.report().affine(), outcome.field));
   }
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
@@ -130,11 +130,11 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
 
 // Native forms come from the method that has them.
 absl::Status CheckNativeForms(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
-  const v1::Method last = options.stages(options.stages_size() - 1).method();
-  if (flags.Has("grid") && last != v1::METHOD_FFD) {
+  const v1::Stage& last = options.stages(options.stages_size() - 1);
+  if (flags.Has("grid") && !last.has_ffd()) {
     return absl::InvalidArgumentError("--grid: only ffd as the last stage has a control grid");
   }
-  if (flags.Has("velocity") && last != v1::METHOD_LOG_DEMONS) {
+  if (flags.Has("velocity") && !last.has_log_demons()) {
     return absl::InvalidArgumentError("--velocity: only log-demons as the last stage has a velocity");
   }
   return CheckFieldEncoding(flags, options);
@@ -151,7 +151,7 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
 
   Temporaries temporaries(session);
   Outcome outcome;
-  INTRAWARP_RETURN_IF_ERROR(RunRegistration(flags, *registration, *field, session, temporaries, &outcome));
+  INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
   std::printf("%s\n", outcome.result.transform().c_str());
   std::fflush(stdout);
   if (flags.Has("report")) {

@@ -24,14 +24,14 @@ void PrintUsage(const v1::ServerInfo& info) {
               static_cast<long long>(usage.resident_bytes() >> 20),
               static_cast<long long>(info.limits().resident_capacity_bytes() >> 20),
               static_cast<long long>(usage.volumes()), static_cast<long long>(usage.transforms()),
-              static_cast<long long>(usage.matrices()));
+              static_cast<long long>(usage.sparse_matrices()));
   std::printf("under way: uploads %lld, streams %lld, jobs %lld\n", static_cast<long long>(usage.uploads()),
               static_cast<long long>(usage.streams()), static_cast<long long>(usage.jobs()));
 }
 
 void PrintAbilities(const v1::ServerInfo& info) {
   std::string methods, metrics;
-  for (int method : info.methods()) absl::StrAppend(&methods, " ", MethodName(static_cast<v1::Method>(method)));
+  for (const std::string& method : info.methods()) absl::StrAppend(&methods, " ", MethodWord(method));
   for (int metric : info.metrics()) absl::StrAppend(&metrics, " ", MetricName(static_cast<v1::Metric>(metric)));
   std::printf("methods:%s\nmetrics:%s\n", methods.c_str(), metrics.c_str());
 }

@@ -8,11 +8,11 @@
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
-#include "client/cpp/convert.h"
 #include "engine/base/status_macros.h"
 #include "io/matrix_text.h"
 #include "io/nifti.h"
 #include "io/points.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -49,19 +49,19 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
         absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz",
                      transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm" : ""));
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, client::FromProto(transform.matrix()));
+  INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, AffineMapFromProto(transform.affine()));
   return Annotate(io::WriteMatrix(out, matrix), out);
 }
 
 absl::Status GetField(const std::string& name, const v1::FieldRequest& field, const std::string& out,
                       Session& session) {
-  v1::DownloadFieldRequest request;
+  v1::DownloadRequest request;
   request.set_name(name);
   *request.mutable_field() = field;
   client::GridData data;
   INTRAWARP_ASSIGN_OR_RETURN(const v1::FieldHeader header,
                              session.client().DownloadField(request, client::SinkInto(&data), session.call()));
-  return WriteFieldFile(out, header.encoding(), header.matrix(), data);
+  return WriteFieldFile(out, header.encoding(), header.affine(), data);
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
@@ -86,7 +86,7 @@ absl::Status SetLike(const std::string& like, v1::WarpVolumeRequest* request) {
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(like));
-  *request->mutable_like_geometry() = client::ToProto(volume.geometry);
+  *request->mutable_like_geometry() = GeometryToProto(volume.geometry);
   return absl::OkStatus();
 }
 

@@ -15,7 +15,7 @@ namespace {
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
   INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadVolumeResponse uploaded, session.Upload(volume, path, flags.String("id")));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.Upload(volume, path, flags.String("id")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@ namespace intrawarp::cli {
 
 // A .nii or .nii.gz file of displacements or, when that is what was asked for, of velocities, with the affine part
 // (`matrix`) of their transform. The path is in the message of an error.
-absl::Status WriteFieldFile(const std::string& path, v1::FieldEncoding encoding, const v1::Matrix& matrix,
+absl::Status WriteFieldFile(const std::string& path, v1::FieldEncoding encoding, const v1::AffineMap& affine_part,
                             const client::GridData& field);
 
 }  // namespace intrawarp::cli

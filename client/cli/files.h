@@ -12,8 +12,8 @@
 
 namespace intrawarp::cli {
 
-bool HasVolumeSuffix(const std::string& path);  // .nii, .nii.gz
-bool HasMatrixSuffix(const std::string& path);  // .txt
+bool HasVolumeSuffix(const std::string& path);       // .nii, .nii.gz
+bool HasMatrixSuffix(const std::string& path);       // .txt
 bool HasControlGridSuffix(const std::string& path);  // .tfm
 
 // Before work is begun for a file that the flag names, if it is given: a wrong command line (UsageError) when the name

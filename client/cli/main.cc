@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/flags.h"
+#include "client/cli/matrix_files.h"
 #include "client/cli/session.h"
 #include "client/cpp/client.h"
 
@@ -63,9 +64,10 @@ std::string CommandHelp(const Command& command) {
 
 // The error line; what a server or a file name put into the message stays on one line.
 int Report(const absl::Status& status, int exit_status) {
-  std::string line = exit_status == kWrongCommandLine
-                         ? std::string(status.message())
-                         : absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  std::string line =
+      exit_status == kWrongCommandLine
+          ? std::string(status.message())
+          : ShownMatrixNames(absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
   std::replace_if(
       line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   std::fprintf(stderr, "intrawarp: %s\n", line.c_str());

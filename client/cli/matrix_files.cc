@@ -7,12 +7,18 @@
 #include <variant>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "client/cli/session.h"
 #include "engine/base/status_macros.h"
 #include "io/matrix_market.h"
 
 namespace intrawarp::cli {
 namespace {
+
+constexpr char kShownMatrices[] = "matrices/";
+constexpr char kWireMatrices[] = "sparseMatrices/";
 
 template <typename T>
 absl::StatusOr<client::SparseMatrix> ToCsr(const HostCoo& coo) {
@@ -33,7 +39,16 @@ absl::StatusOr<client::SparseMatrix> Read(const std::string& path, ValueType typ
 
 }  // namespace
 
-bool IsMatrixName(const std::string& x) { return absl::StartsWith(x, "matrices/"); }
+bool IsMatrixName(const std::string& x) { return absl::StartsWith(x, kShownMatrices); }
+
+std::string WireMatrixName(const std::string& shown) {
+  absl::string_view id = shown;
+  return absl::ConsumePrefix(&id, kShownMatrices) ? absl::StrCat(kWireMatrices, id) : shown;
+}
+
+std::string ShownMatrixNames(const std::string& text) {
+  return absl::StrReplaceAll(text, {{kWireMatrices, kShownMatrices}});
+}
 
 absl::StatusOr<client::SparseMatrix> LoadMatrix(const std::string& path, ValueType type) {
   absl::StatusOr<client::SparseMatrix> matrix = Read(path, type);

@@ -8,11 +8,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/sparse_matrix.h"
-#include "engine/sparse/csr.h"
+#include "engine/base/csr.h"
 
 namespace intrawarp::cli {
 
 bool IsMatrixName(const std::string& x);  // matrices/ID
+// The command line calls a resident sparse matrix matrices/ID, the server sparseMatrices/ID; other strings stay.
+std::string WireMatrixName(const std::string& shown);
+// Every sparseMatrices/ID in a text as the command line calls it.
+std::string ShownMatrixNames(const std::string& text);
 
 // A Matrix Market file as CSR; the path is in the message of an error. OUT_OF_RANGE for a finite value that float32
 // does not hold, when that is asked for.

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/registration_flags.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
@@ -9,16 +17,50 @@
 namespace intrawarp::cli {
 namespace {
 
-constexpr const char* kFfdFlags[] = {"spacing_vox", "bending_weight", "elasticity_weight", "jacobian_weight",
-                                     "optimizer"};
-constexpr const char* kDemonsFlags[] = {"fluid_sigma",     "diffusion_sigma", "max_step",
-                                        "velocity_update", "symmetric",       "match_intensities"};
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 
-v1::Method MethodFromName(const std::string& name) {
-  for (v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE, v1::METHOD_FFD, v1::METHOD_LOG_DEMONS}) {
-    if (MethodName(method) == name) return method;
+// The members of Stage.method, one a method.
+std::vector<const FieldDescriptor*> Methods() {
+  const google::protobuf::OneofDescriptor& oneof = *v1::Stage::descriptor()->FindOneofByName("method");
+  std::vector<const FieldDescriptor*> methods;
+  for (int i = 0; i < oneof.field_count(); ++i) methods.push_back(oneof.field(i));
+  return methods;
+}
+
+// Null when there is none.
+const FieldDescriptor* MethodFromName(const std::string& name) {
+  for (const FieldDescriptor* method : Methods()) {
+    if (MethodWord(method->name()) == name) return method;
   }
-  return v1::METHOD_UNSPECIFIED;
+  return nullptr;
+}
+
+// The options of stages, which are flags of the same names: the union over all methods.
+std::vector<std::string> StageFlags() {
+  std::vector<std::string> names;
+  for (const FieldDescriptor* method : Methods()) {
+    const Descriptor& options = *method->message_type();
+    for (int i = 0; i < options.field_count(); ++i) {
+      if (std::find(names.begin(), names.end(), options.field(i)->name()) == names.end()) {
+        names.push_back(options.field(i)->name());
+      }
+    }
+  }
+  return names;
+}
+
+// "ffd or log-demons": the methods that have the option.
+std::string MethodsWith(const std::string& flag) {
+  std::vector<std::string> names;
+  for (const FieldDescriptor* method : Methods()) {
+    if (method->message_type()->FindFieldByName(flag) != nullptr) names.push_back(MethodWord(method->name()));
+  }
+  return absl::StrJoin(names, " or ");
 }
 
 v1::Metric MetricFromName(const std::string& name) {
@@ -28,17 +70,18 @@ v1::Metric MetricFromName(const std::string& name) {
   return v1::METRIC_UNSPECIFIED;
 }
 
-bool IsAffine(v1::Method method) { return method == v1::METHOD_RIGID || method == v1::METHOD_AFFINE; }
+bool IsLinear(const FieldDescriptor* method) {
+  return method->number() == v1::Stage::kRigidFieldNumber || method->number() == v1::Stage::kAffineFieldNumber;
+}
 
-absl::StatusOr<std::vector<v1::Method>> ParseMethods(const std::string& list) {
-  std::vector<v1::Method> methods;
+absl::StatusOr<std::vector<const FieldDescriptor*>> ParseMethods(const std::string& list) {
+  std::vector<const FieldDescriptor*> methods;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(list, ','))) {
-    const v1::Method method = MethodFromName(name);
-    if (method == v1::METHOD_UNSPECIFIED) {
+    methods.push_back(MethodFromName(name));
+    if (methods.back() == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("--method: must list rigid, affine, ffd or log-demons: '", name, "'"));
     }
-    methods.push_back(method);
   }
   return methods;
 }
@@ -48,33 +91,56 @@ absl::Status CheckUsed(const ParsedFlags& flags, const std::string& name, bool u
   return absl::InvalidArgumentError(absl::StrCat("--", name, ": only ", by, " uses it"));
 }
 
-void SetFfdOptions(const ParsedFlags& flags, v1::Stage* stage) {
-  if (flags.Has("spacing_vox")) stage->set_spacing_vox(flags.Number("spacing_vox"));
-  if (flags.Has("bending_weight")) stage->set_bending_weight(flags.Number("bending_weight"));
-  if (flags.Has("elasticity_weight")) stage->set_elasticity_weight(flags.Number("elasticity_weight"));
-  if (flags.Has("jacobian_weight")) stage->set_jacobian_weight(flags.Number("jacobian_weight"));
-  if (flags.Has("optimizer")) {
-    stage->set_optimizer(flags.String("optimizer") == "cg" ? v1::OPTIMIZER_CONJUGATE_GRADIENT : v1::OPTIMIZER_LBFGS);
+// The value whose name ends with the flag's word: LBFGS, CONJUGATE_GRADIENT for cg.
+const EnumValueDescriptor* EnumFromWord(const EnumDescriptor& type, const std::string& word) {
+  const std::string name = word == "cg" ? "CONJUGATE_GRADIENT" : absl::AsciiStrToUpper(word);
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (absl::EndsWith(type.value(i)->name(), absl::StrCat("_", name))) return type.value(i);
+  }
+  return type.value(0);
+}
+
+void SetOption(const ParsedFlags& flags, const FieldDescriptor& field, Message& options) {
+  const Reflection& reflection = *options.GetReflection();
+  const std::string& name = field.name();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.SetInt32(&options, &field, static_cast<int32_t>(flags.Integer(name)));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.SetDouble(&options, &field, flags.Number(name));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.SetBool(&options, &field, true);
+    default:
+      return reflection.SetEnum(&options, &field, EnumFromWord(*field.enum_type(), flags.String(name)));
   }
 }
 
-v1::VelocityUpdate UpdateFromName(const std::string& name) {
-  if (name == "add") return v1::VELOCITY_UPDATE_ADD;
-  return name == "bch" ? v1::VELOCITY_UPDATE_BCH : v1::VELOCITY_UPDATE_COMPOSE;
+// Sets the flags that are options of the stage. INVALID_ARGUMENT for a flag that only other methods have.
+absl::Status SetOptions(const ParsedFlags& flags, Message& options) {
+  for (const std::string& flag : StageFlags()) {
+    if (!flags.Has(flag)) continue;
+    const FieldDescriptor* field = options.GetDescriptor()->FindFieldByName(flag);
+    INTRAWARP_RETURN_IF_ERROR(
+        CheckUsed(flags, flag, field != nullptr, absl::StrCat(MethodsWith(flag), " as the last stage")));
+    SetOption(flags, *field, options);
+  }
+  return absl::OkStatus();
 }
 
-void SetDemonsOptions(const ParsedFlags& flags, v1::Stage* stage) {
-  if (flags.Has("fluid_sigma")) stage->set_fluid_sigma(flags.Number("fluid_sigma"));
-  if (flags.Has("diffusion_sigma")) stage->set_diffusion_sigma(flags.Number("diffusion_sigma"));
-  if (flags.Has("max_step")) stage->set_max_step(flags.Number("max_step"));
-  if (flags.Has("velocity_update")) stage->set_velocity_update(UpdateFromName(flags.String("velocity_update")));
-  stage->set_symmetric(flags.Has("symmetric"));
-  stage->set_match_intensities(flags.Has("match_intensities"));
+Message& AddStage(const FieldDescriptor* method, v1::RegistrationOptions& options) {
+  v1::Stage& stage = *options.add_stages();
+  return *stage.GetReflection()->MutableMessage(&stage, method);
+}
+
+void SetMetric(v1::Metric metric, Message& options) {
+  const FieldDescriptor* field = options.GetDescriptor()->FindFieldByName("metric");
+  options.GetReflection()->SetEnumValue(&options, field, metric);
 }
 
 // Whether a method compares intensities directly when nothing else is said.
-bool DefaultsToSsd(v1::Method method, const ParsedFlags& flags) {
-  return IsAffine(method) || (method == v1::METHOD_LOG_DEMONS && !flags.Has("match_intensities"));
+bool DefaultsToSsd(const FieldDescriptor* method, const ParsedFlags& flags) {
+  const bool is_log_demons = method->number() == v1::Stage::kLogDemonsFieldNumber;
+  return IsLinear(method) || (is_log_demons && !flags.Has("match_intensities"));
 }
 
 }  // namespace
@@ -142,6 +208,12 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .help = "longest update of log-demons before it is smoothed, in voxels; default 2",
        .minimum = 0.001,
        .maximum = 100},
+      {.name = "weak_gradient",
+       .type = FlagType::kNumber,
+       .placeholder = "N",
+       .help = "gradients weaker than this pull less in log-demons; default 0.1",
+       .minimum = 0,
+       .maximum = 100},
       {.name = "velocity_update",
        .placeholder = "add|compose|bch",
        .help = "how an update changes the velocity of log-demons; default compose",
@@ -176,36 +248,24 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags) {
   RegistrationFlags parsed;
   parsed.method = flags.String("method", "affine");
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Method> methods, ParseMethods(parsed.method));
-  const v1::Method last = methods.back();
-  for (const char* name : kFfdFlags) {
-    INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, name, last == v1::METHOD_FFD, "ffd as the last stage"));
-  }
-  for (const char* name : kDemonsFlags) {
-    INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, name, last == v1::METHOD_LOG_DEMONS, "log-demons as the last stage"));
-  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<const FieldDescriptor*> methods, ParseMethods(parsed.method));
   INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "best_effort", flags.Has("budget_ms"), "--budget_ms"));
 
+  const FieldDescriptor* last = methods.back();
   const v1::Metric metric = MetricFromName(flags.String("metric"));
   const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && DefaultsToSsd(last, flags));
-  for (v1::Method method : methods) {
-    v1::Stage* stage = parsed.options.add_stages();
-    stage->set_method(method);
-    if (IsAffine(method)) stage->set_metric(last_is_ssd ? v1::METRIC_SSD : v1::METRIC_NGF);
+  for (size_t i = 0; i + 1 < methods.size(); ++i) {
+    Message& stage = AddStage(methods[i], parsed.options);
+    if (IsLinear(methods[i])) SetMetric(last_is_ssd ? v1::METRIC_SSD : v1::METRIC_NGF, stage);
   }
-  v1::Stage* stage = parsed.options.mutable_stages(parsed.options.stages_size() - 1);
-  stage->set_metric(metric);
-  stage->set_levels(static_cast<int32_t>(flags.Integer("levels")));
-  stage->set_iterations(static_cast<int32_t>(flags.Integer("iterations")));
-  SetFfdOptions(flags, stage);
-  SetDemonsOptions(flags, stage);
+  INTRAWARP_RETURN_IF_ERROR(SetOptions(flags, AddStage(last, parsed.options)));
 
   if (flags.Has("budget_ms")) {
     const int64_t ms = flags.Integer("budget_ms");
     parsed.options.mutable_budget()->set_seconds(ms / 1000);
     parsed.options.mutable_budget()->set_nanos(static_cast<int32_t>(ms % 1000) * 1000000);
   }
-  parsed.options.set_best_effort(flags.Has("best_effort"));
+  if (flags.Has("best_effort")) parsed.options.set_best_effort(true);
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");
   parsed.initial = flags.String("initial");
@@ -213,8 +273,8 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
 }
 
 absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
-  const v1::Method last = options.stages(options.stages_size() - 1).method();
-  if (flags.String("field_encoding") != "velocity" || last == v1::METHOD_LOG_DEMONS) return absl::OkStatus();
+  const v1::Stage& last = options.stages(options.stages_size() - 1);
+  if (flags.String("field_encoding") != "velocity" || last.has_log_demons()) return absl::OkStatus();
   return absl::InvalidArgumentError("--field_encoding: only log-demons as the last stage has a velocity");
 }
 

@@ -2,9 +2,9 @@
 #include "client/cli/registration_inputs.h"
 
 #include "client/cli/files.h"
-#include "client/cpp/convert.h"
 #include "engine/base/status_macros.h"
 #include "io/matrix_text.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -17,13 +17,13 @@ absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1
   }
   const absl::StatusOr<AffineMap> matrix = io::ReadMatrix(initial);
   if (!matrix.ok()) return Annotate(matrix.status(), initial);
-  *options->mutable_initial_matrix() = client::ToProto(*matrix);
+  *options->mutable_initial_affine() = AffineMapToProto(*matrix);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& flags, Temporaries& temporaries) {
+absl::StatusOr<v1::RegistrationOptions> WithInputs(const RegistrationFlags& flags, Temporaries& temporaries) {
   v1::RegistrationOptions options = flags.options;
   INTRAWARP_RETURN_IF_ERROR(SetInitial(flags.initial, temporaries, &options));
   if (!flags.fixed_mask.empty()) {

@@ -10,7 +10,7 @@
 namespace intrawarp::cli {
 
 // The options with masks (uploaded when they are paths) and start (read when it is a matrix file).
-absl::StatusOr<v1::RegistrationOptions> ResolveOptions(const RegistrationFlags& flags, Temporaries& temporaries);
+absl::StatusOr<v1::RegistrationOptions> WithInputs(const RegistrationFlags& flags, Temporaries& temporaries);
 
 }  // namespace intrawarp::cli
 

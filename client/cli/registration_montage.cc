@@ -16,8 +16,8 @@ absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session)
   return io::HostImage{data.geometry, std::move(data.values)};
 }
 
-absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving, client::GridData warped,
-                          client::GridData field) {
+absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving,
+                          client::GridData warped, client::GridData field) {
   const io::HostImage warped_image = {warped.geometry, std::move(warped.values)};
   const io::HostField host_field = {field.geometry, std::move(field.values)};
   INTRAWARP_ASSIGN_OR_RETURN(const io::Picture picture, io::RenderMontage(fixed, moving, warped_image, host_field));

@@ -17,8 +17,8 @@ namespace intrawarp::cli {
 absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session);
 
 // A PNG file; `warped` and `field` lie on the fixed grid.
-absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving, client::GridData warped,
-                          client::GridData field);
+absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving,
+                          client::GridData warped, client::GridData field);
 
 }  // namespace intrawarp::cli
 

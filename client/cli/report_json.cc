@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/report_json.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <cmath>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +12,19 @@
 
 namespace intrawarp::cli {
 namespace {
+
+// The member of Stage.method that is set; null when none is.
+const google::protobuf::FieldDescriptor* MethodField(const v1::Stage& stage) {
+  return v1::Stage::descriptor()->FindFieldByNumber(stage.method_case());
+}
+
+v1::Metric MetricOf(const v1::Stage& stage) {
+  const google::protobuf::FieldDescriptor* method = MethodField(stage);
+  if (method == nullptr) return v1::METRIC_UNSPECIFIED;
+  const google::protobuf::Message& options = stage.GetReflection()->GetMessage(stage, method);
+  const google::protobuf::FieldDescriptor* metric = options.GetDescriptor()->FindFieldByName("metric");
+  return static_cast<v1::Metric>(options.GetReflection()->GetEnumValue(options, metric));
+}
 
 Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -52,18 +67,30 @@ Json Level(const v1::LevelReport& level) {
 
 Json Stages(const v1::Report& report) {
   Json stages = Json::array();
-  for (const v1::StageReport& stage : report.stages()) {
+  for (int i = 0; i < report.stages_size(); ++i) {
+    const v1::StageReport& stage = report.stages(i);
+    const v1::Stage options = i < report.options().stages_size() ? report.options().stages(i) : v1::Stage();
     Json levels = Json::array();
     for (const v1::LevelReport& level : stage.levels()) levels.push_back(Level(level));
-    stages.push_back({{"name", NameOrNull(MethodName(stage.method()))},
-                      {"metric", NameOrNull(MetricName(stage.metric()))},
+    stages.push_back({{"name", NameOrNull(MethodOf(options))},
+                      {"metric", NameOrNull(MetricName(MetricOf(options)))},
                       {"stop_reason", StopReason(stage.stop_reason())},
                       {"levels", levels}});
   }
   return stages;
 }
 
-Json Matrix(const v1::Matrix& matrix) {
+// The options as resolved, with the names of the wire.
+Json Options(const v1::Report& report) {
+  if (!report.has_options()) return nullptr;
+  google::protobuf::util::JsonPrintOptions print;
+  print.preserve_proto_field_names = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(report.options(), &text, print);
+  return printed.ok() ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json(nullptr);
+}
+
+Json Matrix(const v1::AffineMap& matrix) {
   if (matrix.values_size() != 16) return nullptr;
   Json rows = Json::array();
   for (int r = 0; r < 4; ++r) {
@@ -102,27 +129,21 @@ std::string EnumWord(absl::string_view name, absl::string_view prefix) {
 }
 
 Json Latency(const v1::LatencyBreakdown& ms) {
-  return {{"receive", Finite(ms.receive())}, {"admit", Finite(ms.admit())},     {"queue", Finite(ms.queue())},
-          {"upload", Finite(ms.upload())},   {"prepare", Finite(ms.prepare())}, {"optimise", Finite(ms.optimise())},
-          {"assess", Finite(ms.assess())},   {"encode", Finite(ms.encode())},   {"download", Finite(ms.download())},
-          {"send", Finite(ms.send())},       {"total", Finite(ms.total())}};
+  return {{"receive", Finite(ms.receive_ms())},   {"admit", Finite(ms.admit_ms())},
+          {"queue", Finite(ms.queue_ms())},       {"upload", Finite(ms.upload_ms())},
+          {"prepare", Finite(ms.prepare_ms())},   {"optimise", Finite(ms.optimise_ms())},
+          {"assess", Finite(ms.assess_ms())},     {"encode", Finite(ms.encode_ms())},
+          {"download", Finite(ms.download_ms())}, {"send", Finite(ms.send_ms())},
+          {"total", Finite(ms.total_ms())}};
 }
 
 }  // namespace
 
-std::string MethodName(v1::Method method) {
-  switch (method) {
-    case v1::METHOD_RIGID:
-      return "rigid";
-    case v1::METHOD_AFFINE:
-      return "affine";
-    case v1::METHOD_FFD:
-      return "ffd";
-    case v1::METHOD_LOG_DEMONS:
-      return "log-demons";
-    default:
-      return "";
-  }
+std::string MethodWord(const std::string& field) { return absl::StrReplaceAll(field, {{"_", "-"}}); }
+
+std::string MethodOf(const v1::Stage& stage) {
+  const google::protobuf::FieldDescriptor* field = MethodField(stage);
+  return field == nullptr ? "" : MethodWord(field->name());
 }
 
 std::string MetricName(v1::Metric metric) {
@@ -142,19 +163,20 @@ std::string MetricName(v1::Metric metric) {
 
 Json ReportToJson(const std::string& method, const v1::Report& report) {
   Json reasons = Json::array();
-  for (const std::string& reason : report.verdict_reasons()) reasons.push_back(reason);
+  for (const v1::VerdictReason& reason : report.reasons()) reasons.push_back(reason.message());
   return {{"method", method},
           {"device", NameOrNull(report.device())},
           {"stop_reason", StopReason(report.stop_reason())},
           {"stages", Stages(report)},
-          {"matrix", Matrix(report.matrix())},
+          {"matrix", Matrix(report.affine())},
           {"similarity", {{"before", Similarity(report.before())}, {"after", Similarity(report.after())}}},
           {"overlap", Finite(report.overlap())},
           {"jacobian", Jacobian(report)},
           {"inverse_consistency_mm", InverseConsistency(report)},
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
-          {"latency_ms", Latency(report.latency_ms())}};
+          {"latency_ms", Latency(report.latency())},
+          {"options", Options(report)}};
 }
 
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
@@ -171,17 +193,17 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
 
 Json MultiplyReportToJson(const v1::MultiplyReport& report) {
   return {{"device", NameOrNull(report.device())},
-          {"precision", NameOrNull(EnumWord(v1::Precision_Name(report.precision()), "PRECISION_"))},
-          {"semiring", NameOrNull(EnumWord(v1::Semiring_Name(report.semiring()), "SEMIRING_"))},
+          {"precision", NameOrNull(EnumWord(v1::Precision_Name(report.options().precision()), "PRECISION_"))},
+          {"semiring", NameOrNull(EnumWord(v1::Semiring_Name(report.options().semiring()), "SEMIRING_"))},
           {"rows", report.shape().rows()},
           {"columns", report.shape().columns()},
           {"entries", report.shape().entries()},
           {"estimate",
-           {{"products", report.estimate().products()},
+           {{"products", report.estimate().multiplications()},
             {"max_entries", report.estimate().max_entries()},
             {"workspace_bytes", report.estimate().workspace_bytes()},
             {"result_bytes", report.estimate().result_bytes()}}},
-          {"latency_ms", Latency(report.latency_ms())}};
+          {"latency_ms", Latency(report.latency())}};
 }
 
 std::string JsonText(const Json& json) {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "intrawarp/v1/matrix.pb.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 
 namespace intrawarp::cli {
 
@@ -30,8 +30,10 @@ Json MultiplyReportToJson(const v1::MultiplyReport& report);
 // Indented by two, with a line end; bytes that are not UTF-8 are replaced.
 std::string JsonText(const Json& json);
 
-// The words of the command line and of the report: "affine", "ngf". Empty for UNSPECIFIED.
-std::string MethodName(v1::Method method);
+// The words of the command line and of the report: "log-demons" for the member log_demons of Stage.method, "ngf". Empty
+// for a stage without a method and for UNSPECIFIED.
+std::string MethodWord(const std::string& field);
+std::string MethodOf(const v1::Stage& stage);
 std::string MetricName(v1::Metric metric);
 
 }  // namespace intrawarp::cli

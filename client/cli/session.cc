@@ -42,8 +42,8 @@ absl::Status Session::CheckInterrupt() const {
   return interrupt_->cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
-absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
-                                                         const std::string& id) {
+absl::StatusOr<v1::UploadResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
+                                                   const std::string& id) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::VolumeUpload upload;
   upload.id = id;
@@ -56,13 +56,13 @@ absl::StatusOr<v1::UploadVolumeResponse> Session::Upload(const io::HostVolume& v
   upload.on_progress = [&](int64_t sent, int64_t total) {
     progress.Show(absl::StrFormat("%s: uploaded %d of %d MiB", path, sent >> 20, total >> 20));
   };
-  absl::StatusOr<v1::UploadVolumeResponse> response = client().UploadVolume(upload, call());
+  absl::StatusOr<v1::UploadResponse> response = client().UploadVolume(upload, call());
   if (!response.ok()) return Annotate(response.status(), path);
   return response;
 }
 
-absl::StatusOr<v1::UploadMatrixResponse> Session::UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
-                                                               const std::string& id) {
+absl::StatusOr<v1::UploadResponse> Session::UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
+                                                         const std::string& id) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::SparseMatrixUpload upload;
   upload.id = id;
@@ -71,7 +71,7 @@ absl::StatusOr<v1::UploadMatrixResponse> Session::UploadMatrix(const client::Spa
   upload.on_progress = [&](int64_t sent, int64_t total) {
     progress.Show(absl::StrFormat("%s: uploaded %d of %d MiB", path, sent >> 20, total >> 20));
   };
-  absl::StatusOr<v1::UploadMatrixResponse> response = client().UploadSparseMatrix(upload, call());
+  absl::StatusOr<v1::UploadResponse> response = client().UploadSparseMatrix(upload, call());
   if (!response.ok()) return Annotate(response.status(), path);
   return response;
 }
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, io::ReadMatrix(path));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadMatrix(id, matrix, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadAffine(id, matrix, session_.call()).status());
   return transforms_[path];
 }
 
@@ -140,12 +140,12 @@ absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path
 }
 
 absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType type) {
-  if (IsMatrixName(x)) return x;
+  if (IsMatrixName(x)) return WireMatrixName(x);
   const auto known = matrices_.find(x);
   if (known != matrices_.end()) return known->second;
   INTRAWARP_ASSIGN_OR_RETURN(const client::SparseMatrix matrix, LoadMatrix(x, type));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
-  const std::string name = matrices_[x] = "matrices/" + id;
+  const std::string name = matrices_[x] = "sparseMatrices/" + id;
   INTRAWARP_RETURN_IF_ERROR(session_.UploadMatrix(matrix, x, id).status());
   return name;
 }

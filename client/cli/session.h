@@ -26,18 +26,18 @@ class Session {
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
-  absl::StatusOr<v1::UploadVolumeResponse> Upload(const io::HostVolume& volume, const std::string& path,
+  absl::StatusOr<v1::UploadResponse> Upload(const io::HostVolume& volume, const std::string& path,
+                                            const std::string& id);
+  absl::StatusOr<v1::UploadResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                   const std::string& id);
-  absl::StatusOr<v1::UploadMatrixResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
-                                                        const std::string& id);
 
  private:
   client::Client* const client_;
   client::Cancellation* const interrupt_;
 };
 
-// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end, whatever
-// happened.
+// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end,
+// whatever happened.
 class Temporaries {
  public:
   explicit Temporaries(Session& session) : session_(session) {}

@@ -44,19 +44,26 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const Clie
 
 }  // namespace
 
-Client::Impl::Impl(const ClientOptions& client_options, std::shared_ptr<grpc::Channel> control,
-                   std::shared_ptr<grpc::Channel> bulk_channel)
-    : options(client_options),
-      bulk(std::move(bulk_channel)),
+Client::Impl::Impl(const std::string& server_target, const ClientOptions& client_options)
+    : target(server_target),
+      options(client_options),
+      control(MakeChannel(target, options, "control")),
       volumes(control),
-      bulk_volumes(bulk),
       matrices(control),
-      bulk_matrices(bulk),
       transforms(control),
-      bulk_transforms(bulk),
-      bulk_registration(bulk),
       server(control),
-      health(control) {}
+      health(control),
+      bulk_(MakeChannel(target, options, "bulk")) {}
+
+std::shared_ptr<grpc::Channel> Client::Impl::bulk() {
+  std::lock_guard<std::mutex> lock(bulk_mutex_);
+  return bulk_;
+}
+
+void Client::Impl::LeaveBulk(const std::shared_ptr<grpc::Channel>& silent) {
+  std::lock_guard<std::mutex> lock(bulk_mutex_);
+  if (bulk_ == silent) bulk_ = MakeChannel(target, options, "bulk");
+}
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
@@ -64,10 +71,9 @@ Client::~Client() = default;
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, const ClientOptions& options) {
   if (target.empty()) return absl::InvalidArgumentError("target: is empty");
   if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
-  if (options.upload_attempts < 1) return absl::InvalidArgumentError("upload_attempts: must be at least 1");
-  auto impl =
-      std::make_unique<Impl>(options, MakeChannel(target, options, "control"), MakeChannel(target, options, "bulk"));
-  return std::unique_ptr<Client>(new Client(std::move(impl)));
+  if (options.transfer_attempts < 1) return absl::InvalidArgumentError("transfer_attempts: must be at least 1");
+  if (options.stall_timeout.count() < 0) return absl::InvalidArgumentError("stall_timeout: must not be negative");
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options)));
 }
 
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
@@ -84,7 +90,7 @@ absl::StatusOr<bool> Client::IsServing(const std::string& service, const CallOpt
   google::protobuf::Int32Value response;
   std::promise<grpc::Status> done;
   Call call(options, impl_->options.unary_timeout);
-  impl_->health.UnaryCall(call.context(), "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+  impl_->health.UnaryCall(call.context(), kHealthCheckMethod, grpc::StubOptions(), &request, &response,
                           [&done](grpc::Status status) { done.set_value(std::move(status)); });
   INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(done.get_future().get()));
   return response.value() == kServing;

@@ -7,7 +7,7 @@
 //
 // Errors are the server's, with what google.rpc details say folded into the message (rpc_status.h), or:
 //   UNAVAILABLE (no connection, or it broke), DEADLINE_EXCEEDED and CANCELLED (CallOptions), DATA_LOSS (a stream with
-//   missing, doubled or misplaced chunks), INTERNAL (an answer that contradicts itself).
+//   missing, doubled, misplaced or damaged chunks), INTERNAL (an answer that contradicts itself).
 //
 // Thread safety: every method may be called from several threads at once.
 #ifndef INTRAWARP_CLIENT_CPP_CLIENT_H_
@@ -29,12 +29,13 @@
 #include "client/cpp/grid_data.h"
 #include "client/cpp/navigate_stream.h"
 #include "client/cpp/sparse_matrix.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
-#include "engine/image/volume.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
 
@@ -50,8 +51,14 @@ struct ClientOptions {
   int64_t chunk_bytes = int64_t{1} << 20;
   // A volume or field larger than this is refused with RESOURCE_EXHAUSTED before memory is asked for.
   int64_t max_answer_bytes = int64_t{16} << 30;
-  // Streams that UploadVolume opens for one volume at most, the first one included.
-  int upload_attempts = 6;
+  // An upload or a download gives up after this many streams in a row that brought nothing further.
+  int transfer_attempts = 6;
+  // When uploads, downloads and WarpVolume take their connection for silent, and go on over a new one: nothing of the
+  // stream has moved for this long (no chunk came or was taken by the transport), a small question over the same
+  // connection was not answered for as long again, and still nothing had moved. So a server that computes, and one that
+  // reads slowly, keep their streams. Where a chunk takes longer than this on the line (8 Mbit/s with 1 MiB), raise it,
+  // or lower chunk_bytes. 0: keepalive alone decides.
+  std::chrono::milliseconds stall_timeout{500};
 };
 
 // One volume to be uploaded. The bytes are not copied; they stay valid during the call.
@@ -100,10 +107,11 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Idempotent by content: when the same volume is resident under the wanted id or, without one, under an id that the
-  // server chose, that one is the answer (already_resident). A stream that breaks is resumed where the server got to, a
-  // bounded number of times; a server that cannot be reached in the first place is an error at once.
-  absl::StatusOr<v1::UploadVolumeResponse> UploadVolume(const VolumeUpload& upload, const CallOptions& options = {});
+  // Every upload is idempotent by content: when the same object is resident under the wanted id or, without one, under
+  // an id that the server chose, that one is the answer (already_resident). An upload or a download whose stream breaks
+  // or goes silent is resumed where it got to; a server that cannot be reached in the first place is an error at once.
+  // A download whose object has changed meanwhile is ABORTED.
+  absl::StatusOr<v1::UploadResponse> UploadVolume(const VolumeUpload& upload, const CallOptions& options = {});
   absl::StatusOr<v1::Volume> GetVolume(const std::string& name, const CallOptions& options = {});
   // All pages.
   absl::StatusOr<std::vector<v1::Volume>> ListVolumes(const CallOptions& options = {});
@@ -125,20 +133,20 @@ class Client {
   absl::StatusOr<std::vector<v1::Transform>> ListTransforms(const CallOptions& options = {});
   absl::Status DeleteTransform(const std::string& name, const CallOptions& options = {});
   // `id` may be empty.
-  absl::StatusOr<v1::Transform> UploadMatrix(const std::string& id, const AffineMap& matrix,
+  absl::StatusOr<v1::Transform> UploadAffine(const std::string& id, const AffineMap& affine,
                                              const CallOptions& options = {});
-  // `displacement`: 3 floats a voxel. Not resumed when the stream breaks.
+  // `displacement`: 3 floats a voxel.
   absl::StatusOr<v1::Transform> UploadField(const std::string& id, const Geometry& geometry,
                                             absl::Span<const float> displacement, const CallOptions& options = {});
-  // T(x) = A(x + u(x)), u on a control grid. Not resumed when the stream breaks.
+  // T(x) = A(x + u(x)), u on a control grid.
   absl::StatusOr<v1::Transform> UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
                                                   const CallOptions& options = {});
-  // T(x) = A(exp(v)(x)). Not resumed when the stream breaks.
+  // T(x) = A(exp(v)(x)).
   absl::StatusOr<v1::Transform> UploadVelocity(const std::string& id, const VelocityUpload& velocity,
                                                const CallOptions& options = {});
   // `field` gets displacements on the grid asked for, decoded to float32 whatever the encoding, or the velocity there,
   // or the coefficients of the control grid; the header tells the rest.
-  absl::StatusOr<v1::FieldHeader> DownloadField(const v1::DownloadFieldRequest& request, const GridSink& field,
+  absl::StatusOr<v1::FieldHeader> DownloadField(const v1::DownloadRequest& request, const GridSink& field,
                                                 const CallOptions& options = {});
   absl::Status WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,
                           const CallOptions& options = {});
@@ -146,9 +154,9 @@ class Client {
   absl::StatusOr<std::vector<Vec3d>> MapPoints(const std::string& transform, absl::Span<const Vec3d> points,
                                                bool inverse, const CallOptions& options = {});
 
-  // As UploadVolume: idempotent, and resumed when the stream breaks. INVALID_ARGUMENT for what is no CSR.
-  absl::StatusOr<v1::UploadMatrixResponse> UploadSparseMatrix(const SparseMatrixUpload& upload,
-                                                              const CallOptions& options = {});
+  // INVALID_ARGUMENT for what is no CSR.
+  absl::StatusOr<v1::UploadResponse> UploadSparseMatrix(const SparseMatrixUpload& upload,
+                                                        const CallOptions& options = {});
   absl::StatusOr<v1::SparseMatrix> GetSparseMatrix(const std::string& name, const CallOptions& options = {});
   // All pages.
   absl::StatusOr<std::vector<v1::SparseMatrix>> ListSparseMatrices(const CallOptions& options = {});
@@ -166,18 +174,11 @@ class Client {
   // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
   absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
 
- private:
+  // Internal to the client library.
   struct Impl;
-  explicit Client(std::unique_ptr<Impl> impl);
 
-  absl::Status SendVolume(const v1::UploadVolumeHeader& header, const VolumeUpload& upload, int64_t offset,
-                          const CallOptions& options, v1::UploadVolumeResponse* response, bool* sent_any);
-  absl::StatusOr<v1::Transform> SendField(const std::string& id, v1::FieldHeader header, absl::Span<const float> values,
-                                          const CallOptions& options);
-  absl::StatusOr<int64_t> CommittedBytes(const v1::UploadVolumeHeader& header, const CallOptions& options);
-  absl::Status SendSparseMatrix(const v1::UploadMatrixHeader& header, const SparseMatrixUpload& upload, int64_t offset,
-                                const CallOptions& options, v1::UploadMatrixResponse* response, bool* sent_any);
-  absl::StatusOr<int64_t> CommittedBytes(const v1::UploadMatrixHeader& header, const CallOptions& options);
+ private:
+  explicit Client(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;
 };

@@ -24,8 +24,6 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
       case v1::RegisterResponse::kField:
         if (!wants_field) return absl::InternalError("the server sent a field that was not asked for");
         return receiver.Begin(response.field());
-      case v1::RegisterResponse::kChunk:
-        return receiver.Append(response.chunk());
       case v1::RegisterResponse::kResult:
         result = std::move(*response.mutable_result());
         return absl::OkStatus();
@@ -33,8 +31,8 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
         return absl::OkStatus();  // a kind of message of a later version
     }
   };
-  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::RegisterResponse>(
-      call, *impl_->bulk, "/intrawarp.v1.RegistrationService/Register", request, receiver, accept));
+  INTRAWARP_RETURN_IF_ERROR(ReadChunks<v1::RegisterResponse>(
+      call, *impl_->bulk(), "/intrawarp.v1.RegistrationService/Register", request, receiver, accept));
   if (!result.has_value()) return absl::InternalError("the server ended without a result");
   if (wants_field) INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
   return *std::move(result);
@@ -42,7 +40,7 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
 
 std::unique_ptr<NavigateStream> Client::Navigate(const v1::NavigateConfig& config, const CallOptions& options) {
   auto impl = std::make_unique<NavigateStream::Impl>(options, impl_->options);
-  impl->stream = impl_->bulk_registration.Navigate(impl->call.context());
+  impl->stream = v1::RegistrationService::NewStub(impl_->bulk())->Navigate(impl->call.context());
   impl->wants_field = config.has_field();
   v1::NavigateRequest request;
   *request.mutable_config() = config;

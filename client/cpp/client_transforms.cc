@@ -5,8 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
-#include "client/cpp/convert.h"
-#include "io/digest.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -65,96 +64,83 @@ absl::Status Client::DeleteTransform(const std::string& name, const CallOptions&
   return FromGrpcStatus(impl_->transforms.DeleteTransform(call.context(), request, &response));
 }
 
-absl::StatusOr<v1::Transform> Client::UploadMatrix(const std::string& id, const AffineMap& matrix,
+absl::StatusOr<v1::Transform> Client::UploadAffine(const std::string& id, const AffineMap& affine,
                                                    const CallOptions& options) {
-  Call call(options);
-  v1::UploadTransformResponse response;
-  const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
-  v1::UploadTransformRequest request;
-  request.mutable_header()->set_id(id);
-  *request.mutable_header()->mutable_matrix() = ToProto(matrix);
-  if (writer->Write(request)) writer->WritesDone();
-  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
-  return std::move(*response.mutable_transform());
+  v1::UploadHeader header;
+  header.set_id(id);
+  *header.mutable_transform()->mutable_affine() = AffineMapToProto(affine);
+  return impl_->UploadTransform(std::move(header), {}, options);
 }
 
 absl::StatusOr<v1::Transform> Client::UploadField(const std::string& id, const Geometry& geometry,
                                                   absl::Span<const float> displacement, const CallOptions& options) {
-  v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(geometry);
-  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  return SendField(id, std::move(header), displacement, options);
+  v1::UploadHeader header;
+  header.set_id(id);
+  v1::FieldHeader& field = *header.mutable_transform()->mutable_field();
+  *field.mutable_geometry() = GeometryToProto(geometry);
+  field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  return impl_->UploadTransform(std::move(header), displacement, options);
 }
 
 absl::StatusOr<v1::Transform> Client::UploadControlGrid(const std::string& id, const ControlGridUpload& grid,
                                                         const CallOptions& options) {
-  v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(grid.geometry);
-  header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  *header.mutable_matrix() = ToProto(grid.affine);
-  if (grid.domain) *header.mutable_domain() = ToProto(*grid.domain);
-  return SendField(id, std::move(header), grid.coefficients, options);
+  v1::UploadHeader header;
+  header.set_id(id);
+  v1::FieldHeader& field = *header.mutable_transform()->mutable_field();
+  *field.mutable_geometry() = GeometryToProto(grid.geometry);
+  field.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
+  *field.mutable_affine() = AffineMapToProto(grid.affine);
+  if (grid.domain) *field.mutable_domain() = GeometryToProto(*grid.domain);
+  return impl_->UploadTransform(std::move(header), grid.coefficients, options);
 }
 
 absl::StatusOr<v1::Transform> Client::UploadVelocity(const std::string& id, const VelocityUpload& velocity,
                                                      const CallOptions& options) {
-  v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(velocity.geometry);
-  header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
-  *header.mutable_matrix() = ToProto(velocity.affine);
-  return SendField(id, std::move(header), velocity.velocity, options);
+  v1::UploadHeader header;
+  header.set_id(id);
+  v1::FieldHeader& field = *header.mutable_transform()->mutable_field();
+  *field.mutable_geometry() = GeometryToProto(velocity.geometry);
+  field.set_encoding(v1::FIELD_ENCODING_VELOCITY);
+  *field.mutable_affine() = AffineMapToProto(velocity.affine);
+  return impl_->UploadTransform(std::move(header), velocity.velocity, options);
 }
 
-absl::StatusOr<v1::Transform> Client::SendField(const std::string& id, v1::FieldHeader header,
-                                                absl::Span<const float> values, const CallOptions& options) {
-  Call call(options);
-  v1::UploadTransformResponse response;
-  const auto writer = impl_->bulk_transforms.UploadTransform(call.context(), &response);
+absl::StatusOr<v1::Transform> Client::Impl::UploadTransform(v1::UploadHeader header, absl::Span<const float> values,
+                                                            const CallOptions& call_options) {
   const absl::string_view bytes = Bytes(values);
-  header.set_total_bytes(static_cast<int64_t>(bytes.size()));
-  v1::UploadTransformRequest request;
-  request.mutable_header()->set_id(id);
-  request.mutable_header()->set_digest(io::Sha256Of(bytes.data(), bytes.size()));
-  *request.mutable_header()->mutable_field() = std::move(header);
-  const bool open = writer->Write(request) && WriteChunks(bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
-                                                          [&](int64_t) { return writer->Write(request); });
-  if (open) writer->WritesDone();
-  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
+  v1::TransformUpload& transform = *header.mutable_transform();
+  if (transform.has_field()) transform.mutable_field()->set_total_bytes(static_cast<int64_t>(bytes.size()));
+  INTRAWARP_ASSIGN_OR_RETURN(v1::UploadResponse response, Upload(std::move(header), {{bytes}, nullptr}, call_options));
   return std::move(*response.mutable_transform());
 }
 
-absl::StatusOr<v1::FieldHeader> Client::DownloadField(const v1::DownloadFieldRequest& request, const GridSink& field,
+absl::StatusOr<v1::FieldHeader> Client::DownloadField(const v1::DownloadRequest& request, const GridSink& field,
                                                       const CallOptions& options) {
-  Call call(options);
   GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
   v1::FieldHeader header;
-  const auto accept = [&](const v1::DownloadFieldResponse& response) {
-    if (!response.has_header()) return receiver.Append(response.chunk());
-    header = response.header();
+  const auto accept = [&](const v1::DownloadResponse& response) {
+    header = response.header().field();
     return receiver.Begin(header);
   };
-  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::DownloadFieldResponse>(
-      call, *impl_->bulk, "/intrawarp.v1.TransformService/DownloadField", request, receiver, accept));
-  INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
+  INTRAWARP_RETURN_IF_ERROR(
+      ReadResuming<v1::DownloadResponse>(*impl_, kDownloadMethod, request, receiver, options, accept));
   return header;
 }
 
 absl::Status Client::WarpVolume(const v1::WarpVolumeRequest& request, const GridSink& voxels,
                                 const CallOptions& options) {
-  Call call(options);
   GridReceiver receiver(voxels, 1, impl_->options.max_answer_bytes);
   const auto accept = [&](const v1::WarpVolumeResponse& response) {
-    if (!response.has_header()) return receiver.Append(response.chunk());
     return receiver.Begin(response.header().geometry(), response.header().total_bytes());
   };
-  INTRAWARP_RETURN_IF_ERROR(ReadGrid<v1::WarpVolumeResponse>(
-      call, *impl_->bulk, "/intrawarp.v1.TransformService/WarpVolume", request, receiver, accept));
-  return receiver.Finish();
+  return ReadResuming<v1::WarpVolumeResponse>(*impl_, "/intrawarp.v1.TransformService/WarpVolume", request, receiver,
+                                              options, accept);
 }
 
 absl::StatusOr<std::vector<Vec3d>> Client::MapPoints(const std::string& transform, absl::Span<const Vec3d> points,
                                                      bool inverse, const CallOptions& options) {
-  auto& stub = points.size() > kControlPoints ? impl_->bulk_transforms : impl_->transforms;
+  const std::unique_ptr<v1::TransformService::Stub> stub =
+      v1::TransformService::NewStub(points.size() > kControlPoints ? impl_->bulk() : impl_->control);
   std::vector<Vec3d> mapped;
   mapped.reserve(points.size());
   for (size_t first = 0; first < points.size(); first += kMaxPoints) {
@@ -162,7 +148,7 @@ absl::StatusOr<std::vector<Vec3d>> Client::MapPoints(const std::string& transfor
     Call call(options, impl_->options.unary_timeout);
     v1::MapPointsResponse response;
     INTRAWARP_RETURN_IF_ERROR(
-        FromGrpcStatus(stub.MapPoints(call.context(), MakeRequest(transform, batch, inverse), &response)));
+        FromGrpcStatus(stub->MapPoints(call.context(), MakeRequest(transform, batch, inverse), &response)));
     if (static_cast<size_t>(response.points_size()) != 3 * batch.size()) {
       return absl::InternalError(
           absl::StrCat("the server answered ", response.points_size(), " numbers for ", batch.size(), " points"));

@@ -8,9 +8,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/convert.h"
-#include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 
@@ -52,7 +51,7 @@ GridSink SinkInto(GridData* data) {
 }
 
 absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
-  if (begun_) return SecondHeader();
+  if (begun()) return SecondHeader();
   switch (header.encoding()) {
     case v1::FIELD_ENCODING_FLOAT32:
     case v1::FIELD_ENCODING_CONTROL_POINTS:
@@ -76,8 +75,8 @@ absl::Status GridReceiver::Begin(const v1::FieldHeader& header) {
 }
 
 absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes) {
-  if (begun_) return SecondHeader();
-  absl::StatusOr<Geometry> geometry = FromProto(proto);
+  if (begun()) return SecondHeader();
+  absl::StatusOr<Geometry> geometry = GeometryFromProto(proto);
   if (!geometry.ok()) return absl::InternalError(absl::StrCat("header of the server: ", geometry.status().message()));
   // kMaxAxis bounds the product far below an overflow.
   const int64_t values = geometry->voxels() * components_;
@@ -95,44 +94,16 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
   }
   floats_ = floats;
   if (value_bytes_ == sizeof(float)) {
-    destination_ = absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float));
+    bytes_.Begin({absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float))});
   } else {
     encoded_.resize(static_cast<size_t>(total_bytes));
-    destination_ = absl::MakeSpan(encoded_);
+    bytes_.Begin({absl::MakeSpan(encoded_)});
   }
-  begun_ = true;
   return absl::OkStatus();
-}
-
-absl::Status GridReceiver::Append(const v1::Chunk& chunk) {
-  if (!begun_) return absl::DataLossError("a chunk came before its header");
-  if (chunk.offset() != received_bytes_) {
-    return absl::DataLossError(absl::StrCat("a chunk at ", chunk.offset(), " instead of ", received_bytes_));
-  }
-  const auto bytes = static_cast<int64_t>(chunk.data().size());
-  if (bytes > static_cast<int64_t>(destination_.size()) - received_bytes_) {
-    return absl::DataLossError(absl::StrCat("a chunk at ", chunk.offset(), " reaches past the announced end"));
-  }
-  if (bytes > 0) std::memcpy(destination_.data() + received_bytes_, chunk.data().data(), static_cast<size_t>(bytes));
-  received_bytes_ += bytes;
-  return absl::OkStatus();
-}
-
-bool GridReceiver::AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number) {
-  if (!begun_) return false;
-  const int64_t bytes = ReadPlainChunk(message, chunk_field_number, received_bytes_,
-                                       destination_.subspan(static_cast<size_t>(received_bytes_)));
-  if (bytes < 0) return false;
-  received_bytes_ += bytes;
-  return true;
 }
 
 absl::Status GridReceiver::Finish() {
-  if (!begun_) return absl::DataLossError("the server sent no header");
-  if (received_bytes_ != static_cast<int64_t>(destination_.size())) {
-    return absl::DataLossError(
-        absl::StrCat("the server sent ", received_bytes_, " of ", destination_.size(), " announced bytes"));
-  }
+  INTRAWARP_RETURN_IF_ERROR(bytes_.Finish());
   if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_, 1, floats_);
   if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_, scale_, floats_);
   return absl::OkStatus();

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/matrix_receiver.h"
 
-#include <algorithm>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/raw_message.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::client {
@@ -24,13 +21,13 @@ absl::Span<char> Bytes(std::vector<T>& values) {
   return absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(T));
 }
 
-bool IsShape(const v1::MatrixShape& shape) {
+bool IsShape(const v1::SparseMatrixShape& shape) {
   return shape.rows() >= 0 && shape.rows() <= kMaxSide && shape.columns() >= 0 && shape.columns() <= kMaxSide &&
          shape.entries() >= 0 && shape.entries() <= shape.rows() * shape.columns();
 }
 
 template <typename T>
-std::array<absl::Span<char>, 3> Resize(const v1::MatrixShape& shape, SparseMatrix* to) {
+std::vector<absl::Span<char>> Resize(const v1::SparseMatrixShape& shape, SparseMatrix* to) {
   HostCsr<T>& csr = to->emplace<HostCsr<T>>();
   csr.rows = static_cast<int32_t>(shape.rows());
   csr.columns = static_cast<int32_t>(shape.columns());
@@ -42,16 +39,16 @@ std::array<absl::Span<char>, 3> Resize(const v1::MatrixShape& shape, SparseMatri
 
 }  // namespace
 
-std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix) {
+std::vector<absl::string_view> WireArrays(const SparseMatrix& matrix) {
   return std::visit(
-      [](const auto& csr) -> std::array<absl::string_view, 3> {
+      [](const auto& csr) -> std::vector<absl::string_view> {
         return {Bytes(csr.row_offsets), Bytes(csr.column_indices), Bytes(csr.values)};
       },
       matrix);
 }
 
-v1::MatrixShape ShapeOf(const SparseMatrix& matrix) {
-  v1::MatrixShape shape;
+v1::SparseMatrixShape ShapeOf(const SparseMatrix& matrix) {
+  v1::SparseMatrixShape shape;
   std::visit(
       [&shape](const auto& csr) {
         shape.set_rows(csr.rows);
@@ -64,14 +61,14 @@ v1::MatrixShape ShapeOf(const SparseMatrix& matrix) {
   return shape;
 }
 
-absl::Status MatrixReceiver::Begin(const v1::MatrixShape& shape, int64_t total_bytes) {
-  if (begun_) return absl::InternalError("the server sent a second header");
+absl::Status MatrixReceiver::Begin(const v1::SparseMatrixShape& shape, int64_t total_bytes) {
+  if (bytes_.begun()) return absl::InternalError("the server sent a second header");
   const bool is_double = shape.value_type() == v1::VALUE_TYPE_FLOAT64;
   if (!IsShape(shape) || (!is_double && shape.value_type() != v1::VALUE_TYPE_FLOAT32)) {
     return absl::InternalError("the server sent a header that is no matrix's");
   }
   const absl::StatusOr<int64_t> bytes =
-      CsrMatrix::Bytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
+      CsrBytes(shape.rows(), shape.entries(), is_double ? ValueType::kFloat64 : ValueType::kFloat32);
   if (!bytes.ok() || *bytes != total_bytes) {
     return absl::InternalError(absl::StrCat("the server announced ", total_bytes, " bytes, not what the shape makes"));
   }
@@ -79,55 +76,12 @@ absl::Status MatrixReceiver::Begin(const v1::MatrixShape& shape, int64_t total_b
     return absl::ResourceExhaustedError(
         absl::StrCat("the matrix has ", total_bytes, " bytes, at most ", max_bytes_, " are accepted"));
   }
-  begun_ = true;
-  total_bytes_ = total_bytes;
-  arrays_ = is_double ? Resize<double>(shape, to_) : Resize<float>(shape, to_);
+  bytes_.Begin(is_double ? Resize<double>(shape, to_) : Resize<float>(shape, to_));
   return absl::OkStatus();
-}
-
-absl::Span<char> MatrixReceiver::Rest() const {
-  auto at = static_cast<size_t>(received_bytes_);
-  for (const absl::Span<char>& array : arrays_) {
-    if (at < array.size()) return array.subspan(at);
-    at -= array.size();
-  }
-  return {};
-}
-
-absl::Status MatrixReceiver::Append(const v1::Chunk& chunk) {
-  if (!begun_) return absl::DataLossError("a chunk came before the header");
-  if (chunk.offset() != received_bytes_) {
-    return absl::DataLossError(
-        absl::StrCat("a chunk is at ", chunk.offset(), " instead of ", received_bytes_, " bytes"));
-  }
-  const std::string& data = chunk.data();
-  if (static_cast<int64_t>(data.size()) > total_bytes_ - received_bytes_) {
-    return absl::DataLossError(absl::StrCat("a chunk passes the end of the ", total_bytes_, " bytes announced"));
-  }
-  for (size_t done = 0; done < data.size();) {
-    const absl::Span<char> rest = Rest();
-    const size_t part = std::min(rest.size(), data.size() - done);
-    std::memcpy(rest.data(), data.data() + done, part);
-    done += part;
-    received_bytes_ += static_cast<int64_t>(part);
-  }
-  return absl::OkStatus();
-}
-
-bool MatrixReceiver::AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number) {
-  if (!begun_) return false;
-  const int64_t bytes = ReadPlainChunk(message, chunk_field_number, received_bytes_, Rest());
-  if (bytes < 0) return false;
-  received_bytes_ += bytes;
-  return true;
 }
 
 absl::Status MatrixReceiver::Finish() const {
-  if (!begun_) return absl::InternalError("the server sent no header");
-  if (received_bytes_ != total_bytes_) {
-    return absl::DataLossError(
-        absl::StrCat("the stream ended after ", received_bytes_, " of ", total_bytes_, " bytes"));
-  }
+  INTRAWARP_RETURN_IF_ERROR(bytes_.Finish());
   const absl::Status valid = std::visit([](const auto& csr) { return ValidateCsr(csr); }, *to_);
   if (valid.ok()) return valid;
   return absl::DataLossError(absl::StrCat("the server sent what is no matrix: ", valid.message()));

@@ -4,23 +4,22 @@
 #ifndef INTRAWARP_CLIENT_CPP_MATRIX_RECEIVER_H_
 #define INTRAWARP_CLIENT_CPP_MATRIX_RECEIVER_H_
 
-#include <grpcpp/support/byte_buffer.h>
-
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/cpp/byte_receiver.h"
 #include "client/cpp/sparse_matrix.h"
 #include "intrawarp/v1/common.pb.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 
 namespace intrawarp::client {
 
 // The arrays of a matrix in the order of the wire; they refer to it.
-std::array<absl::string_view, 3> WireArrays(const SparseMatrix& matrix);
-v1::MatrixShape ShapeOf(const SparseMatrix& matrix);
+std::vector<absl::string_view> WireArrays(const SparseMatrix& matrix);
+v1::SparseMatrixShape ShapeOf(const SparseMatrix& matrix);
 
 class MatrixReceiver {
  public:
@@ -28,25 +27,17 @@ class MatrixReceiver {
   MatrixReceiver(SparseMatrix* to, int64_t max_bytes) : to_(to), max_bytes_(max_bytes) {}
 
   // INTERNAL when the server contradicts itself, RESOURCE_EXHAUSTED beyond max_bytes.
-  absl::Status Begin(const v1::MatrixShape& shape, int64_t total_bytes);
-  // DATA_LOSS for a chunk before the header, out of order, or past the end.
-  absl::Status Append(const v1::Chunk& chunk);
-  // Appends the chunk of a message that is plainly the next one, and within one array, and answers whether it was; if
-  // not, nothing has changed.
-  bool AppendPlain(const grpc::ByteBuffer& message, int chunk_field_number);
+  absl::Status Begin(const v1::SparseMatrixShape& shape, int64_t total_bytes);
   // DATA_LOSS unless everything that was announced is there and makes a matrix.
   absl::Status Finish() const;
+  // As ByteReceiver's.
+  absl::Status Append(const wire::ReceivedChunk& chunk) { return bytes_.Append(chunk); }
+  int64_t received_bytes() const { return bytes_.received_bytes(); }
 
  private:
-  // What is left of the array that the next byte belongs to.
-  absl::Span<char> Rest() const;
-
   SparseMatrix* const to_;
   const int64_t max_bytes_;
-  bool begun_ = false;
-  std::array<absl::Span<char>, 3> arrays_;
-  int64_t total_bytes_ = 0;
-  int64_t received_bytes_ = 0;
+  ByteReceiver bytes_;
 };
 
 }  // namespace intrawarp::client

@@ -2,8 +2,9 @@
 #include "client/cpp/navigate_stream.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/convert.h"
 #include "client/cpp/navigate_stream_impl.h"
+#include "io/crc32c.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
@@ -13,12 +14,13 @@ absl::Status StreamEnded() { return absl::UnavailableError("the stream has ended
 v1::FrameHeader MakeHeader(const Frame& frame) {
   v1::FrameHeader header;
   header.set_frame_number(frame.number);
-  *header.mutable_geometry() = ToProto(frame.geometry);
-  header.set_pixel_type(ToProto(frame.pixel_type));
+  *header.mutable_geometry() = GeometryToProto(frame.geometry);
+  header.set_pixel_type(PixelTypeToProto(frame.pixel_type));
   header.set_total_bytes(static_cast<int64_t>(frame.bytes.size()));
-  header.set_acquisition_time_ns(frame.acquisition_time_ns);
-  header.set_rescale_slope(frame.rescale_slope);
-  header.set_rescale_intercept(frame.rescale_intercept);
+  if (frame.acquisition_time) *header.mutable_acquisition_time() = TimestampToProto(*frame.acquisition_time);
+  if (frame.rescale_slope != 0 || frame.rescale_intercept != 0) {
+    *header.mutable_rescale() = RescaleToProto({frame.rescale_slope, frame.rescale_intercept});
+  }
   return header;
 }
 
@@ -36,8 +38,13 @@ absl::Status NavigateStream::Send(const Frame& frame) {
   v1::NavigateRequest request;
   *request.mutable_frame() = MakeHeader(frame);
   if (!impl_->stream->Write(request)) return StreamEnded();
-  const bool open = WriteChunks(frame.bytes, 0, impl_->options.chunk_bytes, request.mutable_chunk(),
-                                [&](int64_t) { return impl_->stream->Write(request); });
+  const bool open =
+      ForEachChunk({frame.bytes}, 0, impl_->options.chunk_bytes, [&](int64_t offset, absl::string_view data) {
+        request.mutable_chunk()->set_offset(offset);
+        request.mutable_chunk()->set_crc32c(io::Crc32c(data.data(), data.size()));
+        request.mutable_chunk()->set_data(data.data(), data.size());
+        return impl_->stream->Write(request);
+      });
   return open ? absl::OkStatus() : StreamEnded();
 }
 
@@ -66,7 +73,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
       field_frame = response.field().frame_number();
       INTRAWARP_RETURN_IF_ERROR(receiver.Begin(response.field().field()));
     } else if (response.has_chunk()) {
-      INTRAWARP_RETURN_IF_ERROR(receiver.Append(response.chunk()));
+      INTRAWARP_RETURN_IF_ERROR(receiver.Append(wire::ReceivedChunk(std::move(*response.mutable_chunk()))));
     } else if (response.has_result()) {
       answer->result = std::move(*response.mutable_result());
       answer->has_field = receiver.begun() && answer->result.status().code() == 0;

@@ -9,6 +9,7 @@
 #ifndef INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
 #define INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/grid_data.h"
+#include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
-#include "engine/image/volume.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::client {
@@ -30,7 +31,8 @@ struct Frame {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   absl::string_view bytes;
-  int64_t acquisition_time_ns = 0;
+  // When it was acquired; the server echoes it.
+  std::optional<std::chrono::system_clock::time_point> acquisition_time = std::nullopt;
   double rescale_slope = 0;
   double rescale_intercept = 0;
 };

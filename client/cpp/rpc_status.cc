@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
+#include "intrawarp/v1/error.pb.h"
 
 namespace intrawarp::client {
 namespace {
@@ -36,9 +37,27 @@ void AddResource(const google::rpc::ResourceInfo& info, std::string* message) {
   absl::StrAppend(message, " (", info.resource_name(), ")");
 }
 
-// A reason that only repeats the code says nothing.
+// Whether a reason says nothing beyond the code of its status.
+bool RepeatsCode(const std::string& reason, absl::StatusCode code) {
+  v1::ErrorReason known = v1::ERROR_REASON_UNSPECIFIED;
+  v1::ErrorReason_Parse(reason, &known);
+  switch (known) {
+    case v1::INVALID_FIELD:
+    case v1::NOT_IMPLEMENTED:
+    case v1::RESOURCE_NOT_FOUND:
+    case v1::RESOURCE_EXISTS:
+    case v1::PRECONDITION_NOT_MET:
+    case v1::DEADLINE_PASSED:
+    case v1::CALL_CANCELLED:
+    case v1::INTERNAL_ERROR:
+      return true;
+    default:
+      return reason.empty() || reason == absl::StatusCodeToString(code);
+  }
+}
+
 void AddReason(const google::rpc::ErrorInfo& info, absl::StatusCode code, std::string* message) {
-  if (info.reason().empty() || info.reason() == absl::StatusCodeToString(code)) return;
+  if (RepeatsCode(info.reason(), code)) return;
   if (absl::StrContains(*message, info.reason())) return;
   absl::StrAppend(message, " [", info.reason(), "]");
 }

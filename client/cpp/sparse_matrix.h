@@ -8,8 +8,8 @@
 #include <string>
 #include <variant>
 
-#include "engine/sparse/csr.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "engine/base/csr.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 
 namespace intrawarp::client {
 

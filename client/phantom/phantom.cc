@@ -2,14 +2,17 @@
 #include "client/phantom/phantom.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numbers>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/device/parallel.h"
 
 namespace intrawarp::phantom {
 namespace {
@@ -67,11 +70,28 @@ absl::Status ValidateAffine(const AffineMap& affine, bool planar) {
 
 int16_t ToInt16(double value) { return static_cast<int16_t>(std::clamp(std::lround(value), -32768l, 32767l)); }
 
+// body(row) for row in [0, count), in any order, on all cores. The phantom has a loop of its own, so that the command
+// line links neither the engine nor oneTBB.
+template <typename Body>
+void ForEachRow(int64_t count, const Body& body) {
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    for (int64_t row; (row = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(row);
+  };
+  std::vector<std::jthread> others;
+  try {
+    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The threads that could be started share the rows.
+  }
+  work();
+}
+
 // body(index, point) for every voxel of the grid.
 template <typename Body>
 void ForEachVoxel(const Geometry& g, const Body& body) {
   const AffineMap to_physical = IndexToPhysical(g);
-  ParallelFor(int64_t{g.size.y} * g.size.z, [&](int64_t row) {
+  ForEachRow(int64_t{g.size.y} * g.size.z, [&](int64_t row) {
     const int y = static_cast<int>(row % g.size.y), z = static_cast<int>(row / g.size.y);
     for (int x = 0; x < g.size.x; ++x) {
       body(row * g.size.x + x, to_physical({double(x), double(y), double(z)}));

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define INTRAWARP_RETURN_IF_ERROR(expr)             \
-  do {                                              \
-    absl::Status intrawarp_status_ = (expr);        \
+#define INTRAWARP_RETURN_IF_ERROR(expr)                    \
+  do {                                                     \
+    absl::Status intrawarp_status_ = (expr);               \
     if (!intrawarp_status_.ok()) return intrawarp_status_; \
   } while (false)
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/device/cuda_device.h"
-
 #include <atomic>
 #include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
 
 namespace intrawarp {
 namespace {
@@ -72,8 +71,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
     INTRAWARP_RETURN_IF_ERROR(Use());
     void* p = nullptr;
-    INTRAWARP_RETURN_IF_ERROR(Check(
-        cudaMallocFromPoolAsync(&p, std::max<size_t>(bytes, 1), pool_, Handle(stream)), "cudaMallocFromPoolAsync"));
+    INTRAWARP_RETURN_IF_ERROR(Check(cudaMallocFromPoolAsync(&p, std::max<size_t>(bytes, 1), pool_, Handle(stream)),
+                                    "cudaMallocFromPoolAsync"));
     return Buffer(this, p, bytes, stream);
   }
   absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) override {

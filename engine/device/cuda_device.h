@@ -18,9 +18,9 @@ namespace intrawarp {
 // names the call and the error. Clears an error that is not sticky.
 absl::Status CudaStatus(cudaError_t error, const char* call);
 
-#define INTRAWARP_CUDA_RETURN_IF_ERROR(call)                                          \
-  do {                                                                                \
-    const cudaError_t intrawarp_error_ = (call);                                      \
+#define INTRAWARP_CUDA_RETURN_IF_ERROR(call)                                                      \
+  do {                                                                                            \
+    const cudaError_t intrawarp_error_ = (call);                                                  \
     if (intrawarp_error_ != cudaSuccess) return ::intrawarp::CudaStatus(intrawarp_error_, #call); \
   } while (false)
 

@@ -119,6 +119,15 @@ class OwnedContext {
 #define INTRAWARP_DISPATCH(ctx, Fn, ...) cpu::Fn(ctx, __VA_ARGS__)
 #endif
 
+// Declares functions once for both devices, in cpu and in cuda; to be used in namespace intrawarp.
+#define INTRAWARP_DECLARE_ON_DEVICES(...) \
+  namespace cpu {                         \
+  __VA_ARGS__                             \
+  }                                       \
+  namespace cuda {                        \
+  __VA_ARGS__                             \
+  }
+
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_DEVICE_EXEC_CONTEXT_H_

@@ -4,6 +4,9 @@
 #ifndef INTRAWARP_ENGINE_DEVICE_PARALLEL_H_
 #define INTRAWARP_ENGINE_DEVICE_PARALLEL_H_
 
+#include <tbb/cache_aligned_allocator.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -69,6 +72,17 @@ T OrderedReduce(int64_t count, T init, const Body& body, const Combine& combine)
   ParallelFor(count, [&](int64_t i) { partial[i] = body(i); });
   for (const T& p : partial) combine(init, p);
   return init;
+}
+
+// At least `count` elements of the calling thread's scratch memory, aligned to a cache line, with whatever the last
+// user left in them. Memory grows to the largest request of a thread and stays until the thread ends. A pointer is
+// valid until the thread asks for the same T again, so a body of a loop asks once, and does not loop in parallel
+// itself.
+template <typename T>
+T* ThreadScratch(size_t count) {
+  thread_local std::vector<T, tbb::cache_aligned_allocator<T>> scratch;
+  if (scratch.size() < count) scratch.resize(count);
+  return scratch.data();
 }
 
 }  // namespace intrawarp

@@ -2,6 +2,7 @@
 #include "engine/device/pinned_pool.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -37,9 +38,11 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
       leased_bytes_ += buffer.bytes();
     } else {
       while (leased_bytes_ + kept_bytes_ + size > capacity_bytes_ && !kept_.empty()) {
-        kept_bytes_ -= kept_.begin()->first;
-        dropped.push_back(std::move(kept_.begin()->second));
-        kept_.erase(kept_.begin());
+        // The largest goes first: that takes the fewest, and leaves the small ones that frames lease again and again.
+        const auto largest = std::prev(kept_.end());
+        kept_bytes_ -= largest->first;
+        dropped.push_back(std::move(largest->second));
+        kept_.erase(largest);
       }
       if (leased_bytes_ + size > capacity_bytes_) {
         return absl::ResourceExhaustedError(absl::StrCat("pinned memory: ", bytes, " bytes asked, ", leased_bytes_,

@@ -27,6 +27,8 @@ class PinnedPool {
   size_t leased_bytes() const;
   size_t kept_bytes() const;
 
+  size_t capacity_bytes() const { return capacity_bytes_; }
+
  private:
   void GiveBack(PinnedBuffer buffer);
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 
 namespace intrawarp {
 namespace {
@@ -18,9 +19,9 @@ absl::Status ValidateDirection(const Geometry& g) {
       double dot = 0;
       for (int r = 0; r < 3; ++r) dot += g.direction[r][a] * g.direction[r][b];
       if (!(std::abs(dot - (a == b ? 1.0 : 0.0)) <= kDirectionTolerance)) {
-        return absl::InvalidArgumentError(
-            a == b ? absl::StrCat("direction: axis ", kAxisName[a], " is not a unit vector")
-                   : absl::StrCat("direction: axes ", kAxisName[a], " and ", kAxisName[b], " are not orthogonal"));
+        return FieldError(absl::StatusCode::kInvalidArgument, "direction",
+                          a == b ? absl::StrCat("axis ", kAxisName[a], " is not a unit vector")
+                                 : absl::StrCat("axes ", kAxisName[a], " and ", kAxisName[b], " are not orthogonal"));
       }
     }
   }
@@ -37,20 +38,21 @@ bool operator==(const Geometry& a, const Geometry& b) {
 absl::Status ValidateGeometry(const Geometry& g) {
   for (int a = 0; a < 3; ++a) {
     if (g.size[a] < 1 || g.size[a] > kMaxAxis) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("size: ", kAxisName[a], " is ", g.size[a], ", must be 1 to ", kMaxAxis));
+      return FieldError(absl::StatusCode::kInvalidArgument, "size",
+                        absl::StrCat(kAxisName[a], " is ", g.size[a], ", must be 1 to ", kMaxAxis));
     }
   }
   for (int a = 0; a < 3; ++a) {
     if (!(g.spacing[a] >= 1e-6 && g.spacing[a] <= 1e6)) {
-      return absl::InvalidArgumentError(absl::StrCat("spacing: ", kAxisName[a], " is ", g.spacing[a],
-                                                     ", must be finite and above 0 (1e-6 to 1e6 mm)"));
+      return FieldError(
+          absl::StatusCode::kInvalidArgument, "spacing",
+          absl::StrCat(kAxisName[a], " is ", g.spacing[a], ", must be finite and above 0 (1e-6 to 1e6 mm)"));
     }
   }
   for (int a = 0; a < 3; ++a) {
     if (!(std::abs(g.origin[a]) <= 1e7)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("origin: ", kAxisName[a], " is ", g.origin[a], ", must be finite and within 1e7 mm"));
+      return FieldError(absl::StatusCode::kInvalidArgument, "origin",
+                        absl::StrCat(kAxisName[a], " is ", g.origin[a], ", must be finite and within 1e7 mm"));
     }
   }
   return ValidateDirection(g);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "engine/device/parallel.h"
 #include "engine/image/bspline_filter_kernels.h"
@@ -75,12 +74,10 @@ void FilterAlongX(const float* in, Int3 n, float* out) {
   constexpr int kTaskRows = 16;
   const int64_t rows = int64_t{n.y} * n.z;
   ParallelFor((rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
-    thread_local std::vector<float> scratch;
-    if (scratch.size() < size_t{kTaskRows} * n.x) scratch.resize(size_t{kTaskRows} * n.x);
     const int64_t first = task * kTaskRows;
     HWY_DYNAMIC_DISPATCH(FilterRows)
     (in + first * n.x, n.x, static_cast<int>(std::min<int64_t>(kTaskRows, rows - first)), out + first * n.x,
-     scratch.data());
+     ThreadScratch<float>(size_t{kTaskRows} * n.x));
   });
 }
 

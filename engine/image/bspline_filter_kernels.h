@@ -19,7 +19,7 @@ inline constexpr float kFilterPole = -0.26794919243112270647f;
 inline constexpr float kFilterGain = 6;
 // z / (z^2 - 1).
 inline constexpr float kFilterEnd = 0.28867513459481288225f;
-// Of a line that goes on as it is: c = p z / (z - 1).
+// For a line that goes on as it is, c = p z / (z - 1).
 inline constexpr float kFilterSteady = 0.21132486540518711775f;
 inline constexpr int kFilterWarmUp = 14;
 
@@ -31,12 +31,8 @@ INTRAWARP_HD inline int MirroredVoxel(int i, int n) {
   return r < n ? r : period - r;
 }
 
-namespace cpu {
-absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size, float* coefficients);
-}  // namespace cpu
-namespace cuda {
-absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size, float* coefficients);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status PrefilterCubic(const ExecContext& ctx, const float* image, Int3 size,
+                                                         float* coefficients);)
 
 }  // namespace intrawarp
 

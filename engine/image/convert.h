@@ -4,6 +4,7 @@
 #define INTRAWARP_ENGINE_IMAGE_CONVERT_H_
 
 #include "absl/status/status.h"
+#include "engine/base/pixel_type.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
 

@@ -32,17 +32,9 @@ absl::Status VisitPixelType(PixelType type, const Visit& visit) {
 }
 
 // Pixels of the size of a float32 may lie where `out` lies.
-namespace cpu {
-absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType type, double slope, double intercept,
-                           VolumeView out);
-absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);
-}  // namespace cpu
-
-namespace cuda {
-absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType type, double slope, double intercept,
-                           VolumeView out);
-absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status ConvertPixels(const ExecContext& ctx, const void* pixels, PixelType type,
+                                                        double slope, double intercept, VolumeView out);
+                             absl::Status BinarizeMask(const ExecContext& ctx, ConstVolumeView volume, MaskView out);)
 
 }  // namespace intrawarp
 

@@ -3,8 +3,8 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/reduce.cuh"
 #include "engine/image/gradient_kernels.h"
-#include "engine/image/reduce.cuh"
 
 namespace intrawarp::cuda {
 namespace {

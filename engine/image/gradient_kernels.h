@@ -65,14 +65,10 @@ AffineMapF HalfPhysicalToIndex(const Geometry& geometry);
 // sum of MeanGradientWorkspaceBytes at most. Stream-ordered.
 absl::Status EnqueueMeanGradients(const ExecContext& ctx, absl::Span<const ConstVolumeView> volumes, double* means);
 
-namespace cpu {
-absl::Status Gradient(const ExecContext& ctx, ConstVolumeView volume, FieldView out);
-absl::Status EnqueueMeanGradients(const ExecContext& ctx, absl::Span<const ConstVolumeView> volumes, double* means);
-}  // namespace cpu
-namespace cuda {
-absl::Status Gradient(const ExecContext& ctx, ConstVolumeView volume, FieldView out);
-absl::Status EnqueueMeanGradients(const ExecContext& ctx, absl::Span<const ConstVolumeView> volumes, double* means);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status Gradient(const ExecContext& ctx, ConstVolumeView volume, FieldView out);
+                             absl::Status EnqueueMeanGradients(const ExecContext& ctx,
+                                                               absl::Span<const ConstVolumeView> volumes,
+                                                               double* means);)
 
 }  // namespace intrawarp
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/convert.h"
 #include "engine/image/gradient_kernels.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int kMinAxis = 8;
 constexpr double kMaxAnisotropy = 1.5;
-// How far apart, in out voxels, the corners of two grids that share their domain may be.
+// The largest distance, in out voxels, of the corners of two grids that share their domain.
 constexpr double kDomainTolerance = 1e-2;
 
 bool Halvable(const Geometry& g, int axis) { return g.size[axis] / 2 >= kMinAxis; }
@@ -53,7 +54,7 @@ absl::Status CheckSharedDomain(const Geometry& in, const Geometry& out) {
     }
     const Vec3d d = in_to_out(from) - to;
     if (!(std::max({std::abs(d.x), std::abs(d.y), std::abs(d.z)}) <= kDomainTolerance)) {
-      return absl::InvalidArgumentError("out: does not share the domain of the volume");
+      return FieldError(absl::StatusCode::kInvalidArgument, "out", "does not share the domain of the volume");
     }
   }
   return absl::OkStatus();
@@ -61,7 +62,7 @@ absl::Status CheckSharedDomain(const Geometry& in, const Geometry& out) {
 
 size_t LevelBytes(const Geometry& g) { return Arena::Rounded(g.voxels() * sizeof(float)); }
 
-// What Prepare computes on the device and reads back in one piece.
+// The results that Prepare computes on the device and reads back in one piece.
 struct PreparedScalars {
   RawStatistics statistics;
   double mean_gradient[kMaxPyramidLevels];
@@ -155,8 +156,8 @@ absl::StatusOr<PreparedImage> PreparedImage::Prepare(const ExecContext& ctx, con
 
   image.statistics_ = FinishStatistics(geometry, scalars->statistics);
   if (image.statistics_.nonfinite > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("voxels: ", image.statistics_.nonfinite, " of ", geometry.voxels(), " are NaN or infinite"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "voxels",
+                      absl::StrCat(image.statistics_.nonfinite, " of ", geometry.voxels(), " are NaN or infinite"));
   }
   for (size_t i = 0; i < levels.size(); ++i) image.levels_.push_back({levels[i], scalars->mean_gradient[i]});
   return image;

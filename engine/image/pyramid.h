@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/statistics.h"
 #include "engine/image/volume.h"
@@ -19,8 +20,8 @@ namespace intrawarp {
 // halved.
 std::vector<Geometry> PyramidGeometries(const Geometry& finest);
 
-// out voxel = mean of `in` over the out voxel's box (seed 003, eq. 12, for any size): both grids share their domain,
-// and an in voxel that is cut by a box counts by the part inside. Stream-ordered.
+// out voxel = mean of `in` over the out voxel's box (Tramnitzke 2014, eq. 12; registration/affine.h has the title), for
+// any size: both grids share their domain, and an in voxel cut by a box counts by the part inside. Stream-ordered.
 absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
 // As Downsample; an out voxel counts when at least half of its box does.
 absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);

@@ -31,18 +31,12 @@ struct Boxes {
   Boxes(Int3 in, Int3 out) : x{in.x, out.x}, y{in.y, out.y}, z{in.z, out.z} {}
   // Every axis is halved exactly or left alone: a mean of whole voxels.
   bool whole() const { return (x.halved() || x.kept()) && (y.halved() || y.kept()) && (z.halved() || z.kept()); }
-  // What the weights of a box add up to.
+  // The sum of the weights of a box.
   INTRAWARP_HD int64_t total() const { return int64_t{x.n} * y.n * z.n; }
 };
 
-namespace cpu {
-absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
-absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
-}  // namespace cpu
-namespace cuda {
-absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
-absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status Downsample(const ExecContext& ctx, ConstVolumeView in, VolumeView out);
+                             absl::Status DownsampleMask(const ExecContext& ctx, ConstMaskView in, MaskView out);)
 
 }  // namespace intrawarp
 

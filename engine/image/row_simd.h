@@ -17,7 +17,7 @@ namespace intrawarp::cpu {
 void WeightedRows(const float* in, int64_t stride, const float* weights, int low, int high, float scale, int64_t count,
                   float* out);
 
-// Of a run of values: range, and sums of the differences from `shift` and of their squares. NaN shows in the sums.
+// A run's range, and the sums of the differences from `shift` and of their squares. NaN shows in the sums.
 struct RangeAndSums {
   float minimum, maximum;
   double sum, squares;

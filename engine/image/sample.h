@@ -13,7 +13,7 @@
 
 #include "engine/base/host_device.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp {
 

@@ -23,7 +23,7 @@ struct GaussianKernel {
   // cumulative[k] = weights[0] + ... + weights[k].
   float cumulative[kMaxRadius + 1] = {};
 
-  // What normalises the result at voxel i of n to the part of the kernel that lies inside.
+  // The factor that normalises the result at voxel i of n to the part of the kernel that lies inside.
   INTRAWARP_HD float Scale(int i, int n) const {
     const int left = i < radius ? i : radius, right = n - 1 - i < radius ? n - 1 - i : radius;
     if (left == radius && right == radius) return 1.0f;
@@ -33,14 +33,8 @@ struct GaussianKernel {
 GaussianKernel MakeGaussianKernel(double sigma);
 
 // out = in convolved along `axis` (0, 1, 2 for x, y, z); `out` is not `in`.
-namespace cpu {
-absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size, int axis,
-                        const GaussianKernel& kernel);
-}  // namespace cpu
-namespace cuda {
-absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size, int axis,
-                        const GaussianKernel& kernel);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status SmoothAxis(const ExecContext& ctx, const float* in, float* out, Int3 size,
+                                                     int axis, const GaussianKernel& kernel);)
 
 }  // namespace intrawarp
 

@@ -4,7 +4,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/image/statistics_kernels.h"
 
 namespace intrawarp::cuda {

@@ -97,12 +97,8 @@ VolumeStatistics FinishStatistics(const Geometry& geometry, const RawStatistics&
 // Enqueues all passes; `raw` lies in device memory. Takes StatisticsWorkspaceBytes from the arena, `raw` included.
 absl::Status EnqueueStatistics(const ExecContext& ctx, ConstVolumeView volume, RawStatistics* raw);
 
-namespace cpu {
-absl::Status EnqueueStatistics(const ExecContext& ctx, ConstVolumeView volume, RawStatistics* raw);
-}  // namespace cpu
-namespace cuda {
-absl::Status EnqueueStatistics(const ExecContext& ctx, ConstVolumeView volume, RawStatistics* raw);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status EnqueueStatistics(const ExecContext& ctx, ConstVolumeView volume,
+                                                            RawStatistics* raw);)
 
 }  // namespace intrawarp
 

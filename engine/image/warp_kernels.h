@@ -47,7 +47,7 @@ void WithInterpolation(Interpolation interpolation, const Body& body) {
   }
 }
 
-// What both operators do, with index maps instead of physical ones: the moving index of fixed voxel i is
+// Both operators work with index maps instead of physical ones: the moving index of fixed voxel i is
 // index_map(i) + displacement_map.Linear(u(i)), with u = 0 when `displacement` is null. `moving` holds coefficients for
 // kCubic.
 struct WarpTask {
@@ -61,12 +61,8 @@ struct WarpTask {
   Int3 out_size;
 };
 
-namespace cpu {
-absl::Status Warp(const ExecContext& ctx, const WarpTask& task, Interpolation interpolation);
-}  // namespace cpu
-namespace cuda {
-absl::Status Warp(const ExecContext& ctx, const WarpTask& task, Interpolation interpolation);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status Warp(const ExecContext& ctx, const WarpTask& task,
+                                               Interpolation interpolation);)
 
 }  // namespace intrawarp
 

@@ -38,6 +38,9 @@ AffineMap NormalizedToIndex(const Geometry& fixed) {
 
 absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
                                      NormalEquations* sums) {
+  if (!TraitsOf(objective.metric).has_hessian) {
+    return absl::UnimplementedError(absl::StrCat("metric: ", MetricName(objective.metric), " has no affine objective"));
+  }
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));
   return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjective, objective, w, sums);

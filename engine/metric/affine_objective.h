@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // The registration objective of an affine map, with its gradient and Gauss-Newton Hessian, in one pass over the fixed
-// image (seed 003, chapter 2): explicit and matrix-free, nothing stored per voxel.
+// image. Derivatives are explicit and matrix-free, and nothing is stored per voxel (Tramnitzke 2014, chapter 2; ssd.h
+// gives the full reference).
 //
 // The map is given in index space: the moving index of the fixed voxel i is W (q, 1), where q = (i - centre) / radius
 // with centre = (n - 1) / 2 and radius = max(n - 1, 1) / 2 per axis, so q lies in [-1, 1] and an entry of W is a
 // displacement in moving voxels. W is 3 x 4, and its derivative is ordered row by row: W00 W01 W02 W03 W10 ... W23.
 //
-//   SSD  D = 1/N sum 1/2 (T - R)^2                                  (eq. 7)
-//   NGF  D = 1/N sum |v|^2 - <u, v>^2,  u = g(T) / |g(T)|_eta,  v = g(R) / |g(R)|_eta      (eq. 10, see below)
+//   SSD  D = 1/N sum 1/2 (T - R)^2                   (ssd.h)
+//   NGF  D = 1/N sum |v|^2 - <u, v>^2                 (ngf.h)
 //
-// with T the moving image at the mapped voxel, R the fixed image, g central differences on the fixed grid,
-// |.|_eta = sqrt(|.|^2 + eta^2), and N the weight of the samples that count: each weighs 1 for SSD, |v|^2 for NGF. A
-// sample counts when its fixed voxel is in the mask and every point it needs (for NGF those of the central differences,
-// too, on all axes longer than one voxel) lies inside both images and moving mask.
+// with T the moving image at the mapped voxel, R the fixed image, u and v the normalised gradients of T and R, and N
+// the weight of the samples that count: each weighs 1 for SSD, |v|^2 for NGF. A sample counts when its fixed voxel is
+// in the mask and every point it needs (for NGF the neighbours of the central differences, too) lies inside both images
+// and the moving mask.
 //
-// The seed's NGF sums 1 - <u, v>^2 over a fixed domain. The sum over |v|^2 - <u, v>^2 differs from it by what does not
-// depend on W, and has the same gradient; but normalised by the overlap it does not fall when flat surroundings (where
-// the seed's term is 1, above any mean) leave the overlap, which would pull the map towards just that.
-//
-// The Hessian of NGF is not the seed's (eq. 31, the product of the derivative of r = <u, v> with itself), which
-// vanishes as the images come into line (there r is at its maximum), so that steps become too long just where they
-// should be exact. It is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW, n(R) the direction of g(R): the Gauss-Newton
+// NGF's Hessian is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW and n(R) the direction of g(R). This is the Gauss-Newton
 // matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
-// not, as the true one is.
+// not, as the true Hessian is. Tramnitzke's eq. 31, the product of the derivative of r = <u, v> with itself, vanishes
+// as the images come into line: there r is at its maximum, so steps would become too long just where they should be
+// exact.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 
@@ -32,14 +29,14 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
-#include "engine/metric/metric_kind.h"
+#include "engine/metric/metric.h"
 
 namespace intrawarp {
 
 inline constexpr int kAffineParameters = 12;
 inline constexpr int kAffineHessianEntries = kAffineParameters * (kAffineParameters + 1) / 2;  // 78
 
-// Where NormalEquations::hessian holds entry (row, column), row <= column.
+// The place of entry (row, column) in NormalEquations::hessian, row <= column.
 INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
   return row * kAffineParameters - row * (row - 1) / 2 + (column - row);
 }
@@ -49,13 +46,13 @@ INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
 struct NormalEquations {
   double value = 0;
   double weight = 0;
-  // How many samples count.
+  // The number of samples that count.
   double samples = 0;
   double gradient[kAffineParameters] = {};
   double hessian[kAffineHessianEntries] = {};
 };
 
-// What is registered, at one level.
+// The images, masks and parameters of one level.
 struct AffineObjective {
   MetricKind metric = MetricKind::kSsd;
   ConstVolumeView fixed;
@@ -81,16 +78,10 @@ absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjecti
 // Device memory that one evaluation takes from the arena, whatever the images' size.
 constexpr int64_t AffineObjectiveWorkspaceBytes() { return int64_t{2} << 20; }
 
-namespace cpu {
-// Bit-identical for any number of cores; takes no workspace.
-absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums);
-}  // namespace cpu
-
-namespace cuda {
-absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums);
-}  // namespace cuda
+// The CPU takes no workspace, and is bit-identical for any number of cores.
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status EvaluateAffineObjective(const ExecContext& ctx,
+                                                                  const AffineObjective& objective, const AffineMap& w,
+                                                                  NormalEquations* sums);)
 
 }  // namespace intrawarp
 

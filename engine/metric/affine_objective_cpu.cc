@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tbb/cache_aligned_allocator.h>
-
 #include <cstdint>
-#include <vector>
 
 #include "engine/device/parallel.h"
 #include "engine/metric/affine_objective.h"
@@ -12,8 +9,8 @@
 #define HWY_TARGET_INCLUDE "engine/metric/affine_objective_cpu.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "engine/metric/affine_ngf-inl.h"
-#include "engine/metric/affine_ssd-inl.h"
+#include "engine/metric/ngf_affine-inl.h"
+#include "engine/metric/ssd_affine-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,11 +21,11 @@ namespace HWY_NAMESPACE {
 size_t ScratchFloats(const AffinePlan& plan) {
   return plan.objective.metric == MetricKind::kSsd
              ? WarpedRowFloats(plan.size.x)
-             : NgfBrick::ScratchFloats(plan.size.x, BrickBlocks(plan.size.y).block);
+             : AffineNgfBrick::ScratchFloats(plan.size.x, BrickBlocks(plan.size.y).block);
 }
 
 void EvaluateBrick(const AffinePlan& plan, Range y, Range z, float* scratch, NormalEquations* sums) {
-  if (plan.objective.metric == MetricKind::kNgf) return NgfBrick(plan, y, z, scratch).Evaluate(sums);
+  if (plan.objective.metric == MetricKind::kNgf) return AffineNgfBrick(plan, y, z, scratch).Evaluate(sums);
   SsdRows ssd(plan, scratch);
   for (int k = z.begin; k < z.end; ++k) {
     for (int j = y.begin; j < y.end; ++j) ssd.Add(j, k);
@@ -47,13 +44,6 @@ namespace {
 
 HWY_EXPORT(ScratchFloats);
 HWY_EXPORT(EvaluateBrick);
-
-// This thread's, kept for the next piece: a few megabytes for the largest grids.
-float* Scratch(size_t floats) {
-  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
-}
 
 void Add(NormalEquations& total, const NormalEquations& part) {
   total.value += part.value;
@@ -75,7 +65,8 @@ absl::Status EvaluateAffineObjective(const ExecContext&, const AffineObjective& 
       [&](int64_t i) {
         const int brick = static_cast<int>(i);
         NormalEquations part;
-        HWY_DYNAMIC_DISPATCH(EvaluateBrick)(plan, y[brick % y.count()], z[brick / y.count()], Scratch(floats), &part);
+        HWY_DYNAMIC_DISPATCH(EvaluateBrick)
+        (plan, y[brick % y.count()], z[brick / y.count()], ThreadScratch<float>(floats), &part);
         return part;
       },
       Add);

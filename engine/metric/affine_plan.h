@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every row of one evaluation of the affine objective on the CPU shares, and how the fixed grid is cut into
-// pieces. The cut depends on the grid's size alone.
+// The values that all rows of one evaluation of the affine objective on the CPU share, and the cut of the fixed grid
+// into pieces. The cut depends on the grid's size alone.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_PLAN_H_
 

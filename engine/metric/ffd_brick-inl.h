@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One brick of one pass of the FFD objective, for the vector target that includes this: the moving image sampled at the
-// free-form map, a metric's terms, and the forces' way back to the control points (ffd_rows.h).
+// free-form map, a metric's terms, and the forces' way back to the control points (ffd_bricks.h).
 #if defined(INTRAWARP_ENGINE_METRIC_FFD_BRICK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef INTRAWARP_ENGINE_METRIC_FFD_BRICK_INL_H_
 #undef INTRAWARP_ENGINE_METRIC_FFD_BRICK_INL_H_
@@ -15,7 +15,7 @@
 #include <limits>
 
 #include "engine/image/sample.h"
-#include "engine/metric/ffd_rows.h"
+#include "engine/metric/ffd_bricks.h"
 #include "engine/metric/trilinear-inl.h"
 #include "hwy/highway.h"
 
@@ -66,7 +66,7 @@ inline void ContractAlongXTransposed(const FfdRows& rows, const float* force, fl
 
 // The four nodes of a voxel along y or z, and their weights; 0 for those beyond an axis of one node.
 struct Taps {
-  Taps(const SplineAxis& axis, int voxel) {
+  Taps(const AxisWeights& axis, int voxel) {
     for (int k = 0; k < 4; ++k) {
       node[k] = std::min(axis.base[voxel] + k, axis.nodes - 1);
       weight[k] = axis.weights[4 * static_cast<size_t>(voxel) + k];
@@ -76,7 +76,7 @@ struct Taps {
   float weight[4];
 };
 
-// What one pass takes and gives. A pass is a class with
+// One pass over a brick. A pass is a class with
 //   static constexpr bool kForces;          whether Add gives forces
 //   void BeginRow(int64_t offset);          offset of the row in the fixed image
 //   MF Select(int x, MF in);                those of the lanes x, x + 1, ... of the row that are samples so far
@@ -119,7 +119,7 @@ class FfdBrick {
 
   // `partial` (FfdRows::partial_floats) only for passes with forces.
   void Run(float* partial) {
-    const SplineAxis& axis = rows_.plan.axis[2];
+    const AxisWeights& axis = rows_.plan.axis[2];
     for (int z = z_.begin; z < z_.end;) {
       int count = 0;
       float weights[4][kForcePlanes];
@@ -145,7 +145,7 @@ class FfdBrick {
   bool RunPlane(int z, float* forces) {
     ContractAlongZ(Taps(rows_.plan.axis[2], z));
     bool any = false;
-    const SplineAxis& axis = rows_.plan.axis[1];
+    const AxisWeights& axis = rows_.plan.axis[1];
     for (int y = y_.begin; y < y_.end;) {
       int count = 0;
       float weights[4][kForceRows];

@@ -3,18 +3,9 @@
 // a control grid, with its gradient in the control points. The dense field is never stored.
 //
 // A sample is a fixed voxel that the fixed mask selects and whose T(p) lies in the moving image's domain at a voxel
-// (nearest) that the moving mask selects. N is their number. All metrics are minimised and about 1 at a bad start:
-//
-//   SSD   1/N sum (s (m - f))^2, s = intensity_scale
-//   NMI   2 - (H(F) + H(M)) / H(F, M) of the joint histogram of 64 x 64 bins over [minimum, maximum] of each image (as
-//         whole images): fixed values in one bin each, moving values spread by a cubic B-spline Parzen window (Mattes
-//         2003, with bins padded so that the window stays inside), counted in fixed point so that the sums are exact
-//         and in no order; the derivative is that of the window
-//   LNCC  1 - mean of squared local correlation <f', m'>^2 / (<f', f'> <m', m'>), local sums with a Gaussian window
-//         (sigma lncc_sigma voxels, truncated at 3 sigma, over the samples alone); windows where either variance is
-//         below 1e-6 of its whole image's count as 0
-//   NGF   as in affine_objective.h: 1/W sum |v|^2 - <u, v>^2, W = sum |v|^2, central differences of the warped moving
-//         image on the fixed grid; its samples need all neighbours of the differences to be samples
+// (nearest) that the moving mask selects. N is their number. All metrics are minimised and about 1 at a bad start; each
+// is defined in the header of its name (ssd.h, nmi.h, lncc.h, ngf.h). NGF's central differences are those of the warped
+// moving image on the fixed grid.
 //
 // m is the linear interpolation of the moving image and its derivative that interpolant's own (engine/image/sample.h),
 // so that value and gradient belong together. Gradients don't include the change of N with u.
@@ -28,13 +19,11 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
-#include "engine/metric/metric_kind.h"
+#include "engine/metric/metric.h"
 
 namespace intrawarp {
 
-inline constexpr int kNmiBins = 64;
-
-// What is registered, at one level.
+// The images, masks, grid and parameters of one level.
 struct FfdObjective {
   MetricKind metric = MetricKind::kNmi;
   ConstVolumeView fixed;
@@ -54,13 +43,6 @@ struct FfdObjective {
   double fixed_edge = 0, moving_edge = 0;
 };
 
-// In device memory, written by an evaluation.
-struct FfdValue {
-  // NaN when there is no sample.
-  double metric = 0;
-  double samples = 0;
-};
-
 // Evaluates one objective again and again. Its tables and scratch memory are taken from the arena of the context that
 // made it, and stay taken; that arena, and the images, outlive it. Belongs to one thread at a time.
 class FfdEvaluator {
@@ -70,7 +52,7 @@ class FfdEvaluator {
   // it (per mm). All in device memory. When `skip` (may be null) holds something other than 0, nothing is written.
   // Stream-ordered, does not wait; bit-identical from run to run and for any number of cores or SMs.
   virtual absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                                FfdValue* value) = 0;
+                                MetricValue* value) = 0;
 };
 
 // INVALID_ARGUMENT when a mask is not on its image's grid or the grid does not cover the fixed image. May wait for the
@@ -79,15 +61,9 @@ absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext
 // Memory of `device` that MakeFfdEvaluator and the evaluations take from the arena together.
 int64_t FfdEvaluatorBytes(const Device& device, MetricKind metric, const Geometry& fixed, const Geometry& grid);
 
-namespace cpu {
-absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);
-int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid);
-}  // namespace cpu
-
-namespace cuda {
-absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(const ExecContext& ctx, const FfdObjective& objective);
-int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::StatusOr<std::unique_ptr<FfdEvaluator>> MakeFfdEvaluator(
+                                 const ExecContext& ctx, const FfdObjective& objective);
+                             int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geometry& grid);)
 
 }  // namespace intrawarp
 

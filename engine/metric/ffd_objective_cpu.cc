@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tbb/cache_aligned_allocator.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -10,9 +8,11 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
+#include "engine/metric/ffd_bricks.h"
 #include "engine/metric/ffd_objective.h"
-#include "engine/metric/ffd_rows.h"
-#include "engine/metric/residual.h"
+#include "engine/metric/nmi_plan.h"
+#include "engine/metric/ssd.h"
+#include "engine/metric/voxel_gradient.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/metric/ffd_objective_cpu.cc"
@@ -20,6 +20,8 @@
 // After foreach_target.h.
 #include "engine/metric/ffd_brick-inl.h"
 #include "engine/metric/ffd_passes-inl.h"
+#include "engine/metric/nmi_ffd-inl.h"
+#include "engine/metric/ssd_ffd-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,7 +45,7 @@ void NodeRow(const FfdRows& rows, const float* control_points, float* scratch, f
 }
 
 // `partial` may be null: the value alone.
-FfdValue SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
+MetricValue SsdBrick(const FfdRows& rows, const float* node_rows, int brick, float* scratch, float* partial) {
   if (partial == nullptr) {
     SsdPass<false> pass(rows);
     RunBrick(rows, node_rows, brick, pass, scratch, partial);
@@ -74,9 +76,9 @@ void WarpBrick(const FfdRows& rows, const float* node_rows, int brick, float* sc
   RunBrick(rows, node_rows, brick, pass, scratch, nullptr);
 }
 
-void ResidualBrick(const FfdRows& rows, const float* node_rows, int brick, const float* residual, float* scratch,
-                   float* partial) {
-  ResidualPass pass(rows, residual);
+void VoxelGradientBrick(const FfdRows& rows, const float* node_rows, int brick, const float* voxel_gradient,
+                        float* scratch, float* partial) {
+  VoxelGradientPass pass(rows, voxel_gradient);
   RunBrick(rows, node_rows, brick, pass, scratch, partial);
 }
 
@@ -95,14 +97,7 @@ HWY_EXPORT(SsdBrick);
 HWY_EXPORT(HistogramBricks);
 HWY_EXPORT(NmiBrick);
 HWY_EXPORT(WarpBrick);
-HWY_EXPORT(ResidualBrick);
-
-// This thread's, kept for the next piece: a few megabytes for the largest grids.
-float* Scratch(size_t floats) {
-  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
-}
+HWY_EXPORT(VoxelGradientBrick);
 
 // Bricks whose histograms are counted together: enough samples that the bins are few beside them.
 constexpr int64_t kHistogramVoxels = 1 << 16;
@@ -111,7 +106,7 @@ AxisBlocks HistogramChunks(const FfdBricks& bricks, const Geometry& fixed) {
   return {bricks.count(), static_cast<int>(std::clamp<int64_t>(kHistogramVoxels / voxels, 1, bricks.count()))};
 }
 
-// What an evaluator takes from its arena: counts of elements.
+// An evaluator's memory from its arena, in counts of elements.
 struct Layout {
   Layout(MetricKind metric, const Geometry& fixed, const Geometry& grid) {
     const FfdBricks bricks(fixed, grid);
@@ -121,25 +116,23 @@ struct Layout {
       bins = fixed.voxels() + kRowPadding;
       histograms = int64_t{HistogramChunks(bricks, fixed).count()} * kHistogramCells;
     }
-    if (metric == MetricKind::kLncc || metric == MetricKind::kNgf) {
-      images = 2 * fixed.voxels();
-      residual_bytes = metric == MetricKind::kLncc ? LnccWorkspaceBytes(fixed.size) : NgfWorkspaceBytes(fixed.size);
-    }
+    if (TraitsOf(metric).needs_neighborhood) images = 2 * fixed.voxels();
+    workspace_bytes = VoxelGradientWorkspaceBytes(metric, fixed.size);
   }
   int64_t bytes() const {
     return Arena::Rounded(node_rows * sizeof(float)) + Arena::Rounded(partials * sizeof(float)) +
            Arena::Rounded(images * sizeof(float)) + Arena::Rounded(bins) +
-           Arena::Rounded(histograms * sizeof(int64_t)) + residual_bytes;
+           Arena::Rounded(histograms * sizeof(int64_t)) + workspace_bytes;
   }
 
-  int64_t node_rows = 0, partials = 0, images = 0, bins = 0, histograms = 0, residual_bytes = 0;
+  int64_t node_rows = 0, partials = 0, images = 0, bins = 0, histograms = 0, workspace_bytes = 0;
 };
 
-// What all metrics share: node rows, bricks, and the way from partial sums to the gradient.
+// The part that all metrics share: node rows, bricks, and the sum of partial sums to the gradient.
 class Evaluator : public FfdEvaluator {
  public:
   absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                        FfdValue* value) final {
+                        MetricValue* value) final {
     if (skip != nullptr && *skip != 0) return absl::OkStatus();
     ContractGrid(grid);
     double scale = 0;
@@ -167,7 +160,7 @@ class Evaluator : public FfdEvaluator {
  protected:
   virtual absl::Status AllocateMore(const ExecContext&, const Layout&) { return absl::OkStatus(); }
   // Writes *value; with forces also the partial sums of all bricks, which times *scale are those of the gradient.
-  virtual absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, FfdValue* value, double* scale) = 0;
+  virtual absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, MetricValue* value, double* scale) = 0;
 
   int bricks() const { return rows_.bricks.count(); }
   float* partial(int64_t brick) const { return partials_ + brick * rows_.partial_floats(); }
@@ -182,7 +175,7 @@ class Evaluator : public FfdEvaluator {
     const Int3 n = rows_.nodes;
     ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
       HWY_DYNAMIC_DISPATCH(NodeRow)
-      (rows_, grid + i * 3 * n.x, Scratch(3 * (n.x + kRowPadding)), node_rows_ + i * rows_.row_floats());
+      (rows_, grid + i * 3 * n.x, ThreadScratch<float>(3 * (n.x + kRowPadding)), node_rows_ + i * rows_.row_floats());
     });
   }
 
@@ -190,7 +183,7 @@ class Evaluator : public FfdEvaluator {
     const Int3 n = rows_.nodes;
     ParallelFor(int64_t{n.y} * n.z, [&](int64_t i) {
       const int y = static_cast<int>(i % n.y), z = static_cast<int>(i / n.y);
-      float* sums = Scratch(3 * static_cast<size_t>(n.x));
+      float* sums = ThreadScratch<float>(3 * static_cast<size_t>(n.x));
       std::fill_n(sums, 3 * n.x, 0.0f);
       AddPartials(y, z, sums);
       float* out = gradient + i * 3 * n.x;
@@ -222,20 +215,20 @@ class SsdEvaluator final : public Evaluator {
   using Evaluator::Evaluator;
 
  private:
-  absl::Status EvaluateMetric(const ExecContext&, bool forces, FfdValue* value, double* scale) override {
-    const FfdValue sums = OrderedReduce(
-        bricks(), FfdValue{},
+  absl::Status EvaluateMetric(const ExecContext&, bool forces, MetricValue* value, double* scale) override {
+    const MetricValue sums = OrderedReduce(
+        bricks(), MetricValue{},
         [&](int64_t i) {
-          return HWY_DYNAMIC_DISPATCH(SsdBrick)(rows_, node_rows_, static_cast<int>(i), Scratch(scratch_floats_),
-                                                forces ? partial(i) : nullptr);
+          return HWY_DYNAMIC_DISPATCH(SsdBrick)(rows_, node_rows_, static_cast<int>(i),
+                                                ThreadScratch<float>(scratch_floats_), forces ? partial(i) : nullptr);
         },
-        [](FfdValue& total, const FfdValue& part) {
+        [](MetricValue& total, const MetricValue& part) {
           total.metric += part.metric;
           total.samples += part.samples;
         });
     const double s = rows_.objective.intensity_scale, factor = s * s / sums.samples;
     *value = {sums.samples > 0 ? sums.metric * factor : std::numeric_limits<double>::quiet_NaN(), sums.samples};
-    *scale = 2 * factor;
+    *scale = SsdGradientFactor(s * s, sums.samples);
     return absl::OkStatus();
   }
 };
@@ -250,28 +243,28 @@ class NmiEvaluator final : public Evaluator {
     INTRAWARP_ASSIGN_OR_RETURN(bins_, ctx.arena().Allocate<uint8_t>(layout.bins));
     INTRAWARP_ASSIGN_OR_RETURN(histograms_, ctx.arena().Allocate<int64_t>(layout.histograms));
     const FfdObjective& objective = rows_.objective;
-    const NmiScale scale = NmiFixedScale(objective);
+    const NmiScale scale = NmiFixedScale(objective.fixed_minimum, objective.fixed_maximum);
     const int64_t plane = int64_t{rows_.size.x} * rows_.size.y;
     ParallelFor(rows_.size.z, [&](int64_t z) {
       for (int64_t i = z * plane; i < (z + 1) * plane; ++i) {
         const bool in = objective.fixed_mask.data == nullptr || objective.fixed_mask.data[i] != 0;
-        bins_[i] = static_cast<uint8_t>(in ? NmiFixedBin(scale, objective.fixed.data[i]) : kNoBin);
+        bins_[i] = static_cast<uint8_t>(in ? NmiFixedBin(scale, objective.fixed.data[i]) : kNmiNoBin);
       }
     });
-    std::fill_n(bins_ + objective.fixed.geometry.voxels(), kRowPadding, static_cast<uint8_t>(kNoBin));
+    std::fill_n(bins_ + objective.fixed.geometry.voxels(), kRowPadding, static_cast<uint8_t>(kNmiNoBin));
     return absl::OkStatus();
   }
 
-  absl::Status EvaluateMetric(const ExecContext&, bool forces, FfdValue* value, double* scale) override {
+  absl::Status EvaluateMetric(const ExecContext&, bool forces, MetricValue* value, double* scale) override {
     Count();
     float derivative[kHistogramCells];
-    *value = NmiFromHistogram(counts_, NmiMovingScale(rows_.objective), forces ? derivative : nullptr);
+    *value = NmiFromHistogram(counts_, MovingScale(rows_.objective), forces ? derivative : nullptr);
     *scale = 1;
     if (!forces) return absl::OkStatus();
     MakePolynomials(derivative);
     ParallelFor(bricks(), [&](int64_t i) {
       HWY_DYNAMIC_DISPATCH(NmiBrick)
-      (rows_, node_rows_, static_cast<int>(i), bins_, polynomials_, Scratch(scratch_floats_), partial(i));
+      (rows_, node_rows_, static_cast<int>(i), bins_, polynomials_, ThreadScratch<float>(scratch_floats_), partial(i));
     });
     return absl::OkStatus();
   }
@@ -281,7 +274,7 @@ class NmiEvaluator final : public Evaluator {
     ParallelFor(chunks_.count(), [&](int64_t i) {
       int64_t* totals = histograms_ + i * kHistogramCells;
       std::fill_n(totals, kHistogramCells, int64_t{0});
-      float* scratch = Scratch(scratch_floats_ + kHistogramCopies * kHistogramCells + 3 * stride);
+      float* scratch = ThreadScratch<float>(scratch_floats_ + kHistogramCopies * kHistogramCells + 3 * stride);
       auto* counts = reinterpret_cast<uint32_t*>(scratch + scratch_floats_);
       auto* places = reinterpret_cast<int32_t*>(counts + kHistogramCopies * kHistogramCells);
       std::fill_n(counts, kHistogramCopies * kHistogramCells, 0u);
@@ -319,47 +312,36 @@ class NmiEvaluator final : public Evaluator {
   alignas(64) float polynomials_[4 * kHistogramCells] = {};
 };
 
-// LNCC and NGF: by way of the stored warped image and residual.
-class ResidualEvaluator final : public Evaluator {
+// The metrics that need a neighbourhood, by way of the stored warped image and voxel gradient.
+class StoredImageEvaluator final : public Evaluator {
  public:
   using Evaluator::Evaluator;
 
  private:
   absl::Status AllocateMore(const ExecContext& ctx, const Layout& layout) override {
     INTRAWARP_ASSIGN_OR_RETURN(warped_, ctx.arena().Allocate<float>(layout.images));
-    residual_ = warped_ + layout.images / 2;
+    voxel_gradient_ = warped_ + layout.images / 2;
     return absl::OkStatus();
   }
 
-  absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, FfdValue* value, double* scale) override {
+  absl::Status EvaluateMetric(const ExecContext& ctx, bool forces, MetricValue* value, double* scale) override {
     ParallelFor(bricks(), [&](int64_t i) {
       HWY_DYNAMIC_DISPATCH(WarpBrick)
-      (rows_, node_rows_, static_cast<int>(i), Scratch(scratch_floats_), warped_);
+      (rows_, node_rows_, static_cast<int>(i), ThreadScratch<float>(scratch_floats_), warped_);
     });
-    INTRAWARP_RETURN_IF_ERROR(Residual(ctx, forces ? residual_ : nullptr, value));
+    INTRAWARP_RETURN_IF_ERROR(
+        EvaluateVoxelGradient(ctx, rows_.objective, warped_, nullptr, forces ? voxel_gradient_ : nullptr, value));
     *scale = 1;
     if (!forces) return absl::OkStatus();
     ParallelFor(bricks(), [&](int64_t i) {
-      HWY_DYNAMIC_DISPATCH(ResidualBrick)
-      (rows_, node_rows_, static_cast<int>(i), residual_, Scratch(scratch_floats_), partial(i));
+      HWY_DYNAMIC_DISPATCH(VoxelGradientBrick)
+      (rows_, node_rows_, static_cast<int>(i), voxel_gradient_, ThreadScratch<float>(scratch_floats_), partial(i));
     });
     return absl::OkStatus();
   }
 
-  absl::Status Residual(const ExecContext& ctx, float* residual, FfdValue* value) const {
-    const FfdObjective& o = rows_.objective;
-    if (o.metric == MetricKind::kLncc) {
-      LnccTask task{o.fixed.data, warped_, rows_.size, o.lncc_sigma};
-      task.fixed_floor = 1e-6 * o.fixed_stddev * o.fixed_stddev;
-      task.moving_floor = 1e-6 * o.moving_stddev * o.moving_stddev;
-      return LnccResidual(ctx, task, nullptr, residual, value);
-    }
-    return NgfResidual(ctx, {o.fixed.data, warped_, rows_.size, o.fixed.geometry.spacing, o.fixed_edge, o.moving_edge},
-                       nullptr, residual, value);
-  }
-
   float* warped_ = nullptr;
-  float* residual_ = nullptr;
+  float* voxel_gradient_ = nullptr;
 };
 
 std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const FfdPlan& plan) {
@@ -372,7 +354,7 @@ std::unique_ptr<Evaluator> NewEvaluator(const FfdObjective& objective, const Ffd
     case MetricKind::kNgf:
       break;
   }
-  return std::make_unique<ResidualEvaluator>(objective, plan);
+  return std::make_unique<StoredImageEvaluator>(objective, plan);
 }
 
 }  // namespace

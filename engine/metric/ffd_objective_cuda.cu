@@ -8,13 +8,15 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/metric/ffd_objective.cuh"
-#include "engine/metric/residual.h"
+#include "engine/metric/ffd_plan.h"
+#include "engine/metric/ssd.h"
+#include "engine/metric/voxel_gradient.h"
 
 namespace intrawarp::cuda {
 namespace {
 
-// Where each control point's partial sums lie: the tiles (x, y) or runs (z) that hold it, first and last, and the first
-// control point of each tile or run.
+// The places of each control point's partial sums: the tiles (x, y) or runs (z) that hold it, first and last, and the
+// first control point of each tile or run.
 struct GatherTables {
   const int2* holders[3];
   const int* first[3];
@@ -55,99 +57,9 @@ __global__ void __launch_bounds__(3 * kGatherNodes)
   const int node = element / 3, axis = element % 3;
   if (node >= nodes - first) return;
   double factor = 1;
-  if (divide_by_samples) {
-    const double samples = a.value->samples;
-    factor = samples > 0 ? 2 * a.scale / samples : 0;
-  }
+  if (divide_by_samples) factor = SsdGradientFactor(a.scale, a.value->samples);
   const Vec3f g = static_cast<float>(factor) * a.linear.LinearTransposed({sums[0][node], sums[1][node], sums[2][node]});
   gradient[3 * static_cast<size_t>(first) + element] = axis == 0 ? g.x : axis == 1 ? g.y : g.z;
-}
-
-__global__ void FixedBinsKernel(const float* fixed, const uint8_t* mask, NmiScale scale, size_t voxels, uint8_t* bins) {
-  const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= voxels) return;
-  bins[i] = mask != nullptr && mask[i] == 0 ? kNoBin : static_cast<uint8_t>(NmiFixedBin(scale, fixed[i]));
-}
-
-// NMI from the histogram, as NmiFromHistogram; one block. Leaves histogram and piece counter at 0.
-constexpr int kNmiThreads = 1024;
-constexpr int kBinsPerThread = kNmiBins * kNmiBins / kNmiThreads;
-constexpr int kThreadsPerRow = kNmiBins / kBinsPerThread;
-
-template <typename T>
-__device__ T NmiBlockSum(T value, T* scratch) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  T sum = 0;
-  for (int w = 0; w < kNmiThreads / 32; ++w) sum += scratch[w];
-  return sum;
-}
-
-__device__ inline double EntropyTerm(double p, double log_p) { return p > 0 ? -p * log_p : 0; }
-
-__global__ void __launch_bounds__(kNmiThreads) NmiKernel(const FfdArgs a, float* derivative) {
-  if (a.skip != nullptr && *a.skip != 0) return;
-  __shared__ unsigned long long columns[kNmiThreads / kNmiBins][kNmiBins];
-  __shared__ unsigned long long rows[kNmiBins];
-  __shared__ double column_logs[kNmiBins];
-  __shared__ unsigned long long integer_scratch[kNmiThreads / 32];
-  __shared__ double scratch[kNmiThreads / 32];
-  const int t = threadIdx.x;
-  unsigned long long row_sum = 0;
-  unsigned long long counts[kBinsPerThread];
-#pragma unroll
-  for (int k = 0; k < kBinsPerThread; ++k) row_sum += counts[k] = a.histogram[t * kBinsPerThread + k];
-  const double total = static_cast<double>(NmiBlockSum(row_sum, integer_scratch));
-  unsigned long long column_sum = 0;
-  for (int f = t / kNmiBins; f < kNmiBins; f += kNmiThreads / kNmiBins) {
-    column_sum += a.histogram[f * kNmiBins + t % kNmiBins];
-  }
-  columns[t / kNmiBins][t % kNmiBins] = column_sum;
-  for (int offset = kThreadsPerRow / 2; offset > 0; offset /= 2) {
-    row_sum += __shfl_xor_sync(0xffffffffu, row_sum, offset);
-  }
-  if (t % kThreadsPerRow == 0) rows[t / kThreadsPerRow] = row_sum;
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < kBinsPerThread; ++k) a.histogram[t * kBinsPerThread + k] = 0;
-  if (t == 0) *a.next_piece = 0;
-  if (total == 0) {
-#pragma unroll
-    for (int k = 0; k < kBinsPerThread; ++k) derivative[t * kBinsPerThread + k] = 0;
-    if (t == 0) *a.value = {nan(""), 0};
-    return;
-  }
-  const double floor = 0.5 / total;
-  double marginal = 0;
-  if (t < kNmiBins) {
-    unsigned long long sum = 0;
-    for (int w = 0; w < kNmiThreads / kNmiBins; ++w) sum += columns[w][t];
-    const double p = static_cast<double>(sum) / total;
-    column_logs[t] = log(fmax(p, floor));
-    marginal = EntropyTerm(p, column_logs[t]);
-  } else if (t < 2 * kNmiBins) {
-    const double p = static_cast<double>(rows[t - kNmiBins]) / total;
-    marginal = EntropyTerm(p, log(fmax(p, floor)));
-  }
-  const double marginals = NmiBlockSum(marginal, scratch);
-  double term = 0;
-  double logs[kBinsPerThread];
-#pragma unroll
-  for (int k = 0; k < kBinsPerThread; ++k) {
-    const double p = static_cast<double>(counts[k]) / total;
-    logs[k] = log(fmax(p, floor));
-    term += EntropyTerm(p, logs[k]);
-  }
-  const double joint = NmiBlockSum(term, scratch), samples = total / kNmiOne;
-  const double scale = a.moving_bins.scale / (samples * joint * joint);
-#pragma unroll
-  for (int k = 0; k < kBinsPerThread; ++k) {
-    const int i = t * kBinsPerThread + k;
-    derivative[i] = static_cast<float>(scale * (joint * column_logs[i % kNmiBins] - marginals * logs[k]));
-  }
-  if (t == 0) *a.value = {2 - marginals / joint, samples};
 }
 
 // ---- Plans ----
@@ -155,14 +67,14 @@ __global__ void __launch_bounds__(kNmiThreads) NmiKernel(const FfdArgs a, float*
 int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // The most control points, four taps each, that any `tile` voxels see.
-int MostNodes(const SplineAxis& axis, int tile) {
+int MostNodes(const AxisWeights& axis, int tile) {
   const int n = static_cast<int>(axis.base.size());
   int most = 0;
   for (int i = 0; i < n; i += tile) most = std::max(most, axis.base[std::min(n, i + tile) - 1] - axis.base[i]);
   return most + 4;
 }
 
-// How many pieces a kernel's blocks take at once on a GPU of the size we tune for, and how many waves of them balance a
+// The pieces that a kernel's blocks take at once on a GPU of the size we tune for, and the waves of them that balance a
 // large image.
 struct Waves {
   int pieces, many;
@@ -173,7 +85,7 @@ struct Waves {
 FfdTiles MakeTiles(const FfdPlan& plan, Int3 size, int tile_y, Waves waves) {
   constexpr int kMinRun = 7, kFewRuns = 4;
   FfdTiles t;
-  t.tiles_x = CeilDivide(size.x, kTileX);
+  t.tiles_x = CeilDivide(size.x, kFfdTileX);
   t.tiles_y = CeilDivide(size.y, tile_y);
   const int64_t tiles = int64_t{t.tiles_x} * t.tiles_y;
   int64_t wanted = waves.pieces / tiles;
@@ -182,7 +94,7 @@ FfdTiles MakeTiles(const FfdPlan& plan, Int3 size, int tile_y, Waves waves) {
       static_cast<int>(std::clamp<int64_t>(wanted, CeilDivide(size.z, kMaxRun), CeilDivide(size.z, kMinRun)));
   t.run = CeilDivide(size.z, runs);
   t.runs = CeilDivide(size.z, t.run);
-  t.columns = MostNodes(plan.axis[0], kTileX);
+  t.columns = MostNodes(plan.axis[0], kFfdTileX);
   t.rows = MostNodes(plan.axis[1], tile_y);
   t.planes = MostNodes(plan.axis[2], t.run);
   return t;
@@ -192,7 +104,7 @@ struct Holders {
   std::vector<int2> holders;
   std::vector<int> first;
 };
-Holders MakeHolders(const SplineAxis& axis, int tile) {
+Holders MakeHolders(const AxisWeights& axis, int tile) {
   Holders h;
   const int n = static_cast<int>(axis.base.size());
   h.holders.assign(axis.nodes, int2{0, -1});
@@ -207,9 +119,7 @@ Holders MakeHolders(const SplineAxis& axis, int tile) {
   return h;
 }
 
-bool NeedsWarped(MetricKind metric) { return metric == MetricKind::kLncc || metric == MetricKind::kNgf; }
-
-// What an evaluator's memory is for, in elements; one order for the estimate and for the allocation.
+// An evaluator's memory in elements, in one order for the estimate and for the allocation.
 struct Sizes {
   size_t partials = 0, block_sums = 0, bins = 0, histogram = 0, derivative = 0, warped = 0;
 
@@ -221,7 +131,7 @@ struct Sizes {
       bins = voxels;
       histogram = derivative = kNmiBins * kNmiBins;
     }
-    if (NeedsWarped(metric)) warped = voxels;
+    if (TraitsOf(metric).needs_neighborhood) warped = voxels;
   }
 };
 
@@ -254,7 +164,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   }
 
   absl::Status Evaluate(const ExecContext& ctx, const float* grid, const int* skip, float* gradient,
-                        FfdValue* value) override {
+                        MetricValue* value) override {
     FfdArgs args = args_;
     args.grid = grid;
     args.skip = skip;
@@ -272,9 +182,10 @@ class CudaFfdEvaluator final : public FfdEvaluator {
       case MetricKind::kLncc:
       case MetricKind::kNgf:
         INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kWarp>(ctx, args));
-        INTRAWARP_RETURN_IF_ERROR(Residual(ctx, skip, gradient == nullptr ? nullptr : residual_, value));
+        INTRAWARP_RETURN_IF_ERROR(EvaluateVoxelGradient(ctx, objective_, args_.warped, skip,
+                                                        gradient == nullptr ? nullptr : voxel_gradient_, value));
         if (gradient == nullptr) return absl::OkStatus();
-        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kResidual>(ctx, args));
+        INTRAWARP_RETURN_IF_ERROR(Pass<FfdPass::kVoxelGradient>(ctx, args));
         break;
     }
     return Gather(ctx, args, gradient);
@@ -303,7 +214,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     args_.to_moving = plan.to_moving;
     args_.linear = plan.displacement_to_moving.Cast<float>();
     args_.scale = o.intensity_scale * o.intensity_scale;
-    args_.moving_bins = NmiMovingScale(o);
+    args_.moving_bins = NmiMovingScale(o.moving_minimum, o.moving_maximum);
     // Offsets into the moving image are 32 bits wide.
     if (o.moving.geometry.voxels() >= int64_t{1} << 32) {
       return absl::InvalidArgumentError(
@@ -321,9 +232,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   }
 
   absl::Status UploadTables(const ExecContext& ctx, const FfdPlan& plan) {
-    const int tiles[3] = {kTileX, kPassTileY, args_.tiles.run};
+    const int tiles[3] = {kFfdTileX, kPassTileY, args_.tiles.run};
     for (int a = 0; a < 3; ++a) {
-      const SplineAxis& axis = plan.axis[a];
+      const AxisWeights& axis = plan.axis[a];
       const float* weights = nullptr;
       INTRAWARP_RETURN_IF_ERROR(Upload(ctx, axis.base, &args_.base[a]));
       INTRAWARP_RETURN_IF_ERROR(Upload(ctx, axis.weights, &weights));
@@ -348,10 +259,10 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     INTRAWARP_ASSIGN_OR_RETURN(derivative_, arena.Allocate<float>(sizes.derivative));
     INTRAWARP_ASSIGN_OR_RETURN(args_.next_piece, arena.Allocate<unsigned>(1));
     INTRAWARP_ASSIGN_OR_RETURN(args_.warped, arena.Allocate<float>(sizes.warped));
-    INTRAWARP_ASSIGN_OR_RETURN(residual_, arena.Allocate<float>(sizes.warped));
+    INTRAWARP_ASSIGN_OR_RETURN(voxel_gradient_, arena.Allocate<float>(sizes.warped));
     args_.fixed_bins = bins_;
     args_.nmi_derivative = derivative_;
-    args_.residual = residual_;
+    args_.voxel_gradient = voxel_gradient_;
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.ticket, 0, sizeof(unsigned), ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(args_.next_piece, 0, sizeof(unsigned), ctx.stream()));
     return ctx.device().Fill(args_.histogram, 0, sizes.histogram * sizeof(*args_.histogram), ctx.stream());
@@ -368,8 +279,9 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     // Integer sums are the same for any number of blocks and copies.
     count_blocks_ = std::min(count_tiles_.pieces(), 2 * processors);
     const size_t voxels = objective_.fixed.geometry.voxels();
-    FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(args_.fixed, args_.fixed_mask,
-                                                                          NmiFixedScale(objective_), voxels, bins_);
+    FixedBinsKernel<<<CeilDivide(voxels, 256), 256, 0, CudaStream(ctx)>>>(
+        args_.fixed, args_.fixed_mask, NmiFixedScale(objective_.fixed_minimum, objective_.fixed_maximum), voxels,
+        bins_);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -381,7 +293,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     const size_t table = kPass == FfdPass::kNmi ? sizeof(float) * kNmiBins * kNmiBins : 0;
     const size_t bytes = table + SharedBytes<kPassTileY, HasGradient(kPass)>(args.tiles);
     INTRAWARP_RETURN_IF_ERROR(AllowShared(FfdKernel<kPass, kMasked>, bytes));
-    FfdKernel<kPass, kMasked><<<args.tiles.pieces(), kTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
+    FfdKernel<kPass, kMasked><<<args.tiles.pieces(), kFfdTileX * kPassTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -398,7 +310,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   absl::Status LaunchCount(const ExecContext& ctx, const FfdArgs& args) {
     const size_t bytes = CountSharedBytes<kCopies>(args.tiles);
     INTRAWARP_RETURN_IF_ERROR(AllowShared(NmiCountKernel<kCopies, kMasked>, bytes));
-    NmiCountKernel<kCopies, kMasked><<<count_blocks_, kTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
+    NmiCountKernel<kCopies, kMasked><<<count_blocks_, kFfdTileX * kCountTileY, bytes, CudaStream(ctx)>>>(args);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }
@@ -412,28 +324,6 @@ class CudaFfdEvaluator final : public FfdEvaluator {
     NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(args, derivative_);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
-  }
-
-  absl::Status Residual(const ExecContext& ctx, const int* skip, float* residual, FfdValue* value) {
-    const FfdObjective& o = objective_;
-    if (o.metric == MetricKind::kLncc) {
-      LnccTask task;
-      task.fixed = o.fixed.data;
-      task.warped = args_.warped;
-      task.size = args_.size;
-      task.sigma = o.lncc_sigma;
-      task.fixed_floor = 1e-6 * o.fixed_stddev * o.fixed_stddev;
-      task.moving_floor = 1e-6 * o.moving_stddev * o.moving_stddev;
-      return LnccResidual(ctx, task, skip, residual, value);
-    }
-    NgfTask task;
-    task.fixed = o.fixed.data;
-    task.warped = args_.warped;
-    task.size = args_.size;
-    task.spacing = o.fixed.geometry.spacing;
-    task.fixed_edge = o.fixed_edge;
-    task.moving_edge = o.moving_edge;
-    return NgfResidual(ctx, task, skip, residual, value);
   }
 
   absl::Status Gather(const ExecContext& ctx, const FfdArgs& args, float* gradient) {
@@ -452,7 +342,7 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   bool few_copies_ = false;
   uint8_t* bins_ = nullptr;
   float* derivative_ = nullptr;
-  float* residual_ = nullptr;
+  float* voxel_gradient_ = nullptr;
 };
 
 }  // namespace
@@ -481,9 +371,7 @@ int64_t FfdEvaluatorBytes(MetricKind metric, const Geometry& fixed, const Geomet
            2 * rounded(1, sizeof(unsigned)) + rounded(sizes.bins, 1) +
            rounded(sizes.histogram, sizeof(unsigned long long)) + rounded(sizes.derivative, sizeof(float)) +
            2 * rounded(sizes.warped, sizeof(float));
-  if (metric == MetricKind::kLncc) bytes += LnccWorkspaceBytes(fixed.size);
-  if (metric == MetricKind::kNgf) bytes += NgfWorkspaceBytes(fixed.size);
-  return bytes;
+  return bytes + VoxelGradientWorkspaceBytes(metric, fixed.size);
 }
 
 }  // namespace intrawarp::cuda

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/base/simd-inl.h"
 #include "engine/image/volume.h"
 #include "engine/metric/affine_plan.h"
 #include "hwy/cache_control.h"
@@ -21,18 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace intrawarp {
 namespace cpu {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using DF = hn::ScalableTag<float>;
-using DI = hn::ScalableTag<int32_t>;
-using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-using MF = hn::Mask<DF>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
-
-HWY_INLINE VF Splat(float v) { return hn::Set(DF(), v); }
-HWY_INLINE VF Zeros() { return hn::Zero(DF()); }
-HWY_INLINE VF Ramp(int x) { return hn::Iota(DF(), static_cast<float>(x)); }
 
 // Lanes of the voxels x, x + 1, ... that are in the range.
 HWY_INLINE MF InRange(int x, Range range) {
@@ -50,27 +39,7 @@ HWY_INLINE VI Truncate(VF v) {
 #endif
 }
 
-// Vectors of an image. What a vector has beyond a row comes from the rows beside it, and 0 from beyond the image.
-class ImageReader {
- public:
-  explicit ImageReader(const ConstVolumeView& image) : begin_(image.data), end_(begin_ + image.geometry.voxels()) {}
-
-  HWY_INLINE VF Load(const float* p) const {
-    return HWY_LIKELY(p >= begin_ && p + kLanes <= end_) ? hn::LoadU(DF(), p) : LoadPart(p);
-  }
-
- private:
-  HWY_NOINLINE VF LoadPart(const float* p) const {
-    HWY_ALIGN float lanes[kLanes] = {};
-    for (int i = 0; i < kLanes; ++i) {
-      if (p + i >= begin_ && p + i < end_) lanes[i] = p[i];
-    }
-    return hn::Load(DF(), lanes);
-  }
-
-  const float* begin_;
-  const float* end_;
-};
+inline ImageReader ReaderOf(const ConstVolumeView& image) { return {image.data, image.geometry.voxels()}; }
 
 // The four pairs of neighbours along x around a point: [z][y].
 struct Corners {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/quality/quality_kernels.h"
 #include "engine/transform/control_grid.h"
@@ -14,8 +15,9 @@ namespace {
 
 absl::Status ValidateMask(const char* name, ConstMaskView mask, const Geometry& image) {
   if (mask.data == nullptr || SameGrid(mask.geometry, image)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": its grid (", SizeString(mask.geometry),
-                                                 ") is not that of its image (", SizeString(image), ")"));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, name,
+      absl::StrCat("its grid (", SizeString(mask.geometry), ") is not that of its image (", SizeString(image), ")"));
 }
 
 double BinsPerUnit(const VolumeStatistics& s) {
@@ -188,13 +190,28 @@ size_t InverseConsistencyWorkspaceBytes(const Geometry& domain) {
   return Arena::Rounded(Pieces(domain.voxels()) * sizeof(InverseSums)) + Arena::Rounded(sizeof(InverseSums));
 }
 
-std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {
-  std::vector<std::string> reasons;
-  if (worse_than_start) reasons.push_back("worse than the start");
-  if (report.jacobian.nonpositive_fraction > 0) reasons.push_back("folding");
+const char* ReviewText(ReviewCause cause) {
+  switch (cause) {
+    case ReviewCause::kWorseThanStart:
+      return "worse than the start";
+    case ReviewCause::kFolding:
+      return "folding";
+    case ReviewCause::kLowOverlap:
+      return "low overlap";
+    case ReviewCause::kNotConverged:
+      return "not converged";
+  }
+  return "";
+}
+
+std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {
+  std::vector<ReviewReason> reasons;
+  if (worse_than_start) reasons.push_back({ReviewCause::kWorseThanStart});
+  const double folding = report.jacobian.nonpositive_fraction;
+  if (folding > 0) reasons.push_back({ReviewCause::kFolding, folding, 0.0});
   // Written so that NaN is low.
-  if (!(report.overlap >= kLowOverlap)) reasons.push_back("low overlap");
-  if (!converged) reasons.push_back("not converged");
+  if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
+  if (!converged) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
 }
 

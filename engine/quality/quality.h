@@ -4,7 +4,6 @@
 #define INTRAWARP_ENGINE_QUALITY_QUALITY_H_
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -45,8 +44,8 @@ absl::StatusOr<SimilarityResult> MeasureSimilarity(const ExecContext& ctx, const
                                                    ConstMaskView moving_mask, const Transform& transform);
 size_t SimilarityWorkspaceBytes(const Geometry& fixed, bool has_control_grid = false);
 
-// Of det(grad T) over the voxels of the fixed grid: exact for a control grid, for a dense displacement by central
-// differences (one-sided at the faces).
+// Statistics of det(grad T) over the voxels of the fixed grid: exact for a control grid, for a dense displacement by
+// central differences (one-sided at the faces).
 struct JacobianStatistics {
   double min = 1;
   double max = 1;
@@ -65,10 +64,22 @@ struct InverseConsistency {
   double max_mm = 0;
 };
 
-// Of a transform with a velocity, exp(-v)(exp(v)(p)), over the voxels of its domain that exp(v) keeps inside. Waits for
-// the stream. Workspace: InverseConsistencyWorkspaceBytes.
+// The error of exp(-v)(exp(v)(p)) for a transform with a velocity, over the voxels of its domain that exp(v) keeps
+// inside. Waits for the stream. Workspace: InverseConsistencyWorkspaceBytes.
 absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
 size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
+
+enum class ReviewCause { kWorseThanStart, kFolding, kLowOverlap, kNotConverged };
+// In words: "worse than the start", "folding", "low overlap", "not converged".
+const char* ReviewText(ReviewCause cause);
+
+// A reason why a person should look at a result.
+struct ReviewReason {
+  ReviewCause cause = ReviewCause::kNotConverged;
+  // The number that was judged and the one that it was held against; absent where the cause has none.
+  std::optional<double> value = std::nullopt;
+  std::optional<double> limit = std::nullopt;
+};
 
 struct QualityReport {
   Similarity before;
@@ -77,8 +88,8 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
-  // Empty: ok. Otherwise a person should look: "worse than the start", "folding", "low overlap", "not converged".
-  std::vector<std::string> review_reasons;
+  // Empty: ok.
+  std::vector<ReviewReason> review_reasons;
 };
 
 // Below this fraction of the fixed image (mask), a result is marked "low overlap".
@@ -86,7 +97,7 @@ inline constexpr double kLowOverlap = 0.4;
 
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
 // start.
-std::vector<std::string> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged);
+std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged);
 
 }  // namespace intrawarp
 

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "engine/device/parallel.h"
 #include "engine/quality/quality_kernels.h"
@@ -168,10 +167,9 @@ double SumSsim(const SimilarityInput& in, const SimilarityWorkspace& workspace) 
                 tiles_y = (size.y + kTileY - 1) / kTileY;
   const SsimScale scale = MakeSsimScale(in);
   ParallelFor(tiles, [&](int64_t i) {
-    thread_local const auto scratch = std::make_unique<Scratch>();
     const Int3 first{static_cast<int>(i % tiles_x) * kWidth, static_cast<int>(i / tiles_x % tiles_y) * kTileY,
                      static_cast<int>(i / tiles_x / tiles_y) * kTileZ};
-    workspace.ssim[i] = SumTile({in.fixed, workspace.warped, size, first, scale, scratch.get()});
+    workspace.ssim[i] = SumTile({in.fixed, workspace.warped, size, first, scale, ThreadScratch<Scratch>(1)});
   });
   double sum = 0;
   for (int64_t i = 0; i < tiles; ++i) sum += workspace.ssim[i];

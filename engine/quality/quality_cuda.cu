@@ -134,7 +134,7 @@ struct SsimShared {
   float along_x[kSsimChannels][kHaloY][kTileX];
 };
 
-// What a thread has read of a plane and its halo.
+// The voxels of a plane and its halo that a thread has read.
 struct PlaneLoads {
   float fixed[kLoads];
   float warped[kLoads];

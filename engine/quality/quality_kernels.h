@@ -42,7 +42,7 @@ INTRAWARP_HD constexpr float WindowWeight(int t) {
                   : 0.00386592013947281f;
 }
 
-// What is compared. Device memory; masks may be null.
+// The images that are compared, in device memory; masks may be null.
 struct SimilarityInput {
   const float* fixed = nullptr;
   const float* moving = nullptr;
@@ -56,7 +56,7 @@ struct SimilarityInput {
   // added.
   const float* field = nullptr;
   AffineMap field_to_index;
-  // Of the whole images.
+  // The ranges of the whole images.
   double fixed_minimum = 0, moving_minimum = 0;
   double fixed_bins_per_unit = 0, moving_bins_per_unit = 0;
   // Subtracted before squares are summed, against cancellation.
@@ -281,16 +281,12 @@ INTRAWARP_HD inline void AddAt(const InverseInput& in, Int3 voxel, InverseSums* 
 
 // SumSimilarity fills workspace.totals, SumJacobian and SumInverse *total (in device memory, with one partial a piece
 // beside it). Stream-ordered.
-namespace cpu {
-absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
-absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
-absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
-}  // namespace cpu
-namespace cuda {
-absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in, const SimilarityWorkspace& workspace);
-absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in, JacobianSums* partial, JacobianSums* total);
-absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in, InverseSums* partial, InverseSums* total);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status SumSimilarity(const ExecContext& ctx, const SimilarityInput& in,
+                                                        const SimilarityWorkspace& workspace);
+                             absl::Status SumJacobian(const ExecContext& ctx, const JacobianInput& in,
+                                                      JacobianSums* partial, JacobianSums* total);
+                             absl::Status SumInverse(const ExecContext& ctx, const InverseInput& in,
+                                                     InverseSums* partial, InverseSums* total);)
 
 }  // namespace intrawarp
 

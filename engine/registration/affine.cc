@@ -6,20 +6,36 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/gauss_newton.h"
-#include "engine/registration/levels.h"
 
 namespace intrawarp {
 namespace {
 
-constexpr int kDefaultIterations = 50;
 // The coarsest level is the first whose longest axis is at most this.
 constexpr int kCoarsestAxis = 24;
-// Coarser levels stop at steps of about a hundredth of a voxel: the next level's own minimum is farther away than that.
+// Coarser levels stop at steps of about a hundredth of a voxel: the minimum of the next level is farther away.
 constexpr double kCoarseValueTolerance = 1e-5, kCoarseStepTolerance = 1e-3, kCoarseGradientTolerance = 1e-3;
+
+// The resolved options of either method.
+struct Settings {
+  bool rigid = false;
+  MetricKind metric = MetricKind::kSsd;
+  std::optional<int> levels;
+  int iterations = 0;
+};
+
+Settings ToSettings(const StageOptions& options) {
+  if (const auto* rigid = std::get_if<RigidOptions>(&options)) {
+    return {true, *rigid->metric, rigid->levels, *rigid->iterations};
+  }
+  const auto& affine = std::get<AffineOptions>(options);
+  return {false, *affine.metric, affine.levels, *affine.iterations};
+}
 
 // One level, ready to be optimised: the objective, and how W and the transform follow from each other.
 struct Level {
@@ -31,7 +47,7 @@ struct Level {
 
 Vec3d Column(const Geometry& g, int c) { return {g.direction[0][c], g.direction[1][c], g.direction[2][c]}; }
 
-// W of a transform. In 2-D the fixed plane goes onto the moving plane, and its normal onto the normal.
+// The map W of a transform. In 2-D the fixed plane goes onto the moving plane, and its normal onto the normal.
 AffineMap ToIndexSpace(const Level& level, const AffineMap& transform) {
   AffineMap w = Compose(level.physical_to_moving, Compose(transform, level.normalized_to_physical));
   if (level.problem.dimensions == 2) {
@@ -67,13 +83,13 @@ void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   }
 }
 
-Level MakeLevel(const RegistrationImages& images, const StageOptions& options, int index) {
+Level MakeLevel(const RegistrationImages& images, const Settings& settings, int index) {
   const PyramidLevel& fixed = images.fixed->levels()[index];
   const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
   const PyramidLevel& moving = images.moving->levels()[moving_index];
   const MaskLevel &fixed_mask = images.fixed_masks[index], &moving_mask = images.moving_masks[moving_index];
   Level level;
-  level.objective = {options.metric,
+  level.objective = {settings.metric,
                      fixed.volume,
                      moving.volume,
                      fixed_mask.mask,
@@ -81,25 +97,25 @@ Level MakeLevel(const RegistrationImages& images, const StageOptions& options, i
                      fixed.mean_gradient,
                      kMovingEdge * moving.mean_gradient,
                      1.0};
-  if (options.metric == MetricKind::kSsd) level.objective.intensity_scale = 1 / images.fixed->statistics().stddev;
+  if (settings.metric == MetricKind::kSsd) level.objective.intensity_scale = 1 / images.fixed->statistics().stddev;
   level.physical_to_moving = PhysicalToIndex(moving.volume.geometry);
   level.normalized_to_physical =
       Compose(IndexToPhysical(fixed.volume.geometry), NormalizedToIndex(fixed.volume.geometry));
   GaussNewtonProblem& problem = level.problem;
-  problem.rigid = options.method == Method::kRigid;
+  problem.rigid = settings.rigid;
   problem.dimensions = fixed.volume.geometry.is_2d() ? 2 : 3;
-  problem.max_iterations = options.iterations > 0 ? options.iterations : kDefaultIterations;
+  problem.max_iterations = settings.iterations;
   if (index > 0) {
     problem.value_tolerance = kCoarseValueTolerance;
     problem.step_tolerance = kCoarseStepTolerance;
     problem.gradient_tolerance = kCoarseGradientTolerance;
   }
-  problem.min_samples = MinSamples(images, options.metric, index);
+  problem.min_samples = MinSamples(images, settings.metric, index);
   SetRigid(level, &problem);
   return level;
 }
 
-// What is reported: NGF as it is, SSD in the images' own intensities.
+// The value that reports give (affine.h).
 double ReportedValue(const Level& level, double value) {
   return value / (level.objective.intensity_scale * level.objective.intensity_scale);
 }
@@ -144,7 +160,8 @@ StopReason ToStopReason(GaussNewtonStatus status) {
 absl::Status NotStarted(GaussNewtonStatus why) {
   switch (why) {
     case GaussNewtonStatus::kNoWeight:
-      return absl::FailedPreconditionError("fixed: no gradients where the images (masks) overlap, which ngf needs");
+      return FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
+                        "no gradients where the images (masks) overlap, which ngf needs");
     case GaussNewtonStatus::kNotFinite:
       return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
     default:
@@ -153,7 +170,7 @@ absl::Status NotStarted(GaussNewtonStatus why) {
 }
 
 // Index of the coarsest level to use.
-int CoarsestLevel(const RegistrationImages& images, int wanted) {
+int CoarsestLevel(const RegistrationImages& images, std::optional<int> levels_at_most) {
   const auto& levels = images.fixed->levels();
   int coarsest = 0;
   while (coarsest + 1 < static_cast<int>(levels.size())) {
@@ -161,24 +178,21 @@ int CoarsestLevel(const RegistrationImages& images, int wanted) {
     if (std::max({n.x, n.y, n.z}) <= kCoarsestAxis || images.fixed_masks[coarsest + 1].count == 0) break;
     ++coarsest;
   }
-  return wanted > 0 ? std::min(coarsest, wanted - 1) : coarsest;
+  return levels_at_most.has_value() ? std::min(coarsest, *levels_at_most - 1) : coarsest;
 }
 
-}  // namespace
-
-absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const RegistrationImages& images,
-                                                 const StageOptions& options, int stage,
-                                                 const std::vector<AffineMap>& starts) {
-  AffineStageResult result;
-  result.transform = result.start = starts.front();
-  result.report.method = options.method;
-  result.report.metric = options.metric;
-  result.report.stop_reason = StopReason::kBudget;
-  const int levels = CoarsestLevel(images, options.levels) + 1;
-  std::vector<AffineMap> candidates = starts;
+absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
+  const Settings settings = ToSettings(task.options);
+  const int levels = CoarsestLevel(task.images, settings.levels) + 1;
+  const Geometry& domain = task.images.fixed->geometry();
+  StageResult result;
+  result.start = task.starts.front();
+  result.transform = Transform(result.start, domain);
+  result.report.options = WithLevels(task.options, levels);
+  std::vector<AffineMap> candidates = task.starts;
   for (int index = levels - 1; index >= 0; --index) {
-    const Level level = MakeLevel(images, options, index);
-    const Progress progress{stage, levels - 1 - index, levels, 0, 0};
+    const Level level = MakeLevel(task.images, settings, index);
+    const Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     std::optional<LevelRun> best;
     for (const AffineMap& start : candidates) {
       INTRAWARP_ASSIGN_OR_RETURN(LevelRun run, RunLevel(ctx, level, start, progress));
@@ -193,8 +207,9 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const R
     }
     const GaussNewtonState& state = best->state;
     if (state.started) {
-      result.transform = ToPhysicalSpace(level, state.current);
-      candidates = {result.transform};
+      const AffineMap found = ToPhysicalSpace(level, state.current);
+      result.transform = Transform(found, domain);
+      candidates = {found};
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
     } else if (index == 0 && best->decision == Decision::kContinue) {
@@ -207,18 +222,64 @@ absl::StatusOr<AffineStageResult> RunAffineStage(const ExecContext& ctx, const R
   return result;
 }
 
-int64_t AffineStageWorkspaceBytes() {
-  return AffineObjectiveWorkspaceBytes() + Arena::Rounded(sizeof(GaussNewtonState));
-}
-
-absl::StatusOr<std::optional<double>> FinestObjective(const ExecContext& ctx, const RegistrationImages& images,
-                                                      MetricKind metric, const AffineMap& transform) {
-  const Level level = MakeLevel(images, {.metric = metric}, 0);
+absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
+                                                const StageOptions& options, const Transform& transform) {
+  const Level level = MakeLevel(images, ToSettings(options), 0);
   NormalEquations sums;
-  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, ToIndexSpace(level, transform), &sums));
+  INTRAWARP_RETURN_IF_ERROR(
+      EvaluateAffineObjective(ctx, level.objective, ToIndexSpace(level, transform.affine()), &sums));
   if (sums.samples < level.problem.min_samples || !(sums.weight > 0)) return std::nullopt;
   const double value = sums.value / sums.weight;
   return std::isfinite(value) ? std::optional<double>(value) : std::nullopt;
 }
+
+bool StartsFrom(const Transform&) { return true; }
+
+template <typename Options>
+absl::Status Validate(const StageOptions& stage, const Geometry&) {
+  const auto& options = std::get<Options>(stage);
+  INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
+  const MetricKind metric = MetricOf(stage);
+  if (metric == MetricKind::kSsd || metric == MetricKind::kNgf) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kUnimplemented, "metric", "rigid and affine stages take ssd and ngf");
+}
+
+template <typename Options>
+StageOptions ResolvedStage(const StageOptions& stage, const Geometry&) {
+  Options options = std::get<Options>(stage);
+  options.metric = options.metric.value_or(Options::kDefaultMetric);
+  options.iterations = options.iterations.value_or(Options::kDefaultIterations);
+  return options;
+}
+
+int64_t WorkspaceBytes(const Device&, const PreparedImage&, const PreparedImage&, const StageOptions&) {
+  return AffineObjectiveWorkspaceBytes() + Arena::Rounded(sizeof(GaussNewtonState));
+}
+
+int64_t ResultBytes(const Geometry&, const StageOptions&) { return 0; }
+
+}  // namespace
+
+constinit const Method kRigidMethod = {.name = "rigid",
+                                       .is_deformable = false,
+                                       .unset = RigidOptions{},
+                                       .starts_from = StartsFrom,
+                                       .validate = Validate<RigidOptions>,
+                                       .resolved = ResolvedStage<RigidOptions>,
+                                       .workspace_bytes = WorkspaceBytes,
+                                       .result_bytes = ResultBytes,
+                                       .run = Run,
+                                       .objective = Objective};
+
+constinit const Method kAffineMethod = {.name = "affine",
+                                        .is_deformable = false,
+                                        .unset = AffineOptions{},
+                                        .starts_from = StartsFrom,
+                                        .validate = Validate<AffineOptions>,
+                                        .resolved = ResolvedStage<AffineOptions>,
+                                        .workspace_bytes = WorkspaceBytes,
+                                        .result_bytes = ResultBytes,
+                                        .run = Run,
+                                        .objective = Objective};
 
 }  // namespace intrawarp

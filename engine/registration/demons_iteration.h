@@ -10,7 +10,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/geometry/geometry.h"
 #include "engine/registration/demons_step.h"
-#include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 
@@ -21,13 +21,13 @@ struct DemonsSource {
   AffineMap from_fixed = AffineMap::Identity();
 };
 
-// out = the image at from_fixed(x + displacement(x)), displacement null: 0; NaN where it has no source.
+// out = the image at from_fixed(x + displacement(x)) (displacement null: 0), or NaN without a source. Stream-ordered.
 absl::Status WarpSource(const ExecContext& ctx, const DemonsSource& source, const float* displacement, Int3 size,
                         float* out);
 
-// Images are made ready; all are on the fixed grid but `moving`.
+// The parameters of an iteration. Images are made ready (demons_step.h); all but `moving` are on the fixed grid.
 struct DemonsIteration {
-  // Its size, sides, gradient and max_step.
+  // IterateDemons reads size, sides, gradient, max_step and weak_gradient.
   DemonsForceTask force;
   float* fixed = nullptr;
   DemonsSource moving;
@@ -46,13 +46,15 @@ struct DemonsFields {
   DemonsState* state = nullptr;
 };
 
-// Between the two, `velocity` is for IterateDemons alone; both may exchange the buffers of `fields`.
+// Put the velocity into the layout of the iterations, and back. In between only IterateDemons may use `velocity`. Both
+// may exchange the buffers of `fields`. Stream-ordered.
 absl::Status BeginDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
 absl::Status EndDemonsIterations(const ExecContext& ctx, Int3 size, DemonsFields* fields);
 
-// The state takes its step; state->largest, that of the velocity, is read and written. Nothing happens once
-// state->done. On CUDA an exponential that takes more than `max_squarings` sets state->done and leaves everything else,
-// status (kRunning) included, as it is: clear it, and go on with more.
+// Runs one iteration and advances the state; state->largest, the velocity's largest component, is read and written.
+// Nothing happens once state->done. On CUDA an exponential that needs more than `max_squarings` sets state->done and
+// leaves everything else, status (kRunning) included, as it is: the caller clears it and continues with more.
+// Stream-ordered.
 absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& iteration, int max_squarings,
                            const DemonsFields& fields);
 

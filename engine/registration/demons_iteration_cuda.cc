@@ -44,7 +44,7 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, int max_sq
   return DemonsForcePlanes(ctx, task, fields.update, nullptr, done);
 }
 
-// The velocity updated by the force, but not smoothed, to the buffer that is returned.
+// Updates the velocity by the force without smoothing it; returns the buffer of the result.
 absl::StatusOr<float*> Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
   const Int3 size = it.force.size;
   const int* done = &fields.state->done;

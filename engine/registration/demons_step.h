@@ -2,17 +2,16 @@
 // The parts of a log-demons iteration that are not operators on vector fields: images made ready, the force, and the
 // state that decides when to stop. Index units of the fixed level throughout.
 //
-// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is no sample (masked);
-// so has a warped one where it has no source. What interpolates over such a voxel is none either.
+// An image made ready has its intensities in the unit of the metric and NaN at every voxel that is no sample (masked).
+// A warped image has NaN where it has no source, and where it would interpolate over such a voxel.
 //
 // The force (Vercauteren et al. 2009, "Diffeomorphic demons", eq. 5, with the noise of a voxel estimated by the
 // difference, sigma_i = |f - m|): with d = f - m and g the gradient, per mean voxel side,
 //
 //   u = d g / (|g|^2 + n^2 + d^2 / (2 max_step)^2),    |u| <= max_step
 //
-// Gradients below n pull the less the weaker they are. Without it (0) a nearly flat region, whatever the little in it
-// comes from, pulls as far as an edge does, and weakens the pull of the edges beside it once they are smoothed
-// together.
+// Gradients below n pull the less the weaker they are. With n = 0 the noise of a nearly flat region pulls as far as an
+// edge does; smoothed together with the edges beside it, it weakens their pull.
 // g is (grad f + grad m) / 2 for the efficient second-order (symmetric) step, with m the warped image, so that grad m
 // needs no Jacobian; central differences, over the samples there are. u is 0 where there is no sample, or no gradient.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_H_
@@ -25,6 +24,7 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/volume.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 
@@ -39,7 +39,8 @@ struct PairMoments {
   double fixed = 0, fixed_squares = 0;
   double moving = 0, moving_squares = 0;
 };
-// To `moments` in device memory, in an order that `voxels` gives. Stream-ordered. Workspace: PairMomentsWorkspaceBytes.
+// Writes `moments` in device memory; the order of the sums depends on `voxels` alone. Stream-ordered. Workspace:
+// PairMomentsWorkspaceBytes.
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
                          PairMoments* moments);
 size_t PairMomentsWorkspaceBytes(int64_t voxels);
@@ -49,7 +50,7 @@ enum class DemonsStatus : int { kRunning, kConverged, kIterationLimit, kTooLittl
 
 inline constexpr int kDemonsWindow = 10;
 
-// A plain value; on CUDA it lies in device memory. Its first member is what operators take as `skip`.
+// A plain value; on CUDA it lies in device memory. Operators take its first member as `skip`.
 struct DemonsState {
   int done = 0;
   DemonsStatus status = DemonsStatus::kRunning;
@@ -92,9 +93,6 @@ INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* 
   s->done = s->status != DemonsStatus::kRunning;
 }
 
-// Whose gradient makes g.
-enum class DemonsGradient { kSymmetric, kFixed, kWarped };
-
 struct DemonsForceTask {
   const float* fixed = nullptr;   // made ready
   const float* warped = nullptr;  // on the same grid
@@ -110,9 +108,8 @@ struct DemonsForceTask {
   bool accumulate = false;
 };
 
-// Writes the force, three float32 a voxel, and takes the step of `state` (device memory; null: none is taken). Nothing
-// happens once *skip is not 0. Stream-ordered; sums in an order that the size gives. Workspace:
-// DemonsForceWorkspaceBytes.
+// Writes the force, three float32 a voxel, and advances `state` (device memory; null: none). Nothing happens once *skip
+// is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace: DemonsForceWorkspaceBytes.
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip = nullptr);
 size_t DemonsForceWorkspaceBytes(Int3 size);

@@ -5,15 +5,15 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
 #include "engine/device/dependent_launch.cuh"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/registration/demons_step_kernels.h"
 #include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp::cuda {
 namespace {
 
-// A block takes 32 x 8 voxels of up to kMostPlanes planes, of fewer where there would be too few blocks to share out
-// evenly: sums are in an order that the size alone gives.
+// A block takes 32 x 8 voxels of up to kMostPlanes planes, and of fewer when there would be too few blocks to share out
+// evenly. The number of planes, and so the order of the sums, depends on the size alone.
 constexpr int kTileX = 32, kTileY = 8, kMostPlanes = 8, kFewestPlanes = 4;
 constexpr int64_t kEnoughBlocks = 2048;
 static_assert(kTileX * kTileY == kReduceThreads);
@@ -35,7 +35,7 @@ __global__ void PrepareKernel(const float* image, const uint8_t* mask, int64_t v
   if (i < voxels) out[i] = mask == nullptr || mask[i] != 0 ? scale * image[i] + offset : NAN;
 }
 
-// An image at a voxel of a column that a thread walks along z: what is above is fetched a plane ahead.
+// An image at a voxel of a column that a thread walks along z; the voxel above is fetched a plane ahead.
 struct Column {
   const float* p;
   Int3 size;
@@ -55,14 +55,14 @@ struct Column {
             {NeighbourOr(p, -1, x > 0), NeighbourOr(p, -size.x, y > 0), low},
             {NeighbourOr(p, 1, x < size.x - 1), NeighbourOr(p, size.x, y < size.y - 1), high}};
   }
-  // To z; `next` is what lies above it.
+  // Moves to the next plane; `next` is the value above it.
   __device__ void MoveUp(float next) {
     p += plane;
     low = at;
     at = high;
     high = next;
   }
-  // Two planes above, when z is here and the walk goes on.
+  // The value two planes above z, the current plane, when the walk goes `on`.
   __device__ float Ahead(int z, bool on) const {
     return NeighbourOr(p, 2 * static_cast<ptrdiff_t>(plane), on && z + 2 < size.z);
   }

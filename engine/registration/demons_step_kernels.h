@@ -12,11 +12,12 @@
 
 namespace intrawarp {
 
-// |g|^2 + n^2 + d^2 / (2 max_step)^2 below this, in variances of the fixed image, is neither gradient nor difference.
+// The force is 0 where |g|^2 + n^2 + d^2 / (2 max_step)^2 is below this, in variances of the fixed image: there is
+// neither gradient nor difference.
 inline constexpr float kLeastDenominator = 1e-9f;
 
-// What the force needs besides images: weights of both gradients by axis (over the voxel's side), the same again for
-// the step, 1 / (2 max_step)^2 and n^2.
+// The constants of the force: weights of both gradients and of the step by axis (over the voxel's side), 1 / (2
+// max_step)^2 (noise) and n^2 (flat).
 struct DemonsForceScales {
   Vec3f fixed, warped, step;
   float noise, flat;
@@ -37,7 +38,8 @@ struct DemonsForceScales {
 
 INTRAWARP_HD inline bool IsSample(float value) { return value == value; }
 
-// The difference along an axis per voxel, over the samples there are; `low` and `high` are NaN where there is none.
+// The difference along an axis per voxel, over the neighbours that are samples; `low` and `high` are NaN when they are
+// none.
 INTRAWARP_HD inline float DemonsDifference(float low, float at, float high) {
   const bool has_low = IsSample(low), has_high = IsSample(high);
   return ((has_high ? high : at) - (has_low ? low : at)) * (has_low && has_high ? 0.5f : 1.0f);
@@ -68,7 +70,7 @@ INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbo
     of_warped[a] = (m.high[a] - m.low[a]) * 0.5f;
     all += of_fixed[a] + of_warped[a];
   }
-  // NaN when one of them is: some neighbour is no sample.
+  // The sum is NaN when any neighbour is no sample.
   if (!IsSample(all)) {
     for (int a = 0; a < 3; ++a) {
       of_fixed[a] = DemonsDifference(f.low[a], f.at, f.high[a]);
@@ -93,7 +95,7 @@ INTRAWARP_HD inline DemonsNeighbours NeighboursOf(const float* p, Int3 size, Int
   return n;
 }
 
-// Of voxel i, whose values f and m point at.
+// The force at voxel i; f and m point at its values.
 INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, Int3 i, const DemonsForceScales& scales,
                                      float* square, int* sample) {
   *square = 0;
@@ -102,7 +104,7 @@ INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, 
   return ForceOf(NeighboursOf(f, size, i), NeighboursOf(m, size, i), scales, square, sample);
 }
 
-// Voxels whose moments are summed together.
+// The number of voxels whose moments are summed together.
 inline constexpr int64_t kMomentPiece = 8192;
 inline int64_t MomentPieces(int64_t voxels) { return (voxels + kMomentPiece - 1) / kMomentPiece; }
 
@@ -126,7 +128,7 @@ INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
 namespace cpu {
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
                          PairMoments* partial, PairMoments* moments);
-// Row (y, z) of the force; the sums over its samples.
+// Writes row (y, z) of the force; returns the sums over its samples.
 struct ForceRowSums {
   double squares;
   int64_t samples;

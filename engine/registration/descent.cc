@@ -12,10 +12,10 @@ constexpr int kVectors = 5 + 2 * kDescentMemory;
 
 int64_t Stride(int64_t n) { return (n + kPadding - 1) / kPadding * kPadding; }
 
-// What is no vector, one after another.
+// Everything but the vectors.
 struct Scalars {
   alignas(256) DescentState state;
-  alignas(256) FfdValue value;
+  alignas(256) MetricValue value;
   double penalty = 0;
   unsigned ticket = 0;
   alignas(256) double partial[kMaxDescentBlocks * kDescentDots];

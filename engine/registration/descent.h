@@ -2,11 +2,11 @@
 // The optimiser of registrations with many parameters: L-BFGS or nonlinear conjugate gradients with a backtracking line
 // search, on vectors in device memory, as a state that one function carries from evaluation to evaluation.
 //
-// An evaluation at `trial` (value and gradient by the caller) is followed by one Descend, which accepts or refuses the
-// trial, and writes the next. The host is not needed in between: it may enqueue several rounds and look at the state
-// once. The directions are linear combinations of few basis vectors whose coefficients follow from their inner products
-// alone (vector-free L-BFGS, Chen et al. 2014), so an accepted step costs two passes over the vectors and a third over
-// two of them, a refused one the third alone.
+// The caller evaluates value and gradient at `trial` and calls Descend, which accepts or refuses the trial and writes
+// the next. The host is not needed in between: it may enqueue several rounds and look at the state once. Directions are
+// linear combinations of a few basis vectors, with coefficients that follow from inner products alone (vector-free
+// L-BFGS, Chen et al. 2014). An accepted step costs two passes over all vectors and one over two of them; a refused
+// step costs the last pass alone.
 //
 // The step logic is one function for host and device (AdvanceDescent, descent_kernels.h); sums run in an order that
 // depends on n alone.
@@ -20,14 +20,12 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/metric/ffd_objective.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 
-// Polak-Ribiere for the conjugate gradients, restarted where beta would be below 0.
-enum class DescentMethod : int { kLbfgs, kConjugateGradient };
-
-// kConverged: within the tolerance, at a gradient of 0, or where steps far below first_step find nothing better.
-// kNoProgress: no trial along the steepest descent has a value. The last two: the start has none.
+// kConverged: the value is within the tolerance, the gradient is 0, or steps far below first_step find nothing better.
+// kNoProgress: no trial along the steepest descent has a value. kTooLittleOverlap, kNotFinite: the start has no value.
 enum class DescentStatus : int { kRunning, kConverged, kIterationLimit, kNoProgress, kTooLittleOverlap, kNotFinite };
 
 // Pairs of steps and gradient changes that L-BFGS remembers.
@@ -43,18 +41,18 @@ struct DescentProblem {
   // point, in mm) that changes most.
   double first_step = 1;
   double max_step = 4;
-  // Fewer samples than this, and a position is refused.
+  // A position with fewer samples is refused.
   double min_samples = 0;
 };
 
 inline constexpr int kDescentWindow = 5;
 
-// What a round does with the vectors.
+// The effect of a round on the vectors.
 enum class DescentAction : int { kNothing, kRefuse, kAccept, kAcceptLast, kRestart };
 
 // A plain value; on CUDA it lies in device memory. Its first member is what evaluations take as `skip`.
 struct DescentState {
-  // 0 while it runs; evaluations and Descend do nothing once it is not.
+  // 0 while the descent runs. Evaluations and Descend do nothing afterwards.
   int done = 0;
   DescentStatus status = DescentStatus::kRunning;
   DescentProblem problem;
@@ -64,8 +62,8 @@ struct DescentState {
   double value = 0;
   double samples = 0;
 
-  // The rest belongs to descent_kernels.h. Trial = position + alpha * direction; slope: derivative along the direction;
-  // largest: its largest component; last_move: that of the last accepted step.
+  // The rest belongs to descent_kernels.h. Trial = position + alpha * direction; slope: the derivative along the
+  // direction; largest: the direction's largest component; last_move: the largest component of the last accepted step.
   DescentAction action = DescentAction::kNothing;
   double alpha = 0, slope = 0, largest = 0, last_move = 0;
   int halvings = 0;
@@ -76,18 +74,18 @@ struct DescentState {
   double history[kDescentWindow] = {};
   // Inner products of the basis: steps by slot, gradient changes by slot, gradient.
   double gram[2 * kDescentMemory + 1][2 * kDescentMemory + 1] = {};
-  // Of the direction: of the basis, and of the direction before.
+  // The direction in terms of the basis and of the direction before.
   double coefficients[2 * kDescentMemory + 2] = {};
 };
 
-// What the passes over the vectors work on; device memory. Vectors are padded with zeros to a multiple of 64.
+// The vectors of a descent, in device memory. Vectors are padded with zeros to a multiple of 64.
 struct DescentVectors {
   int64_t n = 0, stride = 0;
   float *position = nullptr, *gradient = nullptr;                    // accepted
   float *trial = nullptr, *trial_gradient = nullptr;                 // evaluated
   float *direction = nullptr, *steps = nullptr, *changes = nullptr;  // steps, changes: kDescentMemory vectors each
   DescentState* state = nullptr;
-  FfdValue* value = nullptr;
+  MetricValue* value = nullptr;
   double* penalty = nullptr;
   // Reductions on CUDA.
   double* partial = nullptr;
@@ -103,11 +101,10 @@ class Descent {
   static absl::StatusOr<Descent> Create(const ExecContext& ctx, const DescentProblem& problem, const float* start,
                                         int64_t n);
 
-  // Where the objective is evaluated next, and where its gradient, value and penalty (0 unless written) go. Device
-  // memory.
+  // The position to evaluate next, and the places of its gradient, value and penalty (0 unless written). Device memory.
   const float* trial() const { return vectors_.trial; }
   float* gradient() const { return vectors_.trial_gradient; }
-  FfdValue* value() const { return vectors_.value; }
+  MetricValue* value() const { return vectors_.value; }
   double* penalty() const { return vectors_.penalty; }
   const int* done() const { return &vectors_.state->done; }
   // The best position so far: the last that was accepted.

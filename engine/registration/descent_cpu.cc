@@ -78,7 +78,7 @@ Dots SumDots(const DescentVectors& v) {
       });
 }
 
-// Position and gradient become those of the trial; the pair is stored where it is kept.
+// Position and gradient become those of the trial; a kept pair is stored.
 void MoveTile(const DescentVectors& v, bool keep, int64_t begin, int64_t count) {
   float* position = v.position + begin;
   float* gradient = v.gradient + begin;
@@ -98,7 +98,7 @@ void AddScaled(float c, const float* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] += c * from[i];
 }
 
-// The new direction; returns its largest component.
+// Sums the new direction; returns its largest component.
 float CombineTile(const DescentVectors& v, int64_t begin, int64_t count) {
   using namespace descent_internal;
   const DescentState& state = *v.state;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of Descent over its vectors on CUDA, three launches a round. Of an accepted step the first reads up to 14
-// vectors, the second reads 15 and writes 6, the third reads two and writes one; of a refused one the first two return
-// at once. The last block of a reduction sums the blocks in their order and takes the step of the state.
+// The passes of Descent over its vectors on CUDA, three launches a round. For an accepted step the first reads up to 14
+// vectors, the second reads 15 and writes 6, the third reads two and writes one; for a refused step the first two
+// return at once. The last block of a reduction sums the blocks in their order and advances the state.
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/registration/descent_kernels.h"
 
 namespace intrawarp::cuda {
@@ -88,8 +88,8 @@ __device__ void StoreBlockDots(const double (&dots)[kDescentDots], double* parti
   partial[blockIdx.x * kDescentDots + threadIdx.x] = sum;
 }
 
-// The sums of all blocks, in the last one: a thread adds up one product over every kParts-th block, so that neighbours
-// read neighbours.
+// Sums all blocks in the last one: a thread adds up one product over every kParts-th block, so that neighbouring
+// threads read neighbouring addresses.
 __device__ void SumBlockDots(const double* partial, double* total) {
   constexpr int kParts = kThreads / kDescentDots;
   __shared__ double parts[kParts][kDescentDots];
@@ -153,8 +153,8 @@ __device__ float Largest(float4 p) {
   return nan == 0 ? largest : INFINITY;
 }
 
-// The quads of this thread: position and gradient become those of the trial, the pair is stored where it is kept, and
-// the new direction is summed. Returns its largest component here.
+// Moves the quads of this thread: position and gradient become those of the trial, a kept pair is stored, and the new
+// direction is summed. Returns the direction's largest component in these quads.
 template <bool kTurns>
 __device__ float Move(const DescentVectors& v, const DescentState& state, bool moves) {
   using namespace descent_internal;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step logic of Descent, for host and device, and the two versions of its passes. Internal.
 //
-// A round: the inner products of what an accepted step adds to the basis, then AdvanceDescent; the vectors move and the
-// new direction is summed, then FinishDirection with its largest component; the next trial is written.
+// A round has three passes. The first sums the inner products of the vectors that an accepted step adds to the basis,
+// and calls AdvanceDescent. The second moves the vectors, sums the new direction, and calls FinishDirection with its
+// largest component. The third writes the next trial.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DESCENT_KERNELS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_DESCENT_KERNELS_H_
 
@@ -14,7 +15,7 @@ namespace intrawarp {
 
 // Pairs that stay when a new one comes.
 inline constexpr int kDescentOlder = kDescentMemory - 1;
-// Where the inner products of a round stand: of the new step s, gradient change y and gradient g with each other, and
+// The order of a round's inner products: the new step s, gradient change y and gradient g with each other, then each
 // with the older pairs, newest first.
 enum DescentDot : int { kDotSS, kDotSY, kDotSG, kDotYY, kDotYG, kDotGG, kDotOlder };
 enum DescentOlderDot : int { kDotSStep, kDotSChange, kDotYStep, kDotYChange, kDotGStep, kDotGChange, kDotsPerOlder };
@@ -22,7 +23,7 @@ inline constexpr int kDescentDots = kDotOlder + kDescentOlder * kDotsPerOlder;
 
 namespace descent_internal {
 
-// Armijo's condition asks for this part of the decrease that the slope promises.
+// The part of the decrease promised by the slope that Armijo's condition demands.
 inline constexpr double kArmijo = 1e-4;
 inline constexpr int kMaxHalvings = 12;
 // A promised decrease below this part of the value is lost in rounding.
@@ -93,8 +94,8 @@ INTRAWARP_HD inline void Remember(DescentState& state, const double* dots) {
   SetOlder(state, y, dots, kDotYStep, 1);
 }
 
-// The two loops of L-BFGS (Nocedal 1980) on coefficients, beside the inner products of what they make with the basis:
-// a step on a coefficient is one on all products, none of which waits for another.
+// The two loops of L-BFGS (Nocedal 1980) on the coefficients. The inner products of the combination with the basis are
+// updated along, so that no product waits for another.
 INTRAWARP_HD inline void SetLbfgs(DescentState& state) {
   double products[kGradient + 1], a[kDescentMemory], inverse[kDescentMemory];
   for (int i = 0; i <= kGradient; ++i) products[i] = -state.gram[kGradient][i];
@@ -216,8 +217,8 @@ INTRAWARP_HD inline bool IsAcceptable(const DescentState& state, double value, d
   return state.evaluations == 0 || value <= state.value + kArmijo * state.alpha * state.slope;
 }
 
-// Takes the value at the trial and, where it is acceptable, the inner products `dots`; says in state.action what
-// becomes of the vectors.
+// Takes the value at the trial and, when it is acceptable, the inner products `dots`. Sets state.action, which the next
+// pass applies to the vectors.
 INTRAWARP_HD inline void AdvanceDescent(DescentState& state, double value, double samples, const double* dots) {
   using namespace descent_internal;
   state.action = DescentAction::kNothing;
@@ -229,13 +230,13 @@ INTRAWARP_HD inline void AdvanceDescent(DescentState& state, double value, doubl
   Refuse(state, acceptable ? HUGE_VAL : value, samples);
 }
 
-// The step along a new direction, whose largest component is given.
+// Sets the step along a new direction with the given largest component.
 INTRAWARP_HD inline void FinishDirection(DescentState& state, double largest) {
   using namespace descent_internal;
   const DescentProblem& p = state.problem;
   state.largest = largest;
   if (!(largest > 0 && IsFinite(largest))) {
-    // Below or above what float32 holds.
+    // The direction is below or above the range of float32.
     return Stop(state, largest == 0 ? DescentStatus::kConverged : DescentStatus::kNoProgress, state.action);
   }
   const double longest = p.max_step / largest;
@@ -256,7 +257,7 @@ namespace cuda {
 absl::Status Descend(const ExecContext& ctx, const DescentVectors& vectors);
 }  // namespace cuda
 
-// Blocks of a reduction over n on CUDA, by n alone.
+// Blocks of a reduction over n on CUDA. The number depends on n alone, and so does the order of the sums.
 inline constexpr int kDescentThreads = 256;
 inline constexpr int kMaxDescentBlocks = 256;
 inline int DescentBlocks(int64_t n) {

@@ -5,13 +5,20 @@
 #include <cmath>
 #include <memory>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/recording.h"
 #include "engine/metric/ffd_objective.h"
+#include "engine/metric/nmi.h"
+#include "engine/registration/descent.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/fold_smoothing.h"
+#include "engine/transform/grid_penalty.h"
 
 namespace intrawarp {
 namespace {
@@ -20,28 +27,33 @@ namespace {
 constexpr int kCoarsestAxis = 8;
 // A joint histogram of fewer samples than this, four a cell, is best when its cells are few, not when they are right.
 constexpr int64_t kLeastNmiVoxels = 4 * kNmiBins * kNmiBins;
-// The first step, in voxels of the level, and the longest of any, in distances of control points: 0.4 keeps a step of
-// its own from folding (Rueckert 2006).
+// The first step in voxels of the level, and the longest step in distances of control points: a single step of at most
+// 0.4 does not fold (Rueckert et al. 2006).
 constexpr double kFirstStep = 1, kMaxStep = 0.4;
 constexpr double kValueTolerance = 1e-4;
-// Grids that are closer than this, in distances of control points, are one.
+// Grids that differ by less than this, in distances of control points, are the same.
 constexpr double kSameGrid = 1e-6;
-// How often control points around a fold of the finest level are smoothed, and how often between two checkpoints.
+// Rounds of smoothing around the folds of the finest level: at most, and between two checkpoints.
 constexpr int kUnfoldingRounds = 200, kUnfoldingRoundsAtOnce = 10;
 
-// Of control points at the finest level, mm. The default is no coarser than the image.
-Vec3d Spacing(const Geometry& fixed, const StageOptions& options) {
+FfdOptions Resolved(FfdOptions options, const Geometry& fixed) {
   const double longest = std::max({fixed.size.x, fixed.size.y, fixed.size.z});
-  const double wanted = options.spacing_vox > 0 ? options.spacing_vox : std::min(kDefaultSpacingVox, longest);
-  return wanted * fixed.spacing;
+  options.metric = options.metric.value_or(FfdOptions::kDefaultMetric);
+  options.iterations = options.iterations.value_or(FfdOptions::kDefaultIterations);
+  options.spacing_vox = options.spacing_vox.value_or(std::min(FfdOptions::kDefaultSpacingVox, longest));
+  options.bending_weight = options.bending_weight.value_or(FfdOptions::DefaultBendingWeight(*options.metric));
+  options.elasticity_weight = options.elasticity_weight.value_or(FfdOptions::kDefaultElasticityWeight);
+  options.jacobian_weight = options.jacobian_weight.value_or(FfdOptions::kDefaultJacobianWeight);
+  return options;
 }
 
-PenaltyWeights Weights(const StageOptions& options) {
-  PenaltyWeights weights = DefaultPenaltyWeights(options.metric);
-  weights.bending = options.bending_weight.value_or(weights.bending);
-  weights.elasticity = options.elasticity_weight.value_or(weights.elasticity);
-  weights.jacobian = options.jacobian_weight.value_or(weights.jacobian);
-  return weights;
+// All options below are resolved.
+
+// Distance of control points at the finest level, mm.
+Vec3d Spacing(const Geometry& fixed, const FfdOptions& options) { return *options.spacing_vox * fixed.spacing; }
+
+PenaltyWeights Weights(const FfdOptions& options) {
+  return {*options.bending_weight, *options.elasticity_weight, *options.jacobian_weight};
 }
 
 bool HasPenalty(const PenaltyWeights& w) { return w.bending > 0 || w.elasticity > 0 || w.jacobian > 0; }
@@ -52,25 +64,25 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
-// Voxels that a level needs.
+// A level with fewer voxels than this is left out.
 int64_t LeastVoxels(MetricKind metric) { return metric == MetricKind::kNmi ? kLeastNmiVoxels : 1; }
 
 // Levels that the fixed image allows, finest included.
-int Levels(const PreparedImage& fixed, const StageOptions& options) {
+int Levels(const PreparedImage& fixed, const FfdOptions& options) {
   const auto& pyramid = fixed.levels();
   int levels = 1;
   while (levels < static_cast<int>(pyramid.size()) &&
-         pyramid[levels].volume.geometry.voxels() >= LeastVoxels(options.metric) &&
+         pyramid[levels].volume.geometry.voxels() >= LeastVoxels(*options.metric) &&
          !IsTooCoarse(pyramid[levels].volume.geometry.size, fixed.geometry().size)) {
     ++levels;
   }
-  return options.levels > 0 ? std::min(levels, options.levels) : levels;
+  return std::min(levels, options.levels.value_or(levels));
 }
 
-// The same, of which the masks leave enough.
-int Levels(const RegistrationImages& images, const StageOptions& options) {
+// Levels that the masks allow, too.
+int Levels(const RegistrationImages& images, const FfdOptions& options) {
   int levels = Levels(*images.fixed, options);
-  while (levels > 1 && images.fixed_masks[levels - 1].count < LeastVoxels(options.metric)) --levels;
+  while (levels > 1 && images.fixed_masks[levels - 1].count < LeastVoxels(*options.metric)) --levels;
   return levels;
 }
 
@@ -81,10 +93,10 @@ bool IsWideEnough(const Geometry& grid, const Geometry& image) {
   return true;
 }
 
-// The control grid of each of at most `levels` levels, finest first. The grid of a level is the next finer one's with
-// half the nodes, unless that were coarser than the image (or `keep` says that it stays); levels whose voxels are
-// larger than that are left out.
-absl::StatusOr<std::vector<Geometry>> LevelGrids(const PreparedImage& fixed, const StageOptions& options, int levels,
+// The control grid of each of at most `levels` levels, finest first. From level to level the spacing doubles, unless
+// the grid would be coarser than the image or `keep` holds. Levels with voxels larger than the grid's spacing are left
+// out.
+absl::StatusOr<std::vector<Geometry>> LevelGrids(const PreparedImage& fixed, const FfdOptions& options, int levels,
                                                  bool keep) {
   const Vec3d spacing = Spacing(fixed.geometry(), options);
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry finest, MakeControlGrid(fixed.geometry(), spacing));
@@ -131,7 +143,7 @@ struct Level {
   std::unique_ptr<FfdEvaluator> evaluator;
   Geometry fixed;
   Geometry grid;
-  // Of the penalties: the finest fixed voxel, mm.
+  // The penalties' unit of length: the finest fixed voxel, mm.
   double unit = 1;
   double min_samples = 0;
 };
@@ -149,7 +161,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   return level;
 }
 
-// The start on a grid: u = 0, or what `initial` (may be null) has.
+// Writes the start to a grid: the control grid of `initial` (may be null), or u = 0 without one.
 absl::Status SetOrigin(const ExecContext& ctx, const Transform* initial, FieldView origin) {
   const size_t bytes = Elements(origin.geometry) * sizeof(float);
   if (initial == nullptr || !initial->has_control_grid()) return ctx.device().Fill(origin.data, 0, bytes, ctx.stream());
@@ -165,10 +177,10 @@ absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const Registration
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* u, ctx.arena().Allocate<float>(Elements(grid)));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, &transform, {u, grid}));
-  INTRAWARP_ASSIGN_OR_RETURN(FfdValue * on_device, ctx.arena().Allocate<FfdValue>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(MetricValue * on_device, ctx.arena().Allocate<MetricValue>(1));
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, metric, index, transform.affine(), grid));
   INTRAWARP_RETURN_IF_ERROR(level.evaluator->Evaluate(ctx, u, nullptr, nullptr, on_device));
-  FfdValue on_host;
+  MetricValue on_host;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&on_host, on_device, sizeof(on_host), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   SampledValue result{std::nullopt, on_host.samples};
@@ -176,11 +188,11 @@ absl::StatusOr<SampledValue> MetricAt(const ExecContext& ctx, const Registration
   return result;
 }
 
-DescentProblem MakeProblem(const Level& level, const StageOptions& options) {
+DescentProblem MakeProblem(const Level& level, const FfdOptions& options) {
   const Vec3d& spacing = level.grid.spacing;
   DescentProblem problem;
   problem.method = options.optimizer;
-  problem.max_iterations = options.iterations > 0 ? options.iterations : kDefaultFfdIterations;
+  problem.max_iterations = *options.iterations;
   problem.value_tolerance = kValueTolerance;
   problem.max_step =
       kMaxStep * (level.fixed.is_2d() ? std::min(spacing.x, spacing.y) : std::min({spacing.x, spacing.y, spacing.z}));
@@ -261,8 +273,8 @@ absl::StatusOr<Transform> MakeTransform(const ExecContext& ctx, const AffineMap&
   return Transform(affine, std::move(memory), grid, domain);
 }
 
-// What the penalties left of folds is smoothed away; the few places where that is do not show in the objective. Answers
-// what the last checkpoint said.
+// Smooths away the folds that the penalties left; they are too few to show in the objective. Returns the decision of
+// the last checkpoint.
 absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, const Progress& progress, float* position) {
   for (int round = 0; round < kUnfoldingRounds; round += kUnfoldingRoundsAtOnce) {
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t folded,
@@ -275,37 +287,37 @@ absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, cons
   return Decision::kContinue;
 }
 
-}  // namespace
-
-// Bending and elasticity in units where a voxel is 1 and a metric at a bad start is about 1.
-PenaltyWeights DefaultPenaltyWeights(MetricKind metric) {
-  switch (metric) {
-    case MetricKind::kSsd:
-      return {.bending = 0.1, .elasticity = 0, .jacobian = 0.1};
-    case MetricKind::kNmi:
-      return {.bending = 0.5, .elasticity = 0, .jacobian = 0.1};
-    case MetricKind::kLncc:
-      return {.bending = 0.2, .elasticity = 0, .jacobian = 0.1};
-    case MetricKind::kNgf:
-      return {.bending = 0.05, .elasticity = 0, .jacobian = 0.1};
+// The start that the metric likes best at the coarsest level, with u = 0.
+absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const RegistrationImages& images,
+                                      const FfdOptions& options, const std::vector<AffineMap>& starts) {
+  if (starts.size() == 1) return starts.front();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
+                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
+  AffineMap best = starts.front();
+  SampledValue best_value;
+  for (const AffineMap& start : starts) {
+    INTRAWARP_ASSIGN_OR_RETURN(
+        const SampledValue value,
+        MetricAt(ctx, images, *options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
+    if (!IsBetter(value, best_value)) continue;
+    best = start;
+    best_value = value;
   }
-  return {};
+  return best;
 }
 
-absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const RegistrationImages& images,
-                                           const StageOptions& options, int stage, const AffineMap& affine,
-                                           const Transform* initial) {
-  if (initial != nullptr && !initial->has_control_grid()) initial = nullptr;
+absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
+  const RegistrationImages& images = task.images;
+  const auto& options = std::get<FfdOptions>(task.options);
   const Geometry& domain = images.fixed->geometry();
+  const Transform* initial = task.initial != nullptr && task.initial->has_control_grid() ? task.initial : nullptr;
+  StageResult result;
+  INTRAWARP_ASSIGN_OR_RETURN(result.start, ChooseStart(ctx, images, options, task.starts));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/initial != nullptr));
   const int levels = static_cast<int>(grids.size());
   const PenaltyWeights weights = Weights(options);
-  FfdStageResult result;
-  result.transform = Transform(affine, domain);
-  result.report.method = options.method;
-  result.report.metric = options.metric;
-  result.report.stop_reason = StopReason::kBudget;
+  result.report.options = WithLevels(task.options, levels);
 
   ArenaScope scope(ctx.arena());
   float *position, *refined;
@@ -313,18 +325,19 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
   INTRAWARP_ASSIGN_OR_RETURN(refined, ctx.arena().Allocate<float>(Elements(grids[0])));
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, initial, {position, grids.back()}));
 
-  for (int index = levels - 1; index >= 0; --index) {
+  for (int index = levels - 1;; --index) {
     ArenaScope level_scope(ctx.arena());
-    INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options.metric, index, affine, grids[index]));
+    INTRAWARP_ASSIGN_OR_RETURN(const Level level,
+                               MakeLevel(ctx, images, *options.metric, index, result.start, grids[index]));
     const DescentProblem problem = MakeProblem(level, options);
-    Progress progress{stage, levels - 1 - index, levels, 0, 0};
+    Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
     const DescentState& state = run.state;
     const Decision decision = run.decision;
     if (HasStarted(state)) {
       result.report.levels.push_back({level.fixed.size, state.iterations, state.first_value, state.value});
     } else if (index == 0 && decision == Decision::kContinue) {
-      return NotStarted(state, options.metric);
+      return NotStarted(state, *options.metric);
     }
     if (index == 0 && decision == Decision::kContinue) result.report.stop_reason = ToStopReason(state.status);
     if (index == 0) {
@@ -334,19 +347,20 @@ absl::StatusOr<FfdStageResult> RunFfdStage(const ExecContext& ctx, const Registr
       if (unfolded == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
     }
     if (index == 0 || decision == Decision::kStop) {
-      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, affine, position, level.grid, domain));
+      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, result.start, position, level.grid, domain));
       return result;
     }
     if (grids[index - 1] == level.grid) continue;
     INTRAWARP_RETURN_IF_ERROR(RefineControlGrid(ctx, {position, level.grid}, {refined, grids[index - 1]}));
     std::swap(position, refined);
   }
-  return result;
 }
 
-int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed, const StageOptions& options) {
+int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage&,
+                       const StageOptions& stage) {
+  const auto& options = std::get<FfdOptions>(stage);
   int64_t level = 0, positions = 0;
-  // A start from a grid keeps the finest one on every level.
+  // A stage that continues a grid keeps the finest one on every level.
   for (bool keep : {false, true}) {
     const absl::StatusOr<std::vector<Geometry>> grids = LevelGrids(fixed, options, Levels(fixed, options), keep);
     if (!grids.ok()) return 0;
@@ -354,7 +368,7 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
       const Geometry& grid = (*grids)[i];
       const int64_t descent = Descent::Bytes(Elements(grid)) + GridPenaltyWorkspaceBytes(grid);
       const int64_t unfolding = i == 0 ? SmoothFoldsWorkspaceBytes(grid, fixed.geometry()) : 0;
-      level = std::max(level, FfdEvaluatorBytes(device, options.metric, fixed.levels()[i].volume.geometry, grid) +
+      level = std::max(level, FfdEvaluatorBytes(device, *options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
     }
     positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));
@@ -363,51 +377,65 @@ int64_t FfdStageWorkspaceBytes(const Device& device, const PreparedImage& fixed,
   return positions + level;
 }
 
-int64_t FfdResultBytes(const Geometry& fixed, const StageOptions& options) {
-  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, Spacing(fixed, options));
+int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed, Spacing(fixed, std::get<FfdOptions>(stage)));
   return grid.ok() ? Elements(*grid) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-absl::StatusOr<AffineMap> ChooseFfdStart(const ExecContext& ctx, const RegistrationImages& images,
-                                         const StageOptions& options, const std::vector<AffineMap>& starts) {
-  if (starts.size() == 1) return starts.front();
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
-                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
-  AffineMap best = starts.front();
-  SampledValue best_value;
-  for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(
-        const SampledValue value,
-        MetricAt(ctx, images, options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
-    if (!IsBetter(value, best_value)) continue;
-    best = start;
-    best_value = value;
-  }
-  return best;
-}
-
-absl::StatusOr<std::optional<double>> FinestFfdObjective(const ExecContext& ctx, const RegistrationImages& images,
-                                                         const StageOptions& options, const Transform& transform) {
+absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
+                                                const StageOptions& stage, const Transform& transform) {
+  const auto& options = std::get<FfdOptions>(stage);
   const Geometry& fixed = images.fixed->geometry();
   INTRAWARP_ASSIGN_OR_RETURN(const Geometry grid, MakeControlGrid(fixed, Spacing(fixed, options)));
-  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, MetricAt(ctx, images, options.metric, 0, transform, grid));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, MetricAt(ctx, images, *options.metric, 0, transform, grid));
   return value.value;
 }
 
-absl::Status ValidateFfdStage(const Geometry& fixed, const StageOptions& options) {
-  if (!(options.spacing_vox == 0 || (options.spacing_vox >= 1 && std::isfinite(options.spacing_vox)))) {
-    return absl::InvalidArgumentError("spacing_vox: must be 0 (the default) or at least 1, and finite");
+// Whether a control grid of the stage's spacing covers the image.
+absl::Status ValidateSpacing(const FfdOptions& options, const Geometry& fixed) {
+  // A single voxel is a constant image, and refused as such.
+  if (fixed.voxels() == 1) return absl::OkStatus();
+  const absl::Status status = MakeControlGrid(fixed, Spacing(fixed, Resolved(options, fixed))).status();
+  if (status.ok()) return status;
+  return FieldError(status.code(), "spacing_vox", absl::StripPrefix(status.message(), "spacing_vox: "));
+}
+
+bool StartsFrom(const Transform& transform) { return transform.is_affine() || transform.has_control_grid(); }
+
+absl::Status Validate(const StageOptions& stage, const Geometry& fixed) {
+  const auto& options = std::get<FfdOptions>(stage);
+  INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
+  if (options.spacing_vox.has_value() &&
+      !(*options.spacing_vox >= FfdOptions::kLeastSpacingVox && std::isfinite(*options.spacing_vox))) {
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, "spacing_vox",
+        absl::StrCat(*options.spacing_vox, ", must be finite and at least ", FfdOptions::kLeastSpacingVox));
   }
   for (const auto& [weight, name] :
        {std::pair(options.bending_weight, "bending_weight"), std::pair(options.elasticity_weight, "elasticity_weight"),
         std::pair(options.jacobian_weight, "jacobian_weight")}) {
-    if (weight.has_value() && !(*weight >= 0 && std::isfinite(*weight))) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": must be finite and not negative"));
-    }
+    if (!weight.has_value() || (*weight >= 0 && std::isfinite(*weight))) continue;
+    return FieldError(absl::StatusCode::kInvalidArgument, name,
+                      absl::StrCat(*weight, ", must be finite and not negative"));
   }
-  // A single voxel, which is a constant image.
-  if (fixed.voxels() == 1) return absl::OkStatus();
-  return MakeControlGrid(fixed, Spacing(fixed, options)).status();
+  return ValidateSpacing(options, fixed);
 }
+
+StageOptions ResolvedStage(const StageOptions& stage, const Geometry& fixed) {
+  return Resolved(std::get<FfdOptions>(stage), fixed);
+}
+
+}  // namespace
+
+constinit const Method kFfdMethod = {.name = "ffd",
+                                     .is_deformable = true,
+                                     .unset = FfdOptions{},
+                                     .starts_from = StartsFrom,
+                                     .validate = Validate,
+                                     .resolved = ResolvedStage,
+                                     .workspace_bytes = WorkspaceBytes,
+                                     .result_bytes = ResultBytes,
+                                     .run = Run,
+                                     .objective = Objective};
 
 }  // namespace intrawarp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimiser of affine and rigid registration: Gauss-Newton with an Armijo line search and the five stopping rules
-// of seed 003 (section 2.1.7, algorithm 1), as a state that one function carries from evaluation to evaluation.
+// of Tramnitzke 2014 (section 2.1.7; affine.h has the title), as a state that one function carries from evaluation to
+// evaluation.
 //
 // The state is a plain value. On the CPU it lies on the host; on CUDA it lies in device memory and the last block of
 // the objective's kernel advances it, so that evaluations follow each other without the host. Both run the code below.
@@ -30,7 +31,7 @@ enum class GaussNewtonStatus : int {
   kNotFinite,
 };
 
-// What stays the same during one level.
+// The constants of one level.
 struct GaussNewtonProblem {
   bool rigid = false;
   // 2: W's row and column 2 stay as they are.
@@ -41,7 +42,7 @@ struct GaussNewtonProblem {
   double from_moving[3][3] = {};
   double rotation_axis[3][3] = {};
   double translation_axis[3][3] = {};
-  // Fewer samples than this, and a position is refused.
+  // A position with fewer samples is refused.
   double min_samples = 0;
   int max_iterations = 50;
   // Stops 1 to 3. Values are about 1 at a bad start (SSD is in units of the fixed image's variance), steps and W are in
@@ -77,7 +78,7 @@ struct GaussNewtonState {
   double step[kAffineParameters] = {};
 };
 
-// What a step needs besides the state; on CUDA in shared memory.
+// Scratch of a step; on CUDA in shared memory.
 struct GaussNewtonScratch {
   double basis[kAffineParameters][kAffineParameters];    // dW / d parameter: [entry of W][parameter]
   double product[kAffineParameters][kAffineParameters];  // H * basis
@@ -285,16 +286,16 @@ INTRAWARP_HD void SolveLoaded(int n, double load, GaussNewtonScratch& s, const L
   }
 }
 
-// By how much the objective changes from state.current to state.trial. Where samples entered or left the overlap, their
-// mean changes for that alone, by more than a small step can gain; unless that is much, the change is then judged by
-// the directional derivative at both ends (trapezoid), to which such samples add little.
+// The change of the objective from state.current to state.trial. Samples that enter or leave the overlap change the
+// mean by more than a small step can gain. Unless the rise is large, the change is then judged by the directional
+// derivative at both ends (trapezoid), to which such samples add little.
 INTRAWARP_HD inline double Change(const GaussNewtonState& state, double value, double samples, double end_slope) {
   if (samples == state.samples || value > (1 + kOverlapSlack) * state.value) return value - state.value;
   return fmin(value - state.value, 0.5 * state.alpha * (state.slope + end_slope));
 }
 
-// Gauss-Newton steps are too short (long) where its matrix is too large (small), which on images that never match
-// perfectly it is; steps that follow each other are so in the same proportion.
+// The factor by which the last step was too short. On images that never match perfectly the Gauss-Newton matrix is too
+// large or too small, and so consecutive steps are too short or too long in the same proportion.
 INTRAWARP_HD inline double Stretch(const GaussNewtonState& state, double end_slope) {
   const double drop = state.slope - end_slope;
   const double minimum = drop < 0 ? state.alpha * state.slope / drop : kMaxStretch;

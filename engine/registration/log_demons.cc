@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/recording.h"
 #include "engine/registration/demons_iteration.h"
+#include "engine/registration/demons_step.h"
 #include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp {
@@ -18,8 +18,8 @@ namespace {
 
 // No axis that the pyramid has halved is shorter than this at the coarsest level.
 constexpr int kCoarsestAxis = 8;
-// Squarings are recorded for the velocity that the host saw last, but at least so many: what a velocity that grew since
-// is short of costs another look, and what is not needed an empty kernel in every iteration.
+// Squarings are recorded for the velocity that the host saw last, but at least this many. A velocity that grew since
+// costs another look of the host; a squaring that is not needed costs an empty kernel in every iteration.
 constexpr int kLeastSquarings = 1;
 
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
@@ -31,7 +31,7 @@ bool IsTooCoarse(Int3 size, Int3 finest) {
   return false;
 }
 
-// `warm`: from an initial velocity.
+// Levels to run; `warm`: the stage starts from a velocity.
 int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bool warm) {
   const auto& pyramid = images.fixed->levels();
   int levels = 1;
@@ -39,15 +39,15 @@ int Levels(const RegistrationImages& images, const LogDemonsOptions& options, bo
          !IsTooCoarse(pyramid[levels].volume.geometry.size, images.fixed->geometry().size)) {
     ++levels;
   }
-  if (options.levels > 0) return std::min(levels, options.levels);
-  return warm ? std::min(levels, kWarmLogDemonsLevels) : levels;
+  if (options.levels.has_value()) return std::min(levels, *options.levels);
+  return warm ? std::min(levels, LogDemonsOptions::kWarmLevels) : levels;
 }
 
 struct Intensities {
   float scale, offset;
 };
 
-// To the mean and standard deviation 0 and 1.
+// The map of an image's intensities to mean 0 and standard deviation 1.
 Intensities Standard(const VolumeStatistics& s) {
   return {static_cast<float>(1 / s.stddev), static_cast<float>(-s.mean / s.stddev)};
 }
@@ -80,7 +80,7 @@ absl::StatusOr<float*> MakeReady(const ExecContext& ctx, ConstVolumeView image, 
   return ready;
 }
 
-// The standard deviation of an image made ready, over its samples when there is a mask; then it waits for the stream.
+// The standard deviation of an image made ready; with a mask over its samples, in which case it waits for the stream.
 absl::StatusOr<double> Deviation(const ExecContext& ctx, const PreparedImage& image, const MaskLevel& mask,
                                  const float* ready, int64_t voxels, Intensities i) {
   if (mask.mask.data == nullptr) return image.statistics().stddev * i.scale;
@@ -120,8 +120,8 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
     level.step.force.sides[a] = static_cast<float>(fixed.geometry.spacing[a] / VoxelScale(fixed.geometry));
   }
   level.step.force.gradient = options.gradient;
-  level.step.force.max_step = static_cast<float>(options.max_step);
-  // Of both images, so that it is the same when they are exchanged.
+  level.step.force.max_step = static_cast<float>(*options.max_step);
+  // The deviation is the mean of both images', so that it is the same when they are exchanged.
   INTRAWARP_ASSIGN_OR_RETURN(const double deviation, Deviation(ctx, *images.fixed, images.fixed_masks[index],
                                                                level.step.fixed, fixed.geometry.voxels(), of_fixed));
   double of_moving = deviation;
@@ -129,10 +129,10 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
     INTRAWARP_ASSIGN_OR_RETURN(of_moving, Deviation(ctx, *images.moving, images.moving_masks[moving_index],
                                                     level.step.moving.data, moving.geometry.voxels(), of_fixed));
   }
-  level.step.force.weak_gradient = static_cast<float>(options.weak_gradient * 0.5 * (deviation + of_moving));
+  level.step.force.weak_gradient = static_cast<float>(*options.weak_gradient * 0.5 * (deviation + of_moving));
   level.step.symmetric = options.symmetric;
-  level.step.fluid_sigma = options.fluid_sigma;
-  level.step.diffusion_sigma = options.diffusion_sigma;
+  level.step.fluid_sigma = *options.fluid_sigma;
+  level.step.diffusion_sigma = *options.diffusion_sigma;
   level.step.update = options.update;
   level.step.half_fields = options.half_fields;
   return level;
@@ -148,16 +148,16 @@ absl::StatusOr<DemonsState> ReadState(const ExecContext& ctx, const DemonsState*
 absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& level, const LogDemonsOptions& options,
                                        const Fields& fields) {
   DemonsState start;
-  start.max_iterations = options.iterations;
-  // With 0 a value that rises does not end it, either.
-  start.tolerance = options.tolerance > 0 ? options.tolerance : -std::numeric_limits<double>::infinity();
+  start.max_iterations = *options.iterations;
+  // With a tolerance of 0 not even a rising value ends the level.
+  start.tolerance = *options.tolerance > 0 ? *options.tolerance : -std::numeric_limits<double>::infinity();
   start.min_samples = level.min_samples;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.grid.size, &fields.state->largest));
   return ReadState(ctx, fields.state);
 }
 
-// The moving image at the velocity, to level.step.warped; uses `work`.
+// Writes the moving image at the velocity to level.step.warped; uses `work`.
 absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fields& fields) {
   INTRAWARP_RETURN_IF_ERROR(ExponentiateVectorField(ctx, fields.velocity, level.grid.size, 1, &fields.state->largest,
                                                     kMaxSquarings, fields.work));
@@ -175,7 +175,7 @@ absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const 
   const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
   const double scale =
       std::sqrt((sums.fixed_squares / n - fixed * fixed) / (sums.moving_squares / n - moving * moving));
-  // Nothing to go by: too few samples, or a flat image.
+  // With too few samples or a flat image there is nothing to match.
   if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
   Geometry grid;
   grid.size = level.step.moving.size;
@@ -188,16 +188,16 @@ struct LevelRun {
   Decision decision = Decision::kContinue;
 };
 
-// Enqueues iterations of a level, some at a time, with as many squarings as they take.
+// Enqueues iterations of a level, some at a time, with as many squarings as they need.
 class Iterations {
  public:
   Iterations(const ExecContext& ctx, const DemonsIteration& step, int at_once, const DemonsFields& fields)
       : ctx_(ctx), step_(step), at_once_(at_once), fields_(fields) {}
 
-  // `state` is that of the device.
+  // `state` is a copy of the device's.
   absl::Status Enqueue(const DemonsState& state) {
     INTRAWARP_RETURN_IF_ERROR(Record(Squarings(state.largest, 1, kMaxSquarings)));
-    // The last ones stopped for want of squarings.
+    // The last iterations stopped for want of squarings.
     if (state.done) {
       INTRAWARP_RETURN_IF_ERROR(ctx_.device().Fill(&fields_.state->done, 0, sizeof(state.done), ctx_.stream()));
     }
@@ -304,31 +304,38 @@ absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const Registrat
   return SampledValue{state.value, state.samples};
 }
 
-absl::Status ValidateRange(const char* name, double value, double low, double high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [", low, ", ", high, "]"));
-}
-
 }  // namespace
 
 absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
-  constexpr double kMaxSigmaVox = 64, kLeastStep = 1e-3, kLongestStep = 100, kLargestWeak = 100;
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("levels", options.levels, 0, kMaxLevels));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("iterations", options.iterations, 1, kMaxIterations));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, kMaxSigmaVox));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, kMaxSigmaVox));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, kLeastStep, kLongestStep));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRange("weak_gradient", options.weak_gradient, 0, kLargestWeak));
-  return ValidateRange("tolerance", options.tolerance, 0, 1);
+  using O = LogDemonsOptions;
+  INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("fluid_sigma", options.fluid_sigma, 0, O::kMaxSigma));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, O::kMaxSigma));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, O::kLeastMaxStep, O::kLargestMaxStep));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("weak_gradient", options.weak_gradient, 0, O::kMaxWeakGradient));
+  return ValidateRange("tolerance", options.tolerance, 0, O::kMaxTolerance);
+}
+
+LogDemonsOptions Resolved(LogDemonsOptions options) {
+  using O = LogDemonsOptions;
+  options.iterations = options.iterations.value_or(O::kDefaultIterations);
+  options.fluid_sigma = options.fluid_sigma.value_or(O::kDefaultFluidSigma);
+  options.diffusion_sigma = options.diffusion_sigma.value_or(O::kDefaultDiffusionSigma);
+  options.max_step = options.max_step.value_or(O::kDefaultMaxStep);
+  options.weak_gradient = options.weak_gradient.value_or(O::kDefaultWeakGradient);
+  options.tolerance = options.tolerance.value_or(O::kDefaultTolerance);
+  return options;
 }
 
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
-                                                       const LogDemonsOptions& options, int stage,
+                                                       const LogDemonsOptions& given, int stage,
                                                        const AffineMap& affine, const ConstVelocityView& initial) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(options));
+  INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(given));
+  const LogDemonsOptions options = Resolved(given);
   const Int3 finest = images.fixed->geometry().size;
   const int levels = Levels(images, options, initial.data != nullptr);
   LogDemonsStageResult result;
+  result.report.options = WithLevels(options, levels);
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(Fields fields, AllocateFields(ctx, finest));
   Int3 size = images.fixed->levels()[levels - 1].volume.geometry.size;
@@ -342,12 +349,12 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
     const DemonsState& state = run.state;
     if (state.iterations > 0 || state.status == DemonsStatus::kConverged) {
-      result.levels.push_back({size, state.iterations, state.first_value, state.value});
+      result.report.levels.push_back({size, state.iterations, state.first_value, state.value});
     } else if (index == 0 && run.decision == Decision::kContinue) {
       return NotStarted(state);
     }
     if (run.decision == Decision::kStop) break;
-    if (index == 0) result.stop_reason = ToStopReason(state.status);
+    if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }
   INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, finest, &fields));
   INTRAWARP_ASSIGN_OR_RETURN(result.velocity, ctx.device().Allocate(FieldBytes(finest), ctx.stream()));
@@ -366,24 +373,11 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
          Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
 }
 
-LogDemonsOptions ToLogDemonsOptions(const StageOptions& stage) {
-  LogDemonsOptions options;
-  options.levels = stage.levels;
-  if (stage.iterations > 0) options.iterations = stage.iterations;
-  options.fluid_sigma = stage.fluid_sigma.value_or(options.fluid_sigma);
-  options.diffusion_sigma = stage.diffusion_sigma.value_or(options.diffusion_sigma);
-  options.max_step = stage.max_step.value_or(options.max_step);
-  options.update = stage.update;
-  options.symmetric = stage.symmetric;
-  options.weak_gradient = stage.weak_gradient.value_or(options.weak_gradient);
-  options.match_intensities = stage.match_intensities;
-  return options;
-}
-
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
-  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, 0, affine, velocity));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
+                             ObjectiveAt(ctx, images, Resolved(options), 0, affine, velocity));
   return value.value;
 }
 
@@ -394,7 +388,8 @@ absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const Reg
   const int coarsest = Levels(images, options, /*warm=*/false) - 1;
   SampledValue best_value;
   for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value, ObjectiveAt(ctx, images, options, coarsest, start, {}));
+    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
+                               ObjectiveAt(ctx, images, Resolved(options), coarsest, start, {}));
     if (!IsBetter(value, best_value)) continue;
     best = start;
     best_value = value;

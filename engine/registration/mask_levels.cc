@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "engine/image/convert.h"
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<MaskLevel>> BuildMaskLevels(const ExecContext& ctx, c
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(host.data(), counts, host.size() * sizeof(host[0]), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   for (size_t i = 0; i < levels.size(); ++i) levels[i].count = static_cast<int64_t>(host[i]);
-  if (levels[0].count == 0) return absl::FailedPreconditionError(absl::StrCat(name, ": selects no voxel"));
+  if (levels[0].count == 0) return FieldError(absl::StatusCode::kFailedPrecondition, name, "selects no voxel");
   return levels;
 }
 

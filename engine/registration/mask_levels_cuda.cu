@@ -3,7 +3,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/registration/mask_levels.h"
 
 namespace intrawarp::cuda {

@@ -10,8 +10,8 @@ namespace intrawarp {
 
 enum class Phase { kReceive, kAdmit, kQueue, kUpload, kPrepare, kOptimise, kAssess, kEncode, kDownload, kSend };
 inline constexpr int kPhases = 10;
-inline constexpr std::array<const char*, kPhases> kPhaseNames = {
-    "receive", "admit", "queue", "upload", "prepare", "optimise", "assess", "encode", "download", "send"};
+inline constexpr std::array<const char*, kPhases> kPhaseNames = {"receive",  "admit",  "queue",  "upload",   "prepare",
+                                                                 "optimise", "assess", "encode", "download", "send"};
 
 // Wall time per phase and in all. A plain value; thread-compatible.
 class LatencyBreakdown {
@@ -19,6 +19,11 @@ class LatencyBreakdown {
   using Duration = std::chrono::nanoseconds;
 
   void Add(Phase phase, Duration elapsed) { phases_[static_cast<int>(phase)] += elapsed; }
+  // A phase was interrupted for so long: that was queueing.
+  void Held(Phase phase, Duration held) {
+    Add(phase, -held);
+    Add(Phase::kQueue, held);
+  }
   Duration phase(Phase phase) const { return phases_[static_cast<int>(phase)]; }
   void set_total(Duration total) { total_ = total; }
   Duration total() const { return total_; }

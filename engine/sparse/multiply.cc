@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/sparse/multiply.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/sparse/multiply_kernels.h"
 
 namespace intrawarp {
 namespace {
 
-absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+absl::Status Invalid(absl::string_view operand, absl::string_view what) {
+  return FieldError(absl::StatusCode::kInvalidArgument, operand, what);
+}
 
 absl::Status CheckShape(const char* name, const ConstPatternView& m, int32_t rows, int32_t columns) {
   if (m.rows == rows && m.columns == columns) return absl::OkStatus();
-  return Invalid(absl::StrCat(name, ": ", m.rows, "x", m.columns, ", but the product is ", rows, "x", columns));
+  return Invalid(name, absl::StrCat(m.rows, "x", m.columns, ", but the product is ", rows, "x", columns));
 }
 
 absl::Status CheckValues(const char* name, const ConstCsrView& m, MultiplyPrecision precision) {
   if (m.type == ValueTypeOf(precision)) return absl::OkStatus();
-  return Invalid(absl::StrCat(name, ": values must be float64 for fp64 and float32 otherwise"));
+  return Invalid(name, "values must be float64 for fp64 and float32 otherwise");
 }
 
 absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t columns) {
   if (options.semiring != Semiring::kPlusTimes) {
-    if (options.alpha != 1) return Invalid("alpha: plus-times alone has a factor");
-    if (options.addend) return Invalid("addend: plus-times alone has one");
+    if (options.alpha != 1) return Invalid("alpha", "plus-times alone has a factor");
+    if (options.addend) return Invalid("addend", "plus-times alone has one");
   }
   if (!options.addend) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(CheckShape("addend", *options.addend, rows, columns));
@@ -35,16 +39,31 @@ absl::Status CheckAddend(const MultiplyOptions& options, int32_t rows, int32_t c
 absl::Status CheckOperands(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options) {
   const int32_t rows = options.transpose_a ? a.columns : a.rows, inner = options.transpose_a ? a.rows : a.columns;
   if (b.rows != inner) {
-    return Invalid(
-        absl::StrCat("b: ", b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
+    return Invalid("b",
+                   absl::StrCat(b.rows, " rows, but ", options.transpose_a ? "a^T" : "a", " has ", inner, " columns"));
   }
   if (options.mask) INTRAWARP_RETURN_IF_ERROR(CheckShape("mask", *options.mask, rows, b.columns));
-  if (options.complement_mask && !options.mask) return Invalid("mask: none to take the complement of");
+  if (options.complement_mask && !options.mask) return Invalid("mask", "none to take the complement of");
   INTRAWARP_RETURN_IF_ERROR(CheckAddend(options, rows, b.columns));
   return absl::OkStatus();
 }
 
+absl::StatusOr<MultiplyPlan> MakePlan(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                      const MultiplyOptions& options, Executions executions) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
+  INTRAWARP_ASSIGN_OR_RETURN(PlannedProduct planned, INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, options, executions));
+  return MultiplyPlan(a, b, options, std::move(planned.c), std::move(planned.device_plan));
+}
+
 }  // namespace
+
+MultiplyPlan::MultiplyPlan(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options,
+                           CsrPattern c, std::unique_ptr<DevicePlan> device_plan)
+    : options_(options), a_(ShapeOf(a)), b_(ShapeOf(b)), c_(std::move(c)), device_plan_(std::move(device_plan)) {}
+
+bool MultiplyPlan::Conforms(const ConstPatternView& a, const ConstPatternView& b) const {
+  return device_plan_ != nullptr && ShapeOf(a) == a_ && ShapeOf(b) == b_;
+}
 
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options) {
@@ -54,35 +73,29 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const 
 
 absl::StatusOr<MultiplyPlan> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
                                           const MultiplyOptions& options) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
-  MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
-  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
-  return plan;
+  return MakePlan(ctx, a, b, options, Executions::kAnyNumber);
 }
 
 absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
                              const ConstCsrView& b, void* values) {
-  if (!MultiplyPlanAccess::Conform(plan, a, b)) return Invalid("plan: made for other sizes");
+  if (!plan.Conforms(a, b)) return Invalid("plan", "made for other sizes");
   INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, plan.options().precision));
   INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, plan.options().precision));
-  return INTRAWARP_DISPATCH(ctx, ExecuteMultiply, plan, a, b, values);
+  return plan.device_plan().Execute(ctx, plan.pattern(), a, b, values);
 }
 
 absl::StatusOr<CsrMatrix> Multiply(const ExecContext& ctx, const ConstCsrView& a, const ConstCsrView& b,
                                    const MultiplyOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckValues("a", a, options.precision));
   INTRAWARP_RETURN_IF_ERROR(CheckValues("b", b, options.precision));
-  INTRAWARP_RETURN_IF_ERROR(CheckOperands(a, b, options));
-  MultiplyPlan plan = MultiplyPlanAccess::Create(a, b, options);
-  MultiplyPlanAccess access(plan);
-  // Lists are made from all columns.
-  access.once = options.path != MultiplyPath::kListed;
-  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, PlanMultiply, a, b, plan));
+  // A reuse plan is made from all columns, so none may be left to the execution.
+  const Executions executions = options.path == MultiplyPath::kReusePlan ? Executions::kAnyNumber : Executions::kOnce;
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyPlan plan, MakePlan(ctx, a, b, options, executions));
   const ConstPatternView c = plan.pattern();
   INTRAWARP_ASSIGN_OR_RETURN(Buffer values,
                              ctx.device().Allocate(c.entries * BytesPerValue(plan.value_type()), ctx.stream()));
-  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, ExecuteMultiply, plan, a, b, values.as<void>()));
-  return CsrMatrix(c, plan.value_type(), std::move(access.offsets), std::move(access.indices), std::move(values));
+  INTRAWARP_RETURN_IF_ERROR(plan.device_plan().Execute(ctx, c, a, b, values.as<void>()));
+  return std::move(plan).TakeResult(std::move(values));
 }
 
 }  // namespace intrawarp

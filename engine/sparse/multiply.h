@@ -8,22 +8,24 @@
 // Values. fp64 takes and gives float64; the others take and give float32. fp32 multiplies and sums in float32. fp16 and
 // tf32 round the values of A and B to 11 bits of significand, bf16 to 8 (to nearest, ties to even), with the exponents
 // of float32: values out of a format's range are scaled by powers of two or take a wider path, they are never clipped.
-// Products and sums are then in float32. NaN and infinity propagate as in a scalar product; an absent entry is no 0
-// times anything. With k terms and u the unit roundoff of the format, u_acc that of the sums,
+// Products and sums are then in float32. NaN and infinity propagate as in a scalar product; an absent entry adds no
+// term, rather than 0 times the other factor. With k terms and u the unit roundoff of the format, u_acc that of the
+// sums,
 //   |c - exact| <= (2u + u^2 + k u_acc / (1 - k u_acc)) (|A| |B|)_ij  (Higham 2002, 3.1; u = 0 in fp32 and fp64),
 // underflow apart.
 // Results are bit-identical from run to run on one device.
 //
-// On the CPU SuiteSparse:GraphBLAS multiplies, and a checkpoint is passed between blocks of rows (CANCELLED when that
-// says so). On CUDA a product is one sequence of kernels, which nothing interrupts, and a masked one is made whole first.
+// On the CPU SuiteSparse:GraphBLAS multiplies block of rows by block of rows; a checkpoint between the blocks may end
+// the call as CANCELLED. On CUDA a product is one sequence of kernels, which nothing interrupts; a mask is applied
+// after the whole of op(A) B is computed.
 //
-// Memory. The size of C is known only after its pattern, so that plans and results are allocated on the device (from
-// the stream-ordered pool), not in the arena; the arena gives the workspace of MultiplyEstimate.
+// Memory. The size of C is known only after its pattern. Plans and results are therefore allocated on the device, from
+// its stream-ordered pool; the arena gives the workspace of MultiplyEstimate.
 #ifndef INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 #define INTRAWARP_ENGINE_SPARSE_MULTIPLY_H_
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -31,7 +33,6 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/sparse/csr.h"
-#include "engine/sparse/product_list.h"
 
 namespace intrawarp {
 
@@ -46,86 +47,113 @@ enum class Semiring {
   kMinPlus,  // shortest paths; absent means infinity
 };
 
-// How rows are made on CUDA; other devices take no notice.
+// Which kernels compute the rows on CUDA; the CPU ignores it.
 enum class MultiplyPath {
-  kAuto,  // eight rows by tiles and tensor cores where their products are many a product of tiles, the rest by scalars
-  kScalar,  // all rows by scalar products
-  kTiles,   // all rows whose tiles fit by tiles: for tests and comparisons, as it can take much memory
-  kListed,  // all values from lists of their products, up to 2^29 of them: see many_executions
+  // Per group of eight rows: tensor-core tiles where each product of two tiles does at least 32 multiplications
+  // (cuda/tiles.h: kTileMultiplications), otherwise scalar kernels. Beside that, reuse plans as many_executions says.
+  kAuto,
+  kScalar,     // scalar kernels for all rows
+  kTiles,      // tiles for all rows whose tiles fit; for tests and comparisons, as it can take much memory
+  kReusePlan,  // a reuse plan (see many_executions) for up to 2^29 multiplications
 };
 
 struct MultiplyOptions {
   MultiplyPrecision precision = MultiplyPrecision::kFp32;
   Semiring semiring = Semiring::kPlusTimes;
   MultiplyPath path = MultiplyPath::kAuto;
-  // A plan that is executed often may take longer to make, and more memory: on CUDA it lists the products of each entry
-  // (8 bytes each, three times that while it is made) where that makes values faster, which is where an entry has few.
+  // Lets planning take longer and the plan take more memory, for faster executions. On CUDA the plan then becomes a
+  // reuse plan, which stores the operands of every multiplication (8 bytes each, three times that while it is made),
+  // if entries of C need few multiplications each.
   bool many_executions = false;
   bool transpose_a = false;  // op(A) is A^T
-  // Entries of op(A) B that are not entries of the mask are left out; with complement_mask, those that are. Values of
-  // the mask don't matter. The mask does not touch D.
+  // The mask leaves out the entries of op(A) B that are not entries of the mask; with complement_mask, the entries that
+  // are. The values of the mask don't matter. The mask does not apply to D.
   std::optional<ConstPatternView> mask;
   bool complement_mask = false;
-  // Not 1, or present, with plus-times alone.
+  // Semirings other than plus-times require alpha = 1 and no addend.
   double alpha = 1;
   double beta = 1;
   std::optional<ConstCsrView> addend;  // D; its memory must live as long as the plan
 };
 
-// What a product takes, before it starts. Counts above kMostCounted, which no device holds, are given as that, so that
-// no sum of bytes overflows.
+// The resources that a product needs, known before it starts. Counts above kMostCounted, which no device holds, are
+// given as kMostCounted, so that no sum of bytes overflows.
 struct MultiplyEstimate {
   static constexpr int64_t kMostCounted = int64_t{1} << 55;
-  int64_t products = 0;         // multiplications: the sum over entries a_ik of the entries of row k of B
-  int64_t max_entries = 0;      // no more entries than this in C: the sum over rows of min(products, columns of B)
-  // From the arena, for the plan and for each execution. On the CPU what GraphBLAS takes beside the arena, but for the
-  // blocks of rows under way, some ten MB a core.
+  int64_t multiplications = 0;  // of values: the sum over entries a_ik of the number of entries in row k of B
+  int64_t max_entries = 0;      // upper bound on the entries of C: each row has min(multiplications, columns) at most
+  // Arena bytes for the plan and for each execution. On the CPU, GraphBLAS takes this memory beside the arena, and some
+  // ten MB a core for the blocks of rows under way, which are not counted.
   int64_t workspace_bytes = 0;
-  int64_t plan_bytes = 0;       // at most, on the device, row offsets and column indices of C included
-  int64_t value_bytes = 0;      // at most, the values of C
+  int64_t plan_bytes = 0;   // upper bound on MultiplyPlan::bytes(), also while the plan is made
+  int64_t value_bytes = 0;  // upper bound on the bytes of the values of C
 };
 
-// A product whose pattern is known. Belongs to one device; not thread-safe while it is made, read-only afterwards.
+// Owns a sparsity pattern in device memory.
+struct CsrPattern {
+  int32_t rows = 0;
+  int32_t columns = 0;
+  int64_t entries = 0;
+  Buffer row_offsets;     // rows + 1 int64
+  Buffer column_indices;  // entries int32
+
+  ConstPatternView view() const {
+    return {rows, columns, entries, row_offsets.as<int64_t>(), column_indices.as<int32_t>()};
+  }
+  int64_t bytes() const { return static_cast<int64_t>(row_offsets.bytes() + column_indices.bytes()); }
+};
+
+// The part of a plan that belongs to one kind of device: whatever its executions need beside the pattern of C.
+// Read-only after it is made.
+class DevicePlan {
+ public:
+  virtual ~DevicePlan() = default;
+  // Device memory held.
+  virtual int64_t bytes() const = 0;
+  // Fills `values` of the pattern `c`; see ExecuteMultiply, which checks the operands first.
+  virtual absl::Status Execute(const ExecContext& ctx, const ConstPatternView& c, const ConstCsrView& a,
+                               const ConstCsrView& b, void* values) const = 0;
+};
+
+// A product whose pattern is known; PlanMultiply makes it. Belongs to one device. Read-only, so executions on several
+// threads may share it.
 class MultiplyPlan {
  public:
+  MultiplyPlan() = default;  // empty, to be assigned to
+  MultiplyPlan(const ConstPatternView& a, const ConstPatternView& b, const MultiplyOptions& options, CsrPattern c,
+               std::unique_ptr<DevicePlan> device_plan);
+
   const MultiplyOptions& options() const { return options_; }
   // C without values.
-  ConstPatternView pattern() const {
-    return {rows_, columns_, entries_, offsets_.as<int64_t>(), indices_.as<int32_t>()};
-  }
+  ConstPatternView pattern() const { return c_.view(); }
   ValueType value_type() const { return ValueTypeOf(options_.precision); }
-  int64_t bytes() const {
-    return offsets_.bytes() + indices_.bytes() + route_.bytes() + segments_.bytes() + tiles_.bytes() +
-           product_tiles_.bytes() + transposed_.bytes() + finish_.bytes() + product_offsets_.bytes() +
-           product_indices_.bytes() + listed_.bytes();
-  }
-  // C, of the values that ExecuteMultiply filled; uses the plan up.
+  // Device memory held: the pattern of C and the device's part.
+  int64_t bytes() const { return c_.bytes() + (device_plan_ ? device_plan_->bytes() : 0); }
+  // Whether the operands have the shapes and numbers of entries that were planned.
+  bool Conforms(const ConstPatternView& a, const ConstPatternView& b) const;
+  // Not of an empty plan.
+  const DevicePlan& device_plan() const { return *device_plan_; }
+  // C with the values that ExecuteMultiply filled; uses the plan up.
   CsrMatrix TakeResult(Buffer values) && {
-    return CsrMatrix(pattern(), value_type(), std::move(offsets_), std::move(indices_), std::move(values));
+    return CsrMatrix(pattern(), value_type(), std::move(c_.row_offsets), std::move(c_.column_indices),
+                     std::move(values));
   }
 
  private:
-  friend struct MultiplyPlanAccess;
-  static constexpr int kLengths = 32;
+  struct Shape {
+    int32_t rows = 0, columns = 0;
+    int64_t entries = 0;
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
+  static Shape ShapeOf(const ConstPatternView& m) { return {m.rows, m.columns, m.entries}; }
+
   MultiplyOptions options_;
-  bool once_ = false;  // made to be executed once, by Multiply: a part of the columns may be written then
-  // Shapes of the operands, as they must come to every execution.
-  int32_t a_rows_ = 0, a_columns_ = 0, b_columns_ = 0;
-  int64_t a_entries_ = 0, b_entries_ = 0;
-  int32_t rows_ = 0, columns_ = 0;
-  int64_t entries_ = 0;
-  Buffer offsets_, indices_;
-  // CUDA: which warps make which entries, tiles, op(A)'s pattern, and the lengths of lists.
-  Buffer route_, segments_, tiles_, product_tiles_, transposed_, finish_;
-  // CUDA: the product before a mask and an addend, where there is one.
-  Buffer product_offsets_, product_indices_;
-  int64_t product_entries_ = 0;
-  // CUDA: the products of each entry, where they are listed.
-  ProductList listed_;
-  std::array<int64_t, kLengths> lengths_ = {};
+  Shape a_, b_;
+  CsrPattern c_;
+  std::unique_ptr<DevicePlan> device_plan_;
 };
 
-// Patterns alone are looked at. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",
+// Reads the patterns alone. INVALID_ARGUMENT, beginning with the operand at fault ("b: ...", "mask: ...",
 // "addend: ...", "alpha: ..."), for shapes and types that don't conform. Waits for the device.
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
                                                   const ConstPatternView& b, const MultiplyOptions& options);

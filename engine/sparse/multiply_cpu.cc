@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product on the CPU: SuiteSparse:GraphBLAS, one thread a block of rows. Its own threads would share a row and add
-// to its entries in an order that changes from run to run; blocks depend on the patterns alone. Between two blocks,
-// some hundredths of a second, the job's thread asks whether it should go on.
+// The product on the CPU: SuiteSparse:GraphBLAS, one thread a block of rows. GraphBLAS's own threads would share a row
+// and add to its entries in an order that changes from run to run; the blocks depend on the patterns alone. Between two
+// blocks, which take some hundredths of a second, the job's thread passes a checkpoint.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -19,7 +19,7 @@
 #include "engine/device/parallel.h"
 #include "engine/sparse/multiply_kernels.h"
 
-// Of version 7, declared as C++ if left to itself.
+// The header of GraphBLAS 7 does not say extern "C" itself.
 extern "C" {
 #include <GraphBLAS.h>
 }
@@ -28,12 +28,12 @@ namespace intrawarp::cpu {
 namespace {
 
 constexpr int64_t kRowsPerBlock = 512;
-// Entries of A and products of values in a block of more than one row.
+// Entries of A plus multiplications in a block of more than one row, at most.
 constexpr int64_t kWorkPerBlock = int64_t{1} << 20;
 constexpr int64_t kEntriesPerCopy = int64_t{1} << 20;
 
-// Whether a loop over several threads should end. The thread that made it asks at the checkpoint, the others hear of
-// it.
+// Whether a loop over several threads should end. The thread that made the object asks at the checkpoint and tells the
+// others.
 class Stop {
  public:
   explicit Stop(const ExecContext& ctx) : ctx_(ctx) {}
@@ -58,7 +58,8 @@ absl::Status GrbStatus(GrB_Info info, const char* call) {
 }
 #define INTRAWARP_GRB_RETURN_IF_ERROR(call) INTRAWARP_RETURN_IF_ERROR(GrbStatus((call), #call))
 
-// Without the library's own pool of small blocks: every thread would take its lock, and what is in it stays taken.
+// Turns off the library's own pool of small blocks: every thread would take the pool's lock, and its memory would stay
+// allocated.
 GrB_Info StartGraphBlas() {
   constexpr int kClasses = 64;
   int64_t kept[kClasses] = {};
@@ -68,7 +69,7 @@ GrB_Info StartGraphBlas() {
   return info;
 }
 
-// Once a process; GraphBLAS is never finalised, since devices come and go.
+// Starts GraphBLAS once a process; nothing finalises it, since devices come and go.
 absl::Status InitGraphBlas() {
   static const GrB_Info result = StartGraphBlas();
   return GrbStatus(result, "GrB_init");
@@ -97,8 +98,8 @@ Array<T> MakeArray(int64_t count) {
   return Array<T>(static_cast<T*>(std::malloc(std::max<int64_t>(count, 1) * sizeof(T))));
 }
 
-// Rows [first, last) of a matrix for GraphBLAS, which has its own 64-bit indices. `fill` writes the values of entries
-// [from, to); with iso they are all the one that it writes.
+// Copies rows [first, last) of a matrix into GraphBLAS's form, which has 64-bit indices. `fill` writes the values of
+// entries [from, to); with iso it writes one value, which all entries have.
 template <typename T, typename Fill>
 absl::Status Import(Stop& stop, const ConstPatternView& m, int32_t first, int32_t last, GrB_Type type, bool iso,
                     const Fill& fill, GrbMatrix* out) {
@@ -118,13 +119,13 @@ absl::Status Import(Stop& stop, const ConstPatternView& m, int32_t first, int32_
   GrB_Index* p = offsets.get();
   GrB_Index* j = indices.get();
   void* x = values.get();
-  // A dimension of 0 is no matrix there: the callers keep those away.
+  // GraphBLAS has no matrix with a dimension of 0; the callers don't ask for one.
   INTRAWARP_GRB_RETURN_IF_ERROR(
       GxB_Matrix_import_CSR(out->address(), type, rows, m.columns, &p, &j, &x, (rows + 1) * sizeof(GrB_Index),
                             std::max<int64_t>(count, 1) * sizeof(GrB_Index),
                             std::max<int64_t>(iso ? 1 : count, 1) * sizeof(T), iso, false, nullptr));
   (void)offsets.release(), (void)indices.release(), (void)values.release();
-  // Never hypersparse, which builds an index inside of the operand when it is first used.
+  // Not hypersparse: that form builds an index inside of the operand when it is first used.
   return GrbStatus(GxB_Matrix_Option_set(out->get(), GxB_SPARSITY_CONTROL, GxB_SPARSE), "GxB_Matrix_Option_set");
 }
 
@@ -153,7 +154,7 @@ absl::Status Export(GrbMatrix& m, Block<T>* block) {
   return absl::OkStatus();
 }
 
-// A^T where it is asked for; values by the positions of A's.
+// A^T. Entry i of A^T is entry positions[i] of A.
 struct Transposition {
   std::vector<int64_t> offsets;
   std::vector<int32_t> indices;
@@ -181,22 +182,22 @@ ConstPatternView TransposedIfAsked(const ConstPatternView& a, const MultiplyOpti
   return options.transpose_a ? Transpose(a, t) : a;
 }
 
-int64_t ProductsOfRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row) {
-  int64_t products = 0;
+int64_t MultiplicationsOfRow(const ConstPatternView& a, const ConstPatternView& b, int32_t row) {
+  int64_t multiplications = 0;
   for (int64_t i = a.row_offsets[row]; i < a.row_offsets[row + size_t{1}]; ++i) {
     const size_t k = a.column_indices[i];
-    products += b.row_offsets[k + 1] - b.row_offsets[k];
+    multiplications += b.row_offsets[k + 1] - b.row_offsets[k];
   }
-  return products;
+  return multiplications;
 }
 
-// To nearest, ties to even, with `dropped` bits less of significand; the exponent is float32's.
+// Rounds to nearest, ties to even, to a significand with `dropped` bits less; the exponent is float32's.
 float RoundSignificand(float x, int dropped) {
   uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return x;
   const uint32_t rounded = bits + (1u << (dropped - 1)) - 1 + ((bits >> dropped) & 1);
   bits = rounded & ~((1u << dropped) - 1);
-  // The largest values have no neighbour above: they stay, as a wider path would have them.
+  // The largest values have no neighbour above and stay, as a wider format would keep them.
   return (bits & 0x7f800000u) == 0x7f800000u ? x : std::bit_cast<float>(bits);
 }
 
@@ -228,7 +229,7 @@ GrB_Semiring SemiringOf(Semiring semiring) {
   return nullptr;
 }
 
-// Rows [first, last) of the masked product.
+// Computes rows [first, last) of the masked product.
 template <typename T, typename Fill>
 absl::Status MultiplyBlock(Stop& stop, const ConstPatternView& a, int32_t first, int32_t last, const GrbMatrix& b,
                            int32_t b_columns, const MultiplyOptions& options, GrB_Type type, bool iso,
@@ -246,12 +247,12 @@ absl::Status MultiplyBlock(Stop& stop, const ConstPatternView& a, int32_t first,
   return Export(product, block);
 }
 
-// Where blocks of rows of the product begin, and the end of the last one.
+// The first rows of the product's blocks, and the end of the last block.
 std::vector<int32_t> CutRows(const ConstPatternView& a, const ConstPatternView& b) {
   std::vector<int32_t> cuts = {0};
   int64_t work = 0;
   for (int32_t r = 0; r < a.rows; ++r) {
-    const int64_t of_row = ProductsOfRow(a, b, r) + a.row_offsets[r + size_t{1}] - a.row_offsets[r];
+    const int64_t of_row = MultiplicationsOfRow(a, b, r) + a.row_offsets[r + size_t{1}] - a.row_offsets[r];
     const bool is_full = r - cuts.back() == kRowsPerBlock || work + of_row > kWorkPerBlock;
     if (is_full && r > cuts.back()) {
       cuts.push_back(r);
@@ -263,8 +264,8 @@ std::vector<int32_t> CutRows(const ConstPatternView& a, const ConstPatternView& 
   return cuts;
 }
 
-// Calls multiply(block, first, last) and then use(block, i, first, last) for all blocks of rows; the first error
-// counts.
+// Calls multiply(block, first, last) and then use(block, i, first, last) for all blocks of rows. Returns the error of
+// the first block that has one.
 template <typename T, typename Multiply, typename Use>
 absl::Status ForBlocks(Stop& stop, const std::vector<int32_t>& cuts, const Multiply& multiply, const Use& use) {
   const int64_t blocks = static_cast<int64_t>(cuts.size()) - 1;
@@ -295,7 +296,7 @@ void MergeRow(const Block<T>& block, int32_t first, int32_t row, const std::opti
   }
 }
 
-// An empty product: no inner dimension, or no columns, neither of which GraphBLAS has.
+// A block without entries, for an inner dimension of 0 or no columns, which GraphBLAS cannot have.
 template <typename T>
 absl::Status EmptyBlock(int32_t first, int32_t last, Block<T>* block) {
   block->offsets = MakeArray<GrB_Index>(last - first + 1);
@@ -305,10 +306,8 @@ absl::Status EmptyBlock(int32_t first, int32_t last, Block<T>* block) {
 }
 
 template <typename T>
-absl::Status Execute(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a_in, const ConstCsrView& b,
-                     T* values) {
-  const MultiplyOptions& options = plan.options();
-  const ConstPatternView c = plan.pattern();
+absl::Status Execute(const ExecContext& ctx, const MultiplyOptions& options, const ConstPatternView& c,
+                     const ConstCsrView& a_in, const ConstCsrView& b, T* values) {
   const int dropped = DroppedBits(options.precision);
   const auto rounded = [dropped](T x) {
     if constexpr (sizeof(T) == 4) {
@@ -356,6 +355,24 @@ absl::Status Execute(const ExecContext& ctx, const MultiplyPlan& plan, const Con
       });
 }
 
+// Executions repeat the work of GraphBLAS, so a plan holds nothing but its options.
+class Plan final : public DevicePlan {
+ public:
+  explicit Plan(const MultiplyOptions& options) : options_(options) {}
+  int64_t bytes() const override { return 0; }
+  absl::Status Execute(const ExecContext& ctx, const ConstPatternView& c, const ConstCsrView& a, const ConstCsrView& b,
+                       void* values) const override {
+    INTRAWARP_RETURN_IF_ERROR(InitGraphBlas());
+    if (ValueTypeOf(options_.precision) == ValueType::kFloat64) {
+      return cpu::Execute(ctx, options_, c, a, b, static_cast<double*>(values));
+    }
+    return cpu::Execute(ctx, options_, c, a, b, static_cast<float*>(values));
+  }
+
+ private:
+  MultiplyOptions options_;
+};
+
 }  // namespace
 
 absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const ConstPatternView& a_in,
@@ -364,8 +381,8 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
   const ConstPatternView a = TransposedIfAsked(a_in, options, &t);
   MultiplyEstimate e;
   for (int32_t r = 0; r < a.rows; ++r) {
-    const int64_t products = ProductsOfRow(a, b, r);
-    int64_t entries = std::min<int64_t>(products, b.columns);
+    const int64_t multiplications = MultiplicationsOfRow(a, b, r);
+    int64_t entries = std::min<int64_t>(multiplications, b.columns);
     if (options.mask && !options.complement_mask) {
       entries = std::min(entries, options.mask->row_offsets[r + 1] - options.mask->row_offsets[r]);
     }
@@ -373,13 +390,13 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
       const int64_t added = options.addend->row_offsets[r + 1] - options.addend->row_offsets[r];
       entries = std::min<int64_t>(entries + added, b.columns);
     }
-    e.products += products;
+    e.multiplications += multiplications;
     e.max_entries += entries;
   }
-  e.products = std::min(e.products, MultiplyEstimate::kMostCounted);
+  e.multiplications = std::min(e.multiplications, MultiplyEstimate::kMostCounted);
   e.max_entries = std::min(e.max_entries, MultiplyEstimate::kMostCounted);
   e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t);
-  // B as GraphBLAS has it, and the columns of blocks before they are one list.
+  // B in GraphBLAS's form, and the columns of the blocks before they are copied into C.
   e.workspace_bytes = (int64_t{b.rows} + 1) * sizeof(GrB_Index) +
                       b.entries * (sizeof(GrB_Index) + BytesPerValue(ValueTypeOf(options.precision))) +
                       e.max_entries * sizeof(int32_t);
@@ -387,11 +404,9 @@ absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext&, const Cons
   return e;
 }
 
-absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, const ConstPatternView& b,
-                          MultiplyPlan& plan) {
+absl::StatusOr<PlannedProduct> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in,
+                                            const ConstPatternView& b, const MultiplyOptions& options, Executions) {
   INTRAWARP_RETURN_IF_ERROR(InitGraphBlas());
-  const MultiplyOptions& options = plan.options();
-  MultiplyPlanAccess access(plan);
   Transposition t;
   const ConstPatternView a = TransposedIfAsked(a_in, options, &t);
   const auto one = [](int64_t, int64_t, bool* x) { *x = true; };
@@ -400,9 +415,10 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, 
   Stop stop(ctx);
   if (!empty) INTRAWARP_RETURN_IF_ERROR(Import<bool>(stop, b, 0, b.rows, GrB_BOOL, true, one, &grb_b));
 
-  INTRAWARP_ASSIGN_OR_RETURN(access.offsets,
-                             ctx.device().Allocate((access.rows + size_t{1}) * sizeof(int64_t), ctx.stream()));
-  int64_t* offsets = access.offsets.as<int64_t>();
+  CsrPattern c = {a.rows, b.columns, 0, {}, {}};
+  INTRAWARP_ASSIGN_OR_RETURN(c.row_offsets,
+                             ctx.device().Allocate((c.rows + size_t{1}) * sizeof(int64_t), ctx.stream()));
+  int64_t* offsets = c.row_offsets.as<int64_t>();
   const std::vector<int32_t> cuts = CutRows(a, b);
   std::vector<std::vector<int32_t>> columns(cuts.size() - 1);
   INTRAWARP_RETURN_IF_ERROR(ForBlocks<bool>(
@@ -424,19 +440,12 @@ absl::Status PlanMultiply(const ExecContext& ctx, const ConstPatternView& a_in, 
         return absl::OkStatus();
       }));
   offsets[0] = 0;
-  for (int32_t r = 0; r < access.rows; ++r) offsets[r + 1] += offsets[r];
-  access.entries = offsets[access.rows];
-  INTRAWARP_ASSIGN_OR_RETURN(access.indices, ctx.device().Allocate(access.entries * sizeof(int32_t), ctx.stream()));
-  int32_t* indices = access.indices.as<int32_t>();
+  for (int32_t r = 0; r < c.rows; ++r) offsets[r + 1] += offsets[r];
+  c.entries = offsets[c.rows];
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, ctx.device().Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  int32_t* indices = c.column_indices.as<int32_t>();
   for (const std::vector<int32_t>& of_block : columns) indices = std::copy(of_block.begin(), of_block.end(), indices);
-  return absl::OkStatus();
-}
-
-absl::Status ExecuteMultiply(const ExecContext& ctx, const MultiplyPlan& plan, const ConstCsrView& a,
-                             const ConstCsrView& b, void* values) {
-  INTRAWARP_RETURN_IF_ERROR(InitGraphBlas());
-  if (plan.value_type() == ValueType::kFloat64) return Execute<double>(ctx, plan, a, b, static_cast<double*>(values));
-  return Execute<float>(ctx, plan, a, b, static_cast<float*>(values));
+  return PlannedProduct{std::move(c), std::make_unique<Plan>(options)};
 }
 
 }  // namespace intrawarp::cpu

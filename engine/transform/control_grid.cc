@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/transform/control_grid_kernels.h"
 
@@ -22,16 +23,17 @@ constexpr const char* kAxisName[3] = {"x", "y", "z"};
 absl::Status ValidateControlGrid(const char* name, const Geometry& grid) {
   for (int a = 0; a < 3; ++a) {
     if (grid.size[a] == 1 || grid.size[a] >= 4) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", grid.size[a], " control points along ", kAxisName[a], ", must be 1 or at least 4"));
+    return FieldError(absl::StatusCode::kInvalidArgument, name,
+                      absl::StrCat(grid.size[a], " control points along ", kAxisName[a], ", must be 1 or at least 4"));
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateMask(ConstMaskView mask, const Geometry& image) {
   if (mask.data == nullptr || SameGrid(mask.geometry, image)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("mask: its grid (", SizeString(mask.geometry),
-                                                 ") is not that of its image (", SizeString(image), ")"));
+  return FieldError(
+      absl::StatusCode::kInvalidArgument, "mask",
+      absl::StrCat("its grid (", SizeString(mask.geometry), ") is not that of its image (", SizeString(image), ")"));
 }
 
 struct AlignedAxes {
@@ -86,23 +88,27 @@ absl::StatusOr<Geometry> MakeControlGrid(const Geometry& image, Vec3d spacing) {
   bool spans = false;
   for (int a = 0; a < 3; ++a) {
     const double extent = image.size[a] * image.spacing[a];
-    if (!std::isfinite(spacing[a])) return absl::InvalidArgumentError("spacing_vox: must be finite");
+    if (!std::isfinite(spacing[a]))
+      return FieldError(absl::StatusCode::kInvalidArgument, "spacing_vox", "must be finite");
     if (image.size[a] == 1) {
       spacing[a] = image.spacing[a];
       nodes[a] = 1;
       continue;
     }
     if (spacing[a] < image.spacing[a] * (1 - 1e-6)) {
-      return absl::InvalidArgumentError(absl::StrCat("spacing_vox: ", spacing[a] / image.spacing[a], " voxels along ",
-                                                     kAxisName[a], ", must be at least 1"));
+      return FieldError(
+          absl::StatusCode::kInvalidArgument, "spacing_vox",
+          absl::StrCat(spacing[a] / image.spacing[a], " voxels along ", kAxisName[a], ", must be at least 1"));
     }
     spans |= spacing[a] <= extent * (1 + 1e-6);
     nodes[a] = Tiles(extent, spacing[a]) + 3;
   }
-  if (!spans) return absl::InvalidArgumentError("spacing_vox: coarser than the image on every axis");
+  if (!spans)
+    return FieldError(absl::StatusCode::kInvalidArgument, "spacing_vox", "coarser than the image on every axis");
   const Geometry grid = WithNodes(image, spacing, nodes);
   if (const absl::Status status = ValidateGeometry(grid); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("spacing_vox: control grid of ", SizeString(grid)));
+    return FieldError(absl::StatusCode::kInvalidArgument, "spacing_vox",
+                      absl::StrCat("control grid of ", SizeString(grid)));
   }
   return grid;
 }
@@ -142,8 +148,8 @@ absl::Status EvaluateControlGrid(const ExecContext& ctx, ConstFieldView grid, co
   INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid("grid", grid.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask(mask, image));
   if (first < 0 || count < 0 || first > image.voxels() || count > image.voxels() - first) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("range: ", count, " voxels from ", first, " are not part of ", SizeString(image)));
+    return FieldError(absl::StatusCode::kInvalidArgument, "range",
+                      absl::StrCat(count, " voxels from ", first, " are not part of ", SizeString(image)));
   }
   if (count == 0) return absl::OkStatus();
   const VoxelRun run{image.size, first, count, mask.data, out};
@@ -177,7 +183,8 @@ absl::Status EvaluateControlGridDeterminant(const ExecContext& ctx, ConstFieldVi
 absl::Status TransposeControlGrid(const ExecContext& ctx, ConstFieldView field, FieldView grid) {
   INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid("grid", grid.geometry));
   const std::optional<AlignedAxes> axes = Align(grid.geometry, field.geometry);
-  if (!axes) return absl::InvalidArgumentError("field: its direction is not that of the control grid");
+  if (!axes)
+    return FieldError(absl::StatusCode::kInvalidArgument, "field", "its direction is not that of the control grid");
   ArenaScope scope(ctx.arena());
   const Int3 voxels = field.geometry.size, nodes = grid.geometry.size;
   Transposition task{field.data, axes->x, axes->y, axes->z, nullptr, nullptr, grid.data};
@@ -204,7 +211,7 @@ absl::Status RefineControlGrid(const ExecContext& ctx, ConstFieldView coarse, Fi
            axis.voxels <= 2 * axis.nodes - 3;
   };
   if (!axes || !halves(axes->x) || !halves(axes->y) || !halves(axes->z)) {
-    return absl::InvalidArgumentError("fine: not the refined grid of `coarse`");
+    return FieldError(absl::StatusCode::kInvalidArgument, "fine", "not the refined grid of `coarse`");
   }
   const Refinement task{coarse.data, from, fine.data, to};
   return INTRAWARP_DISPATCH(ctx, Refine, task);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tbb/cache_aligned_allocator.h>
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -39,13 +37,6 @@ std::vector<AxisTapWithDerivative> MakeTaps(const AxisMap& map) {
   std::vector<AxisTapWithDerivative> taps(map.voxels);
   for (int i = 0; i < map.voxels; ++i) taps[i] = MakeAxisTapWithDerivative(map, i);
   return taps;
-}
-
-// This thread's, kept for the next piece.
-float* Scratch(size_t floats) {
-  thread_local std::vector<float, tbb::cache_aligned_allocator<float>> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
 }
 
 // A block of rows and planes of an image, and the rows of control points that it needs.
@@ -196,7 +187,7 @@ class Evaluator {
   void EvaluateBlock(const Block& block) const {
     const size_t row_floats = RowFloats(3 * t_.x.voxels);
     const size_t expanded = ExpandedPlanes<false>::Floats(t_.x, block.node_rows);
-    float* const scratch = Scratch(expanded + (block.node_rows + 1) * row_floats);
+    float* const scratch = ThreadScratch<float>(expanded + (block.node_rows + 1) * row_floats);
     ExpandedPlanes<false> planes(t_.grid, t_.x, t_.y, t_.is_affine ? &t_.linear : nullptr, x_taps_, block, scratch);
     float* const masked = scratch + expanded;
     float* const plane = masked + row_floats;
@@ -277,7 +268,7 @@ void EvaluateDeterminantBlock(const AlignedDeterminant& t, const std::vector<Axi
   const int count = 3 * t.x.voxels;
   const size_t row_floats = RowFloats(count), plane_floats = block.node_rows * row_floats;
   const size_t expanded = ExpandedPlanes<true>::Floats(t.x, block.node_rows);
-  float* const scratch = Scratch(expanded + 3 * plane_floats + 3 * row_floats);
+  float* const scratch = ThreadScratch<float>(expanded + 3 * plane_floats + 3 * row_floats);
   ExpandedPlanes<true> planes(t.grid, t.x, t.y, nullptr, x_taps, block, scratch);
   // Contracted along x and z: with the derivative along x, none, and the derivative along z.
   float* const contracted = scratch + expanded;
@@ -316,7 +307,7 @@ void TransposeRows(const std::vector<AxisTapWithDerivative>& taps, const AxisMap
                    int64_t in_stride, int64_t count, float* out, int64_t out_stride) {
   for (int k = 0; k < map.nodes; ++k) std::fill(out + k * out_stride, out + k * out_stride + count, 0.0f);
   // An axis with one control point has no others to add to.
-  float* const unused = map.nodes == 1 ? Scratch(3 * count) : nullptr;
+  float* const unused = map.nodes == 1 ? ThreadScratch<float>(3 * count) : nullptr;
   if (unused != nullptr) std::fill(unused, unused + 3 * count, 0.0f);
   for (int i = 0; i < map.voxels;) {
     // Neighbouring rows that have the same neighbours, at a time.

@@ -113,7 +113,7 @@ __device__ void StorePart(float* row, int element, int begin, int end, const flo
   }
 }
 
-// What a lane needs to know of its floats: their components, where their neighbours along x begin in a row of nodes
+// A lane's floats: their components, where their neighbours along x begin in a row of nodes
 // (component included), and the weights.
 struct LaneTaps {
   int component[kVector];
@@ -121,7 +121,7 @@ struct LaneTaps {
   float weight[kVector][4];
 };
 
-// Of the voxels that a piece of a row touches, from its first on.
+// The taps of the voxels that a piece of a row touches, from its first on.
 struct XTaps {
   AxisTap tap[kPieceVoxels];
 };
@@ -138,7 +138,7 @@ __device__ void MakeLaneTaps(const XTaps& x, int element, int first, int voxels,
   for (int v = 0; v < kVector; ++v) {
     const int voxel = (element + v) / 3;
     taps->component[v] = element + v - 3 * voxel;
-    // What lies beyond the row is computed from its last voxel, and not stored.
+    // A float beyond the row is computed from its last voxel, and not stored.
     const AxisTap& tap = x.tap[min(voxel, voxels - 1) - first];
     taps->offset[v] = 3 * tap.base + taps->component[v];
 #pragma unroll
@@ -187,6 +187,113 @@ __device__ void ContractAlongX(const float* nodes, const LaneTaps& x_taps, int n
   }
 }
 
+// Weights of control-point rows for the kRows rows of voxels from y0 on, by control-point row from *base on. Rows from
+// y_end on get none. All lanes of the warp call it.
+template <int kRows>
+__device__ void LoadYWeights(const AxisMap& y, int y0, int y_end, float (&weights)[kNodeRows][kRows], int* base) {
+  const int lane = threadIdx.x % kWarp;
+  if (lane >= kRows) return;
+  const int node_row = MakeAxisTap(y, min(y0, y_end - 1)).base;
+  AxisTap tap;
+  if (y0 + lane < y_end) tap = MakeAxisTap(y, y0 + lane);
+  const int shift = y0 + lane < y_end ? tap.base - node_row : 0;
+  for (int j = 0; j < kNodeRows; ++j) {
+    float w = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) w = j - shift == k ? tap.weight[k] : w;
+    weights[j][lane] = w;
+  }
+  if (lane == 0) *base = node_row;
+}
+
+// Fills the slots with the block's rows of control points of a plane, contracted along x. Where rows of voxels are
+// single (kRows == 1), each warp has four slots of its own; otherwise rows of control points follow each other.
+template <int kRows, bool kAffine>
+__device__ void FillSlots(const AlignedEvaluation& t, int node_plane, const int (&y_bases)[kWarps], int slot_count,
+                          const LaneTaps& x_taps, int node_stride, const float4* linear,
+                          float4 (&slots)[kSlots][kWarp]) {
+#pragma unroll 2
+  for (int slot = threadIdx.x / kWarp; slot < slot_count; slot += kWarps) {
+    const int node_row = kRows == 1 ? y_bases[slot / 4] + slot % 4 : y_bases[0] + slot;
+    const int at = min(node_row, t.y.nodes - 1);
+    float row[kVector];
+    ContractAlongX<kAffine>(t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes), x_taps,
+                            node_stride, linear, row);
+    slots[slot][threadIdx.x % kWarp] = make_float4(row[0], row[1], row[2], row[3]);
+  }
+}
+
+// Makes room for a plane of control points, planes[3], and sums it from the slots along y.
+template <int kRows>
+__device__ void PushPlane(const float4 (&slots)[kSlots][kWarp], int first_slot, int slot_count,
+                          const float (&weights)[kNodeRows][kRows], float (&planes)[4][kRows][kVector]) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      planes[0][r][v] = planes[1][r][v];
+      planes[1][r][v] = planes[2][r][v];
+      planes[2][r][v] = planes[3][r][v];
+      planes[3][r][v] = 0;
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < (kRows == 1 ? 4 : kNodeRows); ++j) {
+    const float4 row = slots[min(first_slot + j, slot_count - 1)][threadIdx.x % kWarp];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float w = weights[j][r];
+      planes[3][r][0] = fmaf(w, row.x, planes[3][r][0]);
+      planes[3][r][1] = fmaf(w, row.y, planes[3][r][1]);
+      planes[3][r][2] = fmaf(w, row.z, planes[3][r][2]);
+      planes[3][r][3] = fmaf(w, row.w, planes[3][r][3]);
+    }
+  }
+}
+
+// The affine part of the field along x, the same for all rows.
+__device__ inline void AffineAlongX(const AffineMap& rest, const int (&component)[kVector], int element,
+                                    double (&along_x)[kVector]) {
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    const int c = component[v];
+    along_x[v] = fma(rest.m[c][0], static_cast<double>((element + v) / 3), rest.m[c][3]);
+  }
+}
+
+// The affine part of the field at a row, in float64 from what is alike along it.
+__device__ inline void AddAffinePart(const double2 (&rest)[3], const int (&component)[kVector],
+                                     const double (&along_x)[kVector], int y, int z, float (&value)[kVector]) {
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    const double2 m = rest[component[v]];
+    const double d = fma(m.y, static_cast<double>(z), fma(m.x, static_cast<double>(y), along_x[v]));
+    value[v] += static_cast<float>(d);
+  }
+}
+
+// 0 for the elements of voxels that the mask does not select.
+__device__ inline void ApplyMask(const uint8_t* mask, int nx, int element, bool any_selected, float (&value)[kVector]) {
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    const int voxel = (element + v) / 3;
+    value[v] = any_selected && voxel < nx && mask[voxel] != 0 ? value[v] : 0.0f;
+  }
+}
+
+// Stores a lane's elements of row `row` of the image, which has row_floats elements from `to` on.
+template <bool kAligned, bool kWhole>
+__device__ void StoreElements(const EvaluationPlan& p, int row, int row_floats, int element, float* to,
+                              const float (&value)[kVector]) {
+  if (kWhole) {
+    StoreRow<kAligned>(to + element, row_floats - element, element == 0, value);
+  } else {
+    const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
+    StorePart(to, element, begin, end, value);
+  }
+}
+
 template <int kRows, bool kAligned, bool kWhole, bool kAffine, bool kMasked>
 __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3 : 4) : 5)
     EvaluateKernel(const __grid_constant__ EvaluationPlan p) {
@@ -213,19 +320,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
   const int piece_begin = static_cast<int>(blockIdx.x) % p.pieces * PieceFloats(kAligned);
   LoadXTaps(t.x, piece_begin / 3, &x_row);
   const int element = piece_begin + lane * kVector;
-  if (lane < kRows) {
-    const int node_row = MakeAxisTap(t.y, min(y0, p.y_end - 1)).base;
-    AxisTap tap;
-    if (y0 + lane < p.y_end) tap = MakeAxisTap(t.y, y0 + lane);
-    const int shift = y0 + lane < p.y_end ? tap.base - node_row : 0;
-    for (int j = 0; j < kNodeRows; ++j) {
-      float w = 0;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) w = j - shift == k ? tap.weight[k] : w;
-      y_weights[warp][j][lane] = w;
-    }
-    if (lane == 0) y_bases[warp] = node_row;
-  }
+  LoadYWeights(t.y, y0, p.y_end, y_weights[warp], &y_bases[warp]);
   __syncthreads();
 
   const int nx = t.run.size.x, row_floats = 3 * nx;
@@ -234,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
   bool selected = true;
   if (kMasked) selected = __syncthreads_or(AnySelected<kRows>(p, element, y0, z0, z1));
 
-  // Where rows are single, each has four slots of its own; otherwise rows of control points follow each other.
+  // As FillSlots says.
   const int slot_count = kRows == 1 ? kSlots : min(y_bases[kWarps - 1] + kNodeRows - y_bases[0], kSlots);
   const int first_slot = kRows == 1 ? 4 * warp : y_bases[warp] - y_bases[0];
 
@@ -242,14 +337,7 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
   MakeLaneTaps(x_row, element, piece_begin / 3, t.x.voxels, &x_taps);
   const int node_stride = 3 * t.x.stride();
   double along_x[kVector];
-  if (kAffine) {
-#pragma unroll
-    for (int v = 0; v < kVector; ++v) {
-      const int c = x_taps.component[v];
-      along_x[v] = fma(t.rest.m[c][0], static_cast<double>((element + v) / 3), t.rest.m[c][3]);
-    }
-  }
-
+  if (kAffine) AffineAlongX(t.rest, x_taps.component, element, along_x);
   const int rows = min(kRows, p.y_end - y0);
 
   // planes[k][r][v]: float v of row r, from plane base + k of control points.
@@ -261,38 +349,8 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
       ++base;
       buffer ^= 1;
       const int node_plane = min(base + 3, t.z.nodes - 1);
-#pragma unroll 2
-      for (int slot = warp; slot < slot_count; slot += kWarps) {
-        const int node_row = kRows == 1 ? y_bases[slot / 4] + slot % 4 : y_bases[0] + slot;
-        const int at = min(node_row, t.y.nodes - 1);
-        float row[kVector];
-        ContractAlongX<kAffine>(t.grid + 3 * ((static_cast<int64_t>(node_plane) * t.y.nodes + at) * t.x.nodes), x_taps,
-                                node_stride, linear, row);
-        slots[buffer][slot][lane] = make_float4(row[0], row[1], row[2], row[3]);
-      }
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-        for (int v = 0; v < kVector; ++v) {
-          planes[0][r][v] = planes[1][r][v];
-          planes[1][r][v] = planes[2][r][v];
-          planes[2][r][v] = planes[3][r][v];
-          planes[3][r][v] = 0;
-        }
-      }
-      __syncthreads();
-#pragma unroll
-      for (int j = 0; j < (kRows == 1 ? 4 : kNodeRows); ++j) {
-        const float4 row = slots[buffer][min(first_slot + j, slot_count - 1)][lane];
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const float w = y_weights[warp][j][r];
-          planes[3][r][0] = fmaf(w, row.x, planes[3][r][0]);
-          planes[3][r][1] = fmaf(w, row.y, planes[3][r][1]);
-          planes[3][r][2] = fmaf(w, row.z, planes[3][r][2]);
-          planes[3][r][3] = fmaf(w, row.w, planes[3][r][3]);
-        }
-      }
+      FillSlots<kRows, kAffine>(t, node_plane, y_bases, slot_count, x_taps, node_stride, linear, slots[buffer]);
+      PushPlane(slots[buffer], first_slot, slot_count, y_weights[warp], planes);
     }
     const float4 w = z_taps.weight[z - z0];
 #pragma unroll
@@ -305,29 +363,9 @@ __global__ void __launch_bounds__(kThreads, kRows == 4 ? (kAffine || kMasked ? 3
         value[v] =
             fmaf(w.w, planes[3][r][v], fmaf(w.z, planes[2][r][v], fmaf(w.y, planes[1][r][v], w.x * planes[0][r][v])));
       }
-      if (kAffine) {
-#pragma unroll
-        for (int v = 0; v < kVector; ++v) {
-          const double2 m = rest[x_taps.component[v]];
-          const double d = fma(m.y, static_cast<double>(z), fma(m.x, static_cast<double>(y), along_x[v]));
-          value[v] += static_cast<float>(d);
-        }
-      }
-      if (kMasked) {
-        const uint8_t* mask = t.run.mask + static_cast<int64_t>(row) * nx;
-#pragma unroll
-        for (int v = 0; v < kVector; ++v) {
-          const int voxel = (element + v) / 3;
-          value[v] = selected && voxel < nx && mask[voxel] != 0 ? value[v] : 0.0f;
-        }
-      }
-      float* const to = out + r * row_floats;
-      if (kWhole) {
-        StoreRow<kAligned>(to + element, row_floats - element, element == 0, value);
-      } else {
-        const int begin = row == p.first_row ? p.first_begin : 0, end = row == p.last_row ? p.last_end : row_floats;
-        StorePart(to, element, begin, end, value);
-      }
+      if (kAffine) AddAffinePart(rest, x_taps.component, along_x, y, z, value);
+      if (kMasked) ApplyMask(t.run.mask + static_cast<int64_t>(row) * nx, nx, element, selected, value);
+      StoreElements<kAligned, kWhole>(p, row, row_floats, element, out + r * row_floats, value);
     }
   }
 }
@@ -559,7 +597,7 @@ __global__ void PrefilterKernel(Lines lines, float* data) {
 
 int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
 
-// How many planes a block goes through: so many that the blocks fill whole waves and few planes of control points are
+// The planes that a block goes through: so many that the blocks fill whole waves and few planes of control points are
 // contracted twice. What is computed does not depend on it.
 int PlanesAtOnce(int64_t columns, int planes) {
   // Blocks that an H100 or H200 runs at once, and what a block's start costs in planes.

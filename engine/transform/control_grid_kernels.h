@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
+#include "engine/image/bspline.h"
 #include "engine/image/volume.h"
-#include "engine/transform/bspline.h"
 #include "engine/transform/displacement.h"
 
 namespace intrawarp {
@@ -51,12 +51,12 @@ INTRAWARP_HD inline AxisTapWithDerivative MakeAxisTapWithDerivative(const AxisMa
     result.tap.weight[0] = inside ? 1.0f : 0.0f;
     return result;
   }
-  const SplineAxis axis = MakeSplineAxis(index, map.nodes);
-  result.tap.base = axis.base;
-  if (!axis.inside) return result;
+  const SplinePosition position = MakeSplinePosition(index, map.nodes);
+  result.tap.base = position.base;
+  if (!position.inside) return result;
   double w[4], d[4];
-  BsplineWeights(axis.t, w);
-  BsplineDerivatives(axis.t, d);
+  BsplineWeights(position.t, w);
+  BsplineDerivatives(position.t, d);
   for (int k = 0; k < 4; ++k) {
     result.tap.weight[k] = static_cast<float>(w[k]);
     result.derivative[k] = static_cast<float>(d[k]);
@@ -134,25 +134,16 @@ struct Resampling {
   Int3 out_size;
 };
 
-#define INTRAWARP_DECLARE_CONTROL_GRID_KERNELS                                                      \
-  absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task);              \
-  absl::Status EvaluateGeneral(const ExecContext& ctx, const ForwardMap& map, const VoxelRun& run); \
-  absl::Status EvaluateDeterminantAligned(const ExecContext& ctx, const AlignedDeterminant& task);  \
-  absl::Status EvaluateDeterminantGeneral(const ExecContext& ctx, const GeneralDeterminant& task);  \
-  absl::Status Transpose(const ExecContext& ctx, const Transposition& task);                        \
-  absl::Status Refine(const ExecContext& ctx, const Refinement& task);                              \
-  absl::Status Resample(const ExecContext& ctx, const Resampling& task);
+INTRAWARP_DECLARE_ON_DEVICES(
+    absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task);
+    absl::Status EvaluateGeneral(const ExecContext& ctx, const ForwardMap& map, const VoxelRun& run);
+    absl::Status EvaluateDeterminantAligned(const ExecContext& ctx, const AlignedDeterminant& task);
+    absl::Status EvaluateDeterminantGeneral(const ExecContext& ctx, const GeneralDeterminant& task);
+    absl::Status Transpose(const ExecContext& ctx, const Transposition& task);
+    absl::Status Refine(const ExecContext& ctx, const Refinement& task);
+    absl::Status Resample(const ExecContext& ctx, const Resampling& task);)
 
-namespace cpu {
-INTRAWARP_DECLARE_CONTROL_GRID_KERNELS
-}  // namespace cpu
-namespace cuda {
-INTRAWARP_DECLARE_CONTROL_GRID_KERNELS
-}  // namespace cuda
-
-#undef INTRAWARP_DECLARE_CONTROL_GRID_KERNELS
-
-// How the CUDA kernel cuts its work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For
+// The cut of the CUDA kernel's work: rows (1, 2 or 4) and planes that a warp goes through; 0: by the sizes. For
 // benches.
 struct EvaluationTuning {
   int rows = 0;
@@ -162,11 +153,12 @@ namespace cuda {
 absl::Status EvaluateAligned(const ExecContext& ctx, const AlignedEvaluation& task, const EvaluationTuning& tuning);
 }  // namespace cuda
 
-// What EvaluateControlGrid hands to EvaluateAligned; absent where the image has another direction than the grid.
+// The arguments that EvaluateControlGrid hands to EvaluateAligned; absent where the image has another direction than
+// the grid.
 std::optional<AlignedEvaluation> MakeAlignedEvaluation(ConstFieldView grid, const AffineMap& affine,
                                                        const Geometry& image, const VoxelRun& run);
 
-// What one voxel of a run gets.
+// The result at one voxel of a run.
 INTRAWARP_HD inline Vec3f EvaluateVoxel(const ForwardMap& map, const VoxelRun& run, int64_t place, Int3 voxel) {
   if (run.mask != nullptr && run.mask[place] == 0) return {};
   Vec3d d;

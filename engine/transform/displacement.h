@@ -11,7 +11,7 @@
 #include "engine/base/host_device.h"
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -61,27 +61,27 @@ INTRAWARP_HD inline Vec3d SampleDisplacement(const float* data, Int3 size, Vec3d
   return {sum.x, sum.y, sum.z};
 }
 
-// How far beyond its domain, in node distances, u is still taken to be defined: rounding of geometries must not decide.
+// u is taken to be defined this far beyond its domain, in node distances: rounding of geometries must not decide.
 inline constexpr double kSplineDomainTolerance = 1e-5;
 
-// One axis of a spline at an index: the first of its four neighbours, and where in the middle interval the index lies.
-struct SplineAxis {
+// An index along one axis of a spline: the first of its four control points, and the place t in the middle interval.
+struct SplinePosition {
   int base = 0;
   double t = 0;
   // False: u is 0 there.
   bool inside = false;
 };
 
-// Of an axis with n >= 4 control points.
-INTRAWARP_HD inline SplineAxis MakeSplineAxis(double index, int n) {
-  SplineAxis axis;
+// For an axis with n >= 4 control points.
+INTRAWARP_HD inline SplinePosition MakeSplinePosition(double index, int n) {
+  SplinePosition position;
   // Written so that NaN is outside.
-  axis.inside = index >= 1 - kSplineDomainTolerance && index <= n - 2 + kSplineDomainTolerance;
+  position.inside = index >= 1 - kSplineDomainTolerance && index <= n - 2 + kSplineDomainTolerance;
   const double clamped = fmin(fmax(index, 1.0), n - 2.0);
   const int base = static_cast<int>(clamped) - 1;
-  axis.base = base < n - 4 ? base : n - 4;
-  axis.t = clamped - (axis.base + 1);
-  return axis;
+  position.base = base < n - 4 ? base : n - 4;
+  position.t = clamped - (position.base + 1);
+  return position;
 }
 
 // Four neighbours and their weights on each axis. An axis with one control point repeats it, with the weights 1 0 0 0.
@@ -96,17 +96,17 @@ struct SplineTaps {
 template <bool kDerivatives>
 INTRAWARP_HD inline bool MakeSplineTaps(Int3 size, Vec3d index, SplineTaps* taps) {
   for (int a = 0; a < 3; ++a) {
-    SplineAxis axis;
+    SplinePosition position;
     double w[4] = {1, 0, 0, 0}, d[4] = {};
     if (size[a] == 1) {
-      axis.inside = index[a] >= -0.5 - kSplineDomainTolerance && index[a] <= 0.5 + kSplineDomainTolerance;
+      position.inside = index[a] >= -0.5 - kSplineDomainTolerance && index[a] <= 0.5 + kSplineDomainTolerance;
     } else {
-      axis = MakeSplineAxis(index[a], size[a]);
-      BsplineWeights(axis.t, w);
-      if (kDerivatives) BsplineDerivatives(axis.t, d);
+      position = MakeSplinePosition(index[a], size[a]);
+      BsplineWeights(position.t, w);
+      if (kDerivatives) BsplineDerivatives(position.t, d);
     }
-    if (!axis.inside) return false;
-    taps->base[a] = axis.base;
+    if (!position.inside) return false;
+    taps->base[a] = position.base;
     taps->stride[a] = size[a] == 1 ? 0 : 1;
     for (int k = 0; k < 4; ++k) {
       taps->weight[a][k] = static_cast<float>(w[k]);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/transform/displacement.h"
 #include "engine/transform/encode_kernels.h"
@@ -16,10 +17,10 @@ constexpr double kLargestFloat16 = 65504;
 constexpr double kLargestInt16 = 32767;
 // Whose inverse is still a float32, mm.
 constexpr double kFinestUnit = 1e-30;
-// What float32 itself loses on the way into a component, relative to the largest one.
+// The loss of float32 itself on the way into a component, relative to the largest one.
 constexpr double kFloat32Rounding = 0x1p-22;
 
-// Of (A - I) p over the domain of `grid`: it is affine, so it is largest at a corner.
+// The largest |(A - I) p| over the domain of `grid`: it is affine, so it is largest at a corner.
 double AffineBound(const AffineMap& affine, const Geometry& grid) {
   const AffineMap field = Compose(MinusIdentity(affine), IndexToPhysical(grid));
   double bound = 0;
@@ -70,8 +71,8 @@ absl::StatusOr<ComponentEncoding> MakeComponentEncoding(ComponentType type, doub
       return ComponentEncoding{};
     case ComponentType::kFloat16: {
       if (!(bound <= kLargestFloat16)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("encoding: displacements of up to ", bound, " mm do not fit FLOAT16"));
+        return FieldError(absl::StatusCode::kFailedPrecondition, "encoding",
+                          absl::StrCat("displacements of up to ", bound, " mm do not fit FLOAT16"));
       }
       // Half a unit in the last of 11 digits; below 2^-14 the units stay what they are there.
       const int exponent = std::max(-14, bound > 0 ? std::ilogb(bound) : -14);
@@ -82,18 +83,19 @@ absl::StatusOr<ComponentEncoding> MakeComponentEncoding(ComponentType type, doub
       const double finest = std::max(bound / kLargestInt16 * (1 + 0x1p-20), kFinestUnit);
       const float scale = bound == 0 ? 1.0f : static_cast<float>(finest);
       if (!std::isfinite(bound) || !std::isfinite(scale)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("encoding: displacements of up to ", bound, " mm have no INT16 form"));
+        return FieldError(absl::StatusCode::kFailedPrecondition, "encoding",
+                          absl::StrCat("displacements of up to ", bound, " mm have no INT16 form"));
       }
       return ComponentEncoding{type, scale, 0.5 * scale + rounding};
     }
   }
-  return absl::InvalidArgumentError("encoding: unknown");
+  return FieldError(absl::StatusCode::kInvalidArgument, "encoding", "unknown");
 }
 
 absl::Status EncodeComponents(const ExecContext& ctx, const float* values, int64_t count,
                               const ComponentEncoding& encoding, void* out) {
-  if (encoding.type == ComponentType::kFloat32) return absl::InvalidArgumentError("encoding: FLOAT32 is none");
+  if (encoding.type == ComponentType::kFloat32)
+    return FieldError(absl::StatusCode::kInvalidArgument, "encoding", "FLOAT32 is none");
   if (count == 0) return absl::OkStatus();
   return INTRAWARP_DISPATCH(ctx, EncodeComponents, values, count, encoding, out);
 }

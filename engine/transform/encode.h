@@ -12,7 +12,7 @@
 
 namespace intrawarp {
 
-// How a component is stored: IEEE 754 binary32 or binary16 in mm, or a signed 16-bit integer in units of a scale.
+// The format of a component: IEEE 754 binary32 or binary16 in mm, or a signed 16-bit integer in units of a scale.
 enum class ComponentType { kFloat32, kFloat16, kInt16 };
 
 constexpr int64_t BytesPerComponent(ComponentType type) { return type == ComponentType::kFloat32 ? 4 : 2; }

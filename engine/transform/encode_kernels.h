@@ -19,16 +19,10 @@ INTRAWARP_HD inline int16_t ToInt16(float value, float units_per_mm) {
 }
 
 // *largest (device memory) = max |values[i]|, count > 0.
-namespace cpu {
-absl::Status LargestMagnitude(const ExecContext& ctx, const float* values, int64_t count, float* largest);
-absl::Status EncodeComponents(const ExecContext& ctx, const float* values, int64_t count,
-                              const ComponentEncoding& encoding, void* out);
-}  // namespace cpu
-namespace cuda {
-absl::Status LargestMagnitude(const ExecContext& ctx, const float* values, int64_t count, float* largest);
-absl::Status EncodeComponents(const ExecContext& ctx, const float* values, int64_t count,
-                              const ComponentEncoding& encoding, void* out);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status LargestMagnitude(const ExecContext& ctx, const float* values, int64_t count,
+                                                           float* largest);
+                             absl::Status EncodeComponents(const ExecContext& ctx, const float* values, int64_t count,
+                                                           const ComponentEncoding& encoding, void* out);)
 
 }  // namespace intrawarp
 

@@ -32,8 +32,7 @@ absl::StatusOr<int64_t> SmoothFolds(const ExecContext& ctx, FieldView grid, cons
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&folded, task.folded, sizeof(folded), ctx.stream()));
     INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
     if (folded == 0 || round == rounds) return static_cast<int64_t>(folded);
-    INTRAWARP_RETURN_IF_ERROR(
-        ctx.device().Copy(grid.data, task.out, 3 * sizeof(float) * task.nodes(), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(grid.data, task.out, 3 * sizeof(float) * task.nodes(), ctx.stream()));
   }
 }
 

@@ -67,12 +67,7 @@ INTRAWARP_HD inline float Smoothed(const FoldSmoothing& t, int64_t node, int com
 }
 
 // Fills moves and *folded, then out. Stream-ordered.
-namespace cpu {
-absl::Status SmoothFoldsOnce(const ExecContext& ctx, const FoldSmoothing& task);
-}  // namespace cpu
-namespace cuda {
-absl::Status SmoothFoldsOnce(const ExecContext& ctx, const FoldSmoothing& task);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status SmoothFoldsOnce(const ExecContext& ctx, const FoldSmoothing& task);)
 
 }  // namespace intrawarp
 

@@ -50,7 +50,7 @@ GramAxis<double> MakeGramAxis(int n, double step) {
   static const TileGram tile;
   const double slope = 1 / step, power[kGramOps] = {1, slope * slope, slope * slope * slope * slope, slope, slope};
   for (int type = 0; type < std::min(n, kGramRowTypes); ++type) {
-    // Of the longest axis that has rows of this kind alone.
+    // The longest axis that has rows of this kind alone.
     const int m = std::min(n, kGramRowTypes);
     for (int k = 0; k < kGramBand; ++k) {
       const int i = type, j = i + k - 3;

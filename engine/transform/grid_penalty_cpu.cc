@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain loops over x, which the compiler turns into vectors: compiled once for each instruction set (Highway), the best
 // of which is chosen when it runs.
-#include <tbb/cache_aligned_allocator.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -239,7 +237,7 @@ struct RowBounds {
   }
 };
 
-// Of the first `size` points an axis. False where one is not finite.
+// Loads the first `size` points an axis. False where one is not finite.
 bool BoundDifferences(const TileChunk& chunk, Int3 size, DifferenceBounds* bounds) {
   bool finite = true;
   for (int c = 0; c < 3; ++c) {
@@ -394,13 +392,6 @@ HWY_EXPORT(ElasticityPlane);
 HWY_EXPORT(FinishElasticity);
 HWY_EXPORT(JacobianChunks);
 
-// This thread's, kept for the next plane: some hundred kilobytes.
-double* Scratch(size_t doubles) {
-  thread_local std::vector<double, tbb::cache_aligned_allocator<double>> scratch;
-  if (scratch.size() < doubles) scratch.resize(doubles);
-  return scratch.data();
-}
-
 double SumInOrder(const double* partial, int64_t count) {
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += partial[i];
@@ -410,16 +401,20 @@ double SumInOrder(const double* partial, int64_t count) {
 double AddBending(const QuadraticPass& pass, double* partial) {
   const Int3 n = pass.task.size;
   const size_t doubles = HWY_DYNAMIC_DISPATCH(BendingDoubles)(n.x);
-  ParallelFor(n.z, [&](int64_t z) { HWY_DYNAMIC_DISPATCH(BendingPlane)(pass, z, Scratch(doubles)); });
-  ParallelFor(n.z, [&](int64_t z) { partial[z] = HWY_DYNAMIC_DISPATCH(FinishBending)(pass, z, Scratch(doubles)); });
+  ParallelFor(n.z, [&](int64_t z) { HWY_DYNAMIC_DISPATCH(BendingPlane)(pass, z, ThreadScratch<double>(doubles)); });
+  ParallelFor(n.z, [&](int64_t z) {
+    partial[z] = HWY_DYNAMIC_DISPATCH(FinishBending)(pass, z, ThreadScratch<double>(doubles));
+  });
   return SumInOrder(partial, n.z);
 }
 
 double AddElasticity(const QuadraticPass& pass, double* partial) {
   const Int3 n = pass.task.size;
   const size_t doubles = HWY_DYNAMIC_DISPATCH(ElasticityDoubles)(n.x);
-  ParallelFor(n.z, [&](int64_t z) { HWY_DYNAMIC_DISPATCH(ElasticityPlane)(pass, z, Scratch(doubles)); });
-  ParallelFor(n.z, [&](int64_t z) { partial[z] = HWY_DYNAMIC_DISPATCH(FinishElasticity)(pass, z, Scratch(doubles)); });
+  ParallelFor(n.z, [&](int64_t z) { HWY_DYNAMIC_DISPATCH(ElasticityPlane)(pass, z, ThreadScratch<double>(doubles)); });
+  ParallelFor(n.z, [&](int64_t z) {
+    partial[z] = HWY_DYNAMIC_DISPATCH(FinishElasticity)(pass, z, ThreadScratch<double>(doubles));
+  });
   return SumInOrder(partial, n.z);
 }
 

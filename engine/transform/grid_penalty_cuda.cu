@@ -3,7 +3,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/transform/grid_penalty_kernels.h"
 
 namespace intrawarp::cuda {
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int Blocks(int n, int size) { return (n + size - 1) / size; }
 
-// What all kernels need.
+// The arguments of all kernels.
 struct Common {
   const float* grid;
   Int3 n;
@@ -19,7 +19,7 @@ struct Common {
   float* gradient;
 };
 
-// What the jacobian penalty leaves for the last kernel: by block and plane of control points, whether it is reached,
+// The jacobian penalty's results for the last kernel: by block and plane of control points, whether it is reached,
 // and then the partial sums.
 struct JacobianSums {
   Int3 blocks;
@@ -29,7 +29,7 @@ struct JacobianSums {
   unsigned char* reached;
 };
 
-// What the last kernel has to do. All blocks of all kernels before it have a place in `partial`.
+// The work of the last kernel. All blocks of all kernels before it have a place in `partial`.
 struct Ending {
   JacobianSums jacobian;
   const double* partial;
@@ -62,7 +62,7 @@ static_assert(kSamplesX == 16 && kSampleThreads == 128, "the lanes of a tile are
 constexpr int kNodesX = kTilesX + 3, kNodesY = kTilesY + 3, kNodesZ = kTilesZ + 3;
 // Partial sums of one plane.
 constexpr int kPlaneSums = 3 * kNodesY * kNodesX;
-// Of the parts of a tile's sums: these strides keep the lanes that write together in different banks.
+// Strides of the parts of a tile's sums, which keep the lanes that write together in different banks.
 constexpr int kStageX = kTilesX * kTilesY + 4, kStageY = 4 * kStageX + 8, kStageSize = 3 * 4 * kStageY;
 
 struct JacobianArgs {
@@ -79,7 +79,7 @@ struct Planewise {
 };
 
 struct JacobianShared {
-  // Of value and slope: [kind][component].
+  // Sums of value and slope: [kind][component].
   float along_x[2][3][kNodesZ][kNodesY][kSamplesX];
   float stage[kStageSize];
   // [axis][value, slope][sample][point]
@@ -120,7 +120,7 @@ __device__ void ContractX(const JacobianArgs& args, Int3 base, JacobianShared& s
   }
 }
 
-// What plane `z` of control points gives at the thread's column.
+// The contribution of plane `z` of control points at the thread's column.
 __device__ Planewise ContractY(const JacobianShared& shared, int z, int tile_y, int sample_x, const float (&value)[4],
                                const float (&slope)[4]) {
   Planewise u = {};
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(kThreads) QuadraticKernel(const __grid_constan
     }
   }
 
-  // What the penalty is taken of, so that the same sums give its value: points less one for the whole grid.
+  // The argument of the penalty, so that the same sums give its value: points less one for the whole grid.
   const float middle = grid[3 * Offset(n, n.x / 2, n.y / 2, n.z / 2) + component];
   double value = 0;
 #pragma unroll

@@ -21,7 +21,7 @@
 #include "engine/base/host_device.h"
 #include "engine/device/exec_context.h"
 #include "engine/geometry/vec.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp {
 
@@ -52,7 +52,7 @@ struct BendingForm {
   static constexpr bool kRotated = false;
   static INTRAWARP_HD constexpr GramOp Op(int i) { return static_cast<GramOp>(i); }
 
-  // Of (Rueckert 1999, eq. 4): xx yy zz, and xy xz yz twice.
+  // The terms of Rueckert 1999, eq. 4: xx yy zz, and xy xz yz twice.
   template <typename G, typename T, typename AddProduct>
   static INTRAWARP_HD inline void AddTap(const AddProduct& add, const G (&g)[kOps], const T (&a)[kOps][3],
                                          T (&out)[kOps][3]) {
@@ -200,14 +200,8 @@ struct PenaltyTask {
 // Tiles of an axis.
 INTRAWARP_HD inline int AxisTiles(int n) { return n == 1 ? 1 : n - 3; }
 
-namespace cpu {
-absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
-int64_t GridPenaltyWorkspaceBytes(Int3 size);
-}  // namespace cpu
-namespace cuda {
-absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
-int64_t GridPenaltyWorkspaceBytes(Int3 size);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status AddGridPenalties(const ExecContext& ctx, const PenaltyTask& task);
+                             int64_t GridPenaltyWorkspaceBytes(Int3 size);)
 
 }  // namespace intrawarp
 

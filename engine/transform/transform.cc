@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/transform/control_grid.h"
 #include "engine/transform/displacement.h"
@@ -27,7 +28,7 @@ Displacement DisplacementOf(const Transform& transform) {
 absl::Status ValidateInvertible(const AffineMap& affine) {
   const double determinant = Determinant(affine);
   if (std::isfinite(determinant) && determinant != 0 && std::isfinite(1 / determinant)) return absl::OkStatus();
-  return absl::FailedPreconditionError("matrix: singular, it has no inverse");
+  return FieldError(absl::StatusCode::kFailedPrecondition, "matrix", "singular, it has no inverse");
 }
 
 }  // namespace
@@ -82,8 +83,8 @@ InverseMap MakeInverseMap(const Transform& transform, const AffineMap& inner, co
 absl::Status EvaluateField(const ExecContext& ctx, const Transform& transform, const Geometry& grid, int64_t first,
                            int64_t count, float* out) {
   if (first < 0 || count < 0 || first > grid.voxels() || count > grid.voxels() - first) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("range: ", count, " voxels from ", first, " are not part of ", SizeString(grid)));
+    return FieldError(absl::StatusCode::kInvalidArgument, "range",
+                      absl::StrCat(count, " voxels from ", first, " are not part of ", SizeString(grid)));
   }
   if (count == 0) return absl::OkStatus();
   if (transform.has_control_grid()) {
@@ -123,7 +124,8 @@ absl::Status WarpVolume(const ExecContext& ctx, const Transform& transform, bool
 
 absl::Status MapPoints(const ExecContext& ctx, const Transform& transform, bool inverse, absl::Span<double> points) {
   if (points.size() % 3 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("points: ", points.size(), " numbers, must be x y z of each"));
+    return FieldError(absl::StatusCode::kInvalidArgument, "points",
+                      absl::StrCat(points.size(), " numbers, must be x y z of each"));
   }
   if (inverse) INTRAWARP_RETURN_IF_ERROR(ValidateInvertible(transform.affine()));
   if (points.empty()) return absl::OkStatus();

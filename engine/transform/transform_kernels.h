@@ -17,26 +17,17 @@ namespace intrawarp {
 
 // EvaluateAffineField: out = field(voxel). EvaluateField: out = map(voxel). For the voxels [first, first + count) of a
 // grid of `size`, count > 0.
-#define INTRAWARP_DECLARE_TRANSFORM_KERNELS                                                                          \
-  absl::Status EvaluateAffineField(const ExecContext& ctx, const AffineMap& field, Int3 size, int64_t first,         \
-                                   int64_t count, float* out);                                                       \
-  absl::Status EvaluateField(const ExecContext& ctx, const ForwardMap& map, Int3 size, int64_t first, int64_t count, \
-                             float* out);                                                                            \
-  absl::Status WarpThrough(const ExecContext& ctx, const ForwardMap& map, ConstVolumeView moving,                    \
-                           Interpolation interpolation, float fill, VolumeView out);                                 \
-  absl::Status WarpThrough(const ExecContext& ctx, const InverseMap& map, ConstVolumeView moving,                    \
-                           Interpolation interpolation, float fill, VolumeView out);                                 \
-  absl::Status MapThrough(const ExecContext& ctx, const ForwardMap& map, absl::Span<double> points);                 \
-  absl::Status MapThrough(const ExecContext& ctx, const InverseMap& map, absl::Span<double> points);
-
-namespace cpu {
-INTRAWARP_DECLARE_TRANSFORM_KERNELS
-}  // namespace cpu
-namespace cuda {
-INTRAWARP_DECLARE_TRANSFORM_KERNELS
-}  // namespace cuda
-
-#undef INTRAWARP_DECLARE_TRANSFORM_KERNELS
+INTRAWARP_DECLARE_ON_DEVICES(
+    absl::Status EvaluateAffineField(const ExecContext& ctx, const AffineMap& field, Int3 size, int64_t first,
+                                     int64_t count, float* out);
+    absl::Status EvaluateField(const ExecContext& ctx, const ForwardMap& map, Int3 size, int64_t first, int64_t count,
+                               float* out);
+    absl::Status WarpThrough(const ExecContext& ctx, const ForwardMap& map, ConstVolumeView moving,
+                             Interpolation interpolation, float fill, VolumeView out);
+    absl::Status WarpThrough(const ExecContext& ctx, const InverseMap& map, ConstVolumeView moving,
+                             Interpolation interpolation, float fill, VolumeView out);
+    absl::Status MapThrough(const ExecContext& ctx, const ForwardMap& map, absl::Span<double> points);
+    absl::Status MapThrough(const ExecContext& ctx, const InverseMap& map, absl::Span<double> points);)
 
 // The warped value of a voxel: moving (its coefficients for kCubic) at the mapped index, or fill.
 template <Interpolation kInterpolation, typename Map>

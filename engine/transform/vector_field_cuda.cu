@@ -4,14 +4,12 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "engine/image/reduce.cuh"
+#include "engine/device/reduce.cuh"
 #include "engine/image/rows.h"
 #include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp::cuda {
 namespace {
-
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 __device__ bool IsSkipped(const int* skip) { return skip != nullptr && *skip != 0; }
 

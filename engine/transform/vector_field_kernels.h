@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both versions of the operators on vector fields are made of. Internal.
+// The parts that the operators on vector fields share on both devices. Internal.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_VECTOR_FIELD_KERNELS_H_
 #define INTRAWARP_ENGINE_TRANSFORM_VECTOR_FIELD_KERNELS_H_
 
@@ -124,36 +124,22 @@ struct SmoothPass {
   int axis = 0;
 };
 
-namespace cpu {
-absl::Status SmoothVectorAxis(const ExecContext& ctx, const SmoothPass& pass, const GaussianKernel& kernel);
-absl::Status ComposeVectorFields(const ExecContext& ctx, const float* inner, const float* outer, Int3 size, float* out,
-                                 const int* skip);
-absl::Status LargestComponent(const ExecContext& ctx, const float* field, Int3 size, float* largest, const int* skip);
-absl::Status ExponentiateVectorField(const ExecContext& ctx, const float* velocity, Int3 size, float factor,
-                                     const float* largest, int max_squarings, float* out, float* other,
-                                     const int* skip);
-absl::Status BchUpdate(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
-absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 size, double* partial, double* energy,
-                            const int* skip);
-absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, const GridScale& scale,
-                                 float* out, Int3 out_size);
-absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);
-}  // namespace cpu
-namespace cuda {
-absl::Status SmoothVectorAxis(const ExecContext& ctx, const SmoothPass& pass, const GaussianKernel& kernel);
-absl::Status ComposeVectorFields(const ExecContext& ctx, const float* inner, const float* outer, Int3 size, float* out,
-                                 const int* skip);
-absl::Status LargestComponent(const ExecContext& ctx, const float* field, Int3 size, float* largest, const int* skip);
-absl::Status ExponentiateVectorField(const ExecContext& ctx, const float* velocity, Int3 size, float factor,
-                                     const float* largest, int max_squarings, float* out, float* other,
-                                     const int* skip);
-absl::Status BchUpdate(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
-absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 size, double* partial, double* energy,
-                            const int* skip);
-absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, const GridScale& scale,
-                                 float* out, Int3 out_size);
-absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);
-}  // namespace cuda
+INTRAWARP_DECLARE_ON_DEVICES(
+    absl::Status SmoothVectorAxis(const ExecContext& ctx, const SmoothPass& pass, const GaussianKernel& kernel);
+    absl::Status ComposeVectorFields(const ExecContext& ctx, const float* inner, const float* outer, Int3 size,
+                                     float* out, const int* skip);
+    absl::Status LargestComponent(const ExecContext& ctx, const float* field, Int3 size, float* largest,
+                                  const int* skip);
+    absl::Status ExponentiateVectorField(const ExecContext& ctx, const float* velocity, Int3 size, float factor,
+                                         const float* largest, int max_squarings, float* out, float* other,
+                                         const int* skip);
+    absl::Status BchUpdate(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out,
+                           const int* skip);
+    absl::Status HarmonicEnergy(const ExecContext& ctx, const float* field, Int3 size, double* partial, double* energy,
+                                const int* skip);
+    absl::Status ResampleVectorField(const ExecContext& ctx, const float* in, Int3 in_size, const GridScale& scale,
+                                     float* out, Int3 out_size);
+    absl::Status MapVectors(const ExecContext& ctx, const AffineMapF& map, Int3 size, float* field);)
 
 }  // namespace intrawarp
 

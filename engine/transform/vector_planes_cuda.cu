@@ -122,7 +122,7 @@ struct Planes {
     z[i] = v.z;
   }
 };
-// What is only read.
+// The arguments that are only read.
 __device__ Planes ReadPlanes(const float* field, int64_t voxels) { return Planes(const_cast<float*>(field), voxels); }
 
 // In float16, a voxel's components together, so that a corner is one load.
@@ -184,7 +184,7 @@ __device__ void SmoothRun(const GaussianKernel& kernel, const Values& values, fl
   }
 }
 
-// What normalises a run near the faces; elsewhere it is 1.
+// The factor that normalises a run near the faces; elsewhere it is 1.
 template <int kRun>
 __device__ void NormaliseRun(const GaussianKernel& kernel, int first, int n, float (&sums)[kRun]) {
   if (first >= kernel.radius && first + kRun + kernel.radius <= n) return;
@@ -482,9 +482,9 @@ __global__ void __launch_bounds__(kComposeThreads)
   ComposeBlock(ReadPlanes(inner, voxels), ReadPlanes(outer, voxels), Planes(out, voxels), size, depth, ComposeScales());
 }
 
-// What the steps of an exponential share. With n squarings it is: the first step, when n > 0, to work[(n - 1) % 2];
-// n - 1 squarings, the last of them to work[0]; and the last kernel, which makes of it, or of the velocity when n is 0,
-// the displacement that the image is sampled at.
+// The steps of an exponential share these arguments. With n squarings they are: the first step, when n > 0, to
+// work[(n - 1) % 2]; n - 1 squarings, the last of them to work[0]; and the last kernel, which makes of it, or of the
+// velocity when n is 0, the displacement that the image is sampled at.
 struct StepTask {
   const float* velocity;
   const float* largest;

@@ -9,125 +9,167 @@
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::server {
+namespace {
 
-absl::Status ValidateDigest(absl::string_view digest) {
-  if (digest.size() == io::Sha256::kBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("digest: has ", digest.size(), " bytes, a SHA-256 has ", io::Sha256::kBytes));
+absl::Status TakenOver() {
+  return WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER);
 }
+
+}  // namespace
 
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
   constexpr int kMaxCharacters = 64;
   // protobuf has made sure that it is UTF-8; bytes that continue a character are 10xxxxxx.
   const auto characters = std::count_if(upload_id.begin(), upload_id.end(), [](char c) { return (c & 0xc0) != 0x80; });
   if (characters >= 1 && characters <= kMaxCharacters) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": must have 1 to ", kMaxCharacters, " characters"));
+  return InvalidField(field, absl::StrCat("must have 1 to ", kMaxCharacters, " characters"));
 }
 
 UploadWriter::~UploadWriter() {
   if (upload_ == nullptr) return;
   std::lock_guard<std::mutex> lock(store_->mutex_);
-  upload_->busy = false;
+  if (!IsCurrent()) return;
+  upload_->has_writer = false;
+  upload_->taken_over = nullptr;
   upload_->last_written = store_->seams_.steady_now();
 }
 
-absl::Status UploadWriter::Append(const ReceivedChunk& chunk) {
-  const int64_t received = upload_->received;
-  if (chunk.offset() != received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.offset: is ", chunk.offset(), ", the next chunk must begin at ", received));
-  }
-  if (chunk.size() > spec().total_bytes - received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.data: passes the end of the ", spec().total_bytes, " bytes announced"));
-  }
-  char* to = upload_->memory->as<char>() + received;
-  chunk.CopyTo(to);
-  upload_->hash.Update(to, chunk.size());
+int64_t UploadWriter::received() const {
   std::lock_guard<std::mutex> lock(store_->mutex_);
-  upload_->received += chunk.size();
+  return upload_->received;
+}
+
+absl::StatusOr<int64_t> UploadWriter::CurrentlyReceived() const {
+  std::lock_guard<std::mutex> lock(store_->mutex_);
+  if (!IsCurrent()) return TakenOver();
+  return upload_->received;
+}
+
+absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes) {
+  std::lock_guard<std::mutex> writing(upload_->writing);
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t received, CurrentlyReceived());
+  const bool goes_back = next_ < 0 && chunk.offset() >= 0 && chunk.offset() <= received;
+  const int64_t offset = goes_back ? chunk.offset() : (next_ < 0 ? received : next_);
+  INTRAWARP_RETURN_IF_ERROR(ValidateChunk(chunk, {offset, upload_->spec.total_bytes, max_bytes}));
+  next_ = offset + chunk.size();
+  const int64_t known = std::min(received - offset, chunk.size());
+  const int64_t fresh = chunk.size() - known;
+  if (fresh == 0) return absl::OkStatus();
+  char* to = upload_->memory->as<char>() + received;
+  chunk.CopyTo(to, known);
+  upload_->hash.Update(to, fresh);
+  std::lock_guard<std::mutex> lock(store_->mutex_);
+  upload_->received += fresh;
   return absl::OkStatus();
 }
 
 absl::Status UploadWriter::Verify() {
-  upload_->verified = upload_->verified || upload_->hash.Finish() == spec().content_digest;
+  std::lock_guard<std::mutex> writing(upload_->writing);
+  INTRAWARP_RETURN_IF_ERROR(CurrentlyReceived().status());
+  upload_->verified = upload_->verified || upload_->hash.Finish() == upload_->spec.content_digest;
   if (upload_->verified) return absl::OkStatus();
-  return WithReason(absl::DataLossError("header.digest: is not the SHA-256 of the bytes received"), "DIGEST_MISMATCH");
+  return WithReason(FieldError(absl::StatusCode::kDataLoss, "header.sha256", "is not that of the bytes received"),
+                    v1::DIGEST_MISMATCH);
+}
+
+absl::StatusOr<ResidentReservation> UploadWriter::Claim() {
+  std::lock_guard<std::mutex> lock(store_->mutex_);
+  if (!IsCurrent()) return TakenOver();
+  store_->Remove(upload_);
+  return std::move(upload_->reservation);
 }
 
 void UploadWriter::Drop() {
-  {
-    std::lock_guard<std::mutex> lock(store_->mutex_);
-    store_->uploads_.erase(spec().upload_id);
-  }
-  upload_.reset();
+  const std::shared_ptr<UploadRecord> dropped = std::move(upload_);  // freed after the lock
+  std::lock_guard<std::mutex> lock(store_->mutex_);
+  if (dropped->generation == generation_) store_->Remove(dropped);
 }
 
-absl::StatusOr<std::shared_ptr<Upload>> UploadStore::Resume(const UploadSpec& spec) {
-  std::shared_ptr<Upload> dropped;  // freed after the lock
+void UploadStore::Remove(const Record& upload) {
+  const auto it = uploads_.find(upload->spec.upload_id);
+  if (it != uploads_.end() && it->second == upload) uploads_.erase(it);
+}
+
+absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spec, std::function<void()> taken_over,
+                                                           Record& dropped) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = uploads_.find(spec.upload_id);
-  if (it == uploads_.end()) {
-    if (static_cast<int>(uploads_.size()) >= max_uploads_) {
-      return WithReason(absl::ResourceExhaustedError(absl::StrCat(max_uploads_, " uploads are unfinished, the limit")),
-                        "TOO_MANY_UPLOADS");
-    }
-    uploads_.emplace(spec.upload_id, nullptr);  // holds the place
-    return nullptr;
-  }
-  if (it->second == nullptr || it->second->busy) {
-    return WithReason(absl::AbortedError("another stream writes this upload"), "UPLOAD_BUSY");
-  }
-  if (!(it->second->spec == spec)) {
+  Record upload;
+  if (it != uploads_.end() && !(it->second->spec == spec)) {
     dropped = std::move(it->second);
+    ++dropped->generation;
     uploads_.erase(it);
-    return WithReason(absl::InvalidArgumentError("header: is not the one that this upload began with"),
-                      "UPLOAD_HEADER_CHANGED");
+    return WithReason(InvalidField("header", "is not the one that this upload began with"), v1::INVALID_FIELD);
   }
-  it->second->busy = true;
-  return it->second;
+  if (it != uploads_.end()) {
+    upload = it->second;
+  } else if (static_cast<int>(uploads_.size()) >= max_uploads_) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(max_uploads_, " uploads are unfinished, the limit")),
+                      v1::TOO_MANY_UPLOADS, InUse(max_uploads_, max_uploads_));
+  } else {
+    upload = std::make_shared<UploadRecord>();
+    upload->spec = spec;
+    uploads_.emplace(spec.upload_id, upload);
+  }
+  upload->has_writer = true;
+  return Opened{upload, ++upload->generation, std::exchange(upload->taken_over, std::move(taken_over))};
 }
 
-absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<Upload> resumed, Resume(spec));
-  if (resumed != nullptr) return UploadWriter(this, std::move(resumed));
-  auto upload = std::make_shared<Upload>();
-  upload->spec = spec;
-  const auto reserve = [&]() -> absl::Status {
-    INTRAWARP_ASSIGN_OR_RETURN(upload->reservation, budget_.Reserve(spec.resident_bytes));
-    absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = pinned_.Lease(spec.total_bytes);
-    if (!memory.ok()) return WithReason(memory.status(), "PINNED_MEMORY");
-    upload->memory = *std::move(memory);
-    return absl::OkStatus();
-  };
-  const absl::Status reserved = reserve();
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!reserved.ok()) {
-    uploads_.erase(spec.upload_id);
-    return reserved;
+absl::Status UploadStore::ReserveMemory(UploadRecord& upload) {
+  INTRAWARP_ASSIGN_OR_RETURN(upload.reservation, budget_.Reserve(upload.spec.resident_bytes));
+  if (upload.spec.total_bytes == 0) return absl::OkStatus();
+  const int64_t asked = upload.spec.total_bytes;
+  const auto capacity = static_cast<int64_t>(pinned_.capacity_bytes());
+  if (asked > capacity) return ExceedsCapacity("pinned_memory", asked, capacity);
+  absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = pinned_.Lease(asked);
+  if (absl::IsResourceExhausted(memory.status())) {
+    const auto in_use = static_cast<int64_t>(pinned_.leased_bytes());
+    return WithReason(memory.status(), v1::PINNED_MEMORY, InUse(asked, in_use, capacity));
   }
-  uploads_[spec.upload_id] = upload;
-  return UploadWriter(this, std::move(upload));
+  INTRAWARP_RETURN_IF_ERROR(memory.status());
+  upload.memory = *std::move(memory);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, std::function<void()> taken_over) {
+  Record dropped;  // freed after the lock
+  absl::StatusOr<Opened> opened = FindOrAdd(spec, std::move(taken_over), dropped);
+  if (dropped != nullptr && dropped->taken_over) dropped->taken_over();
+  INTRAWARP_RETURN_IF_ERROR(opened.status());
+  if (opened->tell_before) opened->tell_before();
+  UploadRecord& upload = *opened->upload;
+  UploadWriter writer(this, opened->upload, opened->generation);
+  absl::Status reserved;
+  {
+    std::lock_guard<std::mutex> writing(upload.writing);
+    if (!std::exchange(upload.prepared, true)) upload.reserved = ReserveMemory(upload);
+    reserved = upload.reserved;
+  }
+  if (reserved.ok()) return writer;
+  writer.Drop();
+  return reserved;
 }
 
 absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = uploads_.find(upload_id);
-  if (it == uploads_.end() || it->second == nullptr) {
-    return WithReason(absl::NotFoundError("there is no unfinished upload with this upload_id"), "UPLOAD_NOT_FOUND");
+  if (it == uploads_.end()) {
+    return WithReason(absl::NotFoundError("there is no unfinished upload with this upload_id"), v1::RESOURCE_NOT_FOUND);
   }
   return UploadProgress{it->second->received, it->second->spec.total_bytes};
 }
 
-void UploadStore::Expire() { DropIdle(seams_.steady_now() - ttl_); }
+void UploadStore::Expire() {
+  DropIdle(seams_.steady_now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(ttl_));
+}
 void UploadStore::Clear() { DropIdle(std::chrono::steady_clock::time_point::max()); }
 
 // Those last written then or before.
 void UploadStore::DropIdle(std::chrono::steady_clock::time_point last_written) {
-  std::vector<std::shared_ptr<Upload>> dropped;  // freed after the lock
+  std::vector<Record> dropped;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = uploads_.begin(); it != uploads_.end();) {
-    const bool expired = it->second != nullptr && !it->second->busy && it->second->last_written <= last_written;
+    const bool expired = !it->second->has_writer && it->second->last_written <= last_written;
     if (expired) dropped.push_back(std::move(it->second));
     it = expired ? uploads_.erase(it) : std::next(it);
   }

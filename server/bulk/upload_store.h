@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadStore: volumes and matrices on their way in: what was received so far, kept while a broken stream may be resumed.
+// UploadStore: objects on their way in: what was received so far, kept while a broken stream may be resumed.
 //
 // An upload holds its pinned memory and its share of the resident capacity from its (validated) header on. At most one
-// stream writes it at a time, through an UploadWriter; one that no stream has written for the TTL is dropped by Expire.
+// stream writes it, through an UploadWriter. A stream that opens it later takes over: the writer before it is fenced
+// off by the upload's generation, and learns it. One that no stream has written for the TTL is dropped by Expire.
 //
 // Thread safety: the store is safe for concurrent use; a writer is thread-compatible.
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_STORE_H_
@@ -10,10 +11,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,8 +25,8 @@
 #include "engine/device/pinned_pool.h"
 #include "io/digest.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/store/resident_store.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
@@ -36,24 +40,31 @@ struct UploadSpec {
   std::string identity_digest;
   // What the object is accounted for.
   int64_t resident_bytes = 0;
+  // How long the object stays once it is stored; unset: until it is deleted.
+  std::optional<std::chrono::nanoseconds> ttl;
 
   friend bool operator==(const UploadSpec&, const UploadSpec&) = default;
 };
 
-// "digest: ..." unless it is as long as a SHA-256.
-absl::Status ValidateDigest(absl::string_view digest);
 // "{field}: ..." unless 1 to 64 characters.
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field);
 
-struct Upload {
+// The store's record of one upload.
+struct UploadRecord {
   UploadSpec spec;
+  // Held while memory is reserved, bytes are taken and the digest is made: a stream that takes over waits for it.
+  std::mutex writing;
+  bool prepared = false;
+  absl::Status reserved;
   ResidentReservation reservation;
-  std::shared_ptr<PinnedBuffer> memory;
-  io::Sha256 hash;  // of the bytes received
+  std::shared_ptr<PinnedBuffer> memory;  // null for no bytes
+  io::Sha256 hash;                       // of the bytes received
   bool verified = false;
   // Guarded by the store's mutex.
   int64_t received = 0;
-  bool busy = true;
+  int64_t generation = 0;  // of the last writer
+  bool has_writer = false;
+  std::function<void()> taken_over;  // of the writer
   std::chrono::steady_clock::time_point last_written;
 };
 
@@ -64,49 +75,59 @@ struct UploadProgress {
 
 class UploadStore;
 
-// The right to write an upload. Destruction without Drop leaves it to be resumed.
+// The right to write an upload, until another writer takes over. Destruction without Drop leaves it to be resumed.
+// What takes over is ABORTED (reason UPLOAD_TAKEN_OVER).
 class UploadWriter {
  public:
   UploadWriter() = default;
-  UploadWriter(UploadStore* store, std::shared_ptr<Upload> upload) : store_(store), upload_(std::move(upload)) {}
+  UploadWriter(UploadStore* store, std::shared_ptr<UploadRecord> upload, int64_t generation)
+      : store_(store), upload_(std::move(upload)), generation_(generation) {}
   UploadWriter(UploadWriter&&) noexcept = default;
   UploadWriter& operator=(UploadWriter&& other) noexcept {
     std::swap(store_, other.store_);
     std::swap(upload_, other.upload_);
+    std::swap(generation_, other.generation_);
+    std::swap(next_, other.next_);
     return *this;
   }
   ~UploadWriter();
 
   explicit operator bool() const { return upload_ != nullptr; }
-  const UploadSpec& spec() const { return upload_->spec; }
-  int64_t received() const { return upload_->received; }
-  bool complete() const { return received() == spec().total_bytes; }
-  const void* data() const { return upload_->memory->as<void>(); }
+  int64_t received() const;
+  bool complete() const { return received() == upload_->spec.total_bytes; }
+  const void* data() const { return upload_->memory == nullptr ? nullptr : upload_->memory->as<void>(); }
 
-  // Takes the next bytes. OUT_OF_RANGE "chunk.offset: ..." unless they begin where the last ones ended;
-  // "chunk.data: ..." when they pass the end.
-  absl::Status Append(const ReceivedChunk& chunk);
-  // Once complete: DATA_LOSS "header.digest: ..." when the bytes are not those announced.
+  // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
+  // ValidateChunk; ABORTED.
+  absl::Status Append(const ReceivedChunk& chunk, int64_t max_bytes);
+  // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED.
   absl::Status Verify();
-  // The share of the resident capacity, for the object that this becomes.
-  ResidentReservation TakeReservation() { return std::move(upload_->reservation); }
-  // The upload ends here, finished or given up.
+  // The upload becomes an object: ends it, and gives the object's share of the resident capacity. ABORTED.
+  absl::StatusOr<ResidentReservation> Claim();
+  // The upload ends here. Without effect when another writer has taken over.
   void Drop();
 
  private:
+  bool IsCurrent() const { return upload_->generation == generation_; }  // with the store's mutex held
+  absl::StatusOr<int64_t> CurrentlyReceived() const;
+
   UploadStore* store_ = nullptr;
-  std::shared_ptr<Upload> upload_;
+  std::shared_ptr<UploadRecord> upload_;
+  int64_t generation_ = 0;
+  int64_t next_ = -1;  // where the stream's next chunk must begin; -1 before the first one
 };
 
 class UploadStore {
  public:
-  UploadStore(PinnedPool& pinned, ResidentBudget& budget, const Seams& seams, int max_uploads, std::chrono::seconds ttl)
+  UploadStore(PinnedPool& pinned, ResidentBudget& budget, const Seams& seams, int max_uploads,
+              std::chrono::nanoseconds ttl)
       : pinned_(pinned), budget_(budget), seams_(seams), max_uploads_(max_uploads), ttl_(ttl) {}
 
-  // Begins an upload, or resumes the one with this upload_id. ABORTED when another stream writes it; INVALID_ARGUMENT
-  // "header: ..." when it was begun with another header, and drops it; RESOURCE_EXHAUSTED beyond the number of uploads
-  // or the memory.
-  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec);
+  // Begins an upload, or takes over the one with this upload_id, which may wait for the writer before. `taken_over` is
+  // called once, on the thread of whoever takes over in turn, unless the writer goes before. INVALID_ARGUMENT
+  // "header: ..." when the upload was begun with another header, and drops it; RESOURCE_EXHAUSTED beyond the number of
+  // uploads or the memory.
+  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, std::function<void()> taken_over);
   // NOT_FOUND when there is none.
   absl::StatusOr<UploadProgress> Progress(const std::string& upload_id) const;
   // Drops what has waited longer than the TTL.
@@ -117,17 +138,27 @@ class UploadStore {
 
  private:
   friend class UploadWriter;
+  using Record = std::shared_ptr<UploadRecord>;
+
+  // What Open finds or makes, with its writer noted, and the writer before to be told.
+  struct Opened {
+    Record upload;
+    int64_t generation = 0;
+    std::function<void()> tell_before;
+  };
+  absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, std::function<void()> taken_over, Record& dropped);
+  absl::Status ReserveMemory(UploadRecord& upload);
+  // With the mutex held.
+  void Remove(const Record& upload);
   void DropIdle(std::chrono::steady_clock::time_point last_written);
-  absl::StatusOr<std::shared_ptr<Upload>> Resume(const UploadSpec& spec);
 
   PinnedPool& pinned_;
   ResidentBudget& budget_;
   const Seams& seams_;
   const int max_uploads_;
-  const std::chrono::seconds ttl_;
+  const std::chrono::nanoseconds ttl_;
   mutable std::mutex mutex_;
-  // Null while the memory of a new upload is being reserved.
-  std::map<std::string, std::shared_ptr<Upload>> uploads_;
+  std::map<std::string, Record> uploads_;
 };
 
 }  // namespace intrawarp::server

@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
@@ -38,8 +39,13 @@ constexpr std::array<const char*, 6> kOutcomeNames = {"ok",        "rejected",  
                                                       "cancelled", "deadline_missed", "failed"};
 constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
                                                              "failed"};
-constexpr std::array<const char*, 6> kRejectionNames = {"queue_full",       "resident_memory",  "pinned_memory",
-                                                        "too_many_streams", "too_many_uploads", "too_many_transforms"};
+// Reasons that count as rejections, and their label values.
+constexpr std::array<v1::ErrorReason, 8> kRejections = {
+    v1::QUEUE_FULL,       v1::RESIDENT_MEMORY,     v1::PINNED_MEMORY,    v1::TOO_MANY_STREAMS,
+    v1::TOO_MANY_UPLOADS, v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY, v1::MULTIPLY_MEMORY};
+constexpr std::array<const char*, kRejections.size()> kRejectionNames = {
+    "queue_full",       "resident_memory",     "pinned_memory",    "too_many_streams",
+    "too_many_uploads", "too_many_transforms", "exceeds_capacity", "multiply_memory"};
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
 
 const Histogram::BucketBoundaries kLatencyBuckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
@@ -77,6 +83,13 @@ struct MethodSeries {
   Gauge* active;
 };
 
+// The series of one class of jobs.
+struct QueueSeries {
+  Gauge* depth;
+  Gauge* capacity;
+  Gauge* jobs_running;
+};
+
 struct FrameSeries {
   std::array<Counter*, kOutcomeNames.size()> outcomes;
   Histogram* latency;
@@ -100,9 +113,7 @@ struct Metrics::Impl {
   std::array<Counter*, 2> device_errors;  // by DeviceError
 
   // Set from a sample at each scrape.
-  Gauge* queue_depth;
-  Gauge* queue_capacity;
-  Gauge* jobs_running;
+  std::array<QueueSeries, kJobClasses> queues;
   Gauge* volumes;
   Gauge* matrices;
   Gauge* transforms;
@@ -201,10 +212,14 @@ void Metrics::Impl::AddProducts() {
 }
 
 void Metrics::Impl::AddGauges(const std::string& device) {
-  const prometheus::Labels all = {{"class", "all"}};
-  queue_depth = &GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.").Add(all);
-  queue_capacity = &GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.").Add(all);
-  jobs_running = &GaugeFamily(registry, "intrawarp_jobs_running", "Jobs that run.").Add(all);
+  auto& depth = GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.");
+  auto& capacity = GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.");
+  auto& running = GaugeFamily(registry, "intrawarp_jobs_running",
+                              "Jobs that have started: they compute, or are held for a better one.");
+  for (int i = 0; i < kJobClasses; ++i) {
+    const prometheus::Labels labels = {{"class", kJobClassNames[i]}};
+    queues[i] = {&depth.Add(labels), &capacity.Add(labels), &running.Add(labels)};
+  }
   auto& resident = GaugeFamily(registry, "intrawarp_volumes_resident", "Objects resident on the device, by kind.");
   volumes = &resident.Add({{"kind", "volume"}});
   matrices = &resident.Add({{"kind", "matrix"}});
@@ -231,9 +246,11 @@ void Metrics::Impl::AddGauges(const std::string& device) {
 }
 
 void Metrics::Impl::Apply(const MetricsSample& s) const {
-  queue_depth->Set(s.queue_depth);
-  queue_capacity->Set(s.queue_capacity);
-  jobs_running->Set(s.jobs_running);
+  for (int i = 0; i < kJobClasses; ++i) {
+    queues[i].depth->Set(s.queues[i].depth);
+    queues[i].capacity->Set(s.queues[i].capacity);
+    queues[i].jobs_running->Set(s.queues[i].jobs_started);
+  }
   volumes->Set(s.volumes);
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
@@ -299,12 +316,9 @@ void Metrics::ObserveSimilarity(double ncc) { impl_->similarity->Observe(ncc); }
 
 void Metrics::CountNonconverged(Nonconvergence reason) { impl_->nonconverged[static_cast<int>(reason)]->Increment(); }
 
-void Metrics::CountRejection(Rejection reason) { impl_->rejections[static_cast<int>(reason)]->Increment(); }
-
-void Metrics::CountRejection(absl::string_view reason) {
-  for (size_t i = 0; i < kRejectionNames.size(); ++i) {
-    if (absl::EqualsIgnoreCase(reason, kRejectionNames[i])) impl_->rejections[i]->Increment();
-  }
+void Metrics::CountRejection(v1::ErrorReason reason) {
+  const auto it = std::find(kRejections.begin(), kRejections.end(), reason);
+  if (it != kRejections.end()) impl_->rejections[it - kRejections.begin()]->Increment();
 }
 
 void Metrics::CountDeviceError(DeviceError error) { impl_->device_errors[static_cast<int>(error)]->Increment(); }

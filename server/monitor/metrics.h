@@ -6,6 +6,7 @@
 #ifndef INTRAWARP_SERVER_MONITOR_METRICS_H_
 #define INTRAWARP_SERVER_MONITOR_METRICS_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,8 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/schedule/latency.h"
+#include "engine/schedule/scheduling_policy.h"
+#include "intrawarp/v1/error.pb.h"
 
 namespace intrawarp::server {
 
@@ -24,15 +27,6 @@ enum class WorkClass { kFrame, kRegister };
 enum class FrameOutcome { kOk, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
 // Values of the label outcome of sparse products.
 enum class ProductOutcome { kOk, kRejected, kCancelled, kDeadlineMissed, kFailed };
-// Values of the label reason of admission_rejections: what there was too much of.
-enum class Rejection {
-  kQueueFull,
-  kResidentMemory,
-  kPinnedMemory,
-  kTooManyStreams,
-  kTooManyUploads,
-  kTooManyTransforms
-};
 // Values of the label reason of registration_nonconverged.
 enum class Nonconvergence { kIterationLimit, kBudget, kNoProgress };
 
@@ -48,9 +42,12 @@ struct BuildInfo {
 
 // The state that gauges mirror.
 struct MetricsSample {
-  int64_t queue_depth = 0;
-  int64_t queue_capacity = 0;
-  int64_t jobs_running = 0;
+  struct Queue {
+    int64_t depth = 0;
+    int64_t capacity = 0;
+    int64_t jobs_started = 0;
+  };
+  std::array<Queue, kJobClasses> queues;
   int64_t volumes = 0;
   int64_t matrices = 0;
   int64_t transforms = 0;
@@ -86,9 +83,8 @@ class Metrics {
   // One sparse product: its duration from request to result, multiplications and additions, entries of the result; the
   // latter three are recorded for outcome kOk alone.
   void ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries);
-  void CountRejection(Rejection reason);
-  // By the reason in the ErrorInfo of a status (QUEUE_FULL, RESIDENT_MEMORY, ...); others are not rejections.
-  void CountRejection(absl::string_view reason);
+  // Reasons that are no lack of room are not counted.
+  void CountRejection(v1::ErrorReason reason);
   void CountDeviceError(DeviceError error);
 
   // Called for each scrape, one at a time. After set_sampler(nullptr) has returned it is not called any more.

@@ -11,15 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
 #include "engine/device/device.h"
-#include "engine/image/volume.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/registration/registration_report.h"
-#include "server/server_context.h"
 #include "server/rpc/wire.h"
+#include "server/server_context.h"
 
 namespace intrawarp::server {
 
@@ -33,7 +33,7 @@ struct NavigateSetup {
   std::optional<FieldRequest> field;
   int max_pending = 2;
 };
-// Errors as of Register, with paths relative to the config.
+// Errors as of Register, with paths in the stream's message ("config.options.stages").
 absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config);
 
 // Belongs to one thread at a time: the reader while it is received, then its job, then the writer.
@@ -41,7 +41,8 @@ struct NavigateFrame {
   explicit NavigateFrame(Metrics& metrics) : record(metrics, WorkClass::kFrame) {}
 
   int64_t number = 0;
-  int64_t acquisition_time_ns = 0;
+  // Echoed; unset: the client gave none.
+  std::optional<google::protobuf::Timestamp> acquisition_time;
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   Rescale rescale;
@@ -60,8 +61,7 @@ struct NavigateFrame {
   FrameRecord record;
 };
 
-// Checks a header against the limits and leases the memory for its pixels. Errors name the field relative to the
-// header.
+// Checks a header against the limits and leases the memory for its pixels. Errors name the field within "frame".
 absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame);
 
 // Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
@@ -70,8 +70,7 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);
 // As in RegistrationTask.
 struct FrameHooks {
   ReserveFn reserve;
-  // In the context of the registration; may be empty.
-  std::function<absl::Status(const ExecContext&, const Transform&)> on_transform;
+  std::optional<FieldOutput> field;
 };
 
 // Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,

@@ -9,9 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/registration/kept_results.h"
+#include "server/registration/navigate_frame.h"
+#include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/registration/navigate_frame.h"
 #include "server/rpc/response_queue.h"
 
 namespace intrawarp::server {
@@ -22,20 +24,19 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kKeptTransforms = 16;
 
 // Thread safety: gRPC's reactions and the frames' jobs meet under mutex_.
-class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>,
+                             public std::enable_shared_from_this<NavigateStream> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : context_(context), control_(Deadline(rpc)), queue_(context.limits.max_chunk_bytes) {}
+      : CallReactor(context),
+        control_(context.seams, Deadline(rpc, context.seams)),
+        queue_(context.limits.max_chunk_bytes) {
+    kept_.emplace(context.transforms, kKeptTransforms);
+  }
 
-  void Start(std::shared_ptr<NavigateStream> self) {
-    self_ = std::move(self);
+  void Start() {
+    if (!Begin(shared_from_this())) return;
     std::lock_guard<std::mutex> lock(mutex_);
-    absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
-    if (!count.ok()) {
-      context_.metrics.CountRejection(Rejection::kTooManyStreams);
-      return FinishNow(count.status());
-    }
-    count_ = *std::move(count);
     Continue();
   }
 
@@ -50,7 +51,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     } else {
       status = EndOfFrames();
     }
-    if (!status.ok()) return FinishNow(status);
+    if (!status.ok()) return FinishOnce(status);
     Continue();
   }
 
@@ -60,46 +61,43 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     writing_message_.Clear();
     queue_.Written();
     if (finished_) return;
-    if (!ok) return FinishNow(absl::CancelledError("the client is gone"));
+    if (!ok) return FinishOnce(absl::CancelledError("the client is gone"));
     Continue();
   }
 
   void OnCancel() override {
     control_.Cancel();
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!finished_) FinishNow(control_.CancelStatus());
+    FinishOnce(control_.CancelStatus());
   }
 
   void OnDone() override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      for (const std::string& id : kept_) (void)context_.transforms.Erase(id);
+      kept_.reset();
     }
-    count_ = StreamCount();
-    self_.reset();  // may delete this
+    CallReactor::OnDone();  // may delete this
   }
 
  private:
   // Everything below holds the mutex, but for what runs in a job: RunJob, RunFrame, ReserveRoom, KeepAsStart and
-  // StreamField.
+  // the functions of MakeFieldOutput.
 
   absl::Status Receive() {
     context_.metrics.RpcReceivedBytes("intrawarp.v1.RegistrationService/Navigate", message_.Length());
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::NavigateRequest> request,
                                ReceiveRequest<v1::NavigateRequest>(message_));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
-    if (setup_ == nullptr) return absl::InvalidArgumentError("config: must be the first message");
+    if (setup_ == nullptr) return InvalidField("config", "must be the first message");
     if (request.chunk) return ReceiveChunk(*request.chunk);
     if (request.message.has_frame()) return ReceiveFrame(request.message.frame());
-    return absl::InvalidArgumentError("payload: must be config, frame or chunk");
+    return InvalidField("payload", "must be config, frame or chunk");
   }
 
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
-    if (setup_ != nullptr) return absl::InvalidArgumentError("config: is sent twice");
+    if (setup_ != nullptr) return InvalidField("config", "is sent twice");
     absl::StatusOr<NavigateSetup> setup = ResolveNavigateConfig(context_, config);
-    // NOT_FOUND names a resource, not a field.
-    if (absl::IsNotFound(setup.status())) return setup.status();
-    if (!setup.ok()) return Within("config", setup.status());
+    if (!setup.ok()) return setup.status();
     setup_ = std::make_shared<const NavigateSetup>(*std::move(setup));
     return absl::OkStatus();
   }
@@ -107,8 +105,8 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status ReceiveFrame(const v1::FrameHeader& header) {
     if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
     if (last_number_ && header.frame_number() <= *last_number_) {
-      return absl::InvalidArgumentError(absl::StrCat("frame.frame_number: ", header.frame_number(),
-                                                     " does not grow, the last one was ", *last_number_));
+      return InvalidField("frame.frame_number",
+                          absl::StrCat(header.frame_number(), " does not grow, the last one was ", *last_number_));
     }
     last_number_ = header.frame_number();
     passing_over_ = false;
@@ -116,17 +114,18 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     receiving_ = std::make_shared<NavigateFrame>(context_.metrics);
     receiving_->begin = Clock::now();
     receiving_->number = header.frame_number();
-    receiving_->acquisition_time_ns = header.acquisition_time_ns();
+    if (header.has_acquisition_time()) receiving_->acquisition_time = header.acquisition_time();
     absl::Status admitted = AdmitFrame(context_, header, *receiving_);
-    if (!admitted.ok()) FailReceived(FieldPath(admitted.message()).empty() ? admitted : Within("frame", admitted));
+    if (!admitted.ok()) FailReceived(std::move(admitted));
     return absl::OkStatus();
   }
 
   absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
     if (passing_over_) return absl::OkStatus();
-    if (receiving_ == nullptr) return absl::InvalidArgumentError("chunk: belongs to no frame");
+    if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
     NavigateFrame& frame = *receiving_;
-    absl::Status valid = ValidateChunk(context_, chunk.offset(), chunk.size(), frame.received_bytes, frame.total_bytes);
+    absl::Status valid =
+        ValidateChunk(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes});
     if (!valid.ok()) {
       FailReceived(std::move(valid));
       return absl::OkStatus();
@@ -142,15 +141,15 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status EndOfFrames() {
-    if (setup_ == nullptr) return absl::InvalidArgumentError("config: is missing");
+    if (setup_ == nullptr) return InvalidField("config", "is missing");
     no_more_ = true;
     if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
     return absl::OkStatus();
   }
 
   static absl::Status TooFewBytes(const NavigateFrame& frame) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk: the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
+    return InvalidField(
+        "chunk", absl::StrCat("the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
   }
 
   // The frame that is being received takes its place in the order with an error.
@@ -171,7 +170,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
       reading_ = true;
       StartRead(&message_);
     }
-    if (no_more_ && in_flight_ == 0 && !writing_) FinishNow(absl::OkStatus());
+    if (no_more_ && in_flight_ == 0 && !writing_) FinishOnce(absl::OkStatus());
   }
 
   void StartJobs() {
@@ -191,9 +190,13 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   absl::Status Submit(const std::shared_ptr<NavigateFrame>& frame) {
     Job job;
+    job.job_class = JobClass::kFrame;
+    job.owner = this;
     job.workspace_bytes = FrameJobBytes(context_.device, *frame);
-    job.checkpoint = [self = self_](const Progress& progress) { return self->control_.Check(progress); };
-    job.run = [self = self_, frame](const absl::StatusOr<const ExecContext*>& ctx) { self->RunJob(frame, ctx); };
+    job.checkpoint = [self = shared_from_this()](const Progress& progress) { return self->control_.Check(progress); };
+    job.run = [self = shared_from_this(), frame](const absl::StatusOr<const ExecContext*>& ctx) {
+      self->RunJob(frame, ctx);
+    };
     return SubmitJob(context_, std::move(job));
   }
 
@@ -210,19 +213,15 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
-    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, nullptr};
-    if (setup_->field) {
-      hooks.on_transform = [&](const ExecContext& inner, const Transform& transform) {
-        return StreamField(inner, transform, frame);
-      };
-    }
+    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, MakeFieldOutput(frame)};
     return RegisterFrame(ctx, *setup_, last_good_ ? &last_good_->transform : nullptr, control_, hooks, frame);
   }
 
   // The oldest results that are kept make room for the next one.
   absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveRoom(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    while (!kept_.empty() && bytes > context_.budget.capacity_bytes() - context_.budget.used_bytes()) DropOldest();
+    if (finished_) return control_.CancelStatus();  // the results went with the stream
+    kept_->MakeRoom(bytes, context_.budget);
     return ReserveResult(context_, bytes);
   }
 
@@ -231,27 +230,25 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     last_good_.emplace(GoodResult{outcome.reservation, outcome.result.transform});
   }
 
-  absl::Status StreamField(const ExecContext& ctx, const Transform& transform, NavigateFrame& frame) {
-    absl::StatusOr<Geometry> grid = FieldGrid(*setup_->field, *transform.domain());
-    if (!grid.ok()) return Prefixed(grid.status(), "field");
-    absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, *setup_->field, transform, *grid);
-    if (!answer.ok()) return Prefixed(answer.status(), "field");
-    const int64_t bytes = answer->header.total_bytes();
-    INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(context_, bytes));
-    auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
-    v1::NavigateResponse header;
-    header.mutable_field()->set_frame_number(frame.number);
-    *header.mutable_field()->mutable_field() = answer->header;
-    {
+  std::optional<FieldOutput> MakeFieldOutput(const NavigateFrame& frame) {
+    if (!setup_->field) return std::nullopt;
+    FieldOutput output;
+    output.request = *setup_->field;
+    output.lease = [this](int64_t bytes) { return LeasePinned(context_, bytes); };
+    output.send = [this, number = frame.number](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+      v1::NavigateResponse response;
+      response.mutable_field()->set_frame_number(number);
+      *response.mutable_field()->mutable_field() = header;
       std::lock_guard<std::mutex> lock(mutex_);
-      queue_.PushField(SerializeMessage(header), field, v1::NavigateResponse::kChunkFieldNumber);
+      queue_.PushBulk(SerializeMessage(response), std::move(bytes), v1::NavigateResponse::kChunkFieldNumber);
       Pump();
-    }
-    return ProduceField(ctx, transform, *answer, *field, frame.latency, [this] {
+    };
+    output.advanced = [this] {
       std::lock_guard<std::mutex> lock(mutex_);
       Pump();
       return !finished_;
-    });
+    };
+    return output;
   }
 
   void PushResult(std::shared_ptr<NavigateFrame> frame) {
@@ -265,11 +262,11 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     v1::NavigateResponse response;
     v1::FrameResult& result = *response.mutable_result();
     result.set_frame_number(frame.number);
-    result.set_acquisition_time_ns(frame.acquisition_time_ns);
+    if (frame.acquisition_time) *result.mutable_acquisition_time() = *frame.acquisition_time;
     if (frame.status.ok()) {
       frame.latency.Add(Phase::kSend, sending);
       frame.latency.set_total(Clock::now() - frame.begin);
-      *result.mutable_report() = MakeReport(context_.device.name(), frame.outcome, frame.latency);
+      *result.mutable_report() = MakeReport(context_.device.name(), setup_->plan, frame.outcome, frame.latency);
       frame.status = Keep(frame, &result);
     }
     if (frame.status.ok()) {
@@ -283,43 +280,34 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
-    const std::string id = RandomId(context_.seams);
-    INTRAWARP_RETURN_IF_ERROR(StoreResult(context_, id, frame.outcome, result->report()));
-    result->set_transform(TransformName(id));
-    kept_.push_back(id);
-    if (kept_.size() > kKeptTransforms) DropOldest();
+    INTRAWARP_ASSIGN_OR_RETURN(
+        std::shared_ptr<const StoredTransform> stored,
+        StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt}, frame.outcome, result->report()));
+    result->set_transform(TransformName(stored->id));
+    kept_->Keep(std::move(stored));
     return absl::OkStatus();
-  }
-
-  void DropOldest() {
-    (void)context_.transforms.Erase(kept_.front());
-    kept_.pop_front();
   }
 
   void Pump() {
     if (finished_) return queue_.Clear();
     if (writing_) return;
     absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
-    if (!next.ok()) return FinishNow(next.status());
+    if (!next.ok()) return FinishOnce(next.status());
     if (!next->has_value()) return;
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
   }
 
-  void FinishNow(const absl::Status& status) {
-    finished_ = true;
+  void Release() override {
     queue_.Clear();
     ready_.clear();
     receiving_.reset();
     control_.Cancel();
-    Finish(ToGrpcStatus(status));
+    context_.jobs.Cancel(this);
   }
 
-  ServerContext& context_;
   JobControl control_;
-  std::shared_ptr<NavigateStream> self_;  // until OnDone
-  StreamCount count_;
 
   struct GoodResult {
     std::shared_ptr<ResidentReservation> reservation;
@@ -328,7 +316,6 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // The job's alone; jobs follow one another.
   std::optional<GoodResult> last_good_;
 
-  std::mutex mutex_;
   std::shared_ptr<const NavigateSetup> setup_;  // null before the config; set before there is a job
   grpc::ByteBuffer message_;
   grpc::ByteBuffer writing_message_;
@@ -336,14 +323,13 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   std::deque<std::shared_ptr<NavigateFrame>> ready_;  // received or failed, waiting for their turn
   std::shared_ptr<NavigateFrame> receiving_;
   std::optional<int64_t> last_number_;
-  std::deque<std::string> kept_;  // ids of the last transforms, oldest first
-  int in_flight_ = 0;             // frames from their header to their result
-  bool passing_over_ = false;     // the chunks of a failed frame
+  std::optional<KeptResults> kept_;  // until OnDone
+  int in_flight_ = 0;                // frames from their header to their result
+  bool passing_over_ = false;        // the chunks of a failed frame
   bool job_running_ = false;
   bool reading_ = false;
   bool writing_ = false;
   bool no_more_ = false;  // the client has half-closed
-  bool finished_ = false;
 };
 
 }  // namespace
@@ -351,7 +337,7 @@ class NavigateStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartNavigate(ServerContext& context,
                                                                            const grpc::CallbackServerContext& rpc) {
   auto stream = std::make_shared<NavigateStream>(context, rpc);
-  stream->Start(stream);
+  stream->Start();
   return stream.get();
 }
 

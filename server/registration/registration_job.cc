@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/convert.h"
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/rpc_support.h"
 
@@ -52,13 +55,23 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
   if (result->stop_reason == StopReason::kBudget && !task.best_effort) {
     const double ms =
         std::chrono::duration<double, std::milli>(task.budget.value_or(std::chrono::nanoseconds(0))).count();
-    return WithReason(absl::DeadlineExceededError(absl::StrCat("options.budget: ", ms, " ms were used up")),
-                      "BUDGET_USED_UP");
+    const std::string description = absl::StrCat(ms, " ms were used up");
+    return WithReason(FieldError(absl::StatusCode::kDeadlineExceeded, "budget", description), v1::BUDGET_USED_UP);
   }
   if (!IsFinite(result->transform.affine()) || IsSingular(result->transform.affine())) {
-    return WithReason(absl::FailedPreconditionError("the optimiser diverged"), "OPTIMIZER_DIVERGED");
+    return WithReason(absl::FailedPreconditionError("the optimiser diverged"), v1::OPTIMIZER_DIVERGED);
   }
   return result;
+}
+
+// Room for the field before the work, so that it is not done in vain. Null for control points, whose number is not
+// known before, and without a field.
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const RegistrationTask& task, LatencyBreakdown& latency) {
+  if (!task.field || task.field->request.form == FieldForm::kControlPoints) return nullptr;
+  PhaseTimer timer(latency, Phase::kAdmit);
+  absl::StatusOr<Geometry> grid = FieldGrid(task.field->request, task.input.fixed->geometry());
+  if (!grid.ok()) return Within("field", grid.status());
+  return task.field->lease(FieldBytes(task.field->request, *grid));
 }
 
 absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationTask& task,
@@ -91,8 +104,9 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
-  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(),
-                                            [](const StageOptions& stage) { return stage.method == Method::kFfd; });
+  const bool has_control_grid = std::any_of(input.stages.begin(), input.stages.end(), [](const StageOptions& stage) {
+    return std::holds_alternative<FfdOptions>(stage);
+  });
   const int64_t measure = static_cast<int64_t>(
       std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
                 InverseConsistencyWorkspaceBytes(fixed)}));
@@ -100,17 +114,34 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
   return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
 
-absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,
-                                                    JobControl& control, LatencyBreakdown& latency) {
+absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
+                                                      JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
-  if (outcome.reservation != nullptr) outcome.reservation->ShrinkTo(outcome.result.transform.resident_bytes());
-  if (task.on_transform) INTRAWARP_RETURN_IF_ERROR(task.on_transform(outcome.result.transform));
+  const Transform& transform = outcome.result.transform;
+  if (outcome.reservation != nullptr) outcome.reservation->ShrinkTo(transform.resident_bytes());
+  if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
   return outcome;
+}
+
+absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
+                       std::shared_ptr<PinnedBuffer> memory, LatencyBreakdown& latency) {
+  absl::StatusOr<Geometry> grid = FieldGrid(output.request, *transform.domain());
+  if (!grid.ok()) return Within("field", grid.status());
+  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, output.request, transform, *grid);
+  if (!answer.ok()) return Within("field", answer.status());
+  const int64_t bytes = answer->header.total_bytes();
+  if (memory == nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(memory, output.lease(bytes));
+  }
+  auto stream = std::make_shared<BulkBuffer>(std::move(memory), bytes);
+  output.send(answer->header, stream);
+  return ProduceField(ctx, transform, *answer, *stream, latency, output.advanced);
 }
 
 InverseConsistency AffineInverseConsistency(const AffineMap& map, const Geometry& grid) {

@@ -16,25 +16,38 @@
 #include "engine/registration/registration.h"
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/rpc/job_control.h"
 #include "server/store/volume_store.h"
+#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 
 // Makes room for device memory that a transform will hold; null for 0 bytes.
 using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<ResidentReservation>>(int64_t bytes)>;
 
+// A field that goes to the client while the result is assessed.
+struct FieldOutput {
+  FieldRequest request;
+  // Memory for the field's bytes.
+  std::function<absl::StatusOr<std::shared_ptr<PinnedBuffer>>(int64_t bytes)> lease;
+  // Announces the field, whose bytes follow as they are made.
+  std::function<void(const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes)> send;
+  // More bytes are there.
+  AdvanceFn advanced;
+};
+
 struct RegistrationTask {
   RegistrationInput input;
   // Asked before the work, so that it is not done in vain.
   ReserveFn reserve;
   // For the optimisation alone, from its first evaluation: waiting, uploading and preparing before it, and assessing
-  // and sending after it, do not count, so that what a budget buys does not depend on the load of the server.
+  // and sending after it, do not count, so that the worth of a budget does not depend on the load of the server.
   std::optional<std::chrono::nanoseconds> budget;
   // Used up without best_effort: DEADLINE_EXCEEDED.
   bool best_effort = false;
-  // Called with the result before it is assessed, so that its field can be on its way meanwhile; may be empty.
-  std::function<absl::Status(const Transform&)> on_transform;
+  // Unset: no field is wanted.
+  std::optional<FieldOutput> field;
 };
 
 struct RegistrationOutcome {
@@ -46,11 +59,15 @@ struct RegistrationOutcome {
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);
 
-// Registers and assesses; adds to the phases admit, optimise and assess. Errors are those of `reserve` and Register,
-// DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of
-// `on_transform`, and control.CancelStatus(). Waits for the stream.
-absl::StatusOr<RegistrationOutcome> RunRegistration(const ExecContext& ctx, const RegistrationTask& task,
-                                                    JobControl& control, LatencyBreakdown& latency);
+// Registers, sends the field and assesses; adds to the phases of these. Errors are those of `reserve` and Register,
+// DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of the field,
+// and control.CancelStatus(). Waits for the stream.
+absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
+                                                      JobControl& control, LatencyBreakdown& latency);
+
+// Sends the field of `transform`, and waits for the stream. `memory` may be null: then it is leased.
+absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
+                       std::shared_ptr<PinnedBuffer> memory, LatencyBreakdown& latency);
 
 // |A^-1(A(p)) - p| over the corners of the grid's domain.
 InverseConsistency AffineInverseConsistency(const AffineMap& map, const Geometry& grid);

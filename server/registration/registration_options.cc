@@ -1,119 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/registration_options.h"
 
+#include <string>
 #include <utility>
+#include <variant>
 
-#include "absl/strings/match.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "proto/convert.h"
+#include "server/registration/stage_messages.h"
 #include "server/rpc/rpc_support.h"
-#include "server/rpc/wire.h"
 
 namespace intrawarp::server {
 namespace {
 
-absl::StatusOr<Method> MethodFromProto(v1::Method method) {
-  switch (method) {
-    case v1::METHOD_RIGID:
-      return Method::kRigid;
-    case v1::METHOD_AFFINE:
-      return Method::kAffine;
-    case v1::METHOD_FFD:
-      return Method::kFfd;
-    case v1::METHOD_LOG_DEMONS:
-      return Method::kLogDemons;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("method: ", static_cast<int>(method), " is not a method"));
-  }
-}
-
-absl::StatusOr<MetricKind> MetricFromProto(v1::Metric metric, Method method) {
-  switch (metric) {
-    case v1::METRIC_UNSPECIFIED:
-      return method == Method::kFfd ? MetricKind::kNmi : MetricKind::kSsd;
-    case v1::METRIC_SSD:
-      return MetricKind::kSsd;
-    case v1::METRIC_NGF:
-      return MetricKind::kNgf;
-    case v1::METRIC_NMI:
-      return MetricKind::kNmi;
-    case v1::METRIC_LNCC:
-      return MetricKind::kLncc;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("metric: ", static_cast<int>(metric), " is not a metric"));
-  }
-}
-
-absl::StatusOr<DescentMethod> OptimizerFromProto(v1::Optimizer optimizer) {
-  switch (optimizer) {
-    case v1::OPTIMIZER_UNSPECIFIED:
-    case v1::OPTIMIZER_LBFGS:
-      return DescentMethod::kLbfgs;
-    case v1::OPTIMIZER_CONJUGATE_GRADIENT:
-      return DescentMethod::kConjugateGradient;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("optimizer: ", static_cast<int>(optimizer), " is not an optimizer"));
-  }
-}
-
-absl::StatusOr<VelocityUpdate> UpdateFromProto(v1::VelocityUpdate from) {
-  switch (from) {
-    case v1::VELOCITY_UPDATE_ADD:
-      return VelocityUpdate::kAdd;
-    case v1::VELOCITY_UPDATE_UNSPECIFIED:
-    case v1::VELOCITY_UPDATE_COMPOSE:
-      return VelocityUpdate::kCompose;
-    case v1::VELOCITY_UPDATE_BCH:
-      return VelocityUpdate::kBch;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("velocity_update: ", static_cast<int>(from), " is not an update of the velocity"));
-  }
-}
-
-absl::Status DemonsFromProto(const v1::Stage& from, StageOptions* to) {
-  if (from.has_fluid_sigma()) to->fluid_sigma = from.fluid_sigma();
-  if (from.has_diffusion_sigma()) to->diffusion_sigma = from.diffusion_sigma();
-  if (from.has_max_step()) to->max_step = from.max_step();
-  INTRAWARP_ASSIGN_OR_RETURN(to->update, UpdateFromProto(from.velocity_update()));
-  to->symmetric = from.symmetric();
-  to->match_intensities = from.match_intensities();
-  if (to->method != Method::kLogDemons && from.velocity_update() != v1::VELOCITY_UPDATE_UNSPECIFIED) {
-    return absl::InvalidArgumentError("velocity_update: only LOG_DEMONS has one");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
-  StageOptions to;
-  INTRAWARP_ASSIGN_OR_RETURN(to.method, MethodFromProto(from.method()));
-  INTRAWARP_ASSIGN_OR_RETURN(to.metric, MetricFromProto(from.metric(), to.method));
-  if (from.levels() < 0 || from.levels() > kMaxLevels) {
-    return absl::InvalidArgumentError(absl::StrCat("levels: is ", from.levels(), ", must be 0 to ", kMaxLevels));
-  }
-  if (from.iterations() < 0 || from.iterations() > kMaxIterations) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("iterations: is ", from.iterations(), ", must be 0 to ", kMaxIterations));
-  }
-  to.levels = from.levels();
-  to.iterations = from.iterations();
-  to.spacing_vox = from.spacing_vox();
-  if (from.has_bending_weight()) to.bending_weight = from.bending_weight();
-  if (from.has_elasticity_weight()) to.elasticity_weight = from.elasticity_weight();
-  if (from.has_jacobian_weight()) to.jacobian_weight = from.jacobian_weight();
-  INTRAWARP_ASSIGN_OR_RETURN(to.optimizer, OptimizerFromProto(from.optimizer()));
-  if (to.method != Method::kFfd && from.optimizer() != v1::OPTIMIZER_UNSPECIFIED) {
-    return absl::InvalidArgumentError("optimizer: only FFD has one");
-  }
-  INTRAWARP_RETURN_IF_ERROR(DemonsFromProto(from, &to));
-  return to;
-}
+constexpr std::chrono::hours kMaxBudget{24};
 
 absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::RegistrationOptions& options) {
   if (options.stages_size() < 1 || options.stages_size() > kMaxStages) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stages: ", options.stages_size(), " are given, must be 1 to ", kMaxStages));
+    return InvalidField("stages", absl::StrCat(options.stages_size(), " are given, must be 1 to ", kMaxStages));
   }
   std::vector<StageOptions> stages;
   for (int i = 0; i < options.stages_size(); ++i) {
@@ -126,9 +33,9 @@ absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::Registration
 
 absl::Status InitialFromProto(const v1::RegistrationOptions& options, const TransformStore& transforms,
                               RegistrationPlan* plan) {
-  if (options.has_initial_matrix()) {
-    absl::StatusOr<AffineMap> map = InvertibleMatrixFromProto(options.initial_matrix());
-    if (!map.ok()) return Within("initial_matrix", map.status());
+  if (options.has_initial_affine()) {
+    absl::StatusOr<AffineMap> map = InvertibleMapFromProto(options.initial_affine());
+    if (!map.ok()) return Within("initial_affine", map.status());
     plan->initial = *map;
     return absl::OkStatus();
   }
@@ -138,7 +45,8 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id));
   const bool has_native_form = stored->transform.has_control_grid() || stored->transform.has_velocity();
   if (stored->transform.has_displacement() && !has_native_form) {
-    return absl::UnimplementedError("initial_transform: a start from a displacement field is not in this version");
+    return FieldError(absl::StatusCode::kUnimplemented, "initial_transform",
+                      "a start from a displacement field is not in this version");
   }
   if (has_native_form) {
     plan->initial_transform = std::move(stored);
@@ -148,11 +56,35 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   return absl::OkStatus();
 }
 
+// The same error about the field at another path.
+absl::Status Renamed(const absl::Status& status, const std::string& path) {
+  absl::string_view description = status.message();
+  absl::ConsumePrefix(&description, absl::StrCat(FieldOf(status), ": "));
+  absl::Status renamed = FieldError(status.code(), path, description);
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (url != kFieldPayload) renamed.SetPayload(url, payload);
+  });
+  return renamed;
+}
+
+// The engine's path of a stage's option ("stages[1].levels") as the request has it ("stages[1].ffd.levels").
+std::string WithMethod(const v1::RegistrationOptions& options, const std::string& path) {
+  for (int i = 0; i < options.stages_size(); ++i) {
+    absl::string_view option = path;
+    const std::string stage = absl::StrCat("stages[", i, "]");
+    if (!absl::ConsumePrefix(&option, absl::StrCat(stage, ".")) || option == "method") continue;
+    const std::string& method = v1::Stage::descriptor()->FindFieldByNumber(options.stages(i).method_case())->name();
+    return absl::StrCat(stage, ".", method, ".", option);
+  }
+  return path;
+}
+
 }  // namespace
 
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms) {
   RegistrationPlan plan;
+  plan.asked = options;
   INTRAWARP_ASSIGN_OR_RETURN(plan.stages, StagesFromProto(options));
   if (!options.fixed_mask().empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask"));
@@ -162,8 +94,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   }
   INTRAWARP_RETURN_IF_ERROR(InitialFromProto(options, transforms, &plan));
   if (options.has_budget()) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget"));
-    if (plan.budget->count() == 0) return absl::InvalidArgumentError("budget: must be above 0");
+    INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget", kMaxBudget));
   }
   plan.best_effort = options.best_effort();
   return plan;
@@ -171,13 +102,13 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
 
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
   absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);
-  if (!request.ok()) return Prefixed(request.status(), "field");
-  const Method last = plan.stages.back().method;
-  if (request->form == FieldForm::kControlPoints && last != Method::kFfd) {
-    return absl::InvalidArgumentError("field.encoding: CONTROL_POINTS come from FFD as the last stage");
+  if (!request.ok()) return Within("field", request.status());
+  const StageOptions& last = plan.stages.back();
+  if (request->form == FieldForm::kControlPoints && !std::holds_alternative<FfdOptions>(last)) {
+    return InvalidField("field.encoding", "CONTROL_POINTS come from ffd as the last stage");
   }
-  if (request->form == FieldForm::kVelocity && last != Method::kLogDemons) {
-    return absl::InvalidArgumentError("field.encoding: VELOCITY comes from LOG_DEMONS as the last stage");
+  if (request->form == FieldForm::kVelocity && !std::holds_alternative<LogDemonsOptions>(last)) {
+    return InvalidField("field.encoding", "VELOCITY comes from log_demons as the last stage");
   }
   return request;
 }
@@ -195,11 +126,15 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   return input;
 }
 
-absl::Status InRequest(const absl::Status& status) {
-  for (const char* field : {"stages", "fixed_mask", "moving_mask", "initial", "budget"}) {
-    if (absl::StartsWith(status.message(), field)) return Within("options", status);
+absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Status& status) {
+  const std::string path = FieldOf(status);
+  const std::string name = path.substr(0, path.find_first_of(".["));
+  if (name == "initial") {
+    return Renamed(status, options.has_initial_affine() ? "options.initial_affine" : "options.initial_transform");
   }
-  return status;
+  if (name == "stages") return Renamed(status, absl::StrCat("options.", WithMethod(options, path)));
+  const bool is_option = v1::RegistrationOptions::descriptor()->FindFieldByName(name) != nullptr;
+  return is_option ? Within("options", status) : status;
 }
 
 absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
@@ -208,9 +143,9 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore
   return volumes.Find(id);
 }
 
-absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from) {
-  INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, MatrixFromProto(from));
-  if (IsSingular(map)) return absl::InvalidArgumentError("values: the matrix is singular");
+absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from) {
+  INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, AffineMapFromProto(from));
+  if (IsSingular(map)) return InvalidField("values", "the map is singular");
   return map;
 }
 

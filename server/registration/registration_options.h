@@ -13,15 +13,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "server/transform/field_request.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
+#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 
 struct RegistrationPlan {
+  // As the request has them.
+  v1::RegistrationOptions asked;
   std::vector<StageOptions> stages;
   // Null: no mask.
   std::shared_ptr<const StoredVolume> fixed_mask;
@@ -34,29 +37,28 @@ struct RegistrationPlan {
   bool best_effort = false;
 };
 
-// INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].method: ..."); NOT_FOUND names
+// INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names
 // the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms);
 
-// The field that a request wants of each result. INVALID_ARGUMENT "field....: ..."; control points come from an ffd
-// stage alone, a velocity from a log-demons stage.
+// The field that a request wants of each result. Errors name it within "field"; control points come from an ffd stage
+// alone, a velocity from a log-demons stage.
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
 
 // The engine's view of a plan. `plan`, `fixed` and `moving` must outlive it.
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
                                         const PreparedImage& moving);
 
-// An error of ValidateRegistration with its field's path in the request: those of the options get "options." before
-// them.
-absl::Status InRequest(const absl::Status& status);
+// An error of ResolveOptions or of the engine about a registration with its field's path in the request.
+absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Status& status);
 
 // "volumes/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.
 absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
                                                                absl::string_view field);
 
-// As MatrixFromProto, and INVALID_ARGUMENT "values: ..." for a map that has no inverse in practice.
-absl::StatusOr<AffineMap> InvertibleMatrixFromProto(const v1::Matrix& from);
+// As AffineMapFromProto; the error names "values" for a map that has no inverse in practice, too.
+absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from);
 
 }  // namespace intrawarp::server
 

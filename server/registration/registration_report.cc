@@ -3,6 +3,12 @@
 
 #include <utility>
 
+#include "engine/base/status_macros.h"
+#include "engine/registration/stage.h"
+#include "proto/convert.h"
+#include "server/registration/stage_messages.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
 
 namespace intrawarp::server {
@@ -22,38 +28,8 @@ v1::StopReason ToProto(StopReason reason) {
   return v1::STOP_REASON_UNSPECIFIED;
 }
 
-v1::Method ToProto(Method method) {
-  switch (method) {
-    case Method::kRigid:
-      return v1::METHOD_RIGID;
-    case Method::kAffine:
-      return v1::METHOD_AFFINE;
-    case Method::kFfd:
-      return v1::METHOD_FFD;
-    case Method::kLogDemons:
-      return v1::METHOD_LOG_DEMONS;
-  }
-  return v1::METHOD_UNSPECIFIED;
-}
-
-v1::Metric ToProto(MetricKind metric) {
-  switch (metric) {
-    case MetricKind::kSsd:
-      return v1::METRIC_SSD;
-    case MetricKind::kNmi:
-      return v1::METRIC_NMI;
-    case MetricKind::kLncc:
-      return v1::METRIC_LNCC;
-    case MetricKind::kNgf:
-      return v1::METRIC_NGF;
-  }
-  return v1::METRIC_UNSPECIFIED;
-}
-
 v1::StageReport ToProto(const StageReport& from) {
   v1::StageReport to;
-  to.set_method(ToProto(from.method));
-  to.set_metric(ToProto(from.metric));
   to.set_stop_reason(ToProto(from.stop_reason));
   for (const LevelReport& level : from.levels) {
     v1::LevelReport* report = to.add_levels();
@@ -76,6 +52,29 @@ v1::Similarity ToProto(const Similarity& from) {
   return to;
 }
 
+v1::VerdictCause ToProto(ReviewCause cause) {
+  switch (cause) {
+    case ReviewCause::kWorseThanStart:
+      return v1::VERDICT_CAUSE_WORSE_THAN_START;
+    case ReviewCause::kFolding:
+      return v1::VERDICT_CAUSE_FOLDING;
+    case ReviewCause::kLowOverlap:
+      return v1::VERDICT_CAUSE_LOW_OVERLAP;
+    case ReviewCause::kNotConverged:
+      return v1::VERDICT_CAUSE_NOT_CONVERGED;
+  }
+  return v1::VERDICT_CAUSE_UNSPECIFIED;
+}
+
+v1::VerdictReason ToProto(const ReviewReason& from) {
+  v1::VerdictReason to;
+  to.set_cause(ToProto(from.cause));
+  to.set_message(ReviewText(from.cause));
+  if (from.value) to.set_value(*from.value);
+  if (from.limit) to.set_limit(*from.limit);
+  return to;
+}
+
 void AddQuality(const QualityReport& from, v1::Report* to) {
   *to->mutable_before() = ToProto(from.before);
   *to->mutable_after() = ToProto(from.after);
@@ -88,10 +87,11 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
     to->mutable_inverse_consistency()->set_max_mm(from.inverse_consistency->max_mm);
   }
   to->set_verdict(from.review_reasons.empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
-  for (const std::string& reason : from.review_reasons) to->add_verdict_reasons(reason);
+  for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
+  if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return FrameOutcome::kRejected;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return FrameOutcome::kCancelled;
@@ -117,17 +117,37 @@ void CountStop(StopReason reason, Metrics& metrics) {
   }
 }
 
+v1::RegistrationOptions ResolvedOptions(const RegistrationPlan& plan, const std::vector<StageReport>& stages) {
+  v1::RegistrationOptions resolved = plan.asked;
+  resolved.set_best_effort(plan.best_effort);
+  resolved.clear_stages();
+  for (const StageReport& stage : stages) *resolved.add_stages() = StageToProto(stage.options);
+  return resolved;
+}
+
 }  // namespace
 
-v1::Report MakeReport(const std::string& device, const RegistrationOutcome& outcome, const LatencyBreakdown& latency) {
+v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, const RegistrationOutcome& outcome,
+                      const LatencyBreakdown& latency) {
   v1::Report report;
   report.set_device(device);
+  *report.mutable_options() = ResolvedOptions(plan, outcome.result.stages);
   report.set_stop_reason(ToProto(outcome.result.stop_reason));
   for (const StageReport& stage : outcome.result.stages) *report.add_stages() = ToProto(stage);
-  *report.mutable_matrix() = MatrixToProto(outcome.result.transform.affine());
+  *report.mutable_affine() = AffineMapToProto(outcome.result.transform.affine());
   AddQuality(outcome.quality, &report);
-  *report.mutable_latency_ms() = LatencyToProto(latency);
+  *report.mutable_latency() = LatencyToProto(latency);
   return report;
+}
+
+absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
+                                                                   const RegistrationOutcome& outcome,
+                                                                   const v1::Report& report) {
+  auto stored = std::make_shared<const StoredTransform>(
+      StoredTransform{std::move(identity.id), context.seams.system_now(), report, outcome.reservation,
+                      outcome.result.transform, identity.expiry, std::move(identity.request)});
+  INTRAWARP_RETURN_IF_ERROR(StoreTransform(context, stored));
+  return stored;
 }
 
 v1::Progress ProgressToProto(const Progress& progress) {

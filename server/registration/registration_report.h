@@ -3,17 +3,35 @@
 #ifndef INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
 #define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/schedule/latency.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/monitor/metrics.h"
 #include "server/registration/registration_job.h"
+#include "server/registration/registration_options.h"
+#include "server/server_context.h"
+#include "server/store/transform_store.h"
 
 namespace intrawarp::server {
 
-v1::Report MakeReport(const std::string& device, const RegistrationOutcome& outcome, const LatencyBreakdown& latency);
+v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, const RegistrationOutcome& outcome,
+                      const LatencyBreakdown& latency);
+
+// The place of a result in the store.
+struct ResultIdentity {
+  std::string id;
+  std::optional<Expiry> expiry;
+  std::optional<RequestKey> request;
+};
+// ALREADY_EXISTS when the id is taken, RESOURCE_EXHAUSTED when there are too many transforms.
+absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
+                                                                   const RegistrationOutcome& outcome,
+                                                                   const v1::Report& report);
 
 v1::Progress ProgressToProto(const Progress& progress);
 
@@ -26,6 +44,8 @@ class FrameRecord {
   ~FrameRecord();
   // `status` is not OK. Of several calls the first counts.
   void Failed(const absl::Status& status);
+  // The call repeated a request that was recorded before.
+  void Repeated() { recorded_ = true; }
   void Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency);
 
  private:

@@ -2,25 +2,37 @@
 #include "server/registration/registration_service.h"
 
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
+#include "proto/convert.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/transform/field_request.h"
-#include "server/bulk/field_stream.h"
-#include "server/rpc/job_stream.h"
-#include "server/rpc/job_support.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/registration/registration_report.h"
+#include "server/rpc/job_stream.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/request_table.h"
+#include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+v1::RegisterResponse ResultOf(const StoredTransform& stored) {
+  v1::RegisterResponse response;
+  response.mutable_result()->set_transform(TransformName(stored.id));
+  *response.mutable_result()->mutable_report() = *stored.report;
+  return response;
+}
 
 // One Register call. Validated on gRPC's thread, then used by its job alone, then by the making of its result.
 struct RegisterCall {
@@ -31,99 +43,139 @@ struct RegisterCall {
   const std::shared_ptr<JobStream> stream;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
+  RequestKey key;
+  RequestTicket ticket;
+  // The result of the first request with this id; null: this one is the first.
+  std::shared_ptr<const StoredTransform> first;
+  // The wanted id; empty: the server chooses one.
+  std::string transform_id;
+  std::optional<std::chrono::nanoseconds> ttl;
   std::shared_ptr<const StoredVolume> fixed;
   std::shared_ptr<const StoredVolume> moving;
   RegistrationPlan plan;
   RegistrationInput input;
   // Unset: the client wants none.
   std::optional<FieldRequest> field;
-  Geometry field_grid;
   RegistrationOutcome outcome;
+  // The transform that the result names, once that is made.
+  std::shared_ptr<const StoredTransform> stored;
   LatencyBreakdown latency;
   FrameRecord record;
 };
 
-absl::Status Resolve(RegisterCall& call, const grpc::ByteBuffer& bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, ParseMessage<v1::RegisterRequest>(bytes));
+// The place of the request among those with its id, and the first one's result.
+absl::Status EnterRequest(RegisterCall& call, v1::RegisterRequest& request) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
+  call.key.id = std::exchange(*request.mutable_request_id(), "");
+  call.key.fingerprint = Fingerprint("Register", request);
+  INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.register_requests.Enter(call.key));
+  INTRAWARP_ASSIGN_OR_RETURN(call.first, FindResult(call.context.transforms, call.key));
+  return absl::OkStatus();
+}
+
+absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& request) {
+  call.transform_id = request.transform_id();
+  if (!call.transform_id.empty()) {
+    INTRAWARP_RETURN_IF_ERROR(ValidateId(call.transform_id, "transform_id"));
+    if (call.context.transforms.Find(call.transform_id).ok()) return AlreadyExists(TransformName(call.transform_id));
+  }
+  if (request.has_ttl()) {
+    INTRAWARP_ASSIGN_OR_RETURN(call.ttl, DurationFromProto(request.ttl(), "ttl", kMaxTtl));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
+  INTRAWARP_RETURN_IF_ERROR(ResolveResult(call, request));
   INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
   INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
   absl::StatusOr<RegistrationPlan> plan =
       ResolveOptions(request.options(), call.context.volumes, call.context.transforms);
-  if (!plan.ok()) return InRequest(plan.status());
+  if (!plan.ok()) return Within("options", plan.status());
   call.plan = *std::move(plan);
   call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
-  INTRAWARP_RETURN_IF_ERROR(InRequest(ValidateRegistration(call.input)));
+  INTRAWARP_RETURN_IF_ERROR(InRequest(request.options(), ValidateRegistration(call.input)));
   if (!request.has_field()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(call.field, ResolveField(request.field(), call.plan));
-  absl::StatusOr<Geometry> grid = FieldGrid(*call.field, call.fixed->image.geometry());
-  if (!grid.ok()) return Prefixed(grid.status(), "field");
-  call.field_grid = *grid;
-  return absl::OkStatus();
+  return Within("field", FieldGrid(*call.field, call.fixed->image.geometry()).status());
 }
 
-// `memory` is null for control points, whose number is not known before.
-absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, std::shared_ptr<PinnedBuffer> memory,
-                         const Transform& transform) {
-  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, *call.field, transform, call.field_grid);
-  if (!answer.ok()) return Prefixed(answer.status(), "field");
-  const int64_t bytes = answer->header.total_bytes();
-  if (memory == nullptr) {
-    INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, bytes));
-  }
-  auto field = std::make_shared<FieldStream>(std::move(memory), bytes);
-  v1::RegisterResponse header;
-  *header.mutable_field() = answer->header;
-  call.stream->SendField(SerializeMessage(header), field, v1::RegisterResponse::kChunkFieldNumber);
-  return ProduceField(ctx, transform, *answer, *field, call.latency, [&call] { return call.stream->Advanced(); });
+std::optional<FieldOutput> MakeFieldOutput(RegisterCall& call) {
+  if (!call.field) return std::nullopt;
+  FieldOutput output;
+  output.request = *call.field;
+  output.lease = [&call](int64_t bytes) { return LeasePinned(call.context, bytes); };
+  output.send = [&call](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+    v1::RegisterResponse response;
+    *response.mutable_field() = header;
+    call.stream->SendBulk(SerializeMessage(response), std::move(bytes), v1::RegisterResponse::kChunkFieldNumber);
+  };
+  output.advanced = [&call] { return call.stream->Advanced(); };
+  return output;
 }
 
 absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
   RegistrationTask task{call.input, [&call](int64_t bytes) { return ReserveResult(call.context, bytes); },
-                        call.plan.budget, call.plan.best_effort, nullptr};
-  std::shared_ptr<PinnedBuffer> memory;
-  if (call.field) {
-    if (call.field->form != FieldForm::kControlPoints) {
-      // Before the work, so that it is not done in vain.
-      PhaseTimer timer(call.latency, Phase::kAdmit);
-      INTRAWARP_ASSIGN_OR_RETURN(memory, LeasePinned(call.context, FieldBytes(*call.field, call.field_grid)));
-    }
-    task.on_transform = [&](const Transform& transform) {
-      return StreamField(call, ctx, std::move(memory), transform);
-    };
-  }
-  absl::StatusOr<RegistrationOutcome> outcome = RunRegistration(ctx, task, call.stream->control(), call.latency);
-  if (!outcome.ok()) return InRequest(outcome.status());
+                        call.plan.budget, call.plan.best_effort, MakeFieldOutput(call)};
+  absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
+  if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);
   return absl::OkStatus();
 }
 
+// The first request's result again: its field is made anew, which gives the same bytes.
+absl::Status RunRepetition(RegisterCall& call, const ExecContext& ctx) {
+  if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
+  const std::optional<FieldOutput> field = MakeFieldOutput(call);
+  return field ? SendField(ctx, *field, call.first->transform, nullptr, call.latency) : absl::OkStatus();
+}
+
 // Stores the transform with its report and makes the last message of the stream.
-absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, const std::string& id,
-                                            std::chrono::nanoseconds sending) {
+absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
   call.latency.set_total(Clock::now() - call.begin);
-  v1::RegisterResponse response;
-  response.mutable_result()->set_transform(TransformName(id));
-  *response.mutable_result()->mutable_report() = MakeReport(call.context.device.name(), call.outcome, call.latency);
-  absl::Status stored = StoreResult(call.context, id, call.outcome, response.result().report());
+  const v1::Report report = MakeReport(call.context.device.name(), call.plan, call.outcome, call.latency);
+  ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
+  if (identity.id.empty()) identity.id = RandomId(call.context.seams);
+  if (!call.key.id.empty()) identity.request = call.key;
+  absl::StatusOr<std::shared_ptr<const StoredTransform>> stored =
+      StoreResult(call.context, std::move(identity), call.outcome, report);
   if (!stored.ok()) {
-    call.record.Failed(stored);
-    return stored;
+    call.record.Failed(stored.status());
+    return stored.status();
   }
+  call.stored = *std::move(stored);
+  call.ticket = RequestTicket();  // from now on a repetition finds the result
   call.record.Succeeded(call.outcome, call.latency);
-  return SerializeMessage(response);
+  return SerializeMessage(ResultOf(*call.stored));
 }
 
 void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& status) {
   if (!status.ok()) {
     call->record.Failed(status);
+    call->ticket = RequestTicket();
     call->stream->Close(status);
     return;
   }
-  const std::string id = RandomId(call->context.seams);
-  call->stream->SendResult([call, id](std::chrono::nanoseconds sending) { return MakeResult(*call, id, sending); },
-                           [&transforms = call->context.transforms, id] { (void)transforms.Erase(id); });
+  // A result that nobody learned of goes again, unless its request can be repeated.
+  std::function<void()> undo;
+  if (call->key.id.empty()) {
+    undo = [call] {
+      if (call->stored != nullptr) call->context.transforms.Erase(call->stored);
+    };
+  }
+  call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
+                           std::move(undo));
+}
+
+void FinishRepetition(RegisterCall& call, const absl::Status& status) {
+  call.record.Repeated();
+  call.ticket = RequestTicket();
+  if (!status.ok()) return call.stream->Close(status);
+  call.stream->SendResult([message = SerializeMessage(ResultOf(*call.first))](
+                              std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },
+                          nullptr);
 }
 
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
@@ -135,13 +187,41 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   Job job;
   job.workspace_bytes = RegistrationJobBytes(call->context.device, call->input);
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
+  job.on_held = [call](Clock::duration held) {
+    call->stream->control().Held(held);
+    call->latency.Held(Phase::kOptimise, held);
+  };
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
     call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
-    Finish(call, ctx.ok() ? RunJob(*call, **ctx) : ctx.status());
+    const absl::Status& status = ctx.status();
+    if (ctx.ok()) return Finish(call, RunJob(*call, **ctx));
+    Finish(call, absl::IsCancelled(status) ? call->stream->control().CancelStatus() : status);
   };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(call->context, std::move(job));
+  return SubmitJob(call->context, *call->stream, std::move(job));
+}
+
+absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v1::RegisterRequest& request) {
+  Job job;
+  if (request.has_field()) {
+    absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
+    if (!field.ok()) return Within("field", field.status());
+    call->field = *field;
+    job.workspace_bytes = ProduceFieldWorkspaceBytes(call->context.device, *call->first->transform.domain());
+  }
+  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+    FinishRepetition(*call, ctx.ok() ? RunRepetition(*call, **ctx) : ctx.status());
+  };
+  return SubmitJob(call->context, *call->stream, std::move(job));
+}
+
+absl::Status Start(const std::shared_ptr<RegisterCall>& call, const grpc::ByteBuffer& bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, ParseMessage<v1::RegisterRequest>(bytes));
+  INTRAWARP_RETURN_IF_ERROR(EnterRequest(*call, request));
+  if (call->first != nullptr) return SubmitRepetition(call, request);
+  INTRAWARP_RETURN_IF_ERROR(Resolve(*call, request));
+  return Submit(call);
 }
 
 class RegistrationServiceImpl final
@@ -158,8 +238,7 @@ class RegistrationServiceImpl final
       call->record.Failed(absl::ResourceExhaustedError("too many streams"));
       return stream.get();
     }
-    absl::Status status = Resolve(*call, *request);
-    if (status.ok()) status = Submit(call);
+    const absl::Status status = Start(call, *request);
     if (!status.ok()) Finish(call, status);
     return stream.get();
   }

@@ -15,17 +15,21 @@ absl::Status JobControl::CancelStatus() const {
 
 void JobControl::StartBudget(std::optional<std::chrono::nanoseconds> budget) {
   budget_end_.reset();
-  if (budget) budget_end_ = std::chrono::steady_clock::now() + *budget;
+  if (budget) budget_end_ = seams_.steady_now() + *budget;
+}
+
+void JobControl::Held(std::chrono::nanoseconds held) {
+  if (budget_end_) *budget_end_ += held;
 }
 
 Decision JobControl::Check(const Progress& progress) {
   if (cancelled()) return Decision::kCancel;
   if (on_progress_) Report(progress);
-  return budget_end_ && std::chrono::steady_clock::now() >= *budget_end_ ? Decision::kStop : Decision::kContinue;
+  return budget_end_ && seams_.steady_now() >= *budget_end_ ? Decision::kStop : Decision::kContinue;
 }
 
 void JobControl::Report(const Progress& progress) {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = seams_.steady_now();
   const bool same_level = progress.stage == last_stage_ && progress.level == last_level_;
   if (same_level && now - last_report_ < kProgressInterval) return;
   last_stage_ = progress.stage;

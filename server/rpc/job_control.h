@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "engine/device/exec_context.h"
+#include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
 
@@ -21,8 +22,10 @@ class JobControl {
  public:
   using ProgressFn = std::function<void(const Progress&)>;
 
-  // `deadline`: when the RPC ends.
-  explicit JobControl(std::optional<std::chrono::system_clock::time_point> deadline) : deadline_(deadline) {}
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `deadline`: when the RPC ends. All times are of seams.steady_now; `seams` must outlive this.
+  JobControl(const Seams& seams, std::optional<Time> deadline) : seams_(seams), deadline_(deadline) {}
 
   // Called at the first iteration of a level and otherwise at most every 50 ms. Set before the job is submitted.
   void set_on_progress(ProgressFn on_progress) { on_progress_ = std::move(on_progress); }
@@ -36,18 +39,22 @@ class JobControl {
   // The budget runs from now on; nullopt: none.
   void StartBudget(std::optional<std::chrono::nanoseconds> budget);
 
+  // For Job::on_held: the budget does not run while the job is held.
+  void Held(std::chrono::nanoseconds held);
+
   // For Job::checkpoint.
   Decision Check(const Progress& progress);
 
  private:
-  bool DeadlinePassed() const { return deadline_ && std::chrono::system_clock::now() >= *deadline_; }
+  bool DeadlinePassed() const { return deadline_ && seams_.steady_now() >= *deadline_; }
   void Report(const Progress& progress);
 
-  const std::optional<std::chrono::system_clock::time_point> deadline_;
+  const Seams& seams_;
+  const std::optional<Time> deadline_;
   ProgressFn on_progress_;
   std::atomic<bool> cancelled_ = false;
-  std::optional<std::chrono::steady_clock::time_point> budget_end_;
-  std::chrono::steady_clock::time_point last_report_;
+  std::optional<Time> budget_end_;
+  Time last_report_;
   int last_stage_ = -1;
   int last_level_ = -1;
 };

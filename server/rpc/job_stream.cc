@@ -5,28 +5,24 @@
 
 namespace intrawarp::server {
 
-std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call) {
-  const std::chrono::system_clock::time_point deadline = call.deadline();
+std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::CallbackServerContext& call,
+                                                              const Seams& seams) {
+  const std::chrono::system_clock::duration left = call.deadline() - seams.system_now();
   // gRPC's "none" is at the far end of the clock's range, give or take its conversion.
-  if (deadline - std::chrono::system_clock::now() > std::chrono::hours(24 * 365)) return std::nullopt;
-  return deadline;
+  if (left > std::chrono::hours(24 * 365)) return std::nullopt;
+  return seams.steady_now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
 }
 
 std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc::CallbackServerContext& call) {
   std::shared_ptr<JobStream> stream(new JobStream(context, call));
-  stream->self_ = stream;
-  absl::StatusOr<StreamCount> count = StreamCount::Acquire(context.streams, context.limits.max_streams);
-  if (count.ok()) {
-    stream->count_ = *std::move(count);
-  } else {
-    context.metrics.CountRejection(Rejection::kTooManyStreams);
-    stream->Close(count.status());
-  }
+  (void)stream->Begin(stream);
   return stream;
 }
 
 JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
-    : control_(Deadline(call)), queue_(context.limits.max_chunk_bytes) {}
+    : CallReactor(context),
+      control_(context.seams, Deadline(call, context.seams)),
+      queue_(context.limits.max_chunk_bytes) {}
 
 void JobStream::set_on_cancel(std::function<void()> on_cancel) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -51,9 +47,9 @@ void JobStream::SendProgress(grpc::ByteBuffer message) {
   Pump();
 }
 
-void JobStream::SendField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field) {
+void JobStream::SendBulk(grpc::ByteBuffer header, std::shared_ptr<BulkStream> bulk, int chunk_field) {
   std::lock_guard<std::mutex> lock(mutex_);
-  queue_.PushField(std::move(header), std::move(field), chunk_field);
+  queue_.PushBulk(std::move(header), std::move(bulk), chunk_field);
   Pump();
 }
 
@@ -78,7 +74,7 @@ bool JobStream::Advanced() {
 void JobStream::Close(const absl::Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (finished_) return;
-  if (!status.ok()) return FinishNow(status);
+  if (!status.ok()) return FinishOnce(status);
   ending_ = true;
   Pump();
 }
@@ -87,21 +83,19 @@ void JobStream::Pump() {
   if (finished_) return queue_.Clear();
   if (writing_) return;
   absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
-  if (!next.ok()) return FinishNow(next.status());
+  if (!next.ok()) return FinishOnce(next.status());
   if (next->has_value()) {
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
   } else if (ending_ && queue_.empty()) {
-    FinishNow(absl::OkStatus());
+    FinishOnce(absl::OkStatus());
   }
 }
 
-void JobStream::FinishNow(const absl::Status& status) {
-  finished_ = true;
+void JobStream::Release() {
   queue_.Clear();
   control_.Cancel();
-  Finish(ToGrpcStatus(status));
 }
 
 void JobStream::OnWriteDone(bool ok) {
@@ -110,7 +104,7 @@ void JobStream::OnWriteDone(bool ok) {
   writing_message_.Clear();
   queue_.Written();
   if (finished_) return;
-  if (!ok) return FinishNow(absl::CancelledError("the client is gone"));
+  if (!ok) return FinishOnce(absl::CancelledError("the client is gone"));
   delivered_ = ending_ && queue_.empty();
   Pump();
 }
@@ -120,7 +114,7 @@ void JobStream::OnCancel() {
   std::function<void()> on_cancel;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!finished_) FinishNow(control_.CancelStatus());
+    FinishOnce(control_.CancelStatus());
     on_cancel = std::move(on_cancel_);
   }
   if (on_cancel) on_cancel();
@@ -135,8 +129,7 @@ void JobStream::OnDone() {
     on_cancel = std::move(on_cancel_);
   }
   if (undo) undo();
-  count_ = StreamCount();
-  self_.reset();  // may delete this
+  CallReactor::OnDone();  // may delete this
 }
 
 }  // namespace intrawarp::server

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobStream: a server-streaming call whose responses a job makes. The job hands over messages, fields and results and
-// goes on at once; the stream writes them as fast as the client reads. When the client goes away or the deadline
-// passes, the job learns it from control().
+// JobStream: a server-streaming call whose responses are made elsewhere, by a job or a copy lane. The maker hands over
+// messages, bulk streams and results and goes on at once; the stream writes them as fast as the client reads. When the
+// client goes away or the deadline passes, the job learns it from control().
 //
 // Lifetime: the stream lives until gRPC is done with it and the last job that holds it has let go.
 // Thread safety: safe for concurrent use.
@@ -17,17 +17,18 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "server/rpc/call_reactor.h"
 #include "server/rpc/job_control.h"
 #include "server/rpc/response_queue.h"
-#include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
 
-// The deadline of a call; nullopt when it has none.
-std::optional<std::chrono::system_clock::time_point> Deadline(const grpc::CallbackServerContext& call);
+// The deadline of a call by seams.steady_now, which no step of the wall clock moves; nullopt when the call has none.
+std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::CallbackServerContext& call,
+                                                              const Seams& seams);
 
-class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   // The pointer that a method handler returns to gRPC is Create(...).get(). When too many streams are under way, it has
   // been closed with that error already; closed() tells.
@@ -42,11 +43,11 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void Send(grpc::ByteBuffer message);
   // Left out when earlier messages still wait: a client that reads slowly gets less progress.
   void SendProgress(grpc::ByteBuffer message);
-  void SendField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field);
+  void SendBulk(grpc::ByteBuffer header, std::shared_ptr<BulkStream> bulk, int chunk_field);
   // The last message; the stream ends OK after it, or with the error of `make`, which runs under the stream's mutex.
   // `undo` is called when the message was made and the transport did not take it; may be empty.
   void SendResult(ResponseQueue::ResultFn make, std::function<void()> undo);
-  // A field has grown. False once the stream is closed.
+  // A bulk stream has grown. False once the stream is closed.
   bool Advanced();
   // OK: ends the stream when everything before has been written. An error ends it now. Calls after the first error, or
   // after the client is gone, have no effect.
@@ -58,19 +59,15 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
  private:
   JobStream(ServerContext& context, const grpc::CallbackServerContext& call);
-  // Both with the mutex held.
+  // With the mutex held.
   void Pump();
-  void FinishNow(const absl::Status& status);
+  void Release() override;
 
   JobControl control_;
-  std::shared_ptr<JobStream> self_;  // until OnDone
-  StreamCount count_;
-  mutable std::mutex mutex_;
   ResponseQueue queue_;
   grpc::ByteBuffer writing_message_;
   bool writing_ = false;
   bool ending_ = false;
-  bool finished_ = false;
   bool delivered_ = false;
   std::function<void()> undo_;
   std::function<void()> on_cancel_;

@@ -11,34 +11,55 @@
 namespace intrawarp::server {
 namespace {
 
-// `status`, counted and given a reason when it says that there is too much of something.
-absl::Status Counted(ServerContext& context, absl::Status status, Rejection rejection, absl::string_view reason) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  context.metrics.CountRejection(rejection);
-  return WithReason(std::move(status), reason);
+// `status`, counted when it says that there is no room.
+absl::Status Counted(ServerContext& context, const absl::Status& status) {
+  context.metrics.CountRejection(ReasonOf(status));
+  return status;
 }
 
 }  // namespace
 
+absl::Status Stopping(const Device& device, const absl::Status& status) {
+  if (!absl::IsUnavailable(status) || !device.health().ok()) return status;
+  return WithReason(status, v1::SERVER_STOPPING);
+}
+
 absl::Status SubmitJob(ServerContext& context, Job job) {
-  return Counted(context, context.jobs.Submit(std::move(job)), Rejection::kQueueFull, "QUEUE_FULL");
+  job.run = [run = std::move(job.run), &device = context.device](const absl::StatusOr<const ExecContext*>& ctx) {
+    run(ctx.ok() ? ctx : absl::StatusOr<const ExecContext*>(Stopping(device, ctx.status())));
+  };
+  const int max = context.jobs.capacity(job.job_class);
+  const absl::Status submitted = context.jobs.Submit(std::move(job));
+  if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
+  return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
+}
+
+absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job) {
+  job.owner = &stream;
+  stream.set_on_cancel([&jobs = context.jobs, &stream] { jobs.Cancel(&stream); });
+  return SubmitJob(context, std::move(job));
 }
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes) {
+  const int64_t capacity = context.limits.pinned_capacity_bytes;
+  if (bytes > capacity) return Counted(context, ExceedsCapacity("pinned_memory", bytes, capacity));
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> lease = context.pinned.Lease(bytes);
-  if (lease.ok()) return lease;
-  return Counted(context, lease.status(), Rejection::kPinnedMemory, "PINNED_MEMORY");
+  if (lease.ok() || !absl::IsResourceExhausted(lease.status())) return lease;
+  const auto in_use = static_cast<int64_t>(context.pinned.leased_bytes());
+  return Counted(context, WithReason(lease.status(), v1::PINNED_MEMORY, InUse(bytes, in_use, capacity)));
 }
 
 absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes) {
   absl::StatusOr<ResidentReservation> reservation = context.budget.Reserve(bytes);
   if (reservation.ok()) return reservation;
-  return Counted(context, reservation.status(), Rejection::kResidentMemory, "RESIDENT_MEMORY");
+  return Counted(context, reservation.status());
 }
 
 absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform) {
-  return Counted(context, context.transforms.Insert(std::move(transform)), Rejection::kTooManyTransforms,
-                 "TOO_MANY_TRANSFORMS");
+  const absl::Status stored = context.transforms.Insert(std::move(transform));
+  if (!absl::IsResourceExhausted(stored)) return stored;
+  const int64_t max = context.transforms.capacity();
+  return Counted(context, WithReason(stored, v1::TOO_MANY_TRANSFORMS, InUse(max, max)));
 }
 
 absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes) {
@@ -47,34 +68,10 @@ absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext
   return std::make_shared<ResidentReservation>(std::move(reservation));
 }
 
-absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
-                         const v1::Report& report) {
-  return StoreTransform(
-      context, std::make_shared<StoredTransform>(StoredTransform{id, context.seams.system_now(), report,
-                                                                 outcome.reservation, outcome.result.transform}));
-}
-
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {
   const int64_t most = context.limits.max_volume_bytes / static_cast<int64_t>(sizeof(float));
   if (grid.voxels() <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("size: ", SizeString(grid), " voxels, ", most, " are allowed"));
-}
-
-absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received,
-                           int64_t total) {
-  if (size == 0) return absl::InvalidArgumentError("chunk.data: is empty");
-  if (size > context.limits.max_chunk_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk.data: has ", size, " bytes, at most ", context.limits.max_chunk_bytes, " are allowed"));
-  }
-  if (offset != received) {
-    return absl::OutOfRangeError(absl::StrCat("chunk.offset: is ", offset, ", must be ", received));
-  }
-  if (size > total - received) {
-    return absl::OutOfRangeError(
-        absl::StrCat("chunk.offset: the chunk reaches past the end, ", total, " bytes were announced"));
-  }
-  return absl::OkStatus();
+  return InvalidField("size", absl::StrCat(SizeString(grid), " voxels, ", most, " are allowed"));
 }
 
 }  // namespace intrawarp::server

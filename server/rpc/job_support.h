@@ -13,16 +13,21 @@
 #include "absl/strings/string_view.h"
 #include "engine/device/device.h"
 #include "engine/geometry/geometry.h"
-#include "engine/schedule/job_runner.h"
-#include "intrawarp/v1/registration.pb.h"
-#include "server/registration/registration_job.h"
+#include "engine/schedule/scheduler.h"
+#include "server/rpc/job_stream.h"
 #include "server/server_context.h"
 #include "server/store/transform_store.h"
 
 namespace intrawarp::server {
 
-// RESOURCE_EXHAUSTED when the queue is full; then the job is dropped without being run.
+// `status` with the reason SERVER_STOPPING where it is UNAVAILABLE and the device is sound: the scheduler or the copy
+// lane stops. Otherwise as it is.
+absl::Status Stopping(const Device& device, const absl::Status& status);
+
+// RESOURCE_EXHAUSTED when the queue of its class is full; then the job is dropped without being run.
 absl::Status SubmitJob(ServerContext& context, Job job);
+// The same for a job of a stream's, which ends with the call, also while it waits or is held.
+absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job);
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes);
 
@@ -32,16 +37,9 @@ absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int6
 absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
 // Room for the transform that a registration will make, of `bytes` at most; null for 0.
 absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes);
-// Stores the result of a registration.
-absl::Status StoreResult(ServerContext& context, const std::string& id, const RegistrationOutcome& outcome,
-                         const v1::Report& report);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);
-
-// That a chunk continues a byte stream of `total` bytes of which `received` are there: OUT_OF_RANGE "chunk.offset: ..."
-// (out of order, overlapping, or past the end), INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed).
-absl::Status ValidateChunk(const ServerContext& context, int64_t offset, int64_t size, int64_t received, int64_t total);
 
 }  // namespace intrawarp::server
 

@@ -9,16 +9,16 @@
 
 namespace intrawarp::server {
 
-void ResponseQueue::PushField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field) {
+void ResponseQueue::PushBulk(grpc::ByteBuffer header, std::shared_ptr<BulkStream> bulk, int chunk_field) {
   items_.push_back({std::move(header), nullptr, 0, nullptr, true});
-  items_.push_back({{}, std::move(field), chunk_field, nullptr, true});
+  items_.push_back({{}, std::move(bulk), chunk_field, nullptr, true});
 }
 
 absl::StatusOr<std::optional<grpc::ByteBuffer>> ResponseQueue::Take() {
-  DropSentFields();
+  DropEnded();
   if (items_.empty()) return std::nullopt;
   const bool timed = items_.front().timed;
-  absl::StatusOr<std::optional<grpc::ByteBuffer>> message = items_.front().field ? TakeChunk() : TakeWhole();
+  absl::StatusOr<std::optional<grpc::ByteBuffer>> message = items_.front().bulk ? TakeChunk() : TakeWhole();
   if (timed && message.ok() && *message) write_begin_ = std::chrono::steady_clock::now();
   return message;
 }
@@ -29,21 +29,14 @@ void ResponseQueue::Written() {
   write_begin_.reset();
 }
 
-void ResponseQueue::DropSentFields() {
-  while (!items_.empty() && items_.front().field != nullptr) {
-    const FieldStream& field = *items_.front().field;
-    if (!field.abandoned() && sent_bytes_ < field.total_bytes()) return;
-    items_.pop_front();
-    sent_bytes_ = 0;
-  }
+void ResponseQueue::DropEnded() {
+  while (!items_.empty() && items_.front().bulk != nullptr && items_.front().bulk->ended()) items_.pop_front();
 }
 
 std::optional<grpc::ByteBuffer> ResponseQueue::TakeChunk() {
-  const FieldStream& field = *items_.front().field;
-  const int64_t end = std::min(sent_bytes_ + chunk_bytes_, field.total_bytes());
-  if (field.produced() < end) return std::nullopt;
-  const int64_t offset = std::exchange(sent_bytes_, end);
-  return EncodeChunk(items_.front().chunk_field, offset, field.data() + offset, end - offset, field.memory());
+  std::optional<BulkPiece> piece = items_.front().bulk->Take(chunk_bytes_);
+  if (!piece) return std::nullopt;
+  return EncodeChunk(items_.front().chunk_field, piece->offset, piece->data, piece->bytes, std::move(piece->owner));
 }
 
 absl::StatusOr<std::optional<grpc::ByteBuffer>> ResponseQueue::TakeWhole() {

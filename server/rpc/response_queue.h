@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ResponseQueue: what a stream has yet to send, in order: messages, fields in chunks as they are produced, and results,
-// which are made when their turn comes, so that they can tell how long the field before them took to send.
+// ResponseQueue: what a stream has yet to send, in order: messages, bulk streams in chunks as they are produced, and
+// results, which are made when their turn comes, so that they can tell how long the bulk before them took to send.
 //
 // Thread-compatible: a reactor guards it with its own mutex.
 #ifndef INTRAWARP_SERVER_RPC_RESPONSE_QUEUE_H_
@@ -16,21 +16,21 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "server/bulk/field_stream.h"
+#include "server/bulk/bulk_stream.h"
 
 namespace intrawarp::server {
 
 class ResponseQueue {
  public:
-  // Makes the message; `sending` is how long field headers and chunks since the last result kept the transport busy.
+  // Makes the message; `sending` is how long bulk headers and chunks since the last result kept the transport busy.
   using ResultFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
 
   explicit ResponseQueue(int64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
   void PushMessage(grpc::ByteBuffer message) { items_.push_back({std::move(message), nullptr, 0, nullptr, false}); }
-  // `header`, then the bytes of `field` in chunks, each a message whose field `chunk_field` is the Chunk. What an
-  // abandoned field has not yet sent is left out.
-  void PushField(grpc::ByteBuffer header, std::shared_ptr<FieldStream> field, int chunk_field);
+  // `header`, then `bulk` in chunks, each a message whose field `chunk_field` is the Chunk. What a stream that was
+  // given up has not yet sent is left out.
+  void PushBulk(grpc::ByteBuffer header, std::shared_ptr<BulkStream> bulk, int chunk_field);
   void PushResult(ResultFn make) { items_.push_back({{}, nullptr, 0, std::move(make), false}); }
 
   // The next message to write; nullopt while there is none; or the error of a result. Written() when the transport has
@@ -42,21 +42,20 @@ class ResponseQueue {
   void Clear() { items_.clear(); }
 
  private:
-  // Exactly one of: a message, a field, a result.
+  // Exactly one of: a message, a bulk stream, a result.
   struct Item {
     grpc::ByteBuffer message;
-    std::shared_ptr<FieldStream> field;
+    std::shared_ptr<BulkStream> bulk;
     int chunk_field = 0;
     ResultFn result;
     bool timed = false;
   };
-  void DropSentFields();
+  void DropEnded();
   std::optional<grpc::ByteBuffer> TakeChunk();
   absl::StatusOr<std::optional<grpc::ByteBuffer>> TakeWhole();
 
   const int64_t chunk_bytes_;
   std::deque<Item> items_;
-  int64_t sent_bytes_ = 0;  // of the field at the front
   std::optional<std::chrono::steady_clock::time_point> write_begin_;
   std::chrono::nanoseconds sending_{};
 };

@@ -7,9 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
 
@@ -21,7 +22,8 @@ std::vector<std::string> AllMethods() {
   std::vector<std::string> methods = {"grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"};
   for (const google::protobuf::FileDescriptor* file :
        {v1::Volume::descriptor()->file(), v1::Transform::descriptor()->file(), v1::Report::descriptor()->file(),
-        v1::ServerInfo::descriptor()->file(), v1::SparseMatrix::descriptor()->file()}) {
+        v1::ServerInfo::descriptor()->file(), v1::SparseMatrix::descriptor()->file(),
+        v1::UploadHeader::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         methods.push_back(absl::StrCat(file->service(s)->full_name(), "/", file->service(s)->method(m)->name()));

@@ -1,164 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/wire.h"
 
-#include <cmath>
-
-#include "absl/strings/str_cat.h"
 #include "engine/base/checked.h"
-#include "engine/base/status_macros.h"
+#include "server/rpc/errors.h"
 
 namespace intrawarp::server {
-namespace {
-
-absl::Status ExpectCount(int count, int expected, const char* field) {
-  if (count == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": has ", count, " numbers, must have ", expected));
-}
-
-}  // namespace
-
-absl::StatusOr<Geometry> GeometryFromProto(const v1::Geometry& from) {
-  INTRAWARP_RETURN_IF_ERROR(ExpectCount(from.size_size(), 3, "size"));
-  INTRAWARP_RETURN_IF_ERROR(ExpectCount(from.spacing_size(), 3, "spacing"));
-  INTRAWARP_RETURN_IF_ERROR(ExpectCount(from.origin_size(), 3, "origin"));
-  INTRAWARP_RETURN_IF_ERROR(ExpectCount(from.direction_size(), 9, "direction"));
-  Geometry to;
-  for (int a = 0; a < 3; ++a) {
-    if (from.size(a) < 1 || from.size(a) > kMaxAxis) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("size: ", std::string(1, "xyz"[a]), " is ", from.size(a), ", must be 1 to ", kMaxAxis));
-    }
-    to.size[a] = static_cast<int>(from.size(a));
-    to.spacing[a] = from.spacing(a);
-    to.origin[a] = from.origin(a);
-    for (int c = 0; c < 3; ++c) to.direction[a][c] = from.direction(3 * a + c);
-  }
-  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(to));
-  return to;
-}
-
-v1::Geometry GeometryToProto(const Geometry& from) {
-  v1::Geometry to;
-  for (int a = 0; a < 3; ++a) {
-    to.add_size(from.size[a]);
-    to.add_spacing(from.spacing[a]);
-    to.add_origin(from.origin[a]);
-    for (int c = 0; c < 3; ++c) to.add_direction(from.direction[a][c]);
-  }
-  return to;
-}
-
-absl::StatusOr<PixelType> PixelTypeFromProto(v1::PixelType from) {
-  switch (from) {
-    case v1::PIXEL_TYPE_UINT8:
-      return PixelType::kUint8;
-    case v1::PIXEL_TYPE_INT8:
-      return PixelType::kInt8;
-    case v1::PIXEL_TYPE_UINT16:
-      return PixelType::kUint16;
-    case v1::PIXEL_TYPE_INT16:
-      return PixelType::kInt16;
-    case v1::PIXEL_TYPE_UINT32:
-      return PixelType::kUint32;
-    case v1::PIXEL_TYPE_INT32:
-      return PixelType::kInt32;
-    case v1::PIXEL_TYPE_FLOAT32:
-      return PixelType::kFloat32;
-    case v1::PIXEL_TYPE_FLOAT64:
-      return PixelType::kFloat64;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("pixel_type: ", static_cast<int>(from), " is not a pixel type"));
-  }
-}
-
-v1::PixelType PixelTypeToProto(PixelType from) {
-  switch (from) {
-    case PixelType::kUint8:
-      return v1::PIXEL_TYPE_UINT8;
-    case PixelType::kInt8:
-      return v1::PIXEL_TYPE_INT8;
-    case PixelType::kUint16:
-      return v1::PIXEL_TYPE_UINT16;
-    case PixelType::kInt16:
-      return v1::PIXEL_TYPE_INT16;
-    case PixelType::kUint32:
-      return v1::PIXEL_TYPE_UINT32;
-    case PixelType::kInt32:
-      return v1::PIXEL_TYPE_INT32;
-    case PixelType::kFloat32:
-      return v1::PIXEL_TYPE_FLOAT32;
-    case PixelType::kFloat64:
-      return v1::PIXEL_TYPE_FLOAT64;
-  }
-  return v1::PIXEL_TYPE_UNSPECIFIED;
-}
-
-absl::StatusOr<AffineMap> MatrixFromProto(const v1::Matrix& from) {
-  INTRAWARP_RETURN_IF_ERROR(ExpectCount(from.values_size(), 16, "values"));
-  for (double value : from.values()) {
-    if (!std::isfinite(value)) return absl::InvalidArgumentError("values: must be finite");
-  }
-  for (int c = 0; c < 4; ++c) {
-    if (from.values(12 + c) != (c == 3 ? 1.0 : 0.0)) {
-      return absl::InvalidArgumentError("values: the last row must be 0 0 0 1");
-    }
-  }
-  AffineMap to;
-  for (int r = 0; r < 3; ++r) {
-    for (int c = 0; c < 4; ++c) to.m[r][c] = from.values(4 * r + c);
-  }
-  return to;
-}
-
-v1::Matrix MatrixToProto(const AffineMap& from) {
-  v1::Matrix to;
-  for (int r = 0; r < 3; ++r) {
-    for (int c = 0; c < 4; ++c) to.add_values(from.m[r][c]);
-  }
-  for (int c = 0; c < 4; ++c) to.add_values(c == 3 ? 1.0 : 0.0);
-  return to;
-}
-
-google::protobuf::Timestamp TimestampToProto(std::chrono::system_clock::time_point from) {
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(from.time_since_epoch());
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(ns);
-  google::protobuf::Timestamp to;
-  to.set_seconds(seconds.count());
-  to.set_nanos(static_cast<int32_t>((ns - seconds).count()));
-  return to;
-}
-
-google::protobuf::Duration DurationToProto(std::chrono::nanoseconds from) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(from);
-  google::protobuf::Duration to;
-  to.set_seconds(seconds.count());
-  to.set_nanos(static_cast<int32_t>((from - seconds).count()));
-  return to;
-}
-
-absl::StatusOr<std::chrono::nanoseconds> DurationFromProto(const google::protobuf::Duration& from,
-                                                           absl::string_view field) {
-  constexpr int64_t kMaxSeconds = 24 * 3600;
-  if (from.nanos() < 0 || from.nanos() > 999999999 || from.seconds() < 0 || from.seconds() > kMaxSeconds) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": must be a duration from 0 to 24 hours"));
-  }
-  return std::chrono::seconds(from.seconds()) + std::chrono::nanoseconds(from.nanos());
-}
 
 v1::LatencyBreakdown LatencyToProto(const LatencyBreakdown& from) {
   const auto ms = [&from](Phase phase) { return std::chrono::duration<double, std::milli>(from.phase(phase)).count(); };
   v1::LatencyBreakdown to;
-  to.set_receive(ms(Phase::kReceive));
-  to.set_admit(ms(Phase::kAdmit));
-  to.set_queue(ms(Phase::kQueue));
-  to.set_upload(ms(Phase::kUpload));
-  to.set_prepare(ms(Phase::kPrepare));
-  to.set_optimise(ms(Phase::kOptimise));
-  to.set_assess(ms(Phase::kAssess));
-  to.set_encode(ms(Phase::kEncode));
-  to.set_download(ms(Phase::kDownload));
-  to.set_send(ms(Phase::kSend));
-  to.set_total(std::chrono::duration<double, std::milli>(from.total()).count());
+  to.set_receive_ms(ms(Phase::kReceive));
+  to.set_admit_ms(ms(Phase::kAdmit));
+  to.set_queue_ms(ms(Phase::kQueue));
+  to.set_upload_ms(ms(Phase::kUpload));
+  to.set_prepare_ms(ms(Phase::kPrepare));
+  to.set_optimise_ms(ms(Phase::kOptimise));
+  to.set_assess_ms(ms(Phase::kAssess));
+  to.set_encode_ms(ms(Phase::kEncode));
+  to.set_download_ms(ms(Phase::kDownload));
+  to.set_send_ms(ms(Phase::kSend));
+  to.set_total_ms(std::chrono::duration<double, std::milli>(from.total()).count());
   return to;
 }
 
@@ -166,19 +27,10 @@ absl::StatusOr<int64_t> ImageBytes(const Geometry& geometry, int64_t bytes_per_v
   int64_t bytes = bytes_per_voxel;
   for (int a = 0; a < 3; ++a) {
     absl::StatusOr<int64_t> product = CheckedMultiply(bytes, geometry.size[a]);
-    if (!product.ok()) return absl::InvalidArgumentError("size: the product of the sizes overflows");
+    if (!product.ok()) return InvalidField("size", "the product of the sizes overflows");
     bytes = *product;
   }
   return bytes;
-}
-
-absl::StatusOr<Rescale> RescaleFromProto(double slope, double intercept) {
-  if (slope == 0 && intercept == 0) return Rescale{};
-  if (!std::isfinite(slope) || slope == 0) {
-    return absl::InvalidArgumentError("rescale_slope: must be finite, and not 0 unless the intercept is 0 too");
-  }
-  if (!std::isfinite(intercept)) return absl::InvalidArgumentError("rescale_intercept: must be finite");
-  return Rescale{slope, intercept};
 }
 
 }  // namespace intrawarp::server

@@ -11,32 +11,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/sparse/csr.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/bulk/device_bytes.h"
-#include "server/store/matrix_store.h"
 #include "server/server_context.h"
-#include "server/bulk/upload_store.h"
+#include "server/store/matrix_store.h"
 
 namespace intrawarp::server {
 
-// A validated UploadMatrixHeader.
-struct MatrixSpec : UploadSpec {
-  int32_t rows = 0;
-  int32_t columns = 0;
-  int64_t entries = 0;
-  ValueType type = ValueType::kFloat32;
-};
-
-v1::MatrixShape ShapeToProto(const ConstPatternView& pattern, ValueType type);
+v1::SparseMatrixShape ShapeToProto(const ConstPatternView& pattern, ValueType type);
 v1::SparseMatrix SparseMatrixToProto(const StoredMatrix& matrix);
-
-// INVALID_ARGUMENT "header.{field}: ..." for a header that is wrong or announces more than the limits allow. Allocates
-// nothing of the sizes it reads.
-absl::StatusOr<MatrixSpec> ParseMatrixHeader(const v1::UploadMatrixHeader& header, const ServerLimits& limits);
-
-// INVALID_ARGUMENT "row_offsets: ..." or "column_indices: ..." unless the bytes, as many as announced and aligned as
-// int64, are a CSR.
-absl::Status ValidateMatrixBytes(const void* data, const MatrixSpec& spec);
 
 // Device memory that a matrix is accounted for. Of a valid shape.
 int64_t MatrixResidentBytes(int64_t rows, int64_t entries, ValueType type);

@@ -5,14 +5,10 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "intrawarp/v1/matrix.grpc.pb.h"
-#include "server/bulk/chunk_codec.h"
-#include "server/sparse/matrix_messages.h"
-#include "server/sparse/matrix_upload.h"
-#include "server/sparse/multiply_call.h"
-#include "server/bulk/resident_download.h"
+#include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "server/rpc/rpc_support.h"
-#include "server/bulk/upload_store.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/multiply_call.h"
 
 namespace intrawarp::server {
 namespace {
@@ -23,88 +19,54 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   return reactor;
 }
 
-absl::Status UploadStatus(const UploadStore& uploads, const v1::GetMatrixUploadStatusRequest& request,
-                          v1::GetMatrixUploadStatusResponse& response) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(request.upload_id(), "upload_id"));
-  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id()));
-  response.set_committed_size(progress.received);
-  response.set_total_bytes(progress.total_bytes);
-  return absl::OkStatus();
-}
-
 absl::Status Get(const MatrixStore& matrices, const std::string& name, v1::SparseMatrix& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix, FindMatrix(matrices, name, "name"));
   response = SparseMatrixToProto(*matrix);
   return absl::OkStatus();
 }
 
-absl::Status List(const MatrixStore& matrices, const v1::ListMatricesRequest& request,
-                  v1::ListMatricesResponse& response) {
+absl::Status List(const MatrixStore& matrices, const v1::ListSparseMatricesRequest& request,
+                  v1::ListSparseMatricesResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("sparseMatrices", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredMatrix>> page = matrices.List(request.page_token(), page_size + 1);
+  const std::vector<std::shared_ptr<const StoredMatrix>> page = matrices.List(after, page_size + 1);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
-    *response.add_matrices() = SparseMatrixToProto(*page[i]);
+    *response.add_sparse_matrices() = SparseMatrixToProto(*page[i]);
   }
-  if (static_cast<int>(page.size()) > page_size) response.set_next_page_token(page[page_size - 1]->id);
+  if (static_cast<int>(page.size()) > page_size)
+    response.set_next_page_token(PageToken("sparseMatrices", page[page_size - 1]->id));
   return absl::OkStatus();
 }
 
-absl::StatusOr<DownloadSource> Source(const MatrixStore& matrices, const grpc::ByteBuffer& request) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadMatrixRequest message, ParseMessage<v1::DownloadMatrixRequest>(request));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
-                             FindMatrix(matrices, message.name(), "name"));
-  DownloadSource source;
-  source.owner = matrix;
-  source.bytes = WireBytes(matrix->matrix.view());
-  source.chunk_field = v1::DownloadMatrixResponse::kChunkFieldNumber;
-  v1::DownloadMatrixResponse header;
-  *header.mutable_header()->mutable_matrix() = SparseMatrixToProto(*matrix);
-  header.mutable_header()->set_total_bytes(TotalBytes(source.bytes));
-  source.header = SerializeMessage(header);
-  return source;
-}
-
 absl::Status Delete(MatrixStore& matrices, const std::string& name) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseMatrixName(name, "name"));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, "name"));
   return matrices.Erase(id);
 }
 
 // Bulk methods are raw, the others typed.
-using Base = v1::MatrixService::WithRawCallbackMethod_UploadMatrix<
-    v1::MatrixService::WithRawCallbackMethod_DownloadMatrix<v1::MatrixService::WithRawCallbackMethod_Multiply<
-        v1::MatrixService::WithCallbackMethod_GetMatrixUploadStatus<v1::MatrixService::WithCallbackMethod_GetMatrix<
-            v1::MatrixService::WithCallbackMethod_ListMatrices<
-                v1::MatrixService::WithCallbackMethod_DeleteMatrix<v1::MatrixService::Service>>>>>>>;
+using Base =
+    v1::SparseMatrixService::WithRawCallbackMethod_Multiply<v1::SparseMatrixService::WithCallbackMethod_GetSparseMatrix<
+        v1::SparseMatrixService::WithCallbackMethod_ListSparseMatrices<
+            v1::SparseMatrixService::WithCallbackMethod_DeleteSparseMatrix<v1::SparseMatrixService::Service>>>>;
 
 class MatrixService final : public Base {
  public:
   explicit MatrixService(ServerContext& context) : context_(context) {}
 
-  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadMatrix(grpc::CallbackServerContext* call,
-                                                          grpc::ByteBuffer* response) override {
-    return StartUploadMatrix(context_, call, response);
+  grpc::ServerUnaryReactor* GetSparseMatrix(grpc::CallbackServerContext* call,
+                                            const v1::GetSparseMatrixRequest* request,
+                                            v1::GetSparseMatrixResponse* response) override {
+    return Finished(call, Get(context_.matrices, request->name(), *response->mutable_sparse_matrix()));
   }
-  grpc::ServerUnaryReactor* GetMatrixUploadStatus(grpc::CallbackServerContext* call,
-                                                  const v1::GetMatrixUploadStatusRequest* request,
-                                                  v1::GetMatrixUploadStatusResponse* response) override {
-    return Finished(call, UploadStatus(context_.uploads, *request, *response));
-  }
-  grpc::ServerUnaryReactor* GetMatrix(grpc::CallbackServerContext* call, const v1::GetMatrixRequest* request,
-                                      v1::GetMatrixResponse* response) override {
-    return Finished(call, Get(context_.matrices, request->name(), *response->mutable_matrix()));
-  }
-  grpc::ServerUnaryReactor* ListMatrices(grpc::CallbackServerContext* call, const v1::ListMatricesRequest* request,
-                                         v1::ListMatricesResponse* response) override {
+  grpc::ServerUnaryReactor* ListSparseMatrices(grpc::CallbackServerContext* call,
+                                               const v1::ListSparseMatricesRequest* request,
+                                               v1::ListSparseMatricesResponse* response) override {
     return Finished(call, List(context_.matrices, *request, *response));
   }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadMatrix(grpc::CallbackServerContext*,
-                                                             const grpc::ByteBuffer* request) override {
-    return ResidentDownload::Start(context_, [&] { return Source(context_.matrices, *request); });
-  }
-  grpc::ServerUnaryReactor* DeleteMatrix(grpc::CallbackServerContext* call, const v1::DeleteMatrixRequest* request,
-                                         v1::DeleteMatrixResponse*) override {
+  grpc::ServerUnaryReactor* DeleteSparseMatrix(grpc::CallbackServerContext* call,
+                                               const v1::DeleteSparseMatrixRequest* request,
+                                               v1::DeleteSparseMatrixResponse*) override {
     return Finished(call, Delete(context_.matrices, request->name()));
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Multiply(grpc::CallbackServerContext* call,

@@ -14,16 +14,17 @@
 #include "engine/base/status_macros.h"
 #include "engine/schedule/latency.h"
 #include "engine/sparse/multiply.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/device_bytes.h"
-#include "server/bulk/field_stream.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
-#include "server/sparse/matrix_messages.h"
-#include "server/sparse/multiply_request.h"
+#include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/wire.h"
+#include "server/sparse/matrix_messages.h"
+#include "server/sparse/multiply_request.h"
 
 namespace intrawarp::server {
 namespace {
@@ -34,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kSlabBytes = int64_t{8} << 20;
 
 ProductOutcome OutcomeOf(const absl::Status& status) {
+  if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return ProductOutcome::kRejected;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return ProductOutcome::kCancelled;
@@ -55,6 +57,8 @@ class ProductRecord {
   void Failed(const absl::Status& status) {
     if (!std::exchange(recorded_, true)) metrics_.ProductDone(OutcomeOf(status), {}, 0, 0);
   }
+  // The call repeated a request that was recorded before.
+  void Repeated() { recorded_ = true; }
   void Succeeded(std::chrono::nanoseconds elapsed, int64_t products, int64_t entries) {
     if (!std::exchange(recorded_, true)) metrics_.ProductDone(ProductOutcome::kOk, elapsed, 2 * products, entries);
   }
@@ -114,16 +118,18 @@ struct MultiplyCall {
   const std::shared_ptr<JobStream> stream;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
+  RequestKey key;
+  RequestTicket ticket;
   Turns turns;
   Step step = Step::kEstimate;
   ProductTask task;
   MultiplyEstimate estimate;
   ProductMemory memory;
   // Of the product, from kPattern on.
-  v1::MatrixShape shape;
+  v1::SparseMatrixShape shape;
   // While it is downloaded.
   DeviceBytes on_device;
-  std::shared_ptr<FieldStream> field;
+  std::shared_ptr<BulkBuffer> bulk;
   // What is kept.
   std::shared_ptr<StoredMatrix> kept;
   LatencyBreakdown latency;
@@ -142,11 +148,27 @@ void SendProgress(MultiplyCall& call, v1::MultiplyProgress::Step step) {
 std::string Describe(const MultiplyEstimate& e) {
   return absl::StrCat("the product takes up to ", EstimatedBytes(e), " bytes of device memory: ", e.workspace_bytes,
                       " of work, ", e.plan_bytes, " of pattern and ", e.value_bytes, " of values for at most ",
-                      e.max_entries, " entries from ", e.products, " multiplications");
+                      e.max_entries, " entries from ", e.multiplications, " multiplications");
 }
 
-absl::Status NoMemory(MultiplyCall& call, const std::string& why) {
-  return WithReason(absl::ResourceExhaustedError(absl::StrCat(Describe(call.estimate), "; ", why)), "MULTIPLY_MEMORY");
+ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
+  return {{"workspace_bytes", absl::StrCat(e.workspace_bytes)},
+          {"result_bytes", absl::StrCat(e.plan_bytes + e.value_bytes)},
+          {"max_entries", absl::StrCat(e.max_entries)},
+          {"multiplications", absl::StrCat(e.multiplications)}};
+}
+
+// The product needs `bytes` of device memory, which are not there.
+absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why) {
+  const ResidentBudget& budget = call.context.budget;
+  const std::string message = absl::StrCat(Describe(call.estimate), "; ", why);
+  ErrorMetadata metadata = EstimateMetadata(call.estimate);
+  metadata.merge(InUse(bytes, budget.used_bytes(), budget.capacity_bytes()));
+  if (bytes <= budget.capacity_bytes()) {
+    return WithReason(absl::ResourceExhaustedError(message), v1::MULTIPLY_MEMORY, metadata);
+  }
+  metadata["resource"] = "resident_memory";
+  return WithReason(absl::FailedPreconditionError(message), v1::EXCEEDS_CAPACITY, metadata);
 }
 
 // Room for `bytes` in all, what is reserved already included.
@@ -156,9 +178,9 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
   reservation = ResidentReservation();
   absl::StatusOr<ResidentReservation> reserved = call.context.budget.Reserve(bytes);
   if (!reserved.ok()) {
-    call.context.metrics.CountRejection(Rejection::kResidentMemory);
-    return NoMemory(call, absl::StrCat(call.context.budget.used_bytes(), " of ", call.context.budget.capacity_bytes(),
-                                       " are in use"));
+    const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
+    call.context.metrics.CountRejection(ReasonOf(status));
+    return status;
   }
   reservation = *std::move(reserved);
   return absl::OkStatus();
@@ -169,7 +191,7 @@ absl::Status OnDevice(MultiplyCall& call, const absl::Status& status) {
   if (absl::IsCancelled(status)) return call.stream->control().CancelStatus();
   if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
   call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory);
-  return NoMemory(call, std::string(status.message()));
+  return NoMemory(call, EstimatedBytes(call.estimate), std::string(status.message()));
 }
 
 absl::Status EstimateStep(MultiplyCall& call, const ExecContext& ctx) {
@@ -235,11 +257,11 @@ void Keep(MultiplyCall& call) {
 void BeginDownload(MultiplyCall& call, std::shared_ptr<PinnedBuffer> pinned) {
   const MultiplyPlan& plan = call.memory.plan;
   call.on_device = WireBytes({plan.pattern(), plan.value_type(), call.memory.values.as<void>()});
-  call.field = std::make_shared<FieldStream>(std::move(pinned), TotalBytes(call.on_device));
+  call.bulk = std::make_shared<BulkBuffer>(std::move(pinned), TotalBytes(call.on_device));
   v1::MultiplyResponse response;
   *response.mutable_header()->mutable_shape() = call.shape;
-  response.mutable_header()->set_total_bytes(call.field->total_bytes());
-  call.stream->SendField(SerializeMessage(response), call.field, v1::MultiplyResponse::kChunkFieldNumber);
+  response.mutable_header()->set_total_bytes(call.bulk->total_bytes());
+  call.stream->SendBulk(SerializeMessage(response), call.bulk, v1::MultiplyResponse::kChunkFieldNumber);
   call.step = Step::kDownload;
 }
 
@@ -279,19 +301,19 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
 
 absl::Status DownloadStep(MultiplyCall& call, const ExecContext& ctx) {
   PhaseTimer timer(call.latency, Phase::kDownload);
-  FieldStream& field = *call.field;
-  const int64_t begin = field.produced();
-  const int64_t bytes = std::min(kSlabBytes, field.total_bytes() - begin);
-  const absl::Status copied = CopyRange(ctx, call.on_device, begin, bytes, field.data() + begin);
+  BulkBuffer& bulk = *call.bulk;
+  const int64_t begin = bulk.produced();
+  const int64_t bytes = std::min(kSlabBytes, bulk.total_bytes() - begin);
+  const absl::Status copied = CopyRange(ctx, call.on_device, begin, bytes, bulk.at(begin));
   // Also after an error: nothing may write into the buffer any more.
   const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
   INTRAWARP_RETURN_IF_ERROR(copied);
   INTRAWARP_RETURN_IF_ERROR(synchronized);
-  field.Advance(begin + bytes);
+  bulk.Advance(begin + bytes);
   if (!call.stream->Advanced()) return call.stream->control().CancelStatus();
-  if (begin + bytes < field.total_bytes()) return absl::OkStatus();
+  if (begin + bytes < bulk.total_bytes()) return absl::OkStatus();
   call.memory = ProductMemory();
-  call.field = nullptr;  // the stream has it
+  call.bulk = nullptr;  // the stream has it
   call.step = Step::kDone;
   return absl::OkStatus();
 }
@@ -314,16 +336,38 @@ absl::Status RunStep(MultiplyCall& call, const ExecContext& ctx) {
 }
 
 // Stores what is kept.
-absl::Status Store(MultiplyCall& call) {
+absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
   StoredMatrix& kept = *call.kept;
   kept.create_time = call.context.seams.system_now();
+  kept.expiry = ExpiryAfter(call.context.seams, call.task.ttl);
+  kept.report = report;
+  if (!call.key.id.empty()) kept.request = call.key;
   kept.id = *call.task.keep_id;
   if (!kept.id.empty()) return call.context.matrices.Insert(call.kept);
   kept.id_was_chosen = true;
+  absl::Status inserted;
   do {
     kept.id = RandomId(call.context.seams);
-  } while (!call.context.matrices.Insert(call.kept).ok());
-  return absl::OkStatus();
+    inserted = call.context.matrices.Insert(call.kept);
+  } while (absl::IsAlreadyExists(inserted));
+  return inserted;
+}
+
+v1::MultiplyReport MakeReport(const MultiplyCall& call) {
+  v1::MultiplyReport report;
+  report.set_device(call.context.device.name());
+  *report.mutable_options() = call.task.resolved;
+  *report.mutable_shape() = call.shape;
+  *report.mutable_estimate() = EstimateToProto(call.estimate);
+  *report.mutable_latency() = LatencyToProto(call.latency);
+  return report;
+}
+
+v1::MultiplyResponse ResultOf(const StoredMatrix& kept) {
+  v1::MultiplyResponse response;
+  *response.mutable_result()->mutable_sparse_matrix() = SparseMatrixToProto(kept);
+  *response.mutable_result()->mutable_report() = kept.report;
+  return response;
 }
 
 // The last message of the stream.
@@ -331,41 +375,47 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
   call.latency.Add(Phase::kSend, sending);
   call.latency.set_total(Clock::now() - call.begin);
   v1::MultiplyResponse response;
-  v1::MultiplyReport& report = *response.mutable_result()->mutable_report();
-  report.set_device(call.context.device.name());
-  report.set_precision(call.task.precision);
-  report.set_semiring(call.task.semiring);
-  *report.mutable_shape() = call.shape;
-  *report.mutable_estimate() = EstimateToProto(call.estimate);
-  *report.mutable_latency_ms() = LatencyToProto(call.latency);
+  *response.mutable_result()->mutable_report() = MakeReport(call);
   if (call.kept != nullptr) {
-    const absl::Status stored = Store(call);
+    const absl::Status stored = Store(call, response.result().report());
     if (!stored.ok()) {
       call.record.Failed(stored);
       return stored;
     }
-    *response.mutable_result()->mutable_matrix() = SparseMatrixToProto(*call.kept);
+    response = ResultOf(*call.kept);
   }
-  call.record.Succeeded(call.latency.total(), call.estimate.products, call.shape.entries());
+  call.ticket = RequestTicket();  // from now on a repetition finds what is kept
+  call.record.Succeeded(call.latency.total(), call.estimate.multiplications, call.shape.entries());
   return SerializeMessage(response);
 }
 
 void Fail(MultiplyCall& call, const absl::Status& status) {
   call.record.Failed(status);
+  call.ticket = RequestTicket();
   call.task = ProductTask();
   call.memory = ProductMemory();
   call.kept = nullptr;
-  if (call.field != nullptr) call.field->Abandon();
+  if (call.bulk != nullptr) call.bulk->Abandon();
   call.stream->Close(status);
 }
 
 void Succeed(const std::shared_ptr<MultiplyCall>& call) {
   std::function<void()> undo;
-  if (call->kept != nullptr) {
-    undo = [&matrices = call->context.matrices, kept = call->kept] { (void)matrices.Erase(kept->id); };
+  // A matrix that nobody learned of goes again, unless its request can be repeated.
+  if (call->kept != nullptr && call->key.id.empty()) {
+    undo = [&matrices = call->context.matrices, kept = call->kept] { matrices.Erase(kept); };
   }
   call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
                            std::move(undo));
+}
+
+// Answers a repeated request with the first one's matrix.
+void Repeat(MultiplyCall& call, const StoredMatrix& first) {
+  call.record.Repeated();
+  call.ticket = RequestTicket();
+  call.stream->SendResult([message = SerializeMessage(ResultOf(first))](
+                              std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },
+                          nullptr);
 }
 
 Job NextJob(const std::shared_ptr<MultiplyCall>& call);
@@ -375,12 +425,12 @@ void EndIfItWaits(MultiplyCall& call) {
   if (call.stream->control().cancelled() && call.turns.EndBetween()) Fail(call, call.stream->control().CancelStatus());
 }
 
-// On the runner's thread: steps until others wait and the next one can be put behind them.
+// On the job's thread: steps until others wait and the next one can be put behind them.
 void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
   if (!call->turns.Begin()) return;
   call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
   while (call->step != Step::kDone) {
-    const absl::Status status = ctx.ok() ? RunStep(*call, **ctx) : ctx.status();
+    const absl::Status status = ctx.ok() ? RunStep(*call, **ctx) : Stopping(call->context.device, ctx.status());
     if (!status.ok()) {
       call->turns.End();
       return Fail(*call, status);
@@ -397,6 +447,11 @@ void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<co
 
 Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
+  job.job_class = JobClass::kBatch;
+  job.owner = call->stream.get();
+  job.on_held = [call](Clock::duration held) {
+    call->latency.Held(call->step == Step::kValues ? Phase::kOptimise : Phase::kPrepare, held);
+  };
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunSteps(call, ctx); };
   call->submitted = Clock::now();
@@ -404,10 +459,23 @@ Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
 }
 
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
+  call->key.id = std::exchange(*request.mutable_request_id(), "");
+  call->key.fingerprint = Fingerprint("Multiply", request);
+  INTRAWARP_ASSIGN_OR_RETURN(call->ticket, call->context.multiply_requests.Enter(call->key));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first,
+                             FindResult(call->context.matrices, call->key));
+  if (first != nullptr) {
+    Repeat(*call, *first);
+    return absl::OkStatus();
+  }
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
   call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
-  call->stream->set_on_cancel([call] { EndIfItWaits(*call); });
+  call->stream->set_on_cancel([call] {
+    EndIfItWaits(*call);
+    call->context.jobs.Cancel(call->stream.get());
+  });
   return SubmitJob(call->context, NextJob(call));
 }
 

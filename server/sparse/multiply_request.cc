@@ -3,19 +3,21 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/sparse/matrix_messages.h"
+#include "proto/convert.h"
 #include "server/rpc/rpc_support.h"
+#include "server/sparse/matrix_messages.h"
 
 namespace intrawarp::server {
 namespace {
 
 absl::Status PrecisionFromProto(v1::Precision from, ProductTask& task) {
-  task.precision = from == v1::PRECISION_UNSPECIFIED ? v1::PRECISION_FP32 : from;
-  switch (task.precision) {
+  task.resolved.set_precision(from == v1::PRECISION_UNSPECIFIED ? v1::PRECISION_FP32 : from);
+  switch (task.resolved.precision()) {
     case v1::PRECISION_FP16:
       task.options.precision = MultiplyPrecision::kFp16;
       return absl::OkStatus();
@@ -32,13 +34,13 @@ absl::Status PrecisionFromProto(v1::Precision from, ProductTask& task) {
       task.options.precision = MultiplyPrecision::kFp64;
       return absl::OkStatus();
     default:
-      return absl::InvalidArgumentError("options.precision: is not one of this version");
+      return FieldError(absl::StatusCode::kUnimplemented, "options.precision", "is not one of this version");
   }
 }
 
 absl::Status SemiringFromProto(v1::Semiring from, ProductTask& task) {
-  task.semiring = from == v1::SEMIRING_UNSPECIFIED ? v1::SEMIRING_PLUS_TIMES : from;
-  switch (task.semiring) {
+  task.resolved.set_semiring(from == v1::SEMIRING_UNSPECIFIED ? v1::SEMIRING_PLUS_TIMES : from);
+  switch (task.resolved.semiring()) {
     case v1::SEMIRING_PLUS_TIMES:
       task.options.semiring = Semiring::kPlusTimes;
       return absl::OkStatus();
@@ -49,7 +51,7 @@ absl::Status SemiringFromProto(v1::Semiring from, ProductTask& task) {
       task.options.semiring = Semiring::kMinPlus;
       return absl::OkStatus();
     default:
-      return absl::InvalidArgumentError("options.semiring: is not one of this version");
+      return FieldError(absl::StatusCode::kUnimplemented, "options.semiring", "is not one of this version");
   }
 }
 
@@ -57,20 +59,21 @@ absl::Status CheckType(absl::string_view field, const StoredMatrix& matrix, cons
   const bool is_double = matrix.matrix.view().type == ValueType::kFloat64;
   const bool takes_double = ValueTypeOf(task.options.precision) == ValueType::kFloat64;
   if (is_double == takes_double) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, ": has ", is_double ? "float64" : "float32",
-                                                 " values; FP64 takes float64, the other precisions float32"));
+  return InvalidField(field, absl::StrCat("has ", is_double ? "float64" : "float32",
+                                          " values; FP64 takes float64, the other precisions float32"));
 }
 
 absl::Status ResolveScalars(const v1::MultiplyOptions& from, ProductTask& task) {
   if (from.has_alpha()) task.options.alpha = from.alpha();
   if (from.has_beta()) task.options.beta = from.beta();
-  if (!std::isfinite(task.options.alpha)) return absl::InvalidArgumentError("options.alpha: must be finite");
-  if (!std::isfinite(task.options.beta)) return absl::InvalidArgumentError("options.beta: must be finite");
-  if (from.has_beta() && from.addend().empty()) return absl::InvalidArgumentError("options.beta: there is no addend");
+  if (!std::isfinite(task.options.alpha)) return InvalidField("options.alpha", "must be finite");
+  if (!std::isfinite(task.options.beta)) return InvalidField("options.beta", "must be finite");
+  if (from.has_beta() && from.addend().empty()) return InvalidField("options.beta", "there is no addend");
   return absl::OkStatus();
 }
 
 absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& matrices, ProductTask& task) {
+  task.resolved = from;
   INTRAWARP_RETURN_IF_ERROR(PrecisionFromProto(from.precision(), task));
   INTRAWARP_RETURN_IF_ERROR(SemiringFromProto(from.semiring(), task));
   INTRAWARP_RETURN_IF_ERROR(ResolveScalars(from, task));
@@ -80,7 +83,11 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
     INTRAWARP_ASSIGN_OR_RETURN(task.mask, FindMatrix(matrices, from.mask(), "options.mask"));
     task.options.mask = task.mask->matrix.view();
   }
+  task.resolved.set_transpose_a(task.options.transpose_a);
+  task.resolved.set_complement_mask(task.options.complement_mask);
+  task.resolved.set_alpha(task.options.alpha);
   if (!from.addend().empty()) {
+    task.resolved.set_beta(task.options.beta);
     INTRAWARP_ASSIGN_OR_RETURN(task.addend, FindMatrix(matrices, from.addend(), "options.addend"));
     task.options.addend = task.addend->matrix.view();
   }
@@ -89,10 +96,12 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
 
 absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, ProductTask& task) {
   task.keep_id = keep.id();
+  if (keep.has_ttl()) {
+    INTRAWARP_ASSIGN_OR_RETURN(task.ttl, DurationFromProto(keep.ttl(), "keep.ttl", kMaxTtl));
+  }
   if (keep.id().empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(ValidateId(keep.id(), "keep.id"));
-  if (!matrices.Find(keep.id()).ok()) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(MatrixName(keep.id()), " exists already"));
+  return matrices.Find(keep.id()).ok() ? AlreadyExists(SparseMatrixName(keep.id())) : absl::OkStatus();
 }
 
 }  // namespace
@@ -109,8 +118,8 @@ absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, c
 }
 
 absl::Status InMultiplyRequest(const absl::Status& status) {
-  const absl::string_view path = FieldPath(status.message());
-  return path == "a" || path == "b" ? status : Prefixed(status, "options");
+  const std::string path = FieldOf(status);
+  return path == "a" || path == "b" ? status : Within("options", status);
 }
 
 int64_t TranspositionBytes(const ProductTask& task) {
@@ -123,7 +132,7 @@ int64_t TranspositionBytes(const ProductTask& task) {
 
 v1::MultiplyEstimate EstimateToProto(const MultiplyEstimate& estimate) {
   v1::MultiplyEstimate to;
-  to.set_products(estimate.products);
+  to.set_multiplications(estimate.multiplications);
   to.set_max_entries(estimate.max_entries);
   to.set_workspace_bytes(estimate.workspace_bytes);
   to.set_result_bytes(estimate.plan_bytes + estimate.value_bytes);

@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_SERVER_SPARSE_MULTIPLY_REQUEST_H_
 #define INTRAWARP_SERVER_SPARSE_MULTIPLY_REQUEST_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/sparse/multiply.h"
-#include "intrawarp/v1/matrix.pb.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/store/matrix_store.h"
 
 namespace intrawarp::server {
@@ -23,10 +24,11 @@ struct ProductTask {
   std::shared_ptr<const StoredMatrix> mask;
   std::shared_ptr<const StoredMatrix> addend;
   MultiplyOptions options;
-  v1::Precision precision = v1::PRECISION_FP32;
-  v1::Semiring semiring = v1::SEMIRING_PLUS_TIMES;
+  // `options` as the report has them: resolved.
+  v1::MultiplyOptions resolved;
   // The product becomes resident; the id may be empty.
   std::optional<std::string> keep_id;
+  std::optional<std::chrono::nanoseconds> ttl;
 };
 
 // INVALID_ARGUMENT with the path of the field at fault in the request, NOT_FOUND, ALREADY_EXISTS. Shapes are left to

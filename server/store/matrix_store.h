@@ -4,18 +4,20 @@
 #define INTRAWARP_SERVER_STORE_MATRIX_STORE_H_
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "engine/sparse/csr.h"
-#include "server/store/resident_store.h"
+#include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
 // Member order matters: the matrix is freed before its reservation is given back.
 struct StoredMatrix {
-  static std::string Name(absl::string_view id) { return MatrixName(id); }
+  static std::string Name(absl::string_view id) { return SparseMatrixName(id); }
 
   std::string id;
   // By the server. Under an id that a client wanted, a matrix is that client's, to delete when it likes.
@@ -23,6 +25,10 @@ struct StoredMatrix {
   std::string digest;          // SHA-256 over content_digest, shape and type; empty for a product
   std::string content_digest;  // SHA-256 of the uploaded bytes alone; empty for a product
   std::chrono::system_clock::time_point create_time;
+  std::optional<Expiry> expiry;
+  // Of a product that was asked for with a request_id: the request, and the report that its repetition gets.
+  std::optional<RequestKey> request;
+  v1::MultiplyReport report;
   ResidentReservation reservation;
   CsrMatrix matrix;
 };

@@ -3,23 +3,27 @@
 //
 // An object is reserved (its bytes are counted) before anything is allocated for it, and inserted once it is complete.
 // Users hold a shared_ptr: a deleted object's memory is freed, and its bytes are given back, when the last user lets
-// go.
+// go. An object with an expiry is erased by Expire once its time is over.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_STORE_RESIDENT_STORE_H_
 #define INTRAWARP_SERVER_STORE_RESIDENT_STORE_H_
 
+#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
 
@@ -48,7 +52,7 @@ class ResidentReservation {
 class ResidentBudget {
  public:
   explicit ResidentBudget(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
-  // RESOURCE_EXHAUSTED, with what is asked, used and allowed, beyond the capacity.
+  // EXCEEDS_CAPACITY for more than there is in all, RESIDENT_MEMORY for more than is free.
   absl::StatusOr<ResidentReservation> Reserve(int64_t bytes);
   int64_t used_bytes() const;
   int64_t capacity_bytes() const { return capacity_bytes_; }
@@ -60,46 +64,89 @@ class ResidentBudget {
   int64_t used_bytes_ = 0;
 };
 
-// `Stored` has `id`, `digest`, `id_was_chosen`, and says with Name(id) what a client calls it; it is immutable once
-// stored.
+// The end of an object's life: as clients see it, and by the clock that ends it.
+struct Expiry {
+  std::chrono::system_clock::time_point time;
+  std::chrono::steady_clock::time_point end;
+};
+// `ttl` from now on; nullopt for nullopt.
+std::optional<Expiry> ExpiryAfter(const Seams& seams, std::optional<std::chrono::nanoseconds> ttl);
+
+// The request that an object is the result of (request_table.h).
+struct RequestKey {
+  std::string id;
+  std::string fingerprint;
+};
+
+// `Stored` has `id` and `expiry`, and says with Name(id) how clients call it; it is immutable once stored. FindByDigest
+// needs `digest` and `id_was_chosen`, FindByRequest needs `request`.
 template <typename Stored>
 class ResidentStore {
  public:
   using Pointer = std::shared_ptr<const Stored>;
 
-  // ALREADY_EXISTS when the id is taken.
+  // At most `capacity` objects.
+  explicit ResidentStore(int64_t capacity = std::numeric_limits<int64_t>::max()) : capacity_(capacity) {}
+
+  // ALREADY_EXISTS when the id is taken, RESOURCE_EXHAUSTED when the store is full.
   absl::Status Insert(Pointer object) {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::string id = object->id;
-    if (objects_.emplace(id, std::move(object)).second) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat(Stored::Name(id), " exists already, with other content"));
+    if (objects_.count(id) != 0) return AlreadyExists(Stored::Name(id));
+    if (static_cast<int64_t>(objects_.size()) >= capacity_) {
+      return absl::ResourceExhaustedError("as many objects are stored as are allowed");
+    }
+    objects_.emplace(id, std::move(object));
+    return absl::OkStatus();
   }
 
   // NOT_FOUND names it.
   absl::StatusOr<Pointer> Find(const std::string& id) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(id);
-    if (it == objects_.end()) return absl::NotFoundError(absl::StrCat("there is no ", Stored::Name(id)));
+    if (it == objects_.end()) return NotFound(Stored::Name(id));
     return it->second;
   }
 
   // One whose id the server chose; null when there is none.
   Pointer FindByDigest(const std::string& digest) const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, object] : objects_) {
-      if (object->id_was_chosen && object->digest == digest) return object;
-    }
-    return nullptr;
+    return FindIf([&](const Stored& object) { return object.id_was_chosen && object.digest == digest; });
+  }
+
+  // The result of the request with this id; null when there is none.
+  Pointer FindByRequest(const std::string& request_id) const {
+    return FindIf([&](const Stored& object) { return object.request && object.request->id == request_id; });
   }
 
   absl::Status Erase(const std::string& id) {
     Pointer erased;  // freed after the lock
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(id);
-    if (it == objects_.end()) return absl::NotFoundError(absl::StrCat("there is no ", Stored::Name(id)));
+    if (it == objects_.end()) return NotFound(Stored::Name(id));
     erased = std::move(it->second);
     objects_.erase(it);
     return absl::OkStatus();
+  }
+
+  // Erases this very object, unless it went before; another one with its id stays.
+  void Erase(const Pointer& object) {
+    Pointer erased;  // freed after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = objects_.find(object->id);
+    if (it == objects_.end() || it->second != object) return;
+    erased = std::move(it->second);
+    objects_.erase(it);
+  }
+
+  // Erases the objects that end at `now` or before.
+  void Expire(std::chrono::steady_clock::time_point now) {
+    std::vector<Pointer> expired;  // freed after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto it = objects_.begin(); it != objects_.end();) {
+      const bool ends = it->second->expiry && it->second->expiry->end <= now;
+      if (ends) expired.push_back(std::move(it->second));
+      it = ends ? objects_.erase(it) : std::next(it);
+    }
   }
 
   // In order of id, those after `after`, at most `limit`.
@@ -116,8 +163,19 @@ class ResidentStore {
     std::lock_guard<std::mutex> lock(mutex_);
     return static_cast<int64_t>(objects_.size());
   }
+  int64_t capacity() const { return capacity_; }
 
  private:
+  template <typename Predicate>
+  Pointer FindIf(const Predicate& matches) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, object] : objects_) {
+      if (matches(*object)) return object;
+    }
+    return nullptr;
+  }
+
+  const int64_t capacity_;
   mutable std::mutex mutex_;
   std::map<std::string, Pointer> objects_;
 };

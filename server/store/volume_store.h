@@ -4,12 +4,13 @@
 #define INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "engine/image/pyramid.h"
-#include "server/store/resident_store.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
@@ -24,6 +25,7 @@ struct StoredVolume {
   std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
   std::chrono::system_clock::time_point create_time;
+  std::optional<Expiry> expiry;
   ResidentReservation reservation;
   PreparedImage image;
 };

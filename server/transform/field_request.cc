@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "google/protobuf/repeated_field.h"
-#include "server/rpc/wire.h"
+#include "proto/convert.h"
+#include "server/rpc/errors.h"
 
 namespace intrawarp::server {
 namespace {
@@ -18,13 +19,13 @@ constexpr char kAxes[] = "xyz";
 absl::StatusOr<Int3> ThreeFromProto(const google::protobuf::RepeatedField<int64_t>& from, int64_t least,
                                     absl::string_view field) {
   if (from.size() != 3) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": has ", from.size(), " numbers, must be 3"));
+    return InvalidField(field, absl::StrCat("has ", from.size(), " numbers, must be 3"));
   }
   Int3 to;
   for (int a = 0; a < 3; ++a) {
     if (from[a] < least || from[a] > kMaxAxis) {
-      return absl::InvalidArgumentError(absl::StrCat(field, ": is ", from[a], " along ", std::string(1, kAxes[a]),
-                                                     ", must be ", least, " to ", kMaxAxis));
+      return InvalidField(field, absl::StrCat("is ", from[a], " along ", std::string(1, kAxes[a]), ", must be ", least,
+                                              " to ", kMaxAxis));
     }
     to[a] = static_cast<int>(from[a]);
   }
@@ -49,10 +50,9 @@ absl::Status EncodingFromProto(v1::FieldEncoding from, FieldRequest* to) {
       to->form = FieldForm::kVelocity;
       return absl::OkStatus();
     case v1::FIELD_ENCODING_UNSPECIFIED:
-      return absl::InvalidArgumentError("encoding: must be given");
+      return InvalidField("encoding", "must be given");
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("encoding: ", static_cast<int>(from), " is not an encoding of this version"));
+      return InvalidField("encoding", absl::StrCat(static_cast<int>(from), " is not an encoding of this version"));
   }
 }
 
@@ -87,8 +87,7 @@ absl::StatusOr<FieldRequest> FieldRequestFromProto(const v1::FieldRequest& from)
   INTRAWARP_RETURN_IF_ERROR(EncodingFromProto(from.encoding(), &to));
   const bool has_region = from.region_start_size() > 0 || from.region_size_size() > 0;
   if (to.form == FieldForm::kControlPoints && (has_region || from.stride_size() > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(has_region ? "region_start" : "stride", ": does not go with CONTROL_POINTS"));
+    return InvalidField(has_region ? "region_start" : "stride", "does not go with CONTROL_POINTS");
   }
   if (has_region) {
     INTRAWARP_ASSIGN_OR_RETURN(to.region_start, ThreeFromProto(from.region_start(), 0, "region_start"));
@@ -106,13 +105,13 @@ absl::StatusOr<Geometry> FieldGrid(const FieldRequest& request, const Geometry& 
   Geometry grid = domain;
   for (int a = 0; a < 3; ++a) {
     if (start[a] >= domain.size[a]) {
-      return absl::InvalidArgumentError(absl::StrCat("region_start: is ", start[a], " along ", std::string(1, kAxes[a]),
-                                                     ", the grid has ", domain.size[a], " voxels"));
+      return InvalidField("region_start", absl::StrCat("is ", start[a], " along ", std::string(1, kAxes[a]),
+                                                       ", the grid has ", domain.size[a], " voxels"));
     }
     if (size[a] > domain.size[a] - start[a]) {
-      return absl::InvalidArgumentError(absl::StrCat("region_size: reaches to ", int64_t{start[a]} + size[a], " along ",
-                                                     std::string(1, kAxes[a]), ", the grid has ", domain.size[a],
-                                                     " voxels"));
+      return InvalidField("region_size",
+                          absl::StrCat("reaches to ", int64_t{start[a]} + size[a], " along ", std::string(1, kAxes[a]),
+                                       ", the grid has ", domain.size[a], " voxels"));
     }
     grid.size[a] = (size[a] + request.stride[a] - 1) / request.stride[a];
     grid.spacing[a] = domain.spacing[a] * request.stride[a];
@@ -146,13 +145,14 @@ bool HasForm(const Transform& transform, FieldForm form) {
 absl::StatusOr<FieldAnswer> MakeFieldAnswer(const ExecContext& ctx, const FieldRequest& request,
                                             const Transform& transform, const Geometry& grid) {
   if (!HasForm(transform, request.form)) {
-    return absl::FailedPreconditionError(absl::StrCat("encoding: the transform has no ", FormName(request.form)));
+    return FieldError(absl::StatusCode::kFailedPrecondition, "encoding",
+                      absl::StrCat("the transform has no ", FormName(request.form)));
   }
   FieldAnswer answer;
   answer.form = request.form;
   answer.grid = grid;
   v1::FieldHeader& header = answer.header;
-  if (request.form != FieldForm::kDisplacement) *header.mutable_matrix() = MatrixToProto(transform.affine());
+  if (request.form != FieldForm::kDisplacement) *header.mutable_affine() = AffineMapToProto(transform.affine());
   switch (request.form) {
     case FieldForm::kControlPoints:
       answer.grid = transform.control_grid().geometry;

@@ -11,11 +11,10 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
+#include "server/transform/transform_download.h"
 
 namespace intrawarp::server {
 namespace {
-
-constexpr int kMaxPoints = 32768;
 
 absl::Status Get(ServerContext& context, const v1::GetTransformRequest& request, v1::GetTransformResponse* response) {
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored,
@@ -27,13 +26,13 @@ absl::Status Get(ServerContext& context, const v1::GetTransformRequest& request,
 absl::Status List(ServerContext& context, const v1::ListTransformsRequest& request,
                   v1::ListTransformsResponse* response) {
   INTRAWARP_ASSIGN_OR_RETURN(int limit, PageSize(request.page_size()));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("transforms", request.page_token()));
   // One more than the page holds tells whether there is another.
-  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(request.page_token(), limit + 1);
+  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(after, limit + 1);
   const bool more = static_cast<int>(page.size()) > limit;
   if (more) page.pop_back();
   for (const auto& stored : page) *response->add_transforms() = TransformToProto(*stored, /*with_report=*/false);
-  if (more) response->set_next_page_token(page.back()->id);
+  if (more) response->set_next_page_token(PageToken("transforms", page.back()->id));
   return absl::OkStatus();
 }
 
@@ -42,18 +41,17 @@ absl::Status Delete(ServerContext& context, const v1::DeleteTransformRequest& re
   return context.transforms.Erase(id);
 }
 
-absl::Status ValidatePoints(const v1::MapPointsRequest& request) {
+absl::Status ValidatePoints(const v1::MapPointsRequest& request, int max_points) {
   if (request.points_size() % 3 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("points: has ", request.points_size(), " numbers, must be a multiple of 3"));
+    return InvalidField("points", absl::StrCat("has ", request.points_size(), " numbers, must be a multiple of 3"));
   }
-  if (request.points_size() > 3 * kMaxPoints) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("points: ", request.points_size() / 3, " are given, at most ", kMaxPoints, " are allowed"));
+  if (request.points_size() > 3 * max_points) {
+    return InvalidField("points",
+                        absl::StrCat(request.points_size() / 3, " are given, at most ", max_points, " are allowed"));
   }
   for (int i = 0; i < request.points_size(); ++i) {
     if (!std::isfinite(request.points(i))) {
-      return absl::InvalidArgumentError(absl::StrCat("points[", i, "]: must be finite"));
+      return InvalidField(absl::StrCat("points[", i, "]"), "must be finite");
     }
   }
   return absl::OkStatus();
@@ -79,7 +77,7 @@ absl::Status MapPointsJob(MapPointsCall& call, const ExecContext& ctx) {
 absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest& request,
                              const std::shared_ptr<MapPointsCall>& call) {
   INTRAWARP_ASSIGN_OR_RETURN(call->stored, FindTransform(context.transforms, request.transform(), "transform"));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request));
+  INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context.limits.max_points));
   call->points.assign(request.points().begin(), request.points().end());
   call->inverse = request.inverse();
   Job job;
@@ -99,8 +97,7 @@ v1::TransformKind KindToProto(const Transform& transform) {
 using v1::TransformService;
 using Service = TransformService::WithCallbackMethod_GetTransform<TransformService::WithCallbackMethod_ListTransforms<
     TransformService::WithCallbackMethod_DeleteTransform<TransformService::WithCallbackMethod_MapPoints<
-        TransformService::WithRawCallbackMethod_UploadTransform<TransformService::WithRawCallbackMethod_DownloadField<
-            TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>>>;
+        TransformService::WithRawCallbackMethod_WarpVolume<TransformService::Service>>>>>;
 
 class TransformServiceImpl final : public Service {
  public:
@@ -125,14 +122,6 @@ class TransformServiceImpl final : public Service {
     absl::Status status = SubmitMapPoints(context_, *request, call);
     if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
     return reactor;
-  }
-  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadTransform(grpc::CallbackServerContext* rpc,
-                                                             grpc::ByteBuffer* response) override {
-    return StartUploadTransform(context_, *rpc, response);
-  }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadField(grpc::CallbackServerContext* rpc,
-                                                            const grpc::ByteBuffer* request) override {
-    return StartDownloadField(context_, *rpc, *request);
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
                                                          const grpc::ByteBuffer* request) override {
@@ -163,9 +152,10 @@ v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
     *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
   }
   if (from.transform.domain()) *to.mutable_domain() = GeometryToProto(*from.transform.domain());
-  *to.mutable_matrix() = MatrixToProto(from.transform.affine());
+  *to.mutable_affine() = AffineMapToProto(from.transform.affine());
   to.set_resident_bytes(from.transform.resident_bytes());
   *to.mutable_create_time() = TimestampToProto(from.create_time);
+  if (from.expiry) *to.mutable_expire_time() = TimestampToProto(from.expiry->time);
   if (with_report && from.report) *to.mutable_report() = *from.report;
   return to;
 }

@@ -22,17 +22,6 @@ v1::Transform TransformToProto(const StoredTransform& from, bool with_report);
 absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
                                                                      const std::string& name, absl::string_view field);
 
-// The reactors of the streaming methods; each ends with OnDone by itself.
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartUploadTransform(ServerContext& context,
-                                                                const grpc::CallbackServerContext& rpc,
-                                                                grpc::ByteBuffer* response);
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownloadField(ServerContext& context,
-                                                               const grpc::CallbackServerContext& rpc,
-                                                               const grpc::ByteBuffer& request);
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& context,
-                                                            const grpc::CallbackServerContext& rpc,
-                                                            const grpc::ByteBuffer& request);
-
 }  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_TRANSFORM_TRANSFORM_SERVICE_H_

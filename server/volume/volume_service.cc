@@ -5,12 +5,8 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
-#include "server/bulk/chunk_codec.h"
-#include "server/bulk/resident_download.h"
 #include "server/rpc/rpc_support.h"
-#include "server/bulk/upload_store.h"
 #include "server/volume/volume_messages.h"
-#include "server/volume/volume_upload.h"
 
 namespace intrawarp::server {
 namespace {
@@ -19,15 +15,6 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
-}
-
-absl::Status UploadStatus(const UploadStore& uploads, const v1::GetUploadStatusRequest& request,
-                          v1::GetUploadStatusResponse& response) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(request.upload_id(), "upload_id"));
-  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id()));
-  response.set_committed_size(progress.received);
-  response.set_total_bytes(progress.total_bytes);
-  return absl::OkStatus();
 }
 
 absl::Status Get(const VolumeStore& volumes, const std::string& name, v1::Volume& response) {
@@ -40,30 +27,15 @@ absl::Status Get(const VolumeStore& volumes, const std::string& name, v1::Volume
 absl::Status List(const VolumeStore& volumes, const v1::ListVolumesRequest& request,
                   v1::ListVolumesResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePageToken(request.page_token()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("volumes", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(request.page_token(), page_size + 1);
+  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(after, page_size + 1);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
     *response.add_volumes() = VolumeToProto(*page[i]);
   }
-  if (static_cast<int>(page.size()) > page_size) response.set_next_page_token(page[page_size - 1]->id);
+  if (static_cast<int>(page.size()) > page_size)
+    response.set_next_page_token(PageToken("volumes", page[page_size - 1]->id));
   return absl::OkStatus();
-}
-
-absl::StatusOr<DownloadSource> Source(const VolumeStore& volumes, const grpc::ByteBuffer& request) {
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadVolumeRequest message, ParseMessage<v1::DownloadVolumeRequest>(request));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(message.name(), "name"));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, volumes.Find(id));
-  DownloadSource source;
-  source.owner = volume;
-  source.bytes = {
-      {volume->image.volume().data, volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float))}};
-  source.chunk_field = v1::DownloadVolumeResponse::kChunkFieldNumber;
-  v1::DownloadVolumeResponse header;
-  *header.mutable_header()->mutable_volume() = VolumeToProto(*volume);
-  header.mutable_header()->set_total_bytes(source.bytes[0].bytes);
-  source.header = SerializeMessage(header);
-  return source;
 }
 
 absl::Status Delete(VolumeStore& volumes, const std::string& name) {
@@ -72,17 +44,6 @@ absl::Status Delete(VolumeStore& volumes, const std::string& name) {
 }
 
 }  // namespace
-
-grpc::ServerReadReactor<grpc::ByteBuffer>* VolumeService::UploadVolume(grpc::CallbackServerContext* call,
-                                                                       grpc::ByteBuffer* response) {
-  return StartUploadVolume(context_, call, response);
-}
-
-grpc::ServerUnaryReactor* VolumeService::GetUploadStatus(grpc::CallbackServerContext* call,
-                                                         const v1::GetUploadStatusRequest* request,
-                                                         v1::GetUploadStatusResponse* response) {
-  return Finished(call, UploadStatus(context_.uploads, *request, *response));
-}
 
 grpc::ServerUnaryReactor* VolumeService::GetVolume(grpc::CallbackServerContext* call,
                                                    const v1::GetVolumeRequest* request,
@@ -94,11 +55,6 @@ grpc::ServerUnaryReactor* VolumeService::ListVolumes(grpc::CallbackServerContext
                                                      const v1::ListVolumesRequest* request,
                                                      v1::ListVolumesResponse* response) {
   return Finished(call, List(context_.volumes, *request, *response));
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* VolumeService::DownloadVolume(grpc::CallbackServerContext*,
-                                                                          const grpc::ByteBuffer* request) {
-  return ResidentDownload::Start(context_, [&] { return Source(context_.volumes, *request); });
 }
 
 grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContext* call,

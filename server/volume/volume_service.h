@@ -8,27 +8,18 @@
 
 namespace intrawarp::server {
 
-// Bulk methods are raw, the others typed.
-using VolumeServiceBase = v1::VolumeService::WithRawCallbackMethod_UploadVolume<
-    v1::VolumeService::WithRawCallbackMethod_DownloadVolume<v1::VolumeService::WithCallbackMethod_GetUploadStatus<
-        v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
-            v1::VolumeService::WithCallbackMethod_DeleteVolume<v1::VolumeService::Service>>>>>>;
+using VolumeServiceBase =
+    v1::VolumeService::WithCallbackMethod_GetVolume<v1::VolumeService::WithCallbackMethod_ListVolumes<
+        v1::VolumeService::WithCallbackMethod_DeleteVolume<v1::VolumeService::Service>>>;
 
 class VolumeService final : public VolumeServiceBase {
  public:
   explicit VolumeService(ServerContext& context) : context_(context) {}
 
-  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadVolume(grpc::CallbackServerContext* call,
-                                                          grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetUploadStatus(grpc::CallbackServerContext* call,
-                                            const v1::GetUploadStatusRequest* request,
-                                            v1::GetUploadStatusResponse* response) override;
   grpc::ServerUnaryReactor* GetVolume(grpc::CallbackServerContext* call, const v1::GetVolumeRequest* request,
                                       v1::GetVolumeResponse* response) override;
   grpc::ServerUnaryReactor* ListVolumes(grpc::CallbackServerContext* call, const v1::ListVolumesRequest* request,
                                         v1::ListVolumesResponse* response) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* DownloadVolume(grpc::CallbackServerContext* call,
-                                                             const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* DeleteVolume(grpc::CallbackServerContext* call, const v1::DeleteVolumeRequest* request,
                                          v1::DeleteVolumeResponse* response) override;
 

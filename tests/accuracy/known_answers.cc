@@ -15,6 +15,7 @@
 
 #include "client/phantom/phantom.h"
 #include "engine/registration/registration.h"
+#include "engine/registration/stage.h"
 
 namespace intrawarp {
 namespace {
@@ -24,8 +25,7 @@ constexpr size_t kWorkspaceBytes = size_t{1} << 30;
 struct Row {
   const char* name;
   Int3 size;
-  MetricKind metric;
-  Method method;
+  StageOptions stage;
 };
 
 template <typename T>
@@ -78,14 +78,13 @@ Answer Solve(Device& device, const phantom::Phantom& phantom, const Row& row) {
   OwnedContext owned = Value(OwnedContext::Create(device, kWorkspaceBytes));
   const ExecContext ctx = owned.context();
   const PreparedImage fixed = Prepare(ctx, phantom.fixed), moving = Prepare(ctx, phantom.moving);
-  const RegistrationInput input{&fixed, &moving, nullptr, nullptr, {{row.method, row.metric}}, std::nullopt};
+  const RegistrationInput input{&fixed, &moving, nullptr, nullptr, {row.stage}, std::nullopt};
   const RegistrationResult first = Value(Register(ctx, input));
   const auto begin = std::chrono::steady_clock::now();
   const RegistrationResult second = Value(Register(ctx, input));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const AffineMap& map = first.transform.affine();
-  return {map, first.stop_reason, seconds * 1e3,
-          std::memcmp(&map, &second.transform.affine(), sizeof(AffineMap)) == 0};
+  return {map, first.stop_reason, seconds * 1e3, std::memcmp(&map, &second.transform.affine(), sizeof(AffineMap)) == 0};
 }
 
 void RunRow(const Row& row, int seeds, std::vector<std::unique_ptr<Device>>& devices) {
@@ -100,8 +99,8 @@ void RunRow(const Row& row, int seeds, std::vector<std::unique_ptr<Device>>& dev
     options.size = row.size;
     options.seed = seed;
     options.amplitude_mm = 0;
-    options.invert_intensities = row.metric == MetricKind::kNgf;
-    const double scale = row.method == Method::kAffine ? 1 : 0;
+    options.invert_intensities = MetricOf(row.stage) == MetricKind::kNgf;
+    const double scale = std::holds_alternative<AffineOptions>(row.stage) ? 1 : 0;
     options.affine = phantom::RandomAffine(seed, 20, 0.15 * scale, 0.10 * scale, 30, {0, 0, 0}, row.size.z == 1);
     const phantom::Phantom phantom = Value(phantom::MakePhantom(options));
     AffineMap cpu_map;
@@ -138,12 +137,12 @@ int main(int argc, char** argv) {
       "| pair | device | mean error | worst mean | worst voxel | from the CPU's | same bits | converged | ms |\n");
   std::printf("|---|---|---|---|---|---|---|---|---|\n");
   const Int3 volume{160, 160, 120}, plane{256, 256, 1};
-  for (const Row& row : {Row{"3-D affine, SSD", volume, MetricKind::kSsd, Method::kAffine},
-                         Row{"3-D affine, NGF, inverted", volume, MetricKind::kNgf, Method::kAffine},
-                         Row{"3-D rigid, SSD", volume, MetricKind::kSsd, Method::kRigid},
-                         Row{"3-D rigid, NGF, inverted", volume, MetricKind::kNgf, Method::kRigid},
-                         Row{"2-D affine, SSD", plane, MetricKind::kSsd, Method::kAffine},
-                         Row{"2-D affine, NGF, inverted", plane, MetricKind::kNgf, Method::kAffine}}) {
+  for (const Row& row : {Row{"3-D affine, SSD", volume, AffineOptions{MetricKind::kSsd}},
+                         Row{"3-D affine, NGF, inverted", volume, AffineOptions{MetricKind::kNgf}},
+                         Row{"3-D rigid, SSD", volume, RigidOptions{MetricKind::kSsd}},
+                         Row{"3-D rigid, NGF, inverted", volume, RigidOptions{MetricKind::kNgf}},
+                         Row{"2-D affine, SSD", plane, AffineOptions{MetricKind::kSsd}},
+                         Row{"2-D affine, NGF, inverted", plane, AffineOptions{MetricKind::kNgf}}}) {
     RunRow(row, seeds, devices);
   }
   return 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a registration found: a map from fixed to moving points, LPS mm."""
+"""The result of a registration: a map from fixed to moving points, LPS mm."""
 
 import nibabel
 import numpy as np
@@ -21,7 +21,7 @@ class Affine:
 
 
 class Displacement:
-    """Displacements at the voxels of a grid, linear between them, at points outside those of the nearest voxel."""
+    """Displacements at the voxels of a grid, linear between them, the nearest voxel's outside."""
 
     def __init__(self, vectors, affine_lps):
         self._vectors = np.asarray(vectors, dtype=np.float32)  # x, y, z, component

@@ -27,7 +27,7 @@ class Failed(Exception):
 class Outcome:
     seconds: float
     mapping: object
-    # Of this server alone.
+    # For this server alone.
     transform: str = ''
     optimise_ms: float | None = None
     verdict: str = ''
@@ -108,7 +108,7 @@ class Intrawarp:
 
 
 class Peer:
-    """What the peers share: their result is applied here."""
+    """The base of the peers, whose result is applied here."""
 
     def warp_labels(self, outcome, pair, _):
         fixed, moving = nibabel.load(pair.fixed_labels), nibabel.load(pair.moving_labels)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real image pairs, each prepared as NIfTI files with what is known to be true about it.
+"""The real image pairs, each prepared as NIfTI files with its known truth.
 
 All matrices are 4x4, in LPS millimetres. A pair's data is only read; what has to be rewritten goes to a work folder.
 """

@@ -10,52 +10,19 @@
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <iostream>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/device/parallel.h"
 #include "engine/registration/registration.h"
+#include "tests/bench/device_benchmarks.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr size_t kWorkspace = size_t{1} << 30;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-// Bytes a second of a plain copy, read and written; the best of ten.
-double CopyBandwidth(Device& device) {
-  static auto* const cache = new std::map<std::string, double>();
-  if (auto it = cache->find(device.name()); it != cache->end()) return it->second;
-  const size_t bytes = device.kind() == DeviceKind::kCuda ? size_t{1} << 31 : size_t{1} << 28;
-  OwnedContext owned = *OwnedContext::Create(device, 1);
-  const ExecContext ctx = owned.context();
-  Buffer from = *device.Allocate(bytes, ctx.stream()), to = *device.Allocate(bytes, ctx.stream());
-  Check(device.Fill(from.as<void>(), 1, bytes, ctx.stream()));
-  double best = 1e9;
-  for (int i = 0; i < 10; ++i) {
-    Check(device.Synchronize(ctx.stream()));
-    const Clock::time_point begin = Clock::now();
-    Check(device.Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()));
-    Check(device.Synchronize(ctx.stream()));
-    best = std::min(best, Seconds(begin));
-  }
-  return (*cache)[device.name()] = 2.0 * bytes / best;
-}
 
 // A textured body; u, v, w in [-1, 1] over the image.
 float Texture(double u, double v, double w) {
@@ -131,7 +98,7 @@ void BenchRegistration(benchmark::State& state, Device* device, MetricKind metri
   OwnedContext owned = *OwnedContext::Create(*device, kWorkspace);
   const ExecContext ctx = owned.context();
   const Images images = MakeImages(ctx, size, metric == MetricKind::kNgf);
-  const RegistrationInput input{&images.fixed, &images.moving, nullptr, nullptr, {{Method::kAffine, metric}}, {}};
+  const RegistrationInput input{&images.fixed, &images.moving, nullptr, nullptr, {AffineOptions{metric}}, {}};
   Check(Register(ctx, input).status());
   double seconds = 0, evaluated_voxels = 0, iterations = 0, finest = 0;
   for (auto _ : state) {
@@ -156,8 +123,7 @@ std::string SizeName(Int3 n) { return n.z > 1 ? absl::StrCat(n.x, "x", n.y, "x",
 void RegisterAll(Device* device) {
   for (const Int3 size : {Int3{512, 512, 1}, Int3{4096, 4096, 1}, Int3{128, 128, 128}, Int3{256, 256, 256}}) {
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
-      const std::string name =
-          absl::StrCat(device->name(), metric == MetricKind::kSsd ? "/ssd/" : "/ngf/", SizeName(size));
+      const std::string name = absl::StrCat(device->name(), "/", MetricName(metric), "/", SizeName(size));
       benchmark::RegisterBenchmark(absl::StrCat(name, "/objective").c_str(), BenchObjective, device, metric, size)
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond);
@@ -171,14 +137,4 @@ void RegisterAll(Device* device) {
 }  // namespace
 }  // namespace intrawarp
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  const auto devices = intrawarp::AllDevices();
-  for (const auto& device : devices) {
-    benchmark::AddCustomContext(
-        device->name(), absl::StrCat(device->model(), ", copy ", intrawarp::CopyBandwidth(*device) / 1e9, " GB/s"));
-    intrawarp::RegisterAll(device.get());
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+int main(int argc, char** argv) { return intrawarp::DeviceBenchmarksMain(argc, argv, intrawarp::RegisterAll); }

@@ -32,27 +32,12 @@
 #include "engine/transform/control_grid_kernels.h"
 #include "engine/transform/float_rows.h"
 #include "hwy/cache_control.h"
+#include "tests/bench/bench_support.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 EvaluationTuning tuning;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  Check(value.status());
-  return *std::move(value);
-}
 
 // Seconds of one call: inside the device, or of the fastest of a few on the CPU.
 double Time([[maybe_unused]] const ExecContext& ctx, const std::function<absl::Status()>& call) {
@@ -136,7 +121,7 @@ double MeanError(Scene& s) {
   constexpr int kRows = 200;
   const AffineMap map = Compose(PhysicalToIndex(s.grid), IndexToPhysical(s.image));
   const auto tap = [&](int axis, int voxel) {
-    const SplineAxis a = MakeSplineAxis(map.m[axis][3] + map.m[axis][axis] * voxel, s.grid.size[axis]);
+    const SplinePosition a = MakeSplinePosition(map.m[axis][3] + map.m[axis][axis] * voxel, s.grid.size[axis]);
     DoubleTap t{a.base, {}};
     BsplineWeights(a.t, t.weight);
     return t;

@@ -4,36 +4,19 @@
 #define INTRAWARP_TESTS_BENCH_CUSPARSE_LIBRARY_H_
 
 #include <cusparse.h>
-#include <dlfcn.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "tests/bench/dynamic_library.h"
 
 namespace intrawarp {
 
-// Its functions, by name. Thread-safe.
-class CusparseLibrary {
- public:
-  static const CusparseLibrary& Get() {
-    static const CusparseLibrary* const library = new CusparseLibrary;
-    return *library;
-  }
-  bool found() const { return handle_ != nullptr; }
-  // Null when there is none.
-  template <typename F>
-  F* Function(const char* name) const {
-    return reinterpret_cast<F*>(dlsym(handle_, name));
-  }
-
- private:
-  CusparseLibrary() {
-    for (const char* path :
-         {"libcusparse.so.12", "/usr/local/cuda/lib64/libcusparse.so.12", "/usr/local/cuda/lib/libcusparse.so.12"}) {
-      if (handle_ == nullptr) handle_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-  }
-  void* handle_ = nullptr;
-};
+// cuSPARSE's functions, by name. Thread-safe.
+inline const DynamicLibrary& CusparseLibrary() {
+  static const auto* const library = new DynamicLibrary(
+      {"libcusparse.so.12", "/usr/local/cuda/lib64/libcusparse.so.12", "/usr/local/cuda/lib/libcusparse.so.12"});
+  return *library;
+}
 
 // RESOURCE_EXHAUSTED where it has too little memory, INTERNAL for what else it refuses.
 inline absl::Status CusparseStatus(cusparseStatus_t status, const char* call) {
@@ -45,7 +28,7 @@ inline absl::Status CusparseStatus(cusparseStatus_t status, const char* call) {
 
 #define INTRAWARP_CUSPARSE(name, ...)                                                                            \
   do {                                                                                                           \
-    auto* const intrawarp_function_ = ::intrawarp::CusparseLibrary::Get().Function<decltype(name)>(#name);       \
+    auto* const intrawarp_function_ = ::intrawarp::CusparseLibrary().Function<decltype(name)>(#name);            \
     if (intrawarp_function_ == nullptr) return absl::NotFoundError(#name);                                       \
     const absl::Status intrawarp_status_ = ::intrawarp::CusparseStatus(intrawarp_function_(__VA_ARGS__), #name); \
     if (!intrawarp_status_.ok()) return intrawarp_status_;                                                       \

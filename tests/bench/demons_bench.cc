@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log-demons: whole runs of iterations at one level, the operators that CUDA iterates (vector_planes.h), and the
-// operators on interleaved fields (vector_field.h), at sizes of seed 004's range and proportions.
+// operators on interleaved fields (vector_field.h), at sizes of the range and proportions of Leong et al. (2021).
 //
 //   demons_bench [--benchmark_filter=cuda:0/iterations/...]
 //
@@ -27,6 +27,7 @@
 #include "engine/registration/demons_step_kernels.h"
 #include "engine/registration/log_demons.h"
 #include "engine/transform/vector_field_kernels.h"
+#include "tests/bench/bench_support.h"
 #if INTRAWARP_WITH_CUDA
 #include "engine/transform/vector_planes.h"
 #endif
@@ -34,23 +35,15 @@
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kRepetitions = 3;
 constexpr double kFluid = 3, kDiffusion = 2;
 
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-double Seconds(const ExecContext& ctx, int calls, const std::function<absl::Status()>& call) {
+double SecondsOfCall(const ExecContext& ctx, int calls, const std::function<absl::Status()>& call) {
   Check(ctx.device().Synchronize(ctx.stream()));
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < calls; ++i) Check(call());
   Check(ctx.device().Synchronize(ctx.stream()));
-  return std::chrono::duration<double>(Clock::now() - begin).count() / calls;
+  return Seconds(begin) / calls;
 }
 
 int CallsAtOnce(const ExecContext& ctx) { return ctx.is_cuda() ? 20 : 1; }
@@ -62,7 +55,7 @@ double CopySecondsPerByte(const ExecContext& ctx) {
   Check(ctx.device().Fill(from.as<void>(), 1, bytes, ctx.stream()));
   double best = 1e9;
   for (int i = 0; i < kRepetitions; ++i) {
-    best = std::min(best, Seconds(ctx, CallsAtOnce(ctx), [&] {
+    best = std::min(best, SecondsOfCall(ctx, CallsAtOnce(ctx), [&] {
                       return ctx.device().Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream());
                     }));
   }
@@ -280,7 +273,7 @@ void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Ope
   Check(LargestComponent(ctx, scene.field(0), size, scene.largest()));
   double best = 1e9;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, CallsAtOnce(ctx), [&] { return op.run(ctx, scene); });
+    const double seconds = SecondsOfCall(ctx, CallsAtOnce(ctx), [&] { return op.run(ctx, scene); });
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
   }
@@ -347,11 +340,11 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, const L
   double best = 1e9, value = 0;
   float largest = 0;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, 1, [&] {
+    const double seconds = SecondsOfCall(ctx, 1, [&] {
       const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
       Check(result.status());
       Check(LargestComponent(ctx, result->velocity.as<float>(), size, scene.largest()));
-      value = result->levels[0].value_after;
+      value = result->report.levels[0].value_after;
       return absl::OkStatus();
     });
     state.SetIterationTime(seconds);
@@ -363,14 +356,14 @@ void BenchIterations(benchmark::State& state, Device* device, Int3 size, const L
   state.counters["largest"] = largest;
   state.counters["squarings"] = squarings;
   state.counters["value"] = value;
-  Report(state, device, best, options.iterations, Voxels(size), IterationBytes(ctx.is_cuda(), options, squarings));
+  Report(state, device, best, *options.iterations, Voxels(size), IterationBytes(ctx.is_cuda(), options, squarings));
   if (options.half_fields) ReportLoss(state, ctx, scene, options);
 }
 
 LevelReport FinestLevel(const ExecContext& ctx, const Scene& scene, const LogDemonsOptions& options) {
   const auto result = RunLogDemonsStage(ctx, scene.images, options, 0, AffineMap::Identity(), {});
   Check(result.status());
-  return result->levels.back();
+  return result->report.levels.back();
 }
 
 void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
@@ -383,8 +376,8 @@ void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
     options.iterations = iterations;
     return FinestLevel(ctx, scene, options).value_after <= target;
   };
-  const bool reached = reaches(full.iterations);
-  int few = 0, enough = full.iterations;
+  const bool reached = reaches(*full.iterations);
+  int few = 0, enough = *full.iterations;
   while (reached && enough - few > 1) {
     const int half = (few + enough) / 2;
     (reaches(half) ? enough : few) = half;
@@ -393,7 +386,7 @@ void BenchSameSimilarity(benchmark::State& state, Device* device, Int3 size) {
   LevelReport finest;
   double best = 1e9;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, 1, [&] {
+    const double seconds = SecondsOfCall(ctx, 1, [&] {
       finest = FinestLevel(ctx, scene, options);
       return absl::OkStatus();
     });

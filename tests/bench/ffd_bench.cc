@@ -11,12 +11,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,40 +20,12 @@
 #include "engine/device/exec_context.h"
 #include "engine/device/parallel.h"
 #include "engine/metric/ffd_objective.h"
+#include "tests/bench/device_benchmarks.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr double kSpacing = 5;
-
-double Seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-// Bytes a second of a plain copy, read and written; the best of ten.
-double CopyBandwidth(Device& device) {
-  static auto* const cache = new std::map<std::string, double>();
-  if (auto it = cache->find(device.name()); it != cache->end()) return it->second;
-  const size_t bytes = device.kind() == DeviceKind::kCuda ? size_t{1} << 31 : size_t{1} << 28;
-  OwnedContext owned = *OwnedContext::Create(device, 1);
-  const ExecContext ctx = owned.context();
-  Buffer from = *device.Allocate(bytes, ctx.stream()), to = *device.Allocate(bytes, ctx.stream());
-  Check(device.Fill(from.as<void>(), 1, bytes, ctx.stream()));
-  double best = 1e9;
-  for (int i = 0; i < 10; ++i) {
-    Check(device.Synchronize(ctx.stream()));
-    const Clock::time_point begin = Clock::now();
-    Check(device.Copy(to.as<void>(), from.as<void>(), bytes, ctx.stream()));
-    Check(device.Synchronize(ctx.stream()));
-    best = std::min(best, Seconds(begin));
-  }
-  return (*cache)[device.name()] = 2.0 * bytes / best;
-}
 
 // A textured body before a background of one value; u, v, w in [-1, 1] over the image.
 float Texture(double u, double v, double w) {
@@ -118,7 +85,7 @@ double BytesPerVoxel(MetricKind metric, bool gradient) {
       return 8;
     case MetricKind::kNmi:  // bin and moving image, twice
       return gradient ? 10 : 5;
-    default:  // warp: moving, warped; the metric: fixed, warped, residual; force: moving, residual
+    default:  // warp: moving, warped; the metric: fixed, warped, voxel_gradient; force: moving, voxel_gradient
       return gradient ? 28 : 16;
   }
 }
@@ -147,11 +114,11 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
   auto evaluator = MakeFfdEvaluator(ctx, objective);
   Check(evaluator.status());
   const Buffer gradient = *device->Allocate(3 * sizeof(float) * objective.grid.voxels(), ctx.stream());
-  const Buffer value = *device->Allocate(sizeof(FfdValue), ctx.stream());
+  const Buffer value = *device->Allocate(sizeof(MetricValue), ctx.stream());
   const auto evaluate = [&] {
     Check((*evaluator)
               ->Evaluate(ctx, grid.as<float>(), nullptr, with_gradient ? gradient.as<float>() : nullptr,
-                         value.as<FfdValue>()));
+                         value.as<MetricValue>()));
   };
   evaluate();
   // Enough for the launches of one to hide behind the work of others.
@@ -167,7 +134,7 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
     state.SetIterationTime(seconds);
   }
   const double floor = 8.0 * geometry.voxels() / CopyBandwidth(*device);
-  FfdValue result;
+  MetricValue result;
   Check(device->Copy(&result, value.as<void>(), sizeof(result), ctx.stream()));
   Check(device->Synchronize(ctx.stream()));
   state.counters["best_us"] = best * 1e6;
@@ -179,18 +146,13 @@ void BenchEvaluation(benchmark::State& state, Device* device, MetricKind metric,
 }
 
 void RegisterAll(Device* device) {
-  constexpr struct {
-    MetricKind metric;
-    const char* name;
-  } kMetrics[] = {
-      {MetricKind::kSsd, "ssd"}, {MetricKind::kNmi, "nmi"}, {MetricKind::kLncc, "lncc"}, {MetricKind::kNgf, "ngf"}};
-  for (const auto& metric : kMetrics) {
+  for (const MetricTraits& metric : kMetricTable) {
     for (Int3 size : {Int3{294, 130, 208}, Int3{512, 228, 385}, Int3{256, 256, 256}}) {
       for (int level = 0; level < 3; ++level, size = {(size.x + 1) / 2, (size.y + 1) / 2, (size.z + 1) / 2}) {
         for (bool gradient : {true, false}) {
           const std::string name = absl::StrCat(device->name(), "/", metric.name, "/", size.x, "x", size.y, "x", size.z,
                                                 gradient ? "/gradient" : "/value");
-          benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric.metric, size, gradient)
+          benchmark::RegisterBenchmark(name.c_str(), BenchEvaluation, device, metric.kind, size, gradient)
               ->UseManualTime()
               ->Unit(benchmark::kMillisecond);
         }
@@ -202,14 +164,4 @@ void RegisterAll(Device* device) {
 }  // namespace
 }  // namespace intrawarp
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  const auto devices = intrawarp::AllDevices();
-  for (const auto& device : devices) {
-    benchmark::AddCustomContext(
-        device->name(), absl::StrCat(device->model(), ", copy ", intrawarp::CopyBandwidth(*device) / 1e9, " GB/s"));
-    intrawarp::RegisterAll(device.get());
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+int main(int argc, char** argv) { return intrawarp::DeviceBenchmarksMain(argc, argv, intrawarp::RegisterAll); }

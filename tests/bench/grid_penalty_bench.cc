@@ -23,30 +23,23 @@
 #include "engine/image/bspline_filter.h"
 #include "engine/image/warp.h"
 #include "engine/transform/grid_penalty.h"
+#include "tests/bench/bench_support.h"
 
 namespace intrawarp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
-// Of one call, of several enqueued together.
-double Seconds(const ExecContext& ctx, const std::function<absl::Status()>& call) {
+// The time of one call out of several enqueued together.
+double SecondsOfCall(const ExecContext& ctx, const std::function<absl::Status()>& call) {
   const int calls = ctx.is_cuda() ? 20 : 1;
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < calls; ++i) Check(call());
   Check(ctx.device().Synchronize(ctx.stream()));
-  return std::chrono::duration<double>(Clock::now() - begin).count() / calls;
+  return Seconds(begin) / calls;
 }
 
 double BestSeconds(const ExecContext& ctx, const std::function<absl::Status()>& call) {
   double best = 1e9;
-  for (int i = 0; i < 10; ++i) best = std::min(best, Seconds(ctx, call));
+  for (int i = 0; i < 10; ++i) best = std::min(best, SecondsOfCall(ctx, call));
   return best;
 }
 
@@ -57,10 +50,10 @@ double CopySeconds(const ExecContext& ctx, size_t bytes) {
 }
 
 void Time(benchmark::State& state, const ExecContext& ctx, double floor, const std::function<absl::Status()>& call) {
-  Seconds(ctx, call);
+  SecondsOfCall(ctx, call);
   double best = 1e9;
   for (auto _ : state) {
-    const double seconds = Seconds(ctx, call);
+    const double seconds = SecondsOfCall(ctx, call);
     state.SetIterationTime(seconds);
     best = std::min(best, seconds);
   }

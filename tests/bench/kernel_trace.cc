@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,36 +12,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "tests/bench/dynamic_library.h"
 
 namespace intrawarp {
 namespace {
 
-// CUPTI, by the names of its functions.
-class Library {
- public:
-  static const Library& Get() {
-    static const Library* const library = new Library;
-    return *library;
-  }
-  bool found() const { return handle_ != nullptr; }
-  template <typename F>
-  F* Function(const char* name) const {
-    return reinterpret_cast<F*>(dlsym(handle_, name));
-  }
-
- private:
-  Library() {
-    for (const char* path : {"libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13",
-                             "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"}) {
-      if (handle_ == nullptr) handle_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-  }
-  void* handle_ = nullptr;
-};
+// CUPTI's functions, by name.
+const DynamicLibrary& CuptiLibrary() {
+  static const auto* const library = new DynamicLibrary(
+      {"libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"});
+  return *library;
+}
 
 #define INTRAWARP_CUPTI(name, ...)                                                     \
   do {                                                                                 \
-    auto* const function = Library::Get().Function<decltype(name)>(#name);             \
+    auto* const function = CuptiLibrary().Function<decltype(name)>(#name);             \
     if (function == nullptr) return absl::NotFoundError(#name);                        \
     const CUptiResult result = function(__VA_ARGS__);                                  \
     if (result != CUPTI_SUCCESS) {                                                     \
@@ -106,7 +90,7 @@ void CUPTIAPI Requested(uint8_t** buffer, size_t* size, size_t* most) {
 }
 
 void CUPTIAPI Completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
-  auto* const next = Library::Get().Function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  auto* const next = CuptiLibrary().Function<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
   CUpti_Activity* record = nullptr;
   while (next != nullptr && valid > 0 && next(buffer, valid, &record) == CUPTI_SUCCESS) Add(record);
   std::free(buffer);
@@ -128,7 +112,7 @@ absl::Status Trace(const std::function<absl::Status()>& call) {
 }  // namespace
 
 absl::StatusOr<std::vector<TracedWork>> TraceKernels(const std::function<absl::Status()>& call) {
-  if (!Library::Get().found()) return absl::NotFoundError("no CUPTI");
+  if (!CuptiLibrary().found()) return absl::NotFoundError("no CUPTI");
   INTRAWARP_RETURN_IF_ERROR(Trace(call));
   std::vector<TracedWork> work = std::move(Records());
   Records().clear();

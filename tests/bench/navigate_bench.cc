@@ -35,6 +35,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "server/server.h"
+#include "tests/bench/bench_support.h"
 
 namespace intrawarp {
 namespace {
@@ -58,11 +59,31 @@ struct BenchOptions {
 cli::CommandSyntax Syntax() {
   std::vector<cli::FlagSpec> specs = {
       {.name = "device", .placeholder = "D", .help = "auto, cpu or cuda:N; auto: CUDA where there is one"},
-      {.name = "size", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "128", .minimum = 32, .maximum = 512},
-      {.name = "frames", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "20", .minimum = 2, .maximum = 200},
-      {.name = "breaths", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "5", .minimum = 1, .maximum = 100},
+      {.name = "size",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "128",
+       .minimum = 32,
+       .maximum = 512},
+      {.name = "frames",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "20",
+       .minimum = 2,
+       .maximum = 200},
+      {.name = "breaths",
+       .type = cli::FlagType::kInteger,
+       .placeholder = "N",
+       .help = "5",
+       .minimum = 1,
+       .maximum = 100},
       {.name = "warm_levels", .type = cli::FlagType::kInteger, .placeholder = "N", .help = "as --levels", .minimum = 1},
-      {.name = "amplitude", .type = cli::FlagType::kNumber, .placeholder = "MM", .help = "15", .minimum = 0, .maximum = 60},
+      {.name = "amplitude",
+       .type = cli::FlagType::kNumber,
+       .placeholder = "MM",
+       .help = "15",
+       .minimum = 0,
+       .maximum = 60},
   };
   for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
   for (cli::FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
@@ -91,8 +112,23 @@ int16_t ToPixel(double hounsfield) {
   return static_cast<int16_t>(std::clamp(std::lround(hounsfield), -32768l, 32767l));
 }
 
-// What a scanner sees at one phase of the breath.
-struct Phase {
+void SetLevels(int levels, v1::Stage& stage) {
+  switch (stage.method_case()) {
+    case v1::Stage::kRigid:
+      return stage.mutable_rigid()->set_levels(levels);
+    case v1::Stage::kAffine:
+      return stage.mutable_affine()->set_levels(levels);
+    case v1::Stage::kFfd:
+      return stage.mutable_ffd()->set_levels(levels);
+    case v1::Stage::kLogDemons:
+      return stage.mutable_log_demons()->set_levels(levels);
+    case v1::Stage::METHOD_NOT_SET:
+      return;
+  }
+}
+
+// The image that a scanner sees at one phase of the breath.
+struct BreathPhase {
   double amplitude = 0;
   std::vector<int16_t> voxels;
   std::vector<Vec3d> truth;  // where the points lie in the resident volume
@@ -112,11 +148,11 @@ class Sequence {
     sequence.PlacePoints(rest);
     for (int n = 0; n < options.frames; ++n) {
       if (2 * n > options.frames) {
-        const Phase in = sequence.phases_[options.frames - n];
+        const BreathPhase in = sequence.phases_[options.frames - n];
         sequence.phases_.push_back(in);
         continue;
       }
-      Phase phase;
+      BreathPhase phase;
       phase.amplitude = options.amplitude * (1 - std::cos(2 * std::numbers::pi * n / options.frames)) / 2;
       phantom.amplitude_mm = phase.amplitude;
       INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel model, phantom::PhantomModel::Create(phantom));
@@ -131,7 +167,7 @@ class Sequence {
   const std::vector<int16_t>& resident() const { return resident_; }
   // In frames, the same for all.
   const std::vector<Vec3d>& points() const { return points_; }
-  const std::vector<Phase>& phases() const { return phases_; }
+  const std::vector<BreathPhase>& phases() const { return phases_; }
 
  private:
   static std::vector<int16_t> Render(const phantom::PhantomModel& model, uint64_t noise_seed) {
@@ -163,7 +199,7 @@ class Sequence {
   Geometry geometry_;
   std::vector<int16_t> resident_;
   std::vector<Vec3d> points_;
-  std::vector<Phase> phases_;
+  std::vector<BreathPhase> phases_;
 };
 
 struct Error {
@@ -222,7 +258,7 @@ class Navigator {
     INTRAWARP_RETURN_IF_ERROR(Answer(*stream, sequence_.phases()[0]).status());
     std::vector<Measured> all;
     for (int breath = 0; breath < options_.breaths; ++breath) {
-      for (const Phase& phase : sequence_.phases()) {
+      for (const BreathPhase& phase : sequence_.phases()) {
         if (!warm) stream = Open(warm);
         INTRAWARP_ASSIGN_OR_RETURN(Measured measured, Answer(*stream, phase));
         all.push_back(std::move(measured));
@@ -236,13 +272,14 @@ class Navigator {
     v1::NavigateConfig config;
     config.set_moving("volumes/rest");
     *config.mutable_options() = options_.registration;
-    if (warm && options_.warm_levels > 0)
-      config.mutable_options()->mutable_stages()->rbegin()->set_levels(options_.warm_levels);
+    if (warm && options_.warm_levels > 0) {
+      SetLevels(options_.warm_levels, *config.mutable_options()->mutable_stages()->rbegin());
+    }
     if (options_.wants_field) *config.mutable_field() = options_.field;
     return client_->Navigate(config);
   }
 
-  absl::StatusOr<Measured> Answer(client::NavigateStream& stream, const Phase& phase) {
+  absl::StatusOr<Measured> Answer(client::NavigateStream& stream, const BreathPhase& phase) {
     client::Frame frame;
     frame.number = ++number_;
     frame.geometry = sequence_.geometry();
@@ -250,13 +287,14 @@ class Navigator {
     frame.bytes = BytesOf(phase.voxels);
     const Clock::time_point begin = Clock::now();
     INTRAWARP_RETURN_IF_ERROR(stream.Send(frame));
-    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field_)));
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<client::FrameAnswer> answer,
+                               stream.Receive(client::SinkInto(&field_)));
     Measured measured;
     measured.client_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     if (!answer.has_value()) return absl::UnavailableError("the stream ended");
     INTRAWARP_RETURN_IF_ERROR(client::FromRpcStatus(answer->result.status()));
     const v1::Report& report = answer->result.report();
-    measured.latency = report.latency_ms();
+    measured.latency = report.latency();
     measured.verdict = report.verdict();
     measured.smallest_jacobian = report.jacobian().min();
     for (const v1::StageReport& stage : report.stages())
@@ -283,12 +321,13 @@ void PrintFrames(const Sequence& sequence, const std::vector<Measured>& warm, co
       "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
   const size_t frames = sequence.phases().size(), first = warm.size() - frames;
   for (size_t n = 0; n < frames; ++n) {
-    const Phase& phase = sequence.phases()[n];
+    const BreathPhase& phase = sequence.phases()[n];
     const Error before = Distances(sequence.points(), phase.truth);
     std::printf("| %zu | %.1f | %.2f / %.2f ", n, phase.amplitude, before.mean, before.max);
     for (const Measured& m : {warm[first + n], cold[first + n]}) {
       std::printf("| %.2f / %.2f%s | %d | %.1f | %.2f ", m.error.mean, m.error.max,
-                  m.verdict == v1::VERDICT_OK ? "" : " (review)", m.iterations, m.latency.total(), m.smallest_jacobian);
+                  m.verdict == v1::VERDICT_OK ? "" : " (review)", m.iterations, m.latency.total_ms(),
+                  m.smallest_jacobian);
     }
     std::printf("|\n");
   }
@@ -310,17 +349,17 @@ void PrintLatencies(const std::vector<Measured>& warm, const std::vector<Measure
     double (*value)(const Measured&);
   };
   const Row rows[] = {
-      {"receive", [](const Measured& m) { return m.latency.receive(); }},
-      {"admit", [](const Measured& m) { return m.latency.admit(); }},
-      {"queue", [](const Measured& m) { return m.latency.queue(); }},
-      {"upload", [](const Measured& m) { return m.latency.upload(); }},
-      {"prepare", [](const Measured& m) { return m.latency.prepare(); }},
-      {"optimise", [](const Measured& m) { return m.latency.optimise(); }},
-      {"assess", [](const Measured& m) { return m.latency.assess(); }},
-      {"encode", [](const Measured& m) { return m.latency.encode(); }},
-      {"download", [](const Measured& m) { return m.latency.download(); }},
-      {"send", [](const Measured& m) { return m.latency.send(); }},
-      {"total", [](const Measured& m) { return m.latency.total(); }},
+      {"receive", [](const Measured& m) { return m.latency.receive_ms(); }},
+      {"admit", [](const Measured& m) { return m.latency.admit_ms(); }},
+      {"queue", [](const Measured& m) { return m.latency.queue_ms(); }},
+      {"upload", [](const Measured& m) { return m.latency.upload_ms(); }},
+      {"prepare", [](const Measured& m) { return m.latency.prepare_ms(); }},
+      {"optimise", [](const Measured& m) { return m.latency.optimise_ms(); }},
+      {"assess", [](const Measured& m) { return m.latency.assess_ms(); }},
+      {"encode", [](const Measured& m) { return m.latency.encode_ms(); }},
+      {"download", [](const Measured& m) { return m.latency.download_ms(); }},
+      {"send", [](const Measured& m) { return m.latency.send_ms(); }},
+      {"total", [](const Measured& m) { return m.latency.total_ms(); }},
       {"client", [](const Measured& m) { return m.client_ms; }},
   };
   std::printf("\n| ms, of %zu frames | warm p50 | warm p99 | cold p50 | cold p99 |\n|---|---|---|---|---|\n",
@@ -358,12 +397,6 @@ absl::Status Bench(const BenchOptions& options) {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
-  if (!options.ok()) {
-    std::cerr << options.status().message() << "\n" << intrawarp::cli::FlagHelp(intrawarp::Syntax());
-    return 2;
-  }
-  const absl::Status status = intrawarp::Bench(*options);
-  if (!status.ok()) std::cerr << status << "\n";
-  return status.ok() ? 0 : 1;
+  return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
+                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
 }

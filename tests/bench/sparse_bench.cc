@@ -3,7 +3,7 @@
 // the device, beside cuSPARSE on the same matrices at the same precision, where there is a GPU and the library.
 //
 //   sparse_bench [--device=auto|cpu|cuda] [--data=FOLDER] [--matrix=NAME[,NAME...]] [--precision=fp32|fp64|...[,...]]
-//                [--path=auto|scalar|tiles|listed] [--repeats=20] [--csv] [--kernels]
+//                [--path=auto|scalar|tiles|reuse] [--repeats=20] [--csv] [--kernels]
 //
 // A line a matrix and precision. Times are medians in ms of warm single calls, each waited for:
 //   product   CSR to CSR: pattern, allocation of the result, values        GF/s: two flops a product
@@ -81,23 +81,24 @@ void PrintHeader(const Flags& flags) {
         "cusparse_ms,over_cusparse,reuse_ms,over_reuse,peak_mb,cusparse_mb,note\n");
     return;
   }
-  std::printf("%-14s %-5s %8s %9s %9s %9s %8s %6s %7s %5s %8s %8s %8s %8s %5s %8s %5s %7s %7s\n", "matrix", "prec", "rows",
-              "nnz(A)", "products", "nnz(C)", "product", "GF/s", "floor", "x", "plan", "exec", "again", "cusparse", "x", "reuse",
-              "x", "MB", "cuMB");
+  std::printf("%-14s %-5s %8s %9s %9s %9s %8s %6s %7s %5s %8s %8s %8s %8s %5s %8s %5s %7s %7s\n", "matrix", "prec",
+              "rows", "nnz(A)", "products", "nnz(C)", "product", "GF/s", "floor", "x", "plan", "exec", "again",
+              "cusparse", "x", "reuse", "x", "MB", "cuMB");
 }
 
 void Print(const Flags& flags, const Line& l) {
   const char* format =
-      flags.csv
-          ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.1f,%.4f,%.2f,%.4f,%.4f,%.4f,%.4f,%.2f,%.4f,%.2f,%.1f,%.1f,%s\n"
-          : "%-14s %-5s %8lld %9lld %9lld %9lld %8.3f %6.0f %7.4f %5.1f %8.3f %8.3f %8.3f %8.3f %5.2f %8.3f %5.2f %7.1f "
-            "%7.1f %s\n";
+      flags.csv ? "%s,%s,%lld,%lld,%lld,%lld,%.4f,%.1f,%.4f,%.2f,%.4f,%.4f,%.4f,%.4f,%.2f,%.4f,%.2f,%.1f,%.1f,%s\n"
+                : "%-14s %-5s %8lld %9lld %9lld %9lld %8.3f %6.0f %7.4f %5.1f %8.3f %8.3f %8.3f %8.3f %5.2f %8.3f "
+                  "%5.2f %7.1f "
+                  "%7.1f %s\n";
   const auto over = [](double theirs, double ours) { return ours > 0 ? theirs / ours : 0; };
   std::printf(format, l.matrix.c_str(), l.precision.c_str(), static_cast<long long>(l.rows),
               static_cast<long long>(l.a_entries), static_cast<long long>(l.products),
               static_cast<long long>(l.entries), l.product * 1e3, over(2e-9 * l.products, l.product), l.floor * 1e3,
-              over(l.product, l.floor), l.plan * 1e3, l.execute * 1e3, l.again * 1e3, l.cusparse * 1e3, over(l.cusparse, l.product),
-              l.reuse * 1e3, over(l.reuse, l.again), l.peak * 1e-6, l.cusparse_peak * 1e-6, l.note.c_str());
+              over(l.product, l.floor), l.plan * 1e3, l.execute * 1e3, l.again * 1e3, l.cusparse * 1e3,
+              over(l.cusparse, l.product), l.reuse * 1e3, over(l.reuse, l.again), l.peak * 1e-6, l.cusparse_peak * 1e-6,
+              l.note.c_str());
   std::fflush(stdout);
 }
 
@@ -219,7 +220,7 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   const ExecContext ctx = owned.context();
   line->rows = host_a.rows;
   line->a_entries = host_a.entries();
-  line->products = estimate.products;
+  line->products = estimate.multiplications;
 #if INTRAWARP_WITH_CUDA
   const int64_t before = ctx.is_cuda() ? PoolUsedBytes() : 0;
   if (ctx.is_cuda()) ResetPoolPeak();
@@ -248,7 +249,8 @@ absl::Status Measure(Device& device, const HostCsr<T>& host_a, const HostCsr<T>&
   MultiplyOptions often = options;
   often.many_executions = true;
   INTRAWARP_ASSIGN_OR_RETURN(const MultiplyPlan kept, PlanMultiply(ctx, a.view(), b.view(), often));
-  INTRAWARP_RETURN_IF_ERROR(device.Fill(c.values(), 0xff, c.view().entries * BytesPerValue(c.view().type), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(
+      device.Fill(c.values(), 0xff, c.view().entries * BytesPerValue(c.view().type), ctx.stream()));
   INTRAWARP_ASSIGN_OR_RETURN(line->again, MedianSeconds(ctx, repeats, [&] {
                                return ExecuteMultiply(ctx, kept, a.view(), b.view(), c.values());
                              }));
@@ -336,9 +338,9 @@ bool ParseFlag(absl::string_view arg, Flags* flags) {
   if (parts.first == "--path") {
     flags->path = value == "scalar"  ? MultiplyPath::kScalar
                   : value == "tiles" ? MultiplyPath::kTiles
-                 : value == "listed" ? MultiplyPath::kListed
+                  : value == "reuse" ? MultiplyPath::kReusePlan
                                      : MultiplyPath::kAuto;
-    return value == "auto" || value == "scalar" || value == "tiles" || value == "listed";
+    return value == "auto" || value == "scalar" || value == "tiles" || value == "reuse";
   }
   return parts.first == "--repeats" && absl::SimpleAtoi(value, &flags->repeats) && flags->repeats > 0;
 }

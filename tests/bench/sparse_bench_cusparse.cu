@@ -43,7 +43,7 @@ struct Matrix {
   cusparseSpMatDescr_t descriptor = nullptr;
   Bytes offsets;
   ~Matrix() {
-    auto* const destroy = CusparseLibrary::Get().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
+    auto* const destroy = CusparseLibrary().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
     if (descriptor != nullptr) (void)destroy(descriptor);
   }
   absl::Status Create(int64_t rows, int64_t columns, int64_t entries, void* indices, void* values, ValueType type) {
@@ -70,7 +70,7 @@ struct Descriptor {
   }
   ~Descriptor() {
     auto* const destroy =
-        CusparseLibrary::Get().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
+        CusparseLibrary().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
     if (get != nullptr) (void)destroy(get);
   }
 };
@@ -212,7 +212,7 @@ int64_t PoolPeakBytes() { return PoolAttribute(cudaMemPoolAttrUsedMemHigh); }
 int64_t PoolUsedBytes() { return PoolAttribute(cudaMemPoolAttrUsedMemCurrent); }
 
 absl::StatusOr<CusparseResult> TimeCusparse(const ConstCsrView& a, const ConstCsrView& b, int repeats) {
-  if (!CusparseLibrary::Get().found()) return absl::NotFoundError("no cuSPARSE");
+  if (!CusparseLibrary().found()) return absl::NotFoundError("no cuSPARSE");
   static cusparseHandle_t handle = nullptr;
   if (handle == nullptr) INTRAWARP_CUSPARSE(cusparseCreate, &handle);
   Matrix a_matrix, b_matrix;

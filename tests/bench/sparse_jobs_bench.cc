@@ -33,8 +33,9 @@
 #include "client/cli/flags.h"
 #include "client/cpp/client.h"
 #include "engine/base/status_macros.h"
-#include "intrawarp/v1/matrix.grpc.pb.h"
+#include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "server/server.h"
+#include "tests/bench/bench_support.h"
 #include "tests/bench/sparse_generators.h"
 
 namespace intrawarp {
@@ -154,8 +155,8 @@ class JobsBench {
   }
   v1::MultiplyRequest Square(bool keep) const {
     v1::MultiplyRequest request;
-    request.set_a("matrices/a");
-    request.set_b("matrices/a");
+    request.set_a("sparseMatrices/a");
+    request.set_b("sparseMatrices/a");
     request.mutable_options()->set_precision(options_.precision);
     if (keep) request.mutable_keep()->set_id("c");
     return request;
@@ -238,7 +239,7 @@ absl::StatusOr<Stages> JobsBench::Once() {
   Clock::time_point at = Clock::now();
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyResult kept, client_->Multiply(Square(/*keep=*/true), nullptr, nullptr));
   stages.multiply_kept = Since(at);
-  stages.kept = kept.report().latency_ms();
+  stages.kept = kept.report().latency();
   double checking = 0;
   const auto check = [&](const client::SparseMatrix& c) {
     at = Clock::now();
@@ -249,20 +250,20 @@ absl::StatusOr<Stages> JobsBench::Once() {
   {
     client::SparseMatrix c;
     at = Clock::now();
-    INTRAWARP_RETURN_IF_ERROR(client_->DownloadSparseMatrix("matrices/c", &c).status());
+    INTRAWARP_RETURN_IF_ERROR(client_->DownloadSparseMatrix("sparseMatrices/c", &c).status());
     stages.download = Since(at);
     INTRAWARP_RETURN_IF_ERROR(check(c));
   }
-  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("matrices/c"));
+  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("sparseMatrices/c"));
   {
     client::SparseMatrix c;
     at = Clock::now();
     INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyResult sent, client_->Multiply(Square(/*keep=*/false), nullptr, &c));
     stages.multiply_sent = Since(at);
-    stages.sent = sent.report().latency_ms();
+    stages.sent = sent.report().latency();
     INTRAWARP_RETURN_IF_ERROR(check(c));
   }
-  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("matrices/a"));
+  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("sparseMatrices/a"));
   stages.total = Since(begin) - checking;
   return stages;
 }
@@ -302,16 +303,16 @@ void JobsBench::PrintStages() const {
   const Row rows[] = {
       {"upload of A", [](const Stages& s) { return s.upload; }},
       {"product kept", [](const Stages& s) { return s.multiply_kept; }},
-      {"- queue", [](const Stages& s) { return s.kept.queue(); }},
-      {"- prepare (estimate, pattern)", [](const Stages& s) { return s.kept.prepare(); }},
-      {"- optimise (values)", [](const Stages& s) { return s.kept.optimise(); }},
+      {"- queue", [](const Stages& s) { return s.kept.queue_ms(); }},
+      {"- prepare (estimate, pattern)", [](const Stages& s) { return s.kept.prepare_ms(); }},
+      {"- optimise (values)", [](const Stages& s) { return s.kept.optimise_ms(); }},
       {"download of C", [](const Stages& s) { return s.download; }},
       {"product sent", [](const Stages& s) { return s.multiply_sent; }},
-      {"- queue ", [](const Stages& s) { return s.sent.queue(); }},
-      {"- prepare ", [](const Stages& s) { return s.sent.prepare(); }},
-      {"- optimise ", [](const Stages& s) { return s.sent.optimise(); }},
-      {"- download ", [](const Stages& s) { return s.sent.download(); }},
-      {"- send ", [](const Stages& s) { return s.sent.send(); }},
+      {"- queue ", [](const Stages& s) { return s.sent.queue_ms(); }},
+      {"- prepare ", [](const Stages& s) { return s.sent.prepare_ms(); }},
+      {"- optimise ", [](const Stages& s) { return s.sent.optimise_ms(); }},
+      {"- download ", [](const Stages& s) { return s.sent.download_ms(); }},
+      {"- send ", [](const Stages& s) { return s.sent.send_ms(); }},
       {"whole repeat", [](const Stages& s) { return s.total; }},
   };
   std::printf("\n| ms, of %zu repeats | first | p50 | p90 | max |\n|---|---|---|---|---|\n", stages_.size());
@@ -342,7 +343,7 @@ absl::StatusOr<double> JobsBench::CancelAt(v1::MultiplyProgress::Step step, doub
   INTRAWARP_RETURN_IF_ERROR(Eventually([this] { return Held().streams == 0 && Held().jobs == 0; }));
   const Holdings before = Held();
   const auto channel = grpc::CreateChannel(server_->grpc_address(), grpc::InsecureChannelCredentials());
-  const auto stub = v1::MatrixService::NewStub(channel);
+  const auto stub = v1::SparseMatrixService::NewStub(channel);
   grpc::ClientContext call;
   const auto reader = stub->Multiply(&call, Square(/*keep=*/false));
   v1::MultiplyResponse response;
@@ -385,7 +386,7 @@ absl::Status JobsBench::Cancel() {
     std::sort(times.begin(), times.end());
     std::printf("| %s | %.1f | %.1f |\n", point.name, times[times.size() / 2], times.back());
   }
-  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("matrices/a"));
+  INTRAWARP_RETURN_IF_ERROR(client_->DeleteSparseMatrix("sparseMatrices/a"));
   PrintMemory(static_cast<int>(stages_.size()));
   return absl::OkStatus();
 }
@@ -394,12 +395,7 @@ absl::Status JobsBench::Cancel() {
 }  // namespace intrawarp
 
 int main(int argc, char** argv) {
-  const auto options = intrawarp::ParseOptions({argv + 1, argv + argc});
-  if (!options.ok()) {
-    std::cerr << options.status().message() << "\n" << intrawarp::cli::FlagHelp(intrawarp::Syntax());
-    return 2;
-  }
-  const absl::Status status = intrawarp::JobsBench(*options).Run();
-  if (!status.ok()) std::cerr << status << "\n";
-  return status.ok() ? 0 : 1;
+  return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
+                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()),
+                                    [](const auto& options) { return intrawarp::JobsBench(options).Run(); });
 }

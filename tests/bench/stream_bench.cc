@@ -8,12 +8,12 @@
 //   floor/memcpy         a plain copy of the field's bytes on one core, between warm buffers
 //   floor/grpc           a bare gRPC server that streams 1 MiB slices of one static buffer, to a client that drops them
 //   floor/grpc_buffer    the same, the client copying them into one warm buffer
-//   DEV/download/...     DownloadField of a stored affine transform by the client library: into one buffer of the
-//   caller
+//   DEV/download/...     Download of the field of a stored affine transform by the client library: into one buffer of
+//   the caller
 //                        that is used again (buffer), into a new vector (vector); and by a client that drops the bytes
 //                        (drop)
 //   DEV/register         the field of a Register call, to a client that drops the bytes
-//   DEV/process          DownloadField (buffer) from intrawarpd as a process of its own
+//   DEV/process          Download (buffer) from intrawarpd as a process of its own
 //
 // Counters, medians over the iterations: ms and GB_s of the stream, from the request (register: from the end of the
 // optimisation) to the last byte; first_ms until the first chunk is at the client; floor_ms of the bare stream to the
@@ -45,7 +45,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/cpp/client.h"
-#include "client/cpp/convert.h"
+#include "proto/convert.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/server.h"
 #include "tests/client/process.h"
@@ -188,7 +188,7 @@ static_assert(kFieldBytes % kChunkBytes == 0);
 Times BareStream(BareServer& server, char* to) {
   return Timed([&](Clock::time_point begin, Times* times) {
     int64_t received = 0;
-    ReadRaw(server.channel, "/bare/Stream", v1::DownloadFieldRequest(), [&](const grpc::ByteBuffer& message) {
+    ReadRaw(server.channel, "/bare/Stream", v1::DownloadRequest(), [&](const grpc::ByteBuffer& message) {
       if (received == 0) times->first = Since(begin);
       std::vector<grpc::Slice> slices;
       if (to != nullptr && message.Dump(&slices).ok()) {
@@ -274,7 +274,7 @@ Site& OpenSite(const std::string& device) {
   site.server = *std::move(server);
   site.client = *client::Client::Connect(site.server->grpc_address());
   site.channel = OpenChannel(site.server->grpc_address());
-  Check(site.client->UploadMatrix("bench", Matrix()).status());
+  Check(site.client->UploadAffine("bench", Matrix()).status());
   return site;
 }
 
@@ -296,11 +296,11 @@ struct DroppedStream {
   }
 };
 
-v1::DownloadFieldRequest FieldRequest() {
-  v1::DownloadFieldRequest request;
+v1::DownloadRequest FieldRequest() {
+  v1::DownloadRequest request;
   request.set_name("transforms/bench");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  *request.mutable_geometry() = client::ToProto(Grid());
+  *request.mutable_geometry() = GeometryToProto(Grid());
   return request;
 }
 
@@ -311,9 +311,9 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
   int64_t peak = 0;
   for (auto _ : state) {
     floors.Measure(/*into_buffer=*/false);
-    DroppedStream<v1::DownloadFieldResponse> stream;
+    DroppedStream<v1::DownloadResponse> stream;
     times.push_back(Timed([&](Clock::time_point begin, Times* times) {
-      ReadRaw(site.channel, "/intrawarp.v1.TransformService/DownloadField", FieldRequest(),
+      ReadRaw(site.channel, "/intrawarp.v1.BulkService/Download", FieldRequest(),
               [&](const grpc::ByteBuffer& message) { stream.Take(message, site); });
       times->first = Milliseconds(stream.first - begin).count();
     }));
@@ -326,7 +326,7 @@ void BenchDrop(benchmark::State& state, const std::string& device) {
 }
 
 Times DownloadInto(client::Client& client, const client::GridSink& sink) {
-  const v1::DownloadFieldRequest request = FieldRequest();
+  const v1::DownloadRequest request = FieldRequest();
   return Timed([&](Clock::time_point, Times*) { Check(client.DownloadField(request, sink).status()); });
 }
 
@@ -377,8 +377,7 @@ v1::RegisterRequest MakeRegisterRequest() {
   request.set_fixed("volumes/fixed");
   request.set_moving("volumes/moving");
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  v1::Stage* stage = request.mutable_options()->add_stages();
-  stage->set_method(v1::METHOD_AFFINE);
+  v1::AffineStage* stage = request.mutable_options()->add_stages()->mutable_affine();
   stage->set_metric(v1::METRIC_SSD);
   stage->set_iterations(1);
   return request;
@@ -386,8 +385,8 @@ v1::RegisterRequest MakeRegisterRequest() {
 
 // From the request to the end of the optimisation, by the server's own account.
 double OptimisedAfter(const v1::LatencyBreakdown& latency) {
-  return latency.receive() + latency.admit() + latency.queue() + latency.upload() + latency.prepare() +
-         latency.optimise();
+  return latency.receive_ms() + latency.admit_ms() + latency.queue_ms() + latency.upload_ms() + latency.prepare_ms() +
+         latency.optimise_ms();
 }
 
 void BenchRegister(benchmark::State& state, const std::string& device) {
@@ -403,7 +402,7 @@ void BenchRegister(benchmark::State& state, const std::string& device) {
     times.push_back(Timed([&](Clock::time_point begin, Times* times) {
       ReadRaw(site.channel, "/intrawarp.v1.RegistrationService/Register", MakeRegisterRequest(),
               [&](const grpc::ByteBuffer& message) { stream.Take(message, site); });
-      const double optimised = OptimisedAfter(stream.last_message.result().report().latency_ms());
+      const double optimised = OptimisedAfter(stream.last_message.result().report().latency());
       times->first = Milliseconds(stream.first - begin).count() - optimised;
       times->total = Milliseconds(stream.last - begin).count() - optimised;
     }));
@@ -440,7 +439,7 @@ void BenchProcess(benchmark::State& state, const std::string& device) {
   const size_t begin = ready.find('=') + 1;
   const auto client = client::Client::Connect(ready.substr(begin, ready.find(' ', begin) - begin));
   Check(client.status());
-  Check((*client)->UploadMatrix("bench", Matrix()).status());
+  Check((*client)->UploadAffine("bench", Matrix()).status());
   const auto stream = [&] { return DownloadInto(**client, WarmSink()); };
   const double first = ResidentGrowth(process.pid(), stream), again = ResidentGrowth(process.pid(), stream);
   std::vector<Times> times;

@@ -34,8 +34,8 @@ class CliFakeServerTest : public testing::Test {
       voxels[0] += 1;
       EXPECT_TRUE(io::WriteNifti(folder_ / name, geometry, PixelType::kFloat32, voxels.data()).ok());
     }
-    server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
-      v1::UploadVolumeRequest request;
+    server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+      v1::UploadRequest request;
       reader->Read(&request);
       return Upload(request.header(), reader, response);
     };
@@ -46,9 +46,9 @@ class CliFakeServerTest : public testing::Test {
     };
   }
 
-  grpc::Status Upload(const v1::UploadVolumeHeader& header, grpc::ServerReader<v1::UploadVolumeRequest>* reader,
-                      v1::UploadVolumeResponse* response) {
-    v1::UploadVolumeRequest request;
+  grpc::Status Upload(const v1::UploadHeader& header, grpc::ServerReader<v1::UploadRequest>* reader,
+                      v1::UploadResponse* response) {
+    v1::UploadRequest request;
     while (reader->Read(&request)) {
     }
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -114,8 +114,8 @@ TEST_F(CliFakeServerTest, DeletesWhatItUploadedAfterAFailure) {
 
 TEST_F(CliFakeServerTest, DeletesTheFirstWhenTheSecondUploadFails) {
   std::atomic<int> calls{0};
-  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
-    v1::UploadVolumeRequest request;
+  server_.bulk.upload = [&](grpc::ServerContext*, auto* reader, auto* response) {
+    v1::UploadRequest request;
     reader->Read(&request);
     if (++calls == 2) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
     return Upload(request.header(), reader, response);
@@ -152,8 +152,8 @@ TEST_F(CliFakeServerTest, AnInterruptCancelsAndCleansUp) {
 
 TEST_F(CliFakeServerTest, AnInterruptWithinAnUploadDeletesWhatMayHaveBeenStored) {
   std::promise<void> begun;
-  server_.volumes.upload = [&](grpc::ServerContext* context, auto* reader, auto* response) {
-    v1::UploadVolumeRequest request;
+  server_.bulk.upload = [&](grpc::ServerContext* context, auto* reader, auto* response) {
+    v1::UploadRequest request;
     reader->Read(&request);
     const grpc::Status status = Upload(request.header(), reader, response);
     begun.set_value();

@@ -326,9 +326,9 @@ TEST_F(CliTest, ABudgetEndsTheRegistration) {
 
 TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
   Fail(Register({"--method=affine,log-demons,ffd"}), "INVALID_ARGUMENT", "options.stages[2].method");
-  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[0].metric");
-  Fail(Register({"--method=affine", "--metric=lncc"}), "UNIMPLEMENTED", "options.stages[0].metric");
-  Fail(Register({"--method=affine,ffd", "--spacing_vox=1e9"}), "INVALID_ARGUMENT", "options.stages[1].spacing_vox");
+  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[0].affine.metric");
+  Fail(Register({"--method=affine", "--metric=lncc"}), "UNIMPLEMENTED", "options.stages[0].affine.metric");
+  Fail(Register({"--method=affine,ffd", "--spacing_vox=1e9"}), "INVALID_ARGUMENT", "options.stages[1].ffd.spacing_vox");
   Fail(Register({"--method=affine", "--initial=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
   Fail(Register({"--method=affine", "--initial=" + Pair("landmarks_fixed.csv")}), "INVALID_ARGUMENT",
        "landmarks_fixed.csv");
@@ -383,7 +383,8 @@ TEST_F(CliTest, WarpAndPointsTakeFilesAsTransforms) {
 
   Succeed({"points", "--transform=" + Pair("field.nii.gz"), "--in=" + Pair("landmarks_fixed.csv"),
            "--out=" + Out("mapped.csv")});
-  EXPECT_LT(Distance(Value(io::ReadPoints(Out("mapped.csv"))), Value(io::ReadPoints(Pair("landmarks_moving.csv")))), 1e-2);
+  EXPECT_LT(Distance(Value(io::ReadPoints(Out("mapped.csv"))), Value(io::ReadPoints(Pair("landmarks_moving.csv")))),
+            1e-2);
   EXPECT_EQ(Succeed({"transform", "list"}), "");
   EXPECT_EQ(Succeed({"volume", "list"}), "");
   Fail({"points", "--transform=" + truth, "--in=" + truth, "--out=" + Out("mapped.csv")}, "INVALID_ARGUMENT", "line 1");
@@ -621,7 +622,8 @@ TEST_F(CliTest, LogDemonsErrorsHaveTheirCause) {
                            "--max_step=0", "--max_step=101", "--velocity_update=exp", "--symmetric=1"}) {
     Wrong(Register({"--method=log-demons", flag}), std::string(flag).substr(0, std::string(flag).find('=')));
   }
-  Fail(Register({"--method=affine,log-demons", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[1].metric");
+  Fail(Register({"--method=affine,log-demons", "--metric=nmi"}), "UNIMPLEMENTED",
+       "options.stages[1].log_demons.metric");
   const std::string affine = RegisteredFfd(Register({"--method=affine", "--levels=1", "--iterations=1"}));
   Fail({"transform", "get", affine, "--out=" + Out("v.nii"), "--field_encoding=velocity"}, "FAILED_PRECONDITION",
        "VELOCITY");

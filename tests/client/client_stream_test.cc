@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "client/cpp/convert.h"
 #include "io/digest.h"
+#include "proto/convert.h"
 #include "tests/client/fake_server.h"
 
 namespace intrawarp::client {
 namespace {
 
-v1::DownloadFieldRequest WholeField(const std::string& transform) {
-  v1::DownloadFieldRequest request;
+v1::DownloadRequest WholeField(const std::string& transform) {
+  v1::DownloadRequest request;
   request.set_name(transform);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   return request;
@@ -47,16 +47,13 @@ void SendValues(const std::vector<float>& values, size_t chunk_bytes, const Writ
   const auto* bytes = reinterpret_cast<const char*>(values.data());
   const size_t total = values.size() * sizeof(float);
   for (size_t offset = 0; offset < total; offset += chunk_bytes) {
-    v1::Chunk chunk;
-    chunk.set_offset(static_cast<int64_t>(offset));
-    chunk.set_data(bytes + offset, std::min(chunk_bytes, total - offset));
-    write(chunk);
+    write(MakeChunk(static_cast<int64_t>(offset), std::string(bytes + offset, std::min(chunk_bytes, total - offset))));
   }
 }
 
 v1::FieldHeader MakeFieldHeader() {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(Grid());
+  *header.mutable_geometry() = GeometryToProto(Grid());
   header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
   header.set_total_bytes(kVoxels * 12);
   return header;
@@ -76,7 +73,7 @@ TEST_F(ClientStreamTest, ControlAndBulkUseTwoConnections) {
     control = context->peer();
     return grpc::Status::OK;
   };
-  server_.volumes.download = [&](grpc::ServerContext* context, auto*, auto*) {
+  server_.bulk.download = [&](grpc::ServerContext* context, auto*, auto*) {
     bulk = context->peer();
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "volumes/a");
   };
@@ -104,11 +101,11 @@ TEST_F(ClientStreamTest, ListsAllPages) {
 
 TEST_F(ClientStreamTest, DownloadsIntoMemoryOfTheCaller) {
   const std::vector<float> values = Ramp(kVoxels, 7);
-  server_.volumes.download = [&](grpc::ServerContext*, const v1::DownloadVolumeRequest* request,
-                                 grpc::ServerWriter<v1::DownloadVolumeResponse>* writer) {
-    v1::DownloadVolumeResponse response;
+  server_.bulk.download = [&](grpc::ServerContext*, const v1::DownloadRequest* request,
+                              grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    v1::DownloadResponse response;
     response.mutable_header()->mutable_volume()->set_name(request->name());
-    *response.mutable_header()->mutable_volume()->mutable_geometry() = ToProto(Grid());
+    *response.mutable_header()->mutable_volume()->mutable_geometry() = GeometryToProto(Grid());
     response.mutable_header()->set_total_bytes(kVoxels * 4);
     writer->Write(response);
     SendValues(values, 50, [&](const v1::Chunk& chunk) {
@@ -129,12 +126,12 @@ TEST_F(ClientStreamTest, DownloadsIntoMemoryOfTheCaller) {
 }
 
 TEST_F(ClientStreamTest, ADownloadThatEndsEarlyIsDataLoss) {
-  server_.transforms.download = [&](grpc::ServerContext*, auto*,
-                                    grpc::ServerWriter<v1::DownloadFieldResponse>* writer) {
-    v1::DownloadFieldResponse response;
-    *response.mutable_header() = MakeFieldHeader();
+  server_.bulk.download = [&](grpc::ServerContext*, auto*, grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    v1::DownloadResponse response;
+    *response.mutable_header()->mutable_field() = MakeFieldHeader();
+    response.mutable_header()->set_total_bytes(kVoxels * 12);
     writer->Write(response);
-    response.mutable_chunk()->set_data("abcd");
+    *response.mutable_chunk() = MakeChunk(0, "abcd");
     writer->Write(response);
     return grpc::Status::OK;
   };
@@ -146,13 +143,12 @@ TEST_F(ClientStreamTest, ADownloadThatEndsEarlyIsDataLoss) {
 
 TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
   std::promise<bool> cancelled;
-  server_.transforms.download = [&](grpc::ServerContext* context, auto*,
-                                    grpc::ServerWriter<v1::DownloadFieldResponse>* writer) {
-    v1::DownloadFieldResponse response;
-    *response.mutable_header() = MakeFieldHeader();
+  server_.bulk.download = [&](grpc::ServerContext* context, auto*, grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    v1::DownloadResponse response;
+    *response.mutable_header()->mutable_field() = MakeFieldHeader();
+    response.mutable_header()->set_total_bytes(kVoxels * 12);
     writer->Write(response);
-    response.mutable_chunk()->set_offset(8);
-    response.mutable_chunk()->set_data("abcd");
+    *response.mutable_chunk() = MakeChunk(8, "abcd");
     writer->Write(response);
     for (int i = 0; i < 10000 && !context->IsCancelled(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -164,6 +160,68 @@ TEST_F(ClientStreamTest, AWrongChunkEndsTheCallOnTheServerToo) {
   EXPECT_EQ(client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status().code(),
             absl::StatusCode::kDataLoss);
   EXPECT_TRUE(cancelled.get_future().get());
+}
+
+TEST_F(ClientStreamTest, ADamagedChunkIsDataLoss) {
+  server_.bulk.download = [&](grpc::ServerContext*, auto*, grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    v1::DownloadResponse response;
+    *response.mutable_header()->mutable_field() = MakeFieldHeader();
+    response.mutable_header()->set_total_bytes(kVoxels * 12);
+    writer->Write(response);
+    *response.mutable_chunk() = MakeChunk(0, std::string(kVoxels * 12, 'x'));
+    response.mutable_chunk()->mutable_data()->at(700) ^= 1;
+    writer->Write(response);
+    return grpc::Status::OK;
+  };
+  GridData data;
+  const absl::Status status = client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("crc32c"));
+}
+
+// A server that breaks each stream after a chunk.
+TEST_F(ClientStreamTest, ADownloadGoesOnWhereItBroke) {
+  const std::vector<float> values = Ramp(3 * kVoxels, 7);
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  std::vector<int64_t> offsets;
+  std::vector<std::string> etags;
+  std::string etag = "first";
+  server_.bulk.download = [&](grpc::ServerContext*, const v1::DownloadRequest* request,
+                              grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    offsets.push_back(request->offset());
+    etags.push_back(request->etag());
+    if (!request->etag().empty() && request->etag() != etag) {
+      return grpc::Status(grpc::StatusCode::ABORTED, "other bytes");
+    }
+    v1::DownloadResponse response;
+    *response.mutable_header()->mutable_field() = MakeFieldHeader();
+    response.mutable_header()->set_total_bytes(kVoxels * 12);
+    response.mutable_header()->set_etag(etag);
+    writer->Write(response);
+    *response.mutable_chunk() = MakeChunk(request->offset(), bytes.substr(static_cast<size_t>(request->offset()), 300));
+    writer->Write(response);
+    return request->offset() + 300 >= kVoxels * 12 ? grpc::Status::OK
+                                                   : grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset");
+  };
+  GridData data;
+  const auto header = client_->DownloadField(WholeField("transforms/a"), SinkInto(&data));
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(data.values, values);
+  EXPECT_THAT(offsets, testing::ElementsAre(0, 300, 600));
+  EXPECT_THAT(etags, testing::ElementsAre("", "first", "first"));
+
+  // What is downloaded becomes something else between two streams.
+  offsets.clear();
+  const auto download = server_.bulk.download;
+  server_.bulk.download = [&](grpc::ServerContext* context, const v1::DownloadRequest* request,
+                              grpc::ServerWriter<v1::DownloadResponse>* writer) {
+    const grpc::Status status = download(context, request, writer);
+    etag = "second";
+    return status;
+  };
+  EXPECT_EQ(client_->DownloadField(WholeField("transforms/a"), SinkInto(&data)).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(offsets.size(), 2u);
 }
 
 TEST_F(ClientStreamTest, RegisterGivesProgressFieldAndResult) {
@@ -318,30 +376,30 @@ TEST_F(ClientStreamTest, AnAbandonedNavigationIsCancelled) {
 }
 
 TEST_F(ClientStreamTest, UploadsAMatrix) {
-  server_.transforms.upload = [](grpc::ServerContext*, grpc::ServerReader<v1::UploadTransformRequest>* reader,
-                                 v1::UploadTransformResponse* response) {
-    v1::UploadTransformRequest request;
+  server_.bulk.upload = [](grpc::ServerContext*, grpc::ServerReader<v1::UploadRequest>* reader,
+                           v1::UploadResponse* response) {
+    v1::UploadRequest request;
     EXPECT_TRUE(reader->Read(&request));
-    *response->mutable_transform()->mutable_matrix() = request.header().matrix();
+    *response->mutable_transform()->mutable_affine() = request.header().transform().affine();
     EXPECT_FALSE(reader->Read(&request));
     return grpc::Status::OK;
   };
   AffineMap map = AffineMap::Identity();
   map.m[1][3] = 2.5;
-  const auto transform = client_->UploadMatrix("m", map);
+  const auto transform = client_->UploadAffine("m", map);
   ASSERT_TRUE(transform.ok()) << transform.status();
-  EXPECT_THAT(transform->matrix().values(), testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 2.5, 0, 0, 1, 0, 0, 0, 0, 1));
+  EXPECT_THAT(transform->affine().values(), testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 2.5, 0, 0, 1, 0, 0, 0, 0, 1));
 }
 
 TEST_F(ClientStreamTest, UploadsAField) {
   const std::vector<float> field = Ramp(3 * kVoxels, 1);
-  server_.transforms.upload = [&](grpc::ServerContext*, grpc::ServerReader<v1::UploadTransformRequest>* reader,
-                                  v1::UploadTransformResponse* response) {
-    v1::UploadTransformRequest request;
+  server_.bulk.upload = [&](grpc::ServerContext*, grpc::ServerReader<v1::UploadRequest>* reader,
+                            v1::UploadResponse* response) {
+    v1::UploadRequest request;
     EXPECT_TRUE(reader->Read(&request));
-    EXPECT_EQ(request.header().digest(), io::Sha256Of(field.data(), field.size() * 4));
-    EXPECT_EQ(request.header().field().total_bytes(), kVoxels * 12);
-    EXPECT_EQ(request.header().field().encoding(), v1::FIELD_ENCODING_FLOAT32);
+    EXPECT_EQ(request.header().sha256(), io::Sha256Of(field.data(), field.size() * 4));
+    EXPECT_EQ(request.header().transform().field().total_bytes(), kVoxels * 12);
+    EXPECT_EQ(request.header().transform().field().encoding(), v1::FIELD_ENCODING_FLOAT32);
     std::string bytes;
     while (reader->Read(&request)) bytes += request.chunk().data();
     EXPECT_EQ(bytes.size(), field.size() * 4);
@@ -390,40 +448,6 @@ TEST_F(ClientStreamTest, HealthIsWhatTheServerSays) {
   ASSERT_TRUE(serving.ok()) << serving.status();
   EXPECT_FALSE(*serving);
   EXPECT_EQ(client_->IsServing("no.such.Service").status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST(ConvertTest, GeometryGoesThereAndBack) {
-  Geometry geometry = Grid();
-  geometry.direction[0][0] = -1;
-  const auto back = FromProto(ToProto(geometry));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(*back, geometry);
-}
-
-TEST(ConvertTest, WrongGeometriesAreNamed) {
-  v1::Geometry proto = ToProto(Grid());
-  proto.set_spacing(1, 0);
-  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("spacing: "));
-  proto = ToProto(Grid());
-  proto.add_direction(1);
-  EXPECT_THAT(std::string(FromProto(proto).status().message()), testing::HasSubstr("direction: "));
-}
-
-TEST(ConvertTest, MatrixGoesThereAndBack) {
-  AffineMap map = AffineMap::Identity();
-  map.m[0][1] = 0.25;
-  map.m[2][3] = -7;
-  const auto back = FromProto(ToProto(map));
-  ASSERT_TRUE(back.ok()) << back.status();
-  for (int r = 0; r < 3; ++r) {
-    for (int c = 0; c < 4; ++c) EXPECT_EQ(back->m[r][c], map.m[r][c]);
-  }
-  v1::Matrix proto = ToProto(map);
-  proto.set_values(15, 2);
-  EXPECT_FALSE(FromProto(proto).ok());
-  proto = ToProto(map);
-  proto.set_values(3, std::numeric_limits<double>::infinity());
-  EXPECT_FALSE(FromProto(proto).ok());
 }
 
 }  // namespace

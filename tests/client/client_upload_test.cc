@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "io/crc32c.h"
 #include "io/digest.h"
 #include "tests/client/fake_server.h"
 
@@ -28,7 +29,7 @@ std::string Pattern(size_t size) {
 
 // What a server keeps of one upload.
 struct Received {
-  v1::UploadVolumeHeader header;
+  v1::UploadHeader header;
   std::string bytes;
   std::vector<std::string> upload_ids;
   std::vector<int64_t> first_offsets;
@@ -48,18 +49,18 @@ class ClientUploadTest : public testing::Test {
     ClientOptions options;
     options.chunk_bytes = kChunk;
     client_ = *Client::Connect(server_.target(), options);
-    server_.volumes.upload_status = [this](grpc::ServerContext*, const v1::GetUploadStatusRequest* request,
-                                           v1::GetUploadStatusResponse* response) {
+    server_.bulk.upload_status = [this](grpc::ServerContext*, const v1::GetUploadStatusRequest* request,
+                                        v1::GetUploadStatusResponse* response) {
       EXPECT_EQ(request->upload_id(), received_.header.upload_id());
-      response->set_committed_size(static_cast<int64_t>(received_.bytes.size()));
+      response->set_committed_bytes(static_cast<int64_t>(received_.bytes.size()));
       response->set_total_bytes(received_.header.total_bytes());
       return grpc::Status::OK;
     };
   }
 
   // Reads the header and at most `limit` bytes in order.
-  void Receive(grpc::ServerReader<v1::UploadVolumeRequest>* reader, size_t limit) {
-    v1::UploadVolumeRequest request;
+  void Receive(grpc::ServerReader<v1::UploadRequest>* reader, size_t limit) {
+    v1::UploadRequest request;
     ASSERT_TRUE(reader->Read(&request));
     ASSERT_TRUE(request.has_header());
     received_.header = request.header();
@@ -70,11 +71,12 @@ class ClientUploadTest : public testing::Test {
       first = false;
       EXPECT_EQ(request.chunk().offset(), static_cast<int64_t>(received_.bytes.size()));
       EXPECT_LE(request.chunk().data().size(), static_cast<size_t>(kChunk));
+      EXPECT_EQ(request.chunk().crc32c(), io::Crc32c(request.chunk().data().data(), request.chunk().data().size()));
       received_.bytes += request.chunk().data();
     }
   }
 
-  grpc::Status Complete(grpc::ServerReader<v1::UploadVolumeRequest>* reader, v1::UploadVolumeResponse* response) {
+  grpc::Status Complete(grpc::ServerReader<v1::UploadRequest>* reader, v1::UploadResponse* response) {
     Receive(reader, bytes_.size() + 1);
     response->mutable_volume()->set_name("volumes/" + received_.header.id());
     return grpc::Status::OK;
@@ -89,7 +91,7 @@ class ClientUploadTest : public testing::Test {
 };
 
 TEST_F(ClientUploadTest, SendsHeaderThenChunksInOrder) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
     return Complete(reader, response);
   };
   std::vector<int64_t> progress;
@@ -102,19 +104,19 @@ TEST_F(ClientUploadTest, SendsHeaderThenChunksInOrder) {
   EXPECT_EQ(uploaded->volume().name(), "volumes/wanted");
   EXPECT_EQ(received_.bytes, bytes_);
   EXPECT_THAT(progress, testing::ElementsAre(1000, 2000));
-  const v1::UploadVolumeHeader& header = received_.header;
-  EXPECT_EQ(header.digest(), io::Sha256Of(bytes_.data(), bytes_.size()));
+  const v1::UploadHeader& header = received_.header;
+  EXPECT_EQ(header.sha256(), io::Sha256Of(bytes_.data(), bytes_.size()));
   EXPECT_EQ(header.total_bytes(), 2000);
-  EXPECT_EQ(header.pixel_type(), v1::PIXEL_TYPE_INT16);
-  EXPECT_EQ(header.rescale_slope(), 2);
-  EXPECT_EQ(header.rescale_intercept(), -1024);
-  EXPECT_EQ(header.geometry().size(1), 10);
+  EXPECT_EQ(header.volume().pixel_type(), v1::PIXEL_TYPE_INT16);
+  EXPECT_EQ(header.volume().rescale().slope(), 2);
+  EXPECT_EQ(header.volume().rescale().intercept(), -1024);
+  EXPECT_EQ(header.volume().geometry().size(1), 10);
   EXPECT_THAT(header.upload_id(), testing::MatchesRegex("[0-9a-f]+-[0-9a-f]+-4[0-9a-f]+-[89ab][0-9a-f]+-[0-9a-f]+"));
   EXPECT_EQ(header.upload_id().size(), 36u);
 }
 
 TEST_F(ClientUploadTest, EveryUploadHasItsOwnId) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
     received_.bytes.clear();
     return Complete(reader, response);
   };
@@ -124,7 +126,7 @@ TEST_F(ClientUploadTest, EveryUploadHasItsOwnId) {
 }
 
 TEST_F(ClientUploadTest, ResumesWhereABrokenStreamGotTo) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
     if (++calls_ > 1) return Complete(reader, response);
     Receive(reader, kChunk);
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
@@ -137,23 +139,23 @@ TEST_F(ClientUploadTest, ResumesWhereABrokenStreamGotTo) {
 }
 
 TEST_F(ClientUploadTest, SendsOnlyTheHeaderAgainWhenEverythingIsThere) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
     if (++calls_ > 1) return Complete(reader, response);
     Receive(reader, bytes_.size());
-    return grpc::Status(grpc::StatusCode::ABORTED, "another stream writes it");
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset");
   };
   ASSERT_TRUE(client_->UploadVolume(upload_).ok());
   EXPECT_THAT(received_.first_offsets, testing::ElementsAre(0));
 }
 
 TEST_F(ClientUploadTest, StartsAgainWhenTheUploadWasDropped) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
     if (++calls_ > 1) return Complete(reader, response);
     Receive(reader, kChunk);
     received_.bytes.clear();
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
   };
-  server_.volumes.upload_status = [](grpc::ServerContext*, auto*, auto*) {
+  server_.bulk.upload_status = [](grpc::ServerContext*, auto*, auto*) {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such upload");
   };
   ASSERT_TRUE(client_->UploadVolume(upload_).ok());
@@ -163,11 +165,11 @@ TEST_F(ClientUploadTest, StartsAgainWhenTheUploadWasDropped) {
 
 TEST_F(ClientUploadTest, GivesUpAfterABoundedNumberOfStreams) {
   ClientOptions options;
-  options.upload_attempts = 3;
+  options.transfer_attempts = 3;
   client_ = *Client::Connect(server_.target(), options);
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
     ++calls_;
-    v1::UploadVolumeRequest request;
+    v1::UploadRequest request;
     reader->Read(&request);
     received_.header = request.header();
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "for ever");
@@ -178,10 +180,55 @@ TEST_F(ClientUploadTest, GivesUpAfterABoundedNumberOfStreams) {
   EXPECT_EQ(calls_, 3);
 }
 
-TEST_F(ClientUploadTest, ARefusalIsNotTriedAgain) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
+// The one that took over is somebody else: to take over in turn would have no end.
+TEST_F(ClientUploadTest, AnUploadThatWasTakenOverIsNotTriedAgain) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
     ++calls_;
-    v1::UploadVolumeRequest request;
+    Receive(reader, kChunk);
+    return grpc::Status(grpc::StatusCode::ABORTED, "another stream has taken over");
+  };
+  EXPECT_EQ(client_->UploadVolume(upload_).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(calls_, 1);
+}
+
+// Streams that bring something further do not count as attempts.
+TEST_F(ClientUploadTest, ProgressIsNotLimited) {
+  ClientOptions options;
+  options.transfer_attempts = 2;
+  options.chunk_bytes = 100;
+  client_ = *Client::Connect(server_.target(), options);
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto* response) {
+    if (received_.bytes.size() + 100 >= bytes_.size()) return Complete(reader, response);
+    Receive(reader, received_.bytes.size() + 100);
+    ++calls_;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "again");
+  };
+  const auto uploaded = client_->UploadVolume(upload_);
+  ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+  EXPECT_EQ(received_.bytes, bytes_);
+  EXPECT_EQ(calls_, 19);
+}
+
+// A server that is silent, and lives.
+TEST_F(ClientUploadTest, ASlowServerKeepsItsStream) {
+  ClientOptions options;
+  options.stall_timeout = std::chrono::milliseconds(100);
+  options.chunk_bytes = kChunk;
+  client_ = *Client::Connect(server_.target(), options);
+  server_.bulk.upload = [this](grpc::ServerContext* context, auto* reader, auto* response) {
+    ++calls_;
+    for (int i = 0; i < 50 && !context->IsCancelled(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return Complete(reader, response);
+  };
+  const auto uploaded = client_->UploadVolume(upload_);
+  ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+  EXPECT_EQ(calls_, 1);
+}
+
+TEST_F(ClientUploadTest, ARefusalIsNotTriedAgain) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
+    ++calls_;
+    v1::UploadRequest request;
     reader->Read(&request);
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "spacing: must be above 0");
   };
@@ -197,8 +244,8 @@ TEST_F(ClientUploadTest, AnEarlyAnswerEndsTheUpload) {
   upload_.geometry.size = {1024, 1024, 16};
   upload_.bytes = large;
   client_ = *Client::Connect(server_.target());
-  server_.volumes.upload = [](grpc::ServerContext*, auto* reader, auto* response) {
-    v1::UploadVolumeRequest request;
+  server_.bulk.upload = [](grpc::ServerContext*, auto* reader, auto* response) {
+    v1::UploadRequest request;
     reader->Read(&request);
     response->mutable_volume()->set_name("volumes/known");
     response->set_already_resident(true);
@@ -211,12 +258,12 @@ TEST_F(ClientUploadTest, AnEarlyAnswerEndsTheUpload) {
 }
 
 TEST_F(ClientUploadTest, ACommittedSizeOutOfRangeIsRefused) {
-  server_.volumes.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
+  server_.bulk.upload = [this](grpc::ServerContext*, auto* reader, auto*) {
     Receive(reader, kChunk);
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset");
   };
-  server_.volumes.upload_status = [](grpc::ServerContext*, auto*, v1::GetUploadStatusResponse* response) {
-    response->set_committed_size(1 << 30);
+  server_.bulk.upload_status = [](grpc::ServerContext*, auto*, v1::GetUploadStatusResponse* response) {
+    response->set_committed_bytes(1 << 30);
     return grpc::Status::OK;
   };
   EXPECT_EQ(client_->UploadVolume(upload_).status().code(), absl::StatusCode::kInternal);
@@ -224,8 +271,8 @@ TEST_F(ClientUploadTest, ACommittedSizeOutOfRangeIsRefused) {
 
 TEST_F(ClientUploadTest, CancellationEndsACallUnderWay) {
   std::promise<void> begun;
-  server_.volumes.upload = [&](grpc::ServerContext* context, auto* reader, auto*) {
-    v1::UploadVolumeRequest request;
+  server_.bulk.upload = [&](grpc::ServerContext* context, auto* reader, auto*) {
+    v1::UploadRequest request;
     reader->Read(&request);
     begun.set_value();
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -243,12 +290,12 @@ TEST_F(ClientUploadTest, CancellationEndsACallUnderWay) {
 
 TEST_F(ClientUploadTest, CancellationEndsTheWaitBeforeAnotherStream) {
   Cancellation cancellation;
-  server_.volumes.upload = [&](grpc::ServerContext*, auto* reader, auto*) {
+  server_.bulk.upload = [&](grpc::ServerContext*, auto* reader, auto*) {
     ++calls_;
     Receive(reader, kChunk);
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset");
   };
-  server_.volumes.upload_status = [&](grpc::ServerContext*, auto*, auto*) {
+  server_.bulk.upload_status = [&](grpc::ServerContext*, auto*, auto*) {
     cancellation.Cancel();
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "reset");
   };
@@ -266,7 +313,7 @@ TEST_F(ClientUploadTest, ACancelledCancellationStopsCallsBeforeTheyBegin) {
 }
 
 TEST_F(ClientUploadTest, ATimeoutIsDeadlineExceeded) {
-  server_.volumes.upload = [](grpc::ServerContext* context, auto*, auto*) {
+  server_.bulk.upload = [](grpc::ServerContext* context, auto*, auto*) {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return grpc::Status::CANCELLED;
   };
@@ -289,7 +336,7 @@ TEST(ClientConnectTest, WithoutAServerACallFailsAtOnce) {
 TEST(ClientConnectTest, ChecksItsOptions) {
   EXPECT_EQ(Client::Connect("").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Client::Connect("a:1", {.chunk_bytes = 0}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Client::Connect("a:1", {.upload_attempts = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Client::Connect("a:1", {.transfer_attempts = 0}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

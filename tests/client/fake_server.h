@@ -12,10 +12,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
+#include "io/crc32c.h"
 
 namespace intrawarp::client {
 
@@ -29,21 +31,10 @@ grpc::Status Handle(const Handler<Arguments...>& handler, grpc::ServerContext* c
 }
 
 struct FakeVolumes final : v1::VolumeService::Service {
-  Handler<grpc::ServerReader<v1::UploadVolumeRequest>*, v1::UploadVolumeResponse*> upload;
-  Handler<const v1::GetUploadStatusRequest*, v1::GetUploadStatusResponse*> upload_status;
   Handler<const v1::GetVolumeRequest*, v1::GetVolumeResponse*> get;
   Handler<const v1::ListVolumesRequest*, v1::ListVolumesResponse*> list;
-  Handler<const v1::DownloadVolumeRequest*, grpc::ServerWriter<v1::DownloadVolumeResponse>*> download;
   Handler<const v1::DeleteVolumeRequest*, v1::DeleteVolumeResponse*> remove;
 
-  grpc::Status UploadVolume(grpc::ServerContext* context, grpc::ServerReader<v1::UploadVolumeRequest>* reader,
-                            v1::UploadVolumeResponse* response) override {
-    return Handle(upload, context, reader, response);
-  }
-  grpc::Status GetUploadStatus(grpc::ServerContext* context, const v1::GetUploadStatusRequest* request,
-                               v1::GetUploadStatusResponse* response) override {
-    return Handle(upload_status, context, request, response);
-  }
   grpc::Status GetVolume(grpc::ServerContext* context, const v1::GetVolumeRequest* request,
                          v1::GetVolumeResponse* response) override {
     return Handle(get, context, request, response);
@@ -52,29 +43,43 @@ struct FakeVolumes final : v1::VolumeService::Service {
                            v1::ListVolumesResponse* response) override {
     return Handle(list, context, request, response);
   }
-  grpc::Status DownloadVolume(grpc::ServerContext* context, const v1::DownloadVolumeRequest* request,
-                              grpc::ServerWriter<v1::DownloadVolumeResponse>* writer) override {
-    return Handle(download, context, request, writer);
-  }
   grpc::Status DeleteVolume(grpc::ServerContext* context, const v1::DeleteVolumeRequest* request,
                             v1::DeleteVolumeResponse* response) override {
     return Handle(remove, context, request, response);
   }
 };
 
-struct FakeTransforms final : v1::TransformService::Service {
-  Handler<grpc::ServerReader<v1::UploadTransformRequest>*, v1::UploadTransformResponse*> upload;
-  Handler<const v1::DownloadFieldRequest*, grpc::ServerWriter<v1::DownloadFieldResponse>*> download;
-  Handler<const v1::MapPointsRequest*, v1::MapPointsResponse*> map_points;
+struct FakeBulk final : v1::BulkService::Service {
+  Handler<grpc::ServerReader<v1::UploadRequest>*, v1::UploadResponse*> upload;
+  Handler<const v1::GetUploadStatusRequest*, v1::GetUploadStatusResponse*> upload_status;
+  Handler<const v1::DownloadRequest*, grpc::ServerWriter<v1::DownloadResponse>*> download;
 
-  grpc::Status UploadTransform(grpc::ServerContext* context, grpc::ServerReader<v1::UploadTransformRequest>* reader,
-                               v1::UploadTransformResponse* response) override {
+  grpc::Status Upload(grpc::ServerContext* context, grpc::ServerReader<v1::UploadRequest>* reader,
+                      v1::UploadResponse* response) override {
     return Handle(upload, context, reader, response);
   }
-  grpc::Status DownloadField(grpc::ServerContext* context, const v1::DownloadFieldRequest* request,
-                             grpc::ServerWriter<v1::DownloadFieldResponse>* writer) override {
+  grpc::Status GetUploadStatus(grpc::ServerContext* context, const v1::GetUploadStatusRequest* request,
+                               v1::GetUploadStatusResponse* response) override {
+    return Handle(upload_status, context, request, response);
+  }
+  grpc::Status Download(grpc::ServerContext* context, const v1::DownloadRequest* request,
+                        grpc::ServerWriter<v1::DownloadResponse>* writer) override {
     return Handle(download, context, request, writer);
   }
+};
+
+// A chunk as a server sends it.
+inline v1::Chunk MakeChunk(int64_t offset, const std::string& data) {
+  v1::Chunk chunk;
+  chunk.set_offset(offset);
+  chunk.set_crc32c(io::Crc32c(data.data(), data.size()));
+  chunk.set_data(data);
+  return chunk;
+}
+
+struct FakeTransforms final : v1::TransformService::Service {
+  Handler<const v1::MapPointsRequest*, v1::MapPointsResponse*> map_points;
+
   grpc::Status MapPoints(grpc::ServerContext* context, const v1::MapPointsRequest* request,
                          v1::MapPointsResponse* response) override {
     return Handle(map_points, context, request, response);
@@ -105,6 +110,7 @@ class FakeServer {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&bulk);
     builder.RegisterService(&volumes);
     builder.RegisterService(&transforms);
     builder.RegisterService(&registration);
@@ -119,6 +125,7 @@ class FakeServer {
   const std::string& target() const { return target_; }
   grpc::Server& server() { return *server_; }
 
+  FakeBulk bulk;
   FakeVolumes volumes;
   FakeTransforms transforms;
   FakeRegistration registration;

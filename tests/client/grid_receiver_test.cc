@@ -2,7 +2,6 @@
 #include "client/cpp/grid_receiver.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,17 +10,19 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/convert.h"
 #include "intrawarp/v1/transform.pb.h"
+#include "io/crc32c.h"
+#include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
 
-v1::Chunk MakeChunk(int64_t offset, const std::string& data) {
+wire::ReceivedChunk MakeChunk(int64_t offset, const std::string& data) {
   v1::Chunk chunk;
   chunk.set_offset(offset);
+  chunk.set_crc32c(io::Crc32c(data.data(), data.size()));
   chunk.set_data(data);
-  return chunk;
+  return wire::ReceivedChunk(std::move(chunk));
 }
 
 Geometry Grid() {
@@ -43,7 +44,7 @@ TEST_F(GridReceiverTest, PutsChunksTogether) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.5f;
   std::string bytes(kBytes, '\0');
   std::memcpy(bytes.data(), values.data(), kBytes);
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   for (int64_t offset = 0; offset < kBytes; offset += 7) {
     ASSERT_TRUE(receiver_.Append(MakeChunk(offset, bytes.substr(static_cast<size_t>(offset), 7))).ok());
   }
@@ -53,12 +54,12 @@ TEST_F(GridReceiverTest, PutsChunksTogether) {
 }
 
 TEST_F(GridReceiverTest, RefusesAHeaderThatContradictsItself) {
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), kBytes - 1).code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), -kBytes).code(), absl::StatusCode::kInternal);
-  v1::Geometry huge = ToProto(Grid());
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), kBytes - 1).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), -kBytes).code(), absl::StatusCode::kInternal);
+  v1::Geometry huge = GeometryToProto(Grid());
   huge.set_size(0, int64_t{1} << 40);
   EXPECT_EQ(receiver_.Begin(huge, kBytes).code(), absl::StatusCode::kInternal);
-  v1::Geometry short_of = ToProto(Grid());
+  v1::Geometry short_of = GeometryToProto(Grid());
   short_of.mutable_spacing()->RemoveLast();
   EXPECT_EQ(receiver_.Begin(short_of, kBytes).code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(data_.values.empty());
@@ -67,7 +68,7 @@ TEST_F(GridReceiverTest, RefusesAHeaderThatContradictsItself) {
 TEST_F(GridReceiverTest, AsksForNoMemoryBeyondItsLimit) {
   Geometry large;
   large.size = {64, 64, 64};
-  const absl::Status status = receiver_.Begin(ToProto(large), int64_t{64} * 64 * 64 * 12);
+  const absl::Status status = receiver_.Begin(GeometryToProto(large), int64_t{64} * 64 * 64 * 12);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(data_.values.empty());
 }
@@ -75,7 +76,7 @@ TEST_F(GridReceiverTest, AsksForNoMemoryBeyondItsLimit) {
 TEST_F(GridReceiverTest, RefusesMisplacedChunks) {
   EXPECT_EQ(receiver_.Append(MakeChunk(0, "abcd")).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(receiver_.Finish().code(), absl::StatusCode::kDataLoss);
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
   EXPECT_EQ(receiver_.Append(MakeChunk(4, "abcd")).code(), absl::StatusCode::kDataLoss);
   ASSERT_TRUE(receiver_.Append(MakeChunk(0, "abcd")).ok());
   EXPECT_EQ(receiver_.Append(MakeChunk(0, "abcd")).code(), absl::StatusCode::kDataLoss);
@@ -85,56 +86,25 @@ TEST_F(GridReceiverTest, RefusesMisplacedChunks) {
   EXPECT_TRUE(receiver_.Finish().ok());
 }
 
-grpc::ByteBuffer Raw(const std::string& bytes) {
-  // Two slices, cut within the first fields.
-  const size_t cut = std::min<size_t>(5, bytes.size());
-  const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))};
-  return grpc::ByteBuffer(slices, 2);
-}
-
-std::string ChunkMessage(int64_t offset, const std::string& data) {
-  v1::DownloadFieldResponse response;
-  *response.mutable_chunk() = MakeChunk(offset, data);
-  return response.SerializeAsString();
-}
-
-constexpr int kChunkField = v1::DownloadFieldResponse::kChunkFieldNumber;
-
-TEST_F(GridReceiverTest, TakesPlainChunksFromTheTransportsBytes) {
-  const std::string half(kBytes / 2, 'a'), rest(kBytes / 2, 'b');
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField)) << "before the header";
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(0, half)), kChunkField));
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(ChunkMessage(kBytes / 2, rest)), kChunkField));
-  EXPECT_TRUE(receiver_.Finish().ok());
-  EXPECT_EQ(std::memcmp(data_.values.data(), (half + rest).data(), kBytes), 0);
-}
-
-TEST_F(GridReceiverTest, LeavesEveryOtherMessageToProtobuf) {
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  const std::string good = ChunkMessage(0, "abcd");
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(""), kChunkField));
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(4, "abcd")), kChunkField)) << "misplaced";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, "")), kChunkField)) << "without data";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(ChunkMessage(0, std::string(kBytes + 1, 'x'))), kChunkField)) << "too long";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(good), kChunkField + 1)) << "another field";
-  EXPECT_FALSE(receiver_.AppendPlain(Raw(good + good), kChunkField)) << "more after it";
-  for (size_t length = 0; length < good.size(); ++length) {
-    EXPECT_FALSE(receiver_.AppendPlain(Raw(good.substr(0, length)), kChunkField)) << length;
-  }
+TEST_F(GridReceiverTest, RefusesDamagedChunks) {
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
+  v1::Chunk chunk;
+  chunk.set_data("abcd");
+  EXPECT_EQ(receiver_.Append(wire::ReceivedChunk(chunk)).code(), absl::StatusCode::kDataLoss) << "no checksum";
+  chunk.set_crc32c(io::Crc32c("abce", 4));
+  EXPECT_EQ(receiver_.Append(wire::ReceivedChunk(chunk)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(receiver_.Append(MakeChunk(0, "")).code(), absl::StatusCode::kDataLoss) << "empty";
   EXPECT_EQ(receiver_.received_bytes(), 0);
-  EXPECT_TRUE(receiver_.AppendPlain(Raw(good), kChunkField));
-  EXPECT_EQ(receiver_.received_bytes(), 4);
 }
 
 TEST_F(GridReceiverTest, RefusesASecondHeader) {
-  ASSERT_TRUE(receiver_.Begin(ToProto(Grid()), kBytes).ok());
-  EXPECT_EQ(receiver_.Begin(ToProto(Grid()), kBytes).code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(receiver_.Begin(GeometryToProto(Grid()), kBytes).ok());
+  EXPECT_EQ(receiver_.Begin(GeometryToProto(Grid()), kBytes).code(), absl::StatusCode::kInternal);
 }
 
 v1::FieldHeader Header(v1::FieldEncoding encoding, int64_t bytes, double scale = 0) {
   v1::FieldHeader header;
-  *header.mutable_geometry() = ToProto(Grid());
+  *header.mutable_geometry() = GeometryToProto(Grid());
   header.set_encoding(encoding);
   header.set_total_bytes(bytes);
   header.set_scale(scale);
@@ -159,8 +129,7 @@ TEST(GridReceiverEncodingTest, DecodesSixteenBits) {
     for (size_t at = 0; at < kBytes / 2; at += chunk) {
       const auto offset = static_cast<int64_t>(at);
       ASSERT_TRUE(half_receiver.Append(MakeChunk(offset, half_bytes.substr(at, chunk))).ok());
-      EXPECT_TRUE(
-          integer_receiver.AppendPlain(Raw(ChunkMessage(offset, integer_bytes.substr(at, chunk))), kChunkField));
+      ASSERT_TRUE(integer_receiver.Append(MakeChunk(offset, integer_bytes.substr(at, chunk))).ok());
     }
     ASSERT_TRUE(half_receiver.Finish().ok());
     ASSERT_TRUE(integer_receiver.Finish().ok());
@@ -236,13 +205,13 @@ TEST(GridReceiverEncodingTest, ASecondHeaderChangesNothing) {
 
 TEST(GridReceiverSinkTest, TheSinksErrorIsTheResult) {
   GridReceiver receiver([](const Geometry&, int64_t) { return absl::ResourceExhaustedError("full"); }, 3, kLimit);
-  EXPECT_EQ(receiver.Begin(ToProto(Grid()), kBytes).message(), "full");
+  EXPECT_EQ(receiver.Begin(GeometryToProto(Grid()), kBytes).message(), "full");
 }
 
 TEST(GridReceiverSinkTest, ASinkThatGivesTooLittleIsRefused) {
   std::vector<float> little(3);
   GridReceiver receiver([&](const Geometry&, int64_t) { return absl::MakeSpan(little); }, 3, kLimit);
-  EXPECT_EQ(receiver.Begin(ToProto(Grid()), kBytes).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(receiver.Begin(GeometryToProto(Grid()), kBytes).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

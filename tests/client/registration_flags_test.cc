@@ -2,10 +2,13 @@
 #include "client/cli/registration_flags.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "client/cli/report_json.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -18,37 +21,44 @@ absl::StatusOr<RegistrationFlags> Parse(const std::vector<std::string>& argument
   return ParseRegistrationFlags(*flags);
 }
 
-// "affine/ssd ffd/" for the stages.
+v1::Metric MetricOf(const v1::Stage& stage) {
+  const auto* method = v1::Stage::descriptor()->FindFieldByNumber(stage.method_case());
+  const google::protobuf::Message& options = stage.GetReflection()->GetMessage(stage, method);
+  const auto* metric = options.GetDescriptor()->FindFieldByName("metric");
+  return static_cast<v1::Metric>(options.GetReflection()->GetEnumValue(options, metric));
+}
+
+// "affine/SSD ffd/UNSPECIFIED " for the stages.
 std::string Stages(const std::vector<std::string>& arguments) {
   const auto parsed = Parse(arguments);
   if (!parsed.ok()) return parsed.status().ToString();
   std::string text;
   for (const v1::Stage& stage : parsed->options.stages()) {
-    text += v1::Method_Name(stage.method()).substr(7) + "/" + v1::Metric_Name(stage.metric()).substr(7) + " ";
+    text += MethodOf(stage) + "/" + v1::Metric_Name(MetricOf(stage)).substr(7) + " ";
   }
   return text;
 }
 
 TEST(RegistrationFlagsTest, MetricOfTheStages) {
-  EXPECT_EQ(Stages({}), "AFFINE/UNSPECIFIED ");
-  EXPECT_EQ(Stages({"--method=rigid", "--metric=ngf"}), "RIGID/NGF ");
-  EXPECT_EQ(Stages({"--method=rigid,affine"}), "RIGID/SSD AFFINE/UNSPECIFIED ");
-  EXPECT_EQ(Stages({"--method=rigid,affine", "--metric=ssd"}), "RIGID/SSD AFFINE/SSD ");
-  EXPECT_EQ(Stages({"--method=rigid,affine", "--metric=ngf"}), "RIGID/NGF AFFINE/NGF ");
-  EXPECT_EQ(Stages({"--method=affine,ffd"}), "AFFINE/NGF FFD/UNSPECIFIED ");
-  EXPECT_EQ(Stages({"--method=affine,ffd", "--metric=ssd"}), "AFFINE/SSD FFD/SSD ");
-  EXPECT_EQ(Stages({"--method=affine,log-demons", "--metric=lncc"}), "AFFINE/NGF LOG_DEMONS/LNCC ");
-  EXPECT_EQ(Stages({"--method=affine,log-demons"}), "AFFINE/SSD LOG_DEMONS/UNSPECIFIED ");
-  EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "RIGID/NGF LOG_DEMONS/UNSPECIFIED ");
+  EXPECT_EQ(Stages({}), "affine/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=rigid", "--metric=ngf"}), "rigid/NGF ");
+  EXPECT_EQ(Stages({"--method=rigid,affine"}), "rigid/SSD affine/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=rigid,affine", "--metric=ssd"}), "rigid/SSD affine/SSD ");
+  EXPECT_EQ(Stages({"--method=rigid,affine", "--metric=ngf"}), "rigid/NGF affine/NGF ");
+  EXPECT_EQ(Stages({"--method=affine,ffd"}), "affine/NGF ffd/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=affine,ffd", "--metric=ssd"}), "affine/SSD ffd/SSD ");
+  EXPECT_EQ(Stages({"--method=affine,log-demons", "--metric=lncc"}), "affine/NGF log-demons/LNCC ");
+  EXPECT_EQ(Stages({"--method=affine,log-demons"}), "affine/SSD log-demons/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "rigid/NGF log-demons/UNSPECIFIED ");
 }
 
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
   const auto parsed = Parse({"--method=rigid,affine", "--levels=3", "--iterations=20"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->options.stages(0).levels(), 0);
-  EXPECT_EQ(parsed->options.stages(0).iterations(), 0);
-  EXPECT_EQ(parsed->options.stages(1).levels(), 3);
-  EXPECT_EQ(parsed->options.stages(1).iterations(), 20);
+  EXPECT_FALSE(parsed->options.stages(0).rigid().has_levels());
+  EXPECT_FALSE(parsed->options.stages(0).rigid().has_iterations());
+  EXPECT_EQ(parsed->options.stages(1).affine().levels(), 3);
+  EXPECT_EQ(parsed->options.stages(1).affine().iterations(), 20);
   EXPECT_EQ(parsed->method, "rigid,affine");
 }
 
@@ -56,7 +66,7 @@ TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
   const auto parsed = Parse({"--method=affine,log-demons", "--fluid_sigma=2.5", "--diffusion_sigma=0", "--max_step=1.5",
                              "--velocity_update=bch", "--symmetric", "--match_intensities"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  const v1::Stage& stage = parsed->options.stages(1);
+  const v1::LogDemonsStage& stage = parsed->options.stages(1).log_demons();
   EXPECT_EQ(stage.fluid_sigma(), 2.5);
   EXPECT_TRUE(stage.has_diffusion_sigma());
   EXPECT_EQ(stage.diffusion_sigma(), 0);
@@ -64,12 +74,38 @@ TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
   EXPECT_EQ(stage.velocity_update(), v1::VELOCITY_UPDATE_BCH);
   EXPECT_TRUE(stage.symmetric());
   EXPECT_TRUE(stage.match_intensities());
-  const v1::Stage plain = Parse({"--method=log-demons"})->options.stages(0);
+  const v1::LogDemonsStage plain = Parse({"--method=log-demons"})->options.stages(0).log_demons();
   EXPECT_FALSE(plain.has_fluid_sigma() || plain.has_diffusion_sigma() || plain.has_max_step());
   EXPECT_EQ(plain.velocity_update(), v1::VELOCITY_UPDATE_UNSPECIFIED);
   EXPECT_FALSE(plain.symmetric() || plain.match_intensities());
-  EXPECT_EQ(Parse({"--method=log-demons", "--velocity_update=add"})->options.stages(0).velocity_update(),
+  EXPECT_EQ(Parse({"--method=log-demons", "--velocity_update=add"})->options.stages(0).log_demons().velocity_update(),
             v1::VELOCITY_UPDATE_ADD);
+}
+
+TEST(RegistrationFlagsTest, OptionsOfFfd) {
+  const auto parsed =
+      Parse({"--method=ffd", "--metric=lncc", "--spacing_vox=4", "--bending_weight=0", "--optimizer=cg"});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const v1::FfdStage& stage = parsed->options.stages(0).ffd();
+  EXPECT_EQ(stage.metric(), v1::METRIC_LNCC);
+  EXPECT_EQ(stage.spacing_vox(), 4);
+  EXPECT_TRUE(stage.has_bending_weight());
+  EXPECT_FALSE(stage.has_elasticity_weight());
+  EXPECT_EQ(stage.optimizer(), v1::OPTIMIZER_CONJUGATE_GRADIENT);
+  EXPECT_EQ(Parse({"--method=ffd", "--optimizer=lbfgs"})->options.stages(0).ffd().optimizer(), v1::OPTIMIZER_LBFGS);
+}
+
+// So a new option of a stage is a flag as soon as the table of flags has it.
+TEST(RegistrationFlagsTest, EveryOptionOfAStageIsAFlag) {
+  std::vector<std::string> flags;
+  for (const FlagSpec& spec : RegistrationFlagSpecs(true)) flags.push_back(spec.name);
+  const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
+  for (int i = 0; i < methods.field_count(); ++i) {
+    const google::protobuf::Descriptor& options = *methods.field(i)->message_type();
+    for (int k = 0; k < options.field_count(); ++k) {
+      EXPECT_THAT(flags, testing::Contains(options.field(k)->name())) << options.full_name();
+    }
+  }
 }
 
 TEST(RegistrationFlagsTest, BudgetIsADuration) {
@@ -91,7 +127,7 @@ TEST(RegistrationFlagsTest, MasksAndStartAreKeptForLater) {
 }
 
 TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {
-  EXPECT_THAT(std::string(Parse({"--spacing_vox=5"}).status().message()), HasSubstr("--spacing_vox"));
+  EXPECT_EQ(Parse({"--spacing_vox=5"}).status().message(), "--spacing_vox: only ffd as the last stage uses it");
   EXPECT_THAT(std::string(Parse({"--method=ffd,affine", "--bending_weight=1"}).status().message()),
               HasSubstr("--bending_weight"));
   EXPECT_THAT(std::string(Parse({"--best_effort"}).status().message()), HasSubstr("--best_effort"));

@@ -18,32 +18,36 @@ v1::Report Filled() {
         device: "cuda:0"
         stop_reason: STOP_REASON_CONVERGED
         stages {
-          method: METHOD_RIGID
-          metric: METRIC_NGF
           stop_reason: STOP_REASON_ITERATION_LIMIT
           levels { size: 8 size: 9 size: 1 iterations: 12 value_before: 0.5 value_after: 0.25 }
         }
-        stages { method: METHOD_AFFINE metric: METRIC_SSD stop_reason: STOP_REASON_CONVERGED }
-        matrix { values: [ 1, 0, 0, 2.5, 0, 1, 0, -3, 0, 0, 1, 4, 0, 0, 0, 1 ] }
+        stages { stop_reason: STOP_REASON_CONVERGED }
+        options {
+          stages { rigid { metric: METRIC_NGF levels: 1 } }
+          stages { affine { metric: METRIC_SSD } }
+          best_effort: false
+        }
+        affine { values: [ 1, 0, 0, 2.5, 0, 1, 0, -3, 0, 0, 1, 4, 0, 0, 0, 1 ] }
         before { mse: 4 sse: 40 mae: 1.5 ncc: 0.25 nmi: 1.125 ssim: 0.5 }
         after { mse: 0 sse: 0 mae: 0 }
         overlap: 0.75
         jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
         inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
         verdict: VERDICT_REVIEW
-        verdict_reasons: [ "low overlap", "not converged" ]
-        latency_ms {
-          receive: 1
-          admit: 2
-          queue: 3
-          upload: 4
-          prepare: 5
-          optimise: 6
-          assess: 7
-          encode: 8
-          download: 9
-          send: 10
-          total: 55.5
+        reasons { cause: VERDICT_CAUSE_LOW_OVERLAP message: "low overlap" value: 0.25 limit: 0.4 }
+        reasons { cause: VERDICT_CAUSE_NOT_CONVERGED message: "not converged" }
+        latency {
+          receive_ms: 1
+          admit_ms: 2
+          queue_ms: 3
+          upload_ms: 4
+          prepare_ms: 5
+          optimise_ms: 6
+          assess_ms: 7
+          encode_ms: 8
+          download_ms: 9
+          send_ms: 10
+          total_ms: 55.5
         }
       )pb",
       &report);
@@ -152,6 +156,22 @@ TEST(ReportJsonTest, Golden) {
     "download": 9.0,
     "send": 10.0,
     "total": 55.5
+  },
+  "options": {
+    "stages": [
+      {
+        "rigid": {
+          "metric": "METRIC_NGF",
+          "levels": 1
+        }
+      },
+      {
+        "affine": {
+          "metric": "METRIC_SSD"
+        }
+      }
+    ],
+    "best_effort": false
   }
 }
 )";
@@ -161,7 +181,7 @@ TEST(ReportJsonTest, Golden) {
 TEST(ReportJsonTest, WhatIsUndefinedIsNull) {
   v1::Report report = Filled();
   report.clear_inverse_consistency();
-  report.clear_matrix();
+  report.clear_affine();
   report.mutable_before()->set_ncc(std::numeric_limits<double>::quiet_NaN());
   report.mutable_jacobian()->set_max(std::numeric_limits<double>::infinity());
   report.set_verdict(v1::VERDICT_UNSPECIFIED);
@@ -180,7 +200,7 @@ TEST(ReportJsonTest, AFailedFrameHasItsCauseAndNoNumbers) {
   EXPECT_EQ(json["error"], "FAILED_PRECONDITION: no overlap");
   EXPECT_EQ(json["method"], "affine");
   for (const char* name : {"device", "stop_reason", "stages", "matrix", "similarity", "overlap", "jacobian",
-                           "inverse_consistency_mm", "verdict", "reasons", "latency_ms"}) {
+                           "inverse_consistency_mm", "verdict", "reasons", "latency_ms", "options"}) {
     ASSERT_TRUE(json.contains(name)) << name;
     EXPECT_TRUE(json[name].is_null()) << name;
   }

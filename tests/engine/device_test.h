@@ -75,13 +75,13 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   std::vector<Buffer> buffers_;
 };
 
-#define INTRAWARP_INSTANTIATE_DEVICE_TEST(Fixture)                                        \
-  INSTANTIATE_TEST_SUITE_P(Devices, Fixture, testing::ValuesIn(TestDeviceNames()),        \
-                           [](const testing::TestParamInfo<std::string>& info) {          \
-                             std::string name = info.param;                               \
-                             for (char& c : name)                                         \
-                               if (!isalnum(static_cast<unsigned char>(c))) c = '_';      \
-                             return name;                                                 \
+#define INTRAWARP_INSTANTIATE_DEVICE_TEST(Fixture)                                   \
+  INSTANTIATE_TEST_SUITE_P(Devices, Fixture, testing::ValuesIn(TestDeviceNames()),   \
+                           [](const testing::TestParamInfo<std::string>& info) {     \
+                             std::string name = info.param;                          \
+                             for (char& c : name)                                    \
+                               if (!isalnum(static_cast<unsigned char>(c))) c = '_'; \
+                             return name;                                            \
                            })
 
 inline std::vector<float> RandomFloats(size_t count, uint32_t seed, float low = 0, float high = 1) {

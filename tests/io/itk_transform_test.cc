@@ -71,6 +71,60 @@ TEST_F(ItkTransformTest, AnAffineCentreIsTakenIn) {
   EXPECT_DOUBLE_EQ(read->affine.m[0][3], -1);
 }
 
+// A list as ITK writes it: the transforms of a CompositeTransform, of which ITK applies the last one first.
+std::string ListOf(const std::string& affines) {
+  const std::string good = FormatItkTransform(SomeFile());
+  const size_t first = good.find("#Transform 1"), spline = good.find("#Transform 2");
+  return good.substr(0, first) + affines + good.substr(spline);
+}
+std::string Affine(const std::string& parameters, const std::string& type = "AffineTransform_double_3_3") {
+  return "#Transform 1\nTransform: " + type + "\nParameters: " + parameters + "\nFixedParameters: 0 0 0\n";
+}
+
+TEST_F(ItkTransformTest, AffineTransformsOfAListAreComposedInTheOrderOfItk) {
+  const auto two = ParseItkTransform(ListOf(Affine("1 0 0 0 1 0 0 0 1 10 0 0") + Affine("1 0 0 0 1 0 0 0 1 100 0 0")));
+  ASSERT_THAT(two, Succeeds());
+  EXPECT_EQ(two->affine({0, 0, 0}), (Vec3d{110, 0, 0}));
+  // Scaled by 2, then moved by 10 along x: the last transform of the list is applied first.
+  const auto scale_first =
+      ParseItkTransform(ListOf(Affine("1 0 0 0 1 0 0 0 1 10 0 0") + Affine("2 0 0 0 2 0 0 0 2 0 0 0")));
+  ASSERT_THAT(scale_first, Succeeds());
+  EXPECT_EQ(scale_first->affine({1, 1, 1}), (Vec3d{12, 2, 2}));
+  const auto move_first = ParseItkTransform(ListOf(
+      Affine("2 0 0 0 2 0 0 0 2 0 0 0") + Affine("1 0 0 0 1 0 0 0 1 10 0 0", "MatrixOffsetTransformBase_double_3_3")));
+  ASSERT_THAT(move_first, Succeeds());
+  EXPECT_EQ(move_first->affine({1, 1, 1}), (Vec3d{22, 2, 2}));
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += Affine("1 0 0 0 1 0 0 0 1 1 2 3");
+  const auto twenty = ParseItkTransform(ListOf(many));
+  ASSERT_THAT(twenty, Succeeds());
+  EXPECT_EQ(twenty->affine({0, 0, 0}), (Vec3d{20, 40, 60}));
+  EXPECT_THAT(ParseItkTransform(ListOf(Affine("1e200 0 0 0 1e200 0 0 0 1e200 0 0 0") +
+                                       Affine("1e200 0 0 0 1e200 0 0 0 1e200 0 0 0"))),
+              Fails(kInvalid, "Parameters: "));
+}
+
+TEST_F(ItkTransformTest, ListsThatAreNoAffineMapOfASplineAreRefused) {
+  const std::string good = FormatItkTransform(SomeFile());
+  const std::string magic = "#Insight Transform File V1.0\n";
+  const std::string affine =
+      good.substr(good.find("#Transform 1"), good.find("#Transform 2") - good.find("#Transform 1"));
+  const std::string spline = good.substr(good.find("#Transform 2"));
+  const std::string composite = "Transform: CompositeTransform_double_3_3\n";
+  EXPECT_THAT(ParseItkTransform(magic + affine + spline), Fails(kUnimplemented, "without a CompositeTransform"));
+  EXPECT_THAT(ParseItkTransform(magic + spline + spline), Fails(kUnimplemented, "without a CompositeTransform"));
+  EXPECT_THAT(ParseItkTransform(magic + affine + composite + spline), Fails(kUnimplemented, "CompositeTransform"));
+  EXPECT_THAT(ParseItkTransform(magic + composite + composite + spline), Fails(kUnimplemented, "CompositeTransform"));
+  EXPECT_THAT(ParseItkTransform(magic + composite + spline + affine), Fails(kUnimplemented, "not the last"));
+  EXPECT_THAT(ParseItkTransform(magic + composite + spline + spline), Fails(kUnimplemented, "not the last"));
+  EXPECT_THAT(ParseItkTransform(magic + composite + affine), Fails(kUnimplemented, "without a B-spline"));
+  EXPECT_THAT(ParseItkTransform(magic + composite), Fails(kUnimplemented, "without a B-spline"));
+  // One spline alone is a transform of its own.
+  const auto alone = ParseItkTransform(magic + spline);
+  ASSERT_THAT(alone, Succeeds());
+  EXPECT_EQ(alone->affine({1, 2, 3}), (Vec3d{1, 2, 3}));
+}
+
 TEST_F(ItkTransformTest, Refuses) {
   const std::string good = FormatItkTransform(SomeFile());
   const auto with = [&](const std::string& from, const std::string& to) {

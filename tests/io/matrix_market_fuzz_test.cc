@@ -34,7 +34,7 @@ const std::vector<std::string>& Seeds() {
   return *seeds;
 }
 
-// What readers of numbers and of lines trip over.
+// Texts that readers of numbers and of lines trip over.
 const std::vector<std::string>& Tokens() {
   static const auto* const tokens =
       new std::vector<std::string>{"0",    "-1",   "1",      "2147483647", "2147483648", "9223372036854775807",

@@ -125,7 +125,7 @@ TEST_F(NiftiTest, EveryTypeAndOrientationComesBack) {
   }
 }
 
-// With the sform taken away, what was written as a quaternion must say the same.
+// Without the sform, the quaternion must say the same.
 TEST_F(NiftiTest, QformAgreesWithSform) {
   for (bool left_handed : {false, true}) {
     const HostVolume volume = RandomVolume(ObliqueGeometry({7, 5, 3}, left_handed), PixelType::kUint8);
@@ -350,7 +350,7 @@ TEST_F(NiftiTest, LyingHeadersAreNamed) {
     nifti_1_header h = SomeHeader();
     c.change(h);
     EXPECT_THAT(ReadNifti(Put("v.nii", FileOf(h))), Fails(c.code, c.message)) << "plain";
-    // The length of a compressed file is not known beforehand; what it says about that is tested below.
+    // The length of a compressed file is not known beforehand; tests of truncation below cover it.
     if (c.code == kDataLoss) continue;
     EXPECT_THAT(ReadNifti(Put("v.nii.gz", Gzip(FileOf(h)))), Fails(c.code, c.message)) << "compressed";
   }

@@ -42,7 +42,7 @@ TEST_F(PointsTest, ErrorsNameTheLine) {
 TEST_F(PointsTest, FilesThatAreNotThere) {
   EXPECT_THAT(ReadPoints(Path("none.csv")), Fails(absl::StatusCode::kNotFound, "file: "));
   EXPECT_THAT(WritePoints(Path("no/such/folder.csv"), {}), Fails(absl::StatusCode::kNotFound, "file: "));
-  EXPECT_THAT(ReadPoints(folder_.string()), Fails(absl::StatusCode::kUnknown, "file: "));
+  EXPECT_THAT(ReadPoints(folder_.string()), Fails(kInvalid, "file: not a regular file"));
   EXPECT_THAT(WritePoints("/dev/full", {{1, 2, 3}}), Fails(absl::StatusCode::kResourceExhausted, "file: "));
   EXPECT_TRUE(std::filesystem::exists("/dev/full"));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/server/service_fixture.h"
+#include "tests/server/stages.h"
 
 namespace intrawarp::server {
 
@@ -43,15 +44,15 @@ class DeformedPairTest : public ServiceTest {
     PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
   }
   // Affine and then `method`, a few iterations of two levels each.
-  static v1::RegisterRequest AffineThen(v1::Method method) {
+  static v1::RegisterRequest AffineThen(StageKind method) {
     v1::RegisterRequest request;
     request.set_fixed("volumes/fixed");
     request.set_moving("volumes/moving");
-    for (const v1::Method each : {v1::METHOD_AFFINE, method}) {
+    for (const StageKind each : {StageKind::kAffine, method}) {
       v1::Stage& stage = *request.mutable_options()->add_stages();
-      stage.set_method(each);
-      stage.set_iterations(8);
-      stage.set_levels(2);
+      SetMethod(stage, each);
+      SetIterations(stage, 8);
+      SetLevels(stage, 2);
     }
     return request;
   }
@@ -67,15 +68,15 @@ class DeformedPairTest : public ServiceTest {
     return response.transform();
   }
   Download GetEncoded(const std::string& id, v1::FieldEncoding encoding) {
-    v1::DownloadFieldRequest request = WholeField(id);
+    v1::DownloadRequest request = WholeField(id);
     request.mutable_field()->set_encoding(encoding);
     return GetField(request);
   }
   // An upload of what such a download gave.
-  static std::vector<v1::UploadTransformRequest> NativeRequests(const std::string& id, const v1::FieldHeader& header,
-                                                                const std::string& bytes) {
+  static std::vector<v1::UploadRequest> NativeRequests(const std::string& id, const v1::FieldHeader& header,
+                                                       const std::string& bytes) {
     auto requests = FieldRequests(id, *GeometryFromProto(header.geometry()), bytes);
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     return requests;
   }
   Download GetWarped(const std::string& id, bool inverse, v1::Interpolation interpolation) {

@@ -118,6 +118,17 @@ TEST(Intrawarpd, SaysWhenItIsReadyServesAndStopsOnSigterm) {
   }
 }
 
+TEST(Intrawarpd, AHangUpOfTheTerminalChangesNothing) {
+  Process process(kFreePorts);
+  std::string line;
+  const std::smatch ready = Ready(process, line);
+  ASSERT_EQ(ready.size(), 4u);
+  process.Signal(SIGHUP);
+  EXPECT_EQ(HttpGet(ready[2], "/healthz").status, 200);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
 TEST(Intrawarpd, AWrongCommandLineIsExitStatus2) {
   for (const char* argument : {"--bogus", "--listen=nowhere", "serve", "--reflection=1"}) {
     Process process({argument});

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "engine/sparse/csr.h"
-#include "intrawarp/v1/matrix.grpc.pb.h"
-#include "io/digest.h"
+#include "intrawarp/v1/sparse_matrix.grpc.pb.h"
+#include "tests/server/bulk_client.h"
 
 namespace intrawarp::server {
 
@@ -64,23 +64,12 @@ std::string CsrBytes(const HostCsr<T>& csr) {
   return bytes(csr.row_offsets) + bytes(csr.column_indices) + bytes(csr.values);
 }
 
-// A matrix to upload; tests spoil its header and its bytes.
-struct MatrixData {
-  v1::UploadMatrixHeader header;
-  std::string bytes;
-
-  void Seal() {
-    header.set_total_bytes(static_cast<int64_t>(bytes.size()));
-    header.set_digest(io::Sha256Of(bytes.data(), bytes.size()));
-  }
-};
-
 template <typename T>
-MatrixData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const std::string& id = "") {
-  MatrixData matrix;
+UploadData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const std::string& id = "") {
+  UploadData matrix;
   matrix.header.set_id(id);
   matrix.header.set_upload_id(upload_id);
-  v1::MatrixShape& shape = *matrix.header.mutable_shape();
+  v1::SparseMatrixShape& shape = *matrix.header.mutable_sparse_matrix()->mutable_shape();
   shape.set_rows(csr.rows);
   shape.set_columns(csr.columns);
   shape.set_entries(csr.entries());
@@ -90,29 +79,8 @@ MatrixData MakeMatrix(const HostCsr<T>& csr, const std::string& upload_id, const
   return matrix;
 }
 
-// Sends the header and the bytes from `begin` to `end`, and ends the stream.
-inline grpc::Status SendMatrix(v1::MatrixService::Stub& stub, const MatrixData& matrix,
-                               v1::UploadMatrixResponse* response = nullptr, size_t chunk = 1000, size_t begin = 0,
-                               size_t end = std::string::npos) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  v1::UploadMatrixResponse own;
-  auto writer = stub.UploadMatrix(&context, response == nullptr ? &own : response);
-  v1::UploadMatrixRequest request;
-  *request.mutable_header() = matrix.header;
-  bool open = writer->Write(request);
-  for (size_t at = begin; open && at < std::min(end, matrix.bytes.size()); at += chunk) {
-    request.mutable_chunk()->set_offset(static_cast<int64_t>(at));
-    request.mutable_chunk()->set_data(
-        matrix.bytes.substr(at, std::min(chunk, std::min(end, matrix.bytes.size()) - at)));
-    open = writer->Write(request);
-  }
-  writer->WritesDone();
-  return writer->Finish();
-}
-
 template <typename T>
-HostCsr<T> CsrFromBytes(const v1::MatrixShape& shape, const std::string& bytes) {
+HostCsr<T> CsrFromBytes(const v1::SparseMatrixShape& shape, const std::string& bytes) {
   HostCsr<T> csr;
   csr.rows = static_cast<int32_t>(shape.rows());
   csr.columns = static_cast<int32_t>(shape.columns());
@@ -138,31 +106,10 @@ HostCsr<T> CsrFromBytes(const v1::MatrixShape& shape, const std::string& bytes) 
   return csr;
 }
 
-struct DownloadedMatrix {
-  grpc::Status status;
-  v1::DownloadMatrixHeader header;
-  std::string bytes;
-};
-
-inline DownloadedMatrix DownloadMatrix(v1::MatrixService::Stub& stub, const std::string& name) {
-  DownloadedMatrix matrix;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  v1::DownloadMatrixRequest request;
+inline DownloadedBytes DownloadMatrix(v1::BulkService::Stub& stub, const std::string& name) {
+  v1::DownloadRequest request;
   request.set_name(name);
-  auto reader = stub.DownloadMatrix(&context, request);
-  v1::DownloadMatrixResponse response;
-  while (reader->Read(&response)) {
-    if (response.has_header()) {
-      EXPECT_EQ(matrix.header.total_bytes(), 0);
-      matrix.header = response.header();
-      continue;
-    }
-    EXPECT_EQ(response.chunk().offset(), static_cast<int64_t>(matrix.bytes.size()));
-    matrix.bytes += response.chunk().data();
-  }
-  matrix.status = reader->Finish();
-  return matrix;
+  return DownloadBytes(stub, request);
 }
 
 // One Multiply call and everything that came back, in order.
@@ -175,7 +122,7 @@ struct Product {
   std::optional<v1::MultiplyResult> result;
 };
 
-inline Product Multiply(v1::MatrixService::Stub& stub, const v1::MultiplyRequest& request) {
+inline Product Multiply(v1::SparseMatrixService::Stub& stub, const v1::MultiplyRequest& request) {
   Product product;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
@@ -204,8 +151,8 @@ inline Product Multiply(v1::MatrixService::Stub& stub, const v1::MultiplyRequest
 
 inline v1::MultiplyRequest ProductOf(const std::string& a, const std::string& b) {
   v1::MultiplyRequest request;
-  request.set_a("matrices/" + a);
-  request.set_b("matrices/" + b);
+  request.set_a("sparseMatrices/" + a);
+  request.set_b("sparseMatrices/" + b);
   return request;
 }
 

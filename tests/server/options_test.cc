@@ -47,6 +47,12 @@ TEST(CommandLine, SetsWhatItIsTold) {
   EXPECT_TRUE(options.reflection);
 }
 
+TEST(CommandLine, KeepsDurationsOfLessThanASecond) {
+  const auto line = ParseCommandLine({"--upload_ttl=500ms"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->options.limits.upload_ttl, std::chrono::milliseconds(500));
+}
+
 TEST(CommandLine, NamesTheFlagAtFault) {
   const std::vector<std::string> bad = {"listen",
                                         "-listen=a:1",

@@ -107,7 +107,7 @@ TEST(Server, MetricsAreWhatPrometheusWants) {
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_streams_active{" + method + "} 0\n"));
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_handling_seconds_count{" + method + "} 2\n"));
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_volume_capacity_bytes 268435456\n"));
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_queue_capacity{class=\"all\"} 64\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_queue_capacity{class=\"batch\"} 64\n"));
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_device_healthy{device=\"" + test.server->device_name() + "\"} 1\n"));
   const PromtoolResult result = PromtoolCheck(answer.body);
   if (!result.available) GTEST_SKIP() << "promtool is not installed";

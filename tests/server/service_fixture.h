@@ -6,6 +6,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -22,26 +23,28 @@
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "io/digest.h"
-#include "server/server.h"
+#include "server/bulk/upload_store.h"
 #include "server/rpc/wire.h"
+#include "server/server.h"
 #include "tests/engine/device_test.h"
+#include "tests/server/bulk_client.h"
 
 namespace intrawarp::server {
 
-// Keeps the job runner busy until it goes.
+// Keeps the device, or the copy lane, busy until it goes.
 class JobBlocker {
  public:
-  explicit JobBlocker(JobRunner& jobs) {
-    auto gate = std::make_shared<std::shared_future<void>>(release_.get_future().share());
-    auto started = std::make_shared<std::promise<void>>();
-    std::future<void> running = started->get_future();
-    Job job;
-    job.run = [gate, started](const absl::StatusOr<const ExecContext*>&) {
-      started->set_value();
-      gate->wait();
-    };
-    EXPECT_TRUE(jobs.Submit(std::move(job)).ok());
-    running.wait();
+  explicit JobBlocker(Scheduler& jobs) {
+    Block([&](std::function<void(const absl::StatusOr<const ExecContext*>&)> run) {
+      Job job;
+      job.run = std::move(run);
+      return jobs.Submit(std::move(job));
+    });
+  }
+  explicit JobBlocker(CopyLane& copies) {
+    Block([&](std::function<void(const absl::StatusOr<const ExecContext*>&)> run) {
+      return copies.Submit(std::move(run));
+    });
   }
   ~JobBlocker() { Release(); }
   void Release() {
@@ -49,6 +52,18 @@ class JobBlocker {
   }
 
  private:
+  template <typename Submit>
+  void Block(const Submit& submit) {
+    auto gate = std::make_shared<std::shared_future<void>>(release_.get_future().share());
+    auto started = std::make_shared<std::promise<void>>();
+    std::future<void> running = started->get_future();
+    EXPECT_TRUE(submit([gate, started](const absl::StatusOr<const ExecContext*>&) {
+                  started->set_value();
+                  gate->wait();
+                }).ok());
+    running.wait();
+  }
+
   std::promise<void> release_;
   bool released_ = false;
 };
@@ -61,9 +76,25 @@ inline std::string FieldOf(const google::rpc::Status& status) {
   }
   return "";
 }
+// The published reason that a status' details name. Fails for another one.
+inline v1::ErrorReason ReasonOf(const google::rpc::Status& status) {
+  google::rpc::ErrorInfo info;
+  for (const auto& detail : status.details()) detail.UnpackTo(&info);
+  v1::ErrorReason reason = v1::ERROR_REASON_UNSPECIFIED;
+  EXPECT_TRUE(v1::ErrorReason_Parse(info.reason(), &reason) && reason != v1::ERROR_REASON_UNSPECIFIED)
+      << "'" << info.reason() << "' is not in error.proto: " << status.message();
+  return reason;
+}
+inline v1::ErrorReason ReasonOf(const grpc::Status& status) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  return ReasonOf(proto);
+}
+
 inline std::string FieldOf(const grpc::Status& status) {
   google::rpc::Status proto;
   EXPECT_TRUE(proto.ParseFromString(status.error_details())) << status.error_message();
+  ReasonOf(proto);
   return FieldOf(proto);
 }
 
@@ -77,8 +108,10 @@ inline std::string FieldOf(const grpc::Status& status) {
 // Bytes of a chunked stream, checking that each chunk continues it.
 class ChunkCollector {
  public:
-  void Add(const v1::Chunk& chunk) {
-    EXPECT_EQ(chunk.offset(), bytes_.size());
+  // `begin`: where the stream begins.
+  void Add(const v1::Chunk& chunk, int64_t begin = 0) {
+    EXPECT_EQ(chunk.offset(), begin + static_cast<int64_t>(bytes_.size()));
+    EXPECT_EQ(chunk.crc32c(), io::Crc32c(chunk.data().data(), chunk.data().size()));
     EXPECT_LE(chunk.data().size(), size_t{1} << 20);
     EXPECT_FALSE(chunk.data().empty());
     bytes_ += chunk.data();
@@ -111,14 +144,17 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     options.device = GetParam();
     options.limits = limits;
     options.drain_timeout = std::chrono::seconds(5);
+    options.seams.steady_now = [this] { return std::chrono::steady_clock::now() + clock_ahead_.load(); };
     server_ = *Server::Start(options);
     channel_ = NewChannel();
     registration_ = v1::RegistrationService::NewStub(channel_);
     transforms_ = v1::TransformService::NewStub(channel_);
+    bulk_ = v1::BulkService::NewStub(channel_);
   }
 
   void TearDown() override {
     EXPECT_TRUE(Eventually([this] {
+      context().uploads.Clear();  // what a broken upload left
       return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
     })) << "streams "
         << context().streams << ", jobs " << context().jobs.pending() << ", pinned bytes "
@@ -142,6 +178,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   }
 
   ServerContext& context() { return server_->context(); }
+  // The server's clock goes on by so much.
+  void AdvanceClock(std::chrono::nanoseconds by) { clock_ahead_ = clock_ahead_.load() + by; }
 
   // The limit guards against a hang; under a sanitizer, on a busy machine, a job of the larger tests takes half a
   // minute.
@@ -154,7 +192,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     return true;
   }
 
-  // Runs on the server's job runner, whose stream outlives what is made there.
+  // Runs on the server's scheduler, whose streams outlive what is made there.
   void OnDevice(int64_t workspace_bytes, const std::function<void(const ExecContext&)>& body) {
     std::promise<void> done;
     Job job;
@@ -184,8 +222,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
 
   // Stores "transforms/{id}" without a report.
   void PutTransform(const std::string& id, Transform transform) {
-    auto stored = std::make_shared<StoredTransform>(StoredTransform{id, std::chrono::system_clock::now(), std::nullopt,
-                                                                    nullptr, std::move(transform)});
+    auto stored = std::make_shared<StoredTransform>(
+        StoredTransform{id, std::chrono::system_clock::now(), std::nullopt, nullptr, std::move(transform)});
     ASSERT_TRUE(context().transforms.Insert(std::move(stored)).ok());
   }
 
@@ -266,38 +304,44 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   }
   struct Upload {
     grpc::Status status;
-    v1::UploadTransformResponse response;
+    v1::UploadResponse response;
   };
-  Upload Send(const std::vector<v1::UploadTransformRequest>& requests) {
-    Upload upload;
-    grpc::ClientContext rpc;
-    auto writer = transforms_->UploadTransform(&rpc, &upload.response);
+  Upload Send(const std::vector<v1::UploadRequest>& requests) {
+    UploadCall call(*bulk_);
     for (const auto& request : requests) {
-      if (!writer->Write(request)) break;
+      if (!call.Send(request)) break;
     }
-    writer->WritesDone();
-    upload.status = writer->Finish();
+    Upload upload;
+    upload.status = call.Finish();
+    upload.response = call.response();
     return upload;
   }
-  static std::vector<v1::UploadTransformRequest> FieldRequests(const std::string& id, const Geometry& grid,
-                                                               const std::string& bytes,
-                                                               size_t chunk_bytes = size_t{1} << 20) {
-    std::vector<v1::UploadTransformRequest> requests(1);
-    v1::UploadTransformHeader& header = *requests[0].mutable_header();
+  // A request whose header has an upload_id of its own.
+  static v1::UploadRequest HeaderRequest(const std::string& id, const std::string& bytes) {
+    static std::atomic<int> uploads = 0;
+    v1::UploadRequest request;
+    v1::UploadHeader& header = *request.mutable_header();
     header.set_id(id);
-    *header.mutable_field()->mutable_geometry() = GeometryToProto(grid);
-    header.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-    header.mutable_field()->set_total_bytes(bytes.size());
-    header.set_digest(io::Sha256Of(bytes.data(), bytes.size()));
+    header.set_upload_id("upload-" + std::to_string(++uploads));
+    header.set_total_bytes(bytes.size());
+    header.set_sha256(io::Sha256Of(bytes.data(), bytes.size()));
+    return request;
+  }
+  static std::vector<v1::UploadRequest> FieldRequests(const std::string& id, const Geometry& grid,
+                                                      const std::string& bytes, size_t chunk_bytes = size_t{1} << 20) {
+    std::vector<v1::UploadRequest> requests = {HeaderRequest(id, bytes)};
+    v1::FieldHeader& field = *requests[0].mutable_header()->mutable_transform()->mutable_field();
+    *field.mutable_geometry() = GeometryToProto(grid);
+    field.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    field.set_total_bytes(bytes.size());
     for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
       requests.emplace_back();
-      requests.back().mutable_chunk()->set_offset(at);
-      requests.back().mutable_chunk()->set_data(bytes.substr(at, chunk_bytes));
+      *requests.back().mutable_chunk() = MakeChunk(at, bytes.substr(at, chunk_bytes));
     }
     return requests;
   }
-  static v1::DownloadFieldRequest WholeField(const std::string& id) {
-    v1::DownloadFieldRequest request;
+  static v1::DownloadRequest WholeField(const std::string& id) {
+    v1::DownloadRequest request;
     request.set_name("transforms/" + id);
     request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
     return request;
@@ -307,17 +351,21 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     std::optional<v1::FieldHeader> field;
     std::optional<v1::WarpHeader> warp;
     ChunkCollector chunks;
+    std::string etag;
   };
-  Download GetField(const v1::DownloadFieldRequest& request) {
+  Download GetField(const v1::DownloadRequest& request) {
     Download download;
     grpc::ClientContext rpc;
-    auto reader = transforms_->DownloadField(&rpc, request);
-    v1::DownloadFieldResponse response;
+    auto reader = bulk_->Download(&rpc, request);
+    v1::DownloadResponse response;
     while (reader->Read(&response)) {
-      if (response.has_header()) download.field = response.header();
+      if (response.has_header()) {
+        download.field = response.header().field();
+        download.etag = response.header().etag();
+      }
       if (response.has_chunk()) {
         EXPECT_TRUE(download.field.has_value());
-        download.chunks.Add(response.chunk());
+        download.chunks.Add(response.chunk(), request.offset());
       }
     }
     download.status = reader->Finish();
@@ -329,20 +377,25 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     auto reader = transforms_->WarpVolume(&rpc, request);
     v1::WarpVolumeResponse response;
     while (reader->Read(&response)) {
-      if (response.has_header()) download.warp = response.header();
+      if (response.has_header()) {
+        download.warp = response.header();
+        download.etag = response.header().etag();
+      }
       if (response.has_chunk()) {
         EXPECT_TRUE(download.warp.has_value());
-        download.chunks.Add(response.chunk());
+        download.chunks.Add(response.chunk(), request.offset());
       }
     }
     download.status = reader->Finish();
     return download;
   }
 
+  std::atomic<std::chrono::nanoseconds> clock_ahead_{std::chrono::nanoseconds(0)};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::RegistrationService::Stub> registration_;
   std::unique_ptr<v1::TransformService::Stub> transforms_;
+  std::unique_ptr<v1::BulkService::Stub> bulk_;
 };
 
 // A few soft blobs at fixed places of the grid's domain seen through `map`: image(p) = blobs(map(p)). An image made

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -21,9 +23,10 @@
 #include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
-#include "tests/server/tcp_relay.h"
+#include "tests/server/stages.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
+#include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
 namespace {
@@ -39,11 +42,14 @@ struct Stop {
 };
 
 struct Rpc {
-  std::string method;  // "/intrawarp.v1.VolumeService/GetVolume"
+  // "/intrawarp.v1.VolumeService/GetVolume"; behind a #, of what where a method serves several kinds.
+  std::string label;
   Messages good;
   // Whole streams of requests, each wrong.
   std::vector<Messages> invalid;
   std::vector<Stop> stops;
+
+  std::string method() const { return label.substr(0, label.find('#')); }
 };
 
 Geometry SmallGrid() { return BoxGeometry(20, 18, 16); }
@@ -64,44 +70,39 @@ template <typename Request, typename Header>
 Messages HeaderAndChunks(const Header& set_header, const std::string& bytes) {
   Messages messages = {Make<Request>(set_header)};
   const size_t half = bytes.size() / 2;
-  messages.push_back(Make<Request>([&](Request& r) { r.mutable_chunk()->set_data(bytes.substr(0, half)); }));
-  messages.push_back(Make<Request>([&](Request& r) {
-    r.mutable_chunk()->set_offset(half);
-    r.mutable_chunk()->set_data(bytes.substr(half));
-  }));
+  messages.push_back(Make<Request>([&](Request& r) { *r.mutable_chunk() = MakeChunk(0, bytes.substr(0, half)); }));
+  messages.push_back(Make<Request>([&](Request& r) { *r.mutable_chunk() = MakeChunk(half, bytes.substr(half)); }));
   return messages;
 }
 
-VolumeData VolumeOn(const Geometry& grid, const std::string& id) {
+UploadData VolumeOn(const Geometry& grid, const std::string& id) {
   return MakeVolume(grid, BlobsOn(grid), /*upload_id=*/"upload-" + id, id);
 }
 
-Messages VolumeUpload(const std::string& id) {
-  const VolumeData volume = VolumeOn(BoxGeometry(7, 6, 5), id);
-  return HeaderAndChunks<v1::UploadVolumeRequest>(
-      [&](v1::UploadVolumeRequest& r) { *r.mutable_header() = volume.header; }, volume.bytes);
+Messages UploadOf(const UploadData& data) {
+  return HeaderAndChunks<v1::UploadRequest>([&](v1::UploadRequest& r) { *r.mutable_header() = data.header; },
+                                            data.bytes);
 }
 
-Messages TransformUpload(const std::string& id) {
+Messages VolumeMessages(const std::string& id) { return UploadOf(VolumeOn(BoxGeometry(7, 6, 5), id)); }
+
+Messages TransformMessages(const std::string& id) {
   const Geometry grid = SmallGrid();
   const std::vector<float> field(3 * grid.voxels(), 0.25f);
-  const std::string bytes(reinterpret_cast<const char*>(field.data()), field.size() * sizeof(float));
-  return HeaderAndChunks<v1::UploadTransformRequest>(
-      [&](v1::UploadTransformRequest& r) {
-        r.mutable_header()->set_id(id);
-        v1::FieldHeader& header = *r.mutable_header()->mutable_field();
-        *header.mutable_geometry() = GeometryToProto(grid);
-        header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
-        header.set_total_bytes(bytes.size());
-        r.mutable_header()->set_digest(io::Sha256Of(bytes.data(), bytes.size()));
-      },
-      bytes);
+  UploadData data;
+  data.bytes.assign(reinterpret_cast<const char*>(field.data()), field.size() * sizeof(float));
+  data.header.set_id(id);
+  data.header.set_upload_id("upload-" + id);
+  v1::FieldHeader& header = *data.header.mutable_transform()->mutable_field();
+  *header.mutable_geometry() = GeometryToProto(grid);
+  header.set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  header.set_total_bytes(data.bytes.size());
+  data.Seal();
+  return UploadOf(data);
 }
 
-Messages MatrixUpload(const std::string& id) {
-  const MatrixData matrix = MakeMatrix(RandomCsr<float>(30, 30, 4, 1), "upload-" + id, id);
-  return HeaderAndChunks<v1::UploadMatrixRequest>(
-      [&](v1::UploadMatrixRequest& r) { *r.mutable_header() = matrix.header; }, matrix.bytes);
+Messages MatrixMessages(const std::string& id) {
+  return UploadOf(MakeMatrix(RandomCsr<float>(30, 30, 4, 1), "upload-" + id, id));
 }
 
 std::string Product(const std::string& a, const std::string& b, bool keep) {
@@ -115,9 +116,9 @@ std::string Product(const std::string& a, const std::string& b, bool keep) {
 // One iteration is enough.
 void SetStage(v1::RegistrationOptions& options) {
   v1::Stage& stage = *options.add_stages();
-  stage.set_method(v1::METHOD_RIGID);
-  stage.set_levels(1);
-  stage.set_iterations(1);
+  SetMethod(stage, StageKind::kRigid);
+  SetLevels(stage, 1);
+  SetIterations(stage, 1);
 }
 
 std::string Registration(const std::string& volume) {
@@ -131,7 +132,7 @@ std::string Registration(const std::string& volume) {
 
 // The configuration and one frame on the grid.
 Messages Navigation(const std::string& volume, const Geometry& grid) {
-  const VolumeData frame = VolumeOn(grid, "frame");
+  const UploadData frame = VolumeOn(grid, "frame");
   Messages messages = {Make<v1::NavigateRequest>([&](auto& r) {
     r.mutable_config()->set_fixed(volume);
     SetStage(*r.mutable_config()->mutable_options());
@@ -163,7 +164,7 @@ std::string UploadStatus(const std::string& id) {
   return Make<v1::GetUploadStatusRequest>([&](auto& r) { r.set_upload_id(id); });
 }
 std::string Field(const std::string& transform, const Geometry& grid) {
-  return Make<v1::DownloadFieldRequest>([&](auto& r) {
+  return Make<v1::DownloadRequest>([&](auto& r) {
     r.set_name(transform);
     r.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
     *r.mutable_geometry() = GeometryToProto(grid);
@@ -183,13 +184,9 @@ std::string Points(const std::string& transform) {
   });
 }
 
-Messages WithoutTheLast(Messages messages) {
-  messages.pop_back();
-  return messages;
-}
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
-// The server has "volumes/v", "transforms/t", "matrices/m", and the unfinished upload "upload-u".
+// The server has "volumes/v", "transforms/t", "sparseMatrices/m", and the unfinished upload "upload-u".
 std::vector<Rpc> AllRpcs() {
   // A call that is answered at once has only this: the client that does not send its request.
   const std::vector<Stop> silent = {Stop{}};
@@ -197,22 +194,32 @@ std::vector<Rpc> AllRpcs() {
   const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
-                    matrix_service = "/intrawarp.v1.MatrixService/";
-  const Messages volume = VolumeUpload("new"), transform = TransformUpload("new"), matrix = MatrixUpload("new");
+                    matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/";
+  const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
-      {volume_service + "UploadVolume", volume, {Reversed(volume), {volume[0], volume[0]}}, upload},
-      {volume_service + "GetUploadStatus", {UploadStatus("upload-u")}, {{UploadStatus("")}}, silent},
+      {bulk_service + "Upload#volume", volume, {Reversed(volume), {volume[0], volume[0]}}, upload},
+      {bulk_service + "Upload#transform", transform, {Reversed(transform), {transform[0], transform[0]}}, upload},
+      {bulk_service + "Upload#matrix", matrix, {Reversed(matrix), {matrix[0], matrix[0]}}, upload},
+      {bulk_service + "GetUploadStatus", {UploadStatus("upload-u")}, {{UploadStatus("")}}, silent},
+      {bulk_service + "Download#volume",
+       {Named<v1::DownloadRequest>("volumes/v")},
+       {{Named<v1::DownloadRequest>("v")}},
+       queued},
+      {bulk_service + "Download#matrix",
+       {Named<v1::DownloadRequest>("sparseMatrices/m")},
+       {{Named<v1::DownloadRequest>("m")}},
+       queued},
+      {bulk_service + "Download#field",
+       {Field("transforms/t", SmallGrid())},
+       {{Field("t", SmallGrid())}, {Field("transforms/t", Geometry{.size = {1, 1, 0}})}},
+       queued},
       {volume_service + "GetVolume",
        {Named<v1::GetVolumeRequest>("volumes/v")},
        {{Named<v1::GetVolumeRequest>("v")}},
        silent},
       {volume_service + "ListVolumes", {Page<v1::ListVolumesRequest>(3)}, {{Page<v1::ListVolumesRequest>(-1)}}, silent},
-      {volume_service + "DownloadVolume",
-       {Named<v1::DownloadVolumeRequest>("volumes/v")},
-       {{Named<v1::DownloadVolumeRequest>("v")}},
-       queued},
       {volume_service + "DeleteVolume",
        {Named<v1::DeleteVolumeRequest>("volumes/v")},
        {{Named<v1::DeleteVolumeRequest>("v")}},
@@ -229,43 +236,26 @@ std::vector<Rpc> AllRpcs() {
        {Named<v1::DeleteTransformRequest>("transforms/t")},
        {{Named<v1::DeleteTransformRequest>("t")}},
        silent},
-      {transform_service + "UploadTransform",
-       transform,
-       {Reversed(transform), {transform[0], transform[0]}, WithoutTheLast(transform)},
-       upload},
-      {transform_service + "DownloadField",
-       {Field("transforms/t", SmallGrid())},
-       {{Field("t", SmallGrid())}, {Field("transforms/t", Geometry{.size = {1, 1, 0}})}},
-       queued},
       {transform_service + "WarpVolume",
        {Warp("transforms/t", SmallGrid())},
        {{Warp("t", SmallGrid())}, {Warp("transforms/t", Geometry{.size = {1, 1, 0}})}},
        queued},
       {transform_service + "MapPoints", {Points("transforms/t")}, {{Points("t")}}, queued},
-      {matrix_service + "UploadMatrix", matrix, {Reversed(matrix), {matrix[0], matrix[0]}}, upload},
-      {matrix_service + "GetMatrixUploadStatus",
-       {Make<v1::GetMatrixUploadStatusRequest>([](auto& r) { r.set_upload_id("upload-u"); })},
-       {{""}},
+      {matrix_service + "GetSparseMatrix",
+       {Named<v1::GetSparseMatrixRequest>("sparseMatrices/m")},
+       {{Named<v1::GetSparseMatrixRequest>("m")}},
        silent},
-      {matrix_service + "GetMatrix",
-       {Named<v1::GetMatrixRequest>("matrices/m")},
-       {{Named<v1::GetMatrixRequest>("m")}},
+      {matrix_service + "ListSparseMatrices",
+       {Page<v1::ListSparseMatricesRequest>(3)},
+       {{Page<v1::ListSparseMatricesRequest>(-1)}},
        silent},
-      {matrix_service + "ListMatrices",
-       {Page<v1::ListMatricesRequest>(3)},
-       {{Page<v1::ListMatricesRequest>(-1)}},
-       silent},
-      {matrix_service + "DownloadMatrix",
-       {Named<v1::DownloadMatrixRequest>("matrices/m")},
-       {{Named<v1::DownloadMatrixRequest>("m")}},
-       queued},
-      {matrix_service + "DeleteMatrix",
-       {Named<v1::DeleteMatrixRequest>("matrices/m")},
-       {{Named<v1::DeleteMatrixRequest>("m")}},
+      {matrix_service + "DeleteSparseMatrix",
+       {Named<v1::DeleteSparseMatrixRequest>("sparseMatrices/m")},
+       {{Named<v1::DeleteSparseMatrixRequest>("m")}},
        silent},
       {matrix_service + "Multiply",
-       {Product("matrices/m", "matrices/m", /*keep=*/true)},
-       {{Product("m", "matrices/m", false)}, {Product("matrices/m", "matrices/other", false)}},
+       {Product("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
+       {{Product("m", "sparseMatrices/m", false)}, {Product("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
@@ -278,11 +268,14 @@ std::vector<Rpc> AllRpcs() {
 // What a client that does not read is sent until its window is full, and is owed more.
 std::vector<Rpc> RpcsWithLargeAnswers() {
   return {
-      {"/intrawarp.v1.VolumeService/DownloadVolume", {Named<v1::DownloadVolumeRequest>("volumes/large")}, {}, {}},
-      {"/intrawarp.v1.TransformService/DownloadField", {Field("transforms/t", LargeGrid())}, {}, {}},
+      {"/intrawarp.v1.BulkService/Download#volume", {Named<v1::DownloadRequest>("volumes/large")}, {}, {}},
+      {"/intrawarp.v1.BulkService/Download#field", {Field("transforms/t", LargeGrid())}, {}, {}},
       {"/intrawarp.v1.TransformService/WarpVolume", {Warp("transforms/t", LargeGrid())}, {}, {}},
-      {"/intrawarp.v1.MatrixService/DownloadMatrix", {Named<v1::DownloadMatrixRequest>("matrices/large")}, {}, {}},
-      {"/intrawarp.v1.MatrixService/Multiply", {Product("matrices/column", "matrices/row", false)}, {}, {}},
+      {"/intrawarp.v1.BulkService/Download#matrix", {Named<v1::DownloadRequest>("sparseMatrices/large")}, {}, {}},
+      {"/intrawarp.v1.SparseMatrixService/Multiply",
+       {Product("sparseMatrices/column", "sparseMatrices/row", false)},
+       {},
+       {}},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/large")}, {}, {}},
       {"/intrawarp.v1.RegistrationService/Navigate", Navigation("volumes/large", LargeGrid()), {}, {}},
   };
@@ -319,29 +312,30 @@ grpc::StatusCode CodeOf(Outcome outcome) {
   }
 }
 
-using Cell = std::tuple<std::string, Outcome>;  // the method and its end
+using Cell = std::tuple<std::string, Outcome>;  // the label and its end
 
-std::vector<std::string> Methods(const std::vector<Rpc>& rpcs) {
+std::vector<std::string> Labels(const std::vector<Rpc>& rpcs) {
   std::vector<std::string> methods;
-  for (const Rpc& rpc : rpcs) methods.push_back(rpc.method);
+  for (const Rpc& rpc : rpcs) methods.push_back(rpc.label);
   return methods;
 }
 
 std::string CellName(const testing::TestParamInfo<Cell>& info) {
-  const std::string& method = std::get<0>(info.param);
-  return absl::StrCat(method.substr(method.rfind('/') + 1), "_", NameOf(std::get<1>(info.param)));
+  const std::string& label = std::get<0>(info.param);
+  std::string name = label.substr(label.rfind('/') + 1);
+  std::replace(name.begin(), name.end(), '#', '_');
+  return absl::StrCat(name, "_", NameOf(std::get<1>(info.param)));
 }
 
 class StateCleanupTest : public testing::TestWithParam<Cell> {
  protected:
   StateCleanupTest() {
-    auto volumes = test_.Stub<v1::VolumeService>();
-    EXPECT_TRUE(Upload(*volumes, VolumeOn(SmallGrid(), "v")).ok());
-    EXPECT_TRUE(Run(test_.channel, kUploadTransform, TransformUpload("t")).ok());
-    auto matrices = test_.Stub<v1::MatrixService>();
-    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
-    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
-    UploadCall unfinished(*volumes);
+    auto bulk = test_.Stub<v1::BulkService>();
+    EXPECT_TRUE(Upload(*bulk, VolumeOn(SmallGrid(), "v")).ok());
+    EXPECT_TRUE(Run(test_.channel, kUpload, TransformMessages("t")).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
+    UploadCall unfinished(*bulk);
     unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
     test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
     unfinished.Cancel();
@@ -349,7 +343,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_EQ(before_.uploads(), 1);
     EXPECT_EQ(before_.volumes(), 1);
     EXPECT_EQ(before_.transforms(), 1);
-    EXPECT_EQ(before_.matrices(), 2);
+    EXPECT_EQ(before_.sparse_matrices(), 2);
   }
   // Without what it was given, the server holds nothing.
   ~StateCleanupTest() override {
@@ -364,15 +358,15 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Eventually([this] { return ActiveCalls().empty(); })) << ActiveCalls();
   }
 
-  static constexpr char kUploadTransform[] = "/intrawarp.v1.TransformService/UploadTransform";
+  static constexpr char kUpload[] = "/intrawarp.v1.BulkService/Upload";
 
   ServerContext& context() { return test_.server->context(); }
 
-  static const Rpc& Find(const std::vector<Rpc>& rpcs, const std::string& method) {
+  static const Rpc& Find(const std::vector<Rpc>& rpcs, const std::string& label) {
     for (const Rpc& rpc : rpcs) {
-      if (rpc.method == method) return rpc;
+      if (rpc.label == label) return rpc;
     }
-    ADD_FAILURE() << method;
+    ADD_FAILURE() << label;
     return rpcs.front();
   }
 
@@ -424,10 +418,8 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_EQ(usage.ShortDebugString(), before_.ShortDebugString());
   }
 
-  // An upload of a volume or matrix that broke off can be resumed for a while.
-  static bool IsResumable(const std::string& method) {
-    return absl::EndsWith(method, "/UploadVolume") || absl::EndsWith(method, "/UploadMatrix");
-  }
+  // An upload that broke off can be resumed for a while.
+  static bool IsResumable(const Rpc& rpc) { return rpc.method() == kUpload; }
   void DropUploads() {
     test_.clock.Advance(std::chrono::hours(1));
     test_.server->Housekeep();
@@ -442,8 +434,9 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     before_.set_resident_bytes(before_.resident_bytes() - UnfinishedBytes());
   }
   static Messages UnderItsOwnName(const Rpc& rpc, const std::string& id) {
-    if (absl::EndsWith(rpc.method, "/UploadVolume")) return VolumeUpload(id);
-    if (absl::EndsWith(rpc.method, "/UploadMatrix")) return MatrixUpload(id);
+    if (absl::EndsWith(rpc.label, "Upload#volume")) return VolumeMessages(id);
+    if (absl::EndsWith(rpc.label, "Upload#transform")) return TransformMessages(id);
+    if (absl::EndsWith(rpc.label, "Upload#matrix")) return MatrixMessages(id);
     return rpc.good;
   }
   static int64_t UnfinishedBytes() { return PreparedImage::Bytes(BoxGeometry(3, 3, 3)); }
@@ -489,25 +482,25 @@ TEST_P(WholeCallTest, LeavesNothing) {
   const std::vector<Rpc> rpcs = AllRpcs();
   const Rpc& rpc = Find(rpcs, std::get<0>(GetParam()));
   if (std::get<1>(GetParam()) == Outcome::kOk) {
-    const grpc::Status status = Run(test_.channel, rpc.method, rpc.good);
+    const grpc::Status status = Run(test_.channel, rpc.method(), rpc.good);
     EXPECT_TRUE(status.ok()) << status.error_message();
     EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
     return;
   }
   for (const Messages& messages : rpc.invalid) {
-    const grpc::Status status = Run(test_.channel, rpc.method, messages);
+    const grpc::Status status = Run(test_.channel, rpc.method(), messages);
     EXPECT_THAT(status.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::OUT_OF_RANGE))
         << status.error_message();
   }
-  const grpc::Status garbage = Run(test_.channel, rpc.method, {"\x0a\xff\xff\xff\xff\x0f garbage"});
+  const grpc::Status garbage = Run(test_.channel, rpc.method(), {"\x0a\xff\xff\xff\xff\x0f garbage"});
   EXPECT_THAT(garbage.error_code(), testing::AnyOf(grpc::INVALID_ARGUMENT, grpc::INTERNAL, grpc::UNIMPLEMENTED))
       << garbage.error_message();
-  if (IsResumable(rpc.method)) ExpireUploads();
+  if (IsResumable(rpc)) ExpireUploads();
   ExpectAsBefore();
 }
 
 INSTANTIATE_TEST_SUITE_P(Rpcs, WholeCallTest,
-                         testing::Combine(testing::ValuesIn(Methods(AllRpcs())),
+                         testing::Combine(testing::ValuesIn(Labels(AllRpcs())),
                                           testing::Values(Outcome::kOk, Outcome::kInvalid)),
                          CellName);
 
@@ -515,23 +508,24 @@ INSTANTIATE_TEST_SUITE_P(Rpcs, WholeCallTest,
 class HalfCallTest : public StateCleanupTest {};
 
 TEST_P(HalfCallTest, LeavesNothing) {
-  const auto& [method, outcome] = GetParam();
+  const auto& [label, outcome] = GetParam();
   const std::vector<Rpc> rpcs = AllRpcs();
-  const Rpc& rpc = Find(rpcs, method);
+  const Rpc& rpc = Find(rpcs, label);
   for (const Stop& stop : rpc.stops) {
     SCOPED_TRACE(absl::StrCat("after ", stop.messages, " messages", stop.writes_done ? ", the last" : ""));
     TcpRelay relay(test_.server->grpc_address());
     const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
     Roundtrip(channel);
     auto blocker = stop.device_busy ? std::make_unique<JobBlocker>(context().jobs) : nullptr;
+    auto copies = stop.device_busy ? std::make_unique<JobBlocker>(context().copies) : nullptr;
     std::optional<std::chrono::milliseconds> timeout;
     if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(100);
-    RawCall call(channel, rpc.method, timeout);
+    RawCall call(channel, rpc.method(), timeout);
     // Each upload has a name of its own, so that none goes on where a late one has ended.
     Send(call, UnderItsOwnName(rpc, absl::StrCat("new-", stop.messages)), stop.messages, stop.writes_done);
     Roundtrip(channel);
     if (stop.device_busy && outcome != Outcome::kDeadline) {
-      EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+      EXPECT_TRUE(Eventually([this] { return context().jobs.pending() + context().copies.pending() == 3; }));
     }
 
     const grpc::Status status = End(call, outcome, relay);
@@ -540,7 +534,8 @@ TEST_P(HalfCallTest, LeavesNothing) {
     // The server knows it before a job has its turn.
     EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
     blocker.reset();
-    if (IsResumable(rpc.method)) ExpireUploads();
+    copies.reset();
+    if (IsResumable(rpc)) ExpireUploads();
     ExpectAsBefore();
   }
 }
@@ -549,25 +544,25 @@ TEST_P(HalfCallTest, LeavesNothing) {
 class UnreadAnswerTest : public StateCleanupTest {
  protected:
   UnreadAnswerTest() {
-    EXPECT_TRUE(Upload(*test_.Stub<v1::VolumeService>(), VolumeOn(LargeGrid(), "large"), nullptr, 1 << 20).ok());
-    auto matrices = test_.Stub<v1::MatrixService>();
-    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(700, 700, 1), "1", "large"), nullptr, 1 << 20).ok());
-    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(900, 1, 1), "2", "column"), nullptr, 1 << 20).ok());
-    EXPECT_TRUE(SendMatrix(*matrices, MakeMatrix(Full(1, 900, 1), "3", "row"), nullptr, 1 << 20).ok());
+    auto bulk = test_.Stub<v1::BulkService>();
+    EXPECT_TRUE(Upload(*bulk, VolumeOn(LargeGrid(), "large"), nullptr, 1 << 20).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(Full(700, 700, 1), "1", "large"), nullptr, 1 << 20).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(Full(900, 1, 1), "2", "column"), nullptr, 1 << 20).ok());
+    EXPECT_TRUE(Upload(*bulk, MakeMatrix(Full(1, 900, 1), "3", "row"), nullptr, 1 << 20).ok());
     before_ = test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
   }
 };
 
 TEST_P(UnreadAnswerTest, LeavesNothing) {
-  const auto& [method, outcome] = GetParam();
+  const auto& [label, outcome] = GetParam();
   const std::vector<Rpc> rpcs = RpcsWithLargeAnswers();
-  const Rpc& rpc = Find(rpcs, method);
+  const Rpc& rpc = Find(rpcs, label);
   TcpRelay relay(test_.server->grpc_address());
   const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
   Roundtrip(channel);
   std::optional<std::chrono::milliseconds> timeout;
   if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(700);
-  RawCall call(channel, rpc.method, timeout);
+  RawCall call(channel, rpc.method(), timeout);
   Send(call, rpc.good, rpc.good.size(), /*writes_done=*/true);
   const bool answered = call.Read().has_value();
   if (outcome == Outcome::kDeadline) {
@@ -586,18 +581,18 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
 }
 
 const auto kBrokenOff = testing::Values(Outcome::kDeadline, Outcome::kCancel, Outcome::kVanish);
-INSTANTIATE_TEST_SUITE_P(Rpcs, HalfCallTest, testing::Combine(testing::ValuesIn(Methods(AllRpcs())), kBrokenOff),
+INSTANTIATE_TEST_SUITE_P(Rpcs, HalfCallTest, testing::Combine(testing::ValuesIn(Labels(AllRpcs())), kBrokenOff),
                          CellName);
 INSTANTIATE_TEST_SUITE_P(Rpcs, UnreadAnswerTest,
-                         testing::Combine(testing::ValuesIn(Methods(RpcsWithLargeAnswers())), kBrokenOff), CellName);
+                         testing::Combine(testing::ValuesIn(Labels(RpcsWithLargeAnswers())), kBrokenOff), CellName);
 
 TEST(StateCleanup, KnowsEveryRpc) {
-  std::vector<std::string> expected, tested;
+  std::set<std::string> expected, tested;
   for (const std::string& method : AllMethods()) {
-    if (absl::StartsWith(method, "intrawarp.")) expected.push_back("/" + method);
+    if (absl::StartsWith(method, "intrawarp.")) expected.insert("/" + method);
   }
-  for (const Rpc& rpc : AllRpcs()) tested.push_back(rpc.method);
-  EXPECT_THAT(tested, testing::UnorderedElementsAreArray(expected));
+  for (const Rpc& rpc : AllRpcs()) tested.insert(rpc.method());
+  EXPECT_EQ(tested, expected);
 }
 
 }  // namespace

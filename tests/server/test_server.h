@@ -23,16 +23,16 @@
 
 namespace intrawarp::server {
 
-// Time stands still until Advance.
+// The machine's time, and whatever Advance adds to it.
 class FakeClock {
  public:
   std::function<std::chrono::steady_clock::time_point()> now() {
-    return [this] { return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns_.load())); };
+    return [this] { return std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns_.load()); };
   }
   void Advance(std::chrono::nanoseconds by) { ns_ += by.count(); }
 
  private:
-  std::atomic<int64_t> ns_{int64_t{1} << 50};
+  std::atomic<int64_t> ns_{0};
 };
 
 // The device is that of the environment: the GPU where there is one.
@@ -104,6 +104,8 @@ inline ErrorDetails DetailsOf(const grpc::Status& status) {
     if (any.UnpackTo(&info)) {
       EXPECT_EQ(info.domain(), "intrawarp");
       details.reason = info.reason();
+      v1::ErrorReason reason;
+      EXPECT_TRUE(v1::ErrorReason_Parse(info.reason(), &reason)) << info.reason() << " is not in error.proto";
     }
     if (any.UnpackTo(&bad)) details.field = bad.field_violations(0).field();
     if (any.UnpackTo(&resource)) details.resource = resource.resource_name();

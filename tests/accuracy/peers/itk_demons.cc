@@ -4,7 +4,7 @@
 //
 //   itk_demons FIXED MOVING FIELD.mhd LEVELS ITERATIONS FLUID_SIGMA DIFFUSION_SIGMA MAX_STEP
 //
-// ITERATIONS are those of every level; sigmas in voxels of the level, 0 for none; MAX_STEP as ITK's
+// ITERATIONS is the number at each level; sigmas in voxels of the level, 0 for none; MAX_STEP as ITK's
 // MaximumUpdateStepLength. Symmetric gradient, Gaussians cut at 3 sigma, everything else by default. FIELD is the
 // displacement in LPS mm on the fixed grid. Prints the milliseconds of the registration alone.
 #include <itkCastImageFilter.h>

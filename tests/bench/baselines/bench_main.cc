@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kWorkspace = size_t{1} << 30;
 
 cli::CommandSyntax Syntax() {
-  cli::FlagSpec device{"device", cli::FlagType::kString, "auto|cpu|cuda", "where to run; auto: on every device present"};
+  cli::FlagSpec device{"device", cli::FlagType::kString, "auto|cpu|cuda",
+                       "where to run; auto: on every device present"};
   device.choices = {"auto", "cpu", "cuda"};
   cli::FlagSpec csv{"csv", cli::FlagType::kSwitch, "", "lines to be read by programs instead of tables"};
   cli::FlagSpec repeats{"repeats", cli::FlagType::kInteger, "N", "runs that the median is taken of (20)"};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs share: their flags, the device, the volumes of seed 000.
+// Shared by the programs: their flags, the device, the volumes of Zachariadis (2020, PhD thesis, University of
+// Córdoba).
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_BENCH_MAIN_H_
 
@@ -17,18 +18,18 @@ struct NamedVolume {
   const char* name;
   Int3 size;
 };
-// Table 2.1 of seed 000.
-inline const std::vector<NamedVolume> kSeedVolumes = {{"Phantom1", {512, 228, 385}},
-                                                      {"Phantom2", {294, 130, 208}},
-                                                      {"Phantom3", {294, 130, 208}},
-                                                      {"Pig1", {303, 167, 212}},
-                                                      {"Pig2", {267, 169, 237}}};
+// Zachariadis (2020), table 2.1.
+inline const std::vector<NamedVolume> kPaperVolumes = {{"Phantom1", {512, 228, 385}},
+                                                       {"Phantom2", {294, 130, 208}},
+                                                       {"Phantom3", {294, 130, 208}},
+                                                       {"Pig1", {303, 167, 212}},
+                                                       {"Pig2", {267, 169, 237}}};
 
 struct BenchFlags {
   std::string device = "auto";
   bool csv = false;
   int repeats = 20;
-  std::string volume;  // this one alone, when not empty
+  std::string volume;  // the only volume to measure; empty: all
 };
 
 // The whole of main: reads --device=auto|cpu|cuda, --csv, --repeats=N and --volume=NAME, and calls `bench` for the

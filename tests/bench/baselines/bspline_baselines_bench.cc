@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seeds' B-spline interpolation beside the product's, on one device in one run.
+// The B-spline interpolation of Zachariadis (2020, chapter 2) beside the product's, on one device in one run.
 //
 //   bspline_baselines_bench [--device=auto|cpu|cuda] [--csv] [--repeats=N] [--volume=NAME]
 //
 // Control points are uniform in (-10, 10). Errors are against the plain sum in float64, over a fixed set of rows of
 // about 2^20 voxels a volume (ComparedRowStride). The floors are plain stores of what a variant writes: 16 bytes a
-// voxel by the seed's variants on CUDA, 12 by the product's and by all on the CPU.
+// voxel for the thesis's variants on CUDA, 12 for the product's and for all on the CPU.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -69,7 +69,7 @@ class VolumeBench {
     return absl::OkStatus();
   }
 
-  // Beside each tile's measurements, so that both see the same machine.
+  // Measured beside each tile, so that both see the same machine.
   absl::Status MeasureFloors(int tile) {
     const size_t voxels = int64_t{size_.x} * size_.y * size_.z;
     for (const size_t bytes : {12, 16}) {
@@ -109,7 +109,7 @@ std::vector<std::string> TileColumns() {
 void PrintTimes(const ExecContext& ctx, const NamedVolume& volume, const Measurements& results) {
   const double voxels = 1.0 * volume.size.x * volume.size.y * volume.size.z;
   Table table(absl::StrCat("ns/voxel, ", volume.name, " ", volume.size.x, "x", volume.size.y, "x", volume.size.z,
-                           " (seed 000, figures 2.8, 2.9 and 2.12)"),
+                           " (Zachariadis 2020, figures 2.8, 2.9 and 2.12)"),
               TileColumns(), ctx.is_cuda() ? "%.5f" : "%.3f");
   for (const std::string& name : RowNames(ctx)) {
     std::vector<double> times;
@@ -119,7 +119,7 @@ void PrintTimes(const ExecContext& ctx, const NamedVolume& volume, const Measure
   table.Print();
 }
 
-// What the issue asks of the product: its part of the store bandwidth, and how far it is ahead.
+// The product's goals: its part of the store bandwidth, and its speed over the fastest published variant.
 void PrintRatios(const ExecContext& ctx, const std::vector<Measurements>& all,
                  const std::vector<NamedVolume>& volumes) {
   const std::string best = ctx.is_cuda() ? "TTLI" : "VT", second = ctx.is_cuda() ? "TT" : "VV";
@@ -143,11 +143,11 @@ void PrintErrors(const ExecContext& ctx, const std::vector<Measurements>& all) {
   std::vector<std::string> columns = TileColumns();
   columns.push_back("mean");
   columns.push_back("largest");
-  columns.push_back("seed");
-  Table table(absl::StrCat("mean absolute error against float64, 1e-6 (seed 000, table ", ctx.is_cuda() ? "2.2" : "2.3",
-                           "); largest of any voxel"),
+  columns.push_back("paper");
+  Table table(absl::StrCat("mean absolute error against float64, 1e-6 (Zachariadis 2020, table ",
+                           ctx.is_cuda() ? "2.2" : "2.3", "); largest of any voxel"),
               columns, "%.4g");
-  const auto add = [&](const std::string& name, double seed_error) {
+  const auto add = [&](const std::string& name, double paper_error) {
     std::vector<double> row(kTiles);
     double mean = 0, largest = 0;
     for (const Measurements& results : all)
@@ -157,10 +157,10 @@ void PrintErrors(const ExecContext& ctx, const std::vector<Measurements>& all) {
         mean += 1e6 * m.mean / (all.size() * kTiles);
         largest = std::max(largest, 1e6 * m.max);
       }
-    row.insert(row.end(), {mean, largest, seed_error});
+    row.insert(row.end(), {mean, largest, paper_error});
     table.Add(name, row);
   };
-  for (const Variant& v : Variants(ctx)) add(v.name, v.seed_error);
+  for (const Variant& v : Variants(ctx)) add(v.name, v.paper_error);
   add(kProduct, NAN);
   table.Print();
 }
@@ -178,23 +178,23 @@ void PrintCsv(const ExecContext& ctx, const NamedVolume& volume, const Measureme
 
 absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
   std::vector<NamedVolume> volumes, measured;
-  for (const NamedVolume& v : kSeedVolumes) volumes.push_back(v);
+  for (const NamedVolume& v : kPaperVolumes) volumes.push_back(v);
   volumes.push_back({"256^3", {256, 256, 256}});
   volumes.push_back({"512^3", {512, 512, 512}});
   if (flags.csv) std::printf("device,volume,size,variant,tile,ns_per_voxel,mean_error,max_error\n");
-  std::vector<Measurements> all, of_seed;
+  std::vector<Measurements> all, of_paper;
   for (const NamedVolume& volume : volumes) {
     if (!flags.volume.empty() && flags.volume != volume.name) continue;
     INTRAWARP_ASSIGN_OR_RETURN(const Measurements results, VolumeBench(ctx, flags.repeats, volume.size).Measure());
     flags.csv ? PrintCsv(ctx, volume, results) : PrintTimes(ctx, volume, results);
     measured.push_back(volume);
     all.push_back(results);
-    if (measured.size() <= kSeedVolumes.size()) of_seed.push_back(results);
+    if (measured.size() <= kPaperVolumes.size()) of_paper.push_back(results);
   }
   if (all.empty()) return absl::InvalidArgumentError(absl::StrCat("volume: no \"", flags.volume, "\""));
   if (flags.csv) return absl::OkStatus();
   PrintRatios(ctx, all, measured);
-  PrintErrors(ctx, of_seed);
+  PrintErrors(ctx, of_paper);
   return absl::OkStatus();
 }
 
@@ -202,6 +202,7 @@ absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
 }  // namespace intrawarp::baselines
 
 int main(int argc, char** argv) {
-  return intrawarp::baselines::BenchMain(argc, argv, "Errors and times of the seeds' B-spline interpolation beside ours.",
-                                     intrawarp::baselines::Bench);
+  return intrawarp::baselines::BenchMain(
+      argc, argv, "Errors and times of B-spline interpolation by Zachariadis (2020) beside ours.",
+      intrawarp::baselines::Bench);
 }

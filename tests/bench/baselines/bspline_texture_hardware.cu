@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/device/cuda_device.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "tests/bench/baselines/bspline_variants.h"
 #include "tests/bench/baselines/texture.cuh"
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kBlock = 4;  // tiles along each axis of a block
 constexpr int kThreads = kBlock * kBlock * kBlock;
-constexpr int kBlocksPerSm = 4;  // 256 threads of 255 registers, the seed's occupancy
+constexpr int kBlocksPerSm = 4;  // 256 threads of 255 registers, the thesis's occupancy
 
 struct Float3 {
   float x, y, z;

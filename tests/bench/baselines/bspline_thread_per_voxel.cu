@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/device/cuda_device.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 #include "tests/bench/baselines/bspline_variants.h"
 #include "tests/bench/baselines/texture.cuh"
 
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kTileThreads) TilingKernel(const float4* contr
   const int x = blockIdx.x * tile + threadIdx.x, y = blockIdx.y * tile + threadIdx.y;
   const int z = blockIdx.z * tile + threadIdx.z;
   if (x >= size.x || y >= size.y || z >= size.z) return;
-  // Two planes of nodes at a time: independent sums, the seed's instruction level parallelism.
+  // Two planes of nodes at a time: independent sums, the thesis's instruction level parallelism.
   const float wx[4] = {table[threadIdx.x][0], table[threadIdx.x][1], table[threadIdx.x][2], table[threadIdx.x][3]};
   float4 sums[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
 #pragma unroll 1

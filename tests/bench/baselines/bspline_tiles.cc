@@ -4,7 +4,7 @@
 #include <random>
 
 #include "engine/device/parallel.h"
-#include "engine/transform/bspline.h"
+#include "engine/image/bspline.h"
 
 namespace intrawarp::baselines {
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aligned grids as in the seeds: control points every `tile` voxels, an integer, on the voxels 0, tile, 2 tile, ... of
-// each axis. "Seed 000" is the thesis (chapter 2), "seed 002" the paper of it.
+// Aligned grids as in Zachariadis (2020, "Heterogeneous parallel computing for image registration and linear algebra
+// applications", PhD thesis, University of Córdoba), chapter 2, and in the paper of that chapter (Zachariadis et al.
+// 2020, "Accelerating B-spline interpolation on GPUs", Computer Methods and Programs in Biomedicine 193). Control
+// points lie every `tile` voxels, an integer, on the voxels 0, tile, 2 tile, ... of each axis. Section numbers are the
+// thesis's.
 //
-//   T(x, y, z) = sum_lmn B_l(u) B_m(v) B_n(w) phi(i + l, j + m, k + n)          (seed 000, equation 2.1)
+//   T(x, y, z) = sum_lmn B_l(u) B_m(v) B_n(w) phi(i + l, j + m, k + n)          (equation 2.1)
 //
-// with i = x / tile (the seed's i + 1: its grid begins at -1, ours in memory at 0) and u = (x % tile) / tile.
+// with i = x / tile (the thesis's i + 1: its grid begins at -1, ours in memory at 0) and u = (x % tile) / tile.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_TILES_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_TILES_H_
 
@@ -15,7 +18,7 @@
 
 namespace intrawarp::baselines {
 
-inline constexpr int kMinTile = 3, kMaxTile = 7;  // seed 000, section 2.6.4
+inline constexpr int kMinTile = 3, kMaxTile = 7;  // section 2.6.4
 
 // A control point, and a voxel of the CUDA variants' output: NiftyReg's float4.
 struct alignas(16) Float4 {
@@ -38,14 +41,14 @@ struct WeightTable {
 };
 WeightTable MakeWeightTable(int tile);
 
-// The same as linear interpolations (section 2.5.3): of the nodes 0 and 1 (`low`), of 2 and 3 (`high`), and of these
-// two results (`mix`).
+// The same as linear interpolations (section 2.5.3): between the nodes 0 and 1 (`low`), of 2 and 3 (`high`), and of
+// these two results (`mix`).
 struct LerpTable {
   float low[kMaxTile + 1], high[kMaxTile + 1], mix[kMaxTile + 1];  // 8 floats: a vector of them can be loaded
 };
 LerpTable MakeLerpTable(int tile);
 
-// x, y, z uniform in (-10, 10), from a seed.
+// x, y, z uniform in (-10, 10), drawn from `seed`.
 std::vector<Float4> RandomControlPoints(const TiledVolume& volume, uint32_t seed);
 
 // The plain triple sum in float64, weights too, of every `row_stride`-th row of voxels beginning with row 0 (row y + z

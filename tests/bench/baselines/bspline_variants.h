@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seeds' ways to make a deformation field of control points, written after their descriptions, to be compared with.
+// The ways of Zachariadis (2020, chapter 2) to make a deformation field from control points, written after the thesis's
+// descriptions, for comparison.
 //
-// Each Make* takes control points in device memory and gives what a run needs; calling the result makes the field once
-// (on CUDA: enqueues it). What is made once (a texture) is not part of a run. Any volume size; tiles of kMinTile to
-// kMaxTile voxels. `control` and `out` outlive the result.
+// Each Make* takes control points in device memory and returns a run; calling the run makes the field once
+// (on CUDA: enqueues it). A texture is made beforehand and is not part of a run. Volumes have any size, tiles kMinTile
+// to kMaxTile voxels. `control` and `out` outlive the run.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_VARIANTS_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_BSPLINE_VARIANTS_H_
 
@@ -19,12 +20,13 @@ namespace intrawarp::baselines {
 
 struct Variant {
   const char* name;
-  double seed_error;  // Table 2.2 or 2.3 of seed 000, in 1e-6 of its control points' unit
-  double tolerance;   // largest error allowed for control points in (-10, 10)
+  double paper_error;  // Zachariadis (2020), table 2.2 or 2.3, in 1e-6 of the control points' unit
+  double tolerance;    // largest error allowed for control points in (-10, 10)
   absl::StatusOr<Work> (*make)(const ExecContext& ctx, const TiledVolume& volume, const Float4* control, float* out);
 };
 
-// Those of the context's device. `out`: float4 a voxel on CUDA as NiftyReg's; on the CPU three planes, as NiftyReg's.
+// The variants for the context's device. `out`: float4 a voxel on CUDA as NiftyReg's; on the CPU three planes, as
+// NiftyReg's.
 std::vector<Variant> Variants(const ExecContext& ctx);
 FieldLayout LayoutOf(const ExecContext& ctx, const TiledVolume& volume);
 inline int64_t FieldFloats(const ExecContext& ctx, const TiledVolume& v) {

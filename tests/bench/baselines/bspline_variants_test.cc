@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every variant that we compare with makes the right field: one that is wrong makes a worthless comparison.
+// Every variant makes the right field, since a comparison with a wrong field is worthless.
 #include "tests/bench/baselines/bspline_variants.h"
 
 #include "tests/engine/device_test.h"
@@ -72,7 +72,7 @@ TEST_P(BsplineVariantsTest, ProductionSolvesTheSameProblem) {
   }
 }
 
-// The reference itself: the weights are a partition of unity, and reproduce what is linear.
+// The reference itself: the weights are a partition of unity, and reproduce linear functions.
 TEST(BsplineReferenceTest, ReproducesALinearField) {
   const TiledVolume volume{{17, 6, 9}, 5};
   const Int3 nodes = volume.nodes();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// VT and VV of seed 000, section 2.5.5. A thread makes a row of tiles at a time, so that neighbours share control
-// points through the cache. Both use vectors of up to 8 floats, as the seed.
+// VT and VV of Zachariadis (2020), section 2.5.5. A thread makes a row of tiles at a time, so that neighbours share
+// control points through the cache. Both use vectors of up to 8 floats, as the thesis does.
 #include <algorithm>
 
 #include "engine/device/parallel.h"
@@ -146,7 +146,7 @@ HWY_INLINE V8 SubCubes(const float (&p)[8][8], int lane, V8 u, V8 v, V8 w) {
   return Lerp(Lerp(edge(0), edge(2), v), Lerp(edge(4), edge(6), v), w);
 }
 
-// Of one component: the results of the four sub-cubes with cz = 0 and those with cz = 1, interpolated along z.
+// For one component: interpolates along z between the four sub-cubes with cz = 0 and the four with cz = 1.
 template <class D>
 HWY_INLINE V4 AcrossZ(D d, const float (&p)[8][8], const LaneWeights& lanes, Int3 at, V4 mix) {
   const float *wx = lanes.w[0][at.x], *wy = lanes.w[1][at.y], *wz = lanes.w[2][at.z];

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 001's convolution with its summation schemes beside the product's Gaussian, on one device in one run.
+// The convolution and summation schemes of Álvarez González (2015) beside the product's Gaussian, on one device in one
+// run.
 //
 //   convolution_baselines_bench [--device=auto|cpu|cuda] [--csv] [--repeats=N] [--volume=NAME]
 //
 // A field of three components, uniform in (-10, 10), is smoothed with a Gaussian window of 21, 41, 61 or 81 voxels (the
-// seed saw 20 to 80), cut at 3 sigma. The seed's kernel takes all components at a time; ours (SmoothGaussian) is called
-// for each. Times are ns per voxel of three components. Errors are mean and largest, against float64, of the pass along
-// x (where the seed's window is the float32 one that it is given, and ours is the exact Gaussian, normalised at the
-// faces), over rows of about 2^20 voxels. The floor is a plain copy of three components, 24 bytes a voxel, once.
+// thesis has 20 to 80), cut at 3 sigma. The thesis's kernel takes all components at a time; ours (SmoothGaussian) is
+// called for each. Times are ns per voxel of three components. Errors are mean and largest, against float64, of the
+// pass along x (where the thesis's window is float32, and ours is the exact Gaussian, normalised at the faces), over
+// rows of about 2^20 voxels. The floor is a plain copy of three components, 24 bytes a voxel, once.
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -71,7 +72,7 @@ class VolumeBench {
     const int64_t stride = ComparedRowStride(size_);
     reference_ = ReferenceConvolution(planes_, size_, 0, {window.begin(), window.end()}, false, stride);
     for (Summation summation : kSummations) {
-      INTRAWARP_ASSIGN_OR_RETURN(Row row, MeasureSeed(summation, window));
+      INTRAWARP_ASSIGN_OR_RETURN(Row row, MeasureScheme(summation, window));
       rows.push_back(row);
     }
     reference_ = ReferenceConvolution(planes_, size_, 0, exact, true, stride);
@@ -93,21 +94,21 @@ class VolumeBench {
     return ctx_.device().Synchronize(ctx_.stream());
   }
 
-  absl::StatusOr<double> TimeSeed(Summation summation, WindowLoop loop, const Convolution& convolution) {
+  absl::StatusOr<double> TimeScheme(Summation summation, WindowLoop loop, const Convolution& convolution) {
     const Buffer& in = ctx_.is_cuda() ? interleaved_buffer_ : planes_buffer_;
     INTRAWARP_ASSIGN_OR_RETURN(const Work work,
                                MakeConvolution(ctx_, summation, loop, convolution, in.as<float>(), out_.as<float>()));
     return MedianSeconds(ctx_, repeats_, work);
   }
 
-  absl::StatusOr<Row> MeasureSeed(Summation summation, const std::vector<float>& window) {
+  absl::StatusOr<Row> MeasureScheme(Summation summation, const std::vector<float>& window) {
     Row row{SummationName(summation), {}, std::vector<double>(9, NAN)};
     for (const bool branch : {true, false}) {
       int column = branch ? 0 : 3;
       for (const int unroll : {1, 5, 20}) {
         // The CPU has one loop.
         if (ctx_.is_cuda() || (!branch && unroll == kBest.unroll)) {
-          INTRAWARP_ASSIGN_OR_RETURN(row.seconds[column], TimeSeed(summation, {branch, unroll}, {size_, 0, window}));
+          INTRAWARP_ASSIGN_OR_RETURN(row.seconds[column], TimeScheme(summation, {branch, unroll}, {size_, 0, window}));
         }
         ++column;
       }
@@ -116,7 +117,7 @@ class VolumeBench {
     INTRAWARP_ASSIGN_OR_RETURN(
         row.error, CompareRows(ctx_, out_.as<float>(), layout, size_, ComparedRowStride(size_), reference_));
     for (int axis : {1, 2}) {
-      INTRAWARP_ASSIGN_OR_RETURN(row.seconds[5 + axis], TimeSeed(summation, kBest, {size_, axis, window}));
+      INTRAWARP_ASSIGN_OR_RETURN(row.seconds[5 + axis], TimeScheme(summation, kBest, {size_, axis, window}));
     }
     row.seconds[8] = row.seconds[4] + row.seconds[6] + row.seconds[7];
     return row;
@@ -162,7 +163,7 @@ void Print(const ExecContext& ctx, const NamedVolume& volume, int radius, const 
   std::vector<std::string> columns = {"mean 1e-6", "max 1e-6"};
   columns.insert(columns.end(), kColumns.begin(), kColumns.end());
   Table table(absl::StrCat("window of ", 2 * radius + 1, ", ", volume.name, " ", volume.size.x, "x", volume.size.y, "x",
-                           volume.size.z, ": error; ns/voxel (seed 001, table 6.1)"),
+                           volume.size.z, ": error; ns/voxel (Alvarez Gonzalez 2015, table 6.1)"),
               columns, ctx.is_cuda() ? "%.4f" : "%.3f");
   for (const Row& row : rows) {
     std::vector<double> values = {1e6 * row.error.mean, 1e6 * row.error.max};
@@ -183,11 +184,11 @@ void PrintCsv(const ExecContext& ctx, const NamedVolume& volume, int radius, con
 }
 
 absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
-  const std::vector<NamedVolume> volumes = {kSeedVolumes[1], {"256^3", {256, 256, 256}}, kSeedVolumes[0]};
+  const std::vector<NamedVolume> volumes = {kPaperVolumes[1], {"256^3", {256, 256, 256}}, kPaperVolumes[0]};
   if (flags.csv) std::printf("device,volume,window,summation,pass,ns_per_voxel,mean_error_x,max_error_x\n");
   bool any = false;
   for (const NamedVolume& volume : volumes) {
-    // The CPU measures the smallest alone unless it is told which.
+    // Without --volume the CPU measures the smallest volume alone.
     const bool wanted = flags.volume.empty() ? ctx.is_cuda() || !any : flags.volume == volume.name;
     if (!wanted) continue;
     any = true;
@@ -206,6 +207,7 @@ absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
 }  // namespace intrawarp::baselines
 
 int main(int argc, char** argv) {
-  return intrawarp::baselines::BenchMain(argc, argv, "Errors and times of seed 001's convolution beside our Gaussian.",
-                                     intrawarp::baselines::Bench);
+  return intrawarp::baselines::BenchMain(
+      argc, argv, "Errors and times of convolution by Alvarez Gonzalez (2015) beside our Gaussian.",
+      intrawarp::baselines::Bench);
 }

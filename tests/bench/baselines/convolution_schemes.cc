@@ -25,7 +25,7 @@ const char* SummationName(Summation summation) {
   return "";
 }
 
-// Higham: a compensated sum is wrong by two roundings, another by one a term at most.
+// A compensated sum errs by two roundings at most, a plain sum by one rounding a term (Higham 2002, section 4.3).
 double SummationTolerance(Summation summation, int window) {
   constexpr double kRounding = 6e-8;
   const bool compensated =

@@ -17,7 +17,7 @@ struct Ops {
   static __device__ float MulAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
   static __device__ float Zero() { return 0; }
 };
-#define SEEDS_INLINE __device__ __forceinline__
+#define BASELINES_INLINE __device__ __forceinline__
 #include "tests/bench/baselines/convolution_summation.inc"
 
 struct Line {

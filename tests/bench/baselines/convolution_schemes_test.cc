@@ -58,7 +58,7 @@ TEST_P(ConvolutionSchemesTest, EqualFloat64) {
   }
 }
 
-// Many small terms beside a large one: only a compensated sum keeps them, and each of these must.
+// Many small terms beside a large one: only a compensated sum keeps them.
 TEST_P(ConvolutionSchemesTest, CompensatedSumsKeepSmallTerms) {
   const ExecContext context = ctx();
   const Int3 size{201, 2, 2};

@@ -25,8 +25,8 @@ struct Ops {
   static HWY_INLINE V MulAdd(V a, V b, V c) { return hn::MulAdd(a, b, c); }
   static HWY_INLINE V Zero() { return hn::Zero(D()); }
 };
-#undef SEEDS_INLINE
-#define SEEDS_INLINE HWY_INLINE
+#undef BASELINES_INLINE
+#define BASELINES_INLINE HWY_INLINE
 #include "tests/bench/baselines/convolution_summation.inc"
 
 // As many voxels as there are lanes: out[x] = sum over k in [0, taps) of window[k] in[x + k stride].

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 004's smoothing and composition of vector fields beside the product's, on one device in one run.
+// Smoothing and composition of vector fields by Leong et al. (2021) beside the product's, on one device in one run.
 //
 //   demons_baselines_bench [--device=auto|cpu|cuda] [--csv] [--repeats=N] [--volume=NAME]
 //
-// Seven sizes from 1.3 M to 37 M voxels (the seed names 1.3 M, 278 x 334 x 278 and 37 M; ours are the latter's shape at
-// equal steps of its edge). Smoothing with sigma 3 (a window of 19); composition of two smooth fields of up to 4 and 3
-// voxels. Bandwidth is of the bytes that must move, 72 a voxel for a smoothing (three passes) and 36 for a composition,
-// whatever a variant moves; the floor is a plain copy of as many bytes. Composition through filtered textures is given
-// without and with the filling of the textures, which each squaring in log-demons needs. Errors, in voxels, are against
-// float64 over about 2^20 voxels. "ours, in planes" is what log-demons iterates with on CUDA: x and y in one pass
-// (shown under y), and the composition that is fused with the pass along z, here without smoothing. "CPU" is the
-// product's operator on all cores of this machine. A size has its number of voxels in millions for a name.
+// Seven sizes from 1.3 M to 37 M voxels (the paper names 1.3 M, 278 x 334 x 278 and 37 M; ours are the latter's shape
+// at equal steps of its edge). Smoothing with sigma 3 (a window of 19); composition of two smooth fields of up to 4 and
+// 3 voxels. Bandwidth counts the bytes that must move, 72 a voxel for a smoothing (three passes) and 36 for a
+// composition, whatever a variant moves; the floor is a plain copy of as many bytes. Composition through filtered
+// textures is given without and with the filling of the textures, which each squaring in log-demons needs. Errors, in
+// voxels, are against float64 over about 2^20 voxels. "ours, in planes" are the operators of log-demons' iterations on
+// CUDA: x and y in one pass (shown under y), and the composition that is fused with the pass along z, here without
+// smoothing. "CPU" is the product's operator on all cores of this machine. A size has its number of voxels in millions
+// for a name.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,7 +41,7 @@ constexpr double kSigma = 3;
 constexpr int kSmoothingBytes = 72, kCompositionBytes = 36;
 constexpr char kOurs[] = "ours", kPlanes[] = "ours, in planes", kCpu[] = "CPU", kFloor[] = "floor: copy";
 
-// By name: of the passes along x, y, z and of the whole.
+// Times by name: the passes along x, y and z, and the whole.
 struct Smoothed {
   double pass[3] = {NAN, NAN, NAN}, whole = NAN;
 };
@@ -133,7 +134,7 @@ class SizeBench {
     composed.with_fill = composed.seconds;
     INTRAWARP_ASSIGN_OR_RETURN(composed.error, CompareRows(ctx_, out_.as<float>(), PlanarLayout(size_), size_,
                                                            ComparedRowStride(size_), reference_));
-    // Which of its two buffers holds the result makes no difference to its time.
+    // The time does not depend on which of the two buffers holds the result.
     const auto smooth_xy = [&] {
       return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, kSigma, spare_.as<float>(), nullptr, nullptr).status();
     };
@@ -187,7 +188,7 @@ class SizeBench {
     return absl::OkStatus();
   }
 
-  // On the device of `ctx`, which is not ours for the CPU beside CUDA.
+  // Runs on the device of `ctx`, which is the CPU when that is measured beside CUDA.
   absl::Status MeasureOurs(const ExecContext& ctx, const char* name, int repeats,
                            const std::vector<float>& inner_values, const std::vector<float>& outer_values) {
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer inner, Upload(ctx, inner_values));
@@ -284,7 +285,7 @@ std::vector<std::string> CompositionRows(const ExecContext& ctx) {
 void PrintSmoothing(const ExecContext& ctx, const std::vector<std::string>& sizes,
                     const std::vector<Measurements>& all) {
   const std::vector<std::string> rows = SmoothingRows(ctx);
-  PrintTable("smoothing, ms, by millions of voxels (seed 004, figure 5a)", sizes, all, rows, "%.4f",
+  PrintTable("smoothing, ms, by millions of voxels (Leong et al. 2021, figure 5a)", sizes, all, rows, "%.4f",
              [](const Measurements& m, const std::string& row) { return m.smoothing.at(row).whole * 1e3; });
   const Value passes[] = {
       [](const Measurements& m, const std::string& row) { return m.smoothing.at(row).pass[0] * 1e3; },
@@ -308,7 +309,7 @@ void PrintSmoothing(const ExecContext& ctx, const std::vector<std::string>& size
 void PrintComposition(const ExecContext& ctx, const std::vector<std::string>& sizes,
                       const std::vector<Measurements>& all) {
   const std::vector<std::string> rows = CompositionRows(ctx);
-  PrintTable("composition, ms, textures filled before (seed 004, figure 7a)", sizes, all, rows, "%.4f",
+  PrintTable("composition, ms, textures filled before (Leong et al. 2021, figure 7a)", sizes, all, rows, "%.4f",
              [](const Measurements& m, const std::string& row) { return m.composition.at(row).seconds * 1e3; });
   PrintTable("composition, ms, with the filling of textures", sizes, all, rows, "%.4f",
              [](const Measurements& m, const std::string& row) { return m.composition.at(row).with_fill * 1e3; });
@@ -365,6 +366,7 @@ absl::Status Bench(const ExecContext& ctx, const BenchFlags& flags) {
 }  // namespace intrawarp::baselines
 
 int main(int argc, char** argv) {
-  return intrawarp::baselines::BenchMain(argc, argv, "Seed 004's smoothing and composition of vector fields beside ours.",
-                                     intrawarp::baselines::Bench);
+  return intrawarp::baselines::BenchMain(
+      argc, argv, "Smoothing and composition of vector fields by Leong et al. (2021) beside ours.",
+      intrawarp::baselines::Bench);
 }

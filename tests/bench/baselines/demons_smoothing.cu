@@ -65,7 +65,7 @@ __device__ float Convolve(const float* centre, const Window& window) {
   return sum;
 }
 
-// A2: a block a line, with zeros for what lies outside.
+// A2: a block a line, with zeros outside the image.
 template <int kRadius>
 __global__ void LineKernel(const float* __restrict__ in, float* __restrict__ out, Pass p, Window window) {
   extern __shared__ float line[];

@@ -14,7 +14,7 @@ constexpr int64_t kMaxVoxels = int64_t{1} << 27;
 
 int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
 
-absl::Status OnCudaAlone() { return absl::UnimplementedError("device: the seed's variants are for CUDA"); }
+absl::Status OnCudaAlone() { return absl::UnimplementedError("device: the published variants are for CUDA"); }
 
 // One pass over three planes.
 std::vector<double> ReferencePass(const std::vector<double>& in, Int3 size, int axis,

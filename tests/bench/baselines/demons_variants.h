@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 004's ways to smooth and to compose vector fields on CUDA (its algorithms 2 and 4, figures 5 to 8), written
-// after its description, to be compared with.
+// The ways of Leong et al. (2021, "Performance-aware programming for intraoperative intensity-based image registration
+// on graphics processing units", International Journal of Computer Assisted Radiology and Surgery) to smooth and to
+// compose vector fields on CUDA (algorithms 2 and 4, figures 5 to 8), written after the paper's description, for
+// comparison.
 //
-// Fields are three planes of float32, as the seed's (its strides are planes of floats), in voxels. Where it says
-// nothing: smoothing leaves out what lies outside the image; the window is the Gaussian exp(-d^2 / (2 sigma^2))
-// normalised to sum 1 (formula 1, as printed, keeps 0.71 of a constant); composition takes the nearest voxel outside
-// the image. The coordinates that algorithm 4 adds before the interpolation and subtracts after it are left out: a
-// linear interpolation reproduces them, and through the texture unit they would only add their own rounding.
+// Fields are three planes of float32, as the paper's (its strides are planes of floats), in voxels. Our choices where
+// the paper says nothing: smoothing leaves out voxels outside the image; the window is the Gaussian exp(-d^2 / (2
+// sigma^2)) normalised to sum 1 (formula 1, as printed, keeps 0.71 of a constant); composition takes the nearest voxel
+// outside the image. The coordinates that algorithm 4 adds before the interpolation and subtracts after it are left
+// out: a linear interpolation reproduces them, and through the texture unit they would only add their own rounding.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_DEMONS_VARIANTS_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_DEMONS_VARIANTS_H_
 

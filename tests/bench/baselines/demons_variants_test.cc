@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 004's variants make the right field, and the product's operators solve the same problem.
+// The variants of Leong et al. (2021) make the right field, and the product's operators solve the same problem.
 #include "tests/bench/baselines/demons_variants.h"
 
 #include <string>
@@ -36,7 +36,7 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(DemonsVariantsTest);
 
 TEST_P(DemonsVariantsTest, SmoothingEqualsFloat64AndStaysInside) {
   const ExecContext context = ctx();
-  if (SmoothingVariants(context).empty()) GTEST_SKIP() << "the seed's variants are for CUDA";
+  if (SmoothingVariants(context).empty()) GTEST_SKIP() << "the published variants are for CUDA";
   constexpr int kGuard = 64;
   for (const Smoothing variant : SmoothingVariants(context)) {
     for (const Int3 size : kSizes) {
@@ -69,7 +69,7 @@ TEST_P(DemonsVariantsTest, SmoothingEqualsFloat64AndStaysInside) {
 
 TEST_P(DemonsVariantsTest, CompositionIsWithinItsError) {
   const ExecContext context = ctx();
-  if (CompositionVariants(context).empty()) GTEST_SKIP() << "the seed's variants are for CUDA";
+  if (CompositionVariants(context).empty()) GTEST_SKIP() << "the published variants are for CUDA";
   for (const Composition variant : CompositionVariants(context)) {
     for (const Int3 size : kSizes) {
       // Random motion leaves the image on every side.
@@ -90,7 +90,7 @@ TEST_P(DemonsVariantsTest, CompositionIsWithinItsError) {
   }
 }
 
-// What the bench measures beside the variants.
+// The product, as the bench measures it beside the variants.
 TEST_P(DemonsVariantsTest, ProductionComposesTheSame) {
   const ExecContext context = ctx();
   for (const Int3 size : kSizes) {

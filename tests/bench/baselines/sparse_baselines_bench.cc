@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 000's comparison of sparse products (chapter 3, tSparse), beside ours, on a GPU in one run: A A in fp32 and
-// fp16.
+// The comparison of sparse products by Zachariadis (2020, chapter 3, tSparse) beside ours, on a GPU in one run: A A in
+// fp32 and fp16.
 //
 //   sparse_baselines_bench [--data=FOLDER] [--matrix=NAME[,NAME...]] [--method=NAME[,NAME...]] [--repeats=20]
 //                      [--measurement=SECONDS] [--budget=SECONDS] [--chunk=FRACTION] [--csv]
@@ -11,15 +11,15 @@
 // values, cuSPARSE by each of its algorithms and SpGEMMreuse, and ours: fp32, the values of a plan, fp16.
 //
 // A method is timed on a matrix after its results have been held against our fp64 product: the pattern exactly (the
-// tile methods take out what cancels), every value within the bound of its precision, and every value exactly on small
-// integers. Times are medians between events of warm runs, in ms, 20 of them or as many as --measurement seconds hold,
-// at least 5:
+// tile methods drop entries that cancel), every value within the bound of its precision, and every value exactly on
+// small integers. Times are medians between events of warm runs, in ms, 20 of them or as many as --measurement seconds
+// hold, at least 5:
 //   CSR-CSR   from CSR to CSR: with conversions, symbolic phases, plans, allocations from the pool
 //   product   without: of tiles to tiles, of values alone for cu-reuse and ours-plan, for cuSPARSE with
 //             buffers allocated and, but for ALG2 and ALG3, sizes known before
 // GF/s is two flops a scalar product over CSR-CSR. MB is the peak of the pool over one CSR-CSR run, operands left out
-// (in cuSPARSE's is a copy of A's row offsets with 32 bits). The error is the largest of (|C - exact|) / (|A| |B|), and
-// that over its bound. Matrices left when --budget seconds have passed are named and left out.
+// (in cuSPARSE's is a copy of A's row offsets with 32 bits). The error is the largest of (|C - exact|) / (|A| |B|),
+// also given over its bound. Matrices left when --budget seconds have passed are named and left out.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -64,8 +64,8 @@ struct Flags {
 struct Matrix {
   std::string name, source;
   HostCsr<double> values;
-  const SeedMatrix* seed = nullptr;
-  bool known = false;  // the seed's counts must come out
+  const PaperMatrix* published = nullptr;
+  bool known = false;  // the published counts must come out
 };
 
 struct Row {
@@ -121,7 +121,7 @@ class MatrixBench {
  private:
   using RowWork = std::function<absl::Status(const ConstCsrView&, SparseReference&, Row&)>;
 
-  // What a method refuses becomes its row's note.
+  // A refusal becomes the note of the method's row.
   absl::Status ForRows(const HostCsr<float>& host, std::vector<Row>& rows, const RowWork& work) {
     INTRAWARP_ASSIGN_OR_RETURN(const CsrMatrix a, CsrMatrix::Upload(ctx_.device(), ctx_.stream(), host));
     INTRAWARP_ASSIGN_OR_RETURN(const auto reference, MakeSparseReference(ctx_, a.view(), a.view()));
@@ -194,9 +194,9 @@ double GigaFlops(const Counts& counts, double seconds) { return 2e-9 * counts.pr
 void Print(const Matrix& matrix, const Counts& counts, const std::vector<Row>& rows) {
   std::string title = absl::StrCat(matrix.name, " (", matrix.source, "): ", counts.rows, " rows, nnz(A) ",
                                    counts.entries, ", products ", counts.products, ", nnz(C) ", counts.c_entries);
-  if (matrix.seed != nullptr && !matrix.known) {
-    absl::StrAppend(&title, "; the seed's has ", matrix.seed->rows, ", ", matrix.seed->entries, ", ",
-                    matrix.seed->products, ", ", matrix.seed->c_entries);
+  if (matrix.published != nullptr && !matrix.known) {
+    absl::StrAppend(&title, "; the published one has ", matrix.published->rows, ", ", matrix.published->entries, ", ",
+                    matrix.published->products, ", ", matrix.published->c_entries);
   }
   Table table(title, {"CSR-CSR ms", "GF/s", "product ms", "MB", "error", "of bound"}, "%.4g");
   for (const Row& row : rows) {
@@ -212,9 +212,9 @@ void Print(const Matrix& matrix, const Counts& counts, const std::vector<Row>& r
     if (row.method != SparseMethod::kTensorTiles || row.tiles.tasks == 0) continue;
     std::printf("  tSparse: %lld tiles of C from %lld tasks", static_cast<long long>(row.tiles.tiles),
                 static_cast<long long>(row.tiles.tasks));
-    if (matrix.seed != nullptr) {
-      std::printf("; the seed's %lld from %lld", static_cast<long long>(matrix.seed->c_tiles),
-                  static_cast<long long>(matrix.seed->tasks));
+    if (matrix.published != nullptr) {
+      std::printf("; published: %lld from %lld", static_cast<long long>(matrix.published->c_tiles),
+                  static_cast<long long>(matrix.published->tasks));
     }
     std::printf("\n");
   }
@@ -233,7 +233,7 @@ void PrintCsv(const Matrix& matrix, const Counts& counts, const std::vector<Row>
   std::fflush(stdout);
 }
 
-// Theirs over ours of all matrices.
+// Their time over ours, for all matrices.
 class Ratios {
  public:
   void Add(double theirs, double ours) {
@@ -286,16 +286,16 @@ class Summary {
 
 absl::Status CheckKnown(const Matrix& matrix, const Counts& counts, const std::vector<Row>& rows) {
   if (!matrix.known) return absl::OkStatus();
-  const SeedMatrix& seed = *matrix.seed;
+  const PaperMatrix& published = *matrix.published;
   const auto differs = [&](const char* what, int64_t got, int64_t expected) {
     return absl::InternalError(absl::StrCat(matrix.name, ": ", what, " ", got, ", table 3.1 has ", expected));
   };
-  if (counts.c_entries != seed.c_entries) return differs("nnz(C)", counts.c_entries, seed.c_entries);
-  if (counts.products != seed.products) return differs("products", counts.products, seed.products);
+  if (counts.c_entries != published.c_entries) return differs("nnz(C)", counts.c_entries, published.c_entries);
+  if (counts.products != published.products) return differs("products", counts.products, published.products);
   for (const Row& row : rows) {
     if (!IsTiles(row.method) || std::isnan(row.end_to_end)) continue;
-    if (row.tiles.tasks != seed.tasks) return differs("tasks", row.tiles.tasks, seed.tasks);
-    if (row.tiles.tiles != seed.c_tiles) return differs("tiles of C", row.tiles.tiles, seed.c_tiles);
+    if (row.tiles.tasks != published.tasks) return differs("tasks", row.tiles.tasks, published.tasks);
+    if (row.tiles.tiles != published.c_tiles) return differs("tiles of C", row.tiles.tiles, published.c_tiles);
   }
   return absl::OkStatus();
 }
@@ -304,12 +304,12 @@ absl::StatusOr<Matrix> Load(const std::string& name, const Flags& flags) {
   Matrix matrix;
   matrix.name = name;
   matrix.source = "made";
-  for (const SeedMatrix& seed : SeedMatrices()) {
-    if (seed.name != name) continue;
+  for (const PaperMatrix& published : PaperMatrices()) {
+    if (published.name != name) continue;
     bool from_file = false;
-    INTRAWARP_ASSIGN_OR_RETURN(matrix.values, LoadSeedMatrix(seed, flags.data, &from_file));
-    matrix.seed = &seed;
-    matrix.known = from_file || seed.same_pattern;
+    INTRAWARP_ASSIGN_OR_RETURN(matrix.values, LoadPaperMatrix(published, flags.data, &from_file));
+    matrix.published = &published;
+    matrix.known = from_file || published.same_pattern;
     if (from_file) matrix.source = "file";
     return matrix;
   }
@@ -327,7 +327,7 @@ absl::StatusOr<Matrix> Load(const std::string& name, const Flags& flags) {
 
 std::vector<std::string> AllNames(const std::string& folder) {
   std::vector<std::string> names, others;
-  for (const SeedMatrix& seed : SeedMatrices()) names.push_back(seed.name);
+  for (const PaperMatrix& published : PaperMatrices()) names.push_back(published.name);
   if (folder.empty()) return names;
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
@@ -391,11 +391,12 @@ cli::CommandSyntax Syntax() {
   repeats.minimum = 1;
   repeats.maximum = 1000;
   cli::FlagSpec measurement{"measurement", cli::FlagType::kNumber, "SECONDS",
-                       "fewer runs, but five, where they take longer (0.3)"};
+                            "fewer runs, but five, where they take longer (0.3)"};
   measurement.minimum = 0;
   cli::FlagSpec budget{"budget", cli::FlagType::kNumber, "SECONDS", "no other matrix is begun after this (55)"};
   budget.minimum = 0;
-  cli::FlagSpec chunk{"chunk", cli::FlagType::kNumber, "FRACTION", "of the products that cu-ALG3 makes at a time (0.2)"};
+  cli::FlagSpec chunk{"chunk", cli::FlagType::kNumber, "FRACTION",
+                      "of the products that cu-ALG3 makes at a time (0.2)"};
   chunk.minimum = 1e-6;
   chunk.maximum = 1;
   cli::FlagSpec csv{"csv", cli::FlagType::kSwitch, "", "lines to be read by programs instead of tables"};

@@ -16,14 +16,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 132 * 16;
 
-#define SEEDS_FOR_EACH(i, count) \
+#define BASELINES_FOR_EACH(i, count) \
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < (count); i += int64_t{gridDim.x} * kThreads)
 
-// What stands in for an operand's value: itself, its magnitude, the largest magnitude that fp16 may make of it, 1.
+// The number that stands in for an operand's value: itself, its magnitude, the largest magnitude that fp16 may make of
+// it, 1.
 enum class Stand { kValue, kMagnitude, kRoundedUp, kOne };
 
 __global__ void StandKernel(const float* values, int64_t count, Stand stand, double* out) {
-  SEEDS_FOR_EACH(i, count) {
+  BASELINES_FOR_EACH(i, count) {
     const double v = values[i], size = fabs(v);
     out[i] = stand == Stand::kValue       ? v
              : stand == Stand::kMagnitude ? size
@@ -40,14 +41,14 @@ struct Counters {
 
 // Offsets that stay inside the arrays, columns inside the matrix.
 __global__ void LookKernel(ConstPatternView c, Counters* counters) {
-  SEEDS_FOR_EACH(r, c.rows) {
+  BASELINES_FOR_EACH(r, c.rows) {
     const int64_t begin = c.row_offsets[r], end = c.row_offsets[r + 1];
     if (begin < 0 || end < begin || end > c.entries || (r == 0 && begin != 0) ||
         (r == c.rows - 1 && end != c.entries)) {
       atomicAdd(&counters->malformed, 1ull);
     }
   }
-  SEEDS_FOR_EACH(e, c.entries) {
+  BASELINES_FOR_EACH(e, c.entries) {
     if (c.column_indices[e] < 0 || c.column_indices[e] >= c.columns) atomicAdd(&counters->malformed, 1ull);
   }
 }
@@ -62,14 +63,14 @@ __global__ void OrderKernel(ConstPatternView c, Counters* counters) {
 }
 
 __global__ void KeysKernel(ConstCsrView c, const int32_t* rows, uint64_t* keys, float* values) {
-  SEEDS_FOR_EACH(e, c.entries) {
+  BASELINES_FOR_EACH(e, c.entries) {
     keys[e] = static_cast<uint64_t>(rows[e]) * c.columns + c.column_indices[e];
     values[e] = static_cast<const float*>(c.values)[e];
   }
 }
 
 __global__ void ColumnsKernel(const uint64_t* keys, int64_t count, int32_t columns, int32_t* out) {
-  SEEDS_FOR_EACH(i, count) out[i] = static_cast<int32_t>(keys[i] % columns);
+  BASELINES_FOR_EACH(i, count) out[i] = static_cast<int32_t>(keys[i] % columns);
 }
 
 struct ReferenceView {
@@ -114,7 +115,7 @@ __device__ int64_t Find(const int32_t* columns, int64_t begin, int64_t end, int3
   return low < end && columns[low] == column ? low : -1;
 }
 
-// A warp takes a row. Entries that are not found, and those of C that nothing found.
+// A warp takes a row. It counts expected entries that C lacks and entries of C that nobody expects.
 __global__ void CompareKernel(ReferenceView reference, ConstCsrView c, SparseCheck check, bool zeros_may_lack,
                               Counters* counters) {
   const int lane = threadIdx.x % 32;
@@ -148,7 +149,7 @@ class Reference : public SparseReference {
     INTRAWARP_ASSIGN_OR_RETURN(Buffer workspace, ctx_.device().Allocate(estimate.workspace_bytes, ctx_.stream()));
     Arena arena(std::move(workspace));
     const ExecContext ctx(ctx_.device(), ctx_.stream(), arena);
-    products_ = estimate.products;
+    products_ = estimate.multiplications;
     INTRAWARP_ASSIGN_OR_RETURN(plan_, PlanMultiply(ctx, a, b, options));
     const std::pair<Stand, Buffer*> stands[] = {{Stand::kValue, &exact_},
                                                 {Stand::kMagnitude, &magnitude_},

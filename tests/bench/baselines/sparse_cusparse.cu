@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuSPARSE's SpGEMM by each of its algorithms, and SpGEMMreuse, as its documentation has them called.
+// cuSPARSE's SpGEMM by each of its algorithms, and SpGEMMreuse, called as its documentation says.
 #include <utility>
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
-#include "tests/bench/cusparse_library.h"
 #include "tests/bench/baselines/sparse_primitives.h"
 #include "tests/bench/baselines/sparse_variants.h"
+#include "tests/bench/cusparse_library.h"
 
 namespace intrawarp::baselines::cuda {
 namespace {
@@ -33,7 +33,7 @@ absl::Status CastItems(const ExecContext& ctx, const From* from, int64_t count, 
 // Made once and never destroyed; for one thread.
 absl::StatusOr<cusparseHandle_t> Handle(const ExecContext& ctx) {
   static cusparseHandle_t handle = nullptr;
-  if (!CusparseLibrary::Get().found()) return absl::NotFoundError("no cuSPARSE");
+  if (!CusparseLibrary().found()) return absl::NotFoundError("no cuSPARSE");
   if (handle == nullptr) INTRAWARP_CUSPARSE(cusparseCreate, &handle);
   INTRAWARP_CUSPARSE(cusparseSetStream, handle, CudaStream(ctx));
   return handle;
@@ -63,13 +63,13 @@ class Matrix {
  private:
   void Destroy() {
     if (descriptor_ == nullptr) return;
-    auto* const f = CusparseLibrary::Get().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
+    auto* const f = CusparseLibrary().Function<decltype(cusparseDestroySpMat)>("cusparseDestroySpMat");
     (void)f(std::exchange(descriptor_, nullptr));
   }
   cusparseSpMatDescr_t descriptor_ = nullptr;
 };
 
-// Of one product; it remembers where that stands.
+// The state of one product.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -85,8 +85,7 @@ class Descriptor {
  private:
   void Destroy() {
     if (descriptor_ == nullptr) return;
-    auto* const f =
-        CusparseLibrary::Get().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
+    auto* const f = CusparseLibrary().Function<decltype(cusparseSpGEMM_destroyDescr)>("cusparseSpGEMM_destroyDescr");
     (void)f(std::exchange(descriptor_, nullptr));
   }
   cusparseSpGEMMDescr_t descriptor_ = nullptr;
@@ -120,7 +119,7 @@ class CusparseProduct : public SparseProduct {
   absl::Status BeginResult() {
     INTRAWARP_RETURN_IF_ERROR(Reserve(ctx_, (a_view_.rows + int64_t{1}) * sizeof(int32_t), c_offsets_));
     INTRAWARP_RETURN_IF_ERROR(c_.Create(a_view_.rows, b_view_.columns, 0, c_offsets_.as<void>(), nullptr, nullptr));
-    // The last run's may still be at work, the one's before can't.
+    // The last run may still use its buffers; the run before has ended.
     turn_ = 1 - turn_;
     return descriptors_[turn_].Create();
   }
@@ -184,7 +183,8 @@ class FullProduct : public CusparseProduct {
     if (!sizes_known_ || must_ask_ || InPieces()) return MultiplyAndAsk();
     const int64_t before = entries_;
     if (Multiply(false).ok() && entries_ == before) return absl::OkStatus();
-    // Whether the calls that ask can be left out is not documented; where they cannot, they are part of the product.
+    // The documentation does not say whether the size queries can be left out. Where they cannot, they are part of the
+    // product.
     must_ask_ = true;
     return MultiplyAndAsk();
   }
@@ -218,7 +218,7 @@ class FullProduct : public CusparseProduct {
     return Call(ask, work_, call);
   }
 
-  // What compute_ needs follows from it.
+  // The size of compute_ follows from it.
   absl::Status EstimateMemory(bool ask) {
     size_t compute = 0;
     const auto call = [&](size_t* bytes, void* buffer) -> absl::Status {
@@ -227,7 +227,7 @@ class FullProduct : public CusparseProduct {
                          buffer == nullptr ? nullptr : &compute);
       return absl::OkStatus();
     };
-    // Not held beside compute_.
+    // Released before compute_ is allocated.
     Buffer scratch;
     INTRAWARP_RETURN_IF_ERROR(Reserve(ctx_, estimate_bytes_, scratch));
     INTRAWARP_RETURN_IF_ERROR(Call(ask, scratch, call));

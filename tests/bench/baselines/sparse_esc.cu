@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 000, section 3.3.3: expand, sort, compress of single values, CSR to CSR.
+// Zachariadis (2020), section 3.3.3: expand, sort, compress of single values, CSR to CSR.
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -13,12 +13,12 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocks = 132 * 16;
 
-#define SEEDS_FOR_EACH(i, count) \
+#define BASELINES_FOR_EACH(i, count) \
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < (count); i += int64_t{gridDim.x} * kThreads)
 
 // Products that an entry of A takes part in.
 __global__ void LengthsKernel(ConstCsrView a, ConstCsrView b, int32_t* lengths) {
-  SEEDS_FOR_EACH(e, a.entries) {
+  BASELINES_FOR_EACH(e, a.entries) {
     const int32_t k = a.column_indices[e];
     lengths[e] = static_cast<int32_t>(b.row_offsets[k + 1] - b.row_offsets[k]);
   }
@@ -26,7 +26,7 @@ __global__ void LengthsKernel(ConstCsrView a, ConstCsrView b, int32_t* lengths) 
 
 __global__ void ExpandKernel(ConstCsrView a, ConstCsrView b, const int32_t* rows, const int64_t* offsets,
                              const int32_t* owners, int64_t products, uint64_t* keys, float* values) {
-  SEEDS_FOR_EACH(i, products) {
+  BASELINES_FOR_EACH(i, products) {
     const int32_t e = owners[i];
     const int64_t at = b.row_offsets[a.column_indices[e]] + (i - offsets[e]);
     keys[i] = static_cast<uint64_t>(rows[e]) * b.columns + b.column_indices[at];
@@ -35,11 +35,11 @@ __global__ void ExpandKernel(ConstCsrView a, ConstCsrView b, const int32_t* rows
 }
 
 __global__ void ColumnsKernel(const uint64_t* keys, int64_t count, int32_t columns, int32_t* out) {
-  SEEDS_FOR_EACH(i, count) out[i] = static_cast<int32_t>(keys[i] % columns);
+  BASELINES_FOR_EACH(i, count) out[i] = static_cast<int32_t>(keys[i] % columns);
 }
 
 __global__ void RowOffsetsKernel(const uint64_t* keys, int64_t count, int32_t rows, int32_t columns, int64_t* out) {
-  SEEDS_FOR_EACH(r, rows + int64_t{1}) {
+  BASELINES_FOR_EACH(r, rows + int64_t{1}) {
     const uint64_t first = static_cast<uint64_t>(r) * columns;
     int64_t low = 0, high = count;
     while (low < high) {

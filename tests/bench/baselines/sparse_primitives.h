@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parallel primitives of seed 000's chapter 3 (there Thrust's): scans, sorts, runs, compaction. Device pointers; the
-// work is in the order of the context's stream, and what returns a count waits for it. At most 2^31 - 1 items,
-// RESOURCE_EXHAUSTED above.
+// Parallel primitives of Zachariadis (2020), chapter 3 (there Thrust's): scans, sorts, runs, compaction. Device
+// pointers; the work is in the order of the context's stream, and a function that returns a count waits for it. At most
+// 2^31 - 1 items, RESOURCE_EXHAUSTED above.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_PRIMITIVES_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_PRIMITIVES_H_
 
@@ -19,7 +19,7 @@ namespace intrawarp::baselines::cuda {
 struct Tile {
   uint64_t bitmap;
   int64_t index;
-  int32_t row, column;  // of tiles
+  int32_t row, column;  // in tiles
 };
 
 absl::Status CheckCount(int64_t count);
@@ -58,13 +58,13 @@ absl::Status SortPairs(const ExecContext& ctx, Pairs<Value>& pairs, int64_t coun
 // Bits that hold every number below `limit`.
 int BitsBelow(uint64_t limit);
 
-// Runs of equal key >> shift: those, and how long they are.
+// Runs of equal key >> shift: the shifted keys and the lengths of their runs.
 absl::StatusOr<int64_t> RunLengths(const ExecContext& ctx, const uint64_t* keys, int shift, int64_t count,
                                    uint64_t* unique, int32_t* lengths);
 // Sums over runs of equal keys.
 absl::StatusOr<int64_t> SumRuns(const ExecContext& ctx, const uint64_t* keys, const float* values, int64_t count,
                                 uint64_t* unique, float* sums);
-// What is not 0; tiles whose bitmap is not 0.
+// Keeps values that are not 0, and tiles whose bitmap is not 0.
 absl::StatusOr<int64_t> RemoveZeros(const ExecContext& ctx, const float* values, int64_t count, float* kept);
 absl::StatusOr<int64_t> RemoveEmpty(const ExecContext& ctx, const Tile* tiles, int64_t count, Tile* kept);
 

@@ -225,8 +225,8 @@ HostCsr<double> Web(const WebShape& shape) {
 
 }  // namespace
 
-const std::vector<SeedMatrix>& SeedMatrices() {
-  static const auto* const matrices = new std::vector<SeedMatrix>{
+const std::vector<PaperMatrix>& PaperMatrices() {
+  static const auto* const matrices = new std::vector<PaperMatrix>{
       {"mc2depi", 525825, 2100225, 5245952, 8391680, 718228, 1620780, [] { return Epidemic(1024); }},
       {"qcd5_4", 49152, 1916928, 10911744, 74760192, 477184, 2004992, [] { return Lattice(8); }, true},
       {"rma10", 46835, 2374001, 7900917, 156480259, 234561, 2023575,
@@ -289,7 +289,7 @@ const std::vector<SeedMatrix>& SeedMatrices() {
   return *matrices;
 }
 
-absl::StatusOr<HostCsr<double>> LoadSeedMatrix(const SeedMatrix& matrix, const std::string& folder, bool* from_file) {
+absl::StatusOr<HostCsr<double>> LoadPaperMatrix(const PaperMatrix& matrix, const std::string& folder, bool* from_file) {
   for (const char* ending : {".mtx", ".mtx.gz"}) {
     const std::filesystem::path path = std::filesystem::path(folder) / (matrix.name + ending);
     *from_file = !folder.empty() && std::filesystem::exists(path);

@@ -24,53 +24,53 @@ int64_t ProductEntries(const HostCsr<double>& a) {
   return entries;
 }
 
-// No further from the table's than a quarter.
-TEST(SeedMatricesTest, MadeOnesHaveTheShapesOfTheTable) {
+// Within a quarter of the table's count.
+TEST(PaperMatricesTest, MadeOnesHaveTheShapesOfTheTable) {
   int made = 0;
-  for (const SeedMatrix& seed : SeedMatrices()) {
-    if (seed.make == nullptr) continue;
-    SCOPED_TRACE(seed.name);
+  for (const PaperMatrix& published : PaperMatrices()) {
+    if (published.make == nullptr) continue;
+    SCOPED_TRACE(published.name);
     ++made;
-    const HostCsr<double> a = seed.make();
+    const HostCsr<double> a = published.make();
     ASSERT_OK(ValidateCsr(a));
     ASSERT_EQ(a.rows, a.columns);
     const auto near = [](int64_t got, int64_t expected) { return std::abs(std::log(1.0 * got / expected)) < 0.25; };
-    EXPECT_TRUE(near(a.rows, seed.rows)) << a.rows;
-    EXPECT_TRUE(near(a.entries(), seed.entries)) << a.entries();
-    EXPECT_TRUE(near(CountProducts(a, a), seed.products)) << CountProducts(a, a);
+    EXPECT_TRUE(near(a.rows, published.rows)) << a.rows;
+    EXPECT_TRUE(near(a.entries(), published.entries)) << a.entries();
+    EXPECT_TRUE(near(CountProducts(a, a), published.products)) << CountProducts(a, a);
     // The larger ones take long.
-    if (seed.products > 100'000'000) continue;
+    if (published.products > 100'000'000) continue;
     const int64_t entries = ProductEntries(a);
-    EXPECT_TRUE(near(entries, seed.c_entries)) << entries;
-    if (!seed.same_pattern) continue;
-    EXPECT_EQ(a.entries(), seed.entries);
-    EXPECT_EQ(entries, seed.c_entries);
+    EXPECT_TRUE(near(entries, published.c_entries)) << entries;
+    if (!published.same_pattern) continue;
+    EXPECT_EQ(a.entries(), published.entries);
+    EXPECT_EQ(entries, published.c_entries);
   }
   EXPECT_EQ(made, 18);
 }
 
-TEST(SeedMatricesTest, HasNoMatrixWithoutFileOrShape) {
+TEST(PaperMatricesTest, HasNoMatrixWithoutFileOrShape) {
   bool from_file = true;
-  for (const SeedMatrix& seed : SeedMatrices()) {
-    if (seed.make != nullptr) continue;
-    EXPECT_EQ(LoadSeedMatrix(seed, "", &from_file).status().code(), absl::StatusCode::kNotFound);
+  for (const PaperMatrix& published : PaperMatrices()) {
+    if (published.make != nullptr) continue;
+    EXPECT_EQ(LoadPaperMatrix(published, "", &from_file).status().code(), absl::StatusCode::kNotFound);
     EXPECT_FALSE(from_file);
   }
 }
 
-TEST(SeedMatricesTest, FilesHaveTheCountsOfTheTable) {
+TEST(PaperMatricesTest, FilesHaveTheCountsOfTheTable) {
   const char* folder = std::getenv("INTRAWARP_TEST_DATA");
   if (folder == nullptr) GTEST_SKIP() << "INTRAWARP_TEST_DATA is not set";
-  for (const SeedMatrix& seed : SeedMatrices()) {
+  for (const PaperMatrix& published : PaperMatrices()) {
     bool from_file = false;
-    if (seed.make != nullptr) continue;
-    const auto a = LoadSeedMatrix(seed, std::string(folder) + "/sparse", &from_file);
+    if (published.make != nullptr) continue;
+    const auto a = LoadPaperMatrix(published, std::string(folder) + "/sparse", &from_file);
     ASSERT_OK(a) << a.status();
     EXPECT_TRUE(from_file);
-    EXPECT_EQ(a->rows, seed.rows) << seed.name;
-    EXPECT_EQ(a->entries(), seed.entries) << seed.name;
-    EXPECT_EQ(CountProducts(*a, *a), seed.products) << seed.name;
-    EXPECT_EQ(ProductEntries(*a), seed.c_entries) << seed.name;
+    EXPECT_EQ(a->rows, published.rows) << published.name;
+    EXPECT_EQ(a->entries(), published.entries) << published.name;
+    EXPECT_EQ(CountProducts(*a, *a), published.products) << published.name;
+    EXPECT_EQ(ProductEntries(*a), published.c_entries) << published.name;
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 000, sections 3.5 and 3.6 (tSparse): matrices as lists of 8x8 bitmap tiles, their product by a sorted list of
-// tasks. A warp makes two tiles of C; half a warp loads each, four elements of a row a lane.
+// Zachariadis (2020), sections 3.5 and 3.6 (tSparse): matrices as lists of 8x8 bitmap tiles, their product by a sorted
+// list of tasks. A warp makes two tiles of C; half a warp loads each, four elements of a row a lane.
 #include <cuda_fp16.h>
 #include <mma.h>
 
@@ -20,21 +20,21 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBlocks = 132 * 32;
 
-#define SEEDS_FOR_EACH(i, count) \
+#define BASELINES_FOR_EACH(i, count) \
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < (count); i += int64_t{gridDim.x} * kThreads)
 
 __host__ __device__ int32_t TilesOf(int32_t n) { return static_cast<int32_t>((int64_t{n} + 7) / 8); }
 
 // --- CSR to tiles and back ---
 
-// Tile by tile, and by element in it. Says, too, whether a value is out of fp16's range, and whether one is not finite.
+// Orders entries by tile, then by element. Also reports values out of fp16's range and values that are not finite.
 __global__ void ElementKeysKernel(ConstCsrView m, const int32_t* rows, uint64_t* keys, float* values, int64_t* bad) {
   const uint64_t tiles = TilesOf(m.columns);
-  SEEDS_FOR_EACH(e, m.entries) {
+  BASELINES_FOR_EACH(e, m.entries) {
     const uint32_t r = rows[e], c = m.column_indices[e];
     keys[e] = (r / 8 * tiles + c / 8) * 64 + r % 8 * 8 + c % 8;
     const float v = values[e] = static_cast<const float*>(m.values)[e];
-    // Of every thread that writes, all write the same.
+    // All threads that write write the same value.
     if (!(fabsf(v) < 65520.f) || (v != 0 && fabsf(v) < 0x1p-24f)) bad[0] = 1;
     if (!isfinite(v)) bad[1] = 1;
   }
@@ -42,7 +42,7 @@ __global__ void ElementKeysKernel(ConstCsrView m, const int32_t* rows, uint64_t*
 
 __global__ void TilesOfKeysKernel(const uint64_t* keys, const uint64_t* tile_keys, const int64_t* offsets,
                                   int64_t count, int32_t tile_columns, Tile* tiles) {
-  SEEDS_FOR_EACH(t, count) {
+  BASELINES_FOR_EACH(t, count) {
     uint64_t bitmap = 0;
     for (int64_t e = offsets[t]; e < offsets[t + 1]; ++e) bitmap |= uint64_t{1} << (keys[e] & 63);
     tiles[t] = {bitmap, offsets[t], static_cast<int32_t>(tile_keys[t] / tile_columns),
@@ -52,7 +52,7 @@ __global__ void TilesOfKeysKernel(const uint64_t* keys, const uint64_t* tile_key
 
 // The first tile of each row of tiles, and one behind the last.
 __global__ void TileRowsKernel(const Tile* tiles, int64_t count, int32_t tile_rows, int64_t* rows) {
-  SEEDS_FOR_EACH(r, tile_rows + int64_t{1}) {
+  BASELINES_FOR_EACH(r, tile_rows + int64_t{1}) {
     int64_t low = 0, high = count;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
@@ -177,7 +177,7 @@ absl::StatusOr<CsrMatrix> ToCsr(const ExecContext& ctx, const TileMatrix& m) {
 // --- The task list ---
 
 __global__ void TaskLengthsKernel(const Tile* a, int64_t count, const int64_t* b_rows, int32_t* lengths) {
-  SEEDS_FOR_EACH(t, count) {
+  BASELINES_FOR_EACH(t, count) {
     const int32_t k = a[t].column;
     lengths[t] = static_cast<int32_t>(b_rows[k + 1] - b_rows[k]);
   }
@@ -187,7 +187,7 @@ __global__ void TaskLengthsKernel(const Tile* a, int64_t count, const int64_t* b
 __global__ void TasksKernel(const Tile* a, const Tile* b, const int64_t* b_rows, const int64_t* offsets,
                             const int32_t* owners, int64_t count, int32_t tile_columns, uint64_t* keys,
                             uint64_t* tasks) {
-  SEEDS_FOR_EACH(i, count) {
+  BASELINES_FOR_EACH(i, count) {
     const int32_t t = owners[i];
     const int64_t u = b_rows[a[t].column] + (i - offsets[t]);
     keys[i] = static_cast<uint64_t>(a[t].row) * tile_columns + b[u].column;
@@ -282,7 +282,7 @@ struct TaskList {
   int32_t tile_columns;
 };
 
-// Where a tile's elements are.
+// The place of a tile's elements.
 struct Place {
   uint64_t bitmap = 0;
   int64_t index = 0;
@@ -304,7 +304,7 @@ __device__ void LoadQuad(const Place& tile, const float* elements, int quad, flo
   }
 }
 
-// Sums of the lane's four elements of its tile of C. Of a pair, the tile with fewer tasks multiplies zeros at the end.
+// Sums of the lane's four elements of its tile of C. In a pair, the tile with fewer tasks multiplies zeros at the end.
 // The lanes of a half warp fetch 16 tasks at a time, and elements of the next task while one is multiplied.
 template <typename Math, bool kOnes>
 __device__ void SumTasks(const TaskList& list, int64_t tile, typename Math::Shared& shared, float (&sums)[4]) {
@@ -330,7 +330,7 @@ __device__ void SumTasks(const TaskList& list, int64_t tile, typename Math::Shar
       math.Place(false, half, quad, of_a);
       math.Place(true, half, quad, of_b);
       __syncwarp();
-      // Of the last, some task's again.
+      // After the last task, any task again.
       LoadQuad<kOnes>(ShareInHalf(a, (s + 1) % 16), list.a_elements, quad, of_a);
       LoadQuad<kOnes>(ShareInHalf(b, (s + 1) % 16), list.b_elements, quad, of_b);
       math.MultiplyAdd();
@@ -390,11 +390,11 @@ __global__ void __launch_bounds__(kThreads)
 // --- Compaction ---
 
 __global__ void TileCountsKernel(const Tile* tiles, int64_t count, int32_t* counts) {
-  SEEDS_FOR_EACH(t, count) counts[t] = __popcll(tiles[t].bitmap);
+  BASELINES_FOR_EACH(t, count) counts[t] = __popcll(tiles[t].bitmap);
 }
 
 __global__ void TileIndicesKernel(const int64_t* offsets, int64_t count, Tile* tiles) {
-  SEEDS_FOR_EACH(t, count) tiles[t].index = offsets[t];
+  BASELINES_FOR_EACH(t, count) tiles[t].index = offsets[t];
 }
 
 // Elements of `total` slots and tiles that may be empty become a matrix.
@@ -499,7 +499,7 @@ class TileProduct : public SparseProduct {
     INTRAWARP_ASSIGN_OR_RETURN(const int64_t total, ReadBack(ctx_, indices.as<int64_t>() + list.tiles));
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer slots, AllocateItems<float>(ctx_, total));
     INTRAWARP_ASSIGN_OR_RETURN(const Buffer tiles, AllocateItems<Tile>(ctx_, list.tiles));
-    // Slots of what cancels stay 0.
+    // Slots of entries that cancel stay 0.
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(slots.as<void>(), 0, total * sizeof(float), stream));
     if (tensor_) {
       MultiplyKernel<TensorPairs<float>>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed 000, chapter 3 (tSparse): ways to multiply sparse matrices on a GPU that the seed compares, and ours.
+// Ways to multiply sparse matrices on a GPU that Zachariadis (2020, chapter 3, tSparse) compares, and ours.
 #ifndef INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_VARIANTS_H_
 #define INTRAWARP_TESTS_BENCH_BASELINES_SPARSE_VARIANTS_H_
 
@@ -18,7 +18,7 @@ enum class SparseMethod {
   // on the diagonal of a 16x16x16 fragment, fp16 in and fp32 out; then zeros and empty tiles are taken out.
   kTensorTiles,
   kTiles,               // the same with algorithm 3, fp32, in place of the tensor cores
-  kExpandSortCompress,  // of single values in fp32, as CUSP
+  kExpandSortCompress,  // single values in fp32, as CUSP
   // cuSPARSE in fp32 by its algorithm.
   kCusparseDefault,
   kCusparse1,
@@ -45,22 +45,24 @@ inline bool IsCusparse(SparseMethod m) {
 // fp16 operands; all others have fp32 ones.
 inline bool RoundsToFp16(SparseMethod m) { return m == SparseMethod::kTensorTiles || m == SparseMethod::kOursFp16; }
 
-// Of the tile methods; 0 for others. Table 3.1's columns nnz(C tiles), without empty ones, and of its intermediate.
+// Counts of the tile methods; 0 for other methods. Table 3.1's columns nnz(C tiles), without empty ones, and of its
+// intermediate.
 struct TileCounts {
   int64_t tiles = 0, tasks = 0;
 };
 
-// C = A B, again and again, by Prepare, Run and Finish. On CUDA; one stream, not thread-safe. Memory comes from the
-// device's pool. Each may wait. Errors: RESOURCE_EXHAUSTED when there is too little memory or a list is too long for 31
-// bits; OUT_OF_RANGE "values: ..." from the tile methods for operands that are not finite and from kTensorTiles where
-// they don't fit fp16 (the seed takes none of 65520 and more, or that round to 0); NOT_FOUND without cuSPARSE.
+// C = A B, again and again, by Prepare, Run and Finish. Works on CUDA, on one stream; not thread-safe. Memory comes
+// from the device's pool. Each call may wait. Errors: RESOURCE_EXHAUSTED when there is too little memory or a list is
+// too long for 31 bits; OUT_OF_RANGE "values: ..." from the tile methods for operands that are not finite and from
+// kTensorTiles where they don't fit fp16 (the thesis takes none of 65520 and more, or that round to 0); NOT_FOUND
+// without cuSPARSE.
 class SparseProduct {
  public:
   virtual ~SparseProduct() = default;
-  // What a method has done once for operands, which the seed leaves out of the product's time: the tile methods'
+  // Work done once for the operands, which the thesis leaves out of the product's time: the tile methods'
   // conversion from CSR, the symbolic phase of kCusparseReuse, the plan of kOursValues. The other cuSPARSE methods give
-  // their buffers back: the next Run asks for sizes and allocates, those after it (of kCusparse2 and kCusparse3, whose
-  // sizes depend on one another, none) do not.
+  // their buffers back: the next Run asks for sizes and allocates, and later ones do not. The sizes of kCusparse2 and
+  // kCusparse3 depend on one another, so every Run of these asks and allocates.
   virtual absl::Status Prepare() { return absl::OkStatus(); }
   // The product, after Prepare, as often as one likes.
   virtual absl::Status Run() = 0;
@@ -68,17 +70,17 @@ class SparseProduct {
   virtual absl::Status Finish() { return absl::OkStatus(); }
   // A copy of C with fp32 values, after Finish. Columns may be in any order.
   virtual absl::StatusOr<CsrMatrix> Result() = 0;
-  // Of the last Run.
+  // The counts of the last Run.
   virtual TileCounts Tiles() const { return {}; }
 };
 
-// Of fp32 matrices in device memory, which must outlive it, as must `ctx`. `chunk_fraction`, in (0, 1], is
+// For fp32 matrices in device memory; they and `ctx` must outlive the product. `chunk_fraction`, in (0, 1], is
 // kCusparse3's.
 absl::StatusOr<std::unique_ptr<SparseProduct>> MakeSparseProduct(const ExecContext& ctx, SparseMethod method,
                                                                  const ConstCsrView& a, const ConstCsrView& b,
                                                                  float chunk_fraction = 0.2f);
 
-// What a result is held against.
+// The bound that a result is held to.
 enum class SparseCheck {
   kExact,  // every entry is float64's, rounded to float32
   // |c - exact| <= gamma_2k(2^-24) (|A| |B|)_ij with k terms, and the least normal number a term.
@@ -90,16 +92,16 @@ struct SparseErrors {
   int64_t pattern = 0;  // entries that are missing, that should not be, or that come twice
   int64_t values = 0;   // entries beyond the bound
   double largest = 0;   // |c - exact| / (|A| |B|)_ij, the largest where that is 2^-100 and more
-  double of_bound = 0;  // |c - exact| / bound, the largest of the same; of kExact 0
+  double of_bound = 0;  // |c - exact| / bound, the largest of the same; 0 for kExact
   bool sorted = true;   // columns came in increasing order
   bool ok() const { return pattern == 0 && values == 0; }
 };
 
-// A B by engine/sparse in fp64, whose pattern is structural, with what bounds the errors of others. On CUDA.
+// A B by engine/sparse in fp64 on CUDA, with its structural pattern and the magnitudes that bound the errors of others.
 class SparseReference {
  public:
   virtual ~SparseReference() = default;
-  // `c` has fp32 values. What it leaves out counts as 0 where `zeros_may_lack`. INTERNAL when `c` is no matrix of the
+  // `c` has fp32 values. An absent entry counts as 0 where `zeros_may_lack`. INTERNAL when `c` is no matrix of the
   // right shape. Entries where |A| |B| is not finite have their pattern checked alone.
   virtual absl::StatusOr<SparseErrors> Compare(const CsrMatrix& c, SparseCheck check, bool zeros_may_lack) = 0;
   virtual int64_t entries() const = 0;
@@ -109,7 +111,7 @@ class SparseReference {
 absl::StatusOr<std::unique_ptr<SparseReference>> MakeSparseReference(const ExecContext& ctx, const ConstCsrView& a,
                                                                      const ConstCsrView& b);
 
-// Of the device's pool: the largest amount in use at a time since the last call.
+// The largest amount of the device's pool in use at a time since the last call.
 int64_t TakePoolPeakBytes();
 int64_t PoolUsedBytes();
 

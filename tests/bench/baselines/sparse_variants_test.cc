@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way to multiply that we compare with makes the right matrix: one that is wrong makes a worthless comparison.
+// Every variant makes the right matrix, since a comparison with a wrong matrix is worthless.
 #include "tests/bench/baselines/sparse_variants.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 class SparseVariantsTest : public DeviceTest {
  protected:
   void SetUp() override {
-    if (!ctx().is_cuda()) GTEST_SKIP() << "the seed's variants are for CUDA";
+    if (!ctx().is_cuda()) GTEST_SKIP() << "the published variants are for CUDA";
   }
 
   CsrMatrix OnDevice(const HostCsr<float>& m) { return *CsrMatrix::Upload(device(), ctx().stream(), m); }
@@ -39,7 +39,7 @@ class SparseVariantsTest : public DeviceTest {
     return true;
   }
 
-  // Against rows made one at a time in float64. What is missing is an exact 0 where the method takes those out.
+  // Against rows made one at a time in float64. A missing entry is an exact 0 where the method drops zeros.
   static void ExpectRows(const HostCsr<float>& a, const HostCsr<float>& b, const HostCsr<float>& c, SparseMethod method,
                          bool exact) {
     const bool fp16 = RoundsToFp16(method);
@@ -131,7 +131,7 @@ TEST_P(SparseVariantsTest, EmptyMatrices) {
   ExpectProduct(rows, columns, true);
 }
 
-// Only some methods take out what cancels; tiles that are empty then go as a whole.
+// Only some methods drop entries that cancel; tiles that become empty then go as a whole.
 TEST_P(SparseVariantsTest, CancelledEntries) {
   const ExecContext context = ctx();
   HostCsr<float> a{2, 12, {0, 2, 4}, {0, 11, 0, 11}, {1, -1, 1, 2}};
@@ -174,7 +174,7 @@ TEST_P(SparseVariantsTest, TilesRefuseWhatTheyCannotHold) {
   EXPECT_OK(RunTwice(**MakeSparseProduct(context, SparseMethod::kTensorTiles, a.view(), b.view())));
 }
 
-// What the benchmark relies on finds what is wrong.
+// The check that the benchmark relies on finds errors.
 TEST_P(SparseVariantsTest, CheckSeesWrongResults) {
   const ExecContext context = ctx();
   const auto a = CastValues<float>(RandomMatrix(50, 50, 0.2, 5));
@@ -197,7 +197,7 @@ TEST_P(SparseVariantsTest, CheckSeesWrongResults) {
   other.values.pop_back();
   --other.row_offsets.back();
   EXPECT_EQ(errors(other, false).pattern, 1);
-  // An entry that is not near 0 is no 0 that was taken out.
+  // An entry that is not near 0 was not dropped as a zero.
   EXPECT_EQ(errors(other, true).values, 1);
 }
 

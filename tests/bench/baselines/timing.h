@@ -12,7 +12,7 @@
 
 namespace intrawarp::baselines {
 
-// Does, or on CUDA enqueues, one piece of work.
+// Does one piece of work, or on CUDA enqueues it.
 using Work = std::function<absl::Status()>;
 
 // Median of `repeats` after a warm-up. On CUDA between two events around each run, all enqueued before any is waited

@@ -72,6 +72,19 @@ TEST_P(DeviceMemoryTest, PinnedPoolLeasesUpToItsCapacityAndKeepsWhatComesBack) {
   EXPECT_EQ(pool.Lease(kCapacity + 1).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_P(DeviceMemoryTest, PinnedPoolDropsTheLargestBufferForANewOne) {
+  constexpr size_t kPage = 4096;
+  PinnedPool pool(device(), 10 * kPage);
+  {
+    const auto small = pool.Lease(kPage), large = pool.Lease(8 * kPage);
+    ASSERT_OK(small);
+    ASSERT_OK(large);
+  }
+  EXPECT_EQ(pool.kept_bytes(), 9 * kPage);
+  ASSERT_OK(pool.Lease(3 * kPage));
+  EXPECT_EQ(pool.kept_bytes(), (1 + 3) * kPage);
+}
+
 TEST(OpenDeviceTest, KnowsItsWords) {
   EXPECT_EQ((*OpenDevice("cpu"))->name(), "cpu");
   EXPECT_OK(OpenDevice("auto"));

@@ -138,14 +138,14 @@ void AddSsdReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   const Vec3d q = NormalizedReference(problem.fixed.geometry, p);
   Sample t;
   if (!problem.fixed.InMask(p) || !SampleReference(problem.moving, w(q), &t)) return;
-  const double residual = problem.intensity_scale * (t.value - problem.fixed.At(p));
+  const double difference = problem.intensity_scale * (t.value - problem.fixed.At(p));
   const double magnitude_weight = t.ambiguous ? kAmbiguousWeight : 1;
   Derivative j;
   AddDerivative(t.gradient, q, problem.intensity_scale, &j);
-  reference->sums.value += 0.5 * residual * residual;
+  reference->sums.value += 0.5 * difference * difference;
   reference->sums.weight += 1;
   reference->sums.samples += 1;
-  AddGradient(j, residual, magnitude_weight, reference);
+  AddGradient(j, difference, magnitude_weight, reference);
   AddSquare(j, 1, magnitude_weight, reference);
 }
 
@@ -322,10 +322,9 @@ class AffineObjectiveTest : public DeviceTest {
 INTRAWARP_INSTANTIATE_DEVICE_TEST(AffineObjectiveTest);
 
 constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf};
-const char* Name(MetricKind m) { return m == MetricKind::kSsd ? "ssd" : "ngf"; }
 
 std::string Describe(const HostProblem& p) {
-  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
+  return std::string(MetricName(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
          SizeString(p.moving.geometry);
 }
 
@@ -639,6 +638,16 @@ TEST_P(AffineObjectiveTest, RefusesAMaskOfAnotherSize) {
   o = UploadProblem(p);
   o.moving_mask.geometry.size.z = 8;
   EXPECT_EQ(EvaluateAffineObjective(ctx(), o, w, &sums).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(AffineObjectiveTest, RefusesAMetricWithoutAHessian) {
+  HostProblem p = MakeProblem(MetricKind::kSsd, {9, 8, 7}, {9, 8, 7}, 980);
+  AffineObjective o = UploadProblem(p);
+  NormalEquations sums;
+  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
+    o.metric = metric;
+    EXPECT_EQ(EvaluateAffineObjective(ctx(), o, MakeMap(p, {}), &sums).code(), absl::StatusCode::kUnimplemented);
+  }
 }
 
 TEST(AffineNormalization, TakesTheGridToTheUnitCube) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/metric/ffd_plan.h"
+#include "engine/metric/nmi.h"
 #include "hwy/targets.h"
 #include "tests/engine/device_test.h"
 
@@ -137,12 +138,12 @@ std::vector<Sample> WarpReference(const HostProblem& problem, const std::vector<
 struct MetricReference {
   double value = std::numeric_limits<double>::quiet_NaN();
   double samples = 0;
-  std::vector<double> residual, uncertainty;
+  std::vector<double> voxel_gradient, uncertainty;
 };
 
 MetricReference SsdReference(const HostProblem& problem, const std::vector<Sample>& samples) {
   MetricReference r;
-  r.residual.resize(samples.size());
+  r.voxel_gradient.resize(samples.size());
   r.uncertainty.resize(samples.size());
   double sum = 0;
   for (const Sample& s : samples) r.samples += s.counts;
@@ -151,7 +152,7 @@ MetricReference SsdReference(const HostProblem& problem, const std::vector<Sampl
     if (!samples[i].counts) continue;
     const double f = problem.fixed.data[i], m = samples[i].value;
     sum += s2 * (m - f) * (m - f);
-    r.residual[i] = 2 * s2 * (m - f) / r.samples;
+    r.voxel_gradient[i] = 2 * s2 * (m - f) / r.samples;
     r.uncertainty[i] = 2 * s2 * 3e-5 * (std::abs(m) + std::abs(f)) / r.samples;
   }
   if (r.samples > 0) r.value = sum / r.samples;
@@ -163,7 +164,7 @@ double Log(double p, double floor = 1e-300) { return std::log(std::max(p, floor)
 // `unit`: weights are counted in multiples of it, as the operator does; 0: exactly.
 MetricReference NmiReference(const HostProblem& problem, const std::vector<Sample>& samples, double unit) {
   MetricReference r;
-  r.residual.resize(samples.size());
+  r.voxel_gradient.resize(samples.size());
   r.uncertainty.resize(samples.size());
   const auto range = [](double low, double high) { return high > low ? 1 / (high - low) : 0; };
   const double fixed_scale = 64 * range(problem.fixed_minimum, problem.fixed_maximum);
@@ -217,7 +218,7 @@ MetricReference NmiReference(const HostProblem& problem, const std::vector<Sampl
       const double slope =
           (h_joint * Log(moving[m], floor) - (h_fixed + h_moving) * Log(joint[64 * p.bin + m], floor)) /
           (h_joint * h_joint);
-      r.residual[i] += moving_scale * slope * d[k] / r.samples;
+      r.voxel_gradient[i] += moving_scale * slope * d[k] / r.samples;
       largest = std::max(largest, std::abs(slope));
     }
     r.uncertainty[i] = 2e-3 * moving_scale * largest / r.samples;
@@ -235,7 +236,7 @@ std::vector<double> GaussianWindow(double sigma) {
 
 MetricReference LnccReference(const HostProblem& problem, const std::vector<Sample>& samples) {
   MetricReference r;
-  r.residual.resize(samples.size());
+  r.voxel_gradient.resize(samples.size());
   r.uncertainty.resize(samples.size());
   for (const Sample& s : samples) r.samples += s.counts;
   if (r.samples == 0) return r;
@@ -276,7 +277,7 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
     sum += fm * fm / (ff * mm);
     for_window(c, [&](size_t j, double weight, double a, double b) {
       const double outer = 2 * fm / (ff * mm) * weight / w / r.samples;
-      r.residual[j] -= outer * (a - f - fm / mm * (b - m));
+      r.voxel_gradient[j] -= outer * (a - f - fm / mm * (b - m));
       r.uncertainty[j] += 2e-3 * std::abs(outer) * (std::abs(a - f) + std::abs(fm / mm * (b - m)));
     });
   });
@@ -286,7 +287,7 @@ MetricReference LnccReference(const HostProblem& problem, const std::vector<Samp
 
 MetricReference NgfReference(const HostProblem& problem, const std::vector<Sample>& samples) {
   MetricReference r;
-  r.residual.resize(samples.size());
+  r.voxel_gradient.resize(samples.size());
   r.uncertainty.resize(samples.size());
   const Geometry& g = problem.fixed.geometry;
   struct Term {
@@ -330,8 +331,8 @@ MetricReference NgfReference(const HostProblem& problem, const std::vector<Sampl
   for (const Term& t : terms) {
     for (int a = 0; a < 3; ++a) {
       const double factor = weight > 0 ? 1 / (2 * g.spacing[a] * weight) : 0;
-      r.residual[t.plus[a]] += factor * t.slope[a];
-      r.residual[t.minus[a]] -= factor * t.slope[a];
+      r.voxel_gradient[t.plus[a]] += factor * t.slope[a];
+      r.voxel_gradient[t.minus[a]] -= factor * t.slope[a];
       r.uncertainty[t.plus[a]] += 3e-4 * factor * t.size;
       r.uncertainty[t.minus[a]] += 3e-4 * factor * t.size;
     }
@@ -374,7 +375,7 @@ Reference EvaluateReference(const HostProblem& problem) {
     const Sample& s = samples[i];
     if (!s.counts) return;
     const Vec3d p = to_physical({static_cast<double>(v.x), static_cast<double>(v.y), static_cast<double>(v.z)});
-    const Vec3d force = metric.residual[i] * to_moving.LinearTransposed(s.gradient);
+    const Vec3d force = metric.voxel_gradient[i] * to_moving.LinearTransposed(s.gradient);
     Vec3d size;
     for (int c = 0; c < 3; ++c) {
       for (int d = 0; d < 3; ++d) size[c] += std::abs(to_moving.m[d][c] * s.gradient[d]);
@@ -384,7 +385,8 @@ Reference EvaluateReference(const HostProblem& problem) {
     ForEachNode(problem.grid, p, [&](size_t node, double w) {
       for (int c = 0; c < 3; ++c) {
         r.gradient[3 * node + c] += w * force[c];
-        r.uncertainty[3 * node + c] += w * size[c] * (metric.uncertainty[i] + relative * std::abs(metric.residual[i]));
+        r.uncertainty[3 * node + c] +=
+            w * size[c] * (metric.uncertainty[i] + relative * std::abs(metric.voxel_gradient[i]));
       }
     });
   });
@@ -503,18 +505,13 @@ HostProblem MakeProblem(MetricKind metric, const Options& o) {
 }
 
 constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf};
-const char* Name(MetricKind m) {
-  const char* const names[] = {"ssd", "ngf", "nmi", "lncc"};
-  return names[static_cast<int>(m)];
-}
-
 std::string Describe(const HostProblem& p) {
-  return std::string(Name(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
+  return std::string(MetricName(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
          SizeString(p.moving.geometry) + " grid " + SizeString(p.grid);
 }
 
 struct Evaluation {
-  FfdValue value;
+  MetricValue value;
   std::vector<float> gradient;
 };
 
@@ -549,7 +546,7 @@ class FfdObjectiveTest : public DeviceTest {
   }
 
   Evaluation Evaluate(FfdEvaluator& evaluator, const std::vector<float>& coefficients) {
-    FfdValue* const value = Poisoned<FfdValue>(1);
+    MetricValue* const value = Poisoned<MetricValue>(1);
     float* const gradient = Poisoned<float>(coefficients.size());
     const absl::Status status = evaluator.Evaluate(ctx(), Upload(coefficients), nullptr, gradient, value);
     EXPECT_TRUE(status.ok()) << status;
@@ -854,14 +851,14 @@ TEST_P(FfdObjectiveTest, RepeatedEvaluationsAreBitIdentical) {
     EXPECT_NE(Evaluate(*evaluator, other).value.metric, first.value.metric);
     for (int run = 0; run < 3; ++run) {
       const Evaluation again = Evaluate(*evaluator, p.coefficients);
-      EXPECT_EQ(std::memcmp(&first.value, &again.value, sizeof(FfdValue)), 0);
+      EXPECT_EQ(std::memcmp(&first.value, &again.value, sizeof(MetricValue)), 0);
       EXPECT_EQ(first.gradient, again.gradient);
     }
     // The value alone.
-    FfdValue* const value = Poisoned<FfdValue>(1);
+    MetricValue* const value = Poisoned<MetricValue>(1);
     ASSERT_OK(evaluator->Evaluate(ctx(), Upload(p.coefficients), nullptr, nullptr, value));
-    const FfdValue alone = Download(value, 1)[0];
-    EXPECT_EQ(std::memcmp(&first.value, &alone, sizeof(FfdValue)), 0);
+    const MetricValue alone = Download(value, 1)[0];
+    EXPECT_EQ(std::memcmp(&first.value, &alone, sizeof(MetricValue)), 0);
   }
 }
 
@@ -875,7 +872,7 @@ TEST_P(FfdObjectiveTest, SkippedEvaluationsWriteNothing) {
     const float* const grid = Upload(p.coefficients);
     const std::vector<double> before_value = {17, 18};
     const std::vector<float> before_gradient(p.coefficients.size(), 19.0f);
-    FfdValue* const value = reinterpret_cast<FfdValue*>(Upload(before_value));
+    MetricValue* const value = reinterpret_cast<MetricValue*>(Upload(before_value));
     float* const gradient = Upload(before_gradient);
     ASSERT_OK(evaluator->Evaluate(ctx(), grid, Upload(std::vector<int>{5}), gradient, value));
     EXPECT_EQ(Download(value, 1)[0].metric, 17);
@@ -902,7 +899,7 @@ TEST_P(FfdObjectiveTest, TakesTheMemoryThatItSays) {
       const ExecContext context = owned.context();
       auto evaluator = MakeFfdEvaluator(context, UploadProblem(p));
       ASSERT_TRUE(evaluator.ok()) << evaluator.status();
-      FfdValue* const value = Poisoned<FfdValue>(1);
+      MetricValue* const value = Poisoned<MetricValue>(1);
       float* const gradient = Poisoned<float>(p.coefficients.size());
       const absl::Status status = (*evaluator)->Evaluate(context, Upload(p.coefficients), nullptr, gradient, value);
       EXPECT_TRUE(status.ok()) << status;
@@ -964,7 +961,7 @@ TEST(NmiHistogram, MatchesEntropiesAndTheirDerivative) {
   counts[0] += kNmiOne - total % kNmiOne;
   total += kNmiOne - total % kNmiOne;
   std::vector<float> derivative(counts.size());
-  const FfdValue value = NmiFromHistogram(counts.data(), {0, 2.5f}, derivative.data());
+  const MetricValue value = NmiFromHistogram(counts.data(), {0, 2.5f}, derivative.data());
   EXPECT_EQ(value.samples, static_cast<double>(total / kNmiOne));
   // Moving weight from one bin of a row to another changes the metric as the table says.
   const double step = 64;

@@ -597,24 +597,41 @@ TEST_P(QualityTest, JacobianOfAControlGridIsExact) {
 
 // --- Verdict ---
 
+std::vector<ReviewCause> Causes(const QualityReport& report, bool worse_than_start, bool converged) {
+  std::vector<ReviewCause> causes;
+  for (const ReviewReason& reason : ReviewReasons(report, worse_than_start, converged)) causes.push_back(reason.cause);
+  return causes;
+}
+
 TEST(ReviewReasonsTest, SaysWhyAPersonShouldLook) {
   QualityReport report;
   report.overlap = 0.9;
-  EXPECT_THAT(ReviewReasons(report, false, true), IsEmpty());
+  EXPECT_THAT(Causes(report, false, true), IsEmpty());
   report.overlap = kLowOverlap;
-  EXPECT_THAT(ReviewReasons(report, false, true), IsEmpty());
+  EXPECT_THAT(Causes(report, false, true), IsEmpty());
   report.overlap = 0.39;
-  EXPECT_THAT(ReviewReasons(report, false, true), ElementsAre("low overlap"));
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kLowOverlap));
   report.overlap = NAN;
-  EXPECT_THAT(ReviewReasons(report, false, true), ElementsAre("low overlap"));
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kLowOverlap));
   report.overlap = 1;
-  EXPECT_THAT(ReviewReasons(report, true, true), ElementsAre("worse than the start"));
-  EXPECT_THAT(ReviewReasons(report, false, false), ElementsAre("not converged"));
+  EXPECT_THAT(Causes(report, true, true), ElementsAre(ReviewCause::kWorseThanStart));
+  EXPECT_THAT(Causes(report, false, false), ElementsAre(ReviewCause::kNotConverged));
   report.jacobian.nonpositive_fraction = 1e-6;
-  EXPECT_THAT(ReviewReasons(report, false, true), ElementsAre("folding"));
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kFolding));
   report.overlap = 0;
-  EXPECT_THAT(ReviewReasons(report, true, false),
-              ElementsAre("worse than the start", "folding", "low overlap", "not converged"));
+  EXPECT_THAT(Causes(report, true, false), ElementsAre(ReviewCause::kWorseThanStart, ReviewCause::kFolding,
+                                                       ReviewCause::kLowOverlap, ReviewCause::kNotConverged));
+}
+
+TEST(ReviewReasonsTest, SaysWhatItJudgedByWhat) {
+  QualityReport report;
+  report.overlap = 0.25;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, true, true);
+  ASSERT_EQ(reasons.size(), 2u);
+  EXPECT_FALSE(reasons[0].value || reasons[0].limit);
+  EXPECT_EQ(reasons[1].value, 0.25);
+  EXPECT_EQ(reasons[1].limit, kLowOverlap);
+  EXPECT_STREQ(ReviewText(reasons[1].cause), "low overlap");
 }
 
 }  // namespace

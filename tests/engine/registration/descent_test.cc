@@ -61,7 +61,7 @@ class DescentTest : public DeviceTest {
   void Evaluate(const Descent& descent, const Function& function, int64_t n, double samples) {
     const std::vector<float> trial = Download(descent.trial(), n);
     std::vector<double> gradient(n);
-    const FfdValue value{function({trial.begin(), trial.end()}, &gradient), samples};
+    const MetricValue value{function({trial.begin(), trial.end()}, &gradient), samples};
     const std::vector<float> rounded(gradient.begin(), gradient.end());
     EXPECT_OK(device().Copy(descent.gradient(), rounded.data(), n * sizeof(float), ctx().stream()));
     EXPECT_OK(device().Copy(descent.value(), &value, sizeof(value), ctx().stream()));

@@ -4,7 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <variant>
 
+#include "engine/base/field_error.h"
 #include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
 #include "engine/transform/control_grid.h"
@@ -22,7 +27,7 @@ Pair MakePair(double amplitude, bool is_2d = false, bool inverted = false,
   return pair;
 }
 
-StageOptions Ffd(MetricKind metric) { return {.method = Method::kFfd, .metric = metric}; }
+FfdOptions Ffd(MetricKind metric) { return {.metric = metric}; }
 
 class FfdTest : public TexturedPairTest {
  protected:
@@ -59,7 +64,7 @@ TEST_P(FfdTest, RecoversASmoothDeformation) {
         Case{MetricKind::kNgf, false, 0.3}, Case{MetricKind::kNgf, true, 0.25}}) {
     const bool inverted = c.metric == MetricKind::kNmi || c.metric == MetricKind::kNgf;
     const Pair pair = MakePair(5, c.is_2d, inverted);
-    StageOptions options = Ffd(c.metric);
+    FfdOptions options = Ffd(c.metric);
     // The mutual information of so few samples rises beyond that of the truth unless it is held.
     if (c.metric == MetricKind::kNmi && !c.is_2d) options.bending_weight = 5;
     absl::StatusOr<RegistrationResult> result = Run(pair, {options});
@@ -86,8 +91,9 @@ TEST_P(FfdTest, ReportsLevelsFromTheCoarsest) {
   ASSERT_OK(result) << result.status();
   ASSERT_EQ(result->stages.size(), 1u);
   const StageReport& report = result->stages[0];
-  EXPECT_EQ(report.method, Method::kFfd);
-  EXPECT_EQ(report.metric, MetricKind::kSsd);
+  ASSERT_TRUE(std::holds_alternative<FfdOptions>(report.options));
+  EXPECT_EQ(MetricOf(report.options), MetricKind::kSsd);
+  EXPECT_EQ(std::get<FfdOptions>(report.options).levels, 3);
   ASSERT_EQ(report.levels.size(), 3u);
   EXPECT_EQ(report.levels[1].size, (Int3{22, 20, 18}));
   EXPECT_EQ(report.levels[2].size, pair.fixed_grid.size);
@@ -107,7 +113,7 @@ TEST_P(FfdTest, ReportsLevelsFromTheCoarsest) {
 
 TEST_P(FfdTest, ObeysItsOptions) {
   const Pair pair = MakePair(3);
-  StageOptions options = Ffd(MetricKind::kSsd);
+  FfdOptions options = Ffd(MetricKind::kSsd);
   options.levels = 1;
   options.iterations = 9;
   options.spacing_vox = 7.5;
@@ -138,11 +144,11 @@ TEST_P(FfdTest, AffineThenFfd) {
   const Pair pair = MakePair(4, false, false, affine);
   const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
   const RegistrationInput input{
-      &fixed, &moving, nullptr, nullptr, {{Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)}, std::nullopt};
+      &fixed, &moving, nullptr, nullptr, {AffineOptions{MetricKind::kSsd}, Ffd(MetricKind::kSsd)}, std::nullopt};
   absl::StatusOr<RegistrationResult> result = RunInput(input);
   ASSERT_OK(result) << result.status();
   ASSERT_EQ(result->stages.size(), 2u);
-  EXPECT_EQ(result->stages[0].method, Method::kAffine);
+  EXPECT_TRUE(std::holds_alternative<AffineOptions>(result->stages[0].options));
   EXPECT_LT(MeanError(pair, result->transform), 0.2);
   EXPECT_FALSE(result->worse_than_start);
   EXPECT_GT(std::abs(result->transform.affine().m[0][0] - 1), 0.03);
@@ -173,7 +179,7 @@ TEST_P(FfdTest, StartsWhereTheMassIs) {
 
 TEST_P(FfdTest, FfdGoesOnFromFfd) {
   const Pair pair = MakePair(5);
-  StageOptions coarse = Ffd(MetricKind::kSsd), fine = coarse;
+  FfdOptions coarse = Ffd(MetricKind::kSsd), fine = coarse;
   coarse.spacing_vox = 10;
   fine.levels = 1;
   fine.iterations = 60;
@@ -188,15 +194,15 @@ TEST_P(FfdTest, FfdGoesOnFromFfd) {
 
 TEST_P(FfdTest, WarmStart) {
   const Pair pair = MakePair(5);
-  StageOptions options = Ffd(MetricKind::kSsd);
+  FfdOptions options = Ffd(MetricKind::kSsd);
   const absl::StatusOr<RegistrationResult> cold = Run(pair, {options});
   ASSERT_OK(cold) << cold.status();
   const double cold_error = MeanError(pair, cold->transform);
-  for (double spacing : {0.0, 4.0, 1.0}) {
+  for (std::optional<double> spacing : {std::optional<double>(), std::optional(4.0), std::optional(1.0)}) {
     options.spacing_vox = spacing;
     const absl::StatusOr<RegistrationResult> warm = Run(pair, {options}, nullptr, &cold->transform);
     ASSERT_OK(warm) << warm.status();
-    EXPECT_LT(MeanError(pair, warm->transform), cold_error + 0.05) << "spacing " << spacing;
+    EXPECT_LT(MeanError(pair, warm->transform), cold_error + 0.05) << "spacing " << spacing.value_or(5);
     EXPECT_FALSE(warm->worse_than_start);
     EXPECT_LT(warm->stages[0].levels[0].value_before, 0.5 * cold->stages[0].levels[0].value_before);
   }
@@ -211,7 +217,7 @@ TEST_P(FfdTest, WarmStart) {
   EXPECT_LT(MeanError(next, followed->transform), 0.25);
   // Its affine part starts an affine stage.
   const absl::StatusOr<RegistrationResult> affine =
-      Run(pair, {{Method::kAffine, MetricKind::kSsd}}, nullptr, &cold->transform);
+      Run(pair, {AffineOptions{MetricKind::kSsd}}, nullptr, &cold->transform);
   ASSERT_OK(affine) << affine.status();
   EXPECT_TRUE(affine->transform.is_affine());
 }
@@ -244,7 +250,8 @@ TEST_P(FfdTest, MasksSelectWhatCounts) {
   EXPECT_GT(MeanError(pair, result->transform, 16), 1.3 * masked);
   const PreparedImage empty = Prepare(std::vector<float>(mask.size(), 0), pair.fixed_grid);
   input.fixed_mask = &empty;
-  EXPECT_EQ(RunInput(input).status(), absl::FailedPreconditionError("fixed_mask: selects no voxel"));
+  EXPECT_EQ(RunInput(input).status(),
+            FieldError(absl::StatusCode::kFailedPrecondition, "fixed_mask", "selects no voxel"));
 }
 
 TEST_P(FfdTest, StopsAtACheckpointWithTheBestSoFar) {
@@ -274,15 +281,15 @@ TEST_P(FfdTest, StopsAtACheckpointWithTheBestSoFar) {
 // Wherever time runs out, an ffd stage at the end gives a control grid: with u = 0, or the one it was to start from.
 TEST_P(FfdTest, StopsBeforeItBeganWithItsStart) {
   const Pair pair = MakePair(5);
-  const std::vector<StageOptions> stages = {
-      {Method::kRigid, MetricKind::kSsd}, {Method::kAffine, MetricKind::kSsd}, Ffd(MetricKind::kSsd)};
+  const std::vector<StageOptions> stages = {RigidOptions{MetricKind::kSsd}, AffineOptions{MetricKind::kSsd},
+                                            Ffd(MetricKind::kSsd)};
   for (int stage : {0, 1, 2}) {
     absl::StatusOr<RegistrationResult> result =
         Run(pair, stages, [&](const Progress& p) { return p.stage >= stage ? Decision::kStop : Decision::kContinue; });
     ASSERT_OK(result) << result.status();
     EXPECT_EQ(result->stop_reason, StopReason::kBudget);
     EXPECT_EQ(result->stages.size(), stage == 0 ? 2u : 3u);
-    EXPECT_EQ(result->stages.back().method, Method::kFfd);
+    EXPECT_TRUE(std::holds_alternative<FfdOptions>(result->stages.back().options));
     ASSERT_TRUE(result->transform.has_control_grid());
     EXPECT_EQ(MeanError(pair, result->transform), MeanError(pair, Transform(result->transform.affine())));
     EXPECT_FALSE(result->worse_than_start);
@@ -308,7 +315,7 @@ TEST_P(FfdTest, DoesNotFold) {
   const PreparedImage fixed = Prepare(RandomFloats(grid.voxels(), 1), grid);
   const PreparedImage moving = Prepare(RandomFloats(grid.voxels(), 2), grid);
   for (double jacobian_weight : {0.0, 0.1}) {
-    StageOptions options = Ffd(MetricKind::kSsd);
+    FfdOptions options = Ffd(MetricKind::kSsd);
     options.spacing_vox = 4;
     options.bending_weight = 0;
     options.jacobian_weight = jacobian_weight;
@@ -323,7 +330,7 @@ TEST_P(FfdTest, DoesNotFold) {
 // A start that many rounds of smoothing cannot save.
 TEST_P(FfdTest, UnfoldingEndsAtACheckpoint) {
   const Pair pair = MakePair(0);
-  StageOptions options = Ffd(MetricKind::kSsd);
+  FfdOptions options = Ffd(MetricKind::kSsd);
   options.levels = 1;
   const Geometry grid = *MakeControlGrid(pair.fixed_grid, 5 * pair.fixed_grid.spacing);
   const std::vector<float> noise = RandomFloats(3 * grid.voxels(), 11, -900, 900);
@@ -370,39 +377,37 @@ TEST_P(FfdTest, RefusesWhatItCannotRegister) {
     return RunInput({&fixed, &moving, nullptr, nullptr, std::move(stages), AffineMap::Identity()}).status();
   };
   const auto with = [&](const auto& change) {
-    StageOptions options = Ffd(MetricKind::kSsd);
+    FfdOptions options = Ffd(MetricKind::kSsd);
     change(options);
-    return error(image, image, {{}, options}).ToString();
+    return error(image, image, {AffineOptions{}, options});
   };
   using testing::StartsWith;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto expect_fault = [](const absl::Status& status, absl::StatusCode code, const std::string& field) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_EQ(FieldOf(status), field) << status;
+    EXPECT_THAT(std::string(status.message()), StartsWith(field + ": "));
+  };
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (double spacing : {nan, -1.0, 0.5, 1e300, HUGE_VAL, 200.0}) {
-    EXPECT_THAT(with([&](StageOptions& o) { o.spacing_vox = spacing; }),
-                StartsWith("INVALID_ARGUMENT: stages[1].spacing_vox: "))
-        << spacing;
+  for (double spacing : {nan, -1.0, 0.0, 0.5, 1e300, HUGE_VAL, 200.0}) {
+    expect_fault(with([&](FfdOptions& o) { o.spacing_vox = spacing; }), kInvalid, "stages[1].spacing_vox");
   }
   for (double weight : {nan, -1.0, HUGE_VAL}) {
-    EXPECT_THAT(with([&](StageOptions& o) { o.bending_weight = weight; }),
-                StartsWith("INVALID_ARGUMENT: stages[1].bending_weight: "));
-    EXPECT_THAT(with([&](StageOptions& o) { o.elasticity_weight = weight; }),
-                StartsWith("INVALID_ARGUMENT: stages[1].elasticity_weight: "));
-    EXPECT_THAT(with([&](StageOptions& o) { o.jacobian_weight = weight; }),
-                StartsWith("INVALID_ARGUMENT: stages[1].jacobian_weight: "));
+    expect_fault(with([&](FfdOptions& o) { o.bending_weight = weight; }), kInvalid, "stages[1].bending_weight");
+    expect_fault(with([&](FfdOptions& o) { o.elasticity_weight = weight; }), kInvalid, "stages[1].elasticity_weight");
+    expect_fault(with([&](FfdOptions& o) { o.jacobian_weight = weight; }), kInvalid, "stages[1].jacobian_weight");
   }
-  const auto affine = [&](const auto& change) {
-    StageOptions options;
-    change(options);
-    return error(image, image, {options}).ToString();
-  };
-  EXPECT_THAT(affine([](auto& o) { o.spacing_vox = 5; }), StartsWith("INVALID_ARGUMENT: stages[0].spacing_vox: "));
-  EXPECT_THAT(affine([](auto& o) { o.bending_weight = 0; }),
-              StartsWith("INVALID_ARGUMENT: stages[0].bending_weight: "));
-  EXPECT_THAT(affine([](auto& o) { o.optimizer = DescentMethod::kConjugateGradient; }),
-              StartsWith("INVALID_ARGUMENT: stages[0].optimizer: "));
-  EXPECT_THAT(affine([](auto& o) { o.metric = MetricKind::kNmi; }), StartsWith("UNIMPLEMENTED: stages[0].metric: "));
-  EXPECT_THAT(affine([](auto& o) { o.metric = MetricKind::kLncc; }), StartsWith("UNIMPLEMENTED: stages[0].metric: "));
-  EXPECT_THAT(error(image, image, {Ffd(MetricKind::kSsd), {}}).ToString(),
-              StartsWith("INVALID_ARGUMENT: stages[1].method: "));
+  for (int levels : {-1, 0, 17}) {
+    expect_fault(with([&](FfdOptions& o) { o.levels = levels; }), kInvalid, "stages[1].levels");
+  }
+  for (int iterations : {-1, 0, 10001}) {
+    expect_fault(with([&](FfdOptions& o) { o.iterations = iterations; }), kInvalid, "stages[1].iterations");
+  }
+  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
+    expect_fault(error(image, image, {AffineOptions{metric}}), absl::StatusCode::kUnimplemented, "stages[0].metric");
+    expect_fault(error(image, image, {RigidOptions{metric}}), absl::StatusCode::kUnimplemented, "stages[0].metric");
+  }
+  expect_fault(error(image, image, {Ffd(MetricKind::kSsd), AffineOptions{}}), kInvalid, "stages[1].method");
   EXPECT_EQ(error(constant, image, {Ffd(MetricKind::kNmi)}).message(), "fixed: the image is constant");
   EXPECT_EQ(error(image, constant, {Ffd(MetricKind::kLncc)}).message(), "moving: the image is constant");
   const PreparedImage few = Prepare(RandomFloats(63, 4), Geometry{.size = {9, 7, 1}});
@@ -411,9 +416,9 @@ TEST_P(FfdTest, RefusesWhatItCannotRegister) {
   std::vector<float> selected(grid.voxels(), 0);
   std::fill_n(selected.begin(), 63, 1.0f);
   const PreparedImage small = Prepare(selected, grid);
-  EXPECT_EQ(
-      RunInput({&image, &image, nullptr, &small, {Ffd(MetricKind::kNmi)}, AffineMap::Identity()}).status(),
-      absl::FailedPreconditionError("moving_mask: nmi needs 64 voxels or more, as many as its bins; there are 63"));
+  EXPECT_EQ(RunInput({&image, &image, nullptr, &small, {Ffd(MetricKind::kNmi)}, AffineMap::Identity()}).status(),
+            FieldError(absl::StatusCode::kFailedPrecondition, "moving_mask",
+                       "nmi needs 64 voxels or more, as many as its bins; there are 63"));
   EXPECT_EQ(error(image, far, {Ffd(MetricKind::kSsd)}),
             absl::FailedPreconditionError("the images (masks) overlap by less than 10 %"));
   std::vector<float> dense(3 * grid.voxels(), 0);
@@ -436,7 +441,7 @@ TEST_P(FfdTest, SmallAndThinImages) {
     for (size_t i = 0; i < values.size(); ++i) other[i] = 9 - values[(i + 1) % values.size()];
     const PreparedImage fixed = Prepare(values, grid), moving = Prepare(other, grid);
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
-      StageOptions options = Ffd(metric);
+      FfdOptions options = Ffd(metric);
       options.iterations = 20;
       absl::StatusOr<RegistrationResult> result =
           RunInput({&fixed, &moving, nullptr, nullptr, {options}, AffineMap::Identity()});
@@ -456,7 +461,7 @@ TEST_P(FfdTest, SmallAndThinImages) {
 TEST_P(FfdTest, BitIdentical) {
   for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNmi, MetricKind::kLncc, MetricKind::kNgf}) {
     const Pair pair = MakePair(5);
-    StageOptions options = Ffd(metric);
+    FfdOptions options = Ffd(metric);
     options.iterations = 15;
     const absl::StatusOr<RegistrationResult> first = Run(pair, {options}), second = Run(pair, {options});
     ASSERT_OK(first) << first.status();

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "engine/base/field_error.h"
 #include "engine/quality/quality.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
@@ -97,8 +99,8 @@ TEST_P(LogDemonsTest, RecoversADeformation) {
       RecordProperty("error_" + std::to_string(static_cast<int>(update)) + (symmetric ? "s" : ""),
                      std::to_string(error));
       EXPECT_GT(Jacobian(v, pair.fixed_grid).min, 0);
-      ASSERT_GE(result->levels.size(), 2u);
-      EXPECT_LT(result->levels.back().value_after, result->levels.front().value_before / 20);
+      ASSERT_GE(result->report.levels.size(), 2u);
+      EXPECT_LT(result->report.levels.back().value_after, result->report.levels.front().value_before / 20);
     }
   }
 }
@@ -272,24 +274,24 @@ TEST_P(LogDemonsTest, GoesOnFromAVelocity) {
   ASSERT_OK(cold);
   EXPECT_LT(MeanError(pair, warm->velocity.as<float>()), 0.5);
   EXPECT_GT(MeanError(pair, cold->velocity.as<float>()), 1);
-  EXPECT_LT(warm->levels[0].value_before, cold->levels[0].value_before / 10);
+  EXPECT_LT(warm->report.levels[0].value_before, cold->report.levels[0].value_before / 10);
 }
 
 TEST_P(LogDemonsTest, BeginsNearTheFinestLevelFromAVelocity) {
   const Pair pair = MakePair(6);
   const auto cold = Run(pair, Options());
   ASSERT_OK(cold);
-  ASSERT_EQ(cold->levels.size(), 3u);
+  ASSERT_EQ(cold->report.levels.size(), 3u);
   const float* const initial = cold->velocity.as<float>();
   const auto warm = Run(pair, Options(), nullptr, initial);
   ASSERT_OK(warm);
-  EXPECT_EQ(warm->levels.size(), 2u);
+  EXPECT_EQ(warm->report.levels.size(), 2u);
   EXPECT_LT(MeanError(pair, warm->velocity.as<float>()), 0.6);
   LogDemonsOptions all = Options();
   all.levels = 3;
   const auto asked = Run(pair, all, nullptr, initial);
   ASSERT_OK(asked);
-  EXPECT_EQ(asked->levels.size(), 3u);
+  EXPECT_EQ(asked->report.levels.size(), 3u);
 }
 
 TEST_P(LogDemonsTest, IsBitIdentical) {
@@ -305,14 +307,14 @@ TEST_P(LogDemonsTest, StopsAtTheCheckpoint) {
   const Pair pair = MakePair(5);
   const auto at_once = Run(pair, Options(), [](const Progress&) { return Decision::kStop; });
   ASSERT_OK(at_once);
-  EXPECT_EQ(at_once->stop_reason, StopReason::kBudget);
+  EXPECT_EQ(at_once->report.stop_reason, StopReason::kBudget);
   for (float v : Download(at_once->velocity.as<float>(), 3 * pair.fixed_grid.voxels())) ASSERT_EQ(v, 0);
   // At the end of the coarsest level: its velocity, on the finest grid.
   const auto coarse =
       Run(pair, Options(), [](const Progress& p) { return p.level > 0 ? Decision::kStop : Decision::kContinue; });
   ASSERT_OK(coarse);
-  EXPECT_EQ(coarse->stop_reason, StopReason::kBudget);
-  EXPECT_EQ(coarse->levels.size(), 1u);
+  EXPECT_EQ(coarse->report.stop_reason, StopReason::kBudget);
+  EXPECT_EQ(coarse->report.levels.size(), 1u);
   EXPECT_LT(MeanError(pair, coarse->velocity.as<float>()), 1.7);
   EXPECT_EQ(Run(pair, Options(), [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
@@ -336,21 +338,12 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.diffusion_sigma = NAN; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.max_step = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.iterations = 0; }), kInvalid);
-  EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = -1; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.weak_gradient = -1; }), kInvalid);
 }
 
 // --- As a stage of the pipeline ---
-
-StageOptions Stage() {
-  StageOptions stage;
-  stage.method = Method::kLogDemons;
-  stage.fluid_sigma = 2;
-  stage.diffusion_sigma = 1;
-  stage.weak_gradient = 0;
-  return stage;
-}
 
 TEST_P(LogDemonsTest, PipelineDoesNotFold) {
   Pair pair = MakePair(6);
@@ -358,16 +351,13 @@ TEST_P(LogDemonsTest, PipelineDoesNotFold) {
                            b = RandomFloats(pair.moving.size(), 24, -60, 60);
   for (size_t i = 0; i < a.size(); ++i) pair.fixed[i] += a[i];
   for (size_t i = 0; i < b.size(); ++i) pair.moving[i] += b[i];
-  StageOptions stage = Stage();
-  stage.fluid_sigma = 0.5;
-  stage.diffusion_sigma = 0;
   LogDemonsOptions options = Options();
   options.fluid_sigma = 0.5;
   options.diffusion_sigma = 0;
   const auto rough = Run(pair, options);
   ASSERT_OK(rough);
   EXPECT_LT(Jacobian(rough->velocity.as<float>(), pair.fixed_grid).min, 0);
-  const auto result = RunPipeline(pair, {stage});
+  const auto result = RunPipeline(pair, {options});
   ASSERT_OK(result);
   EXPECT_GT(MeasureJacobian(ctx(), result->transform, pair.fixed_grid)->min, 0);
 }
@@ -378,7 +368,7 @@ TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
   affine.m[0][1] = 0.05;
   affine.m[1][3] = 6;
   const Pair pair = MakePair(6, false, affine);
-  const auto alone = RunPipeline(MakePair(6), {Stage()}), both = RunPipeline(pair, {StageOptions{}, Stage()});
+  const auto alone = RunPipeline(MakePair(6), {Options()}), both = RunPipeline(pair, {AffineOptions{}, Options()});
   for (const auto* result : {&alone, &both}) {
     ASSERT_OK(*result) << result->status();
     const Transform& transform = (*result)->transform;
@@ -389,18 +379,33 @@ TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
     EXPECT_LT(MeasureInverseConsistency(ctx(), transform)->mean_mm, 0.05 * pair.fixed_grid.spacing.x);
     EXPECT_FALSE((*result)->worse_than_start);
     const StageReport& report = (*result)->stages.back();
-    EXPECT_EQ(report.method, Method::kLogDemons);
+    EXPECT_TRUE(std::holds_alternative<LogDemonsOptions>(report.options));
     EXPECT_GE(report.levels.size(), 2u);
   }
   EXPECT_EQ(both->stages.size(), 2u);
 }
 
+// What a report echoes, asked for again, gives the same result.
+TEST_P(LogDemonsTest, PipelineReportsItsOptionsAsResolved) {
+  const Pair pair = MakePair(5);
+  const auto first = RunPipeline(pair, {LogDemonsOptions{}});
+  ASSERT_OK(first) << first.status();
+  const auto& options = std::get<LogDemonsOptions>(first->stages[0].options);
+  EXPECT_EQ(options.levels, static_cast<int>(first->stages[0].levels.size()));
+  EXPECT_EQ(options.iterations, 100);
+  EXPECT_EQ(options.fluid_sigma, 2);
+  const auto second = RunPipeline(pair, {options});
+  ASSERT_OK(second) << second.status();
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(first->transform.velocity().data, n), Download(second->transform.velocity().data, n));
+}
+
 TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
   const Pair pair = MakePair(6);
-  StageOptions few = Stage();
+  LogDemonsOptions few = Options();
   few.levels = 1;
   few.iterations = 2;
-  const auto first = RunPipeline(pair, {Stage()});
+  const auto first = RunPipeline(pair, {Options()});
   ASSERT_OK(first);
   const auto cold = RunPipeline(pair, {few}), warm = RunPipeline(pair, {few}, &first->transform);
   ASSERT_OK(cold);
@@ -425,16 +430,16 @@ TEST_P(LogDemonsTest, PipelineGoesOnFromAVelocityOfAnotherGrid) {
 TEST_P(LogDemonsTest, PipelineWithoutTimeGivesItsStart) {
   const Pair pair = MakePair(5);
   const auto stop = [](const Progress&) { return Decision::kStop; };
-  const auto cold = RunPipeline(pair, {StageOptions{}, Stage()}, nullptr, stop);
+  const auto cold = RunPipeline(pair, {AffineOptions{}, Options()}, nullptr, stop);
   ASSERT_OK(cold) << cold.status();
   EXPECT_EQ(cold->stop_reason, StopReason::kBudget);
   ASSERT_TRUE(cold->transform.has_velocity());
-  const auto first = RunPipeline(pair, {Stage()});
+  const auto first = RunPipeline(pair, {Options()});
   ASSERT_OK(first);
-  const auto warm = RunPipeline(pair, {Stage()}, &first->transform, stop);
+  const auto warm = RunPipeline(pair, {Options()}, &first->transform, stop);
   ASSERT_OK(warm);
   EXPECT_LT(MeanError(pair, warm->transform), 0.6);
-  EXPECT_EQ(RunPipeline(pair, {Stage()}, nullptr, [](const Progress&) { return Decision::kCancel; }).status().code(),
+  EXPECT_EQ(RunPipeline(pair, {Options()}, nullptr, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
 }
 
@@ -454,7 +459,7 @@ Pair MakeMisleadingPair() {
 
 // The value before the last update does not speak for the result.
 TEST_P(LogDemonsTest, PipelineCutShortKnowsThatItIsWorse) {
-  StageOptions stage = Stage();
+  LogDemonsOptions stage = Options();
   stage.levels = 1;
   stage.fluid_sigma = 6;
   stage.max_step = 100;
@@ -468,7 +473,7 @@ TEST_P(LogDemonsTest, PipelineCutShortKnowsThatItIsWorse) {
 
 // Nor does the value of intensities that were not matched speak for the start.
 TEST_P(LogDemonsTest, PipelineThatMatchesIntensitiesKnowsThatItIsWorse) {
-  StageOptions stage = Stage();
+  LogDemonsOptions stage = Options();
   stage.levels = 1;
   stage.iterations = 1;
   stage.fluid_sigma = 6;
@@ -486,7 +491,7 @@ TEST_P(LogDemonsTest, PipelineThatMatchesIntensitiesKnowsThatItIsWorse) {
 
   pair = MakePair(5);
   for (float& v : pair.moving) v = 700 + 3.7f * v;
-  stage = Stage();
+  stage = Options();
   stage.match_intensities = true;
   const auto better = RunPipeline(pair, {stage}, &start);
   ASSERT_OK(better) << better.status();
@@ -544,7 +549,7 @@ TEST_P(LogDemonsTest, AStartOfLittleOverlapIsNotComparedByItsValue) {
 
 TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const Pair pair = MakePair(5);
-  const auto first = RunPipeline(pair, {Stage()}), second = RunPipeline(pair, {Stage()});
+  const auto first = RunPipeline(pair, {Options()}), second = RunPipeline(pair, {Options()});
   ASSERT_OK(first);
   ASSERT_OK(second);
   const size_t n = 3 * pair.fixed_grid.voxels();
@@ -564,7 +569,7 @@ TEST_P(LogDemonsTest, AgreesWithTheCpu) {
   for (const VelocityUpdate update : {VelocityUpdate::kAdd, VelocityUpdate::kCompose, VelocityUpdate::kBch}) {
     for (const bool symmetric : {false, true}) {
       SCOPED_TRACE(testing::Message() << static_cast<int>(update) << " " << symmetric);
-      StageOptions stage = Stage();
+      LogDemonsOptions stage = Options();
       stage.update = update;
       stage.symmetric = symmetric;
       stage.iterations = 8;  // ended by their number on both devices
@@ -597,26 +602,15 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   const auto message = [&](std::vector<StageOptions> stages, const Transform* initial = nullptr) {
     return std::string(RunPipeline(pair, std::move(stages), initial).status().message());
   };
-  StageOptions stage = Stage();
-  stage.metric = MetricKind::kNgf;
-  EXPECT_EQ(message({stage}), "stages[0].metric: log-demons takes ssd alone");
-  EXPECT_EQ(RunPipeline(pair, {stage}).status().code(), absl::StatusCode::kUnimplemented);
-  stage = Stage();
-  stage.spacing_vox = 5;
-  EXPECT_EQ(message({stage}), "stages[0].spacing_vox: is for ffd alone");
-  stage = Stage();
+  LogDemonsOptions stage = Options();
   stage.max_step = 0;
   EXPECT_EQ(message({stage}), "stages[0].max_step: 0 is not in [0.001, 100]");
-  StageOptions affine;
-  affine.symmetric = true;
-  EXPECT_EQ(message({affine}), "stages[0].symmetric: is for log-demons alone");
-  affine = {};
-  EXPECT_EQ(message({Stage(), affine}), "stages[1].method: must be that of the stage before, which is deformable");
-  StageOptions ffd;
-  ffd.method = Method::kFfd;
-  const auto velocity = RunPipeline(pair, {Stage()});
+  EXPECT_EQ(FieldOf(RunPipeline(pair, {stage}).status()), "stages[0].max_step");
+  EXPECT_EQ(message({Options(), AffineOptions{}}),
+            "stages[1].method: must be that of the stage before, which is deformable");
+  const auto velocity = RunPipeline(pair, {Options()});
   ASSERT_OK(velocity);
-  EXPECT_EQ(message({ffd}, &velocity->transform).substr(0, 18), "initial_transform:");
+  EXPECT_EQ(message({FfdOptions{}}, &velocity->transform).substr(0, 18), "initial_transform:");
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <variant>
 
-#include "engine/registration/affine.h"
+#include "engine/base/field_error.h"
+#include "engine/registration/validate.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -136,7 +138,7 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationTest);
 TEST_P(RegistrationTest, RecoversRandomAffineMapsWithSsd) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     const Pair pair = MakePair(seed, false, false, false);
-    absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, MetricKind::kSsd}});
+    absl::StatusOr<RegistrationResult> result = Run(pair, {AffineOptions{MetricKind::kSsd}});
     ASSERT_OK(result) << result.status();
     EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05) << "seed " << seed;
     EXPECT_EQ(result->stop_reason, StopReason::kConverged) << "seed " << seed;
@@ -149,7 +151,7 @@ TEST_P(RegistrationTest, RecoversRandomAffineMapsWithSsd) {
 TEST_P(RegistrationTest, RecoversRandomAffineMapsWithNgfOnInvertedIntensities) {
   for (uint32_t seed = 11; seed <= 16; ++seed) {
     const Pair pair = MakePair(seed, false, false, true);
-    absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, MetricKind::kNgf}});
+    absl::StatusOr<RegistrationResult> result = Run(pair, {AffineOptions{MetricKind::kNgf}});
     ASSERT_OK(result) << result.status();
     EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.3) << "seed " << seed;
   }
@@ -159,7 +161,7 @@ TEST_P(RegistrationTest, RecoversRandomMapsIn2d) {
   for (uint32_t seed = 21; seed <= 26; ++seed) {
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       const Pair pair = MakePair(seed, true, false, metric == MetricKind::kNgf);
-      absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kAffine, metric}});
+      absl::StatusOr<RegistrationResult> result = Run(pair, {AffineOptions{metric}});
       ASSERT_OK(result) << result.status();
       EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), metric == MetricKind::kSsd ? 0.05 : 0.3)
           << "seed " << seed;
@@ -172,7 +174,7 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
   for (uint32_t seed = 31; seed <= 34; ++seed) {
     for (bool is_2d : {false, true}) {
       const Pair pair = MakePair(seed, is_2d, true, false);
-      absl::StatusOr<RegistrationResult> result = Run(pair, {{Method::kRigid, MetricKind::kSsd}});
+      absl::StatusOr<RegistrationResult> result = Run(pair, {RigidOptions{MetricKind::kSsd}});
       ASSERT_OK(result) << result.status();
       EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05) << "seed " << seed;
       for (int a = 0; a < 3; ++a)
@@ -188,8 +190,8 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
 TEST_P(RegistrationTest, IsBitIdenticalWhenRunAgain) {
   const Pair pair = MakePair(3, false, false, false);
   for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
-    const AffineMap first = Run(pair, {{Method::kAffine, metric}})->transform.affine();
-    const AffineMap second = Run(pair, {{Method::kAffine, metric}})->transform.affine();
+    const AffineMap first = Run(pair, {AffineOptions{metric}})->transform.affine();
+    const AffineMap second = Run(pair, {AffineOptions{metric}})->transform.affine();
     EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
   }
 }
@@ -199,7 +201,7 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
   for (uint32_t seed = 1; seed <= 4; ++seed) {
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       const Pair pair = MakePair(seed, false, false, metric == MetricKind::kNgf);
-      const AffineMap here = Run(pair, {{Method::kAffine, metric}})->transform.affine();
+      const AffineMap here = Run(pair, {AffineOptions{metric}})->transform.affine();
       OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), kWorkspaceBytes);
       const ExecContext cpu_ctx = cpu.context();
       const PreparedImage fixed =
@@ -207,7 +209,7 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
       const PreparedImage moving =
           *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
       const AffineMap there =
-          Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt})
+          Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {AffineOptions{metric}}, std::nullopt})
               ->transform.affine();
       Pair as_truth = pair;
       as_truth.truth = there;
@@ -219,10 +221,15 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
 TEST_P(RegistrationTest, StagesFollowEachOther) {
   const Pair pair = MakePair(5, false, false, false);
   absl::StatusOr<RegistrationResult> result =
-      Run(pair, {{Method::kRigid, MetricKind::kSsd}, {Method::kAffine, MetricKind::kSsd, 2}});
+      Run(pair, {RigidOptions{MetricKind::kSsd}, AffineOptions{MetricKind::kSsd, 2}});
   ASSERT_OK(result);
   ASSERT_EQ(result->stages.size(), 2u);
   EXPECT_EQ(result->stages[1].levels.size(), 2u);
+  const auto& rigid = std::get<RigidOptions>(result->stages[0].options);
+  EXPECT_EQ(rigid.metric, MetricKind::kSsd);
+  EXPECT_EQ(rigid.levels, static_cast<int>(result->stages[0].levels.size()));
+  EXPECT_EQ(rigid.iterations, 50);
+  EXPECT_EQ(std::get<AffineOptions>(result->stages[1].options).levels, 2);
   EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.05);
 }
 
@@ -242,7 +249,7 @@ TEST_P(RegistrationTest, MasksSelectWhatCounts) {
   const PreparedImage fixed_mask = Prepare(mask, pair.fixed_grid);
   AffineMap start = pair.truth;
   for (int r = 0; r < 3; ++r) start.m[r][3] += 6;
-  RegistrationInput input{&fixed, &moving, &fixed_mask, nullptr, {{Method::kAffine, MetricKind::kSsd}}, start};
+  RegistrationInput input{&fixed, &moving, &fixed_mask, nullptr, {AffineOptions{MetricKind::kSsd}}, start};
   absl::StatusOr<RegistrationResult> result = Register(ctx(), input);
   ASSERT_OK(result) << result.status();
   EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.1);
@@ -257,13 +264,13 @@ TEST_P(RegistrationTest, MasksSelectWhatCounts) {
 TEST_P(RegistrationTest, StopsAndCancelsAtACheckpoint) {
   const Pair pair = MakePair(7, false, false, false);
   int calls = 0;
-  absl::StatusOr<RegistrationResult> stopped = Run(pair, {{Method::kAffine, MetricKind::kSsd}}, [&](const Progress&) {
+  absl::StatusOr<RegistrationResult> stopped = Run(pair, {AffineOptions{MetricKind::kSsd}}, [&](const Progress&) {
     return ++calls > 3 ? Decision::kStop : Decision::kContinue;
   });
   ASSERT_OK(stopped) << stopped.status();
   EXPECT_EQ(stopped->stop_reason, StopReason::kBudget);
   EXPECT_EQ(calls, 4);
-  EXPECT_EQ(Run(pair, {{}}, [](const Progress&) { return Decision::kCancel; }).status().code(),
+  EXPECT_EQ(Run(pair, {AffineOptions{}}, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
 }
 
@@ -276,7 +283,7 @@ TEST_P(RegistrationTest, RefusesWhatItCannotRegister) {
   const PreparedImage far = Prepare(RandomFloats(grid.voxels(), 2), far_grid);
   const Geometry plane{.size = {20, 18, 1}};
   const PreparedImage flat = Prepare(RandomFloats(plane.voxels(), 3), plane);
-  const std::vector<StageOptions> stages = {{}};
+  const std::vector<StageOptions> stages = {AffineOptions{}};
   const auto error = [&](const RegistrationInput& input) { return Register(ctx(), input).status(); };
 
   EXPECT_EQ(error({&constant, &image, nullptr, nullptr, stages, {}}).message(), "fixed: the image is constant");
@@ -285,9 +292,27 @@ TEST_P(RegistrationTest, RefusesWhatItCannotRegister) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(error({&image, &flat, nullptr, nullptr, stages, {}}).code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(error({&image, &image, nullptr, nullptr, {}, {}}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(error({&image, &image, nullptr, nullptr, {{Method::kAffine, MetricKind::kSsd, 99}}, {}}).code(),
+  EXPECT_EQ(error({&image, &image, nullptr, nullptr, {AffineOptions{MetricKind::kSsd, 99}}, {}}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(error({&image, &image, nullptr, nullptr, stages, AffineMap{}}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(RegistrationTest, ErrorsNameTheirField) {
+  const Geometry grid{.size = {20, 18, 16}};
+  const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 1), grid);
+  const PreparedImage elsewhere = Prepare(std::vector<float>(8, 1), Geometry{.size = {2, 2, 2}});
+  const PreparedImage constant = Prepare(std::vector<float>(grid.voxels(), 5), grid);
+  const auto field = [](const RegistrationInput& input) { return FieldOf(ValidateRegistration(input)); };
+  const std::vector<StageOptions> stages = {AffineOptions{}};
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, {}, {}}), "stages");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, {AffineOptions{}, AffineOptions{.levels = 0}}, {}}),
+            "stages[1].levels");
+  EXPECT_EQ(field({&image, &image, &elsewhere, nullptr, stages, {}}), "fixed_mask");
+  EXPECT_EQ(field({&image, &image, nullptr, &elsewhere, stages, {}}), "moving_mask");
+  EXPECT_EQ(field({&constant, &image, nullptr, nullptr, stages, {}}), "fixed");
+  EXPECT_EQ(field({&image, &constant, nullptr, nullptr, stages, {}}), "moving");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, stages, AffineMap{}}), "initial");
+  EXPECT_EQ(field({&image, &image, nullptr, nullptr, stages, {}}), "");
 }
 
 TEST_P(RegistrationTest, SmallestImages) {
@@ -298,7 +323,7 @@ TEST_P(RegistrationTest, SmallestImages) {
     const PreparedImage image = Prepare(values, grid);
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       absl::StatusOr<RegistrationResult> result =
-          Register(ctx(), {&image, &image, nullptr, nullptr, {{Method::kAffine, metric}}, AffineMap::Identity()});
+          Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, AffineMap::Identity()});
       if (result.ok()) {
         for (const auto& row : result->transform.affine().m)
           for (double v : row) EXPECT_TRUE(std::isfinite(v));
@@ -314,7 +339,7 @@ TEST_P(RegistrationTest, ARegistrationThatStartsAtItsResultIsNotWorse) {
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       const Pair pair = MakePair(seed, false, false, metric == MetricKind::kNgf);
       const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
-      RegistrationInput input{&fixed, &moving, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt};
+      RegistrationInput input{&fixed, &moving, nullptr, nullptr, {AffineOptions{metric}}, std::nullopt};
       for (int again = 0; again < 4; ++again) {
         absl::StatusOr<RegistrationResult> result = Register(ctx(), input);
         ASSERT_OK(result) << result.status();
@@ -339,7 +364,7 @@ TEST_P(RegistrationTest, AnImageIsNotWorseThanItself) {
     const PreparedImage image = Prepare(values, grid);
     for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
       absl::StatusOr<RegistrationResult> result =
-          Register(ctx(), {&image, &image, nullptr, nullptr, {{Method::kAffine, metric}}, std::nullopt});
+          Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, std::nullopt});
       ASSERT_OK(result) << result.status();
       EXPECT_FALSE(result->worse_than_start) << "seed " << seed;
       EXPECT_EQ(result->stop_reason, StopReason::kConverged) << "seed " << seed;
@@ -364,7 +389,7 @@ TEST_P(RegistrationTest, ASmallMaskDoesNotLetCoarseLevelsRunAway) {
     AffineMap start = pair.truth;
     for (int r = 0; r < 3; ++r) start.m[r][3] += 2;
     absl::StatusOr<RegistrationResult> result =
-        Register(ctx(), {&fixed, &moving, &fixed_mask, nullptr, {{Method::kAffine, MetricKind::kSsd}}, start});
+        Register(ctx(), {&fixed, &moving, &fixed_mask, nullptr, {AffineOptions{MetricKind::kSsd}}, start});
     ASSERT_OK(result) << result.status();
     const Vec3d center = Inverse(pair.truth)({-6, -20, 12}),
                 d = result->transform.affine()(center) - Vec3d{-6, -20, 12};
@@ -380,7 +405,7 @@ TEST_P(RegistrationTest, RigidDoesNotDependOnTheUnitOfLength) {
       g->spacing = scale * g->spacing;
       g->origin = scale * g->origin;
     }
-    absl::StatusOr<RegistrationResult> result = Run(scaled, {{Method::kRigid, MetricKind::kSsd}});
+    absl::StatusOr<RegistrationResult> result = Run(scaled, {RigidOptions{MetricKind::kSsd}});
     ASSERT_OK(result) << result.status();
     EXPECT_EQ(result->stop_reason, StopReason::kConverged);
     AffineMap found = result->transform.affine();
@@ -394,7 +419,7 @@ TEST_P(RegistrationTest, NgfOnFewVoxels) {
     const Geometry grid{.size = size};
     const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 7), grid);
     const RegistrationInput input{
-        &image, &image, nullptr, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+        &image, &image, nullptr, nullptr, {AffineOptions{MetricKind::kNgf}}, AffineMap::Identity()};
     return Register(ctx(), input);
   };
   // One interior voxel of 27: all that there can be, so it is no lack of overlap.
@@ -403,7 +428,8 @@ TEST_P(RegistrationTest, NgfOnFewVoxels) {
     EXPECT_OK(result) << result.status();
   }
   EXPECT_EQ(register_itself({20, 20, 2}).status(),
-            absl::FailedPreconditionError("fixed: ngf needs gradients, and an axis of two voxels (20x20x2) has none"));
+            FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
+                       "ngf needs gradients, and an axis of two voxels (20x20x2) has none"));
 }
 
 TEST_P(RegistrationTest, SaysWhenThereIsNoGradientWhereTheImagesOverlap) {
@@ -414,16 +440,17 @@ TEST_P(RegistrationTest, SaysWhenThereIsNoGradientWhereTheImagesOverlap) {
     for (int x = 0; x < 10; ++x) mask[i * 16 + x] = 1;
   const PreparedImage image = Prepare(values, grid), flat = Prepare(mask, grid);
   const RegistrationInput input{
-      &image, &image, &flat, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+      &image, &image, &flat, nullptr, {AffineOptions{MetricKind::kNgf}}, AffineMap::Identity()};
   EXPECT_EQ(Register(ctx(), input).status(),
-            absl::FailedPreconditionError("fixed: no gradients where the images (masks) overlap, which ngf needs"));
+            FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
+                       "no gradients where the images (masks) overlap, which ngf needs"));
 }
 
 TEST_P(RegistrationTest, SaysWhenSumsOverflow) {
   const Geometry grid{.size = {20, 18, 16}};
   const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 9, 0, 1e25f), grid);
   const RegistrationInput input{
-      &image, &image, nullptr, nullptr, {{Method::kAffine, MetricKind::kNgf}}, AffineMap::Identity()};
+      &image, &image, nullptr, nullptr, {AffineOptions{MetricKind::kNgf}}, AffineMap::Identity()};
   EXPECT_EQ(Register(ctx(), input).status().message(),
             "fixed, moving: intensities so large (or small) that sums are not finite");
 }
@@ -433,7 +460,7 @@ TEST_P(RegistrationTest, PlanesOfInexactDirectionsAreParallel) {
   for (int r = 0; r < 3; ++r) grid.direction[r][r] = 0.9997;
   ASSERT_OK(ValidateGeometry(grid));
   const PreparedImage image = Prepare(RandomFloats(grid.voxels(), 7), grid);
-  EXPECT_OK(ValidateRegistration({&image, &image, nullptr, nullptr, {{}}, std::nullopt}));
+  EXPECT_OK(ValidateRegistration({&image, &image, nullptr, nullptr, {AffineOptions{}}, std::nullopt}));
 }
 
 }  // namespace

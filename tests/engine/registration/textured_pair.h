@@ -11,6 +11,7 @@
 
 #include "engine/image/pyramid.h"
 #include "engine/registration/registration.h"
+#include "engine/registration/validate.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {

@@ -103,9 +103,9 @@ TEST(CsrTest, TransposeSwapsIndices) {
 
 TEST(CsrTest, SizesThatOverflow) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(CsrMatrix::Bytes(1, kMax / 4, ValueType::kFloat64).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(CsrMatrix::Bytes(1, kMax / 12, ValueType::kFloat64).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(*CsrMatrix::Bytes(2, 3, ValueType::kFloat64), 3 * 8 + 3 * 12);
+  EXPECT_EQ(CsrBytes(1, kMax / 4, ValueType::kFloat64).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(CsrBytes(1, kMax / 12, ValueType::kFloat64).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(*CsrBytes(2, 3, ValueType::kFloat64), 3 * 8 + 3 * 12);
 }
 
 class CsrDeviceTest : public DeviceTest {};
@@ -116,7 +116,7 @@ TEST_P(CsrDeviceTest, UploadsAndDownloads) {
     const auto matrix = CsrMatrix::Upload(device(), ctx().stream(), m);
     ASSERT_OK(matrix);
     EXPECT_EQ(matrix->view().entries, m.entries());
-    EXPECT_EQ(matrix->bytes(), *CsrMatrix::Bytes(m.rows, m.entries(), ValueType::kFloat64));
+    EXPECT_EQ(matrix->bytes(), *CsrBytes(m.rows, m.entries(), ValueType::kFloat64));
     EXPECT_EQ(*matrix->Download<double>(device(), ctx().stream()), m);
     EXPECT_FALSE(matrix->Download<float>(device(), ctx().stream()).ok());
   }

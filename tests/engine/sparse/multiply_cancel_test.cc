@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products that end before they are done. A product on CUDA is one sequence of kernels and passes no checkpoint.
+// Products that are cancelled. A product on CUDA is one sequence of kernels and passes no checkpoint.
 #include <memory>
 
 #include "engine/sparse/multiply.h"
@@ -11,7 +11,7 @@ namespace {
 
 class MultiplyCancelTest : public testing::Test {
  protected:
-  // Of many blocks of rows; the last row is a block of its own.
+  // A matrix of many blocks of rows, the last of which is one row.
   static HostCsr<float> Matrix() {
     HostCsr<float> m = CastValues<float>(RandomMatrix(3000, 3000, 0.01, 1));
     m.row_offsets.back() += 3000 - (m.row_offsets[3000] - m.row_offsets[2999]);
@@ -40,15 +40,15 @@ TEST_F(MultiplyCancelTest, EndsAtTheNextCheckpointOfItsThread) {
   int asked = 0;
   const auto whole = Run(1 << 30, &asked);
   ASSERT_OK(whole);
-  // Of blocks, how many depends on what the other threads took; copying B for the pattern and for the values, and one
-  // block of each, are its own.
+  // How many blocks the thread takes depends on the other threads. It copies B twice, for the pattern and for the
+  // values, and takes at least one block of each.
   EXPECT_GE(asked, 4);
   for (int continued : {0, 1, 2, 3}) {
     const auto c = Run(continued, &asked);
     EXPECT_EQ(c.status().code(), absl::StatusCode::kCancelled) << continued;
     EXPECT_GT(asked, continued);
   }
-  // Nothing of it is left: the next product is the whole one again.
+  // A cancelled product leaves nothing behind: the next one is whole again.
   const auto again = Run(1 << 30, &asked);
   ASSERT_OK(again);
   EXPECT_TRUE(*again == *whole);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/bench/sparse_generators.h"
 #include "tests/engine/device_test.h"
+#include "tests/engine/sparse/counting_device.h"
 #include "tests/engine/sparse/reference.h"
 
 namespace intrawarp {
@@ -48,10 +49,10 @@ class MultiplyTest : public DeviceTest {
     options.path = path_;
     return options;
   }
-  // The ways to make rows that the device has.
+  // The paths that differ on this device.
   std::vector<MultiplyPath> Paths() {
     if (!ctx().is_cuda()) return {MultiplyPath::kAuto};
-    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kListed};
+    return {MultiplyPath::kAuto, MultiplyPath::kScalar, MultiplyPath::kTiles, MultiplyPath::kReusePlan};
   }
 
   MultiplyPath path_ = MultiplyPath::kAuto;
@@ -100,7 +101,7 @@ TEST_P(MultiplyTest, RandomRectangularMatrices) {
   }
 }
 
-// Rows of A whose products come from entries further apart than what lists of products hold.
+// Rows of A with products from entries that are further apart than the indices of a reuse plan reach.
 TEST_P(MultiplyTest, ProductsFarApartInA) {
   constexpr int32_t kInner = 70000, kRows = 3;
   HostCsr<float> a{kRows, kInner, {0}, {}, {}}, b{kInner, 2, {0}, {}, {}};
@@ -126,10 +127,10 @@ TEST_P(MultiplyTest, ProductsFarApartInA) {
   }
 }
 
-// A plan for many executions gives what another gives, again and again, with other values.
+// A plan for many executions gives the same result as any other plan, for several sets of values.
 TEST_P(MultiplyTest, PlansForManyExecutions) {
   for (uint32_t seed = 0; seed < 6; ++seed) {
-    // From entries of one product to those of hundreds.
+    // Entries of C have from one product to hundreds.
     const int32_t inner = seed < 3 ? 60 : 900, columns = seed % 3 == 0 ? 2000 : 40;
     auto a = CastValues<float>(RandomMatrix(150, inner, 0.3, seed)),
          b = CastValues<float>(RandomMatrix(inner, columns, 0.2, seed + 50));
@@ -178,8 +179,8 @@ void AppendBlock(const HostCsr<double>& block, HostCsr<float>& m) {
   m.columns += block.columns;
 }
 
-// Products of small integers are exact, so that GraphBLAS, the CPU's, gives the same bits. A hundred products at a
-// time, as blocks, which come to lie across tiles and bitmaps in every way.
+// Products of small integers are exact, so that GraphBLAS, on the CPU, gives the same bits. A hundred products at a
+// time are the blocks of one matrix, so that they lie across tiles and bitmaps in every way.
 TEST_P(MultiplyTest, TenThousandSmallMatricesEachWayAreGraphBlass) {
   if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
   OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), 1);
@@ -224,7 +225,7 @@ TEST_P(MultiplyTest, TenThousandSmallMatricesEachWayAreGraphBlass) {
   }
 }
 
-// A column times a row: as many entries as their lengths' product.
+// A dense column. Times a dense row, it gives a dense matrix.
 HostCsr<float> Column(int32_t rows) {
   HostCsr<float> m = {rows, 1, {0}, std::vector<int32_t>(rows), std::vector<float>(rows)};
   for (int32_t r = 0; r < rows; ++r) {
@@ -242,7 +243,7 @@ TEST_P(MultiplyTest, EstimatesCountBeyond32Bits) {
     const auto e = EstimateMultiply(ctx(), column.view(), row.view(), Options<float>());
     ASSERT_OK(e) << e.status();
     constexpr int64_t kEntries = int64_t{kSize} * kSize;
-    EXPECT_EQ(e->products, kEntries);
+    EXPECT_EQ(e->multiplications, kEntries);
     EXPECT_EQ(e->max_entries, kEntries);
     EXPECT_EQ(e->value_bytes, 4 * kEntries);
     EXPECT_GE(e->plan_bytes, 4 * kEntries);
@@ -290,7 +291,7 @@ TEST_P(MultiplyTest, EmptyShapes) {
   EXPECT_EQ(Product(none, none), none);
 }
 
-// Rows of every length beside each other, one dense row, one dense column: each way to make a row is taken.
+// Rows of every length beside each other, one dense row, one dense column: every class of rows occurs.
 TEST_P(MultiplyTest, RowsOfAllLengths) {
   constexpr int kSize = 3000;
   HostCoo coo = {kSize, kSize, {}, {}, {}};
@@ -336,8 +337,8 @@ TEST_P(MultiplyTest, LongSparseRowsOfWideMatrices) {
   }
 }
 
-// Rows whose columns lie within some thousand to some ten thousand: from a few to thousands of entries, some of them
-// alike.
+// Rows whose columns lie within some thousand to some ten thousand columns, with a few to thousands of entries; some
+// rows are alike.
 TEST_P(MultiplyTest, RowsOfMiddlingSpan) {
   std::mt19937 engine(13);
   for (int columns : {9000, 30000, 42000}) {
@@ -383,8 +384,8 @@ TEST_P(MultiplyTest, ShapesOfTheGenerators) {
   }
 }
 
-// Unknowns of one node: runs of rows with one pattern, of every length, across what eight rows a tile and 64 rows a run
-// cut, with rows between them that have another pattern or none.
+// Unknowns of one node: runs of rows with one pattern, of every length, across the borders of tiles (8 rows) and of
+// runs (64 rows), with rows between them that have another pattern or none.
 TEST_P(MultiplyTest, RunsOfRowsWithOnePattern) {
   std::mt19937 engine(11);
   HostCsr<float> m;
@@ -422,7 +423,7 @@ TEST_P(MultiplyTest, NonFiniteValuesPropagateWhereTheyAre) {
     EXPECT_EQ(c.values[0], inf);
     EXPECT_EQ(c.values[1], 2);  // no padding times infinity
     EXPECT_TRUE(std::isnan(c.values[2]));
-    EXPECT_TRUE(std::isnan(c.values[3]));  // 0 x -inf, which is there
+    EXPECT_TRUE(std::isnan(c.values[3]));  // 0 x -inf of two entries
     EXPECT_TRUE(std::isnan(c.values[4]));
     EXPECT_EQ(c.values[5], 2);
     EXPECT_EQ(c.values[6], -inf);
@@ -485,7 +486,7 @@ TEST_P(MultiplyTest, EstimatesHold) {
       path_ = path;
       const auto estimate = EstimateMultiply(ctx(), on_device.view(), on_device.view(), Options<double>());
       ASSERT_OK(estimate) << estimate.status();
-      EXPECT_EQ(estimate->products, CountProducts(m, m));
+      EXPECT_EQ(estimate->multiplications, CountProducts(m, m));
       auto workspace = OwnedContext::Create(device(), estimate->workspace_bytes);
       ASSERT_OK(workspace);
       const auto plan = PlanMultiply(workspace->context(), on_device.view(), on_device.view(), Options<double>());
@@ -500,8 +501,43 @@ TEST_P(MultiplyTest, EstimatesHold) {
   }
 }
 
+// If planning frees nothing, bytes() is the sum of what it allocated.
+TEST_P(MultiplyTest, PlanBytesAreWhatWasAllocated) {
+  const auto m = Fem27(2, 5, 1), d = RandomMatrix(m.rows, m.columns, 0.1, 2);
+  const CsrMatrix on_device = Put(m), on_device_d = Put(d);
+  for (MultiplyPath path : Paths()) {
+    // A reuse plan sorts in memory of its own; tiles that turn out not to pay off are freed.
+    if (ctx().is_cuda() && (path == MultiplyPath::kReusePlan || path == MultiplyPath::kAuto)) continue;
+    for (bool with_all : {false, true}) {
+      SCOPED_TRACE(absl::StrCat("path ", static_cast<int>(path), ", with all ", with_all));
+      MultiplyOptions options = Options<double>();
+      options.path = path;
+      if (with_all) {
+        options.transpose_a = true;
+        options.mask = on_device_d.view();
+        options.addend = on_device_d.view();
+      }
+      CountingDevice counting(device());
+      const ExecContext own(counting, ctx().stream(), ctx().arena());
+      const auto plan = PlanMultiply(own, on_device.view(), on_device.view(), options);
+      ASSERT_OK(plan) << plan.status();
+      EXPECT_EQ(plan->bytes(), counting.allocated_bytes());
+      const ConstPatternView c = plan->pattern();
+      EXPECT_EQ(plan->bytes() - plan->device_plan().bytes(), (c.rows + 1) * 8 + c.entries * 4);
+    }
+  }
+}
+
+TEST_P(MultiplyTest, AnEmptyPlanIsRefused) {
+  const CsrMatrix none = Put(HostCsr<float>());
+  EXPECT_EQ(MultiplyPlan().bytes(), 0);
+  EXPECT_FALSE(MultiplyPlan().Conforms(none.view(), none.view()));
+  const absl::Status s = ExecuteMultiply(ctx(), MultiplyPlan(), none.view(), none.view(), nullptr);
+  EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument) << s;
+}
+
 TEST_P(MultiplyTest, Semirings) {
-  // Few entries a row of A, and so many that a block makes it.
+  // Rows of A with few entries, and with so many that a block computes the row.
   for (const auto& [inner, density] : {std::pair(80, 0.1), std::pair(400, 0.7)}) {
     const auto a = CastValues<float>(RandomMatrix(60, inner, density, 1, true));
     const auto b = CastValues<float>(RandomMatrix(inner, 90, 0.1, 2, true));
@@ -595,7 +631,7 @@ TEST_P(MultiplyTest, FactorsAndAddend) {
   }
 }
 
-// All options together, on small integers: GraphBLAS, the CPU's, gives the same bits.
+// All options together, on small integers: GraphBLAS, on the CPU, gives the same bits.
 TEST_P(MultiplyTest, OptionsTogetherAreGraphBlass) {
   if (!ctx().is_cuda()) GTEST_SKIP() << "the CPU is GraphBLAS";
   OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), 1);

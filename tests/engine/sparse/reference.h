@@ -11,7 +11,7 @@
 
 namespace intrawarp {
 
-// What a product's entry is made of: its value, the sum of the magnitudes of its terms, and their number.
+// An entry of a product: its value, the sum of the magnitudes of its terms, and the number of terms.
 struct ReferenceEntry {
   double value = 0;
   double magnitude = 0;

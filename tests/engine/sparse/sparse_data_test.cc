@@ -55,7 +55,7 @@ TEST_P(SparseDataTest, SquaresAndNormalMatrices) {
     const HostCsr<float> f = *CsrFromCoo<float>(*coo);
     ExpectProduct(f, f);
     ++matrices;
-    // The rest takes too long for the largest of them, which add no other shape.
+    // The largest matrices take too long for the rest, and add no other shape.
     if (f.entries() > 60000) continue;
     const HostCsr<double> d = *CsrFromCoo<double>(*coo);
     ExpectProduct(d, d);

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/registration.pb.h"
-#include "intrawarp/v1/volume.pb.h"
+#include "io/crc32c.h"
+#include "tests/server/bulk_client.h"
 
 namespace intrawarp::server {
 namespace {
@@ -54,8 +56,8 @@ TEST(EncodeChunk, GeneratedClassesReadIt) {
   for (const size_t size : {0u, 1u, 127u, 128u, 16384u, 1u << 20}) {
     for (const int64_t offset : {int64_t{0}, int64_t{1}, int64_t{300}, int64_t{1} << 40}) {
       const auto data = std::make_shared<std::string>(RandomBytes(random, size));
-      const auto volume = ParseMessage<v1::DownloadVolumeResponse>(
-          EncodeChunk(v1::DownloadVolumeResponse::kChunkFieldNumber, offset, data->data(), size, data));
+      const auto volume = ParseMessage<v1::DownloadResponse>(
+          EncodeChunk(v1::DownloadResponse::kChunkFieldNumber, offset, data->data(), size, data));
       ASSERT_TRUE(volume.ok()) << volume.status();
       ASSERT_TRUE(volume->has_chunk());
       EXPECT_EQ(volume->chunk().offset(), offset);
@@ -64,6 +66,7 @@ TEST(EncodeChunk, GeneratedClassesReadIt) {
           EncodeChunk(v1::RegisterResponse::kChunkFieldNumber, offset, data->data(), size, data);
       v1::RegisterResponse expected;
       expected.mutable_chunk()->set_offset(offset);
+      expected.mutable_chunk()->set_crc32c(io::Crc32c(data->data(), size));
       expected.mutable_chunk()->set_data(*data);
       EXPECT_EQ(Flat(registered), expected.SerializeAsString());
     }
@@ -88,39 +91,42 @@ TEST(EncodeChunk, RefersToThePayloadAndReleasesItsOwner) {
 }
 
 TEST(SerializeMessage, RoundTrips) {
-  v1::UploadVolumeRequest request;
+  v1::UploadRequest request;
   request.mutable_header()->set_upload_id("u");
   request.mutable_header()->set_total_bytes(77);
-  const auto back = ParseMessage<v1::UploadVolumeRequest>(SerializeMessage(request));
+  const auto back = ParseMessage<v1::UploadRequest>(SerializeMessage(request));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->SerializeAsString(), request.SerializeAsString());
-  EXPECT_TRUE(ParseMessage<v1::UploadVolumeRequest>(SerializeMessage(v1::UploadVolumeRequest())).ok());
+  EXPECT_TRUE(ParseMessage<v1::UploadRequest>(SerializeMessage(v1::UploadRequest())).ok());
 }
 
 TEST(DecodeChunk, PlainChunksTakeTheShortWay) {
   std::mt19937 random(2);
   for (const size_t size : {0u, 1u, 100u, 5000u}) {
-    v1::UploadVolumeRequest request;
-    request.mutable_chunk()->set_offset(size * 1000);
-    request.mutable_chunk()->set_data(RandomBytes(random, size));
-    const auto chunk =
-        DecodeChunk(Sliced(request.SerializeAsString(), random), v1::UploadVolumeRequest::kChunkFieldNumber);
+    v1::UploadRequest request;
+    *request.mutable_chunk() = MakeChunk(static_cast<int64_t>(size) * 1000, RandomBytes(random, size));
+    const auto chunk = DecodeChunk(Sliced(request.SerializeAsString(), random), v1::UploadRequest::kChunkFieldNumber);
     ASSERT_TRUE(chunk) << size;
     EXPECT_EQ(chunk->offset(), request.chunk().offset());
     EXPECT_EQ(Payload(*chunk), request.chunk().data());
+    EXPECT_EQ(chunk->crc32c(), request.chunk().crc32c());
+    EXPECT_EQ(chunk->ComputeCrc32c(), request.chunk().crc32c());
+    std::string rest(size - size / 3, 0);
+    chunk->CopyTo(rest.data(), static_cast<int64_t>(size / 3));
+    EXPECT_EQ(rest, request.chunk().data().substr(size / 3));
   }
 }
 
 TEST(ReceiveRequest, OddButValidMessagesAreReadAsProtobufReadsThem) {
-  v1::UploadVolumeRequest header;
+  v1::UploadRequest header;
   header.mutable_header()->set_upload_id("u");
-  v1::UploadVolumeRequest a, b;
+  v1::UploadRequest a, b;
   a.mutable_chunk()->set_offset(3);
   a.mutable_chunk()->set_data("abc");
   b.mutable_chunk()->set_data("de");
   std::mt19937 random(3);
   const auto receive = [&](const std::string& bytes) {
-    return ReceiveRequest<v1::UploadVolumeRequest>(Sliced(bytes, random));
+    return ReceiveRequest<v1::UploadRequest>(Sliced(bytes, random));
   };
   // Two chunks merge; a header after a chunk takes its place, and the other way round.
   auto merged = receive(a.SerializeAsString() + b.SerializeAsString());
@@ -145,12 +151,13 @@ TEST(ReceiveRequest, AgreesWithProtobufOnHostileBytes) {
   for (int round = 0; round < 60000; ++round) {
     std::string bytes;
     for (int part = random() % 3; part >= 0; --part) {
-      v1::UploadVolumeRequest request;
+      v1::UploadRequest request;
       if (random() % 4 == 0) {
         request.mutable_header()->set_upload_id(RandomBytes(random, 0));
         request.mutable_header()->set_total_bytes(random());
       } else {
         if (random() % 2) request.mutable_chunk()->set_offset(static_cast<int64_t>(random()) << (random() % 32));
+        if (random() % 2) request.mutable_chunk()->set_crc32c(static_cast<uint32_t>(random()));
         request.mutable_chunk()->set_data(RandomBytes(random, random() % 300));
       }
       bytes += request.SerializeAsString();
@@ -176,9 +183,9 @@ TEST(ReceiveRequest, AgreesWithProtobufOnHostileBytes) {
           break;
       }
     }
-    v1::UploadVolumeRequest expected;
+    v1::UploadRequest expected;
     const bool valid = expected.ParseFromString(bytes);
-    const auto received = ReceiveRequest<v1::UploadVolumeRequest>(Sliced(bytes, random));
+    const auto received = ReceiveRequest<v1::UploadRequest>(Sliced(bytes, random));
     ASSERT_EQ(received.ok(), valid) << round;
     ++(valid ? accepted : refused);
     if (!valid) {
@@ -188,6 +195,8 @@ TEST(ReceiveRequest, AgreesWithProtobufOnHostileBytes) {
     ASSERT_EQ(received->chunk.has_value(), expected.has_chunk()) << round;
     if (expected.has_chunk()) {
       ASSERT_EQ(received->chunk->offset(), expected.chunk().offset()) << round;
+      ASSERT_EQ(received->chunk->crc32c().has_value(), expected.chunk().has_crc32c()) << round;
+      ASSERT_EQ(received->chunk->crc32c().value_or(0), expected.chunk().crc32c()) << round;
       ASSERT_EQ(Payload(*received->chunk), expected.chunk().data()) << round;
     } else {
       ASSERT_EQ(received->message.SerializeAsString(), expected.SerializeAsString()) << round;

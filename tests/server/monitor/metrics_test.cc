@@ -69,7 +69,7 @@ TEST(Metrics, FramesRecordTheirPhasesWhenTheyEndWell) {
   metrics.FrameDone(WorkClass::kFrame, FrameOutcome::kFailed, latency);
   metrics.ObserveSimilarity(0.97);
   metrics.CountNonconverged(Nonconvergence::kNoProgress);
-  metrics.CountRejection(Rejection::kPinnedMemory);
+  metrics.CountRejection(v1::PINNED_MEMORY);
   metrics.CountDeviceError(DeviceError::kLost);
   const std::string text = metrics.Scrape();
   EXPECT_THAT(text, HasSubstr("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 1\n"));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/server/deformed_pair.h"
+#include "tests/server/stages.h"
 
 namespace intrawarp::server {
 namespace {
@@ -62,11 +63,13 @@ class DemonsServiceTest : public DeformedPairTest {
  protected:
   using DeformedPairTest::DeformedPairTest;
   static v1::RegisterRequest Request() {
-    v1::RegisterRequest request = AffineThen(v1::METHOD_LOG_DEMONS);
-    request.mutable_options()->mutable_stages(1)->set_iterations(15);
+    v1::RegisterRequest request = AffineThen(StageKind::kLogDemons);
+    SetIterations(*request.mutable_options()->mutable_stages(1), 15);
     return request;
   }
-  static v1::Stage& Demons(v1::RegisterRequest& request) { return *request.mutable_options()->mutable_stages(1); }
+  static v1::LogDemonsStage& Demons(v1::RegisterRequest& request) {
+    return *request.mutable_options()->mutable_stages(1)->mutable_log_demons();
+  }
   // Of a registration; the id of its transform.
   std::string Registered() {
     PutPair();
@@ -82,7 +85,7 @@ class DemonsServiceTest : public DeformedPairTest {
     *header.mutable_geometry() = GeometryToProto(grid);
     header.set_encoding(v1::FIELD_ENCODING_VELOCITY);
     header.set_total_bytes(12 * grid.voxels());
-    *header.mutable_matrix() = MatrixToProto(AffineMap::Identity());
+    *header.mutable_affine() = AffineMapToProto(AffineMap::Identity());
     return header;
   }
 };
@@ -97,8 +100,8 @@ TEST_P(DemonsServiceTest, GivesItsVelocity) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::Report& report = answer.result->report();
   ASSERT_EQ(report.stages_size(), 2);
-  EXPECT_EQ(report.stages(1).method(), v1::METHOD_LOG_DEMONS);
-  EXPECT_EQ(report.stages(1).metric(), v1::METRIC_SSD);
+  EXPECT_EQ(report.options().stages(1).method_case(), static_cast<v1::Stage::MethodCase>(StageKind::kLogDemons));
+  EXPECT_EQ(MetricOf(report.options().stages(1)), v1::METRIC_SSD);
   ASSERT_EQ(report.stages(1).levels_size(), 2);
   EXPECT_LT(report.stages(1).levels(1).value_after(), report.stages(1).levels(1).value_before());
   EXPECT_GT(report.after().ncc(), report.before().ncc());
@@ -115,7 +118,7 @@ TEST_P(DemonsServiceTest, GivesItsVelocity) {
   EXPECT_EQ(header.scale(), 0);
   EXPECT_EQ(header.max_error_mm(), 0);
   EXPECT_FALSE(header.has_domain());
-  EXPECT_EQ(header.matrix().SerializeAsString(), report.matrix().SerializeAsString());
+  EXPECT_EQ(header.affine().SerializeAsString(), report.affine().SerializeAsString());
   EXPECT_TRUE(*GeometryFromProto(header.geometry()) == FixedGrid());
   EXPECT_EQ(header.total_bytes(), 12 * FixedGrid().voxels());
   EXPECT_EQ(answer.chunks.bytes().size(), 12 * FixedGrid().voxels());
@@ -125,7 +128,7 @@ TEST_P(DemonsServiceTest, GivesItsVelocity) {
   EXPECT_EQ(stored.kind(), v1::TRANSFORM_KIND_VELOCITY);
   EXPECT_TRUE(*GeometryFromProto(stored.domain()) == FixedGrid());
   EXPECT_FALSE(stored.has_control_grid());
-  EXPECT_EQ(stored.matrix().SerializeAsString(), header.matrix().SerializeAsString());
+  EXPECT_EQ(stored.affine().SerializeAsString(), header.affine().SerializeAsString());
   // v, exp(v) and exp(-v).
   EXPECT_EQ(stored.resident_bytes(), 36 * FixedGrid().voxels());
   EXPECT_GE(context().budget.used_bytes(), stored.resident_bytes());
@@ -143,7 +146,7 @@ TEST_P(DemonsServiceTest, TheFieldIsTheFlowOfTheVelocityAndTheInverseThatOfMinus
   ASSERT_TRUE(velocity.status.ok() && dense.status.ok()) << velocity.status.error_message();
   const Geometry fixed = FixedGrid();
   const std::vector<float> v = velocity.chunks.floats(), field = dense.chunks.floats();
-  const AffineMap affine = *MatrixFromProto(velocity.field->matrix()), back = Inverse(affine);
+  const AffineMap affine = *AffineMapFromProto(velocity.field->affine()), back = Inverse(affine);
   ASSERT_EQ(field.size(), v.size());
   EXPECT_TRUE(field == EngineField(id, fixed));
   const std::vector<double> at = InnerPoints(fixed), there = MapPoints(id, false, at);
@@ -174,7 +177,7 @@ TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
                                            v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_VELOCITY}) {
     SCOPED_TRACE(v1::FieldEncoding_Name(encoding));
     const bool is_velocity = encoding == v1::FIELD_ENCODING_VELOCITY;
-    v1::DownloadFieldRequest request = WholeField(id);
+    v1::DownloadRequest request = WholeField(id);
     v1::FieldRequest& field = *request.mutable_field();
     field.set_encoding(encoding);
     for (int a = 0; a < 3; ++a) {
@@ -185,7 +188,7 @@ TEST_P(DemonsServiceTest, EveryEncodingRegionAndStrideIsPartOfTheSameField) {
     const Download part = GetField(request);
     ASSERT_TRUE(part.status.ok()) << part.status.error_message();
     EXPECT_EQ(GeometryFromProto(part.field->geometry())->size, expected);
-    EXPECT_EQ(part.field->has_matrix(), is_velocity);
+    EXPECT_EQ(part.field->has_affine(), is_velocity);
     const bool is_small = encoding == v1::FIELD_ENCODING_FLOAT16 || encoding == v1::FIELD_ENCODING_INT16;
     ASSERT_EQ(part.chunks.bytes().size(), (is_small ? 6 : 12) * 14 * 30 * 3);
     EXPECT_EQ(part.field->max_error_mm() > 0, is_small);
@@ -249,9 +252,9 @@ TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) {
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
   v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
-  stage.set_levels(1);
-  stage.set_iterations(6);
-  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  SetLevels(stage, 1);
+  SetIterations(stage, 6);
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
   const RegisterAnswer first = Register(request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   // The stored one, and the same one through a client.
@@ -274,12 +277,12 @@ TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) {
 
 TEST_P(DemonsServiceTest, ADeformableMethodDoesNotStartFromTheOther) {
   PutPair();
-  const RegisterAnswer demons = Register(Request()), ffd = Register(AffineThen(v1::METHOD_FFD));
+  const RegisterAnswer demons = Register(Request()), ffd = Register(AffineThen(StageKind::kFfd));
   ASSERT_TRUE(demons.status.ok() && ffd.status.ok()) << demons.status.error_message() << ffd.status.error_message();
   v1::RegisterRequest request = Request();
   request.mutable_options()->set_initial_transform(ffd.result->transform());
   EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
-  request = AffineThen(v1::METHOD_FFD);
+  request = AffineThen(StageKind::kFfd);
   request.mutable_options()->set_initial_transform(demons.result->transform());
   EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.initial_transform: ");
   // Its affine part serves a stage that needs no more.
@@ -296,7 +299,7 @@ TEST_P(DemonsServiceTest, RegistersImagesOfOnePlane) {
   PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
-  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
   const RegisterAnswer answer = Register(request);
 
@@ -313,7 +316,7 @@ TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -332,7 +335,7 @@ TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer late = Register(request);
   ASSERT_TRUE(late.status.ok()) << late.status.error_message();
-  EXPECT_EQ(late.field->matrix().SerializeAsString(), good.field->matrix().SerializeAsString());
+  EXPECT_EQ(late.field->affine().SerializeAsString(), good.field->affine().SerializeAsString());
   const std::vector<float> had = good.chunks.floats(), has = late.chunks.floats();
   ASSERT_EQ(has.size(), had.size());
   double difference = 0, size = 0;
@@ -347,12 +350,15 @@ TEST_P(DemonsServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
 TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
   PutPair();
   std::vector<std::function<void(v1::Stage&)>> options = {
-      [](v1::Stage& s) { s.set_symmetric(true); }, [](v1::Stage& s) { s.set_match_intensities(true); },
-      [](v1::Stage& s) { s.set_fluid_sigma(0); },  [](v1::Stage& s) { s.set_diffusion_sigma(0.5); },
-      [](v1::Stage& s) { s.set_max_step(0.5); },   [](v1::Stage& s) { s.set_metric(v1::METRIC_SSD); }};
+      [](v1::Stage& s) { s.mutable_log_demons()->set_symmetric(true); },
+      [](v1::Stage& s) { s.mutable_log_demons()->set_match_intensities(true); },
+      [](v1::Stage& s) { s.mutable_log_demons()->set_fluid_sigma(0); },
+      [](v1::Stage& s) { s.mutable_log_demons()->set_diffusion_sigma(0.5); },
+      [](v1::Stage& s) { s.mutable_log_demons()->set_max_step(0.5); },
+      [](v1::Stage& s) { SetMetric(s, v1::METRIC_SSD); }};
   for (const v1::VelocityUpdate update :
        {v1::VELOCITY_UPDATE_ADD, v1::VELOCITY_UPDATE_COMPOSE, v1::VELOCITY_UPDATE_BCH}) {
-    options.push_back([update](v1::Stage& s) { s.set_velocity_update(update); });
+    options.push_back([update](v1::Stage& s) { s.mutable_log_demons()->set_velocity_update(update); });
   }
   v1::RegisterRequest plain = Request();
   const RegisterAnswer usual = Register(plain);
@@ -361,7 +367,7 @@ TEST_P(DemonsServiceTest, EveryOptionRunsAndRepeatsItself) {
   for (size_t i = 0; i < options.size(); ++i) {
     SCOPED_TRACE(i);
     v1::RegisterRequest request = plain;
-    options[i](Demons(request));
+    options[i](*request.mutable_options()->mutable_stages(1));
     const RegisterAnswer answer = Register(request), again = Register(request);
     ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
     const v1::LevelReport& finest = answer.result->report().stages(1).levels(1);
@@ -382,73 +388,50 @@ TEST_P(DemonsServiceTest, NamesWhatIsWrongWithAStage) {
   const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
     v1::RegisterRequest request = Request();
     change(*request.mutable_options()->mutable_stages(stage));
-    const std::string path = "options.stages[" + std::to_string(stage) + "]." + field;
+    const std::string path = "options.stages[" + std::to_string(stage) + "].log_demons." + field;
     ExpectRegisterError(request, kInvalid, path + ": ", path);
   };
   for (const double sigma : {kNan, -0.5, 64.5, HUGE_VAL}) {
     expect(
-        1, [&](v1::Stage& s) { s.set_fluid_sigma(sigma); }, "fluid_sigma");
+        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_fluid_sigma(sigma); }, "fluid_sigma");
     expect(
-        1, [&](v1::Stage& s) { s.set_diffusion_sigma(sigma); }, "diffusion_sigma");
+        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_diffusion_sigma(sigma); }, "diffusion_sigma");
   }
   for (const double step : {kNan, -0.5, 0.0, 100.5, HUGE_VAL}) {
     expect(
-        1, [&](v1::Stage& s) { s.set_max_step(step); }, "max_step");
+        1, [&](v1::Stage& s) { s.mutable_log_demons()->set_max_step(step); }, "max_step");
   }
-  expect(
-      1, [](v1::Stage& s) { s.set_velocity_update(v1::VelocityUpdate(7)); }, "velocity_update");
+  v1::RegisterRequest unknown = Request();
+  Demons(unknown).set_velocity_update(v1::VelocityUpdate(7));
+  ExpectRegisterError(unknown, grpc::UNIMPLEMENTED, "7", "options.stages[1].log_demons.velocity_update");
   for (const v1::Metric metric : {v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) {
     v1::RegisterRequest request = Request();
     Demons(request).set_metric(metric);
-    EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.stages[1].metric: ");
+    EXPECT_STATUS(Register(request).status, grpc::UNIMPLEMENTED, "options.stages[1].log_demons.metric: ");
   }
   expect(
-      1, [](v1::Stage& s) { s.set_levels(17); }, "levels");
+      1, [](v1::Stage& s) { SetLevels(s, 17); }, "levels");
   expect(
-      1, [](v1::Stage& s) { s.set_iterations(-1); }, "iterations");
-  // What belongs to another method.
-  expect(
-      1, [](v1::Stage& s) { s.set_spacing_vox(5); }, "spacing_vox");
-  expect(
-      1, [](v1::Stage& s) { s.set_bending_weight(0.1); }, "bending_weight");
-  expect(
-      1, [](v1::Stage& s) { s.set_optimizer(v1::OPTIMIZER_LBFGS); }, "optimizer");
-  for (const v1::Method method : {v1::METHOD_AFFINE, v1::METHOD_RIGID}) {
-    const auto of_affine = [&](const std::function<void(v1::Stage&)>& change) {
-      return [=](v1::Stage& s) {
-        s.set_method(method);
-        change(s);
-      };
-    };
-    expect(0, of_affine([](v1::Stage& s) { s.set_fluid_sigma(3); }), "fluid_sigma");
-    expect(0, of_affine([](v1::Stage& s) { s.set_diffusion_sigma(0); }), "diffusion_sigma");
-    expect(0, of_affine([](v1::Stage& s) { s.set_max_step(1); }), "max_step");
-    expect(0, of_affine([](v1::Stage& s) { s.set_velocity_update(v1::VELOCITY_UPDATE_COMPOSE); }), "velocity_update");
-    expect(0, of_affine([](v1::Stage& s) { s.set_symmetric(true); }), "symmetric");
-    expect(0, of_affine([](v1::Stage& s) { s.set_match_intensities(true); }), "match_intensities");
-  }
-  for (const v1::Method after : {v1::METHOD_AFFINE, v1::METHOD_FFD}) {
+      1, [](v1::Stage& s) { SetIterations(s, -1); }, "iterations");
+  for (const StageKind after : {StageKind::kAffine, StageKind::kFfd}) {
     v1::RegisterRequest request = Request();
     v1::Stage& last = *request.mutable_options()->add_stages();
-    last.set_method(after);
-    last.set_metric(v1::METRIC_SSD);
+    SetMethod(last, after);
+    SetMetric(last, v1::METRIC_SSD);
     ExpectRegisterError(request, kInvalid, "options.stages[2].method: ", "options.stages[2].method");
   }
-  v1::RegisterRequest ffd = AffineThen(v1::METHOD_FFD);
-  Demons(ffd).set_fluid_sigma(3);
-  ExpectRegisterError(ffd, kInvalid, "", "options.stages[1].fluid_sigma");
 
   EXPECT_TRUE(Register(Request()).status.ok());
 }
 
 TEST_P(DemonsServiceTest, AVelocityComesFromLogDemonsAlone) {
   PutPair();
-  v1::RegisterRequest request = AffineThen(v1::METHOD_FFD);
+  v1::RegisterRequest request = AffineThen(StageKind::kFfd);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
-  ExpectRegisterError(request, kInvalid, "VELOCITY comes from LOG_DEMONS", "field.encoding");
+  ExpectRegisterError(request, kInvalid, "VELOCITY comes from log_demons", "field.encoding");
   request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+  ExpectRegisterError(request, kInvalid, "CONTROL_POINTS come from ffd", "field.encoding");
   PutTransform("m", Transform(AffineMap::Identity(), FixedGrid()));
   const Download download = GetVelocity("m");
   EXPECT_STATUS(download.status, grpc::FAILED_PRECONDITION, "field.encoding: transforms/m has no VELOCITY");
@@ -467,18 +450,18 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
     v1::FieldHeader header = good;
     change(header);
     auto requests = NativeRequests("v", good, Bytes(velocity));
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.field." + field);
+    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
   };
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(2, 7); }, "total_bytes");
   expect([](v1::FieldHeader& h) { h.set_total_bytes(std::numeric_limits<int64_t>::max()); }, "total_bytes");
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_size(0, int64_t{1} << 40); }, "geometry.size");
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_spacing(1, kNan); }, "geometry.spacing");
   expect([](v1::FieldHeader& h) { h.clear_geometry(); }, "geometry.size");
-  expect([](v1::FieldHeader& h) { h.clear_matrix(); }, "matrix.values");
-  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(0, 0); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.clear_affine(); }, "affine.values");
+  expect([](v1::FieldHeader& h) { h.mutable_affine()->set_values(0, 0); }, "affine.values");
   expect([](v1::FieldHeader& h) { *h.mutable_domain() = h.geometry(); }, "domain");
   expect([](v1::FieldHeader& h) { h.set_encoding(v1::FieldEncoding(6)); }, "encoding");
   constexpr float kInf = std::numeric_limits<float>::infinity(), kMost = std::numeric_limits<float>::max();
@@ -491,9 +474,11 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
   }
   // A client that stops half way.
   auto half = NativeRequests("v", good, Bytes(velocity));
-  half.back().mutable_chunk()->mutable_data()->resize(100);
+  *half.back().mutable_chunk() = MakeChunk(0, half.back().chunk().data().substr(0, 100));
   EXPECT_STATUS(Send(half).status, kInvalid, "the stream ended after 100 of");
   EXPECT_EQ(context().transforms.size(), 0);
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  context().uploads.Clear();
   EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
   // A single voxel and a plane are grids, too; without motion nothing moves.
   EXPECT_TRUE(Send(NativeRequests("voxel", VelocityHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());
@@ -520,7 +505,7 @@ TEST_P(DemonsServiceTest, NamesWhatIsWrongWithTheImages) {
   expect([](auto& r) { r.set_moving("volumes/constant"); }, "constant", "moving");
   expect([](auto& r) { r.set_fixed("volumes/empty"); }, "constant", "fixed");
   expect([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/empty"); }, "selects no", "options.fixed_mask");
-  expect([&](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(far); }, "overlap", "");
+  expect([&](auto& r) { *r.mutable_options()->mutable_initial_affine() = AffineMapToProto(far); }, "overlap", "");
 }
 
 class CrowdedDemonsServiceTest : public DemonsServiceTest {

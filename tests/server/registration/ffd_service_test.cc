@@ -6,6 +6,7 @@
 
 #include "engine/transform/control_grid.h"
 #include "tests/server/deformed_pair.h"
+#include "tests/server/stages.h"
 
 namespace intrawarp::server {
 namespace {
@@ -34,14 +35,14 @@ Vec3d Displacement(const v1::FieldHeader& header, const std::vector<float>& coef
       }
     }
   }
-  return (*MatrixFromProto(header.matrix()))(moved)-p;
+  return (*AffineMapFromProto(header.affine()))(moved)-p;
 }
 
 class FfdServiceTest : public DeformedPairTest {
  protected:
   static v1::RegisterRequest Request(v1::Metric metric = v1::METRIC_SSD) {
-    v1::RegisterRequest request = AffineThen(v1::METHOD_FFD);
-    request.mutable_options()->mutable_stages(1)->set_metric(metric);
+    v1::RegisterRequest request = AffineThen(StageKind::kFfd);
+    SetMetric(*request.mutable_options()->mutable_stages(1), metric);
     return request;
   }
   // Of a registration; the id of its transform.
@@ -58,7 +59,7 @@ class FfdServiceTest : public DeformedPairTest {
     *header.mutable_geometry() = GeometryToProto(grid);
     header.set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
     header.set_total_bytes(12 * grid.voxels());
-    *header.mutable_matrix() = MatrixToProto(AffineMap::Identity());
+    *header.mutable_affine() = AffineMapToProto(AffineMap::Identity());
     return header;
   }
 };
@@ -73,8 +74,8 @@ TEST_P(FfdServiceTest, GivesItsControlPoints) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::Report& report = answer.result->report();
   ASSERT_EQ(report.stages_size(), 2);
-  EXPECT_EQ(report.stages(1).method(), v1::METHOD_FFD);
-  EXPECT_EQ(report.stages(1).metric(), v1::METRIC_NMI);
+  EXPECT_EQ(report.options().stages(1).method_case(), static_cast<v1::Stage::MethodCase>(StageKind::kFfd));
+  EXPECT_EQ(MetricOf(report.options().stages(1)), v1::METRIC_NMI);
   EXPECT_GT(report.after().ncc(), report.before().ncc());
   EXPECT_GT(report.jacobian().min(), 0);
   EXPECT_LT(report.jacobian().min(), 0.999);
@@ -84,7 +85,7 @@ TEST_P(FfdServiceTest, GivesItsControlPoints) {
   EXPECT_EQ(header.encoding(), v1::FIELD_ENCODING_CONTROL_POINTS);
   EXPECT_EQ(header.scale(), 0);
   EXPECT_EQ(header.max_error_mm(), 0);
-  EXPECT_EQ(header.matrix().SerializeAsString(), report.matrix().SerializeAsString());
+  EXPECT_EQ(header.affine().SerializeAsString(), report.affine().SerializeAsString());
   EXPECT_TRUE(*GeometryFromProto(header.domain()) == FixedGrid());
   const Geometry grid = *GeometryFromProto(header.geometry());
   EXPECT_TRUE(grid == *MakeControlGrid(FixedGrid(), 5 * FixedGrid().spacing));
@@ -96,7 +97,7 @@ TEST_P(FfdServiceTest, GivesItsControlPoints) {
   EXPECT_EQ(stored.kind(), v1::TRANSFORM_KIND_CONTROL_GRID);
   EXPECT_TRUE(*GeometryFromProto(stored.control_grid()) == grid);
   EXPECT_TRUE(*GeometryFromProto(stored.domain()) == FixedGrid());
-  EXPECT_EQ(stored.matrix().SerializeAsString(), header.matrix().SerializeAsString());
+  EXPECT_EQ(stored.affine().SerializeAsString(), header.affine().SerializeAsString());
   EXPECT_EQ(stored.resident_bytes(), 12 * grid.voxels());
   EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
   const Download again = GetControlPoints(id);
@@ -157,7 +158,7 @@ TEST_P(FfdServiceTest, SmallEncodingsKeepTheirBoundAndAreTheRegistrationsField) 
     }
     EXPECT_LE(worst, answer.field->max_error_mm());
     EXPECT_GT(worst, 0);
-    v1::DownloadFieldRequest download = WholeField(id);
+    v1::DownloadRequest download = WholeField(id);
     download.mutable_field()->set_encoding(encoding);
     const Download again = GetField(download);
     EXPECT_EQ(again.field->SerializeAsString(), answer.field->SerializeAsString());
@@ -179,7 +180,7 @@ TEST_P(FfdServiceTest, ARegionAndAStrideArePartsOfTheField) {
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const std::string id = Id(answer.result->transform());
-  v1::DownloadFieldRequest download = WholeField(id);
+  v1::DownloadRequest download = WholeField(id);
   *download.mutable_field() = field;
   const Download again = GetField(download);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
@@ -254,7 +255,7 @@ TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   EXPECT_FALSE(Get("g").has_domain());
   EXPECT_FALSE(GetControlPoints("g").field->has_domain());
   EXPECT_EQ(FieldOf(GetField(WholeField("g")).status), "geometry");
-  v1::DownloadFieldRequest request = WholeField("g");
+  v1::DownloadRequest request = WholeField("g");
   // Across the edge of the spline's domain, and not in its direction.
   Geometry grid = ObliqueGeometry({9, 8, 7}, /*left_handed=*/true);
   grid.origin = Center(*GeometryFromProto(header.geometry())) + Vec3d{3, 0, 0};
@@ -262,7 +263,7 @@ TEST_P(FfdServiceTest, AGridWithoutADomainNeedsAGridToBeEvaluatedOn) {
   const Download download = GetField(request);
   ASSERT_TRUE(download.status.ok()) << download.status.error_message();
   EXPECT_TRUE(download.chunks.floats() == EngineField("g", grid));
-  v1::DownloadFieldRequest control_points = request;
+  v1::DownloadRequest control_points = request;
   control_points.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   EXPECT_EQ(FieldOf(GetField(control_points).status), "geometry");
 }
@@ -272,9 +273,9 @@ TEST_P(FfdServiceTest, StartsFromAnEarlierGrid) {
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
   v1::Stage& stage = *request.mutable_options()->mutable_stages(0);
-  stage.set_levels(1);
-  stage.set_iterations(6);
-  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+  SetLevels(stage, 1);
+  SetIterations(stage, 6);
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
   const RegisterAnswer first = Register(request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   // The stored one, and the same one through a client.
@@ -320,7 +321,7 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -342,7 +343,7 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer late = Register(request);
   ASSERT_TRUE(late.status.ok()) << late.status.error_message();
-  EXPECT_EQ(late.field->matrix().SerializeAsString(), good.field->matrix().SerializeAsString());
+  EXPECT_EQ(late.field->affine().SerializeAsString(), good.field->affine().SerializeAsString());
   EXPECT_TRUE(*GeometryFromProto(late.field->geometry()) == *GeometryFromProto(good.field->geometry()));
   EXPECT_THAT(late.chunks.floats(), testing::Pointwise(testing::FloatNear(1e-4f), good.chunks.floats()));
 }
@@ -354,16 +355,16 @@ TEST_P(FfdServiceTest, EveryMetricAndOptimizerRuns) {
       SCOPED_TRACE(v1::Metric_Name(metric) + " " + v1::Optimizer_Name(optimizer));
       v1::RegisterRequest request = Request(metric);
       v1::Stage& stage = *request.mutable_options()->mutable_stages(1);
-      stage.set_optimizer(optimizer);
-      stage.set_spacing_vox(6.5);
-      stage.set_bending_weight(0.01);
-      stage.set_elasticity_weight(0.01);
-      stage.set_jacobian_weight(0.02);
+      stage.mutable_ffd()->set_optimizer(optimizer);
+      stage.mutable_ffd()->set_spacing_vox(6.5);
+      stage.mutable_ffd()->set_bending_weight(0.01);
+      stage.mutable_ffd()->set_elasticity_weight(0.01);
+      stage.mutable_ffd()->set_jacobian_weight(0.02);
       const RegisterAnswer answer = Register(request), again = Register(request);
 
       ASSERT_TRUE(answer.status.ok() && again.status.ok()) << answer.status.error_message();
       const v1::Report& report = answer.result->report();
-      EXPECT_EQ(report.stages(1).metric(), metric);
+      EXPECT_EQ(MetricOf(report.options().stages(1)), metric);
       const v1::LevelReport& finest = report.stages(1).levels(report.stages(1).levels_size() - 1);
       EXPECT_LT(finest.value_after(), finest.value_before());
       const auto first = GetControlPoints(Id(answer.result->transform()));
@@ -379,37 +380,28 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAStage) {
   const auto expect = [&](int stage, const std::function<void(v1::Stage&)>& change, const std::string& field) {
     v1::RegisterRequest request = Request();
     change(*request.mutable_options()->mutable_stages(stage));
-    const std::string path = "options.stages[" + std::to_string(stage) + "]." + field;
+    const std::string path = "options.stages[" + std::to_string(stage) + "].ffd." + field;
     ExpectRegisterError(request, kInvalid, path + ": ", path);
   };
   for (const double spacing : {0.5, kNan, -1.0, 1e9, HUGE_VAL, 0.999}) {
     expect(
-        1, [&](v1::Stage& s) { s.set_spacing_vox(spacing); }, "spacing_vox");
+        1, [&](v1::Stage& s) { s.mutable_ffd()->set_spacing_vox(spacing); }, "spacing_vox");
   }
   for (const double weight : {kNan, -0.5, HUGE_VAL}) {
     expect(
-        1, [&](v1::Stage& s) { s.set_bending_weight(weight); }, "bending_weight");
+        1, [&](v1::Stage& s) { s.mutable_ffd()->set_bending_weight(weight); }, "bending_weight");
     expect(
-        1, [&](v1::Stage& s) { s.set_elasticity_weight(weight); }, "elasticity_weight");
+        1, [&](v1::Stage& s) { s.mutable_ffd()->set_elasticity_weight(weight); }, "elasticity_weight");
     expect(
-        1, [&](v1::Stage& s) { s.set_jacobian_weight(weight); }, "jacobian_weight");
+        1, [&](v1::Stage& s) { s.mutable_ffd()->set_jacobian_weight(weight); }, "jacobian_weight");
   }
-  expect(
-      1, [](v1::Stage& s) { s.set_optimizer(v1::Optimizer(7)); }, "optimizer");
-  expect(
-      1, [](v1::Stage& s) { s.set_metric(v1::Metric(-3)); }, "metric");
-  expect(
-      1, [](v1::Stage& s) { s.set_method(v1::METHOD_UNSPECIFIED); }, "method");
-  expect(
-      0, [](v1::Stage& s) { s.set_spacing_vox(5); }, "spacing_vox");
-  expect(
-      0, [](v1::Stage& s) { s.set_bending_weight(0); }, "bending_weight");
-  expect(
-      0, [](v1::Stage& s) { s.set_elasticity_weight(0.1); }, "elasticity_weight");
-  expect(
-      0, [](v1::Stage& s) { s.set_jacobian_weight(0.1); }, "jacobian_weight");
-  expect(
-      0, [](v1::Stage& s) { s.set_optimizer(v1::OPTIMIZER_LBFGS); }, "optimizer");
+  const auto unknown = [&](const std::function<void(v1::FfdStage&)>& change, const std::string& field) {
+    v1::RegisterRequest request = Request();
+    change(*request.mutable_options()->mutable_stages(1)->mutable_ffd());
+    ExpectRegisterError(request, grpc::UNIMPLEMENTED, "value", "options.stages[1].ffd." + field);
+  };
+  unknown([](v1::FfdStage& s) { s.set_optimizer(v1::Optimizer(7)); }, "optimizer");
+  unknown([](v1::FfdStage& s) { s.set_metric(v1::Metric(-3)); }, "metric");
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_stages()->SwapElements(0, 1);
   ExpectRegisterError(request, kInvalid, "that of the stage before", "options.stages[1].method");
@@ -461,7 +453,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithAFieldRequest) {
   v1::RegisterRequest affine = Request();
   affine.mutable_options()->mutable_stages()->RemoveLast();
   affine.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS);
-  ExpectRegisterError(affine, kInvalid, "CONTROL_POINTS come from FFD", "field.encoding");
+  ExpectRegisterError(affine, kInvalid, "CONTROL_POINTS come from ffd", "field.encoding");
 
   // A stride of more voxels than there are leaves the first ones.
   v1::RegisterRequest coarse = Request();
@@ -486,10 +478,10 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
     v1::FieldHeader header = good;
     change(header);
     auto requests = NativeRequests("g", good, Bytes(coefficients));
-    *requests[0].mutable_header()->mutable_field() = header;
+    *requests[0].mutable_header()->mutable_transform()->mutable_field() = header;
     const grpc::Status status = Send(requests).status;
-    EXPECT_STATUS(status, kInvalid, "header.field." + field + ": ");
-    EXPECT_EQ(FieldOf(status), "header.field." + field);
+    EXPECT_STATUS(status, kInvalid, "header.transform.field." + field + ": ");
+    EXPECT_EQ(FieldOf(status), "header.transform.field." + field);
   };
   const auto size = [](int64_t x, int64_t y, int64_t z) {
     return [=](v1::FieldHeader& h) {
@@ -510,9 +502,9 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_spacing(1, kNan); }, "geometry.spacing");
   expect([](v1::FieldHeader& h) { h.mutable_geometry()->set_origin(0, HUGE_VAL); }, "geometry.origin");
   expect([](v1::FieldHeader& h) { h.clear_geometry(); }, "geometry.size");
-  expect([](v1::FieldHeader& h) { h.clear_matrix(); }, "matrix.values");
-  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(0, 0); }, "matrix.values");
-  expect([](v1::FieldHeader& h) { h.mutable_matrix()->set_values(3, kNan); }, "matrix.values");
+  expect([](v1::FieldHeader& h) { h.clear_affine(); }, "affine.values");
+  expect([](v1::FieldHeader& h) { h.mutable_affine()->set_values(0, 0); }, "affine.values");
+  expect([](v1::FieldHeader& h) { h.mutable_affine()->set_values(3, kNan); }, "affine.values");
   expect([](v1::FieldHeader& h) { h.mutable_domain(); }, "domain.size");
   for (const v1::FieldEncoding encoding : {v1::FIELD_ENCODING_FLOAT16, v1::FIELD_ENCODING_INT16}) {
     expect([=](v1::FieldHeader& h) { h.set_encoding(encoding); }, "encoding");
@@ -552,7 +544,7 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithTheImages) {
   const auto with = [](const std::function<void(v1::RegisterRequest&)>& change, v1::Metric metric) {
     v1::RegisterRequest request = Request(metric);
     request.mutable_options()->mutable_stages()->DeleteSubrange(0, 1);
-    *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+    *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
     change(request);
     return request;
   };
@@ -575,17 +567,17 @@ TEST_P(FfdServiceTest, NamesWhatIsWrongWithTheImages) {
   ExpectRegisterError(with(
                           [](auto& r) {
                             r.set_fixed("volumes/tiny");
-                            r.mutable_options()->mutable_stages(0)->set_spacing_vox(2);
+                            r.mutable_options()->mutable_stages(0)->mutable_ffd()->set_spacing_vox(2);
                           },
                           v1::METRIC_NMI),
                       kFailed, "nmi needs 64", "fixed");
   ExpectRegisterError(with(
                           [](auto& r) {
                             r.set_fixed("volumes/tiny");
-                            r.mutable_options()->mutable_stages(0)->set_spacing_vox(9);
+                            r.mutable_options()->mutable_stages(0)->mutable_ffd()->set_spacing_vox(9);
                           },
                           v1::METRIC_SSD),
-                      kInvalid, "coarser than the image", "options.stages[0].spacing_vox");
+                      kInvalid, "coarser than the image", "options.stages[0].ffd.spacing_vox");
 }
 
 }  // namespace

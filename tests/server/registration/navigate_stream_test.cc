@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/navigate_stream.h"
 
+#include <atomic>
 #include <cmath>
 #include <map>
 
 #include "tests/server/service_fixture.h"
-#include "tests/server/tcp_relay.h"
+#include "tests/server/stages.h"
+#include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
 namespace {
@@ -47,7 +49,7 @@ class NavigateTest : public ServiceTest {
     } else {
       config.set_moving("volumes/resident");
     }
-    config.mutable_options()->add_stages()->set_method(v1::METHOD_RIGID);
+    SetMethod(*config.mutable_options()->add_stages(), StageKind::kRigid);
     return request;
   }
   // A header and its chunks, float32.
@@ -59,12 +61,12 @@ class NavigateTest : public ServiceTest {
     *header.mutable_geometry() = GeometryToProto(grid);
     header.set_pixel_type(v1::PIXEL_TYPE_FLOAT32);
     header.set_total_bytes(4 * voxels.size());
-    header.set_acquisition_time_ns(1000 * number);
+    header.mutable_acquisition_time()->set_nanos(1000 * static_cast<int32_t>(number));
     const char* bytes = reinterpret_cast<const char*>(voxels.data());
     for (size_t at = 0; at < 4 * voxels.size(); at += chunk_bytes) {
       requests.emplace_back();
-      requests.back().mutable_chunk()->set_offset(at);
-      requests.back().mutable_chunk()->set_data(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at));
+      *requests.back().mutable_chunk() =
+          MakeChunk(at, std::string(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at)));
     }
     return requests;
   }
@@ -136,15 +138,15 @@ TEST_P(NavigateTest, RegistersFramesInOrder) {
   for (int n = 1; n <= 6; ++n) {
     const v1::FrameResult& result = answer.frames[n - 1].result;
     EXPECT_EQ(result.frame_number(), n);
-    EXPECT_EQ(result.acquisition_time_ns(), 1000 * n);
+    EXPECT_EQ(result.acquisition_time().nanos(), 1000 * n);
     EXPECT_EQ(result.status().code(), 0) << result.status().message();
-    EXPECT_LT(Distance(*MatrixFromProto(result.report().matrix()), MapOfFrame(n)), 0.25);
+    EXPECT_LT(Distance(*AffineMapFromProto(result.report().affine()), MapOfFrame(n)), 0.25);
     EXPECT_THAT(result.transform(), testing::StartsWith("transforms/"));
-    const v1::LatencyBreakdown& latency = result.report().latency_ms();
-    EXPECT_GT(latency.receive(), 0);
-    EXPECT_GT(latency.prepare(), 0);
-    EXPECT_GT(latency.optimise(), 0);
-    EXPECT_GE(latency.total(), latency.receive() + latency.prepare() + latency.optimise());
+    const v1::LatencyBreakdown& latency = result.report().latency();
+    EXPECT_GT(latency.receive_ms(), 0);
+    EXPECT_GT(latency.prepare_ms(), 0);
+    EXPECT_GT(latency.optimise_ms(), 0);
+    EXPECT_GE(latency.total_ms(), latency.receive_ms() + latency.prepare_ms() + latency.optimise_ms());
     EXPECT_FALSE(answer.frames[n - 1].field.has_value());
   }
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 6"));
@@ -162,7 +164,7 @@ TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 1);
   EXPECT_EQ(answer.frames[0].result.frame_number(), 5);
-  EXPECT_LT(Distance(*MatrixFromProto(answer.frames[0].result.report().matrix()), MapOfFrame(2)), 0.25);
+  EXPECT_LT(Distance(*AffineMapFromProto(answer.frames[0].result.report().affine()), MapOfFrame(2)), 0.25);
 }
 
 TEST_P(NavigateTest, SendsFieldsWhenAskedFor) {
@@ -194,9 +196,9 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
   PutResident();
   v1::NavigateRequest config = Config();
   v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
-  options.mutable_stages(0)->set_levels(1);
-  options.mutable_stages(0)->set_iterations(2);
-  *options.mutable_initial_matrix() = MatrixToProto(MapOfFrame(8));
+  SetLevels(*options.mutable_stages(0), 1);
+  SetIterations(*options.mutable_stages(0), 2);
+  *options.mutable_initial_affine() = AffineMapToProto(MapOfFrame(8));
   // Two iterations of one level do not reach frame 10 from frame 8 but by frame 9, and a frame that failed in between
   // does not matter.
   std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(9)};
@@ -212,28 +214,28 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
   ASSERT_EQ(again.status().code(), 0) << again.status().message();
   // The same image, from where it had been found: what was left of the error shrinks, and the objective begins where it
   // had ended.
-  EXPECT_LT(Distance(*MatrixFromProto(again.report().matrix()), MapOfFrame(9)),
-            Distance(*MatrixFromProto(first.report().matrix()), MapOfFrame(9)));
+  EXPECT_LT(Distance(*AffineMapFromProto(again.report().affine()), MapOfFrame(9)),
+            Distance(*AffineMapFromProto(first.report().affine()), MapOfFrame(9)));
   EXPECT_NEAR(again.report().stages(0).levels(0).value_before(), first.report().stages(0).levels(0).value_after(),
               1e-6 * first.report().stages(0).levels(0).value_before());
 }
 
 // Methods with a native form, which the next frame goes on from.
-constexpr std::pair<v1::Method, v1::FieldEncoding> kDeformable[] = {
-    {v1::METHOD_FFD, v1::FIELD_ENCODING_CONTROL_POINTS}, {v1::METHOD_LOG_DEMONS, v1::FIELD_ENCODING_VELOCITY}};
+constexpr std::pair<StageKind, v1::FieldEncoding> kDeformable[] = {
+    {StageKind::kFfd, v1::FIELD_ENCODING_CONTROL_POINTS}, {StageKind::kLogDemons, v1::FIELD_ENCODING_VELOCITY}};
 
 TEST_P(NavigateTest, ADeformableMethodGoesOnFromTheLastFrame) {
   PutResident();
   for (const auto& [method, encoding] : kDeformable) {
-    SCOPED_TRACE(v1::Method_Name(method));
+    SCOPED_TRACE(static_cast<int>(method));
     v1::NavigateRequest config = Config();
     v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
     v1::Stage& stage = *options.mutable_stages(0);
-    stage.set_method(method);
-    stage.set_metric(v1::METRIC_SSD);
-    stage.set_levels(1);
-    stage.set_iterations(10);
-    *options.mutable_initial_matrix() = MatrixToProto(AffineMap::Identity());
+    SetMethod(stage, method);
+    SetMetric(stage, v1::METRIC_SSD);
+    SetLevels(stage, 1);
+    SetIterations(stage, 10);
+    *options.mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
     // The same image twice, with a frame between them that fails.
     std::vector<std::vector<v1::NavigateRequest>> parts = {{config}, GoodFrame(2)};
     parts.push_back(Frame(3, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
@@ -256,13 +258,13 @@ TEST_P(NavigateTest, ADeformableMethodGoesOnFromTheLastFrame) {
 TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
   PutResident();
   for (const auto& [method, encoding] : kDeformable) {
-    SCOPED_TRACE(v1::Method_Name(method));
+    SCOPED_TRACE(static_cast<int>(method));
     v1::NavigateRequest config = Config();
     v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
-    stage.set_method(method);
-    stage.set_metric(v1::METRIC_SSD);
-    stage.set_levels(1);
-    stage.set_iterations(3);
+    SetMethod(stage, method);
+    SetMetric(stage, v1::METRIC_SSD);
+    SetLevels(stage, 1);
+    SetIterations(stage, 3);
     config.mutable_config()->mutable_field()->set_encoding(encoding);
     grpc::ClientContext rpc;
     auto stream = registration_->Navigate(&rpc);
@@ -277,8 +279,7 @@ TEST_P(NavigateTest, SendsTheNativeFormOfEveryFrame) {
       ASSERT_EQ(answered->field.has_value(), good);
       if (!good) continue;
       EXPECT_EQ(answered->field->encoding(), encoding);
-      v1::DownloadFieldRequest request =
-          WholeField(answered->result.transform().substr(std::string("transforms/").size()));
+      v1::DownloadRequest request = WholeField(answered->result.transform().substr(std::string("transforms/").size()));
       request.mutable_field()->set_encoding(encoding);
       const Download download = GetField(request);
       ASSERT_TRUE(download.status.ok()) << download.status.error_message();
@@ -298,13 +299,13 @@ TEST_P(NavigateTest, AStageThatDoesNotSuitAFrameIsItsError) {
   for (const double spacing : {0.5, std::nan(""), 1e9}) {
     v1::NavigateRequest config = Config();
     v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
-    stage.set_method(v1::METHOD_FFD);
-    stage.set_spacing_vox(spacing);
+    SetMethod(stage, StageKind::kFfd);
+    stage.mutable_ffd()->set_spacing_vox(spacing);
     const Answer answer = Navigate({{config}, GoodFrame(1)});
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     ASSERT_EQ(answer.frames.size(), 1);
     EXPECT_EQ(answer.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
-    EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.options.stages[0].spacing_vox");
+    EXPECT_EQ(FieldOf(answer.frames[0].result.status()), "config.options.stages[0].ffd.spacing_vox");
   }
 }
 
@@ -354,18 +355,25 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       [](Requests& r) { r[0].mutable_frame()->mutable_geometry()->set_spacing(0, -1); });
   add(20, kInvalid, "frame.pixel_type", [](Requests& r) { r[0].mutable_frame()->clear_pixel_type(); });
   add(30, kInvalid, "frame.total_bytes", [](Requests& r) { r[0].mutable_frame()->set_total_bytes(4); });
-  add(40, kInvalid, "frame.rescale_slope", [](Requests& r) { r[0].mutable_frame()->set_rescale_intercept(3); });
+  add(40, kInvalid, "frame.rescale.slope",
+      [](Requests& r) { r[0].mutable_frame()->mutable_rescale()->set_intercept(3); });
+  add(45, grpc::UNIMPLEMENTED, "frame.deadline",
+      [](Requests& r) { r[0].mutable_frame()->mutable_deadline()->set_seconds(1); });
   add(50, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { std::swap(r[1], r[2]); });
+  add(55, grpc::DATA_LOSS, "chunk.crc32c", [](Requests& r) { r[1].mutable_chunk()->mutable_data()->at(3) ^= 1; });
   add(60, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { r[2].mutable_chunk()->set_offset(1); });
   add(70, kInvalid, "chunk", [](Requests& r) { r.pop_back(); });
   add(80, kInvalid, "frame.voxels", [](Requests& r) {
     const float nan = std::nanf("");
     r[1].mutable_chunk()->mutable_data()->replace(0, 4, reinterpret_cast<const char*>(&nan), 4);
+    *r[1].mutable_chunk() = MakeChunk(r[1].chunk().offset(), r[1].chunk().data());
   });
   add(90, grpc::FAILED_PRECONDITION, "moving", [](Requests& r) {
-    for (size_t i = 1; i < r.size(); ++i) r[i].mutable_chunk()->mutable_data()->assign(r[i].chunk().data().size(), 0);
+    for (size_t i = 1; i < r.size(); ++i) {
+      *r[i].mutable_chunk() = MakeChunk(r[i].chunk().offset(), std::string(r[i].chunk().data().size(), 0));
+    }
   });
-  add(100, grpc::OUT_OF_RANGE, "chunk.offset",
+  add(100, grpc::OUT_OF_RANGE, "chunk.data",
       [](Requests& r) { r.back().mutable_chunk()->mutable_data()->append("more"); });
   add(110, grpc::UNIMPLEMENTED, "", [](Requests& r) {
     Geometry plane = Grid();
@@ -392,10 +400,10 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       EXPECT_EQ(FieldOf(result.status()), it->second.field) << result.status().message();
     }
     if (it == bad.end()) {
-      EXPECT_LT(Distance(*MatrixFromProto(result.report().matrix()), MapOfFrame(1)), 0.25);
+      EXPECT_LT(Distance(*AffineMapFromProto(result.report().affine()), MapOfFrame(1)), 0.25);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 11"));
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 13"));
 }
 
 TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
@@ -414,7 +422,7 @@ TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
 TEST_P(NavigateTest, AWrongOrderOfMessagesEndsTheStream) {
   PutResident();
   v1::NavigateRequest nothing, chunk;
-  chunk.mutable_chunk()->set_data("0123");
+  *chunk.mutable_chunk() = MakeChunk(0, "0123");
   auto expect = [&](const std::vector<std::vector<v1::NavigateRequest>>& parts, const std::string& text) {
     const grpc::Status status = Navigate(parts).status;
     EXPECT_STATUS(status, grpc::INVALID_ARGUMENT, text);
@@ -450,14 +458,17 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.set_max_pending(5); }, kInvalid, "5", "config.max_pending");
   expect([](auto& c) { c.set_max_pending(-1); }, kInvalid, "-1", "config.max_pending");
   expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
-  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->set_method(v1::Method(9)); }, kInvalid, "not a method",
+  expect([](auto& c) { c.set_max_pending(0); }, kInvalid, "0", "config.max_pending");
+  expect([](auto& c) { c.mutable_options()->mutable_stages(0)->clear_method(); }, kInvalid, "is not set",
          "config.options.stages[0].method");
+  expect([](auto& c) { c.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS); }, grpc::UNIMPLEMENTED, "LATEST_WINS",
+         "config.overload_policy");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
          "config.field.encoding");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS); }, kInvalid,
-         "CONTROL_POINTS come from FFD", "config.field.encoding");
+         "CONTROL_POINTS come from ffd", "config.field.encoding");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY); }, kInvalid,
-         "VELOCITY comes from LOG_DEMONS", "config.field.encoding");
+         "VELOCITY comes from log_demons", "config.field.encoding");
   expect(
       [](auto& c) {
         c.mutable_field()->clear_encoding();
@@ -491,11 +502,34 @@ TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
   EXPECT_EQ(results, 8);
 }
 
+TEST_P(NavigateTest, AFrameDoesNotWaitForABatchJobToEnd) {
+  PutResident();
+  std::atomic<bool> end = false;
+  std::promise<void> started, ended;
+  Job batch;
+  batch.job_class = JobClass::kBatch;
+  batch.run = [&](const absl::StatusOr<const ExecContext*>& ctx) {
+    started.set_value();
+    while (!end) EXPECT_EQ((*ctx)->Checkpoint({}), Decision::kContinue);
+    ended.set_value();
+  };
+  ASSERT_TRUE(context().jobs.Submit(std::move(batch)).ok());
+  started.get_future().wait();
+
+  const Answer answer = Navigate({{Config()}, GoodFrame(1), GoodFrame(2)});
+
+  ASSERT_EQ(answer.frames.size(), 2);
+  for (const Answered& frame : answer.frames) EXPECT_EQ(frame.result.status().code(), 0);
+  EXPECT_EQ(context().jobs.started(JobClass::kBatch), 1);
+  end = true;
+  ended.get_future().wait();
+}
+
 TEST_P(NavigateTest, KeepsTheLastSixteenTransforms) {
   PutResident();
   v1::NavigateRequest config = Config();
-  config.mutable_config()->mutable_options()->mutable_stages(0)->set_levels(1);
-  config.mutable_config()->mutable_options()->mutable_stages(0)->set_iterations(1);
+  SetLevels(*config.mutable_config()->mutable_options()->mutable_stages(0), 1);
+  SetIterations(*config.mutable_config()->mutable_options()->mutable_stages(0), 1);
   grpc::ClientContext rpc;
   auto stream = registration_->Navigate(&rpc);
   ASSERT_TRUE(stream->Write(config));
@@ -634,9 +668,9 @@ class CrowdedNavigateTest : public NavigateTest {
   static v1::NavigateRequest DemonsConfig() {
     v1::NavigateRequest config = Config();
     v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
-    stage.set_method(v1::METHOD_LOG_DEMONS);
-    stage.set_levels(1);
-    stage.set_iterations(2);
+    SetMethod(stage, StageKind::kLogDemons);
+    SetLevels(stage, 1);
+    SetIterations(stage, 2);
     return config;
   }
 };

@@ -6,7 +6,8 @@
 #include <cmath>
 
 #include "tests/server/service_fixture.h"
-#include "tests/server/tcp_relay.h"
+#include "tests/server/stages.h"
+#include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
 namespace {
@@ -35,7 +36,7 @@ AffineMap TrueMap() {
   return rotation;
 }
 
-AffineMap MapOf(const v1::Matrix& matrix) { return *MatrixFromProto(matrix); }
+AffineMap MapOf(const v1::AffineMap& matrix) { return *AffineMapFromProto(matrix); }
 
 // The largest distance between two maps over the corners of a grid, mm.
 double Distance(const AffineMap& a, const AffineMap& b, const Geometry& grid) {
@@ -60,13 +61,13 @@ class RegistrationServiceTest : public ServiceTest {
     PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
   }
 
-  static v1::RegisterRequest Request(v1::Method method = v1::METHOD_AFFINE, v1::Metric metric = v1::METRIC_SSD) {
+  static v1::RegisterRequest Request(StageKind method = StageKind::kAffine, v1::Metric metric = v1::METRIC_SSD) {
     v1::RegisterRequest request;
     request.set_fixed("volumes/fixed");
     request.set_moving("volumes/moving");
     v1::Stage* stage = request.mutable_options()->add_stages();
-    stage->set_method(method);
-    stage->set_metric(metric);
+    SetMethod(*stage, method);
+    SetMetric(*stage, metric);
     return request;
   }
 
@@ -83,7 +84,7 @@ TEST_P(RegistrationServiceTest, IdenticalVolumesStayWhereTheyAre) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_TRUE(answer.result.has_value());
   const v1::Report& report = answer.result->report();
-  EXPECT_LT(Distance(MapOf(report.matrix()), AffineMap::Identity(), FixedGrid()), 1e-3);
+  EXPECT_LT(Distance(MapOf(report.affine()), AffineMap::Identity(), FixedGrid()), 1e-3);
   EXPECT_EQ(report.before().mse(), 0);
   EXPECT_NEAR(report.after().ncc(), 1, 1e-6);
   EXPECT_GT(report.overlap(), 0.95);
@@ -94,17 +95,17 @@ TEST_P(RegistrationServiceTest, IdenticalVolumesStayWhereTheyAre) {
 
 TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
   PutPair();
-  for (const v1::Method method : {v1::METHOD_RIGID, v1::METHOD_AFFINE}) {
+  for (const StageKind method : {StageKind::kRigid, StageKind::kAffine}) {
     for (const v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF}) {
-      SCOPED_TRACE(v1::Method_Name(method) + " " + v1::Metric_Name(metric));
+      SCOPED_TRACE(std::to_string(static_cast<int>(method)) + " " + v1::Metric_Name(metric));
       const RegisterAnswer answer = Register(Request(method, metric));
 
       ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
       const v1::Report& report = answer.result->report();
-      EXPECT_LT(Distance(MapOf(report.matrix()), TrueMap(), FixedGrid()), metric == v1::METRIC_SSD ? 0.25 : 0.5);
+      EXPECT_LT(Distance(MapOf(report.affine()), TrueMap(), FixedGrid()), metric == v1::METRIC_SSD ? 0.25 : 0.5);
       ASSERT_EQ(report.stages_size(), 1);
-      EXPECT_EQ(report.stages(0).method(), method);
-      EXPECT_EQ(report.stages(0).metric(), metric);
+      EXPECT_EQ(report.options().stages(0).method_case(), static_cast<v1::Stage::MethodCase>(method));
+      EXPECT_EQ(MetricOf(report.options().stages(0)), metric);
       EXPECT_EQ(report.stages(0).stop_reason(), report.stop_reason());
       ASSERT_GT(report.stages(0).levels_size(), 0);
       EXPECT_EQ(report.stages(0).levels(report.stages(0).levels_size() - 1).size(0), FixedGrid().size.x);
@@ -117,12 +118,12 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
       EXPECT_NEAR(report.jacobian().min(), 1, 0.05);
       EXPECT_EQ(report.jacobian().nonpositive_fraction(), 0);
       EXPECT_LT(report.inverse_consistency().max_mm(), 1e-6);
-      EXPECT_EQ(report.verdict(), report.verdict_reasons().empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
-      const v1::LatencyBreakdown& latency = report.latency_ms();
-      EXPECT_GT(latency.optimise(), 0);
-      EXPECT_GT(latency.assess(), 0);
-      EXPECT_GE(latency.total(), latency.queue() + latency.optimise() + latency.assess());
-      EXPECT_EQ(latency.send(), 0);
+      EXPECT_EQ(report.verdict(), report.reasons().empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
+      const v1::LatencyBreakdown& latency = report.latency();
+      EXPECT_GT(latency.optimise_ms(), 0);
+      EXPECT_GT(latency.assess_ms(), 0);
+      EXPECT_GE(latency.total_ms(), latency.queue_ms() + latency.optimise_ms() + latency.assess_ms());
+      EXPECT_EQ(latency.send_ms(), 0);
     }
   }
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"ok\"} 4"));
@@ -130,10 +131,10 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
 
 TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
   PutPair();
-  const RegisterAnswer answer = Register(Request(v1::METHOD_RIGID, v1::METRIC_UNSPECIFIED));
+  const RegisterAnswer answer = Register(Request(StageKind::kRigid, v1::METRIC_UNSPECIFIED));
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_EQ(answer.result->report().stages(0).metric(), v1::METRIC_SSD);
+  EXPECT_EQ(MetricOf(answer.result->report().options().stages(0)), v1::METRIC_SSD);
 }
 
 TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
@@ -154,7 +155,7 @@ TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
   EXPECT_TRUE(*GeometryFromProto(answer.field->geometry()) == FixedGrid());
   const std::string id = answer.result->transform().substr(std::string("transforms/").size());
   EXPECT_TRUE(answer.chunks.floats() == EngineField(id, FixedGrid()));
-  EXPECT_GT(answer.result->report().latency_ms().encode() + answer.result->report().latency_ms().download(), 0);
+  EXPECT_GT(answer.result->report().latency().encode_ms() + answer.result->report().latency().download_ms(), 0);
 
   grpc::ClientContext rpc;
   v1::GetTransformRequest get;
@@ -162,7 +163,7 @@ TEST_P(RegistrationServiceTest, StreamsProgressThenTheFieldThenTheResult) {
   get.set_name(answer.result->transform());
   ASSERT_TRUE(transforms_->GetTransform(&rpc, get, &stored).ok());
   EXPECT_EQ(stored.transform().report().SerializeAsString(), answer.result->report().SerializeAsString());
-  EXPECT_EQ(stored.transform().matrix().SerializeAsString(), answer.result->report().matrix().SerializeAsString());
+  EXPECT_EQ(stored.transform().affine().SerializeAsString(), answer.result->report().affine().SerializeAsString());
   EXPECT_TRUE(*GeometryFromProto(stored.transform().domain()) == FixedGrid());
 }
 
@@ -171,17 +172,17 @@ TEST_P(RegistrationServiceTest, TheSameRequestGivesTheSameBits) {
   const RegisterAnswer first = Register(Request()), second = Register(Request());
 
   ASSERT_TRUE(first.status.ok() && second.status.ok());
-  EXPECT_EQ(first.result->report().matrix().SerializeAsString(), second.result->report().matrix().SerializeAsString());
+  EXPECT_EQ(first.result->report().affine().SerializeAsString(), second.result->report().affine().SerializeAsString());
   EXPECT_EQ(first.result->report().after().SerializeAsString(), second.result->report().after().SerializeAsString());
   EXPECT_NE(first.result->transform(), second.result->transform());
 }
 
 TEST_P(RegistrationServiceTest, StagesFollowOneAnother) {
   PutPair();
-  v1::RegisterRequest request = Request(v1::METHOD_RIGID, v1::METRIC_NGF);
-  request.mutable_options()->mutable_stages(0)->set_levels(1);
-  request.mutable_options()->mutable_stages(0)->set_iterations(2);
-  request.mutable_options()->add_stages()->set_method(v1::METHOD_AFFINE);
+  v1::RegisterRequest request = Request(StageKind::kRigid, v1::METRIC_NGF);
+  SetLevels(*request.mutable_options()->mutable_stages(0), 1);
+  SetIterations(*request.mutable_options()->mutable_stages(0), 2);
+  SetMethod(*request.mutable_options()->add_stages(), StageKind::kAffine);
   const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -189,17 +190,17 @@ TEST_P(RegistrationServiceTest, StagesFollowOneAnother) {
   ASSERT_EQ(report.stages_size(), 2);
   EXPECT_EQ(report.stages(0).levels_size(), 1);
   EXPECT_LE(report.stages(0).levels(0).iterations(), 2);
-  EXPECT_EQ(report.stages(1).method(), v1::METHOD_AFFINE);
+  EXPECT_EQ(report.options().stages(1).method_case(), static_cast<v1::Stage::MethodCase>(StageKind::kAffine));
   EXPECT_EQ(report.stop_reason(), report.stages(1).stop_reason());
-  EXPECT_LT(Distance(MapOf(report.matrix()), TrueMap(), FixedGrid()), 0.25);
+  EXPECT_LT(Distance(MapOf(report.affine()), TrueMap(), FixedGrid()), 0.25);
 }
 
 TEST_P(RegistrationServiceTest, StartsWhereItIsTold) {
   PutPair();
-  v1::RegisterRequest request = Request(v1::METHOD_RIGID);
-  request.mutable_options()->mutable_stages(0)->set_levels(1);
-  request.mutable_options()->mutable_stages(0)->set_iterations(1);
-  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(TrueMap());
+  v1::RegisterRequest request = Request(StageKind::kRigid);
+  SetLevels(*request.mutable_options()->mutable_stages(0), 1);
+  SetIterations(*request.mutable_options()->mutable_stages(0), 1);
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(TrueMap());
   const RegisterAnswer from_matrix = Register(request);
   PutTransform("start", Transform(TrueMap()));
   request.mutable_options()->set_initial_transform("transforms/start");
@@ -207,9 +208,9 @@ TEST_P(RegistrationServiceTest, StartsWhereItIsTold) {
 
   ASSERT_TRUE(from_matrix.status.ok() && from_transform.status.ok()) << from_matrix.status.error_message();
   // One iteration would not bring it here from anywhere else.
-  EXPECT_LT(Distance(MapOf(from_matrix.result->report().matrix()), TrueMap(), FixedGrid()), 0.1);
-  EXPECT_EQ(from_matrix.result->report().matrix().SerializeAsString(),
-            from_transform.result->report().matrix().SerializeAsString());
+  EXPECT_LT(Distance(MapOf(from_matrix.result->report().affine()), TrueMap(), FixedGrid()), 0.1);
+  EXPECT_EQ(from_matrix.result->report().affine().SerializeAsString(),
+            from_transform.result->report().affine().SerializeAsString());
 }
 
 TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
@@ -233,7 +234,7 @@ TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
   const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), TrueMap(), FixedGrid()), 0.2);
+  EXPECT_LT(Distance(MapOf(answer.result->report().affine()), TrueMap(), FixedGrid()), 0.2);
   EXPECT_GT(answer.result->report().after().ncc(), 0.99);
 }
 
@@ -246,12 +247,12 @@ TEST_P(RegistrationServiceTest, RegistersImagesOfOnePlane) {
   shift.m[1][3] = -3;
   PutVolume("fixed", grid, Blobs(grid, Center(grid), kScale, shift));
   PutVolume("moving", grid, Blobs(grid, Center(grid), kScale, AffineMap::Identity()));
-  v1::RegisterRequest request = Request(v1::METHOD_RIGID);
+  v1::RegisterRequest request = Request(StageKind::kRigid);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   const RegisterAnswer answer = Register(request);
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  EXPECT_LT(Distance(MapOf(answer.result->report().matrix()), shift, grid), 0.05);
+  EXPECT_LT(Distance(MapOf(answer.result->report().affine()), shift, grid), 0.05);
   const std::vector<float> field = answer.chunks.floats();
   ASSERT_EQ(field.size(), 3 * grid.voxels());
   EXPECT_NEAR(field[0], 4, 0.05);
@@ -263,7 +264,7 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_budget()->set_nanos(1);
-  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "");
+  ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
 
   request.mutable_options()->set_best_effort(true);
@@ -271,7 +272,9 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
   EXPECT_EQ(answer.result->report().verdict(), v1::VERDICT_REVIEW);
-  EXPECT_THAT(answer.result->report().verdict_reasons(), testing::Contains("not converged"));
+  std::vector<v1::VerdictCause> causes;
+  for (const v1::VerdictReason& reason : answer.result->report().reasons()) causes.push_back(reason.cause());
+  EXPECT_THAT(causes, testing::Contains(v1::VERDICT_CAUSE_NOT_CONVERGED));
   EXPECT_TRUE(Scraped("intrawarp_registration_nonconverged_total{reason=\"budget\"} 1"));
 
   request.mutable_options()->mutable_budget()->set_seconds(3600);
@@ -304,18 +307,20 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
                         for (int i = 0; i < 4; ++i) *r.mutable_options()->add_stages() = r.options().stages(0);
                       }),
                       kInvalid, "5", "options.stages");
-  ExpectRegisterError(stage([](auto& s) { s.clear_method(); }), kInvalid, "not a method", "options.stages[0].method");
-  ExpectRegisterError(stage([](auto& s) { s.set_method(v1::Method(9)); }), kInvalid, "9 is not a method",
-                      "options.stages[0].method");
-  for (const v1::Metric metric : {v1::METRIC_NMI, v1::METRIC_LNCC}) {
-    ExpectRegisterError(stage([&](auto& s) { s.set_metric(metric); }), kUnimplemented,
-                        "options.stages[0].metric: rigid", "");
+  ExpectRegisterError(stage([](auto& s) { s.clear_method(); }), kInvalid, "is not set", "options.stages[0].method");
+  const std::string affine = "options.stages[0].affine.";
+  for (const v1::Metric metric : {v1::METRIC_NMI, v1::METRIC_LNCC, v1::Metric(77)}) {
+    ExpectRegisterError(stage([&](auto& s) { SetMetric(s, metric); }), kUnimplemented,
+                        affine + "metric: ", affine + "metric");
   }
-  ExpectRegisterError(stage([](auto& s) { s.set_metric(v1::Metric(77)); }), kInvalid, "77", "options.stages[0].metric");
-  ExpectRegisterError(stage([](auto& s) { s.set_levels(-1); }), kInvalid, "-1", "options.stages[0].levels");
-  ExpectRegisterError(stage([](auto& s) { s.set_levels(17); }), kInvalid, "17", "options.stages[0].levels");
-  ExpectRegisterError(stage([](auto& s) { s.set_iterations(10001); }), kInvalid, "10001",
-                      "options.stages[0].iterations");
+  ExpectRegisterError(stage([](auto& s) { SetLevels(s, -1); }), kInvalid, "-1", affine + "levels");
+  ExpectRegisterError(stage([](auto& s) { SetLevels(s, 0); }), kInvalid, "0", affine + "levels");
+  ExpectRegisterError(stage([](auto& s) { SetLevels(s, 17); }), kInvalid, "17", affine + "levels");
+  ExpectRegisterError(stage([](auto& s) { SetIterations(s, 10001); }), kInvalid, "10001", affine + "iterations");
+  ExpectRegisterError(with([](auto& r) { r.set_transform_id("../x"); }), kInvalid, "", "transform_id");
+  ExpectRegisterError(with([](auto& r) { r.set_request_id(std::string(65, 'x')); }), kInvalid, "", "request_id");
+  ExpectRegisterError(with([](auto& r) { r.mutable_ttl(); }), kInvalid, "", "ttl");
+  ExpectRegisterError(with([](auto& r) { r.mutable_ttl()->set_seconds(367 * 24 * 3600); }), kInvalid, "", "ttl");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_fixed_mask("volumes/none"); }), grpc::NOT_FOUND,
                       "volumes/none", "");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_moving_mask("x"); }), kInvalid, "",
@@ -324,15 +329,15 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
                       grpc::NOT_FOUND, "transforms/none", "");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->set_initial_transform("x"); }), kInvalid, "",
                       "options.initial_transform");
-  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_initial_matrix()->add_values(1); }), kInvalid, "",
-                      "options.initial_matrix.values");
+  ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_initial_affine()->add_values(1); }), kInvalid, "",
+                      "options.initial_affine.values");
   ExpectRegisterError(
-      with([](auto& r) { *r.mutable_options()->mutable_initial_matrix() = MatrixToProto(AffineMap()); }), kInvalid,
-      "singular", "options.initial_matrix.values");
+      with([](auto& r) { *r.mutable_options()->mutable_initial_affine() = AffineMapToProto(AffineMap()); }), kInvalid,
+      "singular", "options.initial_affine.values");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
                       "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 22"));
+  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 26"));
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
@@ -362,7 +367,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
   AffineMap far = AffineMap::Identity();
   far.m[0][3] = 5000;
   request = Request();
-  *request.mutable_options()->mutable_initial_matrix() = MatrixToProto(far);
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(far);
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "overlap", "");
 }
@@ -436,7 +441,7 @@ TEST_P(LargeRegistrationTest, ACancelDuringTheOptimisationEndsTheJob) {
 
 TEST_P(LargeRegistrationTest, ACancelDuringTheFieldLeavesNothing) {
   v1::RegisterRequest request = LargeRequest();
-  request.mutable_options()->mutable_stages(0)->set_iterations(1);
+  SetIterations(*request.mutable_options()->mutable_stages(0), 1);
   grpc::ClientContext rpc;
   auto reader = registration_->Register(&rpc, request);
   v1::RegisterResponse response;
@@ -482,7 +487,7 @@ TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
   v1::RegisterResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 1; }));
   blocker.Release();
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_EQ(context().transforms.size(), 0);
@@ -540,7 +545,7 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   PutPair();
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
-  ExpectRegisterError(request, grpc::RESOURCE_EXHAUSTED, "pinned memory", "");
+  ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "pinned_memory", "");  // more than there is in all
   EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
   {
     JobBlocker blocker(context().jobs);
@@ -556,7 +561,7 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   }
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_TRUE(Register(Request()).status.ok());
-  EXPECT_STATUS(Register(Request()).status, grpc::RESOURCE_EXHAUSTED, "transforms: 1 are stored");
+  EXPECT_STATUS(Register(Request()).status, grpc::RESOURCE_EXHAUSTED, "as many objects are stored as are allowed");
   EXPECT_EQ(context().transforms.size(), 1);
 }
 

@@ -20,9 +20,9 @@ class ResponseQueueTest : public testing::Test {
  protected:
   ResponseQueueTest() : device_(OpenCpuDevice()), pool_(*device_, 1 << 20) {}
 
-  std::shared_ptr<FieldStream> MakeField(int64_t bytes) {
-    auto field = std::make_shared<FieldStream>(*pool_.Lease(bytes), bytes);
-    for (int64_t i = 0; i < bytes; ++i) field->data()[i] = static_cast<char>(i * 31);
+  std::shared_ptr<BulkBuffer> MakeField(int64_t bytes) {
+    auto field = std::make_shared<BulkBuffer>(*pool_.Lease(bytes), bytes);
+    for (int64_t i = 0; i < bytes; ++i) *field->at(i) = static_cast<char>(i * 31);
     return field;
   }
   static grpc::ByteBuffer Progress(int iteration) {
@@ -51,7 +51,7 @@ class ResponseQueueTest : public testing::Test {
 
 TEST_F(ResponseQueueTest, SendsAFieldAsItGrows) {
   auto field = MakeField(250);
-  queue_.PushField(Progress(1), field, kChunkField);
+  queue_.PushBulk(Progress(1), field, kChunkField);
   queue_.PushMessage(Progress(2));
 
   EXPECT_EQ(Take().progress().iteration(), 1);
@@ -70,7 +70,7 @@ TEST_F(ResponseQueueTest, SendsAFieldAsItGrows) {
   EXPECT_FALSE(queue_.empty());
   field->Advance(250);
   bytes += Take().chunk().data();
-  EXPECT_EQ(bytes, std::string(field->data(), 250));
+  EXPECT_EQ(bytes, std::string(field->at(0), 250));
   EXPECT_EQ(Take().progress().iteration(), 2);
   EXPECT_TRUE(TakeNone());
   EXPECT_TRUE(queue_.empty());
@@ -79,13 +79,13 @@ TEST_F(ResponseQueueTest, SendsAFieldAsItGrows) {
 TEST_F(ResponseQueueTest, ChunksAreMadeOfTheFieldsOwnMemory) {
   auto field = MakeField(100);
   field->Advance(100);
-  queue_.PushField(Progress(1), field, kChunkField);
+  queue_.PushBulk(Progress(1), field, kChunkField);
   Take();
   auto next = queue_.Take();
   ASSERT_TRUE(next.ok() && next->has_value());
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE((*next)->Dump(&slices).ok());
-  EXPECT_EQ(reinterpret_cast<const char*>(slices.back().begin()), field->data());
+  EXPECT_EQ(reinterpret_cast<const char*>(slices.back().begin()), field->at(0));
   // And hold it after everything else has let go.
   queue_.Clear();
   field.reset();
@@ -97,7 +97,7 @@ TEST_F(ResponseQueueTest, ChunksAreMadeOfTheFieldsOwnMemory) {
 
 TEST_F(ResponseQueueTest, LeavesOutWhatWasAbandoned) {
   auto field = MakeField(250);
-  queue_.PushField(Progress(1), field, kChunkField);
+  queue_.PushBulk(Progress(1), field, kChunkField);
   queue_.PushMessage(Progress(2));
   field->Advance(150);
   Take();
@@ -109,7 +109,7 @@ TEST_F(ResponseQueueTest, LeavesOutWhatWasAbandoned) {
   // The next field starts at its own beginning.
   auto other = MakeField(50);
   other->Advance(50);
-  queue_.PushField(Progress(3), other, kChunkField);
+  queue_.PushBulk(Progress(3), other, kChunkField);
   Take();
   const v1::RegisterResponse chunk = Take();
   EXPECT_EQ(chunk.chunk().offset(), 0);
@@ -123,7 +123,7 @@ TEST_F(ResponseQueueTest, AResultIsMadeWhenItsTurnComesAndKnowsTheTimeOfItsField
     sent = sending;
     return absl::StatusOr<grpc::ByteBuffer>(Progress(9));
   };
-  queue_.PushField(Progress(1), field, kChunkField);
+  queue_.PushBulk(Progress(1), field, kChunkField);
   queue_.PushResult(result);
   Take();
   queue_.Written();

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "server/rpc/rpc_support.h"
+#include "server/rpc/errors.h"
 
 namespace intrawarp::server {
 namespace {
@@ -77,7 +77,7 @@ TEST(WireGeometry, EachFaultNamesItsField) {
     cases[i].spoil(proto);
     const auto geometry = GeometryFromProto(proto);
     EXPECT_EQ(geometry.status().code(), absl::StatusCode::kInvalidArgument) << i;
-    EXPECT_EQ(FieldPath(geometry.status().message()), cases[i].field) << i << " " << geometry.status();
+    EXPECT_EQ(FieldOf(geometry.status()), cases[i].field) << i << " " << geometry.status();
   }
 }
 
@@ -87,27 +87,27 @@ TEST(WirePixelType, AllRoundTrip) {
     ASSERT_TRUE(type.ok());
     EXPECT_EQ(PixelTypeToProto(*type), i);
   }
-  EXPECT_EQ(FieldPath(PixelTypeFromProto(v1::PIXEL_TYPE_UNSPECIFIED).status().message()), "pixel_type");
-  EXPECT_EQ(FieldPath(PixelTypeFromProto(static_cast<v1::PixelType>(99)).status().message()), "pixel_type");
+  EXPECT_EQ(FieldOf(PixelTypeFromProto(v1::PIXEL_TYPE_UNSPECIFIED).status()), "pixel_type");
+  EXPECT_EQ(FieldOf(PixelTypeFromProto(static_cast<v1::PixelType>(99)).status()), "pixel_type");
 }
 
 TEST(WireMatrix, RoundTripAndRefusal) {
   AffineMap map;
   for (int r = 0; r < 3; ++r)
     for (int c = 0; c < 4; ++c) map.m[r][c] = 10 * r + c + 0.1;
-  const auto back = MatrixFromProto(MatrixToProto(map));
+  const auto back = AffineMapFromProto(AffineMapToProto(map));
   ASSERT_TRUE(back.ok());
   for (int r = 0; r < 3; ++r)
     for (int c = 0; c < 4; ++c) EXPECT_EQ(back->m[r][c], map.m[r][c]);
 
-  const std::vector<std::function<void(v1::Matrix&)>> spoil = {
-      [](v1::Matrix& m) { m.clear_values(); },       [](v1::Matrix& m) { m.add_values(0); },
-      [](v1::Matrix& m) { m.set_values(3, kNan); },  [](v1::Matrix& m) { m.set_values(0, kInf); },
-      [](v1::Matrix& m) { m.set_values(12, 1e-9); }, [](v1::Matrix& m) { m.set_values(15, 2); }};
+  const std::vector<std::function<void(v1::AffineMap&)>> spoil = {
+      [](v1::AffineMap& m) { m.clear_values(); },       [](v1::AffineMap& m) { m.add_values(0); },
+      [](v1::AffineMap& m) { m.set_values(3, kNan); },  [](v1::AffineMap& m) { m.set_values(0, kInf); },
+      [](v1::AffineMap& m) { m.set_values(12, 1e-9); }, [](v1::AffineMap& m) { m.set_values(15, 2); }};
   for (const auto& fault : spoil) {
-    v1::Matrix proto = MatrixToProto(map);
+    v1::AffineMap proto = AffineMapToProto(map);
     fault(proto);
-    EXPECT_EQ(FieldPath(MatrixFromProto(proto).status().message()), "values");
+    EXPECT_EQ(FieldOf(AffineMapFromProto(proto).status()), "values");
   }
 }
 
@@ -115,17 +115,24 @@ TEST(WireTime, TimestampsAndDurations) {
   const auto time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1500));
   EXPECT_EQ(TimestampToProto(time).seconds(), 1);
   EXPECT_EQ(TimestampToProto(time).nanos(), 500000000);
-  const auto duration = DurationFromProto(DurationToProto(std::chrono::milliseconds(2250)), "budget");
+  const auto duration =
+      DurationFromProto(DurationToProto(std::chrono::milliseconds(2250)), "budget", std::chrono::hours(24));
   ASSERT_TRUE(duration.ok());
   EXPECT_EQ(*duration, std::chrono::milliseconds(2250));
   google::protobuf::Duration bad;
   bad.set_seconds(-1);
-  EXPECT_EQ(FieldPath(DurationFromProto(bad, "budget").status().message()), "budget");
+  EXPECT_EQ(FieldOf(DurationFromProto(bad, "budget", std::chrono::hours(24)).status()), "budget");
   bad.set_seconds(std::numeric_limits<int64_t>::max());
-  EXPECT_FALSE(DurationFromProto(bad, "budget").ok());
+  EXPECT_FALSE(DurationFromProto(bad, "budget", std::chrono::hours(24)).ok());
+  bad.set_seconds(0);
+  EXPECT_FALSE(DurationFromProto(bad, "budget", std::chrono::hours(24)).ok());
+  bad.set_seconds(24 * 3600);
+  EXPECT_TRUE(DurationFromProto(bad, "budget", std::chrono::hours(24)).ok());
+  bad.set_nanos(1);
+  EXPECT_FALSE(DurationFromProto(bad, "budget", std::chrono::hours(24)).ok());
   bad.set_seconds(0);
   bad.set_nanos(1000000000);
-  EXPECT_FALSE(DurationFromProto(bad, "budget").ok());
+  EXPECT_FALSE(DurationFromProto(bad, "budget", std::chrono::hours(24)).ok());
 }
 
 TEST(WireLatency, FieldsCarryTheirPhases) {
@@ -135,27 +142,25 @@ TEST(WireLatency, FieldsCarryTheirPhases) {
   const v1::LatencyBreakdown proto = LatencyToProto(latency);
   const auto* descriptor = proto.GetDescriptor();
   for (int i = 0; i < kPhases; ++i) {
-    const auto* field = descriptor->FindFieldByName(kPhaseNames[i]);
+    const auto* field = descriptor->FindFieldByName(std::string(kPhaseNames[i]) + "_ms");
     ASSERT_NE(field, nullptr) << kPhaseNames[i];
     EXPECT_EQ(proto.GetReflection()->GetDouble(proto, field), i + 1) << kPhaseNames[i];
   }
-  EXPECT_EQ(proto.total(), 77);
+  EXPECT_EQ(proto.total_ms(), 77);
 }
 
-TEST(WireRescale, BothZeroMeansNone) {
-  EXPECT_EQ(RescaleFromProto(0, 0)->slope, 1);
-  EXPECT_EQ(RescaleFromProto(0, 0)->intercept, 0);
-  EXPECT_EQ(RescaleFromProto(-2, 5)->slope, -2);
-  EXPECT_EQ(FieldPath(RescaleFromProto(0, 5).status().message()), "rescale_slope");
-  EXPECT_EQ(FieldPath(RescaleFromProto(kNan, 5).status().message()), "rescale_slope");
-  EXPECT_EQ(FieldPath(RescaleFromProto(1, kInf).status().message()), "rescale_intercept");
+TEST(WireRescale, RoundTripAndRefusal) {
+  EXPECT_EQ(*RescaleFromProto(RescaleToProto({-2, 5})), (Rescale{-2, 5}));
+  EXPECT_EQ(FieldOf(RescaleFromProto(RescaleToProto({0, 5})).status()), "slope");
+  EXPECT_EQ(FieldOf(RescaleFromProto(RescaleToProto({kNan, 5})).status()), "slope");
+  EXPECT_EQ(FieldOf(RescaleFromProto(RescaleToProto({1, kInf})).status()), "intercept");
 }
 
 TEST(ImageBytes, Multiplies) {
   Geometry g;
   g.size = {kMaxAxis, kMaxAxis, kMaxAxis};
   EXPECT_EQ(*ImageBytes(g, 8), int64_t{8} * kMaxAxis * kMaxAxis * kMaxAxis);
-  EXPECT_EQ(FieldPath(ImageBytes(g, int64_t{1} << 40).status().message()), "size");
+  EXPECT_EQ(FieldOf(ImageBytes(g, int64_t{1} << 40).status()), "size");
 }
 
 }  // namespace

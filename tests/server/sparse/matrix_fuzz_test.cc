@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadMatrix with random damage, the same in every run: each call is refused with a status of the contract, or makes
-// a matrix that is valid. Nothing is left of what was refused, and the server goes on.
+// Uploads of matrices with random damage, the same in every run: each call is refused with a status of the contract, or
+// makes a matrix that is valid. Nothing is left of what was refused, and the server goes on.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -22,8 +22,8 @@ class Damage {
   explicit Damage(uint32_t seed) : random_(seed) {}
 
   // The messages of an upload; what is damaged before they are made has its true digest and size.
-  Messages Upload(const MatrixData& whole) {
-    MatrixData data = whole;
+  Messages Upload(const UploadData& whole) {
+    UploadData data = whole;
     const size_t kind = Below(4);
     if (kind == 0) DamageArrays(data);
     if (kind == 1) DamageHeader(data.header);
@@ -51,7 +51,7 @@ class Damage {
     return numbers[Below(std::size(numbers))];
   }
 
-  void DamageArrays(MatrixData& data) {
+  void DamageArrays(UploadData& data) {
     const int times = static_cast<int>(1 + Below(3));
     for (int i = 0; i < times; ++i) {
       const size_t word = Below(data.bytes.size() / 4);
@@ -60,8 +60,8 @@ class Damage {
     }
     data.Seal();
   }
-  void DamageHeader(v1::UploadMatrixHeader& header) {
-    v1::MatrixShape& shape = *header.mutable_shape();
+  void DamageHeader(v1::UploadHeader& header) {
+    v1::SparseMatrixShape& shape = *header.mutable_sparse_matrix()->mutable_shape();
     switch (Below(7)) {
       case 0:
         return shape.set_rows(Number());
@@ -74,19 +74,18 @@ class Damage {
       case 4:
         return header.set_total_bytes(Number());
       case 5:
-        return header.mutable_digest()->resize(Below(40));
+        return header.mutable_sha256()->resize(Below(40));
       default:
         return header.set_upload_id(std::string(Below(80), 'u'));
     }
   }
-  Messages InMessages(const MatrixData& data) {
-    v1::UploadMatrixRequest request;
+  Messages InMessages(const UploadData& data) {
+    v1::UploadRequest request;
     *request.mutable_header() = data.header;
     Messages messages = {request.SerializeAsString()};
     const size_t chunk = 1 + Below(data.bytes.size());
     for (size_t at = 0; at < data.bytes.size(); at += chunk) {
-      request.mutable_chunk()->set_offset(static_cast<int64_t>(at));
-      request.mutable_chunk()->set_data(data.bytes.substr(at, chunk));
+      *request.mutable_chunk() = MakeChunk(static_cast<int64_t>(at), data.bytes.substr(at, chunk));
       messages.push_back(request.SerializeAsString());
       if (messages.size() > 20) break;  // the rest is missing
     }
@@ -120,11 +119,11 @@ class Damage {
 
 struct Answer {
   grpc::Status status;
-  v1::UploadMatrixResponse response;
+  v1::UploadResponse response;
 };
 
 Answer Send(const std::shared_ptr<grpc::Channel>& channel, const Messages& messages) {
-  RawCall call(channel, "/intrawarp.v1.MatrixService/UploadMatrix", std::chrono::seconds(60));
+  RawCall call(channel, "/intrawarp.v1.BulkService/Upload", std::chrono::seconds(60));
   bool open = true;
   for (size_t i = 0; open && i < messages.size(); ++i) open = call.Write(messages[i]);
   if (open) call.WritesDone();
@@ -138,8 +137,8 @@ Answer Send(const std::shared_ptr<grpc::Channel>& channel, const Messages& messa
 
 TEST(MatrixFuzz, DamagedUploadsAreRefusedOrValid) {
   TestServer test;
-  auto stub = test.Stub<v1::MatrixService>();
-  const MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 4, 1), "u");
+  auto stub = test.Stub<v1::BulkService>();
+  const UploadData data = MakeMatrix(RandomCsr<float>(9, 8, 4, 1), "u");
   Damage damage(3);
   const std::set<int> codes = {grpc::INVALID_ARGUMENT,  grpc::OUT_OF_RANGE,   grpc::DATA_LOSS,
                                grpc::ABORTED,           grpc::ALREADY_EXISTS, grpc::FAILED_PRECONDITION,
@@ -150,10 +149,10 @@ TEST(MatrixFuzz, DamagedUploadsAreRefusedOrValid) {
     const Answer answer = Send(test.channel, damage.Upload(data));
     if (answer.status.ok()) {
       ++valid;
-      const std::string& name = answer.response.matrix().name();
-      const DownloadedMatrix back = DownloadMatrix(*stub, name);
+      const std::string& name = answer.response.sparse_matrix().name();
+      const DownloadedBytes back = DownloadMatrix(*stub, name);
       ASSERT_TRUE(back.status.ok()) << back.status.error_message();
-      CsrFromBytes<float>(back.header.matrix().shape(), back.bytes);  // checks it
+      CsrFromBytes<float>(back.header.sparse_matrix().shape(), back.bytes);  // checks it
       ASSERT_TRUE(test.server->context().matrices.Erase(name.substr(name.find('/') + 1)).ok());
     } else {
       ++refused;

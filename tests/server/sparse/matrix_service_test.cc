@@ -31,7 +31,7 @@ bool Nothing(const v1::Usage& usage) { return usage.ByteSizeLong() == 0; }
 class MatrixServiceTest : public ::testing::Test {
  protected:
   explicit MatrixServiceTest(const ServerOptions& options = TestServer::DefaultOptions())
-      : test_(options), stub_(test_.Stub<v1::MatrixService>()) {}
+      : test_(options), stub_(test_.Stub<v1::SparseMatrixService>()), bulk_(test_.Stub<v1::BulkService>()) {}
   // Whatever a test did, what it did not store is gone, at the latest when unfinished uploads have expired.
   ~MatrixServiceTest() override {
     for (const std::string& name : Names()) EXPECT_TRUE(Delete(name).ok());
@@ -50,33 +50,33 @@ class MatrixServiceTest : public ::testing::Test {
 
   std::vector<std::string> Names() {
     grpc::ClientContext call;
-    v1::ListMatricesRequest request;
+    v1::ListSparseMatricesRequest request;
     request.set_page_size(1000);
-    v1::ListMatricesResponse response;
-    EXPECT_TRUE(stub_->ListMatrices(&call, request, &response).ok());
+    v1::ListSparseMatricesResponse response;
+    EXPECT_TRUE(stub_->ListSparseMatrices(&call, request, &response).ok());
     std::vector<std::string> names;
-    for (const v1::SparseMatrix& matrix : response.matrices()) names.push_back(matrix.name());
+    for (const v1::SparseMatrix& matrix : response.sparse_matrices()) names.push_back(matrix.name());
     return names;
   }
   grpc::Status Delete(const std::string& name) {
     grpc::ClientContext call;
-    v1::DeleteMatrixRequest request;
+    v1::DeleteSparseMatrixRequest request;
     request.set_name(name);
-    v1::DeleteMatrixResponse response;
-    return stub_->DeleteMatrix(&call, request, &response);
+    v1::DeleteSparseMatrixResponse response;
+    return stub_->DeleteSparseMatrix(&call, request, &response);
   }
   grpc::Status Get(const std::string& name, v1::SparseMatrix* matrix) {
     grpc::ClientContext call;
-    v1::GetMatrixRequest request;
+    v1::GetSparseMatrixRequest request;
     request.set_name(name);
-    v1::GetMatrixResponse response;
-    const grpc::Status status = stub_->GetMatrix(&call, request, &response);
-    *matrix = response.matrix();
+    v1::GetSparseMatrixResponse response;
+    const grpc::Status status = stub_->GetSparseMatrix(&call, request, &response);
+    *matrix = response.sparse_matrix();
     return status;
   }
   template <typename T>
   void Put(const std::string& id, const HostCsr<T>& csr) {
-    const grpc::Status status = SendMatrix(*stub_, MakeMatrix(csr, "upload-" + id, id), nullptr, 1 << 20);
+    const grpc::Status status = Upload(*bulk_, MakeMatrix(csr, "upload-" + id, id), nullptr, 1 << 20);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
   void ExpectError(const v1::MultiplyRequest& request, grpc::StatusCode code, const std::string& text,
@@ -91,7 +91,8 @@ class MatrixServiceTest : public ::testing::Test {
   }
 
   TestServer test_;
-  std::unique_ptr<v1::MatrixService::Stub> stub_;
+  std::unique_ptr<v1::SparseMatrixService::Stub> stub_;
+  std::unique_ptr<v1::BulkService::Stub> bulk_;
 };
 
 template <typename T>
@@ -122,29 +123,29 @@ Entries<double> Reference(const HostCsr<T>& a, const HostCsr<T>& b) {
 
 TEST_F(MatrixServiceTest, ComesBackAsItWas) {
   const HostCsr<float> csr = RandomCsr<float>(61, 43, 5, 1);
-  const MatrixData data = MakeMatrix(csr, "u", "stiffness");
-  v1::UploadMatrixResponse response;
-  const grpc::Status status = SendMatrix(*stub_, data, &response, /*chunk=*/37);
+  const UploadData data = MakeMatrix(csr, "u", "stiffness");
+  v1::UploadResponse response;
+  const grpc::Status status = Upload(*bulk_, data, &response, /*chunk=*/37);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_FALSE(response.already_resident());
-  const v1::SparseMatrix& matrix = response.matrix();
-  EXPECT_EQ(matrix.name(), "matrices/stiffness");
-  EXPECT_EQ(matrix.shape().SerializeAsString(), data.header.shape().SerializeAsString());
-  EXPECT_EQ(matrix.digest(), data.header.digest());
+  const v1::SparseMatrix& matrix = response.sparse_matrix();
+  EXPECT_EQ(matrix.name(), "sparseMatrices/stiffness");
+  EXPECT_EQ(matrix.shape().SerializeAsString(), data.header.sparse_matrix().shape().SerializeAsString());
+  EXPECT_EQ(matrix.digest(), data.header.sha256());
   EXPECT_GE(matrix.resident_bytes(), static_cast<int64_t>(data.bytes.size()));
   EXPECT_GT(matrix.create_time().seconds(), 0);
   v1::SparseMatrix got;
-  ASSERT_TRUE(Get("matrices/stiffness", &got).ok());
+  ASSERT_TRUE(Get("sparseMatrices/stiffness", &got).ok());
   EXPECT_EQ(got.SerializeAsString(), matrix.SerializeAsString());
 
-  const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/stiffness");
+  const DownloadedBytes back = DownloadMatrix(*bulk_, "sparseMatrices/stiffness");
   ASSERT_TRUE(back.status.ok()) << back.status.error_message();
-  EXPECT_EQ(back.header.matrix().SerializeAsString(), matrix.SerializeAsString());
+  EXPECT_EQ(back.header.sparse_matrix().SerializeAsString(), matrix.SerializeAsString());
   EXPECT_EQ(back.header.total_bytes(), static_cast<int64_t>(data.bytes.size()));
   EXPECT_TRUE(back.bytes == data.bytes);
 
   const v1::Usage usage = test_.Info().usage();
-  EXPECT_EQ(usage.matrices(), 1);
+  EXPECT_EQ(usage.sparse_matrices(), 1);
   EXPECT_EQ(usage.uploads(), 0);
   EXPECT_EQ(usage.resident_bytes(), matrix.resident_bytes());
 }
@@ -153,22 +154,22 @@ TEST_F(MatrixServiceTest, EmptyOnesAndOnesOfManySlabs) {
   // No rows, no columns, no entries; float64; more than two slabs of a download, no multiple of a chunk.
   const HostCsr<double> large = RandomCsr<double>(70001, 5000, 30, 2);
   ASSERT_GT(CsrBytes(large).size(), size_t{17} << 20);
-  const MatrixData datas[] = {
+  const UploadData datas[] = {
       MakeMatrix(HostCsr<float>(), "0", "none"), MakeMatrix(RandomCsr<float>(0, 7, 3, 1), "1", "norows"),
       MakeMatrix(RandomCsr<double>(7, 0, 3, 1), "2", "nocolumns"),
       MakeMatrix(RandomCsr<float>(300, 1, 0, 1), "3", "noentries"), MakeMatrix(large, "4", "large")};
-  for (const MatrixData& data : datas) {
+  for (const UploadData& data : datas) {
     SCOPED_TRACE(data.header.id());
-    const grpc::Status status = SendMatrix(*stub_, data, nullptr, 1 << 20);
+    const grpc::Status status = Upload(*bulk_, data, nullptr, 1 << 20);
     ASSERT_TRUE(status.ok()) << status.error_message();
-    const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/" + data.header.id());
+    const DownloadedBytes back = DownloadMatrix(*bulk_, "sparseMatrices/" + data.header.id());
     ASSERT_TRUE(back.status.ok()) << back.status.error_message();
     EXPECT_TRUE(back.bytes == data.bytes);
   }
 }
 
 TEST_F(MatrixServiceTest, EachWrongHeaderNamesItsField) {
-  using Header = v1::UploadMatrixHeader;
+  using Header = v1::UploadHeader;
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const struct {
     const char* field;
@@ -176,33 +177,42 @@ TEST_F(MatrixServiceTest, EachWrongHeaderNamesItsField) {
   } cases[] = {
       {"header.id", [](Header& h) { h.set_id("../x"); }},
       {"header.upload_id", [](Header& h) { h.set_upload_id(""); }},
-      {"header.shape.rows", [](Header& h) { h.mutable_shape()->set_rows(-1); }},
-      {"header.shape.rows", [](Header& h) { h.mutable_shape()->set_rows(int64_t{1} << 31); }},
-      {"header.shape.columns", [](Header& h) { h.mutable_shape()->set_columns(-1); }},
-      {"header.shape.columns", [](Header& h) { h.mutable_shape()->set_columns(kMost); }},
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(-1); }},
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(kMost); }},
+      {"header.sparse_matrix.shape.rows", [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_rows(-1); }},
+      {"header.sparse_matrix.shape.rows",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_rows(int64_t{1} << 31); }},
+      {"header.sparse_matrix.shape.columns",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_columns(-1); }},
+      {"header.sparse_matrix.shape.columns",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_columns(kMost); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(-1); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(kMost); }},
       // One more than there are places.
-      {"header.shape.entries", [](Header& h) { h.mutable_shape()->set_entries(9 * 8 + 1); }},
+      {"header.sparse_matrix.shape.entries",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_entries(9 * 8 + 1); }},
       // Places enough, but bytes that overflow.
-      {"header.shape.entries",
+      {"header.sparse_matrix.shape.entries",
        [](Header& h) {
-         h.mutable_shape()->set_rows((int64_t{1} << 31) - 1);
-         h.mutable_shape()->set_columns((int64_t{1} << 31) - 1);
-         h.mutable_shape()->set_entries(int64_t{1} << 61);
+         h.mutable_sparse_matrix()->mutable_shape()->set_rows((int64_t{1} << 31) - 1);
+         h.mutable_sparse_matrix()->mutable_shape()->set_columns((int64_t{1} << 31) - 1);
+         h.mutable_sparse_matrix()->mutable_shape()->set_entries(int64_t{1} << 61);
        }},
-      {"header.shape.value_type", [](Header& h) { h.mutable_shape()->clear_value_type(); }},
-      {"header.shape.value_type", [](Header& h) { h.mutable_shape()->set_value_type(v1::ValueType(9)); }},
+      {"header.sparse_matrix.shape.value_type",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->clear_value_type(); }},
+      {"header.sparse_matrix.shape.value_type",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_value_type(v1::ValueType(9)); }},
       {"header.total_bytes", [](Header& h) { h.set_total_bytes(h.total_bytes() - 1); }},
       {"header.total_bytes", [](Header& h) { h.set_total_bytes(-1); }},
-      {"header.total_bytes", [](Header& h) { h.mutable_shape()->set_value_type(v1::VALUE_TYPE_FLOAT64); }},
-      {"header.digest", [](Header& h) { h.mutable_digest()->pop_back(); }},
+      {"header.total_bytes",
+       [](Header& h) { h.mutable_sparse_matrix()->mutable_shape()->set_value_type(v1::VALUE_TYPE_FLOAT64); }},
+      {"header.sha256", [](Header& h) { h.mutable_sha256()->pop_back(); }},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.field);
-    MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
+    UploadData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
     c.spoil(data.header);
-    const grpc::Status status = SendMatrix(*stub_, data);
+    const grpc::Status status = Upload(*bulk_, data);
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
     EXPECT_EQ(DetailsOf(status).field, c.field) << status.error_message();
     EXPECT_TRUE(Nothing(test_.WaitForUsage(Nothing)));
@@ -245,7 +255,7 @@ TEST_F(MatrixServiceTest, EachBrokenCsrNamesItsArrayAndIsDropped) {
     csr.values = {1, 2, 3, 4, 5};
     ASSERT_TRUE(ValidateCsr(csr).ok());
     cases[i].spoil(csr);
-    const grpc::Status status = SendMatrix(*stub_, MakeMatrix(csr, "u"));
+    const grpc::Status status = Upload(*bulk_, MakeMatrix(csr, "u"));
     EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
     EXPECT_EQ(DetailsOf(status).field, cases[i].field) << status.error_message();
     EXPECT_TRUE(Nothing(test_.WaitForUsage(Nothing)));
@@ -253,92 +263,91 @@ TEST_F(MatrixServiceTest, EachBrokenCsrNamesItsArrayAndIsDropped) {
 }
 
 TEST_F(MatrixServiceTest, BrokenUploadsResumeAndWrongDigestsDrop) {
-  MatrixData data = MakeMatrix(RandomCsr<float>(200, 100, 7, 4), "u", "m");
-  grpc::Status status = SendMatrix(*stub_, data, nullptr, 500, 0, 1500);
+  UploadData data = MakeMatrix(RandomCsr<float>(200, 100, 7, 4), "u", "m");
+  grpc::Status status = Upload(*bulk_, data, nullptr, 500, 0, 1500);
   EXPECT_EQ(DetailsOf(status).reason, "UPLOAD_INCOMPLETE");
   // The upload is free to be resumed when its stream is gone.
   test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0; });
-  v1::GetMatrixUploadStatusRequest request;
+  v1::GetUploadStatusRequest request;
   request.set_upload_id("u");
-  v1::GetMatrixUploadStatusResponse progress;
+  v1::GetUploadStatusResponse progress;
   {
     grpc::ClientContext call;
-    ASSERT_TRUE(stub_->GetMatrixUploadStatus(&call, request, &progress).ok());
+    ASSERT_TRUE(bulk_->GetUploadStatus(&call, request, &progress).ok());
   }
-  EXPECT_EQ(progress.committed_size(), 1500);
+  EXPECT_EQ(progress.committed_bytes(), 1500);
   EXPECT_EQ(progress.total_bytes(), static_cast<int64_t>(data.bytes.size()));
   // An upload of a volume is another one, and does not touch this one before it is dropped for its header.
-  status = SendMatrix(*stub_, data, nullptr, 500, 1500);
+  status = Upload(*bulk_, data, nullptr, 500, 1500);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_TRUE(DownloadMatrix(*stub_, "matrices/m").bytes == data.bytes);
+  EXPECT_TRUE(DownloadMatrix(*bulk_, "sparseMatrices/m").bytes == data.bytes);
   {
     grpc::ClientContext call;
-    EXPECT_EQ(stub_->GetMatrixUploadStatus(&call, request, &progress).error_code(), grpc::NOT_FOUND);
+    EXPECT_EQ(bulk_->GetUploadStatus(&call, request, &progress).error_code(), grpc::NOT_FOUND);
   }
-  MatrixData wrong = MakeMatrix(RandomCsr<float>(20, 10, 3, 5), "w", "w");
+  UploadData wrong = MakeMatrix(RandomCsr<float>(20, 10, 3, 5), "w", "w");
   wrong.bytes.back() = static_cast<char>(wrong.bytes.back() ^ 1);
-  status = SendMatrix(*stub_, wrong);
+  status = Upload(*bulk_, wrong);
   EXPECT_EQ(status.error_code(), grpc::DATA_LOSS);
   EXPECT_EQ(DetailsOf(status).reason, "DIGEST_MISMATCH");
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 0; }).uploads(), 0);
-  EXPECT_THAT(Names(), ElementsAre("matrices/m"));
+  EXPECT_THAT(Names(), ElementsAre("sparseMatrices/m"));
 }
 
 TEST_F(MatrixServiceTest, AnUploadIdOfAVolumeIsNotOneOfAMatrix) {
-  auto volumes = test_.Stub<v1::VolumeService>();
   const Geometry grid = BoxGeometry(4, 4, 4);
-  UploadCall unfinished(*volumes);
+  UploadCall unfinished(*bulk_);
   unfinished.SendHeader(MakeVolume(grid, RandomVoxels<float>(grid, 1), "u").header);
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; }).uploads(), 1);
-  const MatrixData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, data)).reason, "UPLOAD_BUSY");
-  unfinished.Cancel();
-  test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0; });
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, data)).reason, "UPLOAD_HEADER_CHANGED");
+  const UploadData data = MakeMatrix(RandomCsr<float>(9, 8, 3, 1), "u");
+  EXPECT_EQ(DetailsOf(Upload(*bulk_, data)).reason, "INVALID_FIELD");
+  EXPECT_EQ(DetailsOf(unfinished.Await()).reason, "UPLOAD_TAKEN_OVER");
+  EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 0; }).uploads(), 0);
 }
 
 TEST_F(MatrixServiceTest, UploadIsIdempotentAndIdsAreTakenOnce) {
   const HostCsr<float> csr = RandomCsr<float>(30, 20, 4, 6);
-  v1::UploadMatrixResponse first, second;
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "1"), &first).ok());
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "2"), &second).ok());
+  v1::UploadResponse first, second;
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "1"), &first).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "2"), &second).ok());
   EXPECT_FALSE(first.already_resident());
   EXPECT_TRUE(second.already_resident());
-  EXPECT_EQ(first.matrix().name(), second.matrix().name());
+  EXPECT_EQ(first.sparse_matrix().name(), second.sparse_matrix().name());
   // The same bytes in another shape are another matrix.
   HostCsr<float> wider = csr;
   wider.columns += 1;
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(wider, "3"), &second).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(wider, "3"), &second).ok());
   EXPECT_FALSE(second.already_resident());
-  ASSERT_TRUE(SendMatrix(*stub_, MakeMatrix(csr, "4", "mine"), &second).ok());
+  ASSERT_TRUE(Upload(*bulk_, MakeMatrix(csr, "4", "mine"), &second).ok());
   EXPECT_FALSE(second.already_resident());
-  const grpc::Status taken = SendMatrix(*stub_, MakeMatrix(wider, "5", "mine"));
+  const grpc::Status taken = Upload(*bulk_, MakeMatrix(wider, "5", "mine"));
   EXPECT_EQ(taken.error_code(), grpc::ALREADY_EXISTS);
-  EXPECT_EQ(DetailsOf(taken).resource, "matrices/mine");
+  EXPECT_EQ(DetailsOf(taken).resource, "sparseMatrices/mine");
   EXPECT_EQ(Names().size(), 3u);
 }
 
 TEST_F(MatrixServiceTest, ListsInPagesAndKnowsNoOthers) {
   for (const char* id : {"b", "d", "a", "c", "e"}) Put(id, RandomCsr<float>(4, 4, 2, id[0]));
   std::vector<std::string> names;
-  v1::ListMatricesRequest request;
+  v1::ListSparseMatricesRequest request;
   request.set_page_size(2);
   int pages = 0;
   do {
     grpc::ClientContext call;
-    v1::ListMatricesResponse response;
-    ASSERT_TRUE(stub_->ListMatrices(&call, request, &response).ok());
-    for (const auto& matrix : response.matrices()) names.push_back(matrix.name());
+    v1::ListSparseMatricesResponse response;
+    ASSERT_TRUE(stub_->ListSparseMatrices(&call, request, &response).ok());
+    for (const auto& matrix : response.sparse_matrices()) names.push_back(matrix.name());
     request.set_page_token(response.next_page_token());
     ++pages;
   } while (!request.page_token().empty());
   EXPECT_EQ(pages, 3);
-  EXPECT_THAT(names, ElementsAre("matrices/a", "matrices/b", "matrices/c", "matrices/d", "matrices/e"));
+  EXPECT_THAT(names, ElementsAre("sparseMatrices/a", "sparseMatrices/b", "sparseMatrices/c", "sparseMatrices/d",
+                                 "sparseMatrices/e"));
   v1::SparseMatrix matrix;
-  EXPECT_EQ(DetailsOf(Get("matrices/none", &matrix)).resource, "matrices/none");
+  EXPECT_EQ(DetailsOf(Get("sparseMatrices/none", &matrix)).resource, "sparseMatrices/none");
   EXPECT_EQ(DetailsOf(Get("volumes/a", &matrix)).field, "name");
-  EXPECT_EQ(Delete("matrices/none").error_code(), grpc::NOT_FOUND);
-  EXPECT_EQ(DownloadMatrix(*stub_, "matrices/none").status.error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(Delete("sparseMatrices/none").error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(DownloadMatrix(*bulk_, "sparseMatrices/none").status.error_code(), grpc::NOT_FOUND);
 }
 
 TEST_F(MatrixServiceTest, MultipliesRectanglesInChunks) {
@@ -359,25 +368,25 @@ TEST_F(MatrixServiceTest, MultipliesRectanglesInChunks) {
   for (int32_t k : a.column_indices) products += b.row_offsets[k + 1] - b.row_offsets[k];
   const v1::MultiplyReport& report = product.result->report();
   EXPECT_EQ(report.device(), context().device.name());
-  EXPECT_EQ(report.precision(), v1::PRECISION_FP32);
-  EXPECT_EQ(report.semiring(), v1::SEMIRING_PLUS_TIMES);
+  EXPECT_EQ(report.options().precision(), v1::PRECISION_FP32);
+  EXPECT_EQ(report.options().semiring(), v1::SEMIRING_PLUS_TIMES);
   EXPECT_EQ(report.shape().SerializeAsString(), product.header->shape().SerializeAsString());
-  EXPECT_EQ(report.estimate().products(), products);
+  EXPECT_EQ(report.estimate().multiplications(), products);
   EXPECT_GE(report.estimate().max_entries(), c.entries());
   EXPECT_GE(report.estimate().result_bytes(), static_cast<int64_t>(product.bytes.size()));
-  const v1::LatencyBreakdown& ms = report.latency_ms();
-  EXPECT_GT(ms.prepare(), 0);
-  EXPECT_GT(ms.optimise(), 0);
-  EXPECT_GT(ms.download(), 0);
-  EXPECT_GE(ms.total(), ms.admit() + ms.queue() + ms.prepare() + ms.optimise());
+  const v1::LatencyBreakdown& ms = report.latency();
+  EXPECT_GT(ms.prepare_ms(), 0);
+  EXPECT_GT(ms.optimise_ms(), 0);
+  EXPECT_GT(ms.download_ms(), 0);
+  EXPECT_GE(ms.total_ms(), ms.admit_ms() + ms.queue_ms() + ms.prepare_ms() + ms.optimise_ms());
   ASSERT_EQ(product.progress.size(), 3u);
   EXPECT_EQ(product.progress[0].step(), v1::MultiplyProgress::STEP_ESTIMATED);
-  EXPECT_EQ(product.progress[0].estimate().products(), products);
+  EXPECT_EQ(product.progress[0].estimate().multiplications(), products);
   EXPECT_EQ(product.progress[0].entries(), 0);
   EXPECT_EQ(product.progress[1].step(), v1::MultiplyProgress::STEP_PLANNED);
   EXPECT_EQ(product.progress[1].entries(), c.entries());
   EXPECT_EQ(product.progress[2].step(), v1::MultiplyProgress::STEP_MULTIPLIED);
-  EXPECT_THAT(Names(), ElementsAre("matrices/a", "matrices/b"));
+  EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a", "sparseMatrices/b"));
 }
 
 TEST_F(MatrixServiceTest, MultipliesInDoubleAndEmptyMatrices) {
@@ -391,7 +400,7 @@ TEST_F(MatrixServiceTest, MultipliesInDoubleAndEmptyMatrices) {
   ASSERT_TRUE(product.status.ok()) << product.status.error_message();
   EXPECT_TRUE(EntriesOf(CsrFromBytes<double>(product.header->shape(), product.bytes)) ==
               Reference(a, RandomCsr<double>(30, 20, 5, 10)));
-  request.set_b("matrices/empty");
+  request.set_b("sparseMatrices/empty");
   const Product none = Multiply(*stub_, request);
   ASSERT_TRUE(none.status.ok()) << none.status.error_message();
   const HostCsr<double> c = CsrFromBytes<double>(none.header->shape(), none.bytes);
@@ -409,29 +418,29 @@ TEST_F(MatrixServiceTest, AKeptProductIsAMatrixLikeOthers) {
   ASSERT_TRUE(kept.status.ok()) << kept.status.error_message();
   EXPECT_FALSE(kept.header.has_value());
   EXPECT_EQ(kept.chunks, 0);
-  const v1::SparseMatrix& matrix = kept.result->matrix();
-  EXPECT_EQ(matrix.name(), "matrices/square");
+  const v1::SparseMatrix& matrix = kept.result->sparse_matrix();
+  EXPECT_EQ(matrix.name(), "sparseMatrices/square");
   EXPECT_EQ(matrix.digest(), "");
   v1::SparseMatrix got;
-  ASSERT_TRUE(Get("matrices/square", &got).ok());
+  ASSERT_TRUE(Get("sparseMatrices/square", &got).ok());
   EXPECT_EQ(got.SerializeAsString(), matrix.SerializeAsString());
-  EXPECT_THAT(Names(), ElementsAre("matrices/a", "matrices/square"));
+  EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a", "sparseMatrices/square"));
   v1::SparseMatrix of_a;
-  ASSERT_TRUE(Get("matrices/a", &of_a).ok());
+  ASSERT_TRUE(Get("sparseMatrices/a", &of_a).ok());
   EXPECT_EQ(test_.Info().usage().resident_bytes(), of_a.resident_bytes() + matrix.resident_bytes());
 
   const Product sent = Multiply(*stub_, ProductOf("a", "a"));
-  EXPECT_TRUE(DownloadMatrix(*stub_, "matrices/square").bytes == sent.bytes);
+  EXPECT_TRUE(DownloadMatrix(*bulk_, "sparseMatrices/square").bytes == sent.bytes);
   // A factor of the next product.
   const Product cube = Multiply(*stub_, ProductOf("square", "a"));
   ASSERT_TRUE(cube.status.ok());
   EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(cube.header->shape(), cube.bytes)) ==
               Reference(CsrFromBytes<float>(sent.header->shape(), sent.bytes), a));
-  ExpectError(request, grpc::ALREADY_EXISTS, "matrices/square", "");
+  ExpectError(request, grpc::ALREADY_EXISTS, "sparseMatrices/square", "");
   request.mutable_keep()->clear_id();
   const Product named = Multiply(*stub_, request);
   ASSERT_TRUE(named.status.ok());
-  EXPECT_THAT(named.result->matrix().name(), testing::MatchesRegex("matrices/[0-9a-f]+"));
+  EXPECT_THAT(named.result->sparse_matrix().name(), testing::MatchesRegex("sparseMatrices/[0-9a-f]+"));
 }
 
 TEST_F(MatrixServiceTest, ResultsAreTheSameBitsEveryTime) {
@@ -453,25 +462,25 @@ TEST_F(MatrixServiceTest, EachWrongProductNamesItsField) {
     return request;
   };
   using R = v1::MultiplyRequest;
-  ExpectError(with([](R& r) { r.set_a("a"); }), grpc::INVALID_ARGUMENT, "matrices/{id}", "a");
-  ExpectError(with([](R& r) { r.set_b("volumes/b"); }), grpc::INVALID_ARGUMENT, "matrices/{id}", "b");
-  ExpectError(with([](R& r) { r.set_b("matrices/none"); }), grpc::NOT_FOUND, "matrices/none", "");
+  ExpectError(with([](R& r) { r.set_a("a"); }), grpc::INVALID_ARGUMENT, "sparseMatrices/{id}", "a");
+  ExpectError(with([](R& r) { r.set_b("volumes/b"); }), grpc::INVALID_ARGUMENT, "sparseMatrices/{id}", "b");
+  ExpectError(with([](R& r) { r.set_b("sparseMatrices/none"); }), grpc::NOT_FOUND, "sparseMatrices/none", "");
   ExpectError(ProductOf("b", "a"), grpc::INVALID_ARGUMENT, "6 rows", "b");
   ExpectError(ProductOf("a", "d"), grpc::INVALID_ARGUMENT, "float64", "b");
   ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::PRECISION_FP64); }), grpc::INVALID_ARGUMENT,
               "float32", "a");
-  ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::Precision(99)); }), grpc::INVALID_ARGUMENT,
+  ExpectError(with([](R& r) { r.mutable_options()->set_precision(v1::Precision(99)); }), grpc::UNIMPLEMENTED,
               "precision", "options.precision");
-  ExpectError(with([](R& r) { r.mutable_options()->set_semiring(v1::Semiring(99)); }), grpc::INVALID_ARGUMENT,
-              "semiring", "options.semiring");
+  ExpectError(with([](R& r) { r.mutable_options()->set_semiring(v1::Semiring(99)); }), grpc::UNIMPLEMENTED, "semiring",
+              "options.semiring");
   ExpectError(with([](R& r) { r.mutable_options()->set_alpha(std::numeric_limits<double>::infinity()); }),
               grpc::INVALID_ARGUMENT, "finite", "options.alpha");
   ExpectError(with([](R& r) { r.mutable_options()->set_beta(2); }), grpc::INVALID_ARGUMENT, "addend", "options.beta");
   ExpectError(with([](R& r) { r.mutable_options()->set_complement_mask(true); }), grpc::INVALID_ARGUMENT, "none",
               "options.mask");
-  ExpectError(with([](R& r) { r.mutable_options()->set_mask("matrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
+  ExpectError(with([](R& r) { r.mutable_options()->set_mask("sparseMatrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
               "options.mask");
-  ExpectError(with([](R& r) { r.mutable_options()->set_addend("matrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
+  ExpectError(with([](R& r) { r.mutable_options()->set_addend("sparseMatrices/b"); }), grpc::INVALID_ARGUMENT, "5x4",
               "options.addend");
   ExpectError(with([](R& r) {
                 r.mutable_options()->set_semiring(v1::SEMIRING_MIN_PLUS);
@@ -501,10 +510,10 @@ TEST_F(MatrixServiceTest, OptionsReachTheProduct) {
 
   const Entries<double> allowed = EntriesOf(mask), added = EntriesOf(d);
   for (bool complement : {false, true}) {
-    request.mutable_options()->set_mask("matrices/mask");
+    request.mutable_options()->set_mask("sparseMatrices/mask");
     request.mutable_options()->set_complement_mask(complement);
     request.mutable_options()->set_alpha(3);
-    request.mutable_options()->set_addend("matrices/d");
+    request.mutable_options()->set_addend("sparseMatrices/d");
     request.mutable_options()->set_beta(-2);
     Entries<double> expected;
     for (const auto& [place, value] : plain) {
@@ -543,7 +552,7 @@ TEST_F(MatrixServiceTest, ShortestPathsAndProductsOfThree) {
   request.mutable_options()->set_semiring(v1::SEMIRING_MIN_PLUS);
   const Product paths = Multiply(*stub_, request);
   ASSERT_TRUE(paths.status.ok()) << paths.status.error_message();
-  EXPECT_EQ(paths.result->report().semiring(), v1::SEMIRING_MIN_PLUS);
+  EXPECT_EQ(paths.result->report().options().semiring(), v1::SEMIRING_MIN_PLUS);
   Entries<double> shortest;
   for (const auto& [place, value] : EntriesOf(a)) {
     for (int64_t i = a.row_offsets[place.second]; i < a.row_offsets[place.second + 1]; ++i) {
@@ -574,7 +583,7 @@ TEST_F(MatrixServiceTest, ShortestPathsAndProductsOfThree) {
   EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(gram.header->shape(), gram.bytes)) == Reference(Transposed(p), p));
 }
 
-// A product is not in the way of what comes after it for longer than one of its steps.
+// A product is not in the way of batch work that comes after it for longer than one of its steps.
 TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
   Put("a", RandomCsr<float>(50, 50, 4, 17));
   v1::MultiplyRequest request = ProductOf("a", "a");
@@ -585,6 +594,7 @@ TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
   test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
   std::promise<int64_t> matrices;
   Job job;
+  job.job_class = JobClass::kBatch;
   job.run = [&](const absl::StatusOr<const ExecContext*>&) { matrices.set_value(context().matrices.size()); };
   ASSERT_TRUE(context().jobs.Submit(std::move(job)).ok());
   blocker.Release();
@@ -604,6 +614,7 @@ TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
   test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
   std::promise<void> gate;
   Job other;
+  other.job_class = JobClass::kBatch;
   other.run = [&](const absl::StatusOr<const ExecContext*>&) { gate.get_future().wait(); };
   ASSERT_TRUE(context().jobs.Submit(std::move(other)).ok());
   first->Release();
@@ -614,10 +625,11 @@ TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
   EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
   call.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  const v1::Usage after = test_.WaitForUsage(
-      [&](const v1::Usage& u) { return u.resident_bytes() == before.resident_bytes() && u.streams() == 0; });
+  const v1::Usage after = test_.WaitForUsage([&](const v1::Usage& u) {
+    return u.resident_bytes() == before.resident_bytes() && u.streams() == 0 && u.jobs() == 1;
+  });
   EXPECT_EQ(after.resident_bytes(), before.resident_bytes());
-  EXPECT_EQ(after.jobs(), 2);
+  EXPECT_EQ(after.jobs(), 1);
   EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"cancelled\"} 1\n"));
   gate.set_value();
   EXPECT_EQ(test_.WaitForUsage(idle).ShortDebugString(), before.ShortDebugString());
@@ -630,7 +642,7 @@ TEST_F(MatrixServiceTest, DeletedFactorsServeTheProductThatHoldsThem) {
   Product product;
   std::thread client([&] { product = Multiply(*stub_, ProductOf("a", "a")); });
   test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
-  EXPECT_TRUE(Delete("matrices/a").ok());
+  EXPECT_TRUE(Delete("sparseMatrices/a").ok());
   EXPECT_GT(test_.Info().usage().resident_bytes(), 0);
   blocker.Release();
   client.join();
@@ -656,7 +668,7 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_flops_total " + std::to_string(2 * products) + "\n"));
   EXPECT_THAT(text,
               HasSubstr("intrawarp_spgemm_output_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
-  EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.MatrixService/Multiply\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.SparseMatrixService/Multiply\"} 2\n"));
 }
 
 // 360 million multiplications and 200 MB, far more than a stream that is not read takes.
@@ -674,7 +686,7 @@ class LongProductTest : public MatrixServiceTest {
   }
   void ExpectNothingIsLeft(const v1::Usage& before, const std::string& outcomes) {
     EXPECT_EQ(Idle().ShortDebugString(), before.ShortDebugString());
-    EXPECT_THAT(Names(), ElementsAre("matrices/a"));
+    EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a"));
     const std::string text = context().metrics.Scrape();
     EXPECT_THAT(text, ContainsRegex("intrawarp_spgemm_jobs_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
     EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 0\n"));
@@ -733,9 +745,9 @@ TEST_F(SmallMemoryTest, AProductTooLargeIsRefusedWithItsEstimateBeforeItStarts) 
     v1::MultiplyRequest request = ProductOf("column", "row");
     if (keep) request.mutable_keep();
     const Product product = Multiply(*stub_, request);
-    EXPECT_STATUS(product.status, grpc::RESOURCE_EXHAUSTED, "at most 360000 entries from 360000 multiplications");
-    EXPECT_EQ(DetailsOf(product.status).reason, "MULTIPLY_MEMORY");
-    EXPECT_TRUE(DetailsOf(product.status).retry);
+    EXPECT_STATUS(product.status, grpc::FAILED_PRECONDITION, "at most 360000 entries from 360000 multiplications");
+    EXPECT_EQ(DetailsOf(product.status).reason, "EXCEEDS_CAPACITY");
+    EXPECT_FALSE(DetailsOf(product.status).retry) << "waiting makes no room for what can never fit";
     EXPECT_TRUE(product.progress.empty());
   }
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; }).ShortDebugString(),
@@ -755,16 +767,16 @@ TEST_F(SmallMemoryTest, ColumnsThatWouldBecomeRowsAreCountedFirst) {
   v1::MultiplyRequest request = ProductOf("wide", "one");
   request.mutable_options()->set_transpose_a(true);
   const Product product = Multiply(*stub_, request);
-  EXPECT_EQ(product.status.error_code(), grpc::RESOURCE_EXHAUSTED) << product.status.error_message();
-  EXPECT_EQ(DetailsOf(product.status).reason, "MULTIPLY_MEMORY");
+  EXPECT_EQ(product.status.error_code(), grpc::FAILED_PRECONDITION) << product.status.error_message();
+  EXPECT_EQ(DetailsOf(product.status).reason, "EXCEEDS_CAPACITY");
 }
 
 TEST_F(SmallMemoryTest, UploadsAreCappedBeforeAnythingIsAllocated) {
-  MatrixData large = MakeMatrix(Full(200, 100, 1), "u");
-  EXPECT_EQ(DetailsOf(SendMatrix(*stub_, large)).field, "header.total_bytes");
+  UploadData large = MakeMatrix(Full(200, 100, 1), "u");
+  EXPECT_EQ(DetailsOf(Upload(*bulk_, large)).field, "header.total_bytes");
   for (int i = 0; i < 20; ++i) {
     const grpc::Status status =
-        SendMatrix(*stub_, MakeMatrix(Full(100, 100, static_cast<float>(i)), std::to_string(i)), nullptr, 1 << 20);
+        Upload(*bulk_, MakeMatrix(Full(100, 100, static_cast<float>(i)), std::to_string(i)), nullptr, 1 << 20);
     if (status.ok()) continue;
     EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
     EXPECT_EQ(DetailsOf(status).reason, "RESIDENT_MEMORY");
@@ -791,22 +803,22 @@ TEST_F(SmallTransferTest, WhatIsTooLargeToBeSentCanBeKeptAndDownloaded) {
   Put("row", Full(1, kSide, 3));
   v1::MultiplyRequest request = ProductOf("column", "row");
   const Product sent = Multiply(*stub_, request);
-  EXPECT_EQ(sent.status.error_code(), grpc::RESOURCE_EXHAUSTED) << sent.status.error_message();
-  EXPECT_EQ(DetailsOf(sent.status).reason, "PINNED_MEMORY");
+  EXPECT_EQ(sent.status.error_code(), grpc::FAILED_PRECONDITION) << sent.status.error_message();
+  EXPECT_EQ(DetailsOf(sent.status).reason, "EXCEEDS_CAPACITY");
   request.mutable_keep()->set_id("c");
   const Product kept = Multiply(*stub_, request);
   ASSERT_TRUE(kept.status.ok()) << kept.status.error_message();
-  const DownloadedMatrix back = DownloadMatrix(*stub_, "matrices/c");
+  const DownloadedBytes back = DownloadMatrix(*bulk_, "sparseMatrices/c");
   ASSERT_TRUE(back.status.ok()) << back.status.error_message();
-  const HostCsr<float> c = CsrFromBytes<float>(back.header.matrix().shape(), back.bytes);
+  const HostCsr<float> c = CsrFromBytes<float>(back.header.sparse_matrix().shape(), back.bytes);
   EXPECT_EQ(c.entries(), int64_t{kSide} * kSide);
   EXPECT_TRUE(std::all_of(c.values.begin(), c.values.end(), [](float v) { return v == 6; }));
 }
 
 TEST(MatrixStop, ProductUnderWayEndsWithTheServer) {
   TestServer test;
-  auto stub = test.Stub<v1::MatrixService>();
-  ASSERT_TRUE(SendMatrix(*stub, MakeMatrix(RandomCsr<float>(50, 50, 4, 1), "u", "a")).ok());
+  auto stub = test.Stub<v1::SparseMatrixService>();
+  ASSERT_TRUE(Upload(*test.Stub<v1::BulkService>(), MakeMatrix(RandomCsr<float>(50, 50, 4, 1), "u", "a")).ok());
   JobBlocker blocker(test.server->context().jobs);
   Product product;
   std::thread client([&] { product = Multiply(*stub, ProductOf("a", "a")); });

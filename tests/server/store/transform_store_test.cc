@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/rpc/request_table.h"
+
 namespace intrawarp::server {
 namespace {
 
@@ -23,7 +25,8 @@ TEST(TransformStoreTest, FindsWhatWasInserted) {
   ASSERT_TRUE(store.Insert(Stored("a")).ok());
 
   EXPECT_EQ((*store.Find("a"))->id, "a");
-  EXPECT_EQ(store.Find("b").status(), absl::NotFoundError("transforms/b does not exist"));
+  EXPECT_EQ(store.Find("b").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.Find("b").status().message(), "there is no transforms/b");
 }
 
 TEST(TransformStoreTest, RefusesATakenIdAndMoreThanItsCount) {
@@ -44,6 +47,57 @@ TEST(TransformStoreTest, ListsInOrderAfterAPosition) {
   EXPECT_THAT(Ids(store.List("b", 2)), testing::ElementsAre("c", "d"));
   EXPECT_THAT(Ids(store.List("bb", 8)), testing::ElementsAre("c", "d"));
   EXPECT_TRUE(store.List("d", 8).empty());
+}
+
+TEST(TransformStoreTest, ErasesAnObjectAndNotItsNamesake) {
+  TransformStore store(8);
+  const std::shared_ptr<const StoredTransform> first = Stored("a"), second = Stored("a");
+  ASSERT_TRUE(store.Insert(first).ok());
+  ASSERT_TRUE(store.Erase("a").ok());
+  ASSERT_TRUE(store.Insert(second).ok());
+
+  store.Erase(first);
+  EXPECT_EQ(*store.Find("a"), second);
+  store.Erase(second);
+  EXPECT_EQ(store.size(), 0);
+}
+
+TEST(TransformStoreTest, ExpiresWhatEndsThenOrBefore) {
+  const auto now = std::chrono::steady_clock::now();
+  TransformStore store(8);
+  const auto insert = [&](const std::string& id, std::optional<Expiry> expiry) {
+    EXPECT_TRUE(store
+                    .Insert(std::make_shared<StoredTransform>(
+                        StoredTransform{id, {}, std::nullopt, nullptr, Transform(AffineMap::Identity()), expiry}))
+                    .ok());
+  };
+  insert("stays", std::nullopt);
+  insert("now", Expiry{{}, now});
+  insert("later", Expiry{{}, now + std::chrono::nanoseconds(1)});
+
+  store.Expire(now - std::chrono::nanoseconds(1));
+  EXPECT_EQ(store.size(), 3);
+  store.Expire(now);
+  EXPECT_THAT(Ids(store.List("", 8)), testing::ElementsAre("later", "stays"));
+}
+
+TEST(TransformStoreTest, FindsTheResultOfARequestWhileItExists) {
+  TransformStore store(8);
+  const auto stored = std::make_shared<const StoredTransform>(StoredTransform{"a",
+                                                                              {},
+                                                                              std::nullopt,
+                                                                              nullptr,
+                                                                              Transform(AffineMap::Identity()),
+                                                                              std::nullopt,
+                                                                              RequestKey{"request", "content"}});
+  ASSERT_TRUE(store.Insert(stored).ok());
+
+  EXPECT_EQ(*FindResult(store, {"request", "content"}), stored);
+  EXPECT_EQ(*FindResult(store, {"another", "content"}), nullptr);
+  EXPECT_EQ(*FindResult(store, {"", "content"}), nullptr);
+  EXPECT_EQ(ReasonOf(FindResult(store, {"request", "other"}).status()), v1::REQUEST_ID_REUSED);
+  ASSERT_TRUE(store.Erase("a").ok());
+  EXPECT_EQ(*FindResult(store, {"request", "content"}), nullptr);
 }
 
 TEST(TransformStoreTest, AnErasedTransformLivesAsLongAsItsUsers) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/resuming.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/base/status_macros.h"
+
+namespace intrawarp::client {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstBackoff(100);
+
+absl::Status Sleep(int failures, const CallOptions& options) {
+  Cancellation never;
+  const Cancellation& cancellation = options.cancellation == nullptr ? never : *options.cancellation;
+  const std::chrono::milliseconds backoff =
+      failures == 1 ? std::chrono::milliseconds(0) : kFirstBackoff * (1 << std::min(failures - 1, 4));
+  if (cancellation.WaitFor(backoff)) return absl::CancelledError("cancelled");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Resume(int attempts, const CallOptions& options, TransferState& state,
+                    const std::function<absl::Status()>& attempt) {
+  int failures = 0;
+  while (true) {
+    const int64_t before = state.arrived;
+    const absl::Status status = attempt();
+    if (!absl::IsUnavailable(status) || !state.reached) return status;
+    failures = state.arrived > before ? 1 : failures + 1;
+    if (failures >= attempts) return status;
+    INTRAWARP_RETURN_IF_ERROR(Sleep(failures, options));
+  }
+}
+
+}  // namespace intrawarp::client

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Local normalised cross-correlation, a metric for images whose intensities are related linearly nearby, as an operator
+// on stored images.
+//
+//   D = 1 - 1/N sum_j cc_j,   cc = <f', m'>^2 / (<f', f'> <m', m'>)
+//
+// over the N samples, where f' and m' are the intensities less their local means, and local sums have a Gaussian window
+// over the samples alone, truncated at 3 sigma (Cachier et al. 2003 for the Gaussian window; the squared coefficient as
+// Avants et al. 2008). A window in which either variance is not above its floor counts as cc = 0.
+//
+// P. Cachier, E. Bardinet, D. Dormont, X. Pennec and N. Ayache, "Iconic feature based nonrigid registration: the PASHA
+// algorithm", Computer Vision and Image Understanding 89, 2003. B. Avants, C. Epstein, M. Grossman and J. Gee,
+// "Symmetric diffeomorphic image registration with cross-correlation", Medical Image Analysis 12, 2008.
+#ifndef INTRAWARP_ENGINE_METRIC_LNCC_H_
+#define INTRAWARP_ENGINE_METRIC_LNCC_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/volume.h"
+#include "engine/metric/metric.h"
+
+namespace intrawarp {
+
+// The window is ceil(3 sigma) voxels to either side; wider ones than that of kMaxLnccSigma are refused.
+inline constexpr double kMaxLnccSigma = 16.0 / 3;
+
+// The fixed image f and the warped moving image m on the same grid, in device memory. m is NaN where a voxel is no
+// sample (it has no source, or is masked); f is finite.
+struct LnccTask {
+  const float* fixed = nullptr;
+  const float* warped = nullptr;
+  Int3 size;
+  // In voxels.
+  double sigma = 2.5;
+  // Local variances not above these count as flat; and those that float32 does not resolve, some 1e-6 of the mean
+  // squared difference of the window from its surroundings' mean.
+  double fixed_floor = 0, moving_floor = 0;
+};
+
+// Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is no sample; both in device
+// memory. `voxel_gradient` may be null: the value alone. Stream-ordered; fixed order of summation. `skip` as in
+// FfdEvaluator. INVALID_ARGUMENT for a size that is no image's, and for parameters out of range, by name. Workspace:
+// LnccWorkspaceBytes.
+absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
+                          MetricValue* value);
+int64_t LnccWorkspaceBytes(Int3 size);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_METRIC_LNCC_H_

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: Apache-2.0
+// EvaluateLncc on CUDA. The formulas stand in lncc_kernels.h.
+//
+// Bytes of global memory a voxel: x and y passes of the images read 8 and write 24; the z pass reads 24 (and 4) and
+// writes 12; the x and y passes of A, B, C read and write 12 each; the last z pass reads 12 + 8 and writes 4. They are
+// 116 in all, and 60 for the value alone.
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
+#include "engine/device/reduce.cuh"
+#include "engine/metric/lncc_kernels.h"
+
+namespace intrawarp::cuda {
+namespace {
+
+__device__ inline bool Skipped(const int* skip) { return skip != nullptr && *skip != 0; }
+
+__host__ __device__ constexpr int Distance(int a, int b) { return a < b ? b - a : a - b; }
+
+inline unsigned CeilDivide(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
+
+// Voxels of a tile along x and y, and along z, which is what a thread of a z pass makes.
+constexpr int kTile = 32;
+constexpr int kLnccRun = 16;
+static_assert(kMaxLnccRadius <= kLnccRun, "a window reaches into neighbouring tiles at most");
+constexpr int kPlaneWarps = kLnccChannels;
+constexpr int kPlaneThreads = 32 * kPlaneWarps;
+constexpr int kRunRows = 4;
+constexpr int kRunThreads = 32 * kRunRows;
+
+// In device memory, from pass to pass.
+struct LnccScalars {
+  float fixed_mean, moving_mean;
+  // -1 / N
+  float scale;
+};
+
+struct LnccArgs {
+  const float* fixed;
+  const float* warped;
+  LnccTiles tiles;
+  int64_t voxels;
+  float* shifts;
+  LnccScalars* scalars;
+  // Two a block of CoefficientsKernel: sum of cc, samples.
+  double* partial;
+  int partials;
+  // kLnccChannels and 3 images.
+  float* sums;
+  float* coefficients;
+  float* voxel_gradient;
+  MetricValue* value;
+  const int* skip;
+  float fixed_floor, moving_floor;
+  LnccWindow window;
+
+  __device__ size_t Offset(int x, int y, int z) const {
+    return (static_cast<size_t>(z) * tiles.size.y + y) * tiles.size.x + x;
+  }
+};
+
+// A warp a tile: the mean over some of its samples; fixed NaN where there is none.
+__global__ void TileMeanKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  const LnccTiles& t = args.tiles;
+  const int64_t tile = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  if (tile >= t.total()) return;
+  const int x = static_cast<int>(tile % t.count.x) * kTile + threadIdx.x % 32;
+  const int y0 = static_cast<int>(tile / t.count.x % t.count.y) * kTile;
+  const int z0 = static_cast<int>(tile / t.count.x / t.count.y) * kLnccRun;
+  double fixed = 0, moving = 0;
+  int samples = 0;
+#pragma unroll
+  for (int dz = 0; dz < kLnccRun; dz += kLnccPlaneStep) {
+#pragma unroll
+    for (int dy = 0; dy < kTile; dy += kLnccRowStep) {
+      if (x >= t.size.x || y0 + dy >= t.size.y || z0 + dz >= t.size.z) continue;
+      const size_t i = args.Offset(x, y0 + dy, z0 + dz);
+      const float m = args.warped[i];
+      if (m != m) continue;
+      fixed += args.fixed[i];
+      moving += m;
+      ++samples;
+    }
+  }
+  fixed = WarpSum(fixed);
+  moving = WarpSum(moving);
+  samples = WarpSum(samples);
+  if (threadIdx.x % 32 == 0) {
+    args.shifts[2 * tile] = samples > 0 ? static_cast<float>(fixed / samples) : __int_as_float(0x7fffffff);
+    args.shifts[2 * tile + 1] = samples > 0 ? static_cast<float>(moving / samples) : 0.0f;
+  }
+}
+
+// One block: the mean of the tiles' means, which tiles without any get.
+__global__ void MeanKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  __shared__ double scratch[kReduceWarps];
+  __shared__ float mean[2];
+  const int64_t total = args.tiles.total();
+  double fixed = 0, moving = 0, tiles = 0;
+  for (int64_t i = threadIdx.x; i < total; i += kReduceThreads) {
+    const float f = args.shifts[2 * i];
+    if (f != f) continue;
+    fixed += f;
+    moving += args.shifts[2 * i + 1];
+    tiles += 1;
+  }
+  fixed = BlockSum(fixed, scratch);
+  moving = BlockSum(moving, scratch);
+  tiles = BlockSum(tiles, scratch);
+  if (threadIdx.x == 0) {
+    mean[0] = args.scalars->fixed_mean = tiles > 0 ? static_cast<float>(fixed / tiles) : 0.0f;
+    mean[1] = args.scalars->moving_mean = tiles > 0 ? static_cast<float>(moving / tiles) : 0.0f;
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < total; i += kReduceThreads) {
+    if (args.shifts[2 * i] == args.shifts[2 * i]) continue;
+    args.shifts[2 * i] = mean[0];
+    args.shifts[2 * i + 1] = mean[1];
+  }
+}
+
+// A block sums over x and y for windows of up to kRadius: the rows of a tile of one plane, with their halo, come
+// into shared memory (in groups, to hold less at a time); a thread sums kRun voxels along x; then a warp sums along y
+// for one channel, a lane a column.
+template <int kRadius>
+struct PlaneShape {
+  static constexpr int kRows = kTile + 2 * kRadius;
+  static constexpr int kGroup = kRadius <= 8 ? kRows : 16;
+  static constexpr int kRun = kRadius <= 8 ? 8 : 4;
+  // 4 mod 8, so that the 16-byte accesses of eight lanes in two rows meet no bank twice.
+  static constexpr int kRawPitch = kRows + 4, kPitch = kTile + 4;
+  static_assert(kRawPitch % 8 == 4 && kPitch % 8 == 4 && kRows % kGroup == 0);
+  static constexpr size_t SharedBytes(int raw_channels, int channels) {
+    return sizeof(float) * (raw_channels * kGroup * kRawPitch + channels * kRows * kPitch);
+  }
+};
+
+template <int kChannels, int kRun>
+__device__ inline void StoreRuns(const float (&sums)[kChannels][kRun], float* out, int stride) {
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+#pragma unroll
+    for (int o = 0; o < kRun; o += 4) {
+      *reinterpret_cast<float4*>(out + c * stride + o) =
+          make_float4(sums[c][o], sums[c][o + 1], sums[c][o + 2], sums[c][o + 3]);
+    }
+  }
+}
+
+// Six sums along x of kRun voxels; m is NaN where there is no sample.
+template <int kRadius, int kRun>
+__device__ inline void SumImagesAlongX(const LnccWindow& window, const float* fixed, const float* warped,
+                                       float (&sums)[kLnccChannels][kRun]) {
+#pragma unroll
+  for (int i = 0; i < kRun + 2 * kRadius; i += 4) {
+    const float4 f4 = *reinterpret_cast<const float4*>(fixed + i), m4 = *reinterpret_cast<const float4*>(warped + i);
+    const float fs[4] = {f4.x, f4.y, f4.z, f4.w}, ms[4] = {m4.x, m4.y, m4.z, m4.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool valid = ms[j] == ms[j];
+      const float f = fs[j], m = valid ? ms[j] : 0.0f;
+      const float q[kLnccChannels] = {valid ? 1.0f : 0.0f, f, m, f * f, m * m, f * m};
+#pragma unroll
+      for (int o = 0; o < kRun; ++o) {
+        const int k = i + j - o;
+        if (k < 0 || k > 2 * kRadius) continue;
+#pragma unroll
+        for (int c = 0; c < kLnccChannels; ++c) sums[c][o] += window.weights[Distance(k, kRadius)] * q[c];
+      }
+    }
+  }
+}
+
+template <int kRadius, int kRun>
+__device__ inline void SumAlongX(const LnccWindow& window, const float* in, float (&sums)[1][kRun]) {
+#pragma unroll
+  for (int i = 0; i < kRun + 2 * kRadius; i += 4) {
+    const float4 v4 = *reinterpret_cast<const float4*>(in + i);
+    const float v[4] = {v4.x, v4.y, v4.z, v4.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int o = 0; o < kRun; ++o) {
+        const int k = i + j - o;
+        if (k >= 0 && k <= 2 * kRadius) sums[0][o] += window.weights[Distance(k, kRadius)] * v[j];
+      }
+    }
+  }
+}
+
+// Sums kCount voxels along y from row `first` of the tile on, and writes them.
+template <int kRadius, int kCount>
+__device__ inline void SumAlongY(const LnccArgs& args, const float* rows, int first, float* out) {
+  constexpr int kPitch = PlaneShape<kRadius>::kPitch;
+  const Int3 n = args.tiles.size;
+  const int lane = threadIdx.x % 32, x = blockIdx.x * kTile + lane, y0 = blockIdx.y * kTile + first;
+  float sums[kCount] = {};
+#pragma unroll
+  for (int i = 0; i < kCount + 2 * kRadius; ++i) {
+    const int y = y0 - kRadius + i;
+    if (y < 0 || y >= n.y) continue;
+    const float v = rows[(first + i) * kPitch + lane];
+#pragma unroll
+    for (int o = 0; o < kCount; ++o) {
+      if (i - o >= 0 && i - o <= 2 * kRadius) sums[o] += args.window.weights[Distance(i - o, kRadius)] * v;
+    }
+  }
+  if (x >= n.x) return;
+#pragma unroll
+  for (int o = 0; o < kCount; ++o) {
+    if (y0 + o < n.y) out[args.Offset(x, y0 + o, blockIdx.z)] = sums[o];
+  }
+}
+
+template <int kRadius>
+__global__ void __launch_bounds__(kPlaneThreads, 3) SumImagesKernel(const __grid_constant__ LnccArgs args) {
+  using Shape = PlaneShape<kRadius>;
+  extern __shared__ __align__(16) float shared[];
+  if (Skipped(args.skip)) return;
+  constexpr int kRows = Shape::kRows, kPitch = Shape::kPitch, kRawPitch = Shape::kRawPitch, kRun = Shape::kRun;
+  float *fixed = shared, *warped = fixed + Shape::kGroup * kRawPitch, *rows = warped + Shape::kGroup * kRawPitch;
+  const Int3 n = args.tiles.size;
+  const int x0 = blockIdx.x * kTile - kRadius, y0 = blockIdx.y * kTile - kRadius, z = blockIdx.z;
+  const int64_t tile = args.tiles.Index(blockIdx.x, blockIdx.y, z / kLnccRun);
+  const float fixed_shift = args.shifts[2 * tile], moving_shift = args.shifts[2 * tile + 1];
+  for (int group = 0; group < kRows; group += Shape::kGroup) {
+    if (group > 0) __syncthreads();
+#pragma unroll 6
+    for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
+      const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
+      const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
+      const size_t at = inside ? args.Offset(x, y, z) : 0;
+      const float f = __ldg(args.fixed + at) - fixed_shift, m = __ldg(args.warped + at) - moving_shift;
+      const bool valid = inside && m == m;
+      fixed[row * kRawPitch + column] = valid ? f : 0.0f;
+      warped[row * kRawPitch + column] = valid ? m : __int_as_float(0x7fffffff);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < Shape::kGroup * (kTile / kRun); i += kPlaneThreads) {
+      const int row = i / (kTile / kRun), x = i % (kTile / kRun) * kRun, y = y0 + group + row;
+      if (y < 0 || y >= n.y) continue;
+      float sums[kLnccChannels][kRun] = {};
+      SumImagesAlongX<kRadius, kRun>(args.window, fixed + row * kRawPitch + x, warped + row * kRawPitch + x, sums);
+      StoreRuns(sums, rows + (group + row) * kPitch + x, kRows * kPitch);
+    }
+  }
+  __syncthreads();
+  const int channel = threadIdx.x / 32;
+  SumAlongY<kRadius, kTile>(args, rows + channel * kRows * kPitch, 0, args.sums + channel * args.voxels);
+}
+
+template <int kRadius>
+__global__ void __launch_bounds__(kPlaneThreads, 4) SumCoefficientsKernel(const __grid_constant__ LnccArgs args) {
+  using Shape = PlaneShape<kRadius>;
+  extern __shared__ __align__(16) float shared[];
+  if (Skipped(args.skip)) return;
+  constexpr int kRows = Shape::kRows, kPitch = Shape::kPitch, kRawPitch = Shape::kRawPitch, kRun = Shape::kRun;
+  constexpr int kRawRows = 3 * Shape::kGroup, kRuns = kTile / kRun;
+  float *raw = shared, *rows = raw + kRawRows * kRawPitch;
+  const Int3 n = args.tiles.size;
+  const int x0 = blockIdx.x * kTile - kRadius, y0 = blockIdx.y * kTile - kRadius, z = blockIdx.z;
+  for (int group = 0; group < kRows; group += Shape::kGroup) {
+    if (group > 0) __syncthreads();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < Shape::kGroup * kRows; i += kPlaneThreads) {
+      const int row = i / kRows, column = i % kRows, x = x0 + column, y = y0 + group + row;
+      const bool inside = x >= 0 && x < n.x && y >= 0 && y < n.y;
+      const size_t at = inside ? args.Offset(x, y, z) : 0;
+#pragma unroll
+      for (int c = 0; c < 3; ++c) {
+        const float v = __ldg(args.coefficients + c * args.voxels + at);
+        raw[(c * Shape::kGroup + row) * kRawPitch + column] = inside ? v : 0.0f;
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kRawRows * kRuns; i += kPlaneThreads) {
+      const int raw_row = i / kRuns, x = i % kRuns * kRun;
+      const int channel = raw_row / Shape::kGroup, row = raw_row % Shape::kGroup, y = y0 + group + row;
+      if (y < 0 || y >= n.y) continue;
+      float sums[1][kRun] = {};
+      SumAlongX<kRadius, kRun>(args.window, raw + raw_row * kRawPitch + x, sums);
+      StoreRuns(sums, rows + (channel * kRows + group + row) * kPitch + x, 0);
+    }
+  }
+  __syncthreads();
+  const int channel = threadIdx.x / 32 % 3, half = threadIdx.x / 96;
+  SumAlongY<kRadius, kTile / 2>(args, rows + channel * kRows * kPitch, half * (kTile / 2),
+                                args.sums + channel * args.voxels);
+}
+
+// The sums over z of kLnccRun voxels of a column, from kChannels images over x and y; `adapt`(i, q) may change what
+// comes from the plane z0 - kRadius + i. Planes are loaded ahead of their use, unconditionally, so that loads overlap.
+template <int kRadius, int kChannels, typename Adapt>
+__device__ inline void SumAlongZ(const LnccArgs& args, size_t column, int z0, const Adapt& adapt,
+                                 float (&sums)[kChannels][kLnccRun]) {
+  constexpr int kPlanes = kLnccRun + 2 * kRadius, kAhead = 12 / kChannels;
+  const int last = args.tiles.size.z - 1;
+  const size_t plane = static_cast<size_t>(args.tiles.size.x) * args.tiles.size.y;
+  const auto load = [&](int i, float(&q)[kChannels]) {
+    const float* p = args.sums + min(max(z0 - kRadius + i, 0), last) * plane + column;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) q[c] = __ldg(p + c * args.voxels);
+  };
+  float ahead[kAhead][kChannels];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) load(i, ahead[i]);
+#pragma unroll
+  for (int i = 0; i < kPlanes; ++i) {
+    const int z = z0 - kRadius + i;
+    const bool inside = z >= 0 && z <= last;
+    float q[kChannels];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) q[c] = inside ? ahead[i % kAhead][c] : 0.0f;
+    if (i + kAhead < kPlanes) load(i + kAhead, ahead[i % kAhead]);
+    adapt(i, q);
+#pragma unroll
+    for (int o = 0; o < kLnccRun; ++o) {
+      if (i - o < 0 || i - o > 2 * kRadius) continue;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) sums[c][o] += args.window.weights[Distance(i - o, kRadius)] * q[c];
+    }
+  }
+}
+
+// Adds constants to the images that the six sums are of.
+__device__ inline void ChangeShift(float df, float dm, float (&s)[kLnccChannels]) {
+  const float f = s[1] + df * s[0], m = s[2] + dm * s[0];
+  s[3] += df * (s[1] + f);
+  s[4] += dm * (s[2] + m);
+  s[5] += df * s[2] + dm * f;
+  s[1] = f;
+  s[2] = m;
+}
+
+// A thread makes the kLnccRun voxels of a column that lie in one tile: sums over z, coefficients, value. Runs of one
+// column are neighbours in the grid of blocks, so that what they share is in the cache.
+template <int kRadius>
+__global__ void __launch_bounds__(kRunThreads, 3) CoefficientsKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  const Int3 n = args.tiles.size;
+  const int x = blockIdx.y * kTile + threadIdx.x, y = blockIdx.z * kRunRows + threadIdx.y;
+  const int run = blockIdx.x, z0 = run * kLnccRun;
+  const int tile_y = y / kTile < args.tiles.count.y ? y / kTile : args.tiles.count.y - 1;
+  const auto shift = [&](int r) {
+    const int64_t tile = args.tiles.Index(blockIdx.y, tile_y, r);
+    return make_float2(args.shifts[2 * tile], args.shifts[2 * tile + 1]);
+  };
+  float value = 0, samples = 0;
+  if (x < n.x && y < n.y) {
+    const float2 own = shift(run), below = run > 0 ? shift(run - 1) : own;
+    const float2 above = run + 1 < args.tiles.count.z ? shift(run + 1) : own;
+    const size_t plane = static_cast<size_t>(n.x) * n.y, column = static_cast<size_t>(y) * n.x + x;
+    float sums[kLnccChannels][kLnccRun] = {};
+    SumAlongZ<kRadius>(
+        args, column, z0,
+        [&](int i, float(&q)[kLnccChannels]) {
+          if (i < kRadius) ChangeShift(below.x - own.x, below.y - own.y, q);
+          if (i >= kRadius + kLnccRun) ChangeShift(above.x - own.x, above.y - own.y, q);
+        },
+        sums);
+    const float fixed_offset = own.x - args.scalars->fixed_mean, moving_offset = own.y - args.scalars->moving_mean;
+#pragma unroll
+    for (int o = 0; o < kLnccRun; ++o) {
+      if (z0 + o >= n.z) continue;
+      const size_t at = (z0 + o) * plane + column;
+      const float raw = __ldg(args.warped + at);
+      float a = 0, b = 0, e = 0;
+      if (raw == raw) {
+        samples += 1;
+        const float inverse = __fdividef(1.0f, sums[0][o]);
+        const float f = inverse * sums[1][o], m = inverse * sums[2][o];
+        const float squares_f = inverse * sums[3][o], squares_m = inverse * sums[4][o];
+        const float ff = squares_f - f * f, mm = squares_m - m * m, fm = inverse * sums[5][o] - f * m;
+        if (ff > fmaxf(args.fixed_floor, kLnccResolution * squares_f) &&
+            mm > fmaxf(args.moving_floor, kLnccResolution * squares_m)) {
+          const float by_f = __fdividef(fm, ff), inverse_m = __fdividef(1.0f, mm), by_m = fm * inverse_m;
+          value += by_f * by_m;
+          a = 2.0f * by_f * inverse_m * inverse;
+          b = -a * by_m;
+          e = -a * (f + fixed_offset) - b * (m + moving_offset);
+        }
+      }
+      if (args.voxel_gradient == nullptr) continue;
+      args.coefficients[at] = a;
+      args.coefficients[args.voxels + at] = b;
+      args.coefficients[2 * args.voxels + at] = e;
+    }
+  }
+  __shared__ double block[2][kRunRows];
+  const double value_sum = WarpSum(static_cast<double>(value)), sample_sum = WarpSum(static_cast<double>(samples));
+  if (threadIdx.x == 0) {
+    block[0][threadIdx.y] = value_sum;
+    block[1][threadIdx.y] = sample_sum;
+  }
+  __syncthreads();
+  if (threadIdx.y == 0 && threadIdx.x < 2) {
+    double sum = 0;
+    for (int i = 0; i < kRunRows; ++i) sum += block[threadIdx.x][i];
+    const int64_t index = (int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    args.partial[2 * index + threadIdx.x] = sum;
+  }
+}
+
+// One block.
+__global__ void FinishLnccKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  __shared__ double scratch[kReduceWarps];
+  double value = 0, samples = 0;
+  for (int i = threadIdx.x; i < args.partials; i += kReduceThreads) {
+    value += args.partial[2 * int64_t{i}];
+    samples += args.partial[2 * int64_t{i} + 1];
+  }
+  value = BlockSum(value, scratch);
+  samples = BlockSum(samples, scratch);
+  if (threadIdx.x != 0) return;
+  args.value->metric = samples > 0 ? 1 - value / samples : __longlong_as_double(0x7ff8000000000000ll);
+  args.value->samples = samples;
+  args.scalars->scale = samples > 0 ? static_cast<float>(-1 / samples) : 0.0f;
+}
+
+// Sums A, B, C over z, and makes the voxel_gradient.
+template <int kRadius>
+__global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __grid_constant__ LnccArgs args) {
+  if (Skipped(args.skip)) return;
+  const Int3 n = args.tiles.size;
+  const int x = blockIdx.y * kTile + threadIdx.x, y = blockIdx.z * kRunRows + threadIdx.y;
+  const int z0 = blockIdx.x * kLnccRun;
+  if (x >= n.x || y >= n.y) return;
+  const size_t plane = static_cast<size_t>(n.x) * n.y, column = static_cast<size_t>(y) * n.x + x;
+  float sums[3][kLnccRun] = {};
+  SumAlongZ<kRadius>(
+      args, column, z0, [](int, float(&)[3]) {}, sums);
+  const LnccScalars scalars = *args.scalars;
+#pragma unroll
+  for (int o = 0; o < kLnccRun; ++o) {
+    if (z0 + o >= n.z) continue;
+    const size_t at = (z0 + o) * plane + column;
+    const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
+    args.voxel_gradient[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
+  }
+}
+
+dim3 PlaneGrid(const LnccTiles& tiles) { return dim3(tiles.count.x, tiles.count.y, tiles.size.z); }
+
+dim3 RunGrid(const LnccTiles& tiles) { return dim3(tiles.count.z, tiles.count.x, CeilDivide(tiles.size.y, kRunRows)); }
+
+int64_t LnccPartials(const LnccTiles& tiles) {
+  const dim3 grid = RunGrid(tiles);
+  return int64_t{grid.x} * grid.y * grid.z;
+}
+
+template <int kRadius>
+absl::Status LaunchLncc(const ExecContext& ctx, const LnccArgs& args) {
+  using Shape = PlaneShape<kRadius>;
+  const cudaStream_t stream = CudaStream(ctx);
+  const dim3 planes = PlaneGrid(args.tiles), runs = RunGrid(args.tiles), run_threads(32, kRunRows);
+  constexpr size_t kImageBytes = Shape::SharedBytes(2, kLnccChannels), kCoefficientBytes = Shape::SharedBytes(3, 3);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(SumImagesKernel<kRadius>, cudaFuncAttributeMaxDynamicSharedMemorySize, kImageBytes));
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(SumCoefficientsKernel<kRadius>,
+                                                      cudaFuncAttributeMaxDynamicSharedMemorySize, kCoefficientBytes));
+  TileMeanKernel<<<CeilDivide(args.tiles.total(), 4), 128, 0, stream>>>(args);
+  MeanKernel<<<1, kReduceThreads, 0, stream>>>(args);
+  SumImagesKernel<kRadius><<<planes, kPlaneThreads, kImageBytes, stream>>>(args);
+  CoefficientsKernel<kRadius><<<runs, run_threads, 0, stream>>>(args);
+  FinishLnccKernel<<<1, kReduceThreads, 0, stream>>>(args);
+  if (args.voxel_gradient != nullptr) {
+    SumCoefficientsKernel<kRadius><<<planes, kPlaneThreads, kCoefficientBytes, stream>>>(args);
+    LnccVoxelGradientKernel<kRadius><<<runs, run_threads, 0, stream>>>(args);
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t LnccWorkspaceBytes(Int3 size) {
+  const LnccTiles tiles = MakeLnccTiles(size, {kTile, kTile, kLnccRun});
+  return Arena::Rounded(2 * tiles.total() * sizeof(float)) + Arena::Rounded(sizeof(LnccScalars)) +
+         Arena::Rounded(2 * LnccPartials(tiles) * sizeof(double)) +
+         Arena::Rounded(kLnccChannels * Voxels(size) * sizeof(float)) +
+         Arena::Rounded(3 * Voxels(size) * sizeof(float));
+}
+
+absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const int* skip, float* voxel_gradient,
+                          MetricValue* value) {
+  ArenaScope scope(ctx.arena());
+  LnccArgs args;
+  args.fixed = task.fixed;
+  args.warped = task.warped;
+  args.tiles = MakeLnccTiles(task.size, {kTile, kTile, kLnccRun});
+  args.voxels = Voxels(task.size);
+  args.partials = static_cast<int>(LnccPartials(args.tiles));
+  args.voxel_gradient = voxel_gradient;
+  args.value = value;
+  args.skip = skip;
+  args.fixed_floor = static_cast<float>(task.fixed_floor);
+  args.moving_floor = static_cast<float>(task.moving_floor);
+  args.window = MakeLnccWindow(task.sigma);
+  args.coefficients = nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(args.shifts, ctx.arena().Allocate<float>(2 * args.tiles.total()));
+  INTRAWARP_ASSIGN_OR_RETURN(args.scalars, ctx.arena().Allocate<LnccScalars>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(args.partial, ctx.arena().Allocate<double>(2 * int64_t{args.partials}));
+  INTRAWARP_ASSIGN_OR_RETURN(args.sums, ctx.arena().Allocate<float>(kLnccChannels * args.voxels));
+  if (voxel_gradient != nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(args.coefficients, ctx.arena().Allocate<float>(3 * args.voxels));
+  }
+  if (args.window.radius <= 4) return LaunchLncc<4>(ctx, args);
+  if (args.window.radius <= 8) return LaunchLncc<8>(ctx, args);
+  return LaunchLncc<kMaxLnccRadius>(ctx, args);
+}
+
+}  // namespace intrawarp::cuda

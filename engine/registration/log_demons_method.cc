@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-demons as a method of the pipeline: velocities in mm, and a result that does not fold.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "engine/base/status_macros.h"
+#include "engine/quality/quality.h"
+#include "engine/registration/log_demons.h"
+#include "engine/transform/vector_field.h"
+#include "engine/transform/velocity.h"
+
+namespace intrawarp {
+namespace {
+
+const LogDemonsOptions& OptionsOf(const StageOptions& stage) { return std::get<LogDemonsOptions>(stage); }
+
+// The velocity v of a transform on `grid`, in voxels of the grid; null without a velocity. Memory stays taken from the
+// arena.
+absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Transform* transform, const Geometry& grid) {
+  if (transform == nullptr || !transform->has_velocity()) return ConstVelocityView{nullptr, grid.size};
+  INTRAWARP_ASSIGN_OR_RETURN(float* const velocity, ctx.arena().Allocate<float>(3 * grid.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(EvaluateVelocity(ctx, *transform, grid, 0, grid.voxels(), velocity));
+  INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, PhysicalToIndex(grid).Cast<float>(), grid.size, velocity));
+  return ConstVelocityView{velocity, grid.size};
+}
+
+// The smallest determinant of exp(v).
+absl::StatusOr<double> LeastDeterminant(const ExecContext& ctx, const Transform& transform, const Geometry& domain) {
+  INTRAWARP_ASSIGN_OR_RETURN(const JacobianStatistics jacobian, MeasureJacobian(ctx, transform, domain));
+  const double affine = Determinant(transform.affine());
+  return (affine > 0 ? jacobian.min : jacobian.max) / affine;
+}
+
+struct Unfolded {
+  Transform transform{AffineMap::Identity()};
+  bool smoothed = false;
+};
+
+// The transform of `velocity` (mm), smoothed by a voxel at a time while its exponential folds. A smooth enough velocity
+// never folds, but with a small diffusion sigma smoothness depends on the images.
+absl::StatusOr<Unfolded> MakeUnfolded(const ExecContext& ctx, const AffineMap& affine, Buffer velocity,
+                                      const Geometry& domain) {
+  constexpr double kLeast = 0.01;
+  constexpr int kRounds = 8;
+  const size_t bytes = 3 * sizeof(float) * domain.voxels();
+  Unfolded result;
+  for (int round = 0;; ++round) {
+    INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeVelocityTransform(ctx, affine, std::move(velocity), domain));
+    INTRAWARP_ASSIGN_OR_RETURN(const double least, LeastDeterminant(ctx, result.transform, domain));
+    if (least >= kLeast || round == kRounds) return result;
+    result.smoothed = true;
+    ArenaScope scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(float* const smooth, ctx.arena().Allocate<float>(3 * domain.voxels()));
+    INTRAWARP_RETURN_IF_ERROR(
+        SmoothVectorField(ctx, result.transform.velocity().data, domain.size, Vec3d{1, 1, 1}, smooth));
+    // Gives the fields back before the next ones are allocated.
+    result.transform = Transform(affine);
+    INTRAWARP_ASSIGN_OR_RETURN(velocity, ctx.device().Allocate(bytes, ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(velocity.as<float>(), smooth, bytes, ctx.stream()));
+  }
+}
+
+int64_t UnfoldedWorkspaceBytes(const Geometry& domain) {
+  const int64_t field = Arena::Rounded(3 * sizeof(float) * domain.voxels());
+  return field + std::max({VelocityTransformWorkspaceBytes(domain.size),
+                           static_cast<int64_t>(SmoothVectorFieldWorkspaceBytes(domain.size)),
+                           static_cast<int64_t>(JacobianWorkspaceBytes(domain))});
+}
+
+// The stage's last value may stand for the objective at its result unless
+// - the finest level was cut short: the value is that before the last update;
+// - intensities were matched: the match is that at the start of the level;
+// - the velocity was smoothed afterwards.
+std::optional<double> ValueAtResult(const StageReport& report, bool matched, bool smoothed) {
+  const bool finished =
+      report.stop_reason == StopReason::kConverged || report.stop_reason == StopReason::kIterationLimit;
+  if (!finished || matched || smoothed) return std::nullopt;
+  return report.levels.back().value_after;
+}
+
+absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
+  const LogDemonsOptions& options = OptionsOf(task.options);
+  const Geometry& domain = task.images.fixed->geometry();
+  ArenaScope scope(ctx.arena());
+  StageResult result;
+  INTRAWARP_ASSIGN_OR_RETURN(result.start, ChooseLogDemonsStart(ctx, task.images, options, task.starts));
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView initial, VelocityOn(ctx, task.initial, domain));
+  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsStageResult stage,
+                             RunLogDemonsStage(ctx, task.images, options, task.index, result.start, initial));
+  INTRAWARP_RETURN_IF_ERROR(
+      MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
+  INTRAWARP_ASSIGN_OR_RETURN(Unfolded unfolded, MakeUnfolded(ctx, result.start, std::move(stage.velocity), domain));
+  result.transform = std::move(unfolded.transform);
+  result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.smoothed);
+  result.report = std::move(stage.report);
+  return result;
+}
+
+absl::StatusOr<std::optional<double>> Objective(const ExecContext& ctx, const RegistrationImages& images,
+                                                const StageOptions& options, const Transform& transform) {
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView velocity, VelocityOn(ctx, &transform, images.fixed->geometry()));
+  return FinestLogDemonsObjective(ctx, images, OptionsOf(options), transform.affine(), velocity);
+}
+
+bool StartsFrom(const Transform& transform) { return transform.is_affine() || transform.has_velocity(); }
+
+absl::Status Validate(const StageOptions& options, const Geometry&) { return ValidateLogDemons(OptionsOf(options)); }
+
+StageOptions ResolvedStage(const StageOptions& options, const Geometry&) { return Resolved(OptionsOf(options)); }
+
+int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage& moving, const StageOptions&) {
+  const Geometry& domain = fixed.geometry();
+  const int64_t initial = Arena::Rounded(3 * sizeof(float) * domain.voxels());
+  return initial + std::max(LogDemonsWorkspaceBytes(fixed, moving), UnfoldedWorkspaceBytes(domain));
+}
+
+int64_t ResultBytes(const Geometry& fixed, const StageOptions&) { return VelocityTransformBytes(fixed.size); }
+
+}  // namespace
+
+constinit const Method kLogDemonsMethod = {.name = "log-demons",
+                                           .is_deformable = true,
+                                           .unset = LogDemonsOptions{},
+                                           .starts_from = StartsFrom,
+                                           .validate = Validate,
+                                           .resolved = ResolvedStage,
+                                           .workspace_bytes = WorkspaceBytes,
+                                           .result_bytes = ResultBytes,
+                                           .run = Run,
+                                           .objective = Objective};
+
+}  // namespace intrawarp

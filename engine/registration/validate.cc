@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/validate.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "engine/base/status_macros.h"
+#include "engine/metric/nmi.h"
+#include "engine/registration/method.h"
+
+namespace intrawarp {
+namespace {
+
+// A linear part whose volume change is beyond this in either direction is taken for a mistake.
+constexpr double kMaxVolumeChange = 1e3;
+// 2-D planes count as parallel when their normals are within this of each other (cosine).
+constexpr double kParallelCosine = 1 - 1e-4;
+
+absl::Status Invalid(absl::string_view field, absl::string_view description) {
+  return FieldError(absl::StatusCode::kInvalidArgument, field, description);
+}
+
+absl::Status Unimplemented(absl::string_view field, absl::string_view description) {
+  return FieldError(absl::StatusCode::kUnimplemented, field, description);
+}
+
+absl::Status Unmet(absl::string_view field, absl::string_view description) {
+  return FieldError(absl::StatusCode::kFailedPrecondition, field, description);
+}
+
+// A deformable stage is followed by stages of its own method alone.
+absl::Status ValidateOrder(const StageOptions& before, const StageOptions& stage) {
+  if (!MethodOf(before).is_deformable || before.index() == stage.index()) return absl::OkStatus();
+  return Invalid("method", "must be that of the stage before, which is deformable");
+}
+
+absl::Status ValidateStages(const Geometry& fixed, const std::vector<StageOptions>& stages) {
+  if (stages.empty() || stages.size() > kMaxStages) {
+    return Invalid("stages", absl::StrCat(stages.size(), ", must be 1 to ", kMaxStages));
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    absl::Status valid = MethodOf(stages[i]).validate(stages[i], fixed);
+    if (valid.ok() && i > 0) valid = ValidateOrder(stages[i - 1], stages[i]);
+    if (!valid.ok()) return Within(absl::StrCat("stages[", i, "]"), valid);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateInitial(const char* name, const AffineMap& initial) {
+  for (const auto& row : initial.m) {
+    for (double entry : row) {
+      if (!std::isfinite(entry)) return Invalid(name, "an entry is not finite");
+    }
+  }
+  const double determinant = std::abs(Determinant(initial));
+  if (!(determinant >= 1 / kMaxVolumeChange && determinant <= kMaxVolumeChange)) {
+    return Invalid(
+        name, absl::StrCat("determinant ", determinant, ", must be ", 1 / kMaxVolumeChange, " to ", kMaxVolumeChange));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMask(const char* name, const PreparedImage& image, const PreparedImage* mask) {
+  if (mask == nullptr || SameGrid(mask->geometry(), image.geometry())) return absl::OkStatus();
+  return Invalid(name, absl::StrCat(SizeString(mask->geometry()), ", is not on the grid of its image, ",
+                                    SizeString(image.geometry())));
+}
+
+absl::Status ValidateContrast(const char* name, const PreparedImage& image) {
+  if (image.statistics().maximum > image.statistics().minimum) return absl::OkStatus();
+  return Unmet(name, "the image is constant");
+}
+
+// NGF takes central differences on every axis of the fixed image that is longer than one voxel.
+absl::Status ValidateGradients(const std::vector<StageOptions>& stages, const Geometry& fixed) {
+  const Int3 n = fixed.size;
+  if (n.x != 2 && n.y != 2 && n.z != 2) return absl::OkStatus();
+  for (const StageOptions& stage : stages) {
+    if (MetricOf(stage) != MetricKind::kNgf) continue;
+    return Unmet("fixed",
+                 absl::StrCat("ngf needs gradients, and an axis of two voxels (", SizeString(fixed), ") has none"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
+  if (fixed.is_2d() != moving.is_2d()) {
+    return absl::UnimplementedError("registration of a 2-D image with a 3-D one");
+  }
+  if (!fixed.is_2d()) return absl::OkStatus();
+  // Directions are of unit length to kDirectionTolerance only.
+  double dot = 0, fixed2 = 0, moving2 = 0;
+  for (int r = 0; r < 3; ++r) {
+    dot += fixed.direction[r][2] * moving.direction[r][2];
+    fixed2 += fixed.direction[r][2] * fixed.direction[r][2];
+    moving2 += moving.direction[r][2] * moving.direction[r][2];
+  }
+  if (std::abs(dot) < kParallelCosine * std::sqrt(fixed2 * moving2)) {
+    return Invalid("direction", "the planes of the 2-D images are not parallel");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStart(const RegistrationInput& input) {
+  if (input.initial.has_value()) INTRAWARP_RETURN_IF_ERROR(ValidateInitial("initial", *input.initial));
+  if (input.initial_transform == nullptr) return absl::OkStatus();
+  if (input.initial.has_value()) return Invalid("initial_transform", "there is an initial matrix, too");
+  const Transform& initial = *input.initial_transform;
+  if (initial.has_displacement() && !initial.has_velocity()) {
+    return Unimplemented("initial_transform", "a start from a displacement field is not in this version");
+  }
+  for (const StageOptions& stage : input.stages) {
+    if (MethodOf(stage).starts_from(initial)) continue;
+    return Unimplemented(
+        "initial_transform",
+        "a start of ffd from a velocity, or of log-demons from a control grid, is not in this version");
+  }
+  return ValidateInitial("initial_transform", input.initial_transform->affine());
+}
+
+}  // namespace
+
+absl::Status ValidateSamples(const RegistrationInput& input, absl::string_view field, int64_t samples) {
+  for (const StageOptions& stage : input.stages) {
+    if (MetricOf(stage) != MetricKind::kNmi || samples >= kNmiBins) continue;
+    return Unmet(field,
+                 absl::StrCat("nmi needs ", kNmiBins, " voxels or more, as many as its bins; there are ", samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateRegistration(const RegistrationInput& input) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateStages(input.fixed->geometry(), input.stages));
+  INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
+  INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
+  INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateGradients(input.stages, input.fixed->geometry()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateContrast("fixed", *input.fixed));
+  INTRAWARP_RETURN_IF_ERROR(ValidateContrast("moving", *input.moving));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed", input.fixed->geometry().voxels()));
+  return ValidateSamples(input, "moving", input.moving->geometry().voxels());
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <climits>
+
+#include "engine/base/status_macros.h"
+#include "engine/device/cuda_device.h"
+#include "engine/device/warp.cuh"
+#include "engine/sparse/cuda/analysis.h"
+#include "engine/sparse/cuda/launcher.cuh"
+#include "engine/sparse/cuda/row_lists.cuh"
+
+namespace intrawarp::cuda::spgemm {
+namespace {
+
+constexpr int kLanesPerRow = 8;
+constexpr int kRunLength = 64;  // a run of rows with one pattern is cut after so many rows
+
+__device__ uint8_t ClassOf(const RowExtent& extent, int64_t a_entries, unsigned tiny_multiplications) {
+  if (extent.multiplications == 0) return kNone;
+  if (extent.multiplications <= tiny_multiplications && a_entries <= kTinyEntries) return kTiny;
+  const int words = extent.last / 32 - extent.first / 32 + 1;
+  return words <= kNearWords ? kNear : words <= kMiddleWords ? kMiddle : kFar;
+}
+
+// The work of a row, or of a part of a row.
+struct RowWork {
+  unsigned long long multiplications;
+  int first, last;  // columns
+  bool same;        // the row of A has the pattern of the row before
+  unsigned runs;    // of entries of A in one tile, if counted
+
+  __device__ void Join(const RowWork& other) {
+    multiplications += other.multiplications;
+    first = min(first, other.first);
+    last = max(last, other.last);
+    same = same && other.same;
+    runs += other.runs;
+  }
+  // Joins the work of kLanes lanes, a power of two. All lanes of the warp call it.
+  template <int kLanes>
+  __device__ void JoinLanes() {
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+      RowWork other;
+      other.multiplications = __shfl_xor_sync(kAllLanes, multiplications, offset);
+      other.first = __shfl_xor_sync(kAllLanes, first, offset);
+      other.last = __shfl_xor_sync(kAllLanes, last, offset);
+      other.same = __shfl_xor_sync(kAllLanes, same, offset);
+      other.runs = __shfl_xor_sync(kAllLanes, runs, offset);
+      Join(other);
+    }
+  }
+};
+
+// The work of every `step`-th entry of the row of A, from the `skip`-th on.
+__device__ RowWork WorkOf(const ConstPatternView& a, const ConstPatternView& b, int64_t row, int64_t begin, int64_t end,
+                          int skip, int step, bool count_runs) {
+  RowWork w = {0, INT_MAX, -1, false, 0};
+  // `row` may lie behind the rows of A if it has no entries.
+  const bool follows = row % kRunLength != 0 && begin < end;
+  const int64_t before = follows ? a.row_offsets[row - 1] : begin;
+  w.same = follows && begin - before == end - begin;
+  for (int64_t i = begin + skip; i < end; i += step) {
+    const int32_t k = a.column_indices[i];
+    const int64_t from = b.row_offsets[k], to = b.row_offsets[k + 1];
+    w.same = w.same && a.column_indices[before + (i - begin)] == k;
+    if (count_runs) w.runs += i == begin || a.column_indices[i - 1] / 8 != k / 8;
+    if (from == to) continue;
+    w.multiplications += to - from;
+    w.first = min(w.first, b.column_indices[from]);
+    w.last = max(w.last, b.column_indices[to - 1]);
+  }
+  return w;
+}
+
+// Finds multiplications, extent and kind of each row; eight lanes take a row, a block takes a long row. `extents`,
+// `kinds` and `offsets` may be null.
+__global__ void __launch_bounds__(kThreads, 5)
+    AnalyseKernel(ConstPatternView a, ConstPatternView b, RowLimits limits, Counters* counters, RowExtent* extents,
+                  uint8_t* kinds, int64_t* offsets, bool count_runs) {
+  constexpr int kRows = kThreads / kLanesPerRow, kSums = 3;
+  __shared__ int32_t long_rows[kRows];
+  __shared__ int long_count;
+  __shared__ RowWork parts[kWarps];
+  const int lane = threadIdx.x % kLanesPerRow;
+  const unsigned long long columns = b.columns;
+  unsigned long long sum[kSums] = {};  // of this thread's rows: multiplications, entries at most, runs
+  const auto note = [&](int64_t row, int64_t a_entries, const RowWork& w) {
+    sum[0] += w.multiplications;
+    sum[1] += min(w.multiplications, columns);
+    sum[2] += w.runs;
+    if (kinds == nullptr) return;
+    const RowExtent extent = {w.first, w.last,
+                              static_cast<unsigned>(min(w.multiplications, static_cast<unsigned long long>(UINT_MAX)))};
+    if (w.multiplications == 0) offsets[row] = 0;
+    extents[row] = extent;
+    kinds[row] = ClassOf(extent, a_entries, limits.tiny_multiplications) | (w.same ? kSame : 0);
+  };
+  for (int64_t first = int64_t{blockIdx.x} * kRows; first < a.rows; first += int64_t{gridDim.x} * kRows) {
+    const int64_t row = first + threadIdx.x / kLanesPerRow;
+    const int64_t begin = row < a.rows ? a.row_offsets[row] : 0, end = row < a.rows ? a.row_offsets[row + 1] : 0;
+    const bool is_long = end - begin > limits.long_entries;
+    RowWork w = WorkOf(a, b, row, begin, is_long ? begin : end, lane, kLanesPerRow, count_runs);
+    w.JoinLanes<kLanesPerRow>();
+    if (lane == 0 && !is_long && row < a.rows) note(row, end - begin, w);
+    if (threadIdx.x == 0) long_count = 0;
+    if (!__syncthreads_or(is_long)) continue;
+    if (lane == 0 && is_long) long_rows[atomicAdd(&long_count, 1)] = static_cast<int32_t>(row);
+    __syncthreads();
+    const int count = long_count;
+    for (int n = 0; n < count; ++n) {
+      const int64_t row_begin = a.row_offsets[long_rows[n]], row_end = a.row_offsets[long_rows[n] + 1];
+      RowWork part = WorkOf(a, b, long_rows[n], row_begin, row_end, threadIdx.x, kThreads, count_runs);
+      part.JoinLanes<32>();
+      if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        for (int p = 1; p < kWarps; ++p) part.Join(parts[p]);
+        note(long_rows[n], row_end - row_begin, part);
+      }
+      __syncthreads();
+    }
+  }
+  __shared__ unsigned long long sums[kSums][kWarps];
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) {
+    sum[n] = WarpSumAll(sum[n]);
+    if (threadIdx.x % 32 == 0) sums[n][threadIdx.x / 32] = sum[n];
+  }
+  __syncthreads();
+  if (threadIdx.x >= kSums) return;
+  unsigned long long of_block = 0;
+  for (int w = 0; w < kWarps; ++w) of_block += sums[threadIdx.x][w];
+  unsigned long long* const to = threadIdx.x == 0   ? &counters->multiplications
+                                 : threadIdx.x == 1 ? &counters->max_entries
+                                                    : &counters->tiles.runs[0];
+  if (of_block > 0) atomicAdd(to, of_block);
+}
+
+// Lists the rows of the pattern classes as PatternWorkspace says. Marks heavy rows; of a run of rows with one pattern,
+// either all rows are heavy or none.
+__global__ void ClassifyKernel(ConstPatternView a, const RowExtent* extents, RowLimits limits, Counters* counters,
+                               uint8_t* kinds, RowGroup* near, int32_t* far) {
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  int of_class = row < a.rows ? kinds[row] & kClassMask : kNone, group = 1;
+  if (of_class == kNear || of_class == kMiddle || of_class == kFar) {
+    const bool in_run = kinds[row] & kSame || (row + 1 < a.rows && kinds[row + 1] & kSame);
+    if (extents[row].multiplications >= (in_run ? limits.heavy_multiplications_in_run : limits.heavy_multiplications) ||
+        a.row_offsets[row + 1] - a.row_offsets[row] >= kHeavyEntries) {
+      if (of_class != kFar) of_class = kBlock;
+      kinds[row] = (kinds[row] & ~kClassMask) | of_class | kHeavy;
+    } else if (of_class != kFar) {
+      group = GroupSize(kinds, static_cast<int32_t>(row), a.rows);
+    }
+  }
+  if (of_class == kNone || of_class == kTiled || group == 0) of_class = -1;
+  const unsigned place = ReservePlaces<kPatternClasses>(of_class, 1, counters->pattern_rows);
+  const RowGroup rows = {static_cast<int32_t>(row), group};
+  if (of_class == kNear) near[place] = rows;
+  if (of_class == kMiddle) near[a.rows - 1 - place] = rows;
+  if (of_class == kFar) far[place] = rows.row;
+  if (of_class == kBlock) far[a.rows - 1 - place] = rows.row;
+}
+
+}  // namespace
+
+int64_t PatternWorkspaceBytes(int64_t rows) {
+  return Arena::Rounded(CountersBytes(rows)) + Arena::Rounded(rows * sizeof(RowExtent)) +
+         Arena::Rounded(rows * sizeof(RowGroup)) + Arena::Rounded(rows * sizeof(int32_t));
+}
+
+absl::StatusOr<PatternWorkspace> MakePatternWorkspace(const ExecContext& ctx, int64_t rows) {
+  PatternWorkspace w;
+  INTRAWARP_ASSIGN_OR_RETURN(void* const zeroed, ctx.arena().AllocateBytes(CountersBytes(rows)));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(zeroed, 0, CountersBytes(rows), ctx.stream()));
+  w.counters = static_cast<Counters*>(zeroed);
+  INTRAWARP_ASSIGN_OR_RETURN(w.extents, ctx.arena().Allocate<RowExtent>(rows));
+  INTRAWARP_ASSIGN_OR_RETURN(w.near, ctx.arena().Allocate<RowGroup>(rows));
+  INTRAWARP_ASSIGN_OR_RETURN(w.far, ctx.arena().Allocate<int32_t>(rows));
+  return w;
+}
+
+absl::Status Analyse(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b, Counters* counters,
+                     RowExtent* extents, uint8_t* kinds, int64_t* offsets, bool count_runs) {
+  constexpr int kRows = kThreads / kLanesPerRow;
+  return Launcher(ctx).LaunchCapped(16, AnalyseKernel, a.rows, kRows, kThreads, 0, a, b, RowLimitsOf(a), counters,
+                                    extents, kinds, offsets, count_runs);
+}
+
+absl::Status ClassifyRows(const ExecContext& ctx, const ConstPatternView& a, const PatternWorkspace& w,
+                          uint8_t* kinds) {
+  ClassifyKernel<<<BlocksFor(a.rows), kThreads, 0, CudaStream(ctx)>>>(a, w.extents, RowLimitsOf(a), w.counters, kinds,
+                                                                      w.near, w.far);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::cuda::spgemm

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Estimates and plans products on CUDA. The phases of planning are: transpose.h, analysis.h, tiles.h (counts),
+// pattern.h (counts), row_bins.h, pattern.h and tiles.h (columns), reuse_plan.h or row_pieces.h, mask_add.h. plan.cu
+// executes. No phase has atomics on values.
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/sparse/cuda/analysis.h"
+#include "engine/sparse/cuda/counter_mailbox.h"
+#include "engine/sparse/cuda/pattern.h"
+#include "engine/sparse/cuda/plan.h"
+#include "engine/sparse/cuda/rounding.h"
+#include "engine/sparse/multiply_kernels.h"
+
+namespace intrawarp::cuda {
+namespace spgemm {
+namespace {
+
+int64_t Counted(uint64_t n) { return static_cast<int64_t>(std::min<uint64_t>(n, MultiplyEstimate::kMostCounted)); }
+
+// Counts multiplications and max_entries of op(A) B. Waits.
+absl::StatusOr<MultiplyEstimate> CountWork(const ExecContext& ctx, const ConstPatternView& a,
+                                           const ConstPatternView& b) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Buffer counters, ctx.device().Allocate(sizeof(Counters), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Fill(counters.as<void>(), 0, sizeof(Counters), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(Analyse(ctx, a, b, counters.as<Counters>(), nullptr, nullptr, nullptr, false));
+  Counters totals;
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&totals, counters.as<void>(), sizeof(totals), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  MultiplyEstimate e;
+  e.multiplications = Counted(totals.multiplications);
+  e.max_entries = Counted(totals.max_entries);
+  return e;
+}
+
+// Upper bound on the bytes of a TilePlan.
+int64_t TilePlanBytes(const ConstPatternView& a, const ConstPatternView& b, bool forced, int64_t multiplications) {
+  const int64_t pairs =
+      forced ? Counted(a.entries * (b.columns / 8 + uint64_t{1})) : multiplications / kTileMultiplications;
+  return TilePlan::MatrixBytes(a, forced) + TilePlan::MatrixBytes(b, forced) + TilePlan::ProductBytes(pairs, pairs);
+}
+
+// The estimate of the product alone: `a` is op(A), and C has neither mask nor addend.
+absl::StatusOr<MultiplyEstimate> EstimateProduct(const ExecContext& ctx, const ConstPatternView& a,
+                                                 const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, CountWork(ctx, a, b));
+  const ValueType type = ValueTypeOf(options.precision);
+  const int64_t value_bytes = BytesPerValue(type);
+  const bool tiles = TilesArePossible(a, b, options), forced = options.path == MultiplyPath::kTiles;
+  const int64_t rounded = DroppedBits(options.precision) == 0
+                              ? 0
+                              : Arena::Rounded(a.entries * value_bytes) + Arena::Rounded(b.entries * value_bytes);
+  const int64_t to_execute = rounded + (tiles ? TileWorkspaceBytes(a.entries, b.entries, type, forced) : 0);
+  e.workspace_bytes = std::max(PatternWorkspaceBytes(a.rows), to_execute);
+  e.plan_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t) + e.max_entries * sizeof(int32_t) + RowBins::Bytes(a.rows) +
+                 RowPieces::MostBytes(a, b, e.multiplications, e.max_entries, type);
+  if (tiles) e.plan_bytes += TilePlanBytes(a, b, forced, e.multiplications);
+  const bool may_reuse = options.many_executions || options.path == MultiplyPath::kReusePlan;
+  if (may_reuse && e.multiplications <= kMaxReuseMultiplications) {
+    e.plan_bytes += ReusePlan::MostBytes(e.multiplications, a.entries, e.max_entries);
+  }
+  e.value_bytes = e.max_entries * value_bytes;
+  return e;
+}
+
+// The estimate for op(A) = A^T. The transpose is made in memory of its own, as the arena's size is not known yet.
+absl::StatusOr<MultiplyEstimate> EstimateTransposed(const ExecContext& ctx, const ConstPatternView& a,
+                                                    const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, Transpose::WorkspaceBytes(a));
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer memory, ctx.device().Allocate(workspace, ctx.stream()));
+  Arena arena(std::move(memory));
+  const ExecContext own(ctx.device(), ctx.stream(), arena);
+  INTRAWARP_ASSIGN_OR_RETURN(const Transpose transpose, MakeTranspose(own, a));
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, EstimateProduct(ctx, transpose.pattern(), b, options));
+  e.plan_bytes += transpose.bytes();
+  const int64_t values = Arena::Rounded(a.entries * BytesPerValue(ValueTypeOf(options.precision)));
+  e.workspace_bytes = std::max(workspace, e.workspace_bytes + values);
+  return e;
+}
+
+// Adds a mask and an addend to the estimate of the product, whose values then go through the workspace.
+absl::Status AddMaskAdd(int64_t rows, const MultiplyOptions& options, MultiplyEstimate* e) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t workspace, MaskAdd::WorkspaceBytes(rows));
+  e->workspace_bytes = std::max(e->workspace_bytes + static_cast<int64_t>(Arena::Rounded(e->value_bytes)), workspace);
+  e->plan_bytes += MaskAdd::PlacesBytes(e->max_entries, options);
+  if (options.addend) {
+    e->max_entries = std::min(e->max_entries + options.addend->entries, MultiplyEstimate::kMostCounted);
+  }
+  e->plan_bytes += (rows + 1) * sizeof(int64_t) + e->max_entries * sizeof(int32_t);
+  e->value_bytes = e->max_entries * BytesPerValue(ValueTypeOf(options.precision));
+  return absl::OkStatus();
+}
+
+// The state that the steps of planning share.
+struct Planning {
+  const ExecContext& ctx;
+  const ConstPatternView a, b;  // op(A) and B
+  const PatternWorkspace workspace;
+  Plan& plan;
+  CsrPattern& c;
+  TileOperands tiles = {};
+
+  int64_t* offsets() const { return c.row_offsets.as<int64_t>(); }
+  int32_t* indices() const { return c.column_indices.as<int32_t>(); }
+  uint8_t* kinds() const { return plan.row_bins.view().kinds; }
+};
+
+// Makes the tiles of the operands, and counts the entries of the rows that go by tiles into the offsets of C.
+absl::Status CountByTiles(Planning& p) {
+  const bool forced = p.plan.options.path == MultiplyPath::kTiles;
+  INTRAWARP_ASSIGN_OR_RETURN(p.plan.tiles, TilePlan::Allocate(p.ctx, p.a, p.b, forced));
+  p.tiles = p.plan.tiles.Operands(p.a, p.b, &p.workspace.counters->tiles);
+  return CountTiles(p.ctx, p.tiles, p.kinds(), p.offsets());
+}
+
+// Makes the offsets of C and the row bins. Waits for the counters.
+absl::StatusOr<Counters> CountEntries(Planning& p) {
+  const PatternWorkspace& w = p.workspace;
+  const bool try_tiles = TilesArePossible(p.a, p.b, p.plan.options);
+  INTRAWARP_RETURN_IF_ERROR(Analyse(p.ctx, p.a, p.b, w.counters, w.extents, p.kinds(), p.offsets(), try_tiles));
+  if (try_tiles) INTRAWARP_RETURN_IF_ERROR(CountByTiles(p));
+  INTRAWARP_RETURN_IF_ERROR(CountPattern(p.ctx, p.a, p.b, w, p.kinds(), p.offsets()));
+  INTRAWARP_ASSIGN_OR_RETURN(const CounterMailbox mailbox, CounterMailbox::Take());
+  INTRAWARP_RETURN_IF_ERROR(BinRows(p.ctx, p.plan.row_bins.view(), w.extents, ValueTypeOf(p.plan.options.precision),
+                                    w.counters, p.offsets(), mailbox.get()));
+  return mailbox.Wait(p.ctx);
+}
+
+// Writes the columns of C, and makes the tiles of C.
+absl::Status FillColumns(Planning& p, const Counters& counters) {
+  unsigned rows_to_fill[kPatternClasses];
+  std::copy_n(counters.pattern_rows, kPatternClasses, rows_to_fill);
+  if (p.plan.DefersTinyColumns()) rows_to_fill[kTiny] = 0;
+  INTRAWARP_RETURN_IF_ERROR(
+      FillPattern(p.ctx, p.a, p.b, p.workspace, rows_to_fill, p.kinds(), p.offsets(), p.indices()));
+  if (counters.tiles.product_tiles == 0) return absl::OkStatus();
+  return FillTiles(p.ctx, p.tiles, counters.tiles, p.kinds(), p.offsets(), p.indices(), &p.plan.tiles);
+}
+
+// Whether a reuse plan makes executions faster: entries have few multiplications, or there are so few multiplications
+// that latencies dominate; and not most rows are merged or share a pattern, as other kernels compute those faster.
+bool WantsReusePlan(const Plan& plan, int64_t multiplications, const CsrPattern& c) {
+  constexpr int64_t kFewMultiplications = int64_t{1} << 23, kFewEach = 8;
+  if (multiplications > kMaxReuseMultiplications || c.entries == 0) return false;
+  if (plan.options.path == MultiplyPath::kReusePlan) return true;
+  return plan.options.path == MultiplyPath::kAuto && plan.options.many_executions &&
+         plan.executions != Executions::kOnce &&
+         (multiplications <= kFewMultiplications ||
+          (multiplications <= kFewEach * c.entries && 2 * plan.row_bins.MergedAndGroupedRows() < c.rows));
+}
+
+// Makes the reuse plan, which replaces tiles and row bins, or cuts long rows into pieces.
+absl::Status PrepareExecutions(Planning& p, const Counters& counters) {
+  const int64_t multiplications =
+      static_cast<int64_t>(std::min<unsigned long long>(counters.multiplications, INT64_MAX));
+  if (WantsReusePlan(p.plan, multiplications, p.c)) {
+    INTRAWARP_ASSIGN_OR_RETURN(p.plan.reuse, MakeReusePlan(p.ctx, p.a, p.b, p.c.view(), multiplications));
+  }
+  if (!p.plan.reuse.empty()) {
+    p.plan.tiles = TilePlan();
+    p.plan.row_bins = RowBins();
+    return absl::OkStatus();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(p.plan.row_pieces,
+                             CutRows(p.ctx, p.plan.row_bins, p.c.view(), ValueTypeOf(p.plan.options.precision)));
+  return absl::OkStatus();
+}
+
+// Plans the product alone: `a` is op(A), and the result is the pattern before mask and addend.
+absl::StatusOr<CsrPattern> PlanProduct(const ExecContext& ctx, const ConstPatternView& a, const ConstPatternView& b,
+                                       Plan& plan) {
+  Device& device = ctx.device();
+  CsrPattern c = {a.rows, b.columns, 0, {}, {}};
+  const int64_t offsets_bytes = (int64_t{a.rows} + 1) * sizeof(int64_t);
+  INTRAWARP_ASSIGN_OR_RETURN(c.row_offsets, device.Allocate(offsets_bytes, ctx.stream()));
+  if (a.rows == 0) {
+    INTRAWARP_RETURN_IF_ERROR(device.Fill(c.row_offsets.as<void>(), 0, offsets_bytes, ctx.stream()));
+    return c;
+  }
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const PatternWorkspace workspace, MakePatternWorkspace(ctx, a.rows));
+  INTRAWARP_ASSIGN_OR_RETURN(plan.row_bins, RowBins::Allocate(ctx, a.rows));
+  Planning p = {ctx, a, b, workspace, plan, c};
+  INTRAWARP_ASSIGN_OR_RETURN(const Counters counters, CountEntries(p));
+  plan.row_bins.SetLengths(counters);
+  if (counters.tiles.product_tiles == 0) plan.tiles = TilePlan();
+  c.entries = static_cast<int64_t>(counters.entries);
+  INTRAWARP_ASSIGN_OR_RETURN(c.column_indices, device.Allocate(c.entries * sizeof(int32_t), ctx.stream()));
+  if (c.entries == 0) return c;
+  INTRAWARP_RETURN_IF_ERROR(FillColumns(p, counters));
+  INTRAWARP_RETURN_IF_ERROR(PrepareExecutions(p, counters));
+  return c;
+}
+
+}  // namespace
+}  // namespace spgemm
+
+absl::StatusOr<MultiplyEstimate> EstimateMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                                  const ConstPatternView& b, const MultiplyOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(MultiplyEstimate e, options.transpose_a ? spgemm::EstimateTransposed(ctx, a, b, options)
+                                                                     : spgemm::EstimateProduct(ctx, a, b, options));
+  if (spgemm::NeedsMaskAdd(options)) {
+    INTRAWARP_RETURN_IF_ERROR(spgemm::AddMaskAdd(options.transpose_a ? a.columns : a.rows, options, &e));
+  }
+  return e;
+}
+
+absl::StatusOr<PlannedProduct> PlanMultiply(const ExecContext& ctx, const ConstPatternView& a,
+                                            const ConstPatternView& b, const MultiplyOptions& options,
+                                            Executions executions) {
+  auto plan = std::make_unique<spgemm::Plan>(options, executions);
+  ConstPatternView left = a;
+  if (options.transpose_a) {
+    INTRAWARP_ASSIGN_OR_RETURN(plan->transpose, spgemm::MakeTranspose(ctx, a));
+    left = plan->transpose.pattern();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(CsrPattern c, spgemm::PlanProduct(ctx, left, b, *plan));
+  if (spgemm::NeedsMaskAdd(options)) {
+    INTRAWARP_ASSIGN_OR_RETURN(c, spgemm::PlanMaskAdd(ctx, std::move(c), options, &plan->mask_add));
+  }
+  return PlannedProduct{std::move(c), std::move(plan)};
+}
+
+}  // namespace intrawarp::cuda

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/bulk/device_bulk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/schedule/copy_lane.h"
+#include "server/rpc/job_support.h"
+
+namespace intrawarp::server {
+namespace {
+
+// A slab takes a GPU some tenths of a millisecond, and 10 Gbit/s three.
+constexpr int64_t kSlabBytes = int64_t{4} << 20;
+constexpr int64_t kRingSlabs = 4;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(ServerContext& context, ResidentBytes source,
+                                                               int64_t offset) {
+  std::shared_ptr<DeviceBulk> bulk(new DeviceBulk(context, std::move(source), offset));
+  const int64_t rest = bulk->total_bytes_ - offset;
+  for (int64_t begin = 0; begin < std::min(rest, kRingSlabs * kSlabBytes); begin += kSlabBytes) {
+    INTRAWARP_ASSIGN_OR_RETURN(Slab slab, LeasePinned(context, std::min(kSlabBytes, rest)));
+    bulk->free_.push_back(std::move(slab));
+  }
+  return bulk;
+}
+
+DeviceBulk::DeviceBulk(ServerContext& context, ResidentBytes source, int64_t offset)
+    : context_(context),
+      source_(std::move(source)),
+      total_bytes_(TotalBytes(source_.bytes)),
+      next_(offset),
+      taken_(offset) {}
+
+absl::Status DeviceBulk::Start(ChangedFn changed) {
+  changed_ = std::move(changed);
+  return Fetch();
+}
+
+absl::Status DeviceBulk::Fetch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (fetching_ || given_up_ || next_ == total_bytes_ || free_.empty()) return absl::OkStatus();
+  Slab slab = std::move(free_.back());
+  free_.pop_back();
+  const int64_t begin = next_;
+  const int64_t bytes = std::min(kSlabBytes, total_bytes_ - begin);
+  next_ += bytes;
+  fetching_ = true;
+  const absl::Status submitted = context_.copies.Submit(
+      [self = shared_from_this(), slab = std::move(slab), begin, bytes](const absl::StatusOr<const ExecContext*>& ctx) {
+        self->Copied(ctx, slab, begin, bytes);
+      });
+  return Stopping(context_.device, submitted);
+}
+
+void DeviceBulk::Copied(const absl::StatusOr<const ExecContext*>& ctx, const Slab& slab, int64_t begin, int64_t bytes) {
+  const auto copy = [&]() -> absl::Status {
+    INTRAWARP_RETURN_IF_ERROR(Stopping(context_.device, ctx.status()));
+    const absl::Status copied = CopyRange(**ctx, source_.bytes, begin, bytes, slab->as<void>());
+    // Also after an error: nothing may write into the slab any more.
+    const absl::Status synchronized = (*ctx)->device().Synchronize((*ctx)->stream());
+    return copied.ok() ? synchronized : copied;
+  };
+  absl::Status status = copy();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    fetching_ = false;
+    if (status.ok()) ready_.push_back(MakePiece(slab, begin, bytes));
+  }
+  if (!changed_(status)) return GiveUp();
+  status = Fetch();
+  if (!status.ok()) (void)changed_(status);
+}
+
+void DeviceBulk::GiveUp() {
+  std::deque<BulkPiece> dropped;  // let go after the lock, which their slabs take as they come back
+  std::lock_guard<std::mutex> lock(mutex_);
+  given_up_ = true;
+  dropped.swap(ready_);
+}
+
+BulkPiece DeviceBulk::MakePiece(const Slab& slab, int64_t begin, int64_t bytes) {
+  std::shared_ptr<const void> owner(slab->as<void>(), [weak = weak_from_this(), slab](const void*) {
+    if (const std::shared_ptr<DeviceBulk> self = weak.lock()) self->Freed(slab);
+  });
+  return {begin, slab->as<char>(), bytes, std::move(owner)};
+}
+
+// On any thread, perhaps within gRPC. What fails after the lane's shutdown is a call that is cancelled anyway.
+void DeviceBulk::Freed(Slab slab) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(slab));
+  }
+  (void)Fetch();
+}
+
+std::optional<BulkPiece> DeviceBulk::Take(int64_t most) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (ready_.empty()) return std::nullopt;
+  BulkPiece& front = ready_.front();
+  BulkPiece piece = front;
+  piece.bytes = std::min(most, front.bytes);
+  taken_ += piece.bytes;
+  front.offset += piece.bytes;
+  front.data += piece.bytes;
+  front.bytes -= piece.bytes;
+  if (front.bytes == 0) ready_.pop_front();
+  return piece;
+}
+
+bool DeviceBulk::ended() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return given_up_ || taken_ == total_bytes_;
+}
+
+}  // namespace intrawarp::server

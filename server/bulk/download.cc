@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/bulk/download.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/sparse/sparse_matrix_kind.h"
+#include "server/transform/transform_download.h"
+#include "server/volume/volume_kind.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr size_t kEtagBytes = 16;
+
+absl::StatusOr<ResidentDownload> FindDownload(const ServerContext& context, const v1::DownloadRequest& request) {
+  if (request.has_field()) return InvalidField("field", "goes with a transform alone");
+  if (request.has_geometry()) return InvalidField("geometry", "goes with a transform alone");
+  if (absl::StartsWith(request.name(), VolumeName(""))) return FindVolumeDownload(context, request.name());
+  if (absl::StartsWith(request.name(), SparseMatrixName(""))) return FindSparseMatrixDownload(context, request.name());
+  return InvalidField("name", absl::StrCat("must be \"", VolumeName("{id}"), "\", \"", SparseMatrixName("{id}"),
+                                           "\" or \"", TransformName("{id}"), "\""));
+}
+
+absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& request,
+                          const std::shared_ptr<JobStream>& stream) {
+  INTRAWARP_ASSIGN_OR_RETURN(ResidentDownload download, FindDownload(context, request));
+  v1::DownloadResponse response;
+  v1::DownloadHeader& header = *response.mutable_header();
+  header = std::move(download.header);
+  header.set_etag(Etag().Add(request.name(), download.create_time).Finish());
+  INTRAWARP_RETURN_IF_ERROR(CheckResumption(request.offset(), request.etag(), header.total_bytes(), header.etag()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBulk> bulk,
+                             DeviceBulk::Create(context, std::move(download.bytes), request.offset()));
+  stream->SendBulk(SerializeMessage(response), bulk, v1::DownloadResponse::kChunkFieldNumber);
+  stream->Close(absl::OkStatus());
+  return bulk->Start([stream](const absl::Status& status) {
+    if (!status.ok()) stream->Close(status);
+    return status.ok() && stream->Advanced();
+  });
+}
+
+absl::Status Send(ServerContext& context, const grpc::ByteBuffer& bytes, const std::shared_ptr<JobStream>& stream) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadRequest request, ParseMessage<v1::DownloadRequest>(bytes));
+  if (absl::StartsWith(request.name(), TransformName(""))) return SendField(context, request, stream);
+  return SendResident(context, request, stream);
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownload(ServerContext& context,
+                                                          const grpc::CallbackServerContext& rpc,
+                                                          const grpc::ByteBuffer& request) {
+  std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
+  if (stream->closed()) return stream.get();
+  const absl::Status status = Send(context, request, stream);
+  if (!status.ok()) stream->Close(status);
+  return stream.get();
+}
+
+Etag& Etag::Add(absl::string_view question) {
+  const uint64_t size = question.size();
+  hash_.Update(&size, sizeof(size));
+  hash_.Update(question.data(), question.size());
+  return *this;
+}
+
+Etag& Etag::Add(absl::string_view name, std::chrono::system_clock::time_point create_time) {
+  const int64_t ticks = create_time.time_since_epoch().count();
+  Add(name);
+  hash_.Update(&ticks, sizeof(ticks));
+  return *this;
+}
+
+std::string Etag::Finish() { return absl::BytesToHexString(hash_.Finish().substr(0, kEtagBytes)); }
+
+absl::Status CheckResumption(int64_t offset, absl::string_view wanted, int64_t total_bytes, absl::string_view etag) {
+  if (!wanted.empty() && wanted != etag) {
+    return WithReason(absl::AbortedError("the bytes are not those of this etag any more"), v1::CONTENT_CHANGED);
+  }
+  if (offset >= 0 && offset <= total_bytes) return absl::OkStatus();
+  return WithReason(
+      FieldError(absl::StatusCode::kOutOfRange, "offset", absl::StrCat("is ", offset, ", must be 0 to ", total_bytes)),
+      v1::CHUNK_OUT_OF_ORDER, {{"offset", absl::StrCat(offset)}, {"expected", absl::StrCat("0 to ", total_bytes)}});
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/bulk/upload.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/copy_lane.h"
+#include "intrawarp/v1/bulk.pb.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/bulk/upload_kind.h"
+#include "server/bulk/upload_store.h"
+#include "server/rpc/call_reactor.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/worker_pool.h"
+#include "server/sparse/sparse_matrix_kind.h"
+#include "server/transform/transform_kind.h"
+#include "server/volume/volume_kind.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseContent(const v1::UploadHeader& header, const ServerContext& context) {
+  switch (header.content_case()) {
+    case v1::UploadHeader::kVolume:
+      return ParseVolumeUpload(header, context);
+    case v1::UploadHeader::kSparseMatrix:
+      return ParseSparseMatrixUpload(header, context);
+    case v1::UploadHeader::kTransform:
+      return ParseTransformUpload(header, context);
+    case v1::UploadHeader::CONTENT_NOT_SET:
+      break;
+  }
+  return InvalidField("content", "volume, sparse_matrix or transform must be given");
+}
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
+  absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseContent(header, context);
+  if (!kind.ok()) return Within("header", kind.status());
+  return kind;
+}
+
+// What the client did wrong, as opposed to what the server lacks: the upload is dropped with it. A stream that ends too
+// early may be a broken one.
+bool DropsUpload(const absl::Status& status) {
+  if (ReasonOf(status) == v1::UPLOAD_INCOMPLETE) return false;
+  return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status) || absl::IsDataLoss(status) ||
+         absl::IsAlreadyExists(status);
+}
+
+absl::Status Incomplete(int64_t received, int64_t total) {
+  return WithReason(
+      InvalidField("chunk.data", absl::StrCat("the stream ended after ", received, " of ", total, " bytes")),
+      v1::UPLOAD_INCOMPLETE, {{"received", absl::StrCat(received)}, {"total", absl::StrCat(total)}});
+}
+
+absl::Status Cancelled() { return absl::CancelledError("the call was cancelled"); }
+
+class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer>>,
+                     public std::enable_shared_from_this<Upload> {
+ public:
+  Upload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
+      : CallReactor(context), call_(call), response_(response) {}
+
+  void Start() {
+    if (Begin(shared_from_this())) StartRead(&message_);
+  }
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    if (ok) {
+      arrived_.Clear();
+      arrived_.Swap(&message_);
+      has_arrived_ = true;
+    } else {
+      ended_ = true;
+    }
+    if (std::exchange(busy_, true)) return;
+    context_.workers.Submit([self = shared_from_this()] { self->Work(); });
+  }
+
+  void OnCancel() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(Cancelled());
+  }
+
+ private:
+  enum class Next { kNothing, kMessage, kEnd };
+
+  // On a worker: handles messages until there is none. Nobody else uses writer_ and kind_ meanwhile (busy_).
+  void Work() {
+    grpc::ByteBuffer message;
+    for (Next next = TakeNext(message); next != Next::kNothing; next = TakeNext(message)) {
+      const absl::Status status = next == Next::kMessage ? Receive(message) : EndOfStream();
+      message.Clear();
+      if (!status.ok()) return Fail(status);
+      if (next == Next::kEnd) return;
+    }
+  }
+
+  Next TakeNext(grpc::ByteBuffer& message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_ || (!has_arrived_ && !ended_)) {
+      EndBusy();
+      return Next::kNothing;
+    }
+    if (!has_arrived_) return Next::kEnd;
+    message.Swap(&arrived_);
+    has_arrived_ = false;
+    StartRead(&message_);  // the next one is read while this one is taken
+    return Next::kMessage;
+  }
+
+  absl::Status Receive(const grpc::ByteBuffer& message) {
+    context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(message.Length()));
+    INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::UploadRequest> request,
+                               ReceiveRequest<v1::UploadRequest>(message));
+    if (kind_ == nullptr) {
+      if (!request.message.has_header()) return InvalidField("header", "must be the first message");
+      return ReceiveHeader(request.message.header());
+    }
+    if (request.message.has_header()) return InvalidField("header", "may only be the first message");
+    if (!request.chunk) return InvalidField("chunk", "is not set");
+    if (!writer_) return absl::OkStatus();  // answered
+    return writer_.Append(*request.chunk, context_.limits.max_chunk_bytes);
+  }
+
+  absl::Status ReceiveHeader(const v1::UploadHeader& header) {
+    INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
+    if (resident) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Answer(*resident);
+      return absl::OkStatus();
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(kind_->spec(), [weak = weak_from_this()] {
+      if (const std::shared_ptr<Upload> self = weak.lock()) self->TakenOver();
+    }));
+    return absl::OkStatus();
+  }
+
+  // By another stream, which waits for a chunk that is being taken, not for this call.
+  void TakenOver() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER));
+  }
+
+  absl::Status EndOfStream() {
+    {
+      // The call's context is gone once the call has ended.
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_ || call_->IsCancelled()) return Cancelled();
+    }
+    if (kind_ == nullptr) return InvalidField("header", "is missing");
+    if (!writer_) return Cancelled();  // answered
+    if (!writer_.complete()) {
+      return Incomplete(writer_.received(), kind_->spec().total_bytes);
+    }
+    INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
+    INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
+    return SubmitMake();
+  }
+
+  // The object is made on the device's own threads. While it waits for them it is nobody's: the end of the call gives
+  // it back.
+  absl::Status SubmitMake() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return Cancelled();
+    INTRAWARP_RETURN_IF_ERROR(
+        Submit([self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); }));
+    EndBusy();
+    return absl::OkStatus();
+  }
+
+  absl::Status Submit(std::function<void(const absl::StatusOr<const ExecContext*>&)> make) {
+    const std::optional<int64_t> workspace_bytes = kind_->JobWorkspaceBytes();
+    if (!workspace_bytes) return Stopping(context_.device, context_.copies.Submit(std::move(make)));
+    Job job;
+    job.owner = this;
+    job.workspace_bytes = *workspace_bytes;
+    job.checkpoint = [self = shared_from_this()](const Progress&) {
+      return self->finished() ? Decision::kCancel : Decision::kContinue;
+    };
+    job.run = std::move(make);
+    const int max = context_.jobs.capacity(job.job_class);
+    const absl::Status status = context_.jobs.Submit(std::move(job));
+    if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
+    return Stopping(context_.device, status);
+  }
+
+  void Make(const absl::StatusOr<const ExecContext*>& ctx) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      busy_ = true;
+    }
+    absl::Status status = ctx.ok() ? kind_->Make(**ctx, writer_.data()) : Stopping(context_.device, ctx.status());
+    // Only the device's memory can run out here: the resident share was reserved before.
+    if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory);
+    if (status.ok()) status = Store();
+    if (!status.ok()) return Fail(status);
+    std::lock_guard<std::mutex> lock(mutex_);
+    EndBusy();
+  }
+
+  absl::Status Store() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // Of a call that is over nothing is stored; what was received may be resumed.
+    if (finished_) return Cancelled();
+    // Another upload of the same may have been faster.
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
+    if (resident) {
+      writer_.Drop();
+      Answer(*resident);
+      return absl::OkStatus();
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(ResidentReservation reservation, writer_.Claim());
+    INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse stored, kind_->Store(context_, std::move(reservation)));
+    Answer(stored);
+    return absl::OkStatus();
+  }
+
+  // With the mutex held.
+  void Answer(const v1::UploadResponse& response) {
+    if (finished_) return;
+    *response_ = SerializeMessage(response);
+    FinishOnce(absl::OkStatus());
+  }
+
+  // By whoever is busy, or before the job that was refused.
+  void Fail(const absl::Status& status) {
+    if (writer_ && DropsUpload(status)) writer_.Drop();
+    context_.metrics.CountRejection(ReasonOf(status));
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(status);
+    EndBusy();
+  }
+
+  // With the mutex held, by whoever was busy.
+  void EndBusy() {
+    busy_ = false;
+    if (finished_) Release();
+  }
+  // A call that is over holds no upload: it can be resumed, and expires.
+  void Release() override {
+    context_.jobs.Cancel(this);
+    if (busy_) return;
+    writer_ = UploadWriter();
+    arrived_.Clear();
+  }
+
+  bool finished() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return finished_;
+  }
+
+  grpc::CallbackServerContext* const call_;
+  grpc::ByteBuffer* const response_;
+  grpc::ByteBuffer message_;  // being read
+  grpc::ByteBuffer arrived_;  // read, not yet taken
+  bool has_arrived_ = false;
+  bool ended_ = false;
+  // Someone uses what follows, without the mutex.
+  bool busy_ = false;
+  std::unique_ptr<UploadKind> kind_;
+  UploadWriter writer_;
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartUpload(ServerContext& context, grpc::CallbackServerContext* call,
+                                                       grpc::ByteBuffer* response) {
+  auto upload = std::make_shared<Upload>(context, call, response);
+  upload->Start();
+  return upload.get();
+}
+
+}  // namespace intrawarp::server

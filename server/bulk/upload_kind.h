@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// UploadKind: what an upload becomes, a volume, a sparse matrix or a transform. One object stands for one upload, from
+// its checked header to the answer.
+#ifndef INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
+#define INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/status_macros.h"
+#include "engine/device/exec_context.h"
+#include "intrawarp/v1/bulk.pb.h"
+#include "server/bulk/upload_store.h"
+#include "server/rpc/rpc_support.h"
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+// Thread-compatible: one thread at a time works for an upload.
+class UploadKind {
+ public:
+  virtual ~UploadKind() = default;
+  const UploadSpec& spec() const { return spec_; }
+
+  // The answer when the object is resident; nullopt when it is not; ALREADY_EXISTS when the wanted id is another's.
+  virtual absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const = 0;
+  // Checks the whole content, on the host.
+  virtual absl::Status Validate(const void* data) const = 0;
+  // Workspace of Make where it computes, which takes a job of the device; nullopt where it only copies.
+  virtual std::optional<int64_t> JobWorkspaceBytes() const = 0;
+  // Makes the object from the bytes, and synchronises the stream.
+  virtual absl::Status Make(const ExecContext& ctx, const void* data) = 0;
+  // Stores what Make made, which takes the reservation with it. Once.
+  virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) = 0;
+
+ protected:
+  explicit UploadKind(UploadSpec spec) : spec_(std::move(spec)) {}
+
+ private:
+  const UploadSpec spec_;
+};
+
+// The common part of a header whose content makes `content_bytes` and may have `max_bytes`: INVALID_ARGUMENT
+// "{field}: ...". The identity is left to the kind.
+absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes);
+
+// The resident object that makes an upload needless, null when there is none; ALREADY_EXISTS.
+template <typename Store>
+auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
+  using Stored = typename Store::Pointer::element_type;
+  if (spec.id.empty()) return store.FindByDigest(spec.identity_digest);
+  auto same_id = store.Find(spec.id);
+  if (!same_id.ok()) return nullptr;
+  if ((*same_id)->digest == spec.identity_digest) return *std::move(same_id);
+  return AlreadyExists(Stored::Name(spec.id));
+}
+
+// Stores `stored` under the id that the upload wants, or under a new one.
+template <typename Store, typename Stored>
+absl::Status InsertUploaded(Store& store, const UploadSpec& spec, const Seams& seams,
+                            const std::shared_ptr<Stored>& stored) {
+  stored->id = spec.id;
+  stored->digest = spec.identity_digest;
+  stored->create_time = seams.system_now();
+  stored->expiry = ExpiryAfter(seams, spec.ttl);
+  if (!spec.id.empty()) return store.Insert(stored);
+  stored->id_was_chosen = true;
+  absl::Status inserted;
+  do {
+    stored->id = RandomId(seams);
+    inserted = store.Insert(stored);
+  } while (absl::IsAlreadyExists(inserted));
+  return inserted;
+}
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/kept_results.h"
+
+#include <utility>
+#include <vector>
+
+namespace intrawarp::server {
+namespace {
+
+// Bytes that come free when the store and its keeper let go of the result: none while others hold it or its memory.
+int64_t FreedBytes(const std::shared_ptr<const StoredTransform>& result) {
+  const bool held_by_two = result.use_count() <= 2;
+  const auto& reservation = result->reservation;
+  return held_by_two && reservation != nullptr && reservation.use_count() == 1 ? reservation->bytes() : 0;
+}
+
+}  // namespace
+
+KeptResults::~KeptResults() {
+  for (const auto& result : results_) store_.Erase(result);
+}
+
+void KeptResults::Keep(std::shared_ptr<const StoredTransform> result) {
+  results_.push_back(std::move(result));
+  if (results_.size() <= count_) return;
+  store_.Erase(results_.front());
+  results_.pop_front();
+}
+
+void KeptResults::MakeRoom(int64_t needed, const ResidentBudget& budget) {
+  int64_t room = budget.capacity_bytes() - budget.used_bytes();
+  std::vector<std::shared_ptr<const StoredTransform>> dropped;
+  std::deque<std::shared_ptr<const StoredTransform>> left;
+  for (const auto& result : results_) {
+    const int64_t freed = room < needed ? FreedBytes(result) : 0;
+    room += freed;
+    if (freed > 0) {
+      dropped.push_back(result);
+    } else {
+      left.push_back(result);
+    }
+  }
+  if (room < needed || dropped.empty()) return;
+  for (const auto& result : dropped) store_.Erase(result);
+  results_ = std::move(left);
+}
+
+}  // namespace intrawarp::server

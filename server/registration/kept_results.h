@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// KeptResults: the last transforms of a Navigate stream, which stay in the store while the stream lives.
+#ifndef INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_
+#define INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "server/store/transform_store.h"
+
+namespace intrawarp::server {
+
+// Erases what it keeps from the store when it goes. Thread-compatible.
+class KeptResults {
+ public:
+  // At most `count` results; `store` must outlive this.
+  KeptResults(TransformStore& store, size_t count) : store_(store), count_(count) {}
+  KeptResults(const KeptResults&) = delete;
+  KeptResults& operator=(const KeptResults&) = delete;
+  ~KeptResults();
+
+  // Takes a stored transform; the oldest makes place for it.
+  void Keep(std::shared_ptr<const StoredTransform> result);
+
+  // Drops the oldest results until `needed` bytes of `budget` are free. Drops nothing when that would not suffice, and
+  // no result whose memory others hold.
+  void MakeRoom(int64_t needed, const ResidentBudget& budget);
+
+ private:
+  TransformStore& store_;
+  const size_t count_;
+  std::deque<std::shared_ptr<const StoredTransform>> results_;  // oldest first
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_REGISTRATION_KEPT_RESULTS_H_

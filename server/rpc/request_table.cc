@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/request_table.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "io/digest.h"
+#include "server/rpc/errors.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr size_t kMaxIdLength = 64;
+
+std::string DeterministicBytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status ValidateRequestId(absl::string_view id, absl::string_view field) {
+  const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return absl::ascii_isgraph(c); });
+  if (printable && id.size() <= kMaxIdLength) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("must have at most ", kMaxIdLength, " printable characters"));
+}
+
+std::string Fingerprint(absl::string_view method, const google::protobuf::Message& request) {
+  const std::string bytes = absl::StrCat(method, ":", DeterministicBytes(request));
+  return io::Sha256Of(bytes.data(), bytes.size());
+}
+
+RequestTicket::~RequestTicket() {
+  if (table_ != nullptr) table_->Leave(id_);
+}
+
+absl::StatusOr<RequestTicket> RequestTable::Enter(const RequestKey& key) {
+  if (key.id.empty()) return RequestTicket();
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto [it, entered] = fingerprints_.emplace(key.id, key.fingerprint);
+  if (entered) return RequestTicket(this, key.id);
+  if (it->second != key.fingerprint) return RequestIdReused();
+  return WithReason(absl::AbortedError("the first request with this request_id is under way"), v1::REQUEST_IN_PROGRESS);
+}
+
+int64_t RequestTable::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int64_t>(fingerprints_.size());
+}
+
+void RequestTable::Leave(const std::string& id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  fingerprints_.erase(id);
+}
+
+absl::Status RequestIdReused() {
+  return WithReason(absl::AlreadyExistsError("the request_id belongs to an earlier request with another content"),
+                    v1::REQUEST_ID_REUSED);
+}
+
+}  // namespace intrawarp::server

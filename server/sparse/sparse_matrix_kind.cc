@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/sparse/sparse_matrix_kind.h"
+
+#include <limits>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/sparse/csr.h"
+#include "io/digest.h"
+#include "server/sparse/matrix_messages.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
+
+struct MatrixContent {
+  int32_t rows = 0;
+  int32_t columns = 0;
+  int64_t entries = 0;
+  ValueType type = ValueType::kFloat32;
+};
+
+absl::Status ValidateSide(absl::string_view field, int64_t side) {
+  if (side >= 0 && side <= kMaxSide) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", side, ", must be 0 to ", kMaxSide));
+}
+
+absl::StatusOr<ValueType> ValueTypeFromProto(v1::ValueType from) {
+  if (from == v1::VALUE_TYPE_FLOAT32) return ValueType::kFloat32;
+  if (from == v1::VALUE_TYPE_FLOAT64) return ValueType::kFloat64;
+  return InvalidField("value_type", "must be FLOAT32 or FLOAT64");
+}
+
+absl::StatusOr<MatrixContent> ParseShape(const v1::SparseMatrixShape& shape) {
+  MatrixContent content;
+  INTRAWARP_RETURN_IF_ERROR(ValidateSide("rows", shape.rows()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateSide("columns", shape.columns()));
+  // Less than 2^62.
+  const int64_t places = shape.rows() * shape.columns();
+  if (shape.entries() < 0 || shape.entries() > places) {
+    return InvalidField("entries", absl::StrCat("is ", shape.entries(), ", must be 0 to ", places, " in a matrix of ",
+                                                shape.rows(), " x ", shape.columns()));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(content.type, ValueTypeFromProto(shape.value_type()));
+  content.rows = static_cast<int32_t>(shape.rows());
+  content.columns = static_cast<int32_t>(shape.columns());
+  content.entries = shape.entries();
+  return content;
+}
+
+// Tells matrices apart by content, shape and type.
+std::string IdentityDigest(const std::string& content_digest, const MatrixContent& content) {
+  io::Sha256 hash;
+  const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
+  constexpr char kKind[] = "matrix";  // an upload of a volume is another one
+  hash.Update(kKind, sizeof(kKind));
+  hash.Update(content_digest.data(), content_digest.size());
+  add(content.rows);
+  add(content.columns);
+  add(content.entries);
+  add(static_cast<int32_t>(content.type));
+  return hash.Finish();
+}
+
+class SparseMatrixKind final : public UploadKind {
+ public:
+  SparseMatrixKind(UploadSpec spec, const MatrixContent& content) : UploadKind(std::move(spec)), content_(content) {}
+
+  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
+    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.matrices, spec()));
+    if (resident == nullptr) return std::nullopt;
+    return Answer(*resident, /*already_resident=*/true);
+  }
+  absl::Status Validate(const void* data) const override {
+    const auto* offsets = static_cast<const int64_t*>(data);
+    const auto* columns = reinterpret_cast<const int32_t*>(offsets + content_.rows + 1);
+    return ValidateCsr(content_.rows, content_.columns, absl::MakeConstSpan(offsets, content_.rows + size_t{1}),
+                       absl::MakeConstSpan(columns, content_.entries));
+  }
+  std::optional<int64_t> JobWorkspaceBytes() const override { return std::nullopt; }
+  absl::Status Make(const ExecContext& ctx, const void* data) override {
+    INTRAWARP_ASSIGN_OR_RETURN(matrix_, CsrMatrix::Allocate(ctx.device(), ctx.stream(), content_.rows, content_.columns,
+                                                            content_.entries, content_.type));
+    const auto* from = static_cast<const char*>(data);
+    const auto copy = [&](void* to, int64_t bytes) {
+      const absl::Status status = ctx.device().Copy(to, from, static_cast<size_t>(bytes), ctx.stream());
+      from += bytes;
+      return status;
+    };
+    absl::Status status = copy(matrix_.row_offsets(), (int64_t{content_.rows} + 1) * int64_t{sizeof(int64_t)});
+    if (status.ok()) status = copy(matrix_.column_indices(), content_.entries * int64_t{sizeof(int32_t)});
+    if (status.ok()) status = copy(matrix_.values(), content_.entries * BytesPerValue(content_.type));
+    // Also after an error: nothing may refer to the upload's memory any more.
+    const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
+    return status.ok() ? synchronized : status;
+  }
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
+    auto stored = std::make_shared<StoredMatrix>();
+    stored->content_digest = spec().content_digest;
+    stored->reservation = std::move(reservation);
+    stored->matrix = std::move(matrix_);
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.matrices, spec(), context.seams, stored));
+    return Answer(*stored, /*already_resident=*/false);
+  }
+
+ private:
+  static v1::UploadResponse Answer(const StoredMatrix& stored, bool already_resident) {
+    v1::UploadResponse response;
+    *response.mutable_sparse_matrix() = SparseMatrixToProto(stored);
+    response.set_already_resident(already_resident);
+    return response;
+  }
+
+  const MatrixContent content_;
+  CsrMatrix matrix_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
+                                                                    const ServerContext& context) {
+  absl::StatusOr<MatrixContent> content = ParseShape(header.sparse_matrix().shape());
+  if (!content.ok()) return Within("sparse_matrix.shape", content.status());
+  const absl::StatusOr<int64_t> bytes = CsrBytes(content->rows, content->entries, content->type);
+  if (!bytes.ok()) return InvalidField("sparse_matrix.shape.entries", "overflow 64 bits in bytes");
+  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_matrix_bytes));
+  spec.identity_digest = IdentityDigest(spec.content_digest, *content);
+  spec.resident_bytes = MatrixResidentBytes(content->rows, content->entries, content->type);
+  return std::make_unique<SparseMatrixKind>(std::move(spec), *content);
+}
+
+absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
+                             FindMatrix(context.matrices, name, "name"));
+  ResidentDownload download;
+  download.bytes = {matrix, WireBytes(matrix->matrix.view())};
+  download.create_time = matrix->create_time;
+  *download.header.mutable_sparse_matrix() = SparseMatrixToProto(*matrix);
+  download.header.set_total_bytes(TotalBytes(download.bytes.bytes));
+  return download;
+}
+
+}  // namespace intrawarp::server

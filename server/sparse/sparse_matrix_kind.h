@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sparse matrices as the bulk service moves them (server/bulk/upload_kind.h, download.h).
+#ifndef INTRAWARP_SERVER_SPARSE_SPARSE_MATRIX_KIND_H_
+#define INTRAWARP_SERVER_SPARSE_SPARSE_MATRIX_KIND_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/bulk/download.h"
+#include "server/bulk/upload_kind.h"
+
+namespace intrawarp::server {
+
+// A header whose content is a sparse matrix. INVALID_ARGUMENT, with paths relative to the header, when it is wrong or
+// announces more than the limits allow. Allocates nothing of the sizes it reads.
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
+                                                                    const ServerContext& context);
+
+absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SPARSE_SPARSE_MATRIX_KIND_H_

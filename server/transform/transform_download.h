@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of transforms and warped volumes on their way to a client: a job fills one pinned buffer, a JobStream sends
+// it.
+#ifndef INTRAWARP_SERVER_TRANSFORM_TRANSFORM_DOWNLOAD_H_
+#define INTRAWARP_SERVER_TRANSFORM_TRANSFORM_DOWNLOAD_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "intrawarp/v1/bulk.pb.h"
+#include "server/rpc/job_stream.h"
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+// Download of a transform's field. An error is the caller's to close the stream with.
+absl::Status SendField(ServerContext& context, const v1::DownloadRequest& request,
+                       const std::shared_ptr<JobStream>& stream);
+
+// What the method handler of WarpVolume returns to gRPC.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& context,
+                                                            const grpc::CallbackServerContext& rpc,
+                                                            const grpc::ByteBuffer& request);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_TRANSFORM_TRANSFORM_DOWNLOAD_H_

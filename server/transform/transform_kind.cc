@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/transform_kind.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/transform/velocity.h"
+#include "io/digest.h"
+#include "server/registration/registration_options.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/wire.h"
+#include "server/transform/field_request.h"
+#include "server/transform/transform_service.h"
+
+namespace intrawarp::server {
+namespace {
+
+// True when every float is finite: none has all bits of its exponent set.
+bool AllFinite(const char* data, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  const auto* bits = reinterpret_cast<const uint32_t*>(data);
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) bad |= (bits[i] & kExponent) == kExponent;
+  return bad == 0;
+}
+
+// The exponential of a faster velocity would not be accurate.
+constexpr int kMaxVelocityVoxels = 4096;
+
+float LargestMagnitude(const char* data, int64_t count) {
+  const auto* values = reinterpret_cast<const float*>(data);
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+  return largest;
+}
+
+// A field whose form and grid are known. Unset: the transform is an affine map alone.
+struct FieldContent {
+  FieldForm form = FieldForm::kDisplacement;
+  Geometry grid;
+  // Of control points only.
+  std::optional<Geometry> domain;
+};
+
+struct TransformContent {
+  AffineMap affine;
+  std::optional<FieldContent> field;
+
+  int64_t bytes() const { return field ? FieldBytes(FieldRequest(), field->grid) : 0; }
+  // A velocity lies beside its exponentials, forward and backward.
+  int64_t resident_bytes() const { return field && field->form == FieldForm::kVelocity ? 3 * bytes() : bytes(); }
+};
+
+absl::StatusOr<AffineMap> AffineFromProto(const v1::AffineMap& from, absl::string_view field) {
+  absl::StatusOr<AffineMap> affine = InvertibleMapFromProto(from);
+  if (!affine.ok()) return Within(field, affine.status());
+  return affine;
+}
+
+absl::Status ValidateControlGrid(const Geometry& grid) {
+  for (int a = 0; a < 3; ++a) {
+    // A cubic spline has four control points a tile; an axis with one has no spline.
+    if (grid.size[a] < 4 && !(a == 2 && grid.size[a] == 1)) {
+      return InvalidField("geometry.size",
+                          absl::StrCat(SizeString(grid), " control points, must be 4 or more along each axis"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FieldForm> FormFromProto(v1::FieldEncoding encoding) {
+  switch (encoding) {
+    case v1::FIELD_ENCODING_FLOAT32:
+      return FieldForm::kDisplacement;
+    case v1::FIELD_ENCODING_CONTROL_POINTS:
+      return FieldForm::kControlPoints;
+    case v1::FIELD_ENCODING_VELOCITY:
+      return FieldForm::kVelocity;
+    default:
+      return InvalidField("encoding", "must be FLOAT32, CONTROL_POINTS or VELOCITY");
+  }
+}
+
+// Paths relative to the field's header.
+absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const ServerContext& context) {
+  TransformContent content;
+  FieldContent& field = content.field.emplace();
+  absl::StatusOr<Geometry> grid = GeometryFromProto(header.geometry());
+  if (!grid.ok()) return Within("geometry", grid.status());
+  field.grid = *grid;
+  INTRAWARP_ASSIGN_OR_RETURN(field.form, FormFromProto(header.encoding()));
+  if (field.form == FieldForm::kControlPoints) INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid(field.grid));
+  if (field.form != FieldForm::kDisplacement) {
+    INTRAWARP_ASSIGN_OR_RETURN(content.affine, AffineFromProto(header.affine(), "affine"));
+  }
+  if (field.form == FieldForm::kVelocity && header.has_domain()) {
+    return InvalidField("domain", "of a VELOCITY is its geometry");
+  }
+  if (field.form == FieldForm::kControlPoints && header.has_domain()) {
+    absl::StatusOr<Geometry> domain = GeometryFromProto(header.domain());
+    if (!domain.ok()) return Within("domain", domain.status());
+    field.domain = *domain;
+  }
+  absl::Status size = ValidateOutputSize(context, field.grid);
+  if (!size.ok()) return Within("geometry", size);
+  if (header.total_bytes() == content.bytes()) return content;
+  return InvalidField("total_bytes", absl::StrCat("is ", header.total_bytes(), ", must be ", content.bytes(), " for ",
+                                                  SizeString(field.grid), " voxels"));
+}
+
+// Paths relative to the upload.
+absl::StatusOr<TransformContent> ParseContent(const v1::TransformUpload& upload, const ServerContext& context) {
+  switch (upload.content_case()) {
+    case v1::TransformUpload::kAffine: {
+      TransformContent content;
+      INTRAWARP_ASSIGN_OR_RETURN(content.affine, AffineFromProto(upload.affine(), "affine"));
+      return content;
+    }
+    case v1::TransformUpload::kField: {
+      absl::StatusOr<TransformContent> content = ParseField(upload.field(), context);
+      if (!content.ok()) return Within("field", content.status());
+      return content;
+    }
+    case v1::TransformUpload::CONTENT_NOT_SET:
+      break;
+  }
+  return InvalidField("content", "affine or field must be given");
+}
+
+// Tells transforms apart by content, form, grid, domain and affine part.
+std::string IdentityDigest(const std::string& content_digest, const TransformContent& content) {
+  io::Sha256 hash;
+  const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
+  const auto add_grid = [&](const Geometry& grid) {
+    for (int a = 0; a < 3; ++a) {
+      // + 0.0 makes one of the two zeros.
+      add(static_cast<int64_t>(grid.size[a]));
+      add(grid.spacing[a] + 0.0);
+      add(grid.origin[a] + 0.0);
+      for (int c = 0; c < 3; ++c) add(grid.direction[a][c] + 0.0);
+    }
+  };
+  constexpr char kKind[] = "transform";
+  hash.Update(kKind, sizeof(kKind));
+  hash.Update(content_digest.data(), content_digest.size());
+  const v1::AffineMap affine = AffineMapToProto(content.affine);
+  for (const double value : affine.values()) add(value + 0.0);
+  add(content.field ? static_cast<int32_t>(content.field->form) : int32_t{-1});
+  if (content.field) add_grid(content.field->grid);
+  if (content.field && content.field->domain) add_grid(*content.field->domain);
+  return hash.Finish();
+}
+
+class TransformKind final : public UploadKind {
+ public:
+  TransformKind(UploadSpec spec, TransformContent content)
+      : UploadKind(std::move(spec)), content_(std::move(content)), transform_(content_.affine) {}
+
+  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
+    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.transforms, spec()));
+    if (resident == nullptr) return std::nullopt;
+    return Answer(*resident, /*already_resident=*/true);
+  }
+
+  absl::Status Validate(const void* data) const override {
+    if (!content_.field) return absl::OkStatus();
+    const auto* bytes = static_cast<const char*>(data);
+    const Geometry& grid = content_.field->grid;
+    const int64_t count = 3 * grid.voxels();
+    if (!AllFinite(bytes, count)) {
+      return InvalidField("field", "holds a component that is NaN or infinite");
+    }
+    if (content_.field->form != FieldForm::kVelocity) return absl::OkStatus();
+    const double most = kMaxVelocityVoxels * std::min({grid.spacing.x, grid.spacing.y, grid.spacing.z});
+    if (LargestMagnitude(bytes, count) <= most) return absl::OkStatus();
+    return InvalidField("field",
+                        absl::StrCat("holds a component of more than ", kMaxVelocityVoxels, " voxels (", most, " mm)"));
+  }
+
+  std::optional<int64_t> JobWorkspaceBytes() const override {
+    if (!content_.field || content_.field->form != FieldForm::kVelocity) return std::nullopt;
+    return VelocityTransformWorkspaceBytes(content_.field->grid.size);
+  }
+
+  absl::Status Make(const ExecContext& ctx, const void* data) override {
+    if (!content_.field) return absl::OkStatus();
+    const auto bytes = static_cast<size_t>(content_.bytes());
+    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(bytes, ctx.stream()));
+    absl::Status status = ctx.device().Copy(buffer.as<void>(), data, bytes, ctx.stream());
+    if (status.ok()) status = MakeField(ctx, std::move(buffer));
+    // Also after an error: nothing may refer to the upload's memory any more.
+    const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
+    return status.ok() ? synchronized : status;
+  }
+
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
+    std::shared_ptr<ResidentReservation> share;
+    if (reservation.bytes() > 0) share = std::make_shared<ResidentReservation>(std::move(reservation));
+    auto stored = std::make_shared<StoredTransform>(
+        StoredTransform{"", {}, std::nullopt, std::move(share), std::move(transform_)});
+    const absl::Status inserted = InsertUploaded(context.transforms, spec(), context.seams, stored);
+    if (absl::IsResourceExhausted(inserted))
+      return WithReason(inserted, v1::TOO_MANY_TRANSFORMS,
+                        InUse(context.transforms.size(), context.transforms.capacity()));
+    INTRAWARP_RETURN_IF_ERROR(inserted);
+    return Answer(*stored, /*already_resident=*/false);
+  }
+
+ private:
+  absl::Status MakeField(const ExecContext& ctx, Buffer buffer) {
+    const FieldContent& field = *content_.field;
+    switch (field.form) {
+      case FieldForm::kDisplacement:
+        transform_ = Transform(std::move(buffer), field.grid);
+        break;
+      case FieldForm::kControlPoints:
+        transform_ = Transform(content_.affine, std::move(buffer), field.grid, field.domain);
+        break;
+      case FieldForm::kVelocity:
+        INTRAWARP_ASSIGN_OR_RETURN(transform_,
+                                   MakeVelocityTransform(ctx, content_.affine, std::move(buffer), field.grid));
+        break;
+    }
+    return absl::OkStatus();
+  }
+
+  static v1::UploadResponse Answer(const StoredTransform& stored, bool already_resident) {
+    v1::UploadResponse response;
+    *response.mutable_transform() = TransformToProto(stored, /*with_report=*/true);
+    response.set_already_resident(already_resident);
+    return response;
+  }
+
+  const TransformContent content_;
+  Transform transform_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseTransformUpload(const v1::UploadHeader& header,
+                                                                 const ServerContext& context) {
+  absl::StatusOr<TransformContent> content = ParseContent(header.transform(), context);
+  if (!content.ok()) return Within("transform", content.status());
+  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, content->bytes(), content->bytes()));
+  spec.identity_digest = IdentityDigest(spec.content_digest, *content);
+  spec.resident_bytes = content->resident_bytes();
+  return std::make_unique<TransformKind>(std::move(spec), *std::move(content));
+}
+
+}  // namespace intrawarp::server

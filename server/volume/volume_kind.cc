@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/volume/volume_kind.h"
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/image/pyramid.h"
+#include "io/digest.h"
+#include "server/rpc/wire.h"
+#include "server/volume/volume_messages.h"
+
+namespace intrawarp::server {
+namespace {
+
+struct VolumeContent {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  Rescale rescale;
+};
+
+absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
+  VolumeContent content;
+  absl::StatusOr<Geometry> geometry = GeometryFromProto(upload.geometry());
+  if (!geometry.ok()) return Within("geometry", geometry.status());
+  content.geometry = *geometry;
+  INTRAWARP_ASSIGN_OR_RETURN(content.pixel_type, PixelTypeFromProto(upload.pixel_type()));
+  if (!upload.has_rescale()) return content;
+  absl::StatusOr<Rescale> rescale = RescaleFromProto(upload.rescale());
+  if (!rescale.ok()) return Within("rescale", rescale.status());
+  content.rescale = *rescale;
+  return content;
+}
+
+// Tells volumes apart by content, pixel type, geometry and rescale.
+std::string IdentityDigest(const std::string& content_digest, const VolumeContent& content) {
+  io::Sha256 hash;
+  const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
+  hash.Update(content_digest.data(), content_digest.size());
+  add(static_cast<int32_t>(content.pixel_type));
+  for (int a = 0; a < 3; ++a) {
+    // + 0.0 makes one of the two zeros.
+    add(static_cast<int64_t>(content.geometry.size[a]));
+    add(content.geometry.spacing[a] + 0.0);
+    add(content.geometry.origin[a] + 0.0);
+    for (int c = 0; c < 3; ++c) add(content.geometry.direction[a][c] + 0.0);
+  }
+  add(content.rescale.slope + 0.0);
+  add(content.rescale.intercept + 0.0);
+  return hash.Finish();
+}
+
+class VolumeKind final : public UploadKind {
+ public:
+  VolumeKind(UploadSpec spec, const VolumeContent& content) : UploadKind(std::move(spec)), content_(content) {}
+
+  absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
+    INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.volumes, spec()));
+    if (resident == nullptr) return std::nullopt;
+    return Answer(*resident, /*already_resident=*/true);
+  }
+  absl::Status Validate(const void*) const override { return absl::OkStatus(); }
+  std::optional<int64_t> JobWorkspaceBytes() const override {
+    return PreparedImage::WorkspaceBytes(content_.geometry, content_.pixel_type);
+  }
+  absl::Status Make(const ExecContext& ctx, const void* data) override {
+    INTRAWARP_ASSIGN_OR_RETURN(image_, PreparedImage::Prepare(ctx, data, content_.pixel_type, content_.rescale.slope,
+                                                              content_.rescale.intercept, content_.geometry));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
+    auto stored = std::make_shared<StoredVolume>();
+    stored->pixel_type = content_.pixel_type;
+    stored->content_digest = spec().content_digest;
+    stored->reservation = std::move(reservation);
+    stored->image = std::move(image_);
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.volumes, spec(), context.seams, stored));
+    return Answer(*stored, /*already_resident=*/false);
+  }
+
+ private:
+  static v1::UploadResponse Answer(const StoredVolume& stored, bool already_resident) {
+    v1::UploadResponse response;
+    *response.mutable_volume() = VolumeToProto(stored);
+    response.set_already_resident(already_resident);
+    return response;
+  }
+
+  const VolumeContent content_;
+  PreparedImage image_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
+                                                              const ServerContext& context) {
+  absl::StatusOr<VolumeContent> content = ParseContent(header.volume());
+  if (!content.ok()) return Within("volume", content.status());
+  absl::StatusOr<int64_t> bytes = ImageBytes(content->geometry, BytesPerPixel(content->pixel_type));
+  if (!bytes.ok()) return Within("volume.geometry", bytes.status());
+  INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
+  spec.identity_digest = IdentityDigest(spec.content_digest, *content);
+  spec.resident_bytes = PreparedImage::Bytes(content->geometry);
+  return std::make_unique<VolumeKind>(std::move(spec), *content);
+}
+
+absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, context.volumes.Find(id));
+  const int64_t bytes = volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float));
+  ResidentDownload download;
+  download.bytes = {volume, {{volume->image.volume().data, bytes}}};
+  download.create_time = volume->create_time;
+  *download.header.mutable_volume() = VolumeToProto(*volume);
+  download.header.set_total_bytes(bytes);
+  return download;
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/schedule/scheduler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/engine/device_test.h"
+
+namespace intrawarp {
+namespace {
+
+constexpr JobClass kFrame = JobClass::kFrame, kInteractive = JobClass::kInteractive, kBatch = JobClass::kBatch;
+
+using Context = absl::StatusOr<const ExecContext*>;
+
+class SchedulerTest : public DeviceTest {
+ protected:
+  std::unique_ptr<Scheduler> Create(const SchedulingOptions& options = {}) {
+    return *Scheduler::Create(device(), options);
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(SchedulerTest);
+
+Job MakeJob(JobClass job_class, std::function<void(const Context&)> run) {
+  Job job;
+  job.job_class = job_class;
+  job.run = std::move(run);
+  return job;
+}
+
+// Set once by a job; copies are the same signal, so that a test may end while a job still sets it.
+template <typename T>
+class Signal {
+ public:
+  void Set(const T& value) const { promise_->set_value(value); }
+  T Wait() const { return future_.get(); }
+
+ private:
+  std::shared_ptr<std::promise<T>> promise_ = std::make_shared<std::promise<T>>();
+  std::shared_future<T> future_ = promise_->get_future().share();
+};
+
+// A job that says that it has started and computes until Go, without a checkpoint.
+class Gate {
+ public:
+  Gate(Scheduler& scheduler, JobClass job_class) {
+    EXPECT_OK(scheduler.Submit(MakeJob(job_class, [started = started_, go = go_](const Context&) {
+      started.Set(true);
+      go.Wait();
+    })));
+    started_.Wait();
+  }
+  void Go() { go_.Set(true); }
+
+ private:
+  const Signal<bool> started_, go_;
+};
+
+// A job that ends at once with what it is told: OK, or why it has no context.
+struct Answer {
+  Job job(JobClass job_class, const void* owner = nullptr) const {
+    Job job = MakeJob(job_class, [status = status](const Context& ctx) { status.Set(ctx.status()); });
+    job.owner = owner;
+    return job;
+  }
+  absl::Status Wait() const { return status.Wait(); }
+  const Signal<absl::Status> status;
+};
+
+// A job that passes checkpoints until one does not answer "continue", or until `end`.
+struct Checker {
+  Job job(JobClass job_class, const void* owner = nullptr) {
+    Job job = MakeJob(job_class, [this, started = started, decision = decision](const Context& ctx) {
+      started.Set(true);
+      Decision answer = (*ctx)->Checkpoint({});
+      while (!end && answer == Decision::kContinue) answer = (*ctx)->Checkpoint({});
+      decision.Set(answer);
+    });
+    job.owner = owner;
+    return job;
+  }
+  const Signal<bool> started;
+  const Signal<Decision> decision;  // the last one
+  std::atomic<bool> end = false;
+};
+
+TEST_P(SchedulerTest, RunsInOrderWithTheWorkspaceAskedFor) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  std::vector<size_t> capacities;
+  for (int64_t bytes : {0, 256, 5000}) {
+    Job job = MakeJob(kInteractive, [&](const Context& ctx) {
+      ASSERT_OK(ctx) << ctx.status();
+      capacities.push_back((*ctx)->arena().capacity());
+      EXPECT_EQ((*ctx)->Checkpoint({}), Decision::kContinue);
+    });
+    job.workspace_bytes = bytes;
+    ASSERT_OK(scheduler->Submit(std::move(job)));
+  }
+  Answer refused;
+  Job job = refused.job(kInteractive);
+  job.workspace_bytes = int64_t{1} << 50;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  EXPECT_EQ(refused.Wait().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(capacities, (std::vector<size_t>{0, 256, 5120}));
+}
+
+TEST_P(SchedulerTest, RefusesBeyondTheQueueOfAClassAndAfterShutdown) {
+  std::unique_ptr<Scheduler> scheduler = Create({.capacity = {1, 1, 1}});
+  Gate gate(*scheduler, kInteractive);
+  Answer waiting, other_class;
+  ASSERT_OK(scheduler->Submit(waiting.job(kInteractive)));
+  EXPECT_EQ(scheduler->Submit(MakeJob(kInteractive, nullptr)).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_OK(scheduler->Submit(other_class.job(kBatch)));
+  EXPECT_EQ(scheduler->waiting(kInteractive), 1);
+  EXPECT_EQ(scheduler->started(kInteractive), 1);
+  EXPECT_EQ(scheduler->pending(), 3);
+  // From two threads at once: both wait, neither twice. Jobs that wait need not wait for the one that has started.
+  std::thread one([&] { scheduler->Shutdown(); }), two([&] { scheduler->Shutdown(); });
+  EXPECT_EQ(waiting.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(other_class.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(scheduler->Submit(MakeJob(kFrame, nullptr)).code(), absl::StatusCode::kUnavailable);
+  gate.Go();
+  one.join();
+  two.join();
+  EXPECT_EQ(scheduler->pending(), 0);
+}
+
+TEST_P(SchedulerTest, AHeldJobKeepsItsWorkspaceWhileAFrameComputes) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  const Signal<bool> started, ended;
+  std::atomic<bool> frame_ran = false;
+  std::atomic<int> holds = 0;
+  Job batch = MakeJob(kBatch, [&](const Context& ctx) {
+    ASSERT_OK(ctx);
+    const ExecContext& batch_ctx = **ctx;
+    uint8_t* memory = *batch_ctx.arena().Allocate<uint8_t>(1000);
+    EXPECT_OK(batch_ctx.device().Fill(memory, 7, 1000, batch_ctx.stream()));
+    started.Set(true);
+    while (!frame_ran) EXPECT_EQ(batch_ctx.Checkpoint({}), Decision::kContinue);
+    std::vector<uint8_t> host(1000);
+    EXPECT_OK(batch_ctx.device().Copy(host.data(), memory, 1000, batch_ctx.stream()));
+    EXPECT_OK(batch_ctx.device().Synchronize(batch_ctx.stream()));
+    EXPECT_EQ(host, std::vector<uint8_t>(1000, 7));
+    ended.Set(true);
+  });
+  batch.workspace_bytes = 1024;
+  batch.on_held = [&](SchedulerClock::Duration held) {
+    EXPECT_GT(held.count(), 0);
+    ++holds;
+  };
+  ASSERT_OK(scheduler->Submit(std::move(batch)));
+  started.Wait();
+  Job frame = MakeJob(kFrame, [&](const Context& ctx) {
+    ASSERT_OK(ctx);
+    uint8_t* memory = *(*ctx)->arena().Allocate<uint8_t>(1000);
+    EXPECT_OK((*ctx)->device().Fill(memory, 9, 1000, (*ctx)->stream()));
+    EXPECT_EQ(scheduler->started(kBatch), 1);
+    frame_ran = true;
+  });
+  frame.workspace_bytes = 1024;
+  ASSERT_OK(scheduler->Submit(std::move(frame)));
+  ended.Wait();
+  scheduler->Shutdown();
+  EXPECT_EQ(holds, 1);
+}
+
+// Goes by what a test says. For one scheduler.
+class ManualClock final : public SchedulerClock {
+ public:
+  Time Now() const override { return Time(Duration(now_ns_.load())); }
+  void WaitUntil(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Time) override {
+    waiter_ = {&changed, lock.mutex()};
+    waits_.store(true);
+    changed.wait(lock);
+  }
+  // Once somebody waits for it.
+  void Advance(Duration by) {
+    while (!waits_) std::this_thread::yield();
+    std::lock_guard<std::mutex> lock(*waiter_.mutex);
+    now_ns_ += by.count();
+    waiter_.changed->notify_all();
+  }
+
+ private:
+  struct Waiter {
+    std::condition_variable* changed = nullptr;
+    std::mutex* mutex = nullptr;
+  };
+  std::atomic<int64_t> now_ns_ = 0;
+  Waiter waiter_;
+  std::atomic<bool> waits_ = false;
+};
+
+TEST_P(SchedulerTest, AJobThatLosesItsDeadlineWhileItWaitsNeverRuns) {
+  ManualClock clock;
+  std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(device(), {}, clock);
+  Gate gate(*scheduler, kBatch);
+  Answer early, late;
+  Job job = early.job(kInteractive);
+  job.deadline = clock.Now() + std::chrono::milliseconds(5);
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  job = late.job(kInteractive);
+  job.deadline = clock.Now() + std::chrono::hours(1);
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  clock.Advance(std::chrono::milliseconds(5));
+  EXPECT_EQ(early.Wait().code(), absl::StatusCode::kDeadlineExceeded) << "while the device is busy";
+  gate.Go();
+  EXPECT_OK(late.Wait());
+}
+
+TEST_P(SchedulerTest, CancelTakesAWaitingJobOutOfTheQueueAtOnce) {
+  std::unique_ptr<Scheduler> scheduler = Create({.capacity = {1, 2, 1}});
+  Gate gate(*scheduler, kInteractive);
+  int mine = 0, other = 0;
+  Answer cancelled, stays;
+  ASSERT_OK(scheduler->Submit(cancelled.job(kInteractive, &mine)));
+  ASSERT_OK(scheduler->Submit(stays.job(kInteractive, &other)));
+  scheduler->Cancel(&mine);
+  EXPECT_EQ(scheduler->waiting(kInteractive), 1);
+  EXPECT_EQ(cancelled.Wait().code(), absl::StatusCode::kCancelled) << "while the device is busy";
+  gate.Go();
+  EXPECT_OK(stays.Wait());
+}
+
+TEST_P(SchedulerTest, CancelEndsAHeldJobWhileTheBetterOneComputes) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  int owner = 0;
+  Checker batch;
+  ASSERT_OK(scheduler->Submit(batch.job(kBatch, &owner)));
+  batch.started.Wait();
+  Gate gate(*scheduler, kInteractive);  // computes only once the batch job is held
+  scheduler->Cancel(&owner);
+  EXPECT_EQ(batch.decision.Wait(), Decision::kCancel);
+  gate.Go();
+  Answer next;
+  ASSERT_OK(scheduler->Submit(next.job(kBatch)));
+  EXPECT_OK(next.Wait());
+}
+
+TEST_P(SchedulerTest, CancelReachesAJobThatComputesAtItsNextCheckpoint) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  int owner = 0;
+  Checker computing, next;
+  ASSERT_OK(scheduler->Submit(computing.job(kInteractive, &owner)));
+  computing.started.Wait();
+  scheduler->Cancel(&owner);
+  EXPECT_EQ(computing.decision.Wait(), Decision::kCancel);
+  next.end = true;
+  ASSERT_OK(scheduler->Submit(next.job(kInteractive, &owner)));
+  EXPECT_EQ(next.decision.Wait(), Decision::kContinue) << "a later job of the owner is not cancelled";
+}
+
+TEST_P(SchedulerTest, ShutdownWaitsForHeldJobs) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  Checker batch;
+  ASSERT_OK(scheduler->Submit(batch.job(kBatch)));
+  batch.started.Wait();
+  Gate gate(*scheduler, kFrame);
+  std::thread shutdown([&] { scheduler->Shutdown(); });
+  while (scheduler->Submit(MakeJob(kFrame, [](const Context&) {})).code() != absl::StatusCode::kUnavailable) {
+    std::this_thread::yield();
+  }
+  batch.end = true;
+  gate.Go();
+  shutdown.join();
+  EXPECT_EQ(batch.decision.Wait(), Decision::kContinue);
+  EXPECT_EQ(scheduler->pending(), 0);
+}
+
+// Host memory that is counted.
+class CountingDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  const std::string& name() const override { return name_; }
+  const std::string& model() const override { return name_; }
+  absl::StatusOr<DeviceMemory> memory() const override { return DeviceMemory{}; }
+  absl::Status health() const override { return absl::OkStatus(); }
+  absl::StatusOr<Stream> CreateStream() override { return Stream(this, nullptr); }
+  absl::StatusOr<Event> CreateEvent() override { return Event(this, nullptr); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
+    in_use += bytes;
+    void* data = std::malloc(sizeof(size_t) + bytes);
+    *static_cast<size_t*>(data) = bytes;
+    return Buffer(this, data, bytes, stream);
+  }
+  absl::StatusOr<PinnedBuffer> AllocatePinned(size_t) override { return absl::UnimplementedError("pinned"); }
+  absl::Status Copy(void*, const void*, size_t, StreamView) override { return absl::OkStatus(); }
+  absl::Status Fill(void*, uint8_t, size_t, StreamView) override { return absl::OkStatus(); }
+  absl::Status Synchronize(StreamView) override { return absl::OkStatus(); }
+
+  std::atomic<size_t> in_use = 0;
+
+ private:
+  void DestroyStream(void*) override {}
+  void DestroyEvent(void*) override {}
+  absl::Status RecordEvent(void*, StreamView) override { return absl::OkStatus(); }
+  absl::Status WaitEvent(void*) override { return absl::OkStatus(); }
+  void Free(void* data, StreamView) override {
+    in_use -= *static_cast<size_t*>(data);
+    std::free(data);
+  }
+  void FreePinned(void*) override {}
+  const std::string name_ = "counting";
+};
+
+TEST(SchedulerMemoryTest, WorkspacesTakeTheLargestOfEachClassAtMost) {
+  CountingDevice device;
+  std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(device, {});
+  Checker batch, interactive;
+  Job job = batch.job(kBatch);
+  job.workspace_bytes = 1 << 20;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  batch.started.Wait();
+  job = interactive.job(kInteractive);
+  job.workspace_bytes = 1 << 18;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  interactive.started.Wait();
+  // More of both wait, without memory of their own.
+  Answer more_batch, more_interactive, frame;
+  job = more_batch.job(kBatch);
+  job.workspace_bytes = 1 << 20;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  job = more_interactive.job(kInteractive);
+  job.workspace_bytes = 1 << 18;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  size_t in_use = 0;
+  job = MakeJob(kFrame, [&](const Context& ctx) {
+    in_use = device.in_use;
+    frame.status.Set(ctx.status());
+  });
+  job.workspace_bytes = 1 << 10;
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  EXPECT_OK(frame.Wait());
+  EXPECT_EQ(in_use, (1u << 20) + (1u << 18) + (1u << 10));
+  interactive.end = true;
+  batch.end = true;
+  EXPECT_OK(more_interactive.Wait());
+  EXPECT_OK(more_batch.Wait());
+  scheduler->Shutdown();
+  EXPECT_EQ(device.in_use, 0);
+}
+
+// Jobs of all classes from several threads, cancelled at random: one computes at a time, and each is answered once.
+TEST_P(SchedulerTest, OneJobComputesAtATime) {
+  constexpr int kThreads = 3, kJobs = 150;
+  // Plain values: ThreadSanitizer sees when nothing orders two jobs.
+  int computing = 0, most = 0, holds = 0;
+  std::atomic<int> answered = 0;
+  int owners[8] = {};
+  {
+    std::unique_ptr<Scheduler> scheduler = Create(
+        {.capacity = {kJobs * kThreads, kJobs * kThreads, kJobs * kThreads}, .turn = std::chrono::microseconds(1)});
+    const auto compute = [&] {
+      most = std::max(most, ++computing);
+      --computing;
+    };
+    const auto submit = [&](int thread) {
+      std::mt19937 random(thread);
+      for (int i = 0; i < kJobs; ++i) {
+        const int checkpoints = static_cast<int>(random() % 20);
+        Job job = MakeJob(static_cast<JobClass>(random() % kJobClasses), [&, checkpoints](const Context& ctx) {
+          ++answered;
+          for (int c = 0; ctx.ok() && c < checkpoints; ++c) {
+            compute();
+            if ((*ctx)->Checkpoint({}) == Decision::kCancel) return;
+          }
+        });
+        job.owner = &owners[random() % 8];
+        EXPECT_OK(scheduler->Submit(std::move(job)));
+        if (random() % 16 == 0) scheduler->Cancel(&owners[random() % 8]);
+      }
+    };
+    Checker first;  // is held whenever another one computes
+    Job job = first.job(kBatch);
+    job.on_held = [&](SchedulerClock::Duration) { ++holds; };
+    ASSERT_OK(scheduler->Submit(std::move(job)));
+    first.started.Wait();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) threads.emplace_back(submit, t);
+    for (std::thread& thread : threads) thread.join();
+    Answer frame;
+    ASSERT_OK(scheduler->Submit(frame.job(kFrame)));
+    EXPECT_OK(frame.Wait());
+    first.end = true;
+    while (scheduler->pending() > 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(answered, kThreads * kJobs);
+  EXPECT_EQ(most, 1);
+  EXPECT_GT(holds, 0);
+}
+
+}  // namespace
+}  // namespace intrawarp

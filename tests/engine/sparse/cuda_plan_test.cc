@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a CUDA plan: their bytes, and how they divide their memory. The memory is the CPU's, so no GPU is
+// needed.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/sparse/cuda/carver.h"
+#include "engine/sparse/cuda/plan.h"
+#include "tests/engine/device_test.h"
+#include "tests/engine/sparse/reference.h"
+
+namespace intrawarp::cuda::spgemm {
+namespace {
+
+// A part's array, from its first byte to behind its last.
+using Range = std::pair<const char*, const char*>;
+template <typename T>
+Range RangeOf(const T* begin, int64_t count) {
+  return {reinterpret_cast<const char*>(begin), reinterpret_cast<const char*>(begin + count)};
+}
+
+void ExpectDivided(const Buffer& memory, std::vector<Range> arrays) {
+  std::sort(arrays.begin(), arrays.end());
+  const char* end = memory.as<char>();
+  for (const Range& array : arrays) {
+    EXPECT_GE(array.first, end) << "overlaps the array before";
+    EXPECT_EQ((array.first - memory.as<char>()) % Arena::kAlignment, 0u);
+    end = array.second;
+  }
+  EXPECT_LE(end, memory.as<char>() + memory.bytes());
+}
+
+class CudaPlanTest : public testing::Test {
+ protected:
+  Buffer Memory(int64_t bytes) { return *device_.Allocate(bytes, ctx_.stream()); }
+
+  Device& device_ = TestDevice("cpu");
+  OwnedContext owned_ = *OwnedContext::Create(device_, 0);
+  const ExecContext ctx_ = owned_.context();
+};
+
+TEST_F(CudaPlanTest, ACarverCountsWhatItTakes) {
+  const auto take = [](Carver& carver) {
+    carver.Take<char>(1);
+    carver.Take<double>(0);
+    return carver.Take<double>(33);
+  };
+  Carver counting;
+  EXPECT_EQ(take(counting), nullptr);
+  EXPECT_EQ(counting.bytes(), 256 + 512);
+  const Buffer memory = Memory(counting.bytes());
+  Carver carver(memory);
+  EXPECT_EQ(reinterpret_cast<char*>(take(carver)), memory.as<char>() + 256);
+  EXPECT_EQ(carver.bytes(), counting.bytes());
+}
+
+TEST_F(CudaPlanTest, RowBinsDivideTheirMemory) {
+  for (int32_t rows : {1, 2, 63, 64, 65, 1000}) {
+    SCOPED_TRACE(rows);
+    const auto bins = RowBins::Allocate(ctx_, rows);
+    ASSERT_OK(bins);
+    EXPECT_EQ(bins->bytes(), RowBins::Bytes(rows));
+    const RowBinsView v = bins->view();
+    ExpectDivided(bins->memory, {RangeOf(v.lists, int64_t{RowBinsView::kLists} * rows), RangeOf(v.groups[0], rows / 2),
+                                 RangeOf(v.groups[1], rows / 2), RangeOf(v.kinds, rows)});
+  }
+}
+
+// Two classes share an array, from its two ends.
+TEST_F(CudaPlanTest, ListsOfRowBinsMeetInTheMiddle) {
+  constexpr int32_t kRows = 101;
+  const auto bins = RowBins::Allocate(ctx_, kRows);
+  ASSERT_OK(bins);
+  const RowBinsView v = bins->view();
+  for (int of_class = 0; of_class < kSingleRowClasses; ++of_class) {
+    SCOPED_TRACE(of_class);
+    const int32_t* const array = v.lists + of_class / 2 * kRows;
+    EXPECT_EQ(v.RowAt(of_class, 0), of_class % 2 == 0 ? array : array + kRows - 1);
+    EXPECT_EQ(v.RowAt(of_class, kRows - 1), of_class % 2 == 0 ? array + kRows - 1 : array);
+  }
+  EXPECT_EQ(v.GroupAt(kGroup6144, 0), v.groups[0]);
+  EXPECT_EQ(v.GroupAt(kGroup10240, 0), v.groups[0] + kRows / 2 - 1);
+  EXPECT_EQ(v.GroupAt(kGroupLargest, 7), v.groups[1] + 7);
+}
+
+TEST_F(CudaPlanTest, RowBinsTakeTheirLengthsFromTheCounters) {
+  Counters counters = {};
+  for (int c = 0; c < kValueClasses; ++c) counters.value_rows[c] = 10 + c;
+  counters.pattern_rows[kTiny] = 5;
+  RowBins bins;
+  bins.SetLengths(counters);
+  EXPECT_EQ(bins.lengths[kSplit], 10u + kSplit);
+  EXPECT_EQ(bins.tiny_rows, 5u);
+  EXPECT_EQ(bins.MergedAndGroupedRows(), 5 + kGroupRows * (30 + kGroup6144 + kGroup10240 + kGroupLargest));
+}
+
+TEST_F(CudaPlanTest, RowPiecesLieOneAfterAnother) {
+  RowPieces pieces;
+  EXPECT_EQ(pieces.view().lengths, nullptr);
+  pieces.capacity = {7, 3};
+  pieces.memory = Memory(RowPieces::Bytes(pieces.capacity));
+  const RowPiecesView v = pieces.view();
+  EXPECT_EQ(v.lengths, pieces.memory.as<unsigned>());
+  EXPECT_EQ(reinterpret_cast<char*>(v.lists[0]), pieces.memory.as<char>() + Arena::kAlignment);
+  EXPECT_EQ(v.lists[1], v.lists[0] + 7);
+  EXPECT_EQ(reinterpret_cast<char*>(v.lists[1] + 3), pieces.memory.as<char>() + pieces.bytes());
+}
+
+TEST_F(CudaPlanTest, ATransposeDividesItsMemory) {
+  const ConstPatternView m = {5, 300, 1234, nullptr, nullptr};
+  Transpose t;
+  t.rows = m.columns;
+  t.columns = m.rows;
+  t.entries = m.entries;
+  t.memory = Memory(Transpose::Bytes(m));
+  const TransposeView v = t.view();
+  ExpectDivided(t.memory, {RangeOf(v.offsets, 301), RangeOf(v.indices, 1234), RangeOf(v.positions, 1234)});
+  const ConstPatternView pattern = t.pattern();
+  EXPECT_EQ(pattern.rows, 300);
+  EXPECT_EQ(pattern.columns, 5);
+  EXPECT_EQ(pattern.entries, 1234);
+  EXPECT_EQ(pattern.row_offsets, v.offsets);
+  EXPECT_EQ(pattern.column_indices, v.indices);
+}
+
+TEST_F(CudaPlanTest, MaskAddDividesItsMemory) {
+  MultiplyOptions options;
+  EXPECT_FALSE(NeedsMaskAdd(options));
+  options.addend = ConstCsrView{{3, 4, 77, nullptr, nullptr}};
+  EXPECT_TRUE(NeedsMaskAdd(options));
+  MaskAdd part;
+  part.product = {3, 4, 100, Memory(4 * sizeof(int64_t)), Memory(100 * sizeof(int32_t))};
+  part.places = Memory(MaskAdd::PlacesBytes(100, options));
+  const MaskAddView v = part.view();
+  ExpectDivided(part.places, {RangeOf(v.of_product, 100), RangeOf(v.of_addend, 77)});
+  EXPECT_EQ(part.bytes(), part.product.bytes() + static_cast<int64_t>(part.places.bytes()));
+}
+
+TEST_F(CudaPlanTest, TilesDivideTheirMemory) {
+  const HostCsr<double> host_a = RandomMatrix(50, 61, 0.5, 1), host_b = RandomMatrix(61, 40, 0.5, 2);
+  const ConstPatternView a = host_a.view(), b = host_b.view();
+  for (bool forced : {false, true}) {
+    SCOPED_TRACE(forced);
+    auto plan = TilePlan::Allocate(ctx_, a, b, forced);
+    ASSERT_OK(plan);
+    EXPECT_FALSE(plan->square);
+    EXPECT_EQ(plan->bytes(), TilePlan::MatrixBytes(a, forced) + TilePlan::MatrixBytes(b, forced));
+    const TileOperands o = plan->Operands(a, b, nullptr);
+    std::vector<Range> arrays;
+    for (const auto& [t, rows] : {std::pair(o.a_tiles, a.rows), std::pair(o.b_tiles, b.rows)}) {
+      const int64_t tile_rows = (rows + 7) / 8;
+      for (const Range& array :
+           {RangeOf(t.bits, t.capacity), RangeOf(t.columns, t.capacity), RangeOf(t.starts, 8 * t.capacity),
+            RangeOf(t.begins, tile_rows), RangeOf(t.counts, tile_rows)}) {
+        arrays.push_back(array);
+      }
+    }
+    ExpectDivided(plan->operand_memory, arrays);
+    plan->product_tiles = 30;
+    plan->product_memory = Memory(TilePlan::ProductBytes(30, 90));
+    const ProductTiles product = plan->Product();
+    ExpectDivided(plan->product_memory, {RangeOf(product.tiles, 30), RangeOf(product.pairs, 90)});
+  }
+}
+
+TEST_F(CudaPlanTest, TilesOfASquareAreMadeOnce) {
+  const HostCsr<double> host = RandomMatrix(50, 50, 0.5, 1);
+  const ConstPatternView m = host.view();
+  const auto plan = TilePlan::Allocate(ctx_, m, m, false);
+  ASSERT_OK(plan);
+  EXPECT_TRUE(plan->square);
+  EXPECT_EQ(plan->bytes(), TilePlan::MatrixBytes(m, false));
+  const TileOperands o = plan->Operands(m, m, nullptr);
+  EXPECT_EQ(o.a_tiles.bits, o.b_tiles.bits);
+}
+
+TEST_F(CudaPlanTest, BytesAreTheSumOfTheParts) {
+  Plan plan({}, Executions::kAnyNumber);
+  EXPECT_EQ(plan.bytes(), 0);
+  int64_t bytes = 0;
+  const auto give = [&](Buffer& part, int64_t size) {
+    part = Memory(size);
+    bytes += size;
+    EXPECT_EQ(plan.bytes(), bytes);
+  };
+  give(plan.transpose.memory, 1);
+  give(plan.row_bins.memory, 20);
+  give(plan.row_pieces.memory, 300);
+  give(plan.tiles.operand_memory, 4000);
+  give(plan.tiles.product_memory, 5001);
+  give(plan.reuse.pairs, 6002);
+  give(plan.reuse.starts, 703);
+  give(plan.reuse.bases, 84);
+  give(plan.mask_add.product.row_offsets, 95);
+  give(plan.mask_add.product.column_indices, 106);
+  give(plan.mask_add.places, 117);
+}
+
+TEST_F(CudaPlanTest, OnlyAPlanForOneExecutionDefersColumns) {
+  MultiplyOptions masked;
+  masked.mask = ConstPatternView{};
+  EXPECT_TRUE(Plan({}, Executions::kOnce).DefersTinyColumns());
+  EXPECT_FALSE(Plan({}, Executions::kAnyNumber).DefersTinyColumns());
+  EXPECT_FALSE(Plan(masked, Executions::kOnce).DefersTinyColumns());
+}
+
+}  // namespace
+}  // namespace intrawarp::cuda::spgemm

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A TCP relay on a port of its own whose connections break: what a peer sees when a cable, a machine or a router
+// between goes. A connection breaks when it has carried so many bytes, both ways together, or by Cut; it is closed on
+// both sides, or goes silent: then nothing is carried any more and nothing is closed before the relay goes. Everything
+// is 127.0.0.1.
+//
+// Thread-safe.
+#ifndef INTRAWARP_TESTS_TCP_RELAY_H_
+#define INTRAWARP_TESTS_TCP_RELAY_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace intrawarp {
+
+class TcpRelay {
+ public:
+  struct Cuts {
+    // The first so many connections that carry enough break, later ones are left alone.
+    int count = 0;
+    // How many bytes the next connection carries before it breaks.
+    std::function<int64_t()> bytes;
+    bool silent = false;
+  };
+
+  // `target` is HOST:PORT, of which the port counts.
+  explicit TcpRelay(const std::string& target) : TcpRelay(target, Cuts()) {}
+  TcpRelay(const std::string& target, Cuts cuts);
+  ~TcpRelay();
+  TcpRelay(const TcpRelay&) = delete;
+  TcpRelay& operator=(const TcpRelay&) = delete;
+
+  std::string address() const;
+  // Closes every connection on both sides, and takes no other.
+  void Cut();
+  // Connections that were broken by what they carried.
+  int cuts() const;
+  // A client has all that it wanted: a break that it did not notice is no wait.
+  void EndWait();
+  // The longest time from a break until a later connection had carried a few kilobytes.
+  std::chrono::milliseconds worst_wait() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_TESTS_TCP_RELAY_H_
