@@ -26,7 +26,7 @@ class ByteReceiver {
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
-  // What is left of the array that the next byte belongs to.
+  // The rest of the array that the next byte belongs to.
   absl::Span<char> Rest() const;
   void Scatter(absl::Span<const char> bytes);
 

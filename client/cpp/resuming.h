@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What uploads and downloads have in common: a stream that breaks or goes silent is resumed where the other side got
+// Uploads and downloads resume alike: a stream that breaks or goes silent is resumed where the other side got
 // to. Internal to the client library. Thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CPP_RESUMING_H_
 #define INTRAWARP_CLIENT_CPP_RESUMING_H_

@@ -21,7 +21,7 @@
 
 namespace intrawarp::server {
 
-// What a method handler returns to gRPC.
+// The reactor that the method handler returns to gRPC.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownload(ServerContext& context,
                                                           const grpc::CallbackServerContext& rpc,
                                                           const grpc::ByteBuffer& request);

@@ -211,7 +211,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
 
   absl::Status Store() {
     std::lock_guard<std::mutex> lock(mutex_);
-    // Of a call that is over nothing is stored; what was received may be resumed.
+    // A call that is over stores nothing; the bytes received may be resumed.
     if (finished_) return Cancelled();
     // Another upload of the same may have been faster.
     INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));

@@ -15,7 +15,7 @@
 
 namespace intrawarp::server {
 
-// What a method handler returns to gRPC. `response` is valid until the call is finished.
+// The reactor that the method handler returns to gRPC. `response` is valid until the call is finished.
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartUpload(ServerContext& context, grpc::CallbackServerContext* call,
                                                        grpc::ByteBuffer* response);
 

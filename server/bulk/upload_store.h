@@ -30,7 +30,7 @@
 
 namespace intrawarp::server {
 
-// What the validated header of an upload, of whatever kind, announces.
+// The announcements of an upload's validated header, whatever its kind.
 struct UploadSpec {
   std::string id;  // may be empty
   std::string upload_id;
@@ -38,7 +38,7 @@ struct UploadSpec {
   std::string content_digest;
   // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
   std::string identity_digest;
-  // What the object is accounted for.
+  // Device memory that the object is accounted for.
   int64_t resident_bytes = 0;
   // How long the object stays once it is stored; unset: until it is deleted.
   std::optional<std::chrono::nanoseconds> ttl;
@@ -76,7 +76,7 @@ struct UploadProgress {
 class UploadStore;
 
 // The right to write an upload, until another writer takes over. Destruction without Drop leaves it to be resumed.
-// What takes over is ABORTED (reason UPLOAD_TAKEN_OVER).
+// A writer that another has taken over from gets ABORTED (reason UPLOAD_TAKEN_OVER).
 class UploadWriter {
  public:
   UploadWriter() = default;

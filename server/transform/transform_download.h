@@ -19,7 +19,7 @@ namespace intrawarp::server {
 absl::Status SendField(ServerContext& context, const v1::DownloadRequest& request,
                        const std::shared_ptr<JobStream>& stream);
 
-// What the method handler of WarpVolume returns to gRPC.
+// The reactor that the method handler of WarpVolume returns to gRPC.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& context,
                                                             const grpc::CallbackServerContext& rpc,
                                                             const grpc::ByteBuffer& request);

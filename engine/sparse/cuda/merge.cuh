@@ -11,7 +11,7 @@
 
 namespace intrawarp::cuda::spgemm {
 
-// What a merge writes: the number of entries of each row, their columns, their values, or columns and values.
+// A merge writes one of these: the number of entries of each row, their columns, their values, or columns and values.
 enum class MergeOutput { kCount, kColumns, kValues, kBoth };
 
 // Merges the rows of B that a row of A multiplies, in registers; calls emit(column, sum) by ascending columns.

@@ -12,7 +12,7 @@
 
 namespace intrawarp::cuda::spgemm {
 
-// Of a block of the kernels that work row by row.
+// Sizes of a block of the kernels that work row by row.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 

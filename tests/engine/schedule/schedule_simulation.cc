@@ -78,7 +78,7 @@ class Simulation {
     for (int64_t arrival_us : arrivals_us) AddJob(arrival_us, span_us, common_class);
   }
 
-  // What rule was broken; empty when none was.
+  // The rule that was broken; empty when none was.
   std::string Run() {
     while (error_.empty() && !(events_.empty() && !policy_.NextDeadline())) Step();
     if (error_.empty()) CheckEnd();
