@@ -73,17 +73,19 @@ struct TcpRelay::Impl {
 
   void Carry(int client, int server) {
     const Clock::time_point accepted = Clock::now();
-    const int64_t most = cuts.bytes ? cuts.bytes() : std::numeric_limits<int64_t>::max();
+    int64_t most = cuts.bytes ? cuts.bytes() : std::numeric_limits<int64_t>::max();
     int64_t carried = 0;
     pollfd fds[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     while (WaitFor(fds, 2)) {
       for (const int from : {0, 1}) {
         if (fds[from].revents == 0) continue;
-        const int64_t bytes = Forward(fds[from].fd, fds[1 - from].fd, std::max<int64_t>(most - carried, 1));
+        const int64_t bytes = Forward(fds[from].fd, fds[1 - from].fd, most - carried);
         if (bytes == 0) return;
         carried += bytes;
         if (carried >= kResumedBytes) NoteResumed(accepted);
-        if (carried >= most && TakeCut()) return BreakOff();
+        if (carried < most) continue;
+        if (TakeCut()) return BreakOff();
+        most = std::numeric_limits<int64_t>::max();
       }
     }
   }
@@ -127,6 +129,10 @@ TcpRelay::TcpRelay(const std::string& target, Cuts cuts) : impl_(std::make_uniqu
   impl_->target_port = static_cast<uint16_t>(std::stoi(target.substr(target.rfind(':') + 1)));
   impl_->cuts = std::move(cuts);
   impl_->listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int receive_buffer_bytes = impl_->cuts.receive_buffer_bytes;
+  if (receive_buffer_bytes > 0) {  // connections inherit it
+    setsockopt(impl_->listener, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+  }
   sockaddr_in address = Loopback(0);
   socklen_t length = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);

@@ -24,6 +24,8 @@ class TcpRelay {
     // How many bytes the next connection carries before it breaks.
     std::function<int64_t()> bytes;
     bool silent = false;
+    // Of the relay's sockets towards the client; 0: the kernel's choice.
+    int receive_buffer_bytes = 0;
   };
 
   // `target` is HOST:PORT, of which the port counts.

@@ -34,12 +34,12 @@ void Cancellation::Unregister(grpc::ClientContext* context) {
 Call::Call(const CallOptions& options, std::chrono::milliseconds default_timeout)
     : cancellation_(options.cancellation) {
   const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : default_timeout;
-  if (timeout.count() > 0) context_.set_deadline(std::chrono::system_clock::now() + timeout);
-  if (cancellation_ != nullptr) cancellation_->Register(&context_);
+  if (timeout.count() > 0) context_->set_deadline(std::chrono::system_clock::now() + timeout);
+  if (cancellation_ != nullptr) cancellation_->Register(context_.get());
 }
 
 Call::~Call() {
-  if (cancellation_ != nullptr) cancellation_->Unregister(&context_);
+  if (cancellation_ != nullptr) cancellation_->Unregister(context_.get());
 }
 
 }  // namespace intrawarp::client

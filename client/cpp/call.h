@@ -7,6 +7,7 @@
 #include <grpcpp/client_context.h>
 
 #include <chrono>
+#include <memory>
 
 #include "client/cpp/call_options.h"
 
@@ -20,11 +21,13 @@ class Call {
   Call& operator=(const Call&) = delete;
   ~Call();
 
-  grpc::ClientContext* context() { return &context_; }
-  void Cancel() { context_.TryCancel(); }
+  grpc::ClientContext* context() { return context_.get(); }
+  // For a call that may end after this object.
+  std::shared_ptr<grpc::ClientContext> shared_context() { return context_; }
+  void Cancel() { context_->TryCancel(); }
 
  private:
-  grpc::ClientContext context_;
+  const std::shared_ptr<grpc::ClientContext> context_ = std::make_shared<grpc::ClientContext>();
   Cancellation* const cancellation_;
 };
 

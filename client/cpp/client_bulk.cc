@@ -5,14 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
+#include "client/cpp/upload_stream.h"
 #include "client/cpp/uuid.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "io/digest.h"
 
 namespace intrawarp::client {
 namespace {
-
-constexpr char kUploadMethod[] = "/intrawarp.v1.BulkService/Upload";
 
 int64_t TotalBytes(absl::Span<const absl::string_view> arrays) {
   int64_t bytes = 0;
@@ -70,32 +69,33 @@ absl::StatusOr<v1::UploadResponse> Client::Impl::Upload(v1::UploadHeader header,
 // A false Write means that the server has answered already, well or badly, or that the stream broke: Finish knows.
 absl::Status Client::Impl::SendFrom(const v1::UploadHeader& header, const UploadBytes& bytes, int64_t offset,
                                     const CallOptions& call_options, v1::UploadResponse* response, bool* reached) {
-  Call call(call_options);
   const std::shared_ptr<grpc::Channel> channel = bulk();
-  const grpc::internal::RpcMethod rpc(kUploadMethod, grpc::internal::RpcMethod::CLIENT_STREAMING);
-  const std::unique_ptr<grpc::ClientWriter<grpc::ByteBuffer>> writer(
-      grpc::internal::ClientWriterFactory<grpc::ByteBuffer>::Create(channel.get(), rpc, call.context(), response));
-  StallWatch watch(call, channel, options.stall_timeout);
-  const auto write = [&](const grpc::ByteBuffer& message) {
-    const bool written = writer->Write(message);
+  UploadStream stream(channel, call_options);
+  StallWatch watch(channel, options.stall_timeout, [&stream] { stream.Abandon(); });
+  const auto write = [&](grpc::ByteBuffer message) {
+    const bool written = stream.Write(std::move(message));
     watch.Moved();
     return written;
   };
   v1::UploadRequest request;
   *request.mutable_header() = header;
-  bool open = write(SerializeRaw(request));
+  const bool open = write(SerializeRaw(request));
   *reached |= open;
-  open = open && ForEachChunk(bytes.arrays, offset, options.chunk_bytes, [&](int64_t at, absl::string_view data) {
-           const int64_t sent = at + static_cast<int64_t>(data.size());
-           if (bytes.on_progress) bytes.on_progress(sent, header.total_bytes());
-           return write(wire::EncodeChunk(v1::UploadRequest::kChunkFieldNumber, at, data.data(), data.size(), nullptr));
-         });
-  if (open) writer->WritesDone();
-  const absl::Status status = FromGrpcStatus(writer->Finish());
-  if (!watch.stalled()) return status;
-  LeaveBulk(channel);
-  *reached = true;
-  return absl::UnavailableError("the connection has gone silent");
+  if (open) {
+    ForEachChunk(bytes.arrays, offset, options.chunk_bytes, [&](int64_t at, absl::string_view data) {
+      const int64_t sent = at + static_cast<int64_t>(data.size());
+      if (bytes.on_progress) bytes.on_progress(sent, header.total_bytes());
+      return write(wire::EncodeChunk(v1::UploadRequest::kChunkFieldNumber, at, data.data(), data.size(), nullptr));
+    });
+  }
+  absl::StatusOr<v1::UploadResponse> answer = stream.Finish();
+  if (watch.stalled()) {
+    LeaveBulk(channel);
+    *reached = true;
+  }
+  if (!answer.ok()) return answer.status();
+  *response = *std::move(answer);
+  return absl::OkStatus();
 }
 
 // NOT_FOUND stands for 0: the upload was dropped, or it was complete and only its answer got lost; then sending the
@@ -103,7 +103,7 @@ absl::Status Client::Impl::SendFrom(const v1::UploadHeader& header, const Upload
 absl::StatusOr<int64_t> Client::Impl::CommittedBytes(const v1::UploadHeader& header, const CallOptions& call_options) {
   Call call(call_options, options.unary_timeout);
   const std::shared_ptr<grpc::Channel> channel = bulk();
-  StallWatch watch(call, channel, options.stall_timeout);
+  StallWatch watch(channel, options.stall_timeout, [&call] { call.Cancel(); });
   v1::GetUploadStatusRequest request;
   request.set_upload_id(header.upload_id());
   v1::GetUploadStatusResponse response;

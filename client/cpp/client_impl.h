@@ -135,7 +135,7 @@ absl::Status ReadResuming(Client::Impl& impl, const char* method, Request reques
   const auto attempt = [&]() -> absl::Status {
     Call call(options);
     const std::shared_ptr<grpc::Channel> channel = impl.bulk();
-    StallWatch watch(call, channel, impl.options.stall_timeout);
+    StallWatch watch(channel, impl.options.stall_timeout, [&call] { call.Cancel(); });
     request.set_offset(receiver.received_bytes());
     const absl::Status status = ReadChunks<Response>(call, *channel, method, request, receiver, accept_header, [&] {
       watch.Moved();

@@ -9,8 +9,9 @@
 
 namespace intrawarp::client {
 
-StallWatch::StallWatch(Call& call, std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout)
-    : call_(call), channel_(std::move(channel)), timeout_(timeout) {
+StallWatch::StallWatch(std::shared_ptr<grpc::Channel> channel, std::chrono::milliseconds timeout,
+                       std::function<void()> on_stall)
+    : channel_(std::move(channel)), timeout_(timeout), on_stall_(std::move(on_stall)) {
   if (timeout_.count() > 0) thread_ = std::thread([this] { Loop(); });
 }
 
@@ -27,17 +28,18 @@ void StallWatch::Loop() {
   Clock::time_point silent_since = last_move_;
   while (WaitUntil(silent_since + timeout_)) {
     const Clock::time_point seen = last_move_;
-    if (seen != silent_since && Clock::now() < seen + timeout_) {
+    if (Clock::now() < seen + timeout_) {
       silent_since = seen;
       continue;
     }
     const bool lives = Answers();
     if (!lives && last_move_.load() == seen) {
       stalled_ = true;
-      call_.Cancel();
+      on_stall_();
       return;
     }
-    silent_since = Clock::now();
+    // A transport takes messages for a while after the last one has left it, so a move alone proves nothing.
+    silent_since = lives ? Clock::now() : last_move_.load();
   }
 }
 

@@ -87,7 +87,7 @@ class SilentConnectionsTest : public testing::Test {
     const int wanted = CutsWanted();
     auto random = std::make_shared<std::mt19937>(1);
     const auto offset = [random, bytes] { return std::uniform_int_distribution<int64_t>(1, bytes)(*random); };
-    TcpRelay relay(address_, {wanted, offset, /*silent=*/true});
+    TcpRelay relay(address_, {wanted, offset, /*silent=*/true, /*receive_buffer_bytes=*/0});
     const auto through_relay = *Client::Connect(relay.address());
     int transfers = 0, equal = 0;
     while (relay.cuts() < wanted) {
@@ -152,6 +152,21 @@ TEST_F(SilentConnectionsTest, Volumes) {
   ASSERT_TRUE(direct_->UploadVolume(upload).ok());
   Run("volumes down", 4 * kValues,
       [&](Client& relayed, TcpRelay&) { return SameVolume(relayed, "volumes/downloaded", digest); });
+}
+
+// The silent connection's socket takes no more bytes, and nothing but the client ends it: keepalive takes an hour.
+TEST_F(SilentConnectionsTest, AFullSocketDoesNotHoldAnUpload) {
+  const std::vector<float> values = Numbers(8 * kValues);
+  VolumeUpload upload;
+  upload.geometry.size = {2 * kSide, 2 * kSide, 2 * kSide};
+  upload.bytes = absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  ClientOptions options;
+  options.keepalive_time = options.keepalive_timeout = std::chrono::hours(1);
+  TcpRelay relay(address_, {1, [] { return int64_t{1} << 20; }, /*silent=*/true, /*receive_buffer_bytes=*/128 << 10});
+  const auto uploaded = (*Client::Connect(relay.address(), options))->UploadVolume(upload);
+  ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+  EXPECT_EQ(relay.cuts(), 1);
+  EXPECT_TRUE(*SameVolume(*direct_, uploaded->volume().name(), Digest(values)));
 }
 
 TEST_F(SilentConnectionsTest, SparseMatrices) {
