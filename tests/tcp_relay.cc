@@ -108,7 +108,7 @@ struct TcpRelay::Impl {
   void NoteResumed(Clock::time_point accepted) {
     std::lock_guard<std::mutex> lock(mutex);
     if (!last_cut || accepted < *last_cut) return;
-    worst_wait = std::max(worst_wait, Clock::now() - *last_cut);
+    waits.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *last_cut));
     last_cut.reset();
   }
 
@@ -120,7 +120,7 @@ struct TcpRelay::Impl {
   std::mutex mutex;
   int cuts_made = 0;
   std::optional<Clock::time_point> last_cut;  // from which nobody has gone on yet
-  Clock::duration worst_wait{};
+  std::vector<std::chrono::milliseconds> waits;
   std::thread acceptor;
   std::vector<std::thread> connections;  // of the acceptor, until it has ended
 };
@@ -164,9 +164,9 @@ void TcpRelay::EndWait() {
   impl_->last_cut.reset();
 }
 
-std::chrono::milliseconds TcpRelay::worst_wait() const {
+std::vector<std::chrono::milliseconds> TcpRelay::waits() const {
   std::lock_guard<std::mutex> lock(impl_->mutex);
-  return std::chrono::duration_cast<std::chrono::milliseconds>(impl_->worst_wait);
+  return impl_->waits;
 }
 
 }  // namespace intrawarp

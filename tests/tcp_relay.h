@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace intrawarp {
 
@@ -42,8 +43,8 @@ class TcpRelay {
   int cuts() const;
   // A client has all that it wanted: a break that it did not notice is no wait.
   void EndWait();
-  // The longest time from a break until a later connection had carried a few kilobytes.
-  std::chrono::milliseconds worst_wait() const;
+  // The times from each break until a later connection had carried a few kilobytes, in the order of the breaks.
+  std::vector<std::chrono::milliseconds> waits() const;
 
  private:
   struct Impl;

@@ -11,12 +11,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstBackoff(100);
 
-absl::Status Sleep(int failures, const CallOptions& options) {
+using Clock = std::chrono::steady_clock;
+
+// The time between the beginnings of two attempts, the first of which was the `failures`-th in a row.
+std::chrono::milliseconds Backoff(int failures) {
+  return failures == 1 ? std::chrono::milliseconds(0) : kFirstBackoff * (1 << std::min(failures - 1, 4));
+}
+
+absl::Status SleepUntil(Clock::time_point time, const CallOptions& options) {
   Cancellation never;
   const Cancellation& cancellation = options.cancellation == nullptr ? never : *options.cancellation;
-  const std::chrono::milliseconds backoff =
-      failures == 1 ? std::chrono::milliseconds(0) : kFirstBackoff * (1 << std::min(failures - 1, 4));
-  if (cancellation.WaitFor(backoff)) return absl::CancelledError("cancelled");
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now());
+  if (cancellation.WaitFor(std::max(left, std::chrono::milliseconds(0)))) return absl::CancelledError("cancelled");
   return absl::OkStatus();
 }
 
@@ -27,11 +33,12 @@ absl::Status Resume(int attempts, const CallOptions& options, TransferState& sta
   int failures = 0;
   while (true) {
     const int64_t before = state.arrived;
+    const Clock::time_point begin = Clock::now();
     const absl::Status status = attempt();
     if (!absl::IsUnavailable(status) || !state.reached) return status;
     failures = state.arrived > before ? 1 : failures + 1;
     if (failures >= attempts) return status;
-    INTRAWARP_RETURN_IF_ERROR(Sleep(failures, options));
+    INTRAWARP_RETURN_IF_ERROR(SleepUntil(begin + Backoff(failures), options));
   }
 }
 

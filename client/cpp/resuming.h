@@ -22,7 +22,8 @@ struct TransferState {
 
 // Opens a stream by `attempt` again and again, as long as it ends UNAVAILABLE. Gives up after `attempts` streams in a
 // row that brought nothing further, and at once when the server cannot be reached in the first place. The first
-// resumption after progress is immediate, those after it wait longer and longer.
+// resumption after progress is immediate; later ones begin ever further apart, and at once after a stream that took
+// longer than that to fail, as a silent one does.
 absl::Status Resume(int attempts, const CallOptions& options, TransferState& state,
                     const std::function<absl::Status()>& attempt);
 
