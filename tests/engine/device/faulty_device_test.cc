@@ -210,11 +210,12 @@ absl::StatusOr<PreparedImage> Waves(const ExecContext& ctx, double phase) {
   Geometry g;
   g.size = {24, 20, 18};
   std::vector<float> values;
-  for (size_t i = 0; i < g.voxels(); ++i) {
-    const double x = static_cast<double>(i % 24), y = static_cast<double>(i / 24 % 20),
-                 z = static_cast<double>(i / (24 * 20));
-    values.push_back(static_cast<float>(100 + 20 * std::sin(0.4 * x + phase) * std::cos(0.3 * y) + 9 * std::sin(z)));
-  }
+  for (int z = 0; z < g.size.z; ++z)
+    for (int y = 0; y < g.size.y; ++y)
+      for (int x = 0; x < g.size.x; ++x) {
+        const double wave = 20 * std::sin(0.4 * x + phase) * std::cos(0.3 * y) + 9 * std::sin(z);
+        values.push_back(static_cast<float>(100 + wave));
+      }
   return PreparedImage::Prepare(ctx, values.data(), PixelType::kFloat32, 1, 0, g);
 }
 
