@@ -56,7 +56,8 @@ class CudaDevice final : public Device {
     return absl::UnavailableError(absl::StrCat(name_, " failed: ", cudaGetErrorName(error)));
   }
 
-  absl::StatusOr<Stream> CreateStream() override {
+  bool partitioned() const override { return false; }
+  absl::StatusOr<Stream> CreateStream(Partition) override {
     INTRAWARP_RETURN_IF_ERROR(Use());
     cudaStream_t stream = nullptr;
     INTRAWARP_RETURN_IF_ERROR(Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));

@@ -28,6 +28,9 @@ class Device;
 
 enum class DeviceKind { kCpu, kCuda };
 
+// The multiprocessors that a stream's kernels may occupy.
+enum class Partition { kWhole, kFrames, kBatch };
+
 // A non-owning name of a stream of one device. Not made from integers or null, so that no default stream slips in.
 class StreamView {
  public:
@@ -146,7 +149,10 @@ class Device {
   // OK, or why the device can no longer be used.
   virtual absl::Status health() const = 0;
 
-  virtual absl::StatusOr<Stream> CreateStream() = 0;
+  virtual absl::StatusOr<Stream> CreateStream(Partition partition = Partition::kWhole) = 0;
+  // Whether kFrames and kBatch are disjoint multiprocessors; otherwise they differ by stream priority alone (frames high),
+  // or, on the CPU, not at all.
+  virtual bool partitioned() const = 0;
   virtual absl::StatusOr<Event> CreateEvent() = 0;
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) = 0;
   virtual absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) = 0;
