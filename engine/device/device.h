@@ -150,8 +150,8 @@ class Device {
   virtual absl::Status health() const = 0;
 
   virtual absl::StatusOr<Stream> CreateStream(Partition partition = Partition::kWhole) = 0;
-  // Whether kFrames and kBatch are disjoint multiprocessors; otherwise they differ by stream priority alone (frames high),
-  // or, on the CPU, not at all.
+  // Whether kFrames and kBatch are disjoint multiprocessors; otherwise they differ by stream priority alone (frames
+  // high), or, on the CPU, not at all.
   virtual bool partitioned() const = 0;
   virtual absl::StatusOr<Event> CreateEvent() = 0;
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) = 0;

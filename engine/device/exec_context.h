@@ -73,8 +73,8 @@ enum class Decision {
   kCancel,  // nobody waits for it any more: return CANCELLED
 };
 
-// May block (a scheduler may hold a job there), and may drain the context's stream and exchange it for another. Called by
-// the thread that runs the job.
+// May block (a scheduler may hold a job there), and may drain the context's stream and exchange it for another. Called
+// by the thread that runs the job.
 using CheckpointFn = std::function<Decision(const Progress&)>;
 
 class ExecContext {

@@ -65,9 +65,8 @@ size_t CostModel::cells() const {
 
 void CostModel::MakeRoom() {
   if (cells_.size() <= max_cells_) return;
-  cells_.erase(std::min_element(cells_.begin(), cells_.end(), [](const auto& a, const auto& b) {
-    return a.second.last_use < b.second.last_use;
-  }));
+  cells_.erase(std::min_element(cells_.begin(), cells_.end(),
+                                [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
 }
 
 std::pair<CostModel::Cells::iterator, CostModel::Cells::iterator> CostModel::Neighbours(const std::string& kind,

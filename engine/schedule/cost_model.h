@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // CostModel: how long jobs of a kind and a size compute on one device, learnt from those that have.
 //
-// A kind names all that the cost depends on besides the size ("register/affine,ffd"); the size is a number that the cost
-// grows with in proportion (voxels, multiplications). Sizes are kept in cells of a quarter of an octave. A cell holds the
-// exponentially weighted mean of the time per unit of size and of its absolute deviation, and predicts the mean and four
-// deviations, as TCP does for its time-out (Jacobson, "Congestion avoidance and control", 1988): more than nearly all
-// jobs take, and a step in the costs is followed within some ten jobs. A size without a cell of its own lies on the line
-// between the nearest cells below and above; beyond the outermost cell the cost is in proportion to the size.
+// A kind names all that the cost depends on besides the size ("register/affine,ffd"); the size is a number that the
+// cost grows with in proportion (voxels, multiplications). Sizes are kept in cells of a quarter of an octave. A cell
+// holds the exponentially weighted mean of the time per unit of size and of its absolute deviation, and predicts the
+// mean and four deviations, as TCP does for its time-out (Jacobson, "Congestion avoidance and control", 1988): more
+// than nearly all jobs take, and a step in the costs is followed within some ten jobs. A size without a cell of its own
+// lies on the line between the nearest cells below and above; beyond the outermost cell the cost is in proportion to
+// the size.
 //
 // Memory is bounded: the cell that was used least recently makes room for a new one.
 //

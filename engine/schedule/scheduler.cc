@@ -196,9 +196,8 @@ void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
   record.queued = lane.started - lane.submitted;
   record.held = lane.held;
   record.busy = now - lane.started - lane.held;
-  const std::string cost_kind = std::move(lane.job.cost_kind);
-  const int64_t cost_size = lane.job.cost_size;
   lock.unlock();
+  Learn(lane.job, record);
   lane.job = Job();  // what it holds is released before the job counts as ended
   lock.lock();
   policy_.Finish(*lane.id, clock_.Now());
@@ -207,10 +206,14 @@ void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
   ++telling_;
   Dispatch();
   lock.unlock();
-  if (!cost_kind.empty() && record.outcome == JobOutcome::kDone) costs_.Observe(cost_kind, cost_size, record.busy);
   Observe(record);
   lock.lock();
   --telling_;
+}
+
+void Scheduler::Learn(const Job& job, const JobRecord& record) {
+  if (job.cost_kind.empty() || record.outcome != JobOutcome::kDone) return;
+  if (!job.completed || job.completed()) costs_.Observe(job.cost_kind, job.cost_size, record.busy);
 }
 
 void Scheduler::ClerkLoop() {

@@ -17,8 +17,9 @@
 //   drains its stream before it stores the object.
 // - Memory is freed in the order of the stream on which it was allocated, whichever job frees it. A job that uses an
 //   object holds a reference to it in `run`, which is destroyed after the job's stream has been drained; so no memory
-//   is freed under a kernel of another lane. A batch job frees what it made before a checkpoint only once it has drained
-//   its stream, which may be another one since. Streams live as long as the scheduler, which outlives the objects.
+//   is freed under a kernel of another lane. A batch job frees what it made before a checkpoint only once it has
+//   drained its stream, which may be another one since. Streams live as long as the scheduler, which outlives the
+//   objects.
 // - Graphs are captured on streams of their own in relaxed mode (Recording), so other lanes may allocate and free
 //   meanwhile. A graph refers to its job's workspace, which stays where it is while the job is held.
 //
@@ -61,6 +62,8 @@ struct Job {
   // What the job's cost depends on (CostModel). Empty: nothing is learnt from the job.
   std::string cost_kind;
   int64_t cost_size = 0;
+  // Asked after `run`: whether the job did all of its work, so that its cost can be learnt; empty: yes.
+  std::function<bool()> completed;
   // What Scheduler::Cancel names; may be null, and shared by several jobs.
   const void* owner = nullptr;
   // Size of the arena that `run` finds in its context.
@@ -90,16 +93,16 @@ SchedulingOptions DefaultScheduling(const Device& device);
 
 class Scheduler {
  public:
-  // Starts the threads. `device` and `clock` must outlive the scheduler. INVALID_ARGUMENT for a class without a lane, no
-  // slot, or `partitioned` on a device that is not.
+  // Starts the threads. `device` and `clock` must outlive the scheduler. INVALID_ARGUMENT for a class without a lane,
+  // no slot, or `partitioned` on a device that is not.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(Device& device, const SchedulingOptions& options,
                                                            SchedulerClock& clock = SchedulerClock::Steady());
   // As Shutdown.
   ~Scheduler();
 
   // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED when its deadline cannot be met or
-  // only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE after Shutdown; then
-  // `run` is not called.
+  // only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE after Shutdown;
+  // then `run` is not called.
   absl::Status Submit(Job job);
 
   // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
@@ -127,7 +130,7 @@ class Scheduler {
   using Time = SchedulerClock::Time;
   using Duration = SchedulerClock::Duration;
   struct LaneStreams {
-    Stream own;                  // in the partition of the class
+    Stream own;                   // in the partition of the class
     std::optional<Stream> whole;  // where the class may have the whole device
   };
   struct Lane {
@@ -165,6 +168,7 @@ class Scheduler {
   void LaneLoop(Lane& lane);
   void Run(Lane& lane);
   void End(Lane& lane, std::unique_lock<std::mutex>& lock);
+  void Learn(const Job& job, const JobRecord& record);
   void ClerkLoop();
   Decision Checkpoint(Lane& lane, const Progress& progress);
   Decision Ask(Lane& lane, const Progress& progress);

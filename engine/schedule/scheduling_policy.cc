@@ -163,7 +163,8 @@ void SchedulingPolicy::Account(Time now) {
 
 void SchedulingPolicy::Charge(JobClass job_class, int64_t elapsed_ns, int64_t in_domain) {
   Class& c = Of(job_class);
-  if (in_domain > 0) c.debt += elapsed_ns * (options_.share_permille[Index(job_class)] * in_domain - 1000 * c.computing);
+  if (in_domain > 0)
+    c.debt += elapsed_ns * (options_.share_permille[Index(job_class)] * in_domain - 1000 * c.computing);
   const bool has_jobs = c.started > 0 || !c.waiting.empty();
   if (!has_jobs || c.debt < 0) c.debt = 0;
   if (c.debt >= 1000 * options_.turn.count()) c.owed = true;
@@ -221,9 +222,9 @@ SchedulingPolicy::Duration SchedulingPolicy::PredictedWait(const Request& reques
 absl::Status SchedulingPolicy::CheckQueue(const Request& request, const Place& place) const {
   const int in_use = waiting(request.job_class), places = capacity(request.job_class);
   if (in_use < places) return absl::OkStatus();
-  const absl::Status full = absl::ResourceExhaustedError(
-      absl::StrCat("the queue of class ", kJobClassNames[Index(request.job_class)], " is full: ", in_use,
-                   " jobs wait, ", places, " may"));
+  const absl::Status full =
+      absl::ResourceExhaustedError(absl::StrCat("the queue of class ", kJobClassNames[Index(request.job_class)],
+                                                " is full: ", in_use, " jobs wait, ", places, " may"));
   const Duration wait = Wait(request.job_class, place, /*started=*/false).all();
   return wait > Duration(0) ? WithRetryAfter(full, wait) : full;
 }
@@ -260,7 +261,8 @@ absl::Status SchedulingPolicy::CheckOthers(const Request& request, const Place& 
   if (!request.deadline || !request.predicted) return absl::OkStatus();
   Duration until{0};
   for (const auto& [id, entry] : jobs_) {
-    if (IsDelayed(id, entry, request.job_class, place)) until = std::max(until, LateEnd(id, entry, Delay(request), now));
+    if (IsDelayed(id, entry, request.job_class, place))
+      until = std::max(until, LateEnd(id, entry, Delay(request), now));
   }
   if (until == Duration(0)) return absl::OkStatus();
   return WithRetryAfter(absl::DeadlineExceededError("the deadline cannot be met without missing that of another job"),

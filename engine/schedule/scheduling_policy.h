@@ -24,11 +24,12 @@
 //
 // Admission. A job may say how long it will compute. The predicted wait of a job is the predicted work before it in its
 // domain: that of better classes, which may all be in one slot unless classes are mixed, and that of its own class
-// (better or started) divided by the slots that the class can use. To this comes one `checkpoint_interval` until a worse
-// job gives way; with several slots one more for each better job, which may displace it. Work without a prediction counts nothing, turns by share are left out. A predicted job whose deadline
-// comes before its predicted end is refused, and so is one that could make another predicted job of its class late. So
-// a deadline that was admitted is missed only when something unpredicted happens: work beyond its prediction, a job of
-// a better class that comes later, a turn by share, a cancelled job that unwinds in its lane.
+// (better or started) divided by the slots that the class can use. To this comes one `checkpoint_interval` until a
+// worse job gives way; with several slots one more for each better job, which may displace it. Work without a
+// prediction counts nothing, turns by share are left out. A predicted job whose deadline comes before its predicted end
+// is refused, and so is one that could make another predicted job of its class late. So a deadline that was admitted is
+// missed only when something unpredicted happens: work beyond its prediction, a job of a better class that comes later,
+// a turn by share, a cancelled job that unwinds in its lane.
 //
 // Thread safety: none. Calls pass the time, which never goes back.
 #ifndef INTRAWARP_ENGINE_SCHEDULE_SCHEDULING_POLICY_H_
@@ -88,8 +89,8 @@ class SchedulingPolicy {
   explicit SchedulingPolicy(const SchedulingOptions& options) : options_(options) {}
 
   // The job waits. RESOURCE_EXHAUSTED when as many of its class wait as may; DEADLINE_EXCEEDED when the predictions say
-  // that it or another job would be late. Both carry the predicted time until a place or the deadline could be had, where
-  // there is one (RetryAfterOf). Ids are unique and grow.
+  // that it or another job would be late. Both carry the predicted time until a place or the deadline could be had,
+  // where there is one (RetryAfterOf). Ids are unique and grow.
   absl::Status Push(JobId job, const Request& request, Time now);
   // False when the job does not wait.
   bool Remove(JobId job, Time now);
@@ -146,7 +147,7 @@ class SchedulingPolicy {
   };
 
   struct WaitTime {
-    Duration work;     // of others
+    Duration work;        // of others
     Duration giving_way;  // allowed for others who come to their checkpoints
     Duration all() const { return work + giving_way; }
   };

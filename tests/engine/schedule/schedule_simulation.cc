@@ -121,7 +121,7 @@ class Simulation {
       options.share_permille = {0, 0, 0};
     }
     options.turn = microseconds(Uniform(1, 20000));
-    options.checkpoint_interval = exact_ ? kLongestSegment : Duration(microseconds(Uniform(0, 5000)));
+    options.checkpoint_interval = microseconds(Uniform(exact_ ? 50 : 0, kLongestSegment / microseconds(1)));
     return options;
   }
 
@@ -134,8 +134,11 @@ class Simulation {
     if (Chance(exact_ ? 5 : 20)) job.cancel = job.arrival + microseconds(Uniform(0, 50000));
     const int64_t segments =
         !exact_ && Chance(5) ? 0 : Uniform(1, job.job_class == JobClass::kFrame ? kFrameSegments : 12);
+    // Frames pass no checkpoint; when predictions are exact, others pass one as often as admission allows for.
+    const bool keeps_interval = exact_ && job.job_class != JobClass::kFrame;
+    const Duration longest = keeps_interval ? options_.checkpoint_interval : kLongestSegment;
     for (int64_t i = 0; i < segments; ++i) {
-      job.segments.push_back(microseconds(Uniform(50, kLongestSegment / microseconds(1))));
+      job.segments.push_back(microseconds(Uniform(50, longest / microseconds(1))));
     }
     if (exact_) job.predicted = job.total();
     if (!exact_ && Chance(50)) job.predicted = microseconds(Uniform(0, 60000));
@@ -421,9 +424,7 @@ class Simulation {
     return {better + own / Usable(job.job_class), times * options_.checkpoint_interval};
   }
 
-  int Usable(JobClass job_class) const {
-    return std::min(options_.lanes[Index(job_class)], Slots(Domain(job_class)));
-  }
+  int Usable(JobClass job_class) const { return std::min(options_.lanes[Index(job_class)], Slots(Domain(job_class))); }
   static Duration Left(const SimulatedJob& job) {
     return job.predicted ? std::max(*job.predicted - job.computed, Duration(0)) : Duration(0);
   }

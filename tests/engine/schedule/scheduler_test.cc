@@ -281,9 +281,7 @@ class FakeDevice final : public Device {
   const std::string& model() const override { return name_; }
   absl::StatusOr<DeviceMemory> memory() const override { return DeviceMemory{}; }
   absl::Status health() const override { return absl::OkStatus(); }
-  absl::StatusOr<Stream> CreateStream(Partition partition) override {
-    return Stream(this, new FakeStream{partition});
-  }
+  absl::StatusOr<Stream> CreateStream(Partition partition) override { return Stream(this, new FakeStream{partition}); }
   bool partitioned() const override { return true; }
   absl::StatusOr<Event> CreateEvent() override { return Event(this, nullptr); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
@@ -363,8 +361,8 @@ TEST(SchedulerPartitionTest, StreamsAreOfThePartitionThatSuitsTheirJobs) {
   std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(device, {.partitioned = true});
   const auto partition_of = [&](JobClass job_class) {
     const Signal<Partition> partition;
-    EXPECT_OK(scheduler->Submit(
-        MakeJob(job_class, [partition](const Context& ctx) { partition.Set(FakeDevice::Of((*ctx)->stream()).partition); })));
+    EXPECT_OK(scheduler->Submit(MakeJob(
+        job_class, [partition](const Context& ctx) { partition.Set(FakeDevice::Of((*ctx)->stream()).partition); })));
     return partition.Wait();
   };
   for (bool open : {false, true, false}) {
@@ -508,6 +506,27 @@ TEST_P(SchedulerTest, LearnsCostsAndRefusesWhatTheyLeaveNoTimeFor) {
   EXPECT_EQ(told[0].slack, std::chrono::milliseconds(1));
 }
 
+TEST_P(SchedulerTest, LearnsNothingFromJobsThatFailOrAreCancelled) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  int owner = 0;
+  for (int i = 0; i < CostModel::kMinSamples; ++i) {
+    Job job = MakeJob(kFrame, [&](const Context& ctx) {
+      scheduler->Cancel(&owner);
+      EXPECT_EQ((*ctx)->Checkpoint({}), Decision::kCancel);
+    });
+    job.owner = &owner;
+    job.cost_kind = "work";
+    ASSERT_OK(scheduler->Submit(std::move(job)));
+    while (scheduler->pending() > 0) std::this_thread::yield();
+    Job failing = MakeJob(kFrame, [](const Context&) {});
+    failing.completed = [] { return false; };
+    failing.cost_kind = "work";
+    ASSERT_OK(scheduler->Submit(std::move(failing)));
+  }
+  while (scheduler->pending() > 0) std::this_thread::yield();
+  EXPECT_EQ(scheduler->costs().cells(), 0);
+}
+
 TEST_P(SchedulerTest, TellsTheLifeOfEveryJobOnce) {
   WorkClock clock;
   Records records;
@@ -533,9 +552,8 @@ TEST_P(SchedulerTest, TellsTheLifeOfEveryJobOnce) {
   const std::vector<JobRecord> told = records.Of(*scheduler);
   ASSERT_EQ(told.size(), 4);
   const auto record = [&](JobClass job_class, JobOutcome outcome) {
-    const auto found = std::find_if(told.begin(), told.end(), [&](const JobRecord& r) {
-      return r.job_class == job_class && r.outcome == outcome;
-    });
+    const auto found = std::find_if(
+        told.begin(), told.end(), [&](const JobRecord& r) { return r.job_class == job_class && r.outcome == outcome; });
     EXPECT_TRUE(found != told.end());
     return found == told.end() ? JobRecord() : *found;
   };
