@@ -4,10 +4,12 @@
 #define INTRAWARP_SERVER_OPTIONS_H_
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/schedule/scheduling_policy.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 
@@ -25,6 +27,8 @@ struct ServerOptions {
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
   Seams seams = SystemSeams();
+  // Lanes, slots and shares, not the capacities; unset: what suits the device.
+  std::optional<SchedulingOptions> scheduling;
 };
 
 struct CommandLine {

@@ -98,7 +98,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       monitor_(metrics_) {}
 
 absl::Status Server::Serve() {
-  SchedulingOptions scheduling;
+  SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(*device_));
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/errors.h"
 
+#include <chrono>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/schedule/retry_after.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace intrawarp::server {
@@ -57,7 +60,7 @@ v1::ErrorReason DefaultReason(absl::StatusCode code) {
   }
 }
 
-// Seconds after which a retry may succeed; 0: waiting does not help.
+// Seconds after which a retry may succeed where nothing predicts a time; 0: waiting does not help.
 int RetrySeconds(v1::ErrorReason reason) {
   switch (reason) {
     case v1::REQUEST_IN_PROGRESS:
@@ -75,6 +78,11 @@ int RetrySeconds(v1::ErrorReason reason) {
     default:
       return 0;
   }
+}
+
+// What the scheduler predicts, otherwise a fixed time.
+std::chrono::nanoseconds RetryDelay(const absl::Status& status, v1::ErrorReason reason) {
+  return RetryAfterOf(status).value_or(std::chrono::seconds(RetrySeconds(reason)));
 }
 
 void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* to) {
@@ -168,9 +176,10 @@ google::rpc::Status ToRpcStatusProto(const absl::Status& status) {
   AddDetail(info, &to);
   AddBadRequest(status, &to);
   AddResourceInfo(status, &to);
-  if (const int seconds = RetrySeconds(reason); seconds > 0) {
+  if (const std::chrono::nanoseconds delay = RetryDelay(status, reason); delay.count() > 0) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_seconds(seconds);
+    retry.mutable_retry_delay()->set_seconds(delay.count() / 1'000'000'000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1'000'000'000));
     AddDetail(retry, &to);
   }
   return to;

@@ -30,6 +30,7 @@ absl::Status SubmitJob(ServerContext& context, Job job) {
   };
   const int max = context.jobs.capacity(job.job_class);
   const absl::Status submitted = context.jobs.Submit(std::move(job));
+  if (absl::IsDeadlineExceeded(submitted)) return Counted(context, WithReason(submitted, v1::DEADLINE_UNREACHABLE));
   if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
   return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
 }

@@ -24,7 +24,8 @@ namespace intrawarp::server {
 // lane stops. Otherwise as it is.
 absl::Status Stopping(const Device& device, const absl::Status& status);
 
-// RESOURCE_EXHAUSTED when the queue of its class is full; then the job is dropped without being run.
+// RESOURCE_EXHAUSTED QUEUE_FULL when the queue of its class is full, DEADLINE_EXCEEDED DEADLINE_UNREACHABLE when its
+// deadline cannot be met, both with the predicted time to come back; then the job is dropped without being run.
 absl::Status SubmitJob(ServerContext& context, Job job);
 // The same for a job of a stream's, which ends with the call, also while it waits or is held.
 absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job);

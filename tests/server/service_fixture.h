@@ -144,6 +144,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     options.device = GetParam();
     options.limits = limits;
     options.drain_timeout = std::chrono::seconds(5);
+    options.scheduling = SchedulingOptions();  // one job at a time, so that one can block the others
     options.seams.steady_now = [this] { return std::chrono::steady_clock::now() + clock_ahead_.load(); };
     server_ = *Server::Start(options);
     channel_ = NewChannel();
