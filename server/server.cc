@@ -103,8 +103,8 @@ absl::Status Server::Serve() {
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
   context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
-                                   transforms_, uploads_, metrics_, limits_, options_.seams, register_requests_,
-                                   multiply_requests_, streams_});
+                                   transforms_, uploads_, sessions_, metrics_, limits_, options_.seams,
+                                   register_requests_, multiply_requests_, streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -185,6 +185,7 @@ void Server::Housekeep() {
   volumes_.Expire(now);
   matrices_.Expire(now);
   transforms_.Expire(now);
+  sessions_.Expire(now);
   const absl::Status health = device_->health();
   if (health.ok() || !serving_.exchange(false)) return;
   metrics_.CountDeviceError(DeviceError::kLost);
@@ -218,6 +219,7 @@ void Server::Stop() {
     ShutdownGrpc();
   }
   workers_.Shutdown();
+  sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   if (copies_ != nullptr) copies_->Shutdown();
   if (jobs_ != nullptr) jobs_->Shutdown();
   metrics_.set_sampler(nullptr);

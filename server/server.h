@@ -25,6 +25,7 @@
 #include "server/rpc/worker_pool.h"
 #include "server/server_context.h"
 #include "server/services.h"
+#include "server/session/session_store.h"
 
 namespace intrawarp::server {
 
@@ -71,6 +72,7 @@ class Server {
   MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
+  SessionStore sessions_;
   RequestTable register_requests_;
   RequestTable multiply_requests_;
   Metrics metrics_;

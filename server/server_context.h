@@ -20,6 +20,7 @@
 
 namespace intrawarp::server {
 
+class SessionStore;
 class UploadStore;
 class WorkerPool;
 
@@ -36,6 +37,7 @@ struct ServerLimits {
   std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
+  int max_sessions = 8;
 };
 
 struct ServerContext {
@@ -51,6 +53,7 @@ struct ServerContext {
   MatrixStore& matrices;
   TransformStore& transforms;
   UploadStore& uploads;
+  SessionStore& sessions;
   Metrics& metrics;
   const ServerLimits& limits;
   const Seams& seams;

@@ -92,6 +92,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
   if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return FrameOutcome::kRejected;
+  if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return FrameOutcome::kCancelled;

@@ -21,7 +21,8 @@ struct ResourceKind {
 };
 constexpr ResourceKind kResourceKinds[] = {{"volumes/", "intrawarp.v1.Volume"},
                                            {"transforms/", "intrawarp.v1.Transform"},
-                                           {"sparseMatrices/", "intrawarp.v1.SparseMatrix"}};
+                                           {"sparseMatrices/", "intrawarp.v1.SparseMatrix"},
+                                           {"sessions/", "intrawarp.v1.Session"}};
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -68,6 +69,7 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::QUEUE_FULL:
     case v1::TOO_MANY_STREAMS:
     case v1::TOO_MANY_UPLOADS:
+    case v1::TOO_MANY_SESSIONS:
       return 1;
     case v1::SERVER_STOPPING:
     case v1::DEVICE_LOST:

@@ -50,6 +50,7 @@ absl::Status ValidateId(absl::string_view id, absl::string_view field) {
 std::string VolumeName(absl::string_view id) { return absl::StrCat("volumes/", id); }
 std::string TransformName(absl::string_view id) { return absl::StrCat("transforms/", id); }
 std::string SparseMatrixName(absl::string_view id) { return absl::StrCat("sparseMatrices/", id); }
+std::string SessionName(absl::string_view id) { return absl::StrCat("sessions/", id); }
 
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "volumes/", field);
@@ -61,6 +62,10 @@ absl::StatusOr<std::string> ParseTransformName(absl::string_view name, absl::str
 
 absl::StatusOr<std::string> ParseSparseMatrixName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "sparseMatrices/", field);
+}
+
+absl::StatusOr<std::string> ParseSessionName(absl::string_view name, absl::string_view field) {
+  return ParseName(name, "sessions/", field);
 }
 
 Seams SystemSeams() {

@@ -20,6 +20,8 @@
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_store.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
@@ -186,7 +188,7 @@ std::string Points(const std::string& transform) {
 
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
-// The server has "volumes/v", "transforms/t", "sparseMatrices/m", and the unfinished upload "upload-u".
+// The server has "volumes/v", "transforms/t", "sparseMatrices/m", "sessions/s", and the unfinished upload "upload-u".
 std::vector<Rpc> AllRpcs() {
   // A call that is answered at once has only this: the client that does not send its request.
   const std::vector<Stop> silent = {Stop{}};
@@ -194,7 +196,8 @@ std::vector<Rpc> AllRpcs() {
   const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
-                    matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/";
+                    matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/",
+                    session_service = "/intrawarp.v1.SessionService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
@@ -257,6 +260,18 @@ std::vector<Rpc> AllRpcs() {
        {Product("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
        {{Product("m", "sparseMatrices/m", false)}, {Product("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
+      {session_service + "GetSession",
+       {Named<v1::GetSessionRequest>("sessions/s")},
+       {{Named<v1::GetSessionRequest>("s")}},
+       silent},
+      {session_service + "ListSessions",
+       {Page<v1::ListSessionsRequest>(3)},
+       {{Page<v1::ListSessionsRequest>(-1)}},
+       silent},
+      {session_service + "CloseSession",
+       {Named<v1::CloseSessionRequest>("sessions/s")},
+       {{Named<v1::CloseSessionRequest>("s")}},
+       silent},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
        frame,
@@ -335,6 +350,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Run(test_.channel, kUpload, TransformMessages("t")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
+    OpenSession("s");
     UploadCall unfinished(*bulk);
     unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
     test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
@@ -356,6 +372,17 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Eventually([this] { return context().pinned.leased_bytes() == 0; }))
         << context().pinned.leased_bytes() << " pinned bytes";
     EXPECT_TRUE(Eventually([this] { return ActiveCalls().empty(); })) << ActiveCalls();
+  }
+
+  // Without memory and without a stream.
+  void OpenSession(const std::string& id) {
+    v1::NavigateConfig config;
+    config.set_fixed("volumes/v");
+    config.set_session_id(id);
+    SetStage(*config.mutable_options());
+    const auto session = context().sessions.Open(context(), config);
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_TRUE((*session)->Open(/*warm=*/false, nullptr).ok());
   }
 
   static constexpr char kUpload[] = "/intrawarp.v1.BulkService/Upload";
@@ -442,6 +469,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   static int64_t UnfinishedBytes() { return PreparedImage::Bytes(BoxGeometry(3, 3, 3)); }
 
   void DeleteAll() {
+    context().sessions.CloseAll(absl::CancelledError(""));
     for (const auto& volume : context().volumes.List("", 1000)) EXPECT_TRUE(context().volumes.Erase(volume->id).ok());
     for (const auto& matrix : context().matrices.List("", 1000)) {
       EXPECT_TRUE(context().matrices.Erase(matrix->id).ok());
