@@ -109,6 +109,7 @@ TEST_P(FramePipelineTest, ALateAnswerThatIsDeliveredIsNotOk) {
   const v1::FrameResult& answer = Answers(*carrier, 1)[0];
   ASSERT_EQ(answer.status().code(), 0) << answer.status().message();
   EXPECT_EQ(answer.report().verdict(), v1::VERDICT_REVIEW);
+  ASSERT_GT(answer.report().reasons_size(), 0);
   const v1::VerdictReason& reason = *answer.report().reasons().rbegin();
   EXPECT_EQ(reason.cause(), v1::VERDICT_CAUSE_LATE);
   EXPECT_EQ(reason.limit(), 3600 * 1000);
