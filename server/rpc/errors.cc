@@ -63,6 +63,8 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::REQUEST_IN_PROGRESS:
     case v1::RESIDENT_MEMORY:
     case v1::PINNED_MEMORY:
+    case v1::WORKSPACE_MEMORY:
+    case v1::TOO_MANY_SESSIONS:
     case v1::DEVICE_MEMORY:
     case v1::MULTIPLY_MEMORY:
     case v1::QUEUE_FULL:
