@@ -87,9 +87,9 @@ const std::vector<Flag>& Flags() {
          c.options.device = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must not be empty") : absl::OkStatus();
        }},
-      {"resident_bytes", "BYTES", "device memory for resident objects (80 % of a GPU's, 50 % of the host's on the CPU)",
+      {"resident_bytes", "BYTES", "device memory for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},
-      {"pinned_bytes", "BYTES", "host memory for transfers (25 % of the host's, at most 8GiB)",
+      {"pinned_bytes", "BYTES", "host memory for transfers (12 % of the host's, at most 8GiB)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.pinned_capacity_bytes); }},
       {"max_volume_bytes", "BYTES", "largest volume, as uploaded (4GiB)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.max_volume_bytes); }},

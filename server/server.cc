@@ -5,7 +5,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <future>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/version.h"
 
@@ -26,17 +26,40 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMessageSlack = 64 << 10;  // a message around a chunk
 constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
 
-int64_t HostMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
-
 // Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
 int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
 
+// Of a GPU's memory 60 % hold objects and 30 % work. On the CPU all of it is the host's, whose other parts are
+// transfers and unfinished uploads.
 ServerLimits WithDefaults(ServerLimits limits, DeviceKind kind, const DeviceMemory& memory) {
-  if (limits.resident_capacity_bytes == 0) {
-    limits.resident_capacity_bytes = kind == DeviceKind::kCuda ? memory.total_bytes / 10 * 8 : memory.total_bytes / 2;
-  }
-  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, HostMemoryBytes() / 4);
+  const int64_t host = HostMemoryLimit();
+  const bool is_cuda = kind == DeviceKind::kCuda;
+  const int64_t percent = (is_cuda ? memory.total_bytes : std::min(memory.total_bytes, host)) / 100;
+  if (limits.resident_capacity_bytes == 0) limits.resident_capacity_bytes = percent * (is_cuda ? 60 : 35);
+  if (limits.workspace_capacity_bytes == 0) limits.workspace_capacity_bytes = percent * (is_cuda ? 30 : 25);
+  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, host / 8);
+  if (limits.uploading_capacity_bytes == 0) limits.uploading_capacity_bytes = limits.resident_capacity_bytes / 2;
   return limits;
+}
+
+// Sessions have a quarter of the memory for work and transfers to themselves, and places of their own.
+LedgerOptions MakeLedgerOptions(const ServerLimits& limits) {
+  LedgerOptions options;
+  Amounts& reserve = options.session_reserve;
+  reserve.workspace_bytes = limits.workspace_capacity_bytes / 4;
+  reserve.pinned_bytes = limits.pinned_capacity_bytes / 4;
+  reserve.transforms = int64_t{kSessionTransforms} * limits.max_sessions;
+  reserve.sessions = limits.max_sessions;
+  Amounts& capacity = options.capacity;
+  capacity.resident_bytes = limits.resident_capacity_bytes;
+  capacity.workspace_bytes = limits.workspace_capacity_bytes;
+  capacity.pinned_bytes = limits.pinned_capacity_bytes;
+  capacity.uploading_bytes = limits.uploading_capacity_bytes;
+  capacity.transforms = limits.max_transforms + reserve.transforms;
+  capacity.streams = limits.max_streams;
+  capacity.uploads = limits.max_uploads;
+  capacity.sessions = limits.max_sessions;
+  return options;
 }
 
 // Linking the reflection library switches reflection on for every server of the process; this makes it a choice.
@@ -89,10 +112,9 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
     : options_(options),
       limits_(WithDefaults(options.limits, device->kind(), memory)),
       device_(std::move(device)),
-      pinned_(*device_, limits_.pinned_capacity_bytes),
-      budget_(limits_.resident_capacity_bytes),
-      transforms_(limits_.max_transforms),
-      uploads_(pinned_, budget_, options_.seams, limits_.max_uploads, limits_.upload_ttl),
+      ledger_(MakeLedgerOptions(limits_)),
+      pinned_(*device_, static_cast<size_t>(limits_.pinned_capacity_bytes)),
+      uploads_(ledger_, options_.seams, limits_.upload_ttl, limits_.stream_idle_timeout),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
       monitor_(metrics_) {}
@@ -102,9 +124,9 @@ absl::Status Server::Serve() {
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
+  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, ledger_, volumes_, matrices_,
                                    transforms_, uploads_, metrics_, limits_, options_.seams, register_requests_,
-                                   multiply_requests_, streams_});
+                                   multiply_requests_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -167,8 +189,8 @@ MetricsSample Server::Sample() const {
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
-  sample.resident_bytes = budget_.used_bytes();
-  sample.resident_capacity_bytes = budget_.capacity_bytes();
+  sample.resident_bytes = ledger_.in_use(Resource::kResident);
+  sample.resident_capacity_bytes = ledger_.capacity(Resource::kResident);
   if (const auto memory = device_->memory(); memory.ok()) {
     sample.device_free_bytes = memory->free_bytes;
     sample.device_used_bytes = memory->total_bytes - memory->free_bytes;
@@ -240,7 +262,7 @@ void Server::ShutdownGrpc() {
 void Server::WaitForTransport() {
   const auto deadline = steady_clock::now() + std::chrono::seconds(5);
   uploads_.Clear();
-  while (pinned_.leased_bytes() > 0 && steady_clock::now() < deadline) {
+  while (ledger_.in_use(Resource::kPinned) > 0 && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
     uploads_.Clear();
   }

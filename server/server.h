@@ -63,8 +63,8 @@ class Server {
   const ServerLimits limits_;
   // Memory and streams outlive what was made of them: the order is the order of need.
   std::unique_ptr<Device> device_;
+  Ledger ledger_;
   PinnedPool pinned_;
-  ResidentBudget budget_;
   std::unique_ptr<Scheduler> jobs_;
   std::unique_ptr<CopyLane> copies_;
   VolumeStore volumes_;
@@ -75,7 +75,6 @@ class Server {
   RequestTable multiply_requests_;
   Metrics metrics_;
   WorkerPool workers_;
-  std::atomic<int64_t> streams_{0};
   std::atomic<bool> serving_{false};
   std::unique_ptr<ServerContext> context_;
   RpcMonitor monitor_;

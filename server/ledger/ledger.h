@@ -24,8 +24,8 @@
 
 namespace intrawarp::server {
 
-// Transforms that a session keeps at once.
-inline constexpr int kSessionTransforms = 16;
+// Transforms that a session holds at once: the 16 that it keeps, those of frames in flight, the start of the next one.
+inline constexpr int kSessionTransforms = 24;
 
 enum class Share { kCommon, kSession };
 inline constexpr int kShares = 2;
@@ -95,9 +95,9 @@ class Grant {
 
 struct LedgerOptions {
   // Of both shares together.
-  Amounts capacity;
+  Amounts capacity = {};
   // The part of the capacity that only sessions can use; at most the capacity.
-  Amounts session_reserve;
+  Amounts session_reserve = {};
   // Jobs of a class that are started at once, at least 1.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
 };

@@ -128,7 +128,7 @@ absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context
 absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
   PhaseTimer timer(frame.latency, Phase::kAdmit);
   INTRAWARP_RETURN_IF_ERROR(Within("frame", ParseFrameHeader(context, header, frame)));
-  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context, frame.total_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context, frame.total_bytes, Share::kSession));
   return absl::OkStatus();
 }
 

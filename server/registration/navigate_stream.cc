@@ -218,11 +218,11 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
   // The oldest results that are kept make room for the next one.
-  absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveRoom(int64_t bytes) {
+  absl::StatusOr<std::shared_ptr<Grant>> ReserveRoom(int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (finished_) return control_.CancelStatus();  // the results went with the stream
-    kept_->MakeRoom(bytes, context_.budget);
-    return ReserveResult(context_, bytes);
+    kept_->MakeRoom(bytes, context_.ledger);
+    return ReserveResult(context_, bytes, Share::kSession);
   }
 
   void KeepAsStart(const RegistrationOutcome& outcome) {
@@ -234,7 +234,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     if (!setup_->field) return std::nullopt;
     FieldOutput output;
     output.request = *setup_->field;
-    output.lease = [this](int64_t bytes) { return LeasePinned(context_, bytes); };
+    output.lease = [this](int64_t bytes) { return LeasePinned(context_, bytes, Share::kSession); };
     output.send = [this, number = frame.number](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
       v1::NavigateResponse response;
       response.mutable_field()->set_frame_number(number);
@@ -310,7 +310,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   JobControl control_;
 
   struct GoodResult {
-    std::shared_ptr<ResidentReservation> reservation;
+    std::shared_ptr<Grant> reservation;
     Transform transform;
   };
   // The job's alone; jobs follow one another.

@@ -146,7 +146,7 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext
   auto stored = std::make_shared<const StoredTransform>(
       StoredTransform{std::move(identity.id), context.seams.system_now(), report, outcome.reservation,
                       outcome.result.transform, identity.expiry, std::move(identity.request)});
-  INTRAWARP_RETURN_IF_ERROR(StoreTransform(context, stored));
+  INTRAWARP_RETURN_IF_ERROR(context.transforms.Insert(stored));
   return stored;
 }
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/rpc_support.h"
+#include "server/rpc/errors.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
@@ -22,7 +22,7 @@ template <typename GrpcReactor>
 class CallReactor : public GrpcReactor {
  public:
   void OnDone() override {
-    count_ = StreamCount();
+    place_ = Grant();
     std::shared_ptr<CallReactor> self = std::move(self_);  // may delete this when it goes
   }
 
@@ -32,14 +32,14 @@ class CallReactor : public GrpcReactor {
   // Once, before the first operation. False when too many streams are under way; then the call has ended.
   bool Begin(std::shared_ptr<CallReactor> self) {
     self_ = std::move(self);
-    absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
-    if (count.ok()) {
-      count_ = *std::move(count);
+    absl::StatusOr<Grant> place = context_.ledger.Admit({{.streams = 1}});
+    if (place.ok()) {
+      place_ = *std::move(place);
       return true;
     }
     context_.metrics.CountRejection(v1::TOO_MANY_STREAMS);
     std::lock_guard<std::mutex> lock(mutex_);
-    FinishOnce(count.status());
+    FinishOnce(place.status());
     return false;
   }
 
@@ -58,7 +58,7 @@ class CallReactor : public GrpcReactor {
 
  private:
   std::shared_ptr<CallReactor> self_;  // until OnDone
-  StreamCount count_;
+  Grant place_;
 };
 
 }  // namespace intrawarp::server

@@ -78,15 +78,6 @@ std::string RandomId(const Seams& seams) {
   return absl::StrFormat("%08x%08x", high, low);
 }
 
-absl::StatusOr<StreamCount> StreamCount::Acquire(std::atomic<int64_t>& streams, int64_t max) {
-  StreamCount count(streams);
-  if (streams.fetch_add(1) >= max) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(max, " streams are under way, which is the limit")),
-                      v1::TOO_MANY_STREAMS, InUse(max, max));
-  }
-  return count;
-}
-
 absl::StatusOr<int> PageSize(int32_t page_size) {
   constexpr int kDefault = 100;
   constexpr int kMax = 1000;

@@ -3,12 +3,10 @@
 #ifndef INTRAWARP_SERVER_RPC_RPC_SUPPORT_H_
 #define INTRAWARP_SERVER_RPC_RPC_SUPPORT_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -46,27 +44,6 @@ std::string RandomId(const Seams& seams);
 
 // The longest time that a client may give an object to live.
 inline constexpr std::chrono::hours kMaxTtl{24 * 366};
-
-// Counts one live stream until it goes. Movable; thread-compatible.
-class StreamCount {
- public:
-  // RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when `max` are under way.
-  static absl::StatusOr<StreamCount> Acquire(std::atomic<int64_t>& streams, int64_t max);
-
-  StreamCount() = default;
-  StreamCount(StreamCount&& other) noexcept : streams_(std::exchange(other.streams_, nullptr)) {}
-  StreamCount& operator=(StreamCount&& other) noexcept {
-    std::swap(streams_, other.streams_);
-    return *this;
-  }
-  ~StreamCount() {
-    if (streams_ != nullptr) streams_->fetch_sub(1);
-  }
-
- private:
-  explicit StreamCount(std::atomic<int64_t>& streams) : streams_(&streams) {}
-  std::atomic<int64_t>* streams_ = nullptr;
-};
 
 // How many a page holds for a request's page_size: 100 for 0, at most 1000. INVALID_ARGUMENT "page_size: ..." below 0.
 absl::StatusOr<int> PageSize(int32_t page_size);

@@ -72,7 +72,7 @@ enum class Step { kEstimate, kPattern, kValues, kDownload, kDone };
 
 // What a product holds of the device. Member order matters: memory is freed before its reservation is given back.
 struct ProductMemory {
-  ResidentReservation reservation;
+  Grant reservation;
   Arena arena;
   MultiplyPlan plan;
   Buffer values;
@@ -160,11 +160,11 @@ ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
 
 // The product needs `bytes` of device memory, which are not there.
 absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why) {
-  const ResidentBudget& budget = call.context.budget;
+  const int64_t capacity = call.context.ledger.capacity(Resource::kResident);
   const std::string message = absl::StrCat(Describe(call.estimate), "; ", why);
   ErrorMetadata metadata = EstimateMetadata(call.estimate);
-  metadata.merge(InUse(bytes, budget.used_bytes(), budget.capacity_bytes()));
-  if (bytes <= budget.capacity_bytes()) {
+  metadata.merge(InUse(bytes, capacity - call.context.ledger.available(Resource::kResident), capacity));
+  if (bytes <= capacity) {
     return WithReason(absl::ResourceExhaustedError(message), v1::MULTIPLY_MEMORY, metadata);
   }
   metadata["resource"] = "resident_memory";
@@ -173,10 +173,10 @@ absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why)
 
 // Room for `bytes` in all, what is reserved already included.
 absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
-  ResidentReservation& reservation = call.memory.reservation;
-  if (bytes <= reservation.bytes()) return absl::OkStatus();
-  reservation = ResidentReservation();
-  absl::StatusOr<ResidentReservation> reserved = call.context.budget.Reserve(bytes);
+  Grant& reservation = call.memory.reservation;
+  if (bytes <= reservation.resident_bytes()) return absl::OkStatus();
+  reservation.ShrinkResident(0);
+  absl::StatusOr<Grant> reserved = call.context.ledger.Admit({{.resident_bytes = bytes}});
   if (!reserved.ok()) {
     const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
     call.context.metrics.CountRejection(ReasonOf(status));
@@ -248,7 +248,7 @@ void Keep(MultiplyCall& call) {
   const ConstPatternView c = memory.plan.pattern();
   auto kept = std::make_shared<StoredMatrix>();
   kept->matrix = std::move(memory.plan).TakeResult(std::move(memory.values));
-  memory.reservation.ShrinkTo(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
+  memory.reservation.ShrinkResident(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
   kept->reservation = std::move(memory.reservation);
   call.kept = std::move(kept);
   call.step = Step::kDone;
@@ -287,8 +287,8 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
     if (!status.ok()) return OnDevice(call, status);
   }
   memory.arena = Arena();
-  memory.reservation.ShrinkTo(std::max(static_cast<int64_t>(memory.plan.bytes()) + ValueBytes(memory.plan),
-                                       MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
+  memory.reservation.ShrinkResident(std::max(static_cast<int64_t>(memory.plan.bytes()) + ValueBytes(memory.plan),
+                                             MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
   task.a = task.b = task.mask = task.addend = nullptr;
   SendProgress(call, v1::MultiplyProgress::STEP_MULTIPLIED);
   if (task.keep_id) {

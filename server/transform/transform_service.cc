@@ -81,8 +81,11 @@ absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest&
   call->points.assign(request.points().begin(), request.points().end());
   call->inverse = request.inverse();
   Job job;
-  job.workspace_bytes = MapPointsWorkspaceBytes(call->stored->transform, request.points_size() / 3);
-  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+  job.workspace_bytes =
+      static_cast<int64_t>(MapPointsWorkspaceBytes(call->stored->transform, request.points_size() / 3));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.workspace_bytes = job.workspace_bytes}}));
+  job.run = [call,
+             workspace = std::make_shared<Grant>(std::move(grant))](const absl::StatusOr<const ExecContext*>& ctx) {
     call->reactor->Finish(ToGrpcStatus(ctx.ok() ? MapPointsJob(*call, **ctx) : ctx.status()));
   };
   return SubmitJob(context, std::move(job));

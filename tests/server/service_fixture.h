@@ -155,9 +155,10 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   void TearDown() override {
     EXPECT_TRUE(Eventually([this] {
       context().uploads.Clear();  // what a broken upload left
-      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+      return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0 &&
+             context().pinned.leased_bytes() == 0;
     })) << "streams "
-        << context().streams << ", jobs " << context().jobs.pending() << ", pinned bytes "
+        << context().ledger.in_use(Resource::kStreams) << ", jobs " << context().jobs.pending() << ", pinned bytes "
         << context().pinned.leased_bytes();
     EXPECT_TRUE(Eventually([this] { return NobodyHoldsAVolume(); }));
   }

@@ -426,7 +426,8 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   }
   // From now on they expire, also those of calls that had ended for their client before the server began them.
   void ExpireUploads() {
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    EXPECT_TRUE(Eventually(
+        [this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0; }));
     DropUploads();
     uploads_expire_ = true;
     if (before_.uploads() == 0) return;
@@ -484,7 +485,8 @@ TEST_P(WholeCallTest, LeavesNothing) {
   if (std::get<1>(GetParam()) == Outcome::kOk) {
     const grpc::Status status = Run(test_.channel, rpc.method(), rpc.good);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    EXPECT_TRUE(Eventually(
+        [this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0; }));
     return;
   }
   for (const Messages& messages : rpc.invalid) {
@@ -532,7 +534,7 @@ TEST_P(HalfCallTest, LeavesNothing) {
 
     EXPECT_EQ(status.error_code(), CodeOf(outcome)) << status.error_message();
     // The server knows it before a job has its turn.
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
     blocker.reset();
     copies.reset();
     if (IsResumable(rpc)) ExpireUploads();
@@ -566,12 +568,12 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
   Send(call, rpc.good, rpc.good.size(), /*writes_done=*/true);
   const bool answered = call.Read().has_value();
   if (outcome == Outcome::kDeadline) {
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   } else {
     EXPECT_TRUE(answered);
     // The job is over, the answer waits.
     EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-    EXPECT_EQ(context().streams, 1);
+    EXPECT_EQ(context().ledger.in_use(Resource::kStreams), 1);
   }
 
   const grpc::Status status = End(call, outcome, relay);

@@ -616,7 +616,7 @@ TEST_P(NavigateTest, ACancelLeavesNothingWhereverItComes) {
     rpc.TryCancel();
 
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
-    EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0; }));
     blocker.reset();
     EXPECT_TRUE(Eventually([&] {
       return context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0 && context().transforms.size() == 0;
@@ -640,7 +640,8 @@ TEST_P(NavigateTest, AVanishedClientLeavesNothing) {
 
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_EQ(stream->Finish().error_code(), grpc::UNAVAILABLE);
-  EXPECT_TRUE(Eventually([&] { return context().streams == 0 && context().transforms.size() == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0 && context().transforms.size() == 0; }));
 }
 
 TEST_P(NavigateTest, ADeadlineEndsAStream) {
@@ -651,7 +652,7 @@ TEST_P(NavigateTest, ADeadlineEndsAStream) {
   stream->Write(Config());
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_EQ(stream->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0; }));
 }
 
 // Resident memory for three results of log-demons.
@@ -687,12 +688,13 @@ TEST_P(CrowdedNavigateTest, TheOldestResultsMakeRoom) {
     ASSERT_TRUE(answered.has_value());
     EXPECT_EQ(answered->result.status().code(), 0) << n << " " << answered->result.status().message();
     EXPECT_EQ(context().transforms.size(), std::min(n, 3));
-    EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == std::min(n, 3) * ResultBytes(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return context().ledger.in_use(Resource::kResident) == std::min(n, 3) * ResultBytes(); }));
   }
   stream->WritesDone();
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
@@ -710,11 +712,11 @@ TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
   request.set_name(answered->result.transform());
   ASSERT_TRUE(transforms_->DeleteTransform(&deletion, request, &response).ok());
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_EQ(context().budget.used_bytes(), ResultBytes());
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), ResultBytes());
   stream->WritesDone();
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 class LimitedNavigateTest : public NavigateTest {

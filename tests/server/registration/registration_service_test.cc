@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "server/rpc/job_support.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/tcp_relay.h"
@@ -415,7 +416,8 @@ class LargeRegistrationTest : public RegistrationServiceTest {
   }
   void ExpectNothingLeft() {
     EXPECT_TRUE(Eventually([this] {
-      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+      return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0 &&
+             context().pinned.leased_bytes() == 0;
     }));
     EXPECT_EQ(context().transforms.size(), 0);
     EXPECT_TRUE(
@@ -449,7 +451,7 @@ TEST_P(LargeRegistrationTest, ACancelDuringTheFieldLeavesNothing) {
   ASSERT_TRUE(response.has_chunk());
   // The job is over although this client does not read.
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-  EXPECT_EQ(context().streams, 1);
+  EXPECT_EQ(context().ledger.in_use(Resource::kStreams), 1);
 
   rpc.TryCancel();
 
@@ -487,7 +489,8 @@ TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
   v1::RegisterResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 1; }));
+  EXPECT_TRUE(
+      Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 1; }));
   blocker.Release();
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_EQ(context().transforms.size(), 0);
@@ -505,7 +508,7 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
 
   EXPECT_EQ(answer.get().status.error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   blocker.Release();
   // The client gives up a moment before the deadline as the server has it: for the server that is a cancel.
   EXPECT_TRUE(Eventually([this] {
@@ -533,7 +536,7 @@ class LimitedRegistrationTest : public RegistrationServiceTest {
   static ServerLimits Limits() {
     ServerLimits limits;
     limits.pinned_capacity_bytes = 64 << 10;
-    limits.max_transforms = 1;
+    limits.max_transforms = 2;
     limits.max_queued_jobs = 1;
     return limits;
   }
@@ -560,9 +563,15 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
     EXPECT_FALSE(waiting->Finish().ok());
   }
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-  EXPECT_TRUE(Register(Request()).status.ok());
-  EXPECT_STATUS(Register(Request()).status, grpc::RESOURCE_EXHAUSTED, "as many objects are stored as are allowed");
-  EXPECT_EQ(context().transforms.size(), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Register(Request()).status.ok());
+  // Before the work: the device never gets to it.
+  JobBlocker blocker(context().jobs);
+  const grpc::Status full = Register(Request()).status;
+  EXPECT_STATUS(full, grpc::RESOURCE_EXHAUSTED, "transforms: 1 asked, 2 of 2 in use");
+  EXPECT_EQ(ReasonOf(full), v1::TOO_MANY_TRANSFORMS);
+  EXPECT_EQ(context().jobs.pending(), 1);
+  // Sessions have places of their own.
+  EXPECT_TRUE(ReserveResult(context(), 0, Share::kSession).ok());
 }
 
 }  // namespace

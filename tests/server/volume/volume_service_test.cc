@@ -658,6 +658,7 @@ TEST(VolumeLimits, LargerThanAllowedIsRefusedBeforeAnythingIsAllocated) {
 TEST(VolumeLimits, ResidentMemoryIsCapped) {
   ServerOptions options = TestServer::DefaultOptions();
   options.limits.resident_capacity_bytes = 3 << 20;
+  options.limits.uploading_capacity_bytes = 3 << 20;
   TestServer test(options);
   auto stub = test.Stub<v1::BulkService>();
   const Geometry geometry = BoxGeometry(100, 100, 45);  // 1.8 MB and its pyramid: one fits
@@ -683,9 +684,9 @@ TEST(VolumeLimits, ResidentMemoryIsCapped) {
   EXPECT_TRUE(Upload(*stub, second, nullptr, 1 << 20).ok());
 }
 
-TEST(VolumeLimits, StagingMemoryIsCapped) {
+TEST(VolumeLimits, BytesOfUnfinishedUploadsAreCapped) {
   ServerOptions options = TestServer::DefaultOptions();
-  options.limits.pinned_capacity_bytes = 1 << 20;
+  options.limits.uploading_capacity_bytes = 1 << 20;
   TestServer test(options);
   auto stub = test.Stub<v1::BulkService>();
   const Geometry geometry = BoxGeometry(100, 100, 45);
