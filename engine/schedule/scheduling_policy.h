@@ -29,13 +29,9 @@
 
 #include "absl/status/status.h"
 #include "engine/schedule/clock.h"
+#include "engine/schedule/job_class.h"
 
 namespace intrawarp {
-
-// In the order of precedence.
-enum class JobClass { kFrame, kInteractive, kBatch };
-inline constexpr int kJobClasses = 3;
-inline constexpr std::array<const char*, kJobClasses> kJobClassNames = {"frame", "interactive", "batch"};
 
 struct SchedulingOptions {
   // Jobs of each class that may wait.
