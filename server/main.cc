@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once. SIGHUP is
 // ignored, so that the volumes outlive the terminal that the server was started from.
+//
+// Exit status: 0 after a stop, 1 when it cannot start, 2 for a wrong command line, 3 when the device hung or was lost
+// (--watchdog_exit), for a supervisor that starts it again.
 #include <grpc/support/log.h>
 #include <signal.h>
 #include <unistd.h>
@@ -23,6 +26,7 @@ namespace intrawarp::server {
 namespace {
 
 constexpr int kWrongCommandLine = 2;
+constexpr int kDeviceFailed = 3;
 
 sigset_t StopSignals() {
   sigset_t signals;
@@ -80,8 +84,14 @@ void LogGrpc(gpr_log_func_args* args) {
   if (args->severity == GPR_LOG_SEVERITY_ERROR) Log(Severity::kError, "grpc", {{"message", args->message}});
 }
 
+// At once: a stop would wait for the device.
+void GiveUp() {
+  Log(Severity::kError, "gave_up", {{"exit_status", absl::StrCat(kDeviceFailed)}});
+  _exit(kDeviceFailed);
+}
+
 int Main(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
+  absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
   if (!command_line.ok()) {
     std::fprintf(stderr, "intrawarpd: %s\n", std::string(command_line.status().message()).c_str());
     return kWrongCommandLine;
@@ -99,6 +109,7 @@ int Main(const std::vector<std::string>& arguments) {
   // Its messages would name what a client sent.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_function(LogGrpc);
+  command_line->options.give_up = GiveUp;
   return Serve(command_line->options);
 }
 

@@ -25,6 +25,13 @@ using std::chrono::steady_clock;
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMessageSlack = 64 << 10;  // a message around a chunk
 constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
+constexpr milliseconds kKeepaliveTime{30000};
+constexpr milliseconds kKeepaliveTimeout{5000};
+// A connection without calls; clients connect again when they need it.
+constexpr milliseconds kConnectionIdle = std::chrono::minutes(30);
+constexpr int kMaxHeaderBytes = 8192;
+// On one connection, beside the calls allowed in all: health and information get through.
+constexpr int kAskingStreams = 64;
 
 int64_t HostMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
@@ -57,15 +64,17 @@ class ReflectionOption final : public grpc::ServerBuilderOption {
   const bool enabled_;
 };
 
-// Dead clients free what they hold within seconds, quiet ones may stay; no connection is closed for its age, which
-// would end the streams in it.
-void SetTransportArguments(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+// Dead clients free what they hold within seconds, quiet ones may stay a while; no connection is closed for its age,
+// which would end the streams in it.
+void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& limits) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_calls + kAskingStreams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(kConnectionIdle.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepaliveTime.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepaliveTimeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
@@ -78,9 +87,10 @@ void KeepGrpcLibrary() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(options.device));
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.open_device(options.device));
   INTRAWARP_ASSIGN_OR_RETURN(const DeviceMemory memory, device->memory());
   std::unique_ptr<Server> server(new Server(options, std::move(device), memory));
+  INTRAWARP_ASSIGN_OR_RETURN(server->probe_, DeviceProbe::Create(*server->device_, memory));
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
   return server;
 }
@@ -95,16 +105,22 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       uploads_(pinned_, budget_, options_.seams, limits_.max_uploads, limits_.upload_ttl),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
-      monitor_(metrics_) {}
+      stream_watch_(limits_.stream_idle_timeout),
+      watchdog_(options_.watchdog, [this] { return RunningJobs(); }),
+      monitor_(metrics_, limits_.max_calls) {}
+
+std::vector<WatchedJob> Server::RunningJobs() const {
+  return options_.running_jobs ? options_.running_jobs() : std::vector<WatchedJob>();
+}
 
 absl::Status Server::Serve() {
   SchedulingOptions scheduling;
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
-                                   transforms_, uploads_, metrics_, limits_, options_.seams, register_requests_,
-                                   multiply_requests_, streams_});
+  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_,
+                                   matrices_, transforms_, uploads_, metrics_, stream_watch_, limits_, options_.seams,
+                                   register_requests_, multiply_requests_, streams_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -117,14 +133,17 @@ absl::Status Server::ServeGrpc() {
   KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
   services_ = MakeServices(*context_);
+  INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options_.listen));
+  grpc_address_ = listener.address();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  ConnectionGate::Acceptor acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, grpc::InsecureServerCredentials());
   for (const NamedService& service : services_) builder.RegisterService(service.service.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits_.max_chunk_bytes + kMessageSlack));
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
   builder.SetOption(std::make_unique<ReflectionOption>(options_.reflection));
-  SetTransportArguments(builder);
+  SetTransportArguments(builder, limits_);
   grpc::ResourceQuota quota("intrawarp");
   quota.Resize(std::max<int64_t>(kGiB, 4 * limits_.max_streams * limits_.max_chunk_bytes));
   builder.SetResourceQuota(quota);
@@ -132,64 +151,100 @@ absl::Status Server::ServeGrpc() {
   interceptors.push_back(monitor_.MakeInterceptorFactory());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || port == 0)
-    return absl::UnavailableError(absl::StrCat("cannot serve gRPC on ", options_.listen));
-  grpc_address_ = absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", port);
+  if (grpc_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot serve gRPC on ", options_.listen));
   for (const NamedService& service : services_) grpc_->GetHealthCheckService()->SetServingStatus(service.name, true);
+  gate_ = std::make_unique<ConnectionGate>(std::move(listener), std::move(acceptor), limits_.max_connections,
+                                           kKeepaliveTimeout, metrics_);
   return absl::OkStatus();
 }
 
 absl::Status Server::ServeHttp() {
-  INTRAWARP_ASSIGN_OR_RETURN(http_,
-                             HttpServer::Start(options_.http, [this](const std::string& path) { return Page(path); }));
+  const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
+  const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
+                               return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Scrape()};
+                             }};
+  INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}));
   return absl::OkStatus();
 }
 
-HttpPage Server::Page(const std::string& path) const {
-  if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Scrape()};
+HttpPage Server::HealthPage() const {
   HttpPage page;
-  if (path == "/healthz") {
-    page.status = serving_ ? 200 : 503;
-    page.body = serving_ ? "serving\n" : "not serving\n";
-  } else {
-    page.status = 404;
-    page.body = "not found\n";
-  }
+  page.status = serving() ? 200 : 503;
+  page.body = serving() ? "serving\n" : "not serving\n";
   return page;
 }
 
 MetricsSample Server::Sample() const {
   MetricsSample sample;
-  for (int i = 0; i < kJobClasses; ++i) {
-    const auto job_class = static_cast<JobClass>(i);
-    sample.queues[i] = {jobs_->waiting(job_class), jobs_->capacity(job_class), jobs_->started(job_class)};
-  }
+  SampleQueues(sample);
+  SampleResources(sample);
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
-  sample.resident_bytes = budget_.used_bytes();
-  sample.resident_capacity_bytes = budget_.capacity_bytes();
-  if (const auto memory = device_->memory(); memory.ok()) {
-    sample.device_free_bytes = memory->free_bytes;
-    sample.device_used_bytes = memory->total_bytes - memory->free_bytes;
-  }
-  sample.pinned_leased_bytes = static_cast<int64_t>(pinned_.leased_bytes());
-  sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
+  if (device_->kind() == DeviceKind::kCuda) sample.device_memory = probe_->memory();
   sample.device_healthy = device_->health().ok();
+  sample.watchdog = watchdog_.state();
+  sample.longest_stall = stream_watch_.longest_wait();
   return sample;
 }
 
+void Server::SampleQueues(MetricsSample& sample) const {
+  for (int i = 0; i < kJobClasses; ++i) {
+    const auto job_class = static_cast<JobClass>(i);
+    MetricsSample::Queue& queue = sample.queues[i];
+    queue.depth = jobs_->waiting(job_class);
+    queue.capacity = jobs_->capacity(job_class);
+    queue.jobs_started = jobs_->started(job_class);
+  }
+  for (const WatchedJob& job : RunningJobs()) {
+    auto& longest = sample.queues[static_cast<int>(job.job_class)].since_checkpoint;
+    longest = std::max(longest, job.since_checkpoint);
+  }
+}
+
+void Server::SampleResources(MetricsSample& sample) const {
+  sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
+  sample.memory = {{"resident", budget_.used_bytes(), budget_.capacity_bytes()},
+                   {"pinned", static_cast<int64_t>(pinned_.leased_bytes()), limits_.pinned_capacity_bytes}};
+  sample.tables = {{"transforms", transforms_.size(), limits_.max_transforms},
+                   {"uploads", uploads_.size(), limits_.max_uploads},
+                   {"streams", streams_.load(), limits_.max_streams},
+                   {"calls", monitor_.calls(), limits_.max_calls},
+                   {"connections", gate_->connections(), limits_.max_connections}};
+}
+
 void Server::Housekeep() {
+  std::lock_guard<std::mutex> lock(housekeep_mutex_);
   uploads_.Expire();
   const steady_clock::time_point now = options_.seams.steady_now();
   volumes_.Expire(now);
   matrices_.Expire(now);
   transforms_.Expire(now);
-  const absl::Status health = device_->health();
-  if (health.ok() || !serving_.exchange(false)) return;
-  metrics_.CountDeviceError(DeviceError::kLost);
-  grpc_->GetHealthCheckService()->SetServingStatus(false);
-  Log(Severity::kError, "device_lost", {{"device", device_->name()}, {"cause", health.ToString()}});
+  stream_watch_.Check(now, metrics_);
+  CheckDevice();
+}
+
+void Server::CheckDevice() {
+  const steady_clock::time_point now = options_.seams.steady_now();
+  const Watchdog::Finding finding = watchdog_.Check(now, {probe_->probing_since(), !device_->health().ok()});
+  probe_->Begin(now);
+  if (finding.changed) ReportDevice(finding);
+  if (finding.give_up && options_.give_up) options_.give_up();
+}
+
+void Server::ReportDevice(const Watchdog::Finding& finding) {
+  grpc_->GetHealthCheckService()->SetServingStatus(finding.state == WatchdogState::kWell);
+  switch (finding.state) {
+    case WatchdogState::kWell:
+      return Log(Severity::kInfo, "device_recovered", {{"device", device_->name()}});
+    case WatchdogState::kHung:
+      metrics_.CountDeviceError(DeviceError::kHung);
+      return Log(Severity::kError, "device_hung", {{"device", device_->name()}, {"waits_for", finding.hung}});
+    case WatchdogState::kLost:
+      metrics_.CountDeviceError(DeviceError::kLost);
+      return Log(Severity::kError, "device_lost",
+                 {{"device", device_->name()}, {"cause", device_->health().ToString()}});
+  }
 }
 
 void Server::HousekeepingLoop() {
@@ -212,6 +267,7 @@ void Server::Stop() {
     housekeeping_wake_.notify_one();
     housekeeping_.join();
   }
+  if (gate_ != nullptr) gate_->Stop();
   if (grpc_ != nullptr) {
     // NOT_SERVING for good.
     grpc_->GetHealthCheckService()->Shutdown();
@@ -222,6 +278,7 @@ void Server::Stop() {
   if (jobs_ != nullptr) jobs_->Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();
+  gate_.reset();
   grpc_.reset();
   WaitForTransport();
 }

@@ -11,9 +11,12 @@
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/copy_lane.h"
 #include "engine/schedule/scheduler.h"
+#include "server/monitor/device_probe.h"
 #include "server/monitor/metrics.h"
+#include "server/monitor/watchdog.h"
 #include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
+#include "server/rpc/stream_watch.h"
 #include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
@@ -36,10 +39,17 @@ struct ServerLimits {
   std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
+  int max_connections = 256;
+  int max_calls = 1024;  // of all kinds under way; as many again that only ask (health, server info)
+  // A stream whose client owes something for longer is ended; 0: never.
+  std::chrono::nanoseconds stream_idle_timeout = std::chrono::seconds(30);
 };
 
 struct ServerContext {
   Device& device;
+  // What the device answered last, for calls that must not wait for it.
+  const DeviceProbe& probe;
+  const Watchdog& watchdog;
   Scheduler& jobs;
   // At most one copy of a bulk stream waits for it.
   CopyLane& copies;
@@ -52,6 +62,7 @@ struct ServerContext {
   TransformStore& transforms;
   UploadStore& uploads;
   Metrics& metrics;
+  StreamWatch& stream_watch;
   const ServerLimits& limits;
   const Seams& seams;
   // Requests with an id that are under way.

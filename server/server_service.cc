@@ -19,11 +19,10 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   v1::Device* device = info->add_devices();
   device->set_name(context_.device.name());
   device->set_model(context_.device.model());
-  device->set_healthy(context_.device.health().ok());
-  if (const auto memory = context_.device.memory(); memory.ok()) {
-    device->set_memory_total_bytes(memory->total_bytes);
-    device->set_memory_free_bytes(memory->free_bytes);
-  }
+  device->set_healthy(context_.device.health().ok() && context_.watchdog.state() == WatchdogState::kWell);
+  const DeviceMemory memory = context_.probe.memory();
+  device->set_memory_total_bytes(memory.total_bytes);
+  device->set_memory_free_bytes(memory.free_bytes);
   FillLimits(info->mutable_limits());
   FillUsage(info->mutable_usage());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");

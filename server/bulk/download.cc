@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/rpc/worker_pool.h"
 #include "server/sparse/sparse_matrix_kind.h"
 #include "server/transform/transform_download.h"
 #include "server/volume/volume_kind.h"
@@ -57,8 +58,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownload(ServerContext& context
                                                           const grpc::ByteBuffer& request) {
   std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
   if (stream->closed()) return stream.get();
-  const absl::Status status = Send(context, request, stream);
-  if (!status.ok()) stream->Close(status);
+  // The request shares its slices. A ring of slabs may have to be page-locked.
+  context.workers.Submit([&context, request, stream] {
+    const absl::Status status = stream->closed() ? absl::OkStatus() : Send(context, request, stream);
+    if (!status.ok()) stream->Close(status);
+  });
   return stream.get();
 }
 

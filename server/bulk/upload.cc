@@ -65,14 +65,17 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
                      public std::enable_shared_from_this<Upload> {
  public:
   Upload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
-      : CallReactor(context), call_(call), response_(response) {}
+      : CallReactor(context, *call), call_(call), response_(response) {}
 
   void Start() {
-    if (Begin(shared_from_this())) StartRead(&message_);
+    if (!Begin(shared_from_this())) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EndRead();
     if (finished_) return;
     if (ok) {
       arrived_.Clear();

@@ -28,7 +28,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
                              public std::enable_shared_from_this<NavigateStream> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : CallReactor(context),
+      : CallReactor(context, rpc),
         control_(context.seams, Deadline(rpc, context.seams)),
         queue_(context.limits.max_chunk_bytes) {
     kept_.emplace(context.transforms, kKeptTransforms);
@@ -42,6 +42,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   void OnReadDone(bool ok) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EndRead();
     reading_ = false;
     if (finished_) return;
     absl::Status status = absl::OkStatus();
@@ -57,6 +58,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   void OnWriteDone(bool ok) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EndWrite();
     writing_ = false;
     writing_message_.Clear();
     queue_.Written();
@@ -298,6 +300,9 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
   }
+
+  // Between frames a client may take its time.
+  bool OwesMessage() const override { return setup_ == nullptr || receiving_ != nullptr; }
 
   void Release() override {
     queue_.Clear();

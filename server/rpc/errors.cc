@@ -71,6 +71,7 @@ int RetrySeconds(v1::ErrorReason reason) {
       return 1;
     case v1::SERVER_STOPPING:
     case v1::DEVICE_LOST:
+    case v1::DEVICE_HUNG:
       return 5;
     default:
       return 0;

@@ -281,7 +281,8 @@ std::vector<Rpc> RpcsWithLargeAnswers() {
   };
 }
 
-enum class Outcome { kOk, kInvalid, kDeadline, kCancel, kVanish };
+// kStall: the client neither sends nor reads until the server ends the call.
+enum class Outcome { kOk, kInvalid, kDeadline, kCancel, kVanish, kStall };
 
 std::string NameOf(Outcome outcome) {
   switch (outcome) {
@@ -295,6 +296,8 @@ std::string NameOf(Outcome outcome) {
       return "cancel";
     case Outcome::kVanish:
       return "vanished_client";
+    case Outcome::kStall:
+      return "stalled_client";
   }
   return "";
 }
@@ -307,6 +310,8 @@ grpc::StatusCode CodeOf(Outcome outcome) {
       return grpc::CANCELLED;
     case Outcome::kVanish:
       return grpc::UNAVAILABLE;
+    case Outcome::kStall:  // a status with details would wait behind the unread answer
+      return grpc::CANCELLED;
     default:
       return grpc::OK;
   }
@@ -424,6 +429,22 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     test_.clock.Advance(std::chrono::hours(1));
     test_.server->Housekeep();
   }
+  // The client has owed something for longer than is allowed.
+  bool EndsWhenStalled() {
+    return Eventually([this] {
+      test_.clock.Advance(std::chrono::seconds(31));
+      test_.server->Housekeep();
+      return context().streams == 0;
+    });
+  }
+  bool StaysWhenIdle() {
+    for (int i = 0; i < 3; ++i) {
+      test_.clock.Advance(std::chrono::seconds(31));
+      test_.server->Housekeep();
+    }
+    return context().streams == 1;
+  }
+
   // From now on they expire, also those of calls that had ended for their client before the server began them.
   void ExpireUploads() {
     EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
@@ -455,7 +476,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   std::string ActiveCalls() {
     std::string active;
     for (const absl::string_view line : absl::StrSplit(context().metrics.Scrape(), '\n')) {
-      if (absl::StartsWith(line, "intrawarp_streams_active{") && !absl::EndsWith(line, " 0")) {
+      if (absl::StartsWith(line, "grpc_server_in_flight{") && !absl::EndsWith(line, " 0")) {
         absl::StrAppend(&active, line, "\n");
       }
     }
@@ -560,6 +581,7 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
   TcpRelay relay(test_.server->grpc_address());
   const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
   Roundtrip(channel);
+  if (outcome == Outcome::kStall) ExpireUploads();  // as the clock goes on
   std::optional<std::chrono::milliseconds> timeout;
   if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(700);
   RawCall call(channel, rpc.method(), timeout);
@@ -573,6 +595,10 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
     EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
     EXPECT_EQ(context().streams, 1);
   }
+  if (outcome == Outcome::kStall) {
+    EXPECT_TRUE(EndsWhenStalled());
+    EXPECT_THAT(context().metrics.Scrape(), testing::HasSubstr("streams_stalled_total{waits_for=\"write\"} 1\n"));
+  }
 
   const grpc::Status status = End(call, outcome, relay);
 
@@ -584,12 +610,77 @@ const auto kBrokenOff = testing::Values(Outcome::kDeadline, Outcome::kCancel, Ou
 INSTANTIATE_TEST_SUITE_P(Rpcs, HalfCallTest, testing::Combine(testing::ValuesIn(Labels(AllRpcs())), kBrokenOff),
                          CellName);
 INSTANTIATE_TEST_SUITE_P(Rpcs, UnreadAnswerTest,
-                         testing::Combine(testing::ValuesIn(Labels(RpcsWithLargeAnswers())), kBrokenOff), CellName);
+                         testing::Combine(testing::ValuesIn(Labels(RpcsWithLargeAnswers())),
+                                          testing::Values(Outcome::kDeadline, Outcome::kCancel, Outcome::kVanish,
+                                                          Outcome::kStall)),
+                         CellName);
+
+// Calls whose client stops half way and stays. An upload or a frame that has begun is owed; a stream of frames between
+// two of them, and a call that waits for its job, may wait.
+class SilentClientTest : public StateCleanupTest {
+ protected:
+  SilentClientTest() { ExpireUploads(); }  // as the clock goes on
+
+  std::unique_ptr<RawCall> Begin(const std::string& label, const Stop& stop) {
+    const std::vector<Rpc> rpcs = AllRpcs();
+    const Rpc& rpc = Find(rpcs, label);
+    auto call = std::make_unique<RawCall>(test_.channel, rpc.method());
+    Send(*call, UnderItsOwnName(rpc, absl::StrCat("new-", stop.messages)), stop.messages, stop.writes_done);
+    Roundtrip(test_.channel);
+    EXPECT_TRUE(Eventually([this] { return context().streams == 1; }));
+    return call;
+  }
+  void ExpectEnds(const std::string& label, const Stop& stop) {
+    SCOPED_TRACE(absl::StrCat(label, " after ", stop.messages, " messages"));
+    const std::unique_ptr<RawCall> call = Begin(label, stop);
+    EXPECT_TRUE(EndsWhenStalled());
+    const grpc::Status status = call->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED) << status.error_message();
+    EXPECT_EQ(DetailsOf(status).reason, "STREAM_STALLED");
+  }
+};
+
+constexpr char kNavigate[] = "/intrawarp.v1.RegistrationService/Navigate";
+
+TEST_F(SilentClientTest, IsEndedWithinAnUpload) {
+  for (const size_t messages : {0, 1, 2}) ExpectEnds("/intrawarp.v1.BulkService/Upload#volume", {messages});
+}
+
+TEST_F(SilentClientTest, IsEndedWithinAFrame) {
+  for (const size_t messages : {0, 2, 3}) ExpectEnds(kNavigate, {messages});
+}
+
+TEST_F(SilentClientTest, MayWaitBetweenFrames) {
+  auto call = Begin(kNavigate, {1});
+  EXPECT_TRUE(StaysWhenIdle());
+  call->Cancel();
+  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  call = Begin(kNavigate, {4});
+  // The field's header, its chunk, the result.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(call->Read().has_value());
+  EXPECT_TRUE(StaysWhenIdle());
+  call->WritesDone();
+  EXPECT_FALSE(call->Read().has_value());
+  EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(SilentClientTest, MayWaitForItsJob) {
+  for (const char* label : {"/intrawarp.v1.RegistrationService/Register", "/intrawarp.v1.BulkService/Upload#volume"}) {
+    JobBlocker blocker(context().jobs);
+    const auto call = Begin(label, {absl::EndsWith(label, "Register") ? size_t{1} : size_t{3}, true});
+    EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+    EXPECT_TRUE(StaysWhenIdle());
+    blocker.Release();
+    while (call->Read().has_value()) {
+    }
+    EXPECT_TRUE(call->Finish().ok());
+  }
+}
 
 TEST(StateCleanup, KnowsEveryRpc) {
   std::set<std::string> expected, tested;
-  for (const std::string& method : AllMethods()) {
-    if (absl::StartsWith(method, "intrawarp.")) expected.insert("/" + method);
+  for (const RpcMethod& method : AllMethods()) {
+    if (absl::StartsWith(method.service, "intrawarp.")) expected.insert("/" + method.full_name());
   }
   for (const Rpc& rpc : AllRpcs()) tested.insert(rpc.method());
   EXPECT_EQ(tested, expected);

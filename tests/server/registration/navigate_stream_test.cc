@@ -149,7 +149,7 @@ TEST_P(NavigateTest, RegistersFramesInOrder) {
     EXPECT_GE(latency.total_ms(), latency.receive_ms() + latency.prepare_ms() + latency.optimise_ms());
     EXPECT_FALSE(answer.frames[n - 1].field.has_value());
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 6"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"ok\"} 6"));
   // They were kept while the stream lived.
   EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
 }
@@ -403,7 +403,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       EXPECT_LT(Distance(*AffineMapFromProto(result.report().affine()), MapOfFrame(1)), 0.25);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 13"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"failed\"} 13"));
 }
 
 TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
@@ -569,7 +569,7 @@ TEST_P(NavigateTest, ABudgetOfAFrameIsItsOwn) {
     EXPECT_EQ(best_effort.frames[i].result.status().code(), 0);
     EXPECT_EQ(best_effort.frames[i].result.report().stop_reason(), v1::STOP_REASON_BUDGET);
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"deadline_missed\"} 2"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"deadline_missed\"} 2"));
 }
 
 TEST_P(NavigateTest, AMaskOfTheFramesMustFitThem) {

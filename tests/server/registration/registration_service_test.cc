@@ -126,7 +126,7 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
       EXPECT_EQ(latency.send_ms(), 0);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"ok\"} 4"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"ok\"} 4"));
 }
 
 TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
@@ -265,7 +265,7 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_budget()->set_nanos(1);
   ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
 
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
@@ -337,7 +337,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
                       "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 26"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"failed\"} 26"));
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
@@ -418,8 +418,8 @@ class LargeRegistrationTest : public RegistrationServiceTest {
       return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
     }));
     EXPECT_EQ(context().transforms.size(), 0);
-    EXPECT_TRUE(
-        Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+    EXPECT_TRUE(Eventually(
+        [this] { return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
   }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(LargeRegistrationTest);
@@ -491,8 +491,8 @@ TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
   blocker.Release();
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(
-      Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+  EXPECT_TRUE(Eventually(
+      [this] { return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
 }
 
 TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
@@ -509,8 +509,8 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
   blocker.Release();
   // The client gives up a moment before the deadline as the server has it: for the server that is a cancel.
   EXPECT_TRUE(Eventually([this] {
-    return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1") ||
-           Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1");
+    return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"deadline_missed\"} 1") ||
+           Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1");
   }));
   EXPECT_EQ(context().transforms.size(), 0);
 }
@@ -546,7 +546,7 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "pinned_memory", "");  // more than there is in all
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"rejected\"} 1"));
   {
     JobBlocker blocker(context().jobs);
     grpc::ClientContext rpc;

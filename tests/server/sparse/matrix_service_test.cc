@@ -630,7 +630,7 @@ TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
   });
   EXPECT_EQ(after.resident_bytes(), before.resident_bytes());
   EXPECT_EQ(after.jobs(), 1);
-  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"cancelled\"} 1\n"));
+  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_products_total{outcome=\"cancelled\"} 1\n"));
   gate.set_value();
   EXPECT_EQ(test_.WaitForUsage(idle).ShortDebugString(), before.ShortDebugString());
 }
@@ -661,13 +661,12 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   for (int32_t k : a.column_indices) products += a.row_offsets[k + 1] - a.row_offsets[k];
   test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
   const std::string text = context().metrics.Scrape();
-  EXPECT_THAT(text, HasSubstr("intrawarp_volumes_resident{kind=\"matrix\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"failed\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_job_seconds_count 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_flops_total " + std::to_string(2 * products) + "\n"));
-  EXPECT_THAT(text,
-              HasSubstr("intrawarp_spgemm_output_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_resident_objects{kind=\"sparse_matrix\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"failed\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_seconds_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_flops_total " + std::to_string(2 * products) + "\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
   EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.SparseMatrixService/Multiply\"} 2\n"));
 }
 
@@ -688,8 +687,8 @@ class LongProductTest : public MatrixServiceTest {
     EXPECT_EQ(Idle().ShortDebugString(), before.ShortDebugString());
     EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a"));
     const std::string text = context().metrics.Scrape();
-    EXPECT_THAT(text, ContainsRegex("intrawarp_spgemm_jobs_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
-    EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 0\n"));
+    EXPECT_THAT(text, ContainsRegex("intrawarp_products_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
+    EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 0\n"));
     // The server goes on.
     Put("one", Full(1, 1, 3));
     EXPECT_TRUE(Multiply(*stub_, ProductOf("one", "one")).status.ok());
@@ -752,7 +751,7 @@ TEST_F(SmallMemoryTest, AProductTooLargeIsRefusedWithItsEstimateBeforeItStarts) 
   }
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; }).ShortDebugString(),
             before.ShortDebugString());
-  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"rejected\"} 2\n"));
+  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_products_total{outcome=\"rejected\"} 2\n"));
   // The server goes on, and the other way round it fits.
   const Product dot = Multiply(*stub_, ProductOf("row", "column"));
   ASSERT_TRUE(dot.status.ok()) << dot.status.error_message();
