@@ -667,7 +667,8 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   EXPECT_THAT(text, HasSubstr("intrawarp_product_seconds_count 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_product_flops_total " + std::to_string(2 * products) + "\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_product_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
-  EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.SparseMatrixService/Multiply\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("grpc_method=\"Multiply\",grpc_service=\"intrawarp.v1.SparseMatrixService\",grpc_type="
+                              "\"server_stream\"} 2\n"));
 }
 
 // 360 million multiplications and 200 MB, far more than a stream that is not read takes.
