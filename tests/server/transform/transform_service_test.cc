@@ -482,7 +482,7 @@ TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
   v1::MapPointsRequest points_request;
   v1::MapPointsResponse points_response;
   points_request.set_transform("transforms/a");
-  EXPECT_STATUS(transforms_->MapPoints(&points, points_request, &points_response), grpc::RESOURCE_EXHAUSTED, "queue");
+  EXPECT_STATUS(transforms_->MapPoints(&points, points_request, &points_response), grpc::RESOURCE_EXHAUSTED, "streams");
 
   blocker.Release();
 
@@ -490,6 +490,19 @@ TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
   while (reader->Read(&response)) {
   }
   EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_P(LimitedTransformServiceTest, RefusesPointsWhileTheQueueIsFull) {
+  PutTransform("a", Transform(SomeMap()));
+  JobBlocker blocker(context().jobs);
+  Job waiting;
+  waiting.run = [](const absl::StatusOr<const ExecContext*>&) {};
+  ASSERT_TRUE(context().jobs.Submit(std::move(waiting)).ok());
+  grpc::ClientContext points;
+  v1::MapPointsRequest request;
+  v1::MapPointsResponse response;
+  request.set_transform("transforms/a");
+  EXPECT_STATUS(transforms_->MapPoints(&points, request, &response), grpc::RESOURCE_EXHAUSTED, "queue");
 }
 
 TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
