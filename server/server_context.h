@@ -32,6 +32,7 @@ struct ServerLimits {
   int64_t max_matrix_bytes = int64_t{4} << 30;  // as uploaded
   int64_t resident_capacity_bytes = 0;
   int64_t pinned_capacity_bytes = 0;
+  int64_t workspace_capacity_bytes = 0;  // of jobs
   int64_t max_transforms = 4096;
   int max_uploads = 64;      // unfinished uploads
   int max_streams = 64;      // bulk streams, registrations and products under way
@@ -39,6 +40,9 @@ struct ServerLimits {
   std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
+  int max_sessions = 8;
+  // The life of a registration's result that asks for none; 0: until it is deleted.
+  std::chrono::nanoseconds result_ttl = std::chrono::hours(24);
   int max_connections = 256;
   int max_calls = 1024;  // of all kinds under way; as many again that only ask (health, server info)
   // A stream whose client owes something for longer is ended; 0: never.
