@@ -96,10 +96,11 @@ class ExecContext {
   CheckpointFn checkpoint_;
 };
 
-// A device, a stream and an arena of `bytes`, for tests, benches and the command line.
+// A device, a stream of a partition and an arena of `workspace_bytes`, for tests and benches.
 class OwnedContext {
  public:
-  static absl::StatusOr<OwnedContext> Create(Device& device, size_t workspace_bytes);
+  static absl::StatusOr<OwnedContext> Create(Device& device, size_t workspace_bytes,
+                                             Partition partition = Partition::kWhole);
   ExecContext context(CheckpointFn checkpoint = nullptr) {
     return ExecContext(*device_, stream_.view(), arena_, std::move(checkpoint));
   }

@@ -38,6 +38,22 @@ TEST_P(DeviceMemoryTest, EventsMarkPointsInAStream) {
   EXPECT_OK(event->Wait());
 }
 
+TEST_P(DeviceMemoryTest, EveryPartitionHasStreams) {
+  for (const Partition partition : {Partition::kWhole, Partition::kFrames, Partition::kBatch}) {
+    const absl::StatusOr<Stream> stream = device().CreateStream(partition);
+    ASSERT_OK(stream) << stream.status();
+    const absl::StatusOr<Stream> like = device().CreateStreamLike(stream->view());
+    ASSERT_OK(like) << like.status();
+    ASSERT_OK(device().Synchronize(like->view()));
+  }
+}
+
+TEST_P(DeviceMemoryTest, WarmsWhatIsAskedAndRefusesLessThanNothing) {
+  EXPECT_OK(device().Warm(0));
+  EXPECT_OK(device().Warm(1 << 20));
+  EXPECT_EQ(device().Warm(-1).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(DeviceMemoryTest, ArenaGivesBackByScopeAndRefusesBeyondItsEnd) {
   OwnedContext owned = *OwnedContext::Create(device(), 4096);
   const ExecContext small = owned.context();

@@ -281,7 +281,8 @@ class CountingDevice final : public Device {
   const std::string& model() const override { return name_; }
   absl::StatusOr<DeviceMemory> memory() const override { return DeviceMemory{}; }
   absl::Status health() const override { return absl::OkStatus(); }
-  absl::StatusOr<Stream> CreateStream() override { return Stream(this, nullptr); }
+  absl::StatusOr<Stream> CreateStream(Partition) override { return Stream(this, nullptr); }
+  bool partitioned() const override { return false; }
   absl::StatusOr<Event> CreateEvent() override { return Event(this, nullptr); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
     in_use += bytes;
