@@ -4,10 +4,13 @@
 #define INTRAWARP_SERVER_OPTIONS_H_
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/device/device.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 
@@ -25,6 +28,8 @@ struct ServerOptions {
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
   Seams seams = SystemSeams();
+  // Opens `device`. A test can put another one in its place.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(absl::string_view spec)> open_device = OpenDevice;
 };
 
 struct CommandLine {

@@ -78,7 +78,7 @@ void KeepGrpcLibrary() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(options.device));
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.open_device(options.device));
   INTRAWARP_ASSIGN_OR_RETURN(const DeviceMemory memory, device->memory());
   std::unique_ptr<Server> server(new Server(options, std::move(device), memory));
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
