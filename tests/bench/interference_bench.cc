@@ -37,8 +37,8 @@ namespace {
 
 absl::Status Run(const BenchOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Site> site, Site::Open(options));
-  std::printf("%s on %s, %d^3 voxels, %.0f s each, seed %u\n", options.scenario.c_str(),
-              site->server().device().c_str(), options.size, options.seconds, options.seed);
+  std::printf("%s on %s, %.0f s each, seed %u\n", options.scenario.c_str(), site->server().device().c_str(),
+              options.seconds, options.seed);
   if (options.scenario == "frames") return RunFramesScenario(*site);
   if (options.scenario == "capacity") return RunCapacityScenario(*site);
   if (options.scenario == "overload") return RunOverloadScenario(*site);

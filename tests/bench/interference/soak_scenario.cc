@@ -105,7 +105,8 @@ class SoakScenario {
 
   // What the server holds when its clients have been gone for some seconds: the volumes and the matrix of the bench.
   absl::Status PrintLeft() {
-    constexpr double kSettle = 10;
+    constexpr double kSettle = 15;
+    constexpr int64_t kOwnObjects = 3;  // two volumes and a matrix
     INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client, site_.Connect());
     v1::Usage usage;
     const double begin = Now();
@@ -113,7 +114,9 @@ class SoakScenario {
       SleepUntil(Now() + 0.5);
       INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, client->GetServerInfo());
       usage = info.usage();
-    } while (Now() < begin + kSettle && (usage.jobs() + usage.streams() + usage.uploads() + usage.transforms() > 0));
+    } while (Now() < begin + kSettle && usage.jobs() + usage.streams() + usage.uploads() + usage.transforms() +
+                                                usage.volumes() + usage.sparse_matrices() >
+                                            kOwnObjects);
     Row row;
     row.Add("volumes", static_cast<double>(usage.volumes()), 0);
     row.Add("matrices", static_cast<double>(usage.sparse_matrices()), 0);
