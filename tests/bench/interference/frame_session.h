@@ -8,6 +8,8 @@
 #define INTRAWARP_TESTS_BENCH_INTERFERENCE_FRAME_SESSION_H_
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>

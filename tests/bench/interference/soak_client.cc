@@ -108,10 +108,17 @@ absl::Status SoakClient::Upload(client::Client& client) {
   upload.geometry = images_.geometry();
   upload.pixel_type = PixelType::kInt16;
   upload.bytes = BytesOf(phase.voxels);
+  Tidy();
   const absl::Status uploaded = client.UploadVolume(upload, Impatience()).status();
-  const absl::Status deleted = client.DeleteVolume("volumes/" + upload.id);
-  // A call that timed out may have stored its volume all the same.
-  return uploaded.ok() ? deleted : uploaded;
+  if (uploaded.ok()) return client.DeleteVolume("volumes/" + upload.id);
+  given_up_.push_back("volumes/" + upload.id);
+  return uploaded;
+}
+
+void SoakClient::Tidy() {
+  if (client_ == nullptr) return;
+  for (const std::string& name : given_up_) (void)client_->DeleteVolume(name);
+  given_up_.clear();
 }
 
 // A client whose connection breaks in the middle of whatever it does.

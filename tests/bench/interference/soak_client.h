@@ -25,6 +25,9 @@ class SoakClient {
   // One thing, to its end.
   void Act();
 
+  // Deletes the volumes whose upload may have gone on after the client had given it up. At the end, too.
+  void Tidy();
+
   // How often each thing was done, and how things ended that ended badly, by "thing: ERROR".
   const std::map<std::string, int64_t>& done() const { return done_; }
   const std::map<std::string, int64_t>& errors() const { return errors_; }
@@ -58,6 +61,7 @@ class SoakClient {
   std::mt19937 random_;
   int64_t number_;
   std::unique_ptr<client::Client> client_;
+  std::vector<std::string> given_up_;  // names of volumes
   std::map<std::string, int64_t> done_, errors_;
 };
 

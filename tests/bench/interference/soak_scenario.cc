@@ -18,6 +18,9 @@
 namespace intrawarp::bench {
 namespace {
 
+// Seconds in which the server ends what a client has given up.
+constexpr double kGivenUp = 5;
+
 // A quantity once a second.
 struct Series {
   std::string name;
@@ -48,6 +51,8 @@ class SoakScenario {
     INTRAWARP_RETURN_IF_ERROR(sampled);
     PrintSlopes();
     PrintActions();
+    SleepUntil(Now() + kGivenUp);
+    for (const auto& client : clients_) client->Tidy();
     clients_.clear();
     return PrintLeft();
   }

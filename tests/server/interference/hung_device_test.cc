@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the device does not come back.
+// The device does not come back from any call.
+#include <atomic>
 #include <thread>
 
 #include "tests/server/http_client.h"
@@ -33,19 +34,25 @@ TEST_F(HungDeviceTest, TurnsHealthOffAndLeavesTheMetrics) {
   const std::string serving("\x08\x01", 2), not_serving("\x08\x02", 2);
   EXPECT_EQ(Health(), serving);
   EXPECT_EQ(HttpGet(test_.server->http_address(), "/healthz").status, 200);
-  device_->BlockAt(3);
+  for (int call = 3; call < 100; ++call) device_->BlockAt(call);
   FrameSeen frame;
-  std::thread hung([&] { frame = NavigationClient(test_.server->grpc_address(), PatientSession()).Next(); });
+  std::atomic<bool> answered = false;
+  std::thread hung([&] {
+    frame = NavigationClient(test_.server->grpc_address(), PatientSession()).Next();
+    answered = true;
+  });
   device_->AwaitBlocked();
-  // Hours pass, in which the server looks after itself more than once.
-  for (int hour = 0; hour < 5; ++hour) {
+  // Hours pass, in which the server looks after itself; whoever asks the device for a sign of life has a thread.
+  for (int hour = 0; hour < 500 && Health() == serving; ++hour) {
     test_.clock.Advance(std::chrono::hours(1));
     test_.server->Housekeep();
+    std::this_thread::yield();
   }
   EXPECT_EQ(HttpGet(test_.server->http_address(), "/healthz").status, 503);
   EXPECT_EQ(Health(), not_serving);
   EXPECT_EQ(HttpGet(test_.server->http_address(), "/metrics").status, 200);
-  device_->Release();
+  device_->Disarm();
+  while (!answered) device_->Release();  // a call may block after the first one
   hung.join();
   std::cout << "[ FRAMES   ] the frame under way: " << frame.Name() << "\n";
 }
