@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once. SIGHUP is
 // ignored, so that the volumes outlive the terminal that the server was started from.
+//
+// Exit status: 0 after a stop, 1 when it cannot start, 2 for a wrong command line, 3 when the device hung or was lost
+// (--watchdog_exit), for a supervisor that starts it again.
 #include <grpc/support/log.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -23,6 +27,7 @@ namespace intrawarp::server {
 namespace {
 
 constexpr int kWrongCommandLine = 2;
+constexpr int kDeviceFailed = 3;
 
 sigset_t StopSignals() {
   sigset_t signals;
@@ -80,8 +85,14 @@ void LogGrpc(gpr_log_func_args* args) {
   if (args->severity == GPR_LOG_SEVERITY_ERROR) Log(Severity::kError, "grpc", {{"message", args->message}});
 }
 
+// At once: a stop would wait for the device.
+void GiveUp() {
+  Log(Severity::kError, "gave_up", {{"exit_status", absl::StrCat(kDeviceFailed)}});
+  _exit(kDeviceFailed);
+}
+
 int Main(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
+  absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
   if (!command_line.ok()) {
     std::fprintf(stderr, "intrawarpd: %s\n", std::string(command_line.status().message()).c_str());
     return kWrongCommandLine;
@@ -94,11 +105,15 @@ int Main(const std::vector<std::string>& arguments) {
     std::printf("intrawarpd %s %s\n", ThisBuild().version.c_str(), ThisBuild().revision.c_str());
     return EXIT_SUCCESS;
   }
+  // For CUDA, before its first call: no kernel is loaded while a frame waits, and no two streams share a queue.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   BlockStopSignals();
   signal(SIGHUP, SIG_IGN);
   // Its messages would name what a client sent.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_function(LogGrpc);
+  command_line->options.give_up = GiveUp;
   return Serve(command_line->options);
 }
 

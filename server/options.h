@@ -4,10 +4,16 @@
 #define INTRAWARP_SERVER_OPTIONS_H_
 
 #include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/schedule/scheduling_policy.h"
+#include "server/monitor/watchdog.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 
@@ -24,7 +30,16 @@ struct ServerOptions {
   bool reflection = false;
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
+  WatchdogOptions watchdog;
   Seams seams = SystemSeams();
+  // Opens `device`. A test can put another one in its place.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(absl::string_view spec)> open_device = OpenDevice;
+  // The jobs that have started; empty: the scheduler's.
+  Watchdog::RunningJobs running_jobs;
+  // Called on the housekeeping thread when a hang or a loss has lasted for watchdog.exit_after. May be empty.
+  std::function<void()> give_up;
+  // Lanes, slots and shares, not the capacities; unset: what suits the device.
+  std::optional<SchedulingOptions> scheduling;
 };
 
 struct CommandLine {

@@ -5,14 +5,15 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/version.h"
 
@@ -25,18 +26,50 @@ using std::chrono::steady_clock;
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMessageSlack = 64 << 10;  // a message around a chunk
 constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
-
-int64_t HostMemoryBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
+constexpr milliseconds kKeepaliveTime{30000};
+constexpr milliseconds kKeepaliveTimeout{5000};
+// A connection without calls; clients connect again when they need it.
+constexpr milliseconds kConnectionIdle = std::chrono::minutes(30);
+constexpr int kMaxHeaderBytes = 8192;
+// On one connection, beside the calls allowed in all: health and information get through.
+constexpr int kAskingStreams = 64;
 
 // Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
 int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
 
+// Of a GPU's memory 60 % hold objects and 30 % work. On the CPU all of it is the host's, whose other parts are
+// transfers and unfinished uploads.
 ServerLimits WithDefaults(ServerLimits limits, DeviceKind kind, const DeviceMemory& memory) {
-  if (limits.resident_capacity_bytes == 0) {
-    limits.resident_capacity_bytes = kind == DeviceKind::kCuda ? memory.total_bytes / 10 * 8 : memory.total_bytes / 2;
-  }
-  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, HostMemoryBytes() / 4);
+  const int64_t host = HostMemoryLimit();
+  const bool is_cuda = kind == DeviceKind::kCuda;
+  const int64_t percent = (is_cuda ? memory.total_bytes : std::min(memory.total_bytes, host)) / 100;
+  if (limits.resident_capacity_bytes == 0) limits.resident_capacity_bytes = percent * (is_cuda ? 60 : 35);
+  if (limits.workspace_capacity_bytes == 0) limits.workspace_capacity_bytes = percent * (is_cuda ? 30 : 25);
+  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, host / 8);
+  if (limits.uploading_capacity_bytes == 0) limits.uploading_capacity_bytes = limits.resident_capacity_bytes / 2;
   return limits;
+}
+
+// Sessions have a quarter of the memory for work and transfers to themselves, and places of their own.
+LedgerOptions MakeLedgerOptions(const ServerLimits& limits, const SchedulingOptions& scheduling) {
+  LedgerOptions options;
+  options.lanes = scheduling.lanes;
+  Amounts& reserve = options.session_reserve;
+  reserve.workspace_bytes = limits.workspace_capacity_bytes / 4;
+  reserve.pinned_bytes = limits.pinned_capacity_bytes / 4;
+  reserve.transforms = int64_t{kSessionTransforms} * limits.max_sessions;
+  reserve.streams = limits.max_sessions;
+  reserve.sessions = limits.max_sessions;
+  Amounts& capacity = options.capacity;
+  capacity.resident_bytes = limits.resident_capacity_bytes;
+  capacity.workspace_bytes = limits.workspace_capacity_bytes;
+  capacity.pinned_bytes = limits.pinned_capacity_bytes;
+  capacity.uploading_bytes = limits.uploading_capacity_bytes;
+  capacity.transforms = limits.max_transforms + reserve.transforms;
+  capacity.streams = limits.max_streams + reserve.streams;
+  capacity.uploads = limits.max_uploads;
+  capacity.sessions = limits.max_sessions;
+  return options;
 }
 
 // Linking the reflection library switches reflection on for every server of the process; this makes it a choice.
@@ -57,15 +90,17 @@ class ReflectionOption final : public grpc::ServerBuilderOption {
   const bool enabled_;
 };
 
-// Dead clients free what they hold within seconds, quiet ones may stay; no connection is closed for its age, which
-// would end the streams in it.
-void SetTransportArguments(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+// Dead clients free what they hold within seconds, quiet ones may stay a while; no connection is closed for its age,
+// which would end the streams in it.
+void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& limits) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_calls + kAskingStreams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(kConnectionIdle.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepaliveTime.count()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepaliveTimeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
@@ -78,9 +113,10 @@ void KeepGrpcLibrary() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(options.device));
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.open_device(options.device));
   INTRAWARP_ASSIGN_OR_RETURN(const DeviceMemory memory, device->memory());
   std::unique_ptr<Server> server(new Server(options, std::move(device), memory));
+  INTRAWARP_ASSIGN_OR_RETURN(server->probe_, DeviceProbe::Create(*server->device_, memory));
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
   return server;
 }
@@ -89,22 +125,35 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
     : options_(options),
       limits_(WithDefaults(options.limits, device->kind(), memory)),
       device_(std::move(device)),
-      pinned_(*device_, limits_.pinned_capacity_bytes),
-      budget_(limits_.resident_capacity_bytes),
-      transforms_(limits_.max_transforms),
-      uploads_(pinned_, budget_, options_.seams, limits_.max_uploads, limits_.upload_ttl),
+      scheduling_(options_.scheduling.value_or(DefaultScheduling(*device_))),
+      ledger_(MakeLedgerOptions(limits_, scheduling_)),
+      pinned_(*device_, static_cast<size_t>(limits_.pinned_capacity_bytes)),
+      uploads_(ledger_, options_.seams, limits_.upload_ttl, limits_.stream_idle_timeout),
+      sessions_([this](bool any_open) { jobs_->SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
-      monitor_(metrics_) {}
+      stream_watch_(limits_.stream_idle_timeout),
+      watchdog_(options_.watchdog, [this] { return RunningJobs(); }),
+      monitor_(metrics_, limits_.max_calls) {}
+
+std::vector<WatchedJob> Server::RunningJobs() const {
+  if (options_.running_jobs) return options_.running_jobs();
+  std::vector<WatchedJob> watched;
+  for (const RunningJob& job : jobs_->running()) {
+    watched.push_back({job.job_class, job.since_start, job.since_checkpoint});
+  }
+  return watched;
+}
 
 absl::Status Server::Serve() {
-  SchedulingOptions scheduling;
+  SchedulingOptions scheduling = scheduling_;
+  scheduling.on_job = [this](const JobRecord& record) { metrics_.JobDone(record); };
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *jobs_, *copies_, workers_, pinned_, budget_, volumes_, matrices_,
-                                   transforms_, uploads_, metrics_, limits_, options_.seams, register_requests_,
-                                   multiply_requests_, streams_});
+  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, pinned_, ledger_, volumes_,
+                                   matrices_, transforms_, uploads_, sessions_, metrics_, stream_watch_, limits_,
+                                   options_.seams, register_requests_, multiply_requests_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -117,14 +166,17 @@ absl::Status Server::ServeGrpc() {
   KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
   services_ = MakeServices(*context_);
+  INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options_.listen));
+  grpc_address_ = listener.address();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  ConnectionGate::Acceptor acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, grpc::InsecureServerCredentials());
   for (const NamedService& service : services_) builder.RegisterService(service.service.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits_.max_chunk_bytes + kMessageSlack));
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
   builder.SetOption(std::make_unique<ReflectionOption>(options_.reflection));
-  SetTransportArguments(builder);
+  SetTransportArguments(builder, limits_);
   grpc::ResourceQuota quota("intrawarp");
   quota.Resize(std::max<int64_t>(kGiB, 4 * limits_.max_streams * limits_.max_chunk_bytes));
   builder.SetResourceQuota(quota);
@@ -132,64 +184,108 @@ absl::Status Server::ServeGrpc() {
   interceptors.push_back(monitor_.MakeInterceptorFactory());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || port == 0)
-    return absl::UnavailableError(absl::StrCat("cannot serve gRPC on ", options_.listen));
-  grpc_address_ = absl::StrCat(options_.listen.substr(0, options_.listen.rfind(':')), ":", port);
+  if (grpc_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot serve gRPC on ", options_.listen));
   for (const NamedService& service : services_) grpc_->GetHealthCheckService()->SetServingStatus(service.name, true);
+  gate_ = std::make_unique<ConnectionGate>(std::move(listener), std::move(acceptor), limits_.max_connections,
+                                           kKeepaliveTimeout, metrics_);
   return absl::OkStatus();
 }
 
 absl::Status Server::ServeHttp() {
-  INTRAWARP_ASSIGN_OR_RETURN(http_,
-                             HttpServer::Start(options_.http, [this](const std::string& path) { return Page(path); }));
+  const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
+  const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
+                               return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Scrape()};
+                             }};
+  INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}));
   return absl::OkStatus();
 }
 
-HttpPage Server::Page(const std::string& path) const {
-  if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Scrape()};
+HttpPage Server::HealthPage() const {
   HttpPage page;
-  if (path == "/healthz") {
-    page.status = serving_ ? 200 : 503;
-    page.body = serving_ ? "serving\n" : "not serving\n";
-  } else {
-    page.status = 404;
-    page.body = "not found\n";
-  }
+  page.status = serving() ? 200 : 503;
+  page.body = serving() ? "serving\n" : "not serving\n";
   return page;
 }
 
 MetricsSample Server::Sample() const {
   MetricsSample sample;
-  for (int i = 0; i < kJobClasses; ++i) {
-    const auto job_class = static_cast<JobClass>(i);
-    sample.queues[i] = {jobs_->waiting(job_class), jobs_->capacity(job_class), jobs_->started(job_class)};
-  }
+  SampleQueues(sample);
+  SampleResources(sample);
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
-  sample.resident_bytes = budget_.used_bytes();
-  sample.resident_capacity_bytes = budget_.capacity_bytes();
-  if (const auto memory = device_->memory(); memory.ok()) {
-    sample.device_free_bytes = memory->free_bytes;
-    sample.device_used_bytes = memory->total_bytes - memory->free_bytes;
-  }
-  sample.pinned_leased_bytes = static_cast<int64_t>(pinned_.leased_bytes());
-  sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
+  if (device_->kind() == DeviceKind::kCuda) sample.device_memory = probe_->memory();
   sample.device_healthy = device_->health().ok();
+  sample.watchdog = watchdog_.state();
+  sample.longest_stall = stream_watch_.longest_wait();
   return sample;
 }
 
+void Server::SampleQueues(MetricsSample& sample) const {
+  for (int i = 0; i < kJobClasses; ++i) {
+    const auto job_class = static_cast<JobClass>(i);
+    MetricsSample::Queue& queue = sample.queues[i];
+    queue.depth = jobs_->waiting(job_class);
+    queue.capacity = jobs_->capacity(job_class);
+    queue.jobs_started = jobs_->started(job_class);
+  }
+  for (const WatchedJob& job : RunningJobs()) {
+    auto& longest = sample.queues[static_cast<int>(job.job_class)].since_checkpoint;
+    longest = std::max(longest, job.since_checkpoint);
+  }
+}
+
+MetricsUse Server::UseOf(Resource resource) const {
+  const ResourceUse use = ledger_.use(resource);
+  const absl::string_view name = kResourceNames[static_cast<int>(resource)];
+  return {std::string(absl::StripSuffix(name, "_memory")), use.in_use, use.capacity};
+}
+
+void Server::SampleResources(MetricsSample& sample) const {
+  sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
+  for (const Resource resource : {Resource::kResident, Resource::kWorkspace, Resource::kPinned}) {
+    sample.memory.push_back(UseOf(resource));
+  }
+  for (const Resource resource : {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams}) {
+    sample.tables.push_back(UseOf(resource));
+  }
+  sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
+  sample.tables.push_back({"connections", gate_->connections(), limits_.max_connections});
+}
+
 void Server::Housekeep() {
+  std::lock_guard<std::mutex> lock(housekeep_mutex_);
   uploads_.Expire();
   const steady_clock::time_point now = options_.seams.steady_now();
   volumes_.Expire(now);
   matrices_.Expire(now);
   transforms_.Expire(now);
-  const absl::Status health = device_->health();
-  if (health.ok() || !serving_.exchange(false)) return;
-  metrics_.CountDeviceError(DeviceError::kLost);
-  grpc_->GetHealthCheckService()->SetServingStatus(false);
-  Log(Severity::kError, "device_lost", {{"device", device_->name()}, {"cause", health.ToString()}});
+  sessions_.Expire(now);
+  stream_watch_.Check(now, metrics_);
+  CheckDevice();
+}
+
+void Server::CheckDevice() {
+  const steady_clock::time_point now = options_.seams.steady_now();
+  const Watchdog::Finding finding = watchdog_.Check(now, {probe_->probing_since(), !device_->health().ok()});
+  probe_->Begin(now);
+  if (finding.changed) ReportDevice(finding);
+  if (finding.give_up && options_.give_up) options_.give_up();
+}
+
+void Server::ReportDevice(const Watchdog::Finding& finding) {
+  grpc_->GetHealthCheckService()->SetServingStatus(finding.state == WatchdogState::kWell);
+  switch (finding.state) {
+    case WatchdogState::kWell:
+      return Log(Severity::kInfo, "device_recovered", {{"device", device_->name()}});
+    case WatchdogState::kHung:
+      metrics_.CountDeviceError(DeviceError::kHung);
+      return Log(Severity::kError, "device_hung", {{"device", device_->name()}, {"waits_for", finding.hung}});
+    case WatchdogState::kLost:
+      metrics_.CountDeviceError(DeviceError::kLost);
+      return Log(Severity::kError, "device_lost",
+                 {{"device", device_->name()}, {"cause", device_->health().ToString()}});
+  }
 }
 
 void Server::HousekeepingLoop() {
@@ -212,16 +308,19 @@ void Server::Stop() {
     housekeeping_wake_.notify_one();
     housekeeping_.join();
   }
+  if (gate_ != nullptr) gate_->Stop();
   if (grpc_ != nullptr) {
     // NOT_SERVING for good.
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
   workers_.Shutdown();
+  sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   if (copies_ != nullptr) copies_->Shutdown();
   if (jobs_ != nullptr) jobs_->Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();
+  gate_.reset();
   grpc_.reset();
   WaitForTransport();
 }
@@ -240,7 +339,7 @@ void Server::ShutdownGrpc() {
 void Server::WaitForTransport() {
   const auto deadline = steady_clock::now() + std::chrono::seconds(5);
   uploads_.Clear();
-  while (pinned_.leased_bytes() > 0 && steady_clock::now() < deadline) {
+  while (ledger_.in_use(Resource::kPinned) > 0 && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
     uploads_.Clear();
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Server: everything that intrawarpd runs: the device, its scheduler, the stores, the gRPC and the HTTP port.
 //
-// Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device has failed.
+// Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device is lost, and while a job or
+// the device does not come back.
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_SERVER_H_
@@ -19,12 +20,17 @@
 
 #include "absl/status/statusor.h"
 #include "server/bulk/upload_store.h"
+#include "server/monitor/device_probe.h"
 #include "server/monitor/http_server.h"
+#include "server/monitor/watchdog.h"
 #include "server/options.h"
+#include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/rpc/stream_watch.h"
 #include "server/rpc/worker_pool.h"
 #include "server/server_context.h"
 #include "server/services.h"
+#include "server/session/session_store.h"
 
 namespace intrawarp::server {
 
@@ -45,16 +51,23 @@ class Server {
   void Stop();
 
   // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
-  // over, and turns health off when the device has failed.
+  // over, ends streams whose client makes no progress, and turns health off when the device has failed or hangs.
   void Housekeep();
 
  private:
   Server(const ServerOptions& options, std::unique_ptr<Device> device, const DeviceMemory& memory);
+  std::vector<WatchedJob> RunningJobs() const;
   absl::Status Serve();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
-  HttpPage Page(const std::string& path) const;
+  bool serving() const { return serving_ && watchdog_.state() == WatchdogState::kWell; }
+  HttpPage HealthPage() const;
   MetricsSample Sample() const;
+  void SampleQueues(MetricsSample& sample) const;
+  MetricsUse UseOf(Resource resource) const;
+  void SampleResources(MetricsSample& sample) const;
+  void CheckDevice();
+  void ReportDevice(const Watchdog::Finding& finding);
   void HousekeepingLoop();
   void ShutdownGrpc();
   void WaitForTransport();
@@ -63,28 +76,34 @@ class Server {
   const ServerLimits limits_;
   // Memory and streams outlive what was made of them: the order is the order of need.
   std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceProbe> probe_;
+  const SchedulingOptions scheduling_;
+  Ledger ledger_;
   PinnedPool pinned_;
-  ResidentBudget budget_;
   std::unique_ptr<Scheduler> jobs_;
   std::unique_ptr<CopyLane> copies_;
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
   UploadStore uploads_;
+  SessionStore sessions_;
   RequestTable register_requests_;
   RequestTable multiply_requests_;
   Metrics metrics_;
   WorkerPool workers_;
-  std::atomic<int64_t> streams_{0};
-  std::atomic<bool> serving_{false};
+  StreamWatch stream_watch_;
+  Watchdog watchdog_;
+  std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;
   RpcMonitor monitor_;
   std::vector<NamedService> services_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<ConnectionGate> gate_;
   std::string grpc_address_;
   std::unique_ptr<HttpServer> http_;
   bool stopped_ = false;
 
+  std::mutex housekeep_mutex_;  // held during Housekeep
   std::mutex housekeeping_mutex_;
   std::condition_variable housekeeping_wake_;
   bool housekeeping_stop_ = false;

@@ -3,7 +3,6 @@
 #ifndef INTRAWARP_SERVER_SERVER_CONTEXT_H_
 #define INTRAWARP_SERVER_SERVER_CONTEXT_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -11,15 +10,20 @@
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/copy_lane.h"
 #include "engine/schedule/scheduler.h"
+#include "server/ledger/ledger.h"
+#include "server/monitor/device_probe.h"
 #include "server/monitor/metrics.h"
+#include "server/monitor/watchdog.h"
 #include "server/rpc/request_table.h"
 #include "server/rpc/rpc_support.h"
+#include "server/rpc/stream_watch.h"
 #include "server/store/matrix_store.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 
 namespace intrawarp::server {
 
+class SessionStore;
 class UploadStore;
 class WorkerPool;
 
@@ -28,37 +32,49 @@ struct ServerLimits {
   int64_t max_volume_bytes = int64_t{4} << 30;  // as uploaded
   int64_t max_matrix_bytes = int64_t{4} << 30;  // as uploaded
   int64_t resident_capacity_bytes = 0;
+  int64_t workspace_capacity_bytes = 0;  // of jobs
   int64_t pinned_capacity_bytes = 0;
-  int64_t max_transforms = 4096;
-  int max_uploads = 64;      // unfinished uploads
-  int max_streams = 64;      // bulk streams, registrations and products under way
+  int64_t uploading_capacity_bytes = 0;  // of unfinished uploads
+  int64_t max_transforms = 4096;         // beside those of sessions
+  int max_sessions = 8;
+  int max_uploads = 64;  // unfinished uploads
+  int max_streams = 64;  // bulk streams, registrations and products under way, beside those of sessions
+  int max_connections = 256;
+  int max_calls = 1024;      // of all kinds under way; as many again that only ask (health, server info)
   int max_queued_jobs = 64;  // that wait, of each class
   std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
+  // The life of a registration's result that asks for none; 0: until it is deleted.
+  std::chrono::nanoseconds result_ttl = std::chrono::hours(24);
+  // A stream whose client owes something for longer is ended; 0: never.
+  std::chrono::nanoseconds stream_idle_timeout = std::chrono::seconds(30);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
 };
 
 struct ServerContext {
   Device& device;
+  // What the device answered last, for calls that must not wait for it.
+  const DeviceProbe& probe;
+  const Watchdog& watchdog;
   Scheduler& jobs;
   // At most one copy of a bulk stream waits for it.
   CopyLane& copies;
   // At most one task of a call waits for it.
   WorkerPool& workers;
   PinnedPool& pinned;
-  ResidentBudget& budget;
+  Ledger& ledger;
   VolumeStore& volumes;
   MatrixStore& matrices;
   TransformStore& transforms;
   UploadStore& uploads;
+  SessionStore& sessions;
   Metrics& metrics;
+  StreamWatch& stream_watch;
   const ServerLimits& limits;
   const Seams& seams;
   // Requests with an id that are under way.
   RequestTable& register_requests;
   RequestTable& multiply_requests;
-  // Live RPC reactors, counted by StreamCount (rpc_support.h).
-  std::atomic<int64_t>& streams;
 };
 
 }  // namespace intrawarp::server

@@ -19,13 +19,13 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   v1::Device* device = info->add_devices();
   device->set_name(context_.device.name());
   device->set_model(context_.device.model());
-  device->set_healthy(context_.device.health().ok());
-  if (const auto memory = context_.device.memory(); memory.ok()) {
-    device->set_memory_total_bytes(memory->total_bytes);
-    device->set_memory_free_bytes(memory->free_bytes);
-  }
+  device->set_healthy(context_.device.health().ok() && context_.watchdog.state() == WatchdogState::kWell);
+  const DeviceMemory memory = context_.probe.memory();
+  device->set_memory_total_bytes(memory.total_bytes);
+  device->set_memory_free_bytes(memory.free_bytes);
   FillLimits(info->mutable_limits());
   FillUsage(info->mutable_usage());
+  FillResources(info->mutable_resources());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
   for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) info->add_metrics(metric);
@@ -55,16 +55,40 @@ void ServerService::FillLimits(v1::Limits* to) const {
   to->set_max_points(limits.max_points);
   to->set_max_pending_frames(limits.max_pending_frames);
   to->set_max_stages(kMaxStages);
+  to->set_workspace_capacity_bytes(limits.workspace_capacity_bytes);
+  to->set_max_sessions(limits.max_sessions);
+  if (limits.result_ttl.count() > 0) *to->mutable_result_ttl() = DurationToProto(limits.result_ttl);
+  *to->mutable_stream_idle_timeout() = DurationToProto(limits.stream_idle_timeout);
+  to->set_uploading_capacity_bytes(limits.uploading_capacity_bytes);
 }
 
 void ServerService::FillUsage(v1::Usage* to) const {
   to->set_volumes(context_.volumes.size());
   to->set_transforms(context_.transforms.size());
   to->set_uploads(context_.uploads.size());
-  to->set_streams(context_.streams.load());
+  to->set_streams(context_.ledger.in_use(Resource::kStreams));
   to->set_jobs(context_.jobs.pending());
   to->set_sparse_matrices(context_.matrices.size());
-  to->set_resident_bytes(context_.budget.used_bytes());
+  to->set_resident_bytes(context_.ledger.in_use(Resource::kResident));
+}
+
+void ServerService::FillResources(v1::Resources* to) const {
+  const auto use = [this](Resource resource, v1::ResourceUse* of) {
+    const ResourceUse from = context_.ledger.use(resource);
+    of->set_in_use(from.in_use);
+    of->set_capacity(from.capacity);
+    of->set_session_in_use(from.session_in_use);
+    of->set_session_reserve(from.session_reserve);
+    of->set_peak(from.peak);
+  };
+  use(Resource::kResident, to->mutable_resident_memory());
+  use(Resource::kWorkspace, to->mutable_workspace_memory());
+  use(Resource::kPinned, to->mutable_pinned_memory());
+  use(Resource::kUploading, to->mutable_upload_memory());
+  use(Resource::kTransforms, to->mutable_transforms());
+  use(Resource::kStreams, to->mutable_streams());
+  use(Resource::kUploads, to->mutable_uploads());
+  use(Resource::kSessions, to->mutable_sessions());
 }
 
 }  // namespace intrawarp::server

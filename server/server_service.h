@@ -18,6 +18,7 @@ class ServerService final : public v1::ServerService::CallbackService {
  private:
   void FillLimits(v1::Limits* to) const;
   void FillUsage(v1::Usage* to) const;
+  void FillResources(v1::Resources* to) const;
 
   ServerContext& context_;
   const std::chrono::system_clock::time_point start_time_;

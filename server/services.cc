@@ -10,6 +10,7 @@
 #include "server/bulk/bulk_service.h"
 #include "server/registration/registration_service.h"
 #include "server/server_service.h"
+#include "server/session/session_service.h"
 #include "server/sparse/matrix_service.h"
 #include "server/transform/transform_service.h"
 #include "server/volume/volume_service.h"
@@ -29,6 +30,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   Add<VolumeService>(context, v1::VolumeService::service_full_name(), services);
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
   services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
+  Add<SessionService>(context, v1::SessionService::service_full_name(), services);
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   services.push_back({v1::SparseMatrixService::service_full_name(), MakeMatrixService(context)});
   services.push_back({v1::BulkService::service_full_name(), MakeBulkService(context)});

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp navigate: a folder of frames against a resident volume.
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -21,46 +24,82 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 #include "io/nifti.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
 
+// A session that was given a name is taken up again so often, after so long, when its stream breaks.
+constexpr int kResumptions = 20;
+constexpr std::chrono::milliseconds kResumePause{500};
+
 struct FrameOutcome {
   absl::Status status = absl::UnavailableError("no answer");
   v1::Report report;
+  bool is_known = false;
+  // A newer frame took its place, which --latest allows.
+  bool is_superseded = false;
 };
 
-// One stream over a list of files: a thread reads and sends them, the calling thread takes the answers.
+// One session over a list of files: a thread reads and sends them, the calling thread takes the answers.
 class Navigation {
  public:
   Navigation(Session& session, std::vector<std::string> paths, std::string field_dir)
       : session_(session), paths_(std::move(paths)), field_dir_(std::move(field_dir)), outcomes_(paths_.size()) {}
 
-  // How the stream went; how each frame went is in outcomes().
+  // How the session went; how each frame went is in outcomes().
   absl::Status Run(const v1::NavigateConfig& config) {
     encoding_ = config.field().encoding();
+    rate_hz_ = config.rate_hz();
     const std::unique_ptr<client::NavigateStream> stream = session_.client().Navigate(config, session_.call());
-    std::thread sender([&] { SendAll(*stream); });
-    const absl::Status status = ReceiveAll(*stream);
-    if (!status.ok()) stream->Cancel();
-    sender.join();
+    absl::Status status = Stream(*stream);
+    const bool may_resume = !config.session_id().empty() && stream->opened().has_value();
+    for (int i = 0; may_resume && absl::IsUnavailable(status) && i < kResumptions; ++i) {
+      if (session_.call().cancellation->WaitFor(kResumePause)) break;
+      status = stream->Resume();
+      if (status.ok()) status = Stream(*stream);
+    }
+    closed_ = stream->closed();
     return status;
   }
 
   const std::vector<std::string>& paths() const { return paths_; }
   const std::vector<FrameOutcome>& outcomes() const { return outcomes_; }
+  // The session at its end; unset when it did not end well.
+  const std::optional<v1::Session>& closed() const { return closed_; }
 
  private:
-  // Frames are numbered from 1 in the order of their names.
+  // Everything that has no answer yet over one stream.
+  absl::Status Stream(client::NavigateStream& stream) {
+    std::thread sender([&] { SendAll(stream); });
+    const absl::Status status = ReceiveAll(stream);
+    if (!status.ok()) stream.Cancel();
+    sender.join();
+    return status;
+  }
+
+  // False when the wait was interrupted.
+  bool WaitForTurn(std::chrono::steady_clock::time_point begin, int64_t sent) {
+    if (rate_hz_ == 0) return true;
+    const auto due = begin + std::chrono::duration<double>(static_cast<double>(sent) / rate_hz_);
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - std::chrono::steady_clock::now());
+    return wait.count() <= 0 || !session_.call().cancellation->WaitFor(wait);
+  }
+
+  // Frames are numbered from 1 in the order of their names; those that are sent again get new numbers.
   void SendAll(client::NavigateStream& stream) {
+    const auto begin = std::chrono::steady_clock::now();
+    int64_t sent = 0;
     for (size_t i = 0; i < paths_.size(); ++i) {
+      if (IsKnown(i)) continue;
       const absl::StatusOr<io::HostVolume> volume = io::ReadNifti(paths_[i]);
       if (!volume.ok()) {
         SetOutcome(i, {volume.status(), {}});
         continue;
       }
+      if (!WaitForTurn(begin, sent++)) return;
       client::Frame frame;
-      frame.number = static_cast<int64_t>(i) + 1;
+      frame.number = NumberFor(i);
       frame.geometry = volume->geometry;
       frame.pixel_type = volume->pixel_type;
       frame.bytes = absl::string_view(reinterpret_cast<const char*>(volume->pixels.data()), volume->pixels.size());
@@ -78,17 +117,34 @@ class Navigation {
     while (true) {
       INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field)));
       if (!answer.has_value()) return absl::OkStatus();
-      const int64_t number = answer->result.frame_number();
-      if (number < 1 || number > static_cast<int64_t>(paths_.size())) {
-        return absl::InternalError(absl::StrCat("the server answered frame ", number, ", which was not sent"));
-      }
-      const auto index = static_cast<size_t>(number - 1);
+      INTRAWARP_ASSIGN_OR_RETURN(const size_t index, IndexOf(answer->result.frame_number()));
       if (answer->has_field && !field_dir_.empty()) {
         INTRAWARP_RETURN_IF_ERROR(WriteFrameField(index, answer->result.report().affine(), field));
       }
-      SetOutcome(index, {client::FromRpcStatus(answer->result.status()), std::move(*answer->result.mutable_report())});
-      progress.Show(absl::StrFormat("frame %d of %d", number, paths_.size()));
+      FrameOutcome outcome{client::FromRpcStatus(answer->result.status()), {}};
+      outcome.is_superseded = answer->is_superseded();
+      outcome.report = std::move(*answer->result.mutable_report());
+      SetOutcome(index, std::move(outcome));
+      progress.Show(absl::StrFormat("frame %d of %d", index + 1, paths_.size()));
     }
+  }
+
+  int64_t NumberFor(size_t index) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    index_by_number_[++last_number_] = index;
+    return last_number_;
+  }
+
+  absl::StatusOr<size_t> IndexOf(int64_t number) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = index_by_number_.find(number);
+    if (it != index_by_number_.end()) return it->second;
+    return absl::InternalError(absl::StrCat("the server answered frame ", number, ", which was not sent"));
+  }
+
+  bool IsKnown(size_t index) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return outcomes_[index].is_known;
   }
 
   absl::Status WriteFrameField(size_t index, const v1::AffineMap& affine, const client::GridData& field) {
@@ -97,6 +153,7 @@ class Navigation {
   }
 
   void SetOutcome(size_t index, FrameOutcome outcome) {
+    outcome.is_known = true;
     std::lock_guard<std::mutex> lock(mutex_);
     outcomes_[index] = std::move(outcome);
   }
@@ -105,8 +162,12 @@ class Navigation {
   const std::vector<std::string> paths_;
   const std::string field_dir_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
-  std::mutex mutex_;
+  double rate_hz_ = 0;  // 0: as fast as the server takes them
+  std::optional<v1::Session> closed_;
+  std::mutex mutex_;  // guards what follows
   std::vector<FrameOutcome> outcomes_;
+  std::map<int64_t, size_t> index_by_number_;
+  int64_t last_number_ = 0;
 };
 
 std::string ErrorText(const absl::Status& status) {
@@ -114,6 +175,7 @@ std::string ErrorText(const absl::Status& status) {
 }
 
 std::string OutcomeText(const FrameOutcome& outcome) {
+  if (outcome.is_superseded) return absl::StrCat("superseded\t", outcome.status.message());
   if (!outcome.status.ok()) return absl::StrCat("failed\t", ErrorText(outcome.status));
   const bool ok = outcome.report.verdict() == v1::VERDICT_OK;
   return absl::StrFormat(
@@ -132,12 +194,18 @@ absl::Status WriteReport(const Navigation& navigation, const std::string& method
   return Annotate(io::WriteSmallFile(out, JsonText(list)), out);
 }
 
+absl::Status WriteSessionReport(const Navigation& navigation, const std::string& out) {
+  if (out.empty() || !navigation.closed()) return absl::OkStatus();
+  return Annotate(io::WriteSmallFile(out, JsonText(SessionToJson(*navigation.closed()))), out);
+}
+
 // The first frame that failed, and how many did.
 absl::Status FailedFrames(const Navigation& navigation) {
   absl::Status first;
   int failed = 0;
   for (size_t i = 0; i < navigation.paths().size(); ++i) {
     const absl::Status& status = navigation.outcomes()[i].status;
+    if (navigation.outcomes()[i].is_superseded) continue;
     if (!status.ok() && failed++ == 0) first = Annotate(status, FileName(navigation.paths()[i]));
   }
   if (failed == 0) return absl::OkStatus();
@@ -169,6 +237,12 @@ absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const Re
   std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
   INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
   if (flags.Has("field_dir")) *config.mutable_field() = field;
+  config.set_session_id(flags.String("session"));
+  if (flags.Has("rate")) config.set_rate_hz(flags.Number("rate"));
+  if (flags.Has("latest")) config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
+  if (flags.Has("deadline_ms")) {
+    *config.mutable_frame_deadline() = DurationToProto(std::chrono::milliseconds(flags.Integer("deadline_ms")));
+  }
   return config;
 }
 
@@ -183,6 +257,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   const absl::Status encoding = CheckFieldEncoding(flags, registration->options);
   if (!encoding.ok()) return UsageError(encoding);
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report"));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "session_report"));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
   if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths));
@@ -197,7 +272,8 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
     std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
   }
   const absl::Status reported = WriteReport(navigation, registration->method, flags.String("report"));
-  for (const absl::Status& status : {streamed, FailedFrames(navigation), reported, deleted}) {
+  const absl::Status summed_up = WriteSessionReport(navigation, flags.String("session_report"));
+  for (const absl::Status& status : {streamed, FailedFrames(navigation), reported, summed_up, deleted}) {
     INTRAWARP_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
@@ -210,6 +286,24 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
       {.name = "frames", .placeholder = "DIR", .help = "every volume in it, in name order", .required = true},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
       {.name = "report", .placeholder = "OUT.json", .help = "a list of reports, one a frame"},
+      {.name = "rate",
+       .type = FlagType::kNumber,
+       .placeholder = "HZ",
+       .help = "frames a second to send (as fast as they are taken)",
+       .minimum = 0.001,
+       .maximum = 1000},
+      {.name = "deadline_ms",
+       .type = FlagType::kInteger,
+       .placeholder = "N",
+       .help = "a frame without an answer so long after its receipt fails",
+       .minimum = 1,
+       .maximum = 86400000},
+      {.name = "latest",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "a newer frame supersedes one that waits"},
+      {.name = "session", .placeholder = "ID", .help = "the session's name; it is resumed when the connection breaks"},
+      {.name = "session_report", .placeholder = "OUT.json", .help = "the session's counts and latency percentiles"},
   };
   for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
   for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
@@ -224,7 +318,8 @@ std::vector<Command> NavigateCommands() {
            .syntax = {.flags = NavigateFlagSpecs()},
            .run = Navigate,
            .notes = "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
-                    "good result; the exit status is then 1. Without --method: affine.\n"}};
+                    "good result; the exit status is then 1. Without --method: affine. A frame that --latest\n"
+                    "supersedes is no failure.\n"}};
 }
 
 }  // namespace intrawarp::cli

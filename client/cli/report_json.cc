@@ -191,6 +191,26 @@ Json FrameReportToJson(const std::string& method, const std::string& frame, cons
   return json;
 }
 
+Json SessionToJson(const v1::Session& session) {
+  const v1::SessionStatistics& s = session.statistics();
+  const auto value = [](bool has, double number) { return has ? Finite(number) : Json(nullptr); };
+  return {{"session", session.name()},
+          {"frames",
+           {{"ok", s.frames_ok()},
+            {"late", s.frames_late()},
+            {"missed", s.frames_missed()},
+            {"superseded", s.frames_superseded()},
+            {"refused", s.frames_refused()},
+            {"failed", s.frames_failed()},
+            {"dropped", s.frames_dropped()}}},
+          {"latency_ms",
+           {{"p50", value(s.has_latency_p50_ms(), s.latency_p50_ms())},
+            {"p90", value(s.has_latency_p90_ms(), s.latency_p90_ms())},
+            {"p99", value(s.has_latency_p99_ms(), s.latency_p99_ms())}}},
+          {"load", value(session.has_load(), session.load())},
+          {"resumptions", session.resumptions()}};
+}
+
 Json MultiplyReportToJson(const v1::MultiplyReport& report) {
   return {{"device", NameOrNull(report.device())},
           {"precision", NameOrNull(EnumWord(v1::Precision_Name(report.options().precision()), "PRECISION_"))},

@@ -24,6 +24,9 @@ Json ReportToJson(const std::string& method, const v1::Report& report);
 Json FrameReportToJson(const std::string& method, const std::string& frame, const v1::Report& report,
                        const absl::Status& status);
 
+// A session at its end: counts of frames by their fate, percentiles of their latency.
+Json SessionToJson(const v1::Session& session);
+
 // Of a sparse product.
 Json MultiplyReportToJson(const v1::MultiplyReport& report);
 

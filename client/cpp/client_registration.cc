@@ -39,13 +39,8 @@ absl::StatusOr<v1::RegisterResult> Client::Register(const v1::RegisterRequest& r
 }
 
 std::unique_ptr<NavigateStream> Client::Navigate(const v1::NavigateConfig& config, const CallOptions& options) {
-  auto impl = std::make_unique<NavigateStream::Impl>(options, impl_->options);
-  impl->stream = v1::RegistrationService::NewStub(impl_->bulk())->Navigate(impl->call.context());
-  impl->wants_field = config.has_field();
-  v1::NavigateRequest request;
-  *request.mutable_config() = config;
-  // Of a false Write, Receive tells the cause.
-  impl->stream->Write(request);
+  auto impl = std::make_unique<NavigateStream::Impl>(options, impl_->options, config,
+                                                     [client = impl_.get()] { return client->bulk(); });
   return std::unique_ptr<NavigateStream>(new NavigateStream(std::move(impl)));
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/navigate_stream.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "client/cpp/navigate_stream_impl.h"
+#include "google/rpc/error_details.pb.h"
+#include "intrawarp/v1/error.pb.h"
 #include "io/crc32c.h"
 #include "proto/convert.h"
 
@@ -21,17 +25,78 @@ v1::FrameHeader MakeHeader(const Frame& frame) {
   if (frame.rescale_slope != 0 || frame.rescale_intercept != 0) {
     *header.mutable_rescale() = RescaleToProto({frame.rescale_slope, frame.rescale_intercept});
   }
+  if (frame.deadline) *header.mutable_deadline() = DurationToProto(*frame.deadline);
   return header;
 }
 
 }  // namespace
 
-NavigateStream::NavigateStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+bool FrameAnswer::is_late() const {
+  return std::any_of(result.report().reasons().begin(), result.report().reasons().end(),
+                     [](const v1::VerdictReason& reason) { return reason.cause() == v1::VERDICT_CAUSE_LATE; });
+}
+
+bool FrameAnswer::is_superseded() const {
+  return std::any_of(result.status().details().begin(), result.status().details().end(), [](const auto& detail) {
+    google::rpc::ErrorInfo info;
+    return detail.UnpackTo(&info) && info.reason() == v1::ErrorReason_Name(v1::FRAME_SUPERSEDED);
+  });
+}
+
+NavigateStream::NavigateStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) { Open(impl_->config); }
 
 NavigateStream::~NavigateStream() {
   if (impl_->end.has_value()) return;
-  impl_->call.Cancel();
+  impl_->call->Cancel();
   (void)Finish();
+}
+
+void NavigateStream::Open(const v1::NavigateConfig& config) {
+  impl_->stream.reset();
+  {
+    auto call = std::make_unique<Call>(impl_->call_options);
+    std::lock_guard<std::mutex> lock(impl_->mutex);
+    impl_->call = std::move(call);
+  }
+  impl_->end.reset();
+  impl_->stream = v1::RegistrationService::NewStub(impl_->channel())->Navigate(impl_->call->context());
+  v1::NavigateRequest request;
+  *request.mutable_config() = config;
+  // Of a false Write, Receive tells the cause.
+  impl_->stream->Write(request);
+}
+
+absl::Status NavigateStream::Resume() {
+  if (!impl_->opened) return absl::FailedPreconditionError("there is no session to be resumed");
+  (void)Finish();
+  v1::NavigateConfig config = impl_->config;
+  config.set_session_id(impl_->opened->session().config().session_id());
+  config.set_resume(true);
+  Open(config);
+  return WaitUntilOpened();
+}
+
+absl::Status NavigateStream::WaitUntilOpened() {
+  v1::NavigateResponse response;
+  if (impl_->end.has_value()) return *impl_->end;
+  if (!impl_->stream->Read(&response)) {
+    INTRAWARP_RETURN_IF_ERROR(Finish());
+    return absl::UnavailableError("the stream ended before its session was opened");
+  }
+  if (!response.has_opened()) return Fail(absl::InternalError("the server did not open the session first"));
+  impl_->opened = std::move(*response.mutable_opened());
+  return absl::OkStatus();
+}
+
+const std::optional<v1::SessionOpened>& NavigateStream::opened() const { return impl_->opened; }
+
+const std::optional<v1::Session>& NavigateStream::closed() const { return impl_->closed; }
+
+absl::Status NavigateStream::Fail(const absl::Status& status) {
+  impl_->call->Cancel();
+  (void)Finish();
+  impl_->end = status;
+  return status;
 }
 
 absl::Status NavigateStream::Send(const Frame& frame) {
@@ -55,9 +120,8 @@ absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSin
     FrameAnswer answer;
     const absl::StatusOr<bool> read = ReadAnswer(field, &answer);
     if (read.ok() && *read) return answer;
-    if (!read.ok()) impl_->call.Cancel();
+    if (!read.ok()) return Fail(read.status());
     (void)Finish();
-    if (!read.ok()) impl_->end = read.status();
   }
   INTRAWARP_RETURN_IF_ERROR(*impl_->end);
   return std::nullopt;
@@ -69,7 +133,8 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
   v1::NavigateResponse response;
   while (impl_->stream->Read(&response)) {
     if (response.has_field()) {
-      if (!impl_->wants_field || !field) return absl::InternalError("the server sent a field that was not asked for");
+      if (!impl_->config.has_field() || !field)
+        return absl::InternalError("the server sent a field that was not asked for");
       field_frame = response.field().frame_number();
       INTRAWARP_RETURN_IF_ERROR(receiver.Begin(response.field().field()));
     } else if (response.has_chunk()) {
@@ -84,6 +149,10 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
       }
       INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
       return true;
+    } else if (response.has_opened()) {
+      impl_->opened = std::move(*response.mutable_opened());
+    } else if (response.has_closed()) {
+      impl_->closed = std::move(*response.mutable_closed());
     }
   }
   if (!receiver.begun()) return false;
@@ -96,6 +165,9 @@ absl::Status NavigateStream::Finish() {
   return *impl_->end;
 }
 
-void NavigateStream::Cancel() { impl_->call.Cancel(); }
+void NavigateStream::Cancel() {
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  impl_->call->Cancel();
+}
 
 }  // namespace intrawarp::client

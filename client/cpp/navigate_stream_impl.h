@@ -3,8 +3,11 @@
 #ifndef INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_IMPL_H_
 #define INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_IMPL_H_
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream.h"
@@ -12,14 +15,23 @@
 namespace intrawarp::client {
 
 struct NavigateStream::Impl {
-  Impl(const CallOptions& call_options, const ClientOptions& client_options)
-      : call(call_options), options(client_options) {}
+  // The connection for a new stream.
+  using ChannelFn = std::function<std::shared_ptr<grpc::Channel>()>;
 
-  Call call;
+  Impl(const CallOptions& call_options, const ClientOptions& client_options, v1::NavigateConfig config,
+       ChannelFn channel)
+      : call_options(call_options), options(client_options), config(std::move(config)), channel(std::move(channel)) {}
+
+  const CallOptions call_options;
   const ClientOptions options;
-  bool wants_field = false;
+  const v1::NavigateConfig config;
+  const ChannelFn channel;
+  std::mutex mutex;  // of the pointer `call`, which Cancel reads
+  std::unique_ptr<Call> call;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NavigateRequest, v1::NavigateResponse>> stream;
-  // Of the receiving thread: how the stream ended.
+  // Of the receiving thread: what the server said of the session, and how the stream ended.
+  std::optional<v1::SessionOpened> opened;
+  std::optional<v1::Session> closed;
   std::optional<absl::Status> end;
 };
 

@@ -44,7 +44,8 @@ class CpuDevice final : public Device {
     return DeviceMemory{sysconf(_SC_PHYS_PAGES) * page, sysconf(_SC_AVPHYS_PAGES) * page};
   }
 
-  absl::StatusOr<Stream> CreateStream() override { return Stream(this, nullptr); }
+  absl::StatusOr<Stream> CreateStream(Partition) override { return Stream(this, nullptr); }
+  bool partitioned() const override { return false; }
   absl::StatusOr<Event> CreateEvent() override { return Event(this, nullptr); }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {

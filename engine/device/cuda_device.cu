@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/device/cuda_partitions.h"
 
 namespace intrawarp {
 namespace {
@@ -31,10 +35,25 @@ bool IsRecoverable(cudaError_t error) {
 
 __global__ void ProbeKernel(int* out) { *out = 1; }
 
+// Lower numbers go first.
+struct StreamPriorities {
+  int least = 0, greatest = 0;
+};
+
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string model, cudaMemPool_t pool)
-      : ordinal_(ordinal), pool_(pool), name_(absl::StrCat("cuda:", ordinal)), model_(std::move(model)) {}
+  // `partitions` may be null.
+  CudaDevice(int ordinal, const cudaDeviceProp& properties, cudaMemPool_t pool, StreamPriorities priorities,
+             std::unique_ptr<const CudaPartitions> partitions)
+      : ordinal_(ordinal),
+        multiprocessors_(properties.multiProcessorCount),
+        pool_(pool),
+        priorities_(priorities),
+        name_(absl::StrCat("cuda:", ordinal)),
+        model_(properties.name),
+        partitions_(std::move(partitions)) {}
+  // The green contexts go while the GPU is the current device.
+  ~CudaDevice() override { (void)cudaSetDevice(ordinal_); }
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   const std::string& name() const override { return name_; }
@@ -56,11 +75,31 @@ class CudaDevice final : public Device {
     return absl::UnavailableError(absl::StrCat(name_, " failed: ", cudaGetErrorName(error)));
   }
 
-  absl::StatusOr<Stream> CreateStream() override {
+  absl::StatusOr<Stream> CreateStream(Partition partition) override {
     INTRAWARP_RETURN_IF_ERROR(Use());
-    cudaStream_t stream = nullptr;
-    INTRAWARP_RETURN_IF_ERROR(Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
-    return Stream(this, stream);
+    return CreateStream(partition, partition == Partition::kFrames ? priorities_.greatest : priorities_.least);
+  }
+  absl::StatusOr<Stream> CreateStreamLike(StreamView like) override {
+    INTRAWARP_RETURN_IF_ERROR(Use());
+    int priority = 0;
+    INTRAWARP_RETURN_IF_ERROR(Check(cudaStreamGetPriority(Handle(like), &priority), "cudaStreamGetPriority"));
+    Partition partition = Partition::kWhole;
+    if (partitions_ != nullptr) {
+      INTRAWARP_ASSIGN_OR_RETURN(partition, partitions_->PartitionOf(Handle(like)));
+    }
+    return CreateStream(partition, priority);
+  }
+  bool partitioned() const override { return partitions_ != nullptr; }
+  int multiprocessors(Partition partition) const override {
+    if (partitions_ == nullptr || partition == Partition::kWhole) return multiprocessors_;
+    return partitions_->multiprocessors(partition);
+  }
+  absl::Status Warm(int64_t bytes) override {
+    INTRAWARP_RETURN_IF_ERROR(Device::Warm(bytes));
+    INTRAWARP_ASSIGN_OR_RETURN(const Stream stream, CreateStream(Partition::kWhole));
+    // The pool keeps what is freed (OpenCudaDevice).
+    INTRAWARP_RETURN_IF_ERROR(Allocate(static_cast<size_t>(bytes), stream.view()).status());
+    return Synchronize(stream.view());
   }
   absl::StatusOr<Event> CreateEvent() override {
     INTRAWARP_RETURN_IF_ERROR(Use());
@@ -98,6 +137,17 @@ class CudaDevice final : public Device {
  private:
   static cudaStream_t Handle(StreamView stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
+  absl::StatusOr<Stream> CreateStream(Partition partition, int priority) {
+    cudaStream_t stream = nullptr;
+    if (partitions_ != nullptr && partition != Partition::kWhole) {
+      INTRAWARP_ASSIGN_OR_RETURN(stream, partitions_->CreateStream(partition, priority));
+    } else {
+      INTRAWARP_RETURN_IF_ERROR(Check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+                                      "cudaStreamCreateWithPriority"));
+    }
+    return Stream(this, stream);
+  }
+
   // Any thread may call; CUDA's current device is a property of the thread.
   absl::Status Use() {
     if (absl::Status s = health(); !s.ok()) return s;
@@ -133,18 +183,21 @@ class CudaDevice final : public Device {
   void FreePinned(void* data) override { (void)cudaFreeHost(data); }
 
   const int ordinal_;
+  const int multiprocessors_;
   const cudaMemPool_t pool_;
+  const StreamPriorities priorities_;
   const std::string name_;
   const std::string model_;
+  const std::unique_ptr<const CudaPartitions> partitions_;
   std::atomic<cudaError_t> sticky_{cudaSuccess};
 };
 
-// A kernel of this build must run on the device.
-absl::Status Probe() {
+// A kernel of this build must run on the stream.
+absl::Status Probe(cudaStream_t stream) {
   int* word = nullptr;
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMalloc(&word, sizeof(int)));
-  ProbeKernel<<<1, 1>>>(word);
-  const cudaError_t launched = cudaGetLastError(), ran = cudaDeviceSynchronize();
+  ProbeKernel<<<1, 1, 0, stream>>>(word);
+  const cudaError_t launched = cudaGetLastError(), ran = cudaStreamSynchronize(stream);
   (void)cudaFree(word);
   if (launched == cudaErrorNoKernelImageForDevice) {
     return absl::FailedPreconditionError("this build has no code for this GPU");
@@ -152,6 +205,22 @@ absl::Status Probe() {
   INTRAWARP_CUDA_RETURN_IF_ERROR(launched);
   INTRAWARP_CUDA_RETURN_IF_ERROR(ran);
   return absl::OkStatus();
+}
+
+absl::Status ProbePartition(const CudaPartitions& partitions, Partition partition) {
+  INTRAWARP_ASSIGN_OR_RETURN(const cudaStream_t stream, partitions.CreateStream(partition, 0));
+  const absl::Status ran = Probe(stream);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamDestroy(stream));
+  return ran;
+}
+
+// Partitions in which kernels of this build run.
+absl::StatusOr<std::unique_ptr<CudaPartitions>> OpenPartitions(int ordinal, int frames_multiprocessors) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<CudaPartitions> partitions,
+                             CudaPartitions::Create(ordinal, frames_multiprocessors));
+  INTRAWARP_RETURN_IF_ERROR(ProbePartition(*partitions, Partition::kFrames));
+  INTRAWARP_RETURN_IF_ERROR(ProbePartition(*partitions, Partition::kBatch));
+  return partitions;
 }
 
 }  // namespace
@@ -173,7 +242,7 @@ int CudaDeviceCount() {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal, const CudaPartitionOptions& partitions) {
   const int count = CudaDeviceCount();
   if (ordinal < 0 || ordinal >= count) {
     return absl::NotFoundError(absl::StrCat("no CUDA device ", ordinal, "; there are ", count));
@@ -181,13 +250,19 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal) {
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaSetDevice(ordinal));
   cudaDeviceProp properties;
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, ordinal));
-  if (absl::Status s = Probe(); !s.ok()) return s;
+  INTRAWARP_RETURN_IF_ERROR(Probe(nullptr));
   cudaMemPool_t pool = nullptr;
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetDefaultMemPool(&pool, ordinal));
   // Freed memory stays in the pool: a job that repeats never waits for the driver.
   uint64_t keep = std::numeric_limits<uint64_t>::max();
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
-  return std::make_unique<CudaDevice>(ordinal, properties.name, pool);
+  StreamPriorities priorities;
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&priorities.least, &priorities.greatest));
+  std::unique_ptr<const CudaPartitions> opened;
+  if (partitions.green_contexts) {
+    if (auto made = OpenPartitions(ordinal, partitions.frames_multiprocessors); made.ok()) opened = *std::move(made);
+  }
+  return std::make_unique<CudaDevice>(ordinal, properties, pool, priorities, std::move(opened));
 }
 
 }  // namespace intrawarp

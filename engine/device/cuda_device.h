@@ -26,8 +26,16 @@ absl::Status CudaStatus(cudaError_t error, const char* call);
 
 inline cudaStream_t CudaStream(const ExecContext& ctx) { return static_cast<cudaStream_t>(ctx.stream().handle()); }
 
-// NOT_FOUND when there is no such GPU or no driver; FAILED_PRECONDITION when this build has no code for it.
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal);
+struct CudaPartitionOptions {
+  // False: streams of kFrames and kBatch differ by priority alone, as on a GPU or a driver without green contexts.
+  bool green_contexts = true;
+  // As CudaPartitions::Create takes them.
+  int frames_multiprocessors = 0;
+};
+
+// NOT_FOUND when there is no such GPU or no driver; FAILED_PRECONDITION when this build has no code for it. A GPU or a
+// driver that refuses the green contexts of `partitions` is opened without them.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal, const CudaPartitionOptions& partitions = {});
 int CudaDeviceCount();
 
 }  // namespace intrawarp

@@ -28,6 +28,9 @@ class Device;
 
 enum class DeviceKind { kCpu, kCuda };
 
+// The multiprocessors that a stream's kernels may occupy.
+enum class Partition { kWhole, kFrames, kBatch };
+
 // A non-owning name of a stream of one device. Not made from integers or null, so that no default stream slips in.
 class StreamView {
  public:
@@ -146,7 +149,20 @@ class Device {
   // OK, or why the device can no longer be used.
   virtual absl::Status health() const = 0;
 
-  virtual absl::StatusOr<Stream> CreateStream() = 0;
+  virtual absl::StatusOr<Stream> CreateStream(Partition partition = Partition::kWhole) = 0;
+  // A stream of the partition and priority of `like`, a stream of this device.
+  virtual absl::StatusOr<Stream> CreateStreamLike(StreamView /*like*/) { return CreateStream(); }
+  // Whether kFrames and kBatch are disjoint multiprocessors; otherwise they differ by stream priority alone (frames
+  // high), or, on the CPU, not at all. Kernels of kWhole take multiprocessors of both: nothing runs there while frames
+  // are due.
+  virtual bool partitioned() const = 0;
+  // The multiprocessors of a partition; 0 on a device that has none.
+  virtual int multiprocessors(Partition /*partition*/) const { return 0; }
+  // Makes the device's pool hold at least `bytes` that no buffer uses, so that later allocations of as many in all do
+  // not wait for the driver. Waits. RESOURCE_EXHAUSTED beyond the free memory, INVALID_ARGUMENT below 0.
+  virtual absl::Status Warm(int64_t bytes) {
+    return bytes < 0 ? absl::InvalidArgumentError("a pool cannot hold less than nothing") : absl::OkStatus();
+  }
   virtual absl::StatusOr<Event> CreateEvent() = 0;
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) = 0;
   virtual absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) = 0;

@@ -19,8 +19,8 @@ absl::StatusOr<void*> Arena::AllocateBytes(size_t bytes) {
   return p;
 }
 
-absl::StatusOr<OwnedContext> OwnedContext::Create(Device& device, size_t workspace_bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream());
+absl::StatusOr<OwnedContext> OwnedContext::Create(Device& device, size_t workspace_bytes, Partition partition) {
+  INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(partition));
   INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(Arena::Rounded(workspace_bytes), stream.view()));
   return OwnedContext(device, std::move(stream), Arena(std::move(buffer)));
 }

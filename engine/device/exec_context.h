@@ -73,16 +73,27 @@ enum class Decision {
   kCancel,  // nobody waits for it any more: return CANCELLED
 };
 
-// May block (a scheduler may hold a job there). Called by the thread that runs the job.
+// May block (a scheduler may hold a job there), and may drain the context's stream and exchange it for another. Called
+// by the thread that runs the job.
 using CheckpointFn = std::function<Decision(const Progress&)>;
 
 class ExecContext {
  public:
   ExecContext(Device& device, StreamView stream, Arena& arena, CheckpointFn checkpoint = nullptr)
       : device_(device), stream_(stream), arena_(arena), checkpoint_(std::move(checkpoint)) {}
+  // The stream is always that of `lane`, which must outlive the context and changes only inside a checkpoint.
+  ExecContext(Device& device, const StreamView* lane, Arena& arena, CheckpointFn checkpoint)
+      : device_(device), stream_(*lane), lane_(lane), arena_(arena), checkpoint_(std::move(checkpoint)) {}
+
+  // The same device, stream and checkpoint with another arena.
+  ExecContext WithArena(Arena& arena) const {
+    return lane_ != nullptr ? ExecContext(device_, lane_, arena, checkpoint_)
+                            : ExecContext(device_, stream_, arena, checkpoint_);
+  }
 
   Device& device() const { return device_; }
-  StreamView stream() const { return stream_; }
+  // Operators ask for it at every use and do not keep the view across a checkpoint, which may exchange the stream.
+  StreamView stream() const { return lane_ != nullptr ? *lane_ : stream_; }
   Arena& arena() const { return arena_; }
   bool is_cuda() const { return device_.kind() == DeviceKind::kCuda; }
   Decision Checkpoint(const Progress& progress) const {
@@ -92,14 +103,16 @@ class ExecContext {
  private:
   Device& device_;
   StreamView stream_;
+  const StreamView* lane_ = nullptr;
   Arena& arena_;
   CheckpointFn checkpoint_;
 };
 
-// A device, a stream and an arena of `bytes`, for tests, benches and the command line.
+// A device, a stream of a partition and an arena of `workspace_bytes`, for tests and benches.
 class OwnedContext {
  public:
-  static absl::StatusOr<OwnedContext> Create(Device& device, size_t workspace_bytes);
+  static absl::StatusOr<OwnedContext> Create(Device& device, size_t workspace_bytes,
+                                             Partition partition = Partition::kWhole);
   ExecContext context(CheckpointFn checkpoint = nullptr) {
     return ExecContext(*device_, stream_.view(), arena_, std::move(checkpoint));
   }

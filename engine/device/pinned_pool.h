@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PinnedPool: keeps pinned buffers for reuse, since making one costs far more than a frame may take.
+// PinnedPool: keeps pinned buffers for reuse, since making one costs far more than a frame may take. How much may be
+// leased is for the callers to bound.
 //
 // Thread safety: safe for concurrent use. A lease may be given back on any thread.
 #ifndef INTRAWARP_ENGINE_DEVICE_PINNED_POOL_H_
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
@@ -17,20 +19,26 @@ namespace intrawarp {
 
 class PinnedPool {
  public:
-  // At most `capacity_bytes` in all, leased and kept; `device` must outlive the pool and every lease.
+  // Buffers are kept as long as what is leased and kept makes at most `capacity_bytes`; `device` must outlive the pool
+  // and every lease.
   PinnedPool(Device& device, size_t capacity_bytes) : device_(device), capacity_bytes_(capacity_bytes) {}
 
+  // What a lease of `bytes` takes: rounded up so that leases of about the same size share buffers.
+  static size_t RoundedBytes(size_t bytes);
+
   // At least `bytes` of pinned memory, back in the pool when the last copy of the pointer goes; the pool must outlive
-  // it. RESOURCE_EXHAUSTED beyond the capacity.
+  // it. The errors of Device::AllocatePinned.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> Lease(size_t bytes);
 
   size_t leased_bytes() const;
   size_t kept_bytes() const;
 
-  size_t capacity_bytes() const { return capacity_bytes_; }
-
  private:
+  // A kept buffer of the size; otherwise an empty one, with room for a new one beside what stays kept.
+  PinnedBuffer TakeKept(size_t size);
   void GiveBack(PinnedBuffer buffer);
+  // Takes kept buffers out of the pool until it is within its capacity. With the mutex held.
+  std::vector<PinnedBuffer> TakeExcess();
 
   Device& device_;
   const size_t capacity_bytes_;

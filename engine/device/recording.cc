@@ -14,7 +14,8 @@ namespace intrawarp {
 namespace {
 
 absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const Recording::WorkFn& work) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Stream stream, ctx.device().CreateStream());
+  // A kernel of a graph runs in the green context of the stream that it was captured on.
+  INTRAWARP_ASSIGN_OR_RETURN(const Stream stream, ctx.device().CreateStreamLike(ctx.stream()));
   const ExecContext recorded(ctx.device(), stream.view(), ctx.arena());
   // Relaxed: other threads go on allocating, and kernels of this one may be loaded, which allocates, too.
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaStreamBeginCapture(CudaStream(recorded), cudaStreamCaptureModeRelaxed));

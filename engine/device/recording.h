@@ -21,7 +21,7 @@ class Recording {
   // `work` enqueues on the stream of the context that it is called with, and does not allocate or free device memory,
   // copy to or from the host, or wait. On CUDA it is called once, here, with the arena of `ctx` but a stream of its
   // own: on that of `ctx` other threads free memory, which would be recorded. Nothing runs until Enqueue; on the CPU it
-  // is called by Enqueue.
+  // is called by Enqueue. On CUDA the work runs in the partition of the stream of `ctx`, wherever it is enqueued.
   static absl::StatusOr<Recording> Make(const ExecContext& ctx, WorkFn work);
 
   Recording(Recording&&) noexcept = default;

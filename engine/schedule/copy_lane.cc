@@ -13,7 +13,7 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopyLane>> CopyLane::Create(Device& device) {
-  INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream());
+  INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(Partition::kBatch));
   return std::unique_ptr<CopyLane>(new CopyLane(device, std::move(stream)));
 }
 

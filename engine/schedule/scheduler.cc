@@ -1,25 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/schedule/scheduler.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp {
+namespace {
+
+absl::Status Validate(const Device& device, const SchedulingOptions& options) {
+  for (int i = 0; i < kJobClasses; ++i) {
+    if (options.lanes[i] >= 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("class ", kJobClassNames[i], " needs a lane"));
+  }
+  if (options.slots < 1) return absl::InvalidArgumentError("jobs need a slot to compute in");
+  if (options.partitioned && !device.partitioned()) {
+    return absl::InvalidArgumentError(absl::StrCat(device.name(), " has no partitions"));
+  }
+  return absl::OkStatus();
+}
+
+Partition PartitionOf(JobClass job_class, bool partitioned) {
+  if (job_class == JobClass::kBatch) return Partition::kBatch;
+  return job_class == JobClass::kFrame || partitioned ? Partition::kFrames : Partition::kWhole;
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
+}  // namespace
+
+SchedulingOptions DefaultScheduling(const Device& device) {
+  SchedulingOptions options;
+  if (device.kind() != DeviceKind::kCuda) return options;
+  options.lanes = {4, 2, 1};
+  options.slots = 4;
+  options.partitioned = device.partitioned();
+  return options;
+}
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(Device& device, const SchedulingOptions& options,
                                                              SchedulerClock& clock) {
-  std::vector<Stream> streams;
-  for (int i = 0; i < kJobClasses; ++i) {
-    INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream());
-    streams.push_back(std::move(stream));
-  }
+  INTRAWARP_RETURN_IF_ERROR(Validate(device, options));
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<LaneStreams> streams, CreateStreams(device, options));
   return std::unique_ptr<Scheduler>(new Scheduler(device, options, clock, std::move(streams)));
 }
 
-Scheduler::Scheduler(Device& device, const SchedulingOptions& options, SchedulerClock& clock,
-                     std::vector<Stream> streams)
-    : device_(device), clock_(clock), policy_(options) {
+absl::StatusOr<std::vector<Scheduler::LaneStreams>> Scheduler::CreateStreams(Device& device,
+                                                                             const SchedulingOptions& options) {
+  std::vector<LaneStreams> streams;
   for (int i = 0; i < kJobClasses; ++i) {
-    lanes_[i] = std::make_unique<Lane>(static_cast<JobClass>(i), std::move(streams[i]));
+    const auto job_class = static_cast<JobClass>(i);
+    for (int lane = 0; lane < options.lanes[i]; ++lane) {
+      INTRAWARP_ASSIGN_OR_RETURN(Stream own, device.CreateStream(PartitionOf(job_class, options.partitioned)));
+      std::optional<Stream> whole;
+      if (options.partitioned && job_class != JobClass::kFrame) {
+        INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(Partition::kWhole));
+        whole.emplace(std::move(stream));
+      }
+      streams.push_back({std::move(own), std::move(whole)});
+    }
+  }
+  return streams;
+}
+
+Scheduler::Scheduler(Device& device, const SchedulingOptions& options, SchedulerClock& clock,
+                     std::vector<LaneStreams> streams)
+    : device_(device), clock_(clock), on_job_(options.on_job), policy_(options) {
+  auto next = streams.begin();
+  for (int i = 0; i < kJobClasses; ++i) {
+    for (int lane = 0; lane < options.lanes[i]; ++lane) {
+      lanes_.push_back(std::make_unique<Lane>(static_cast<JobClass>(i), std::move(*next++)));
+    }
   }
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->thread = std::thread([this, &lane] { LaneLoop(*lane); });
   clerk_ = std::thread([this] { ClerkLoop(); });
@@ -28,11 +80,17 @@ Scheduler::Scheduler(Device& device, const SchedulingOptions& options, Scheduler
 Scheduler::~Scheduler() { Shutdown(); }
 
 absl::Status Scheduler::Submit(Job job) {
+  if (!job.predicted && !job.cost_kind.empty()) job.predicted = costs_.Predict(job.cost_kind, job.cost_size);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (stopping_) return absl::UnavailableError("the server is shutting down");
-  INTRAWARP_RETURN_IF_ERROR(policy_.Push(next_id_, job.job_class, job.deadline, clock_.Now()));
+  if (stopping_) return ShuttingDown();
+  const Time now = clock_.Now();
+  const absl::Status pushed = policy_.Push(next_id_, {job.job_class, job.deadline, job.predicted}, now);
+  if (!pushed.ok()) {
+    RecordRefused(job);
+    return pushed;
+  }
   if (job.deadline) clerk_changed_.notify_one();
-  waiting_.emplace(next_id_++, std::move(job));
+  waiting_.emplace(next_id_++, Waiting{std::move(job), now});
   Dispatch();
   return absl::OkStatus();
 }
@@ -40,19 +98,23 @@ absl::Status Scheduler::Submit(Job job) {
 void Scheduler::Cancel(const void* owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<SchedulingPolicy::JobId> ids;
-  for (const auto& [id, job] : waiting_) {
-    if (job.owner == owner) ids.push_back(id);
+  for (const auto& [id, waiting] : waiting_) {
+    if (waiting.job.owner == owner) ids.push_back(id);
   }
   for (SchedulingPolicy::JobId id : ids) {
     policy_.Remove(id, clock_.Now());
-    Refuse(id, absl::CancelledError("the job was cancelled while it waited"));
+    Refuse(id, absl::CancelledError("the job was cancelled while it waited"), JobOutcome::kCancelled);
   }
   for (const std::unique_ptr<Lane>& lane : lanes_) {
-    if (lane->owner != owner || !policy_.started(lane->job_class)) continue;
-    lane->cancelled = true;
-    if (!HasTurn(*lane)) policy_.Abandon(lane->job_class, clock_.Now());
+    if (lane->owner != owner || !lane->id || std::exchange(lane->cancelled, true)) continue;
+    if (!lane->has_turn) policy_.Abandon(*lane->id, clock_.Now());
     lane->changed.notify_one();
   }
+}
+
+void Scheduler::SetFramesOpen(bool open) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  policy_.SetFramesOpen(open);
 }
 
 void Scheduler::Shutdown() {
@@ -62,7 +124,7 @@ void Scheduler::Shutdown() {
     while (!waiting_.empty()) {
       const SchedulingPolicy::JobId id = waiting_.begin()->first;
       policy_.Remove(id, clock_.Now());
-      Refuse(id, absl::UnavailableError("the server is shutting down"));
+      Refuse(id, ShuttingDown(), JobOutcome::kRefused);
     }
     for (const std::unique_ptr<Lane>& lane : lanes_) lane->changed.notify_one();
     clerk_changed_.notify_one();
@@ -80,41 +142,78 @@ int64_t Scheduler::waiting(JobClass job_class) const {
 
 int64_t Scheduler::started(JobClass job_class) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return policy_.started(job_class) ? 1 : 0;
+  return policy_.started(job_class);
 }
 
 int64_t Scheduler::pending() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  int64_t jobs = static_cast<int64_t>(waiting_.size()) + refusing_;
-  for (const std::unique_ptr<Lane>& lane : lanes_) jobs += policy_.started(lane->job_class) ? 1 : 0;
+  const auto started = std::count_if(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->id; });
+  return static_cast<int64_t>(waiting_.size()) + telling_ + started;
+}
+
+std::vector<RunningJob> Scheduler::running() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Time now = clock_.Now();
+  std::vector<RunningJob> jobs;
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (!lane->id) continue;
+    const bool held = !lane->has_turn && !lane->cancelled;
+    jobs.push_back({lane->job_class, now - lane->started, held ? Duration(0) : now - lane->checkpoint, held});
+  }
   return jobs;
 }
 
 void Scheduler::LaneLoop(Lane& lane) {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    lane.changed.wait(lock, [&] { return HasTurn(lane) || stopping_; });
-    if (!HasTurn(lane)) return;
+    lane.changed.wait(lock, [&] { return lane.has_turn || stopping_; });
+    if (!lane.has_turn) return;
     lock.unlock();
     Run(lane);
-    (void)device_.Synchronize(lane.stream.view());  // an error of the device shows in its health
-    lane.job = Job();                               // what it holds is released before the job counts as ended
+    (void)device_.Synchronize(lane.stream);  // an error of the device shows in its health
     lock.lock();
-    policy_.Finish(lane.job_class, clock_.Now());
-    Dispatch();
+    End(lane, lock);
   }
 }
 
 void Scheduler::Run(Lane& lane) {
-  absl::StatusOr<Buffer> workspace = device_.Allocate(Arena::Rounded(lane.job.workspace_bytes), lane.stream.view());
+  absl::StatusOr<Buffer> workspace = device_.Allocate(Arena::Rounded(lane.job.workspace_bytes), lane.stream);
   if (!workspace.ok()) {
+    lane.outcome = JobOutcome::kRefused;
     lane.job.run(workspace.status());
     return;
   }
   Arena arena(*std::move(workspace));
-  const ExecContext ctx(device_, lane.stream.view(), arena,
+  const ExecContext ctx(device_, &lane.stream, arena,
                         [this, &lane](const Progress& progress) { return Checkpoint(lane, progress); });
   lane.job.run(&ctx);
+}
+
+void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
+  const Time now = clock_.Now();
+  if (lane.cancelled) lane.outcome = JobOutcome::kCancelled;
+  JobRecord record = RecordOf(lane.job, lane.outcome, lane.submitted);
+  record.queued = lane.started - lane.submitted;
+  record.held = lane.held;
+  record.busy = now - lane.started - lane.held;
+  lock.unlock();
+  Learn(lane.job, record);
+  lane.job = Job();  // what it holds is released before the job counts as ended
+  lock.lock();
+  policy_.Finish(*lane.id, clock_.Now());
+  lane.id.reset();
+  lane.has_turn = false;
+  ++telling_;
+  Dispatch();
+  lock.unlock();
+  Observe(record);
+  lock.lock();
+  --telling_;
+}
+
+void Scheduler::Learn(const Job& job, const JobRecord& record) {
+  if (job.cost_kind.empty() || record.outcome != JobOutcome::kDone) return;
+  if (!job.completed || job.completed()) costs_.Observe(job.cost_kind, job.cost_size, record.busy);
 }
 
 void Scheduler::ClerkLoop() {
@@ -123,7 +222,7 @@ void Scheduler::ClerkLoop() {
     DeliverRefusals(lock);
     if (!refusals_.empty()) continue;
     if (stopping_) return;
-    const std::optional<SchedulerClock::Time> deadline = policy_.NextDeadline();
+    const std::optional<Time> deadline = policy_.NextDeadline();
     if (deadline) {
       clock_.WaitUntil(clerk_changed_, lock, *deadline);
     } else {
@@ -137,66 +236,134 @@ void Scheduler::DeliverRefusals(std::unique_lock<std::mutex>& lock) {
   std::vector<Refusal> refusals = std::exchange(refusals_, {});
   lock.unlock();
   const auto count = static_cast<int64_t>(refusals.size());
-  for (const Refusal& refusal : refusals) refusal.job.run(refusal.why);
+  for (const Refusal& refusal : refusals) {
+    if (refusal.job.run) refusal.job.run(refusal.why);
+    Observe(refusal.record);
+  }
   refusals.clear();
   lock.lock();
-  refusing_ -= count;
+  telling_ -= count;
 }
 
 Decision Scheduler::Checkpoint(Lane& lane, const Progress& progress) {
-  const auto ask = [&] {
-    if (Cancelled(lane)) return Decision::kCancel;
-    return lane.job.checkpoint ? lane.job.checkpoint(progress) : Decision::kContinue;
-  };
-  const Decision decision = ask();
-  return decision == Decision::kContinue && GiveWay(lane) ? ask() : decision;
+  const Decision decision = Ask(lane, progress);
+  return decision == Decision::kContinue && GiveWay(lane) ? Ask(lane, progress) : decision;
+}
+
+Decision Scheduler::Ask(Lane& lane, const Progress& progress) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    lane.checkpoint = clock_.Now();
+    if (lane.cancelled) return Decision::kCancel;
+  }
+  const Decision decision = lane.job.checkpoint ? lane.job.checkpoint(progress) : Decision::kContinue;
+  if (decision == Decision::kCancel) lane.outcome = JobOutcome::kCancelled;
+  return decision;
 }
 
 bool Scheduler::GiveWay(Lane& lane) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!policy_.ShouldYield(clock_.Now())) return false;
-  lock.unlock();
-  (void)device_.Synchronize(lane.stream.view());  // an error shows again in the job's next call
-  lock.lock();
-  if (lane.cancelled) return true;
-  const SchedulerClock::Time begin = clock_.Now();
-  policy_.Yield(begin);
-  Dispatch();
-  lane.changed.wait(lock, [&] { return HasTurn(lane) || lane.cancelled; });
-  const SchedulerClock::Duration held = clock_.Now() - begin;
-  lock.unlock();
-  if (lane.job.on_held) lane.job.on_held(held);
-  return true;
+  const bool yields = policy_.ShouldYield(*lane.id, clock_.Now());
+  if (!yields && !MustChangeStream(lane)) return false;
+  Drain(lane, lock);
+  if (yields) Hold(lane, lock);
+  if (MustChangeStream(lane)) ChooseStream(lane);
+  return yields;
 }
 
-bool Scheduler::Cancelled(const Lane& lane) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return lane.cancelled;
+void Scheduler::Hold(Lane& lane, std::unique_lock<std::mutex>& lock) {
+  if (lane.cancelled) return;
+  const Time begin = clock_.Now();
+  lane.has_turn = false;
+  policy_.Yield(*lane.id, begin);
+  Dispatch();
+  lane.changed.wait(lock, [&] { return lane.has_turn || lane.cancelled; });
+  lane.checkpoint = clock_.Now();
+  const Duration held = lane.checkpoint - begin;
+  lane.held += held;
+  lock.unlock();
+  if (lane.job.on_held) lane.job.on_held(held);
+  lock.lock();
+}
+
+void Scheduler::Drain(Lane& lane, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  (void)device_.Synchronize(lane.stream);  // an error shows again in the job's next call
+  lock.lock();
+}
+
+bool Scheduler::MustChangeStream(const Lane& lane) const {
+  return lane.job_class == JobClass::kBatch && lane.streams.whole &&
+         policy_.MayUseWhole(lane.job_class) != lane.on_whole;
+}
+
+void Scheduler::ChooseStream(Lane& lane) {
+  lane.on_whole = lane.streams.whole && policy_.MayUseWhole(lane.job_class);
+  lane.stream = lane.on_whole ? lane.streams.whole->view() : lane.streams.own.view();
 }
 
 void Scheduler::Dispatch() {
-  const SchedulerClock::Time now = clock_.Now();
+  const Time now = clock_.Now();
   for (SchedulingPolicy::JobId id : policy_.TakeExpired(now)) {
-    Refuse(id, absl::DeadlineExceededError("the deadline passed while the job waited"));
+    Refuse(id, absl::DeadlineExceededError("the deadline passed while the job waited"), JobOutcome::kExpired);
   }
-  if (policy_.computing()) return;
-  const std::optional<SchedulingPolicy::Turn> turn = policy_.Grant(now);
-  if (!turn) return;
-  Lane& lane = *lanes_[static_cast<int>(turn->job_class)];
-  if (waiting_.contains(turn->job)) Begin(lane, turn->job);
-  lane.changed.notify_one();
+  while (const std::optional<SchedulingPolicy::Turn> turn = policy_.Grant(now)) {
+    Lane& lane = LaneFor(*turn);
+    if (!lane.id) Begin(lane, turn->job);
+    lane.has_turn = true;
+    lane.changed.notify_one();
+  }
+}
+
+Scheduler::Lane& Scheduler::LaneFor(const SchedulingPolicy::Turn& turn) {
+  const bool starts = waiting_.contains(turn.job);
+  const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const std::unique_ptr<Lane>& lane) {
+    return starts ? !lane->id && lane->job_class == turn.job_class : lane->id == turn.job;
+  });
+  return **found;
 }
 
 void Scheduler::Begin(Lane& lane, SchedulingPolicy::JobId id) {
-  lane.job = std::move(waiting_.extract(id).mapped());
+  Waiting waiting = std::move(waiting_.extract(id).mapped());
+  lane.job = std::move(waiting.job);
+  lane.id = id;
   lane.owner = lane.job.owner;
   lane.cancelled = false;
+  lane.outcome = JobOutcome::kDone;
+  lane.submitted = waiting.submitted;
+  lane.started = lane.checkpoint = clock_.Now();
+  lane.held = Duration(0);
+  ChooseStream(lane);
 }
 
-void Scheduler::Refuse(SchedulingPolicy::JobId id, absl::Status why) {
-  refusals_.push_back({std::move(waiting_.extract(id).mapped()), std::move(why)});
-  ++refusing_;
+void Scheduler::Refuse(SchedulingPolicy::JobId id, absl::Status why, JobOutcome outcome) {
+  Waiting waiting = std::move(waiting_.extract(id).mapped());
+  const JobRecord record = RecordOf(waiting.job, outcome, waiting.submitted);
+  refusals_.push_back({std::move(waiting.job), std::move(why), record});
+  ++telling_;
   clerk_changed_.notify_one();
+}
+
+void Scheduler::RecordRefused(const Job& job) {
+  if (!on_job_) return;
+  refusals_.push_back({Job(), absl::OkStatus(), RecordOf(job, JobOutcome::kRefused, clock_.Now())});
+  ++telling_;
+  clerk_changed_.notify_one();
+}
+
+JobRecord Scheduler::RecordOf(const Job& job, JobOutcome outcome, Time submitted) const {
+  const Time now = clock_.Now();
+  JobRecord record;
+  record.job_class = job.job_class;
+  record.outcome = outcome;
+  record.queued = now - submitted;
+  record.predicted = job.predicted;
+  if (job.deadline) record.slack = *job.deadline - now;
+  return record;
+}
+
+void Scheduler::Observe(const JobRecord& record) const {
+  if (on_job_) on_job_(record);
 }
 
 }  // namespace intrawarp

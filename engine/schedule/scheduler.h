@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scheduler: runs the jobs of one device by the rules of SchedulingPolicy. Each class has a lane: a thread with a
-// stream of its own. One job computes at a time; a job that gives way is held inside ExecContext::Checkpoint, on its
-// lane and with its workspace, while a better one computes on another lane. So a frame can always start.
+// Scheduler: runs the jobs of one device by the rules of SchedulingPolicy. A lane is a thread with a stream of its own,
+// and takes jobs of one class. A job that gives way is held inside ExecContext::Checkpoint, on its lane and with its
+// workspace, while a better one computes on another lane.
 //
-// Memory. A job's workspace is allocated when the job starts and freed when the job ends. A class has at most one
-// started job, so workspaces take no more than the largest one of each class, added up.
+// Memory. A job's workspace is allocated when the job starts and freed when the job ends. Workspaces take no more than
+// the largest one of each class times the lanes of the class, added up.
+//
+// Streams. Lanes of frames have a stream in Partition::kFrames, those of batch in kBatch. On a partitioned device,
+// while no frames are open (SetFramesOpen), batch and interactive jobs have the whole device instead: an interactive
+// job keeps the stream that it starts with, since registrations keep graphs recorded for its partition; a batch job
+// changes over at its next checkpoint. On a device without partitions interactive jobs have the whole device for ever.
 //
 // Order on a CUDA device. Lanes share no stream, so nothing orders the work of two jobs but the host:
-// - A job is held, and a job ends, only after its stream has been drained. Work of two jobs never overlaps, but for
-//   the unwinding of a cancelled job.
+// - A job is held, changes its stream, and ends, only after its stream has been drained.
 // - Memory that a job makes for others (a volume, a transform) is complete before they can find it, because the job
 //   drains its stream before it stores the object.
 // - Memory is freed in the order of the stream on which it was allocated, whichever job frees it. A job that uses an
 //   object holds a reference to it in `run`, which is destroyed after the job's stream has been drained; so no memory
-//   is freed under a kernel of another lane. Streams live as long as the scheduler, which outlives the objects.
+//   is freed under a kernel of another lane. A batch job frees what it made before a checkpoint only once it has
+//   drained its stream, which may be another one since. Streams live as long as the scheduler, which outlives the
+//   objects.
 // - Graphs are captured on streams of their own in relaxed mode (Recording), so other lanes may allocate and free
 //   meanwhile. A graph refers to its job's workspace, which stays where it is while the job is held.
 //
 // On the CPU device a checkpoint inside a parallel loop (the sparse product has one) holds the thread of the job alone:
 // the loop's other threads finish the loop.
 //
+// Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it.
+//
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_ENGINE_SCHEDULE_SCHEDULER_H_
 #define INTRAWARP_ENGINE_SCHEDULE_SCHEDULER_H_
 
-#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -32,6 +39,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,6 +48,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/schedule/clock.h"
+#include "engine/schedule/cost_model.h"
 #include "engine/schedule/scheduling_policy.h"
 
 namespace intrawarp {
@@ -48,6 +57,13 @@ struct Job {
   JobClass job_class = JobClass::kInteractive;
   // A job that still waits at its deadline never runs. A started job is not ended by it.
   std::optional<SchedulerClock::Time> deadline;
+  // How long the job will compute. Unset: the prediction for `cost_kind` and `cost_size`, if there is one.
+  std::optional<SchedulerClock::Duration> predicted;
+  // What the job's cost depends on (CostModel). Empty: nothing is learnt from the job.
+  std::string cost_kind;
+  int64_t cost_size = 0;
+  // Asked after `run`: whether the job did all of its work, so that its cost can be learnt; empty: yes.
+  std::function<bool()> completed;
   // What Scheduler::Cancel names; may be null, and shared by several jobs.
   const void* owner = nullptr;
   // Size of the arena that `run` finds in its context.
@@ -62,74 +78,129 @@ struct Job {
   std::function<void(const absl::StatusOr<const ExecContext*>& ctx)> run;
 };
 
+// A started job, for whoever watches that jobs come to their checkpoints.
+struct RunningJob {
+  JobClass job_class = JobClass::kInteractive;
+  SchedulerClock::Duration since_start{0};
+  // Since its last checkpoint, its start, or the end of its being held, whichever came last; 0 while it is held.
+  SchedulerClock::Duration since_checkpoint{0};
+  bool held = false;
+};
+
+// The lanes and slots that suit a device: one job at a time on the CPU, whose operators use every core; several small
+// ones on a GPU.
+SchedulingOptions DefaultScheduling(const Device& device);
+
 class Scheduler {
  public:
-  // Starts the threads. `device` and `clock` must outlive the scheduler.
+  // Starts the threads. `device` and `clock` must outlive the scheduler. INVALID_ARGUMENT for a class without a lane,
+  // no slot, or `partitioned` on a device that is not.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(Device& device, const SchedulingOptions& options,
                                                            SchedulerClock& clock = SchedulerClock::Steady());
   // As Shutdown.
   ~Scheduler();
 
-  // RESOURCE_EXHAUSTED when the queue of the job's class is full, UNAVAILABLE after Shutdown; then `run` is not called.
+  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED when its deadline cannot be met or
+  // only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE after Shutdown;
+  // then `run` is not called.
   absl::Status Submit(Job job);
 
   // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
   // next checkpoint; one that is held there goes on at once, without a turn, to unwind. `owner` is not null.
   void Cancel(const void* owner);
 
+  // Whether sessions want frames computed (see Streams above). At first they do not.
+  void SetFramesOpen(bool open);
+
   // Waits for the jobs that have started; those that wait get UNAVAILABLE. Idempotent. Not from a job, which it would
   // wait for.
   void Shutdown();
 
-  // Jobs that wait, that have started (they compute or are held), and both with those whose `run` is being told why
-  // they do not run.
+  // Jobs that wait, that have started (they compute or are held), and both with those whose `run` or observer is being
+  // told of their end.
   int64_t waiting(JobClass job_class) const;
   int64_t started(JobClass job_class) const;
   int64_t pending() const;
+  std::vector<RunningJob> running() const;
   // Jobs of a class that may wait.
   int capacity(JobClass job_class) const { return policy_.capacity(job_class); }
+  CostModel& costs() { return costs_; }
 
  private:
+  using Time = SchedulerClock::Time;
+  using Duration = SchedulerClock::Duration;
+  struct LaneStreams {
+    Stream own;                   // in the partition of the class
+    std::optional<Stream> whole;  // where the class may have the whole device
+  };
   struct Lane {
-    Lane(JobClass job_class, Stream stream) : job_class(job_class), stream(std::move(stream)) {}
+    Lane(JobClass job_class, LaneStreams streams)
+        : job_class(job_class), streams(std::move(streams)), stream(this->streams.own.view()) {}
     const JobClass job_class;
-    const Stream stream;
+    const LaneStreams streams;
+    // The one that the job uses; changed by the job's thread at checkpoints.
+    StreamView stream;
+    bool on_whole = false;
     std::condition_variable changed;
-    Job job;                      // the started one; set with the mutex held, then the thread's
-    const void* owner = nullptr;  // of the started job
-    bool cancelled = false;       // the started job
+    Job job;  // the started one; set with the mutex held, then the thread's
+    std::optional<SchedulingPolicy::JobId> id;
+    const void* owner = nullptr;
+    bool has_turn = false;
+    bool cancelled = false;
+    JobOutcome outcome = JobOutcome::kDone;
+    Time submitted, started, checkpoint;
+    Duration held{0};
     std::thread thread;
   };
+  struct Waiting {
+    Job job;
+    Time submitted;
+  };
+  // Whom the clerk tells what; a job that was refused at its submission has only a record.
   struct Refusal {
     Job job;
     absl::Status why;
+    JobRecord record;
   };
 
-  Scheduler(Device& device, const SchedulingOptions& options, SchedulerClock& clock, std::vector<Stream> streams);
+  Scheduler(Device& device, const SchedulingOptions& options, SchedulerClock& clock, std::vector<LaneStreams> streams);
+  static absl::StatusOr<std::vector<LaneStreams>> CreateStreams(Device& device, const SchedulingOptions& options);
   void LaneLoop(Lane& lane);
   void Run(Lane& lane);
+  void End(Lane& lane, std::unique_lock<std::mutex>& lock);
+  void Learn(const Job& job, const JobRecord& record);
   void ClerkLoop();
   Decision Checkpoint(Lane& lane, const Progress& progress);
+  Decision Ask(Lane& lane, const Progress& progress);
   // Holds the job while it must give way; false when it need not.
   bool GiveWay(Lane& lane);
-  bool Cancelled(const Lane& lane) const;
+  void Hold(Lane& lane, std::unique_lock<std::mutex>& lock);
+  // Gives the mutex up meanwhile.
+  void Drain(Lane& lane, std::unique_lock<std::mutex>& lock);
   // All with the mutex held.
-  bool HasTurn(const Lane& lane) const { return policy_.computing() == lane.job_class; }
+  bool MustChangeStream(const Lane& lane) const;
+  void ChooseStream(Lane& lane);
   void Dispatch();
+  Lane& LaneFor(const SchedulingPolicy::Turn& turn);
   void Begin(Lane& lane, SchedulingPolicy::JobId id);
-  void Refuse(SchedulingPolicy::JobId id, absl::Status why);
+  void Refuse(SchedulingPolicy::JobId id, absl::Status why, JobOutcome outcome);
+  void RecordRefused(const Job& job);
   void DeliverRefusals(std::unique_lock<std::mutex>& lock);
+  JobRecord RecordOf(const Job& job, JobOutcome outcome, Time submitted) const;
+  void Observe(const JobRecord& record) const;
 
   Device& device_;
   SchedulerClock& clock_;
+  const JobObserver on_job_;
+  CostModel costs_;
   mutable std::mutex mutex_;
   SchedulingPolicy policy_;
-  std::map<SchedulingPolicy::JobId, Job> waiting_;
+  std::map<SchedulingPolicy::JobId, Waiting> waiting_;
   SchedulingPolicy::JobId next_id_ = 0;
   std::vector<Refusal> refusals_;
-  int64_t refusing_ = 0;  // refusals, also while they are delivered
+  int64_t telling_ = 0;  // ends of jobs that are not told yet
   bool stopping_ = false;
-  std::array<std::unique_ptr<Lane>, kJobClasses> lanes_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
   std::condition_variable clerk_changed_;
   // Tells jobs why they do not run.
   std::thread clerk_;

@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// SchedulingPolicy: which job of a device computes next. It holds no thread, no device and no clock, so that a
+// SchedulingPolicy: which jobs of a device compute next. It holds no thread, no device and no clock, so that a
 // simulation can drive it on virtual time; Scheduler drives it on real time.
 //
-// A job has a class: frame before interactive before batch. Within a class the earliest deadline comes first, a job
-// without a deadline after those with one, and the first to come among equals. One job computes at a time. A class has
-// at most one started job; a started job either computes or is held at a checkpoint with its workspace.
+// A job waits, then starts; a started job computes, or is held at a checkpoint with its workspace. A class (frame,
+// interactive, batch) has a queue of `capacity` jobs that wait and `lanes` for jobs that have started.
 //
-// Giving way. A frame runs to its end. At a checkpoint an interactive or batch job gives way to a better class that
-// wants to compute. A class wants to compute while a job of it waits or has started. Within a class nobody gives way.
+// Domains. Jobs compute in `slots` at once. On a partitioned device batch is a domain of its own, which computes beside
+// the others with as many slots as it has lanes. The order of precedence within a domain is:
+// 1. a class that is owed a turn (see shares);
+// 2. frame before interactive before batch;
+// 3. within a class the earliest deadline, held and waiting jobs alike; a job without a deadline comes after those with
+//    one, and the first to come among equals. A job waits for a lane of its class even if those in the lanes are worse.
+// Unless classes are `mixed`, a class computes only while no better one computes in its domain, or while it is owed a
+// turn: on one set of multiprocessors a product slows a frame down many times over.
 //
-// Shares. While a class wants to compute, it is owed `share_permille` thousandths of all the time that jobs compute,
-// less the time that it computes itself; the debt never falls below zero, and is forgotten when the class wants
-// nothing. A debt that reaches `turn` puts the class before all others until the debt is paid. So frames that leave no
-// idle time delay batch, but do not starve it, and a frame waits for one turn and one checkpoint of a batch job at
-// most.
+// Giving way. A frame runs to its end. At a checkpoint an interactive or batch job gives way to a better job that could
+// compute in its place while no slot is free, and to a better class that keeps it from computing.
+//
+// Shares. While a class has jobs, it is owed `share_permille` thousandths of all the time that jobs compute in its
+// domain, less the time that it computes itself; the debt never falls below zero, and is forgotten when the class has
+// no job. A debt that reaches `turn` puts the class before all others until the debt is paid. So frames that leave no
+// idle time delay batch, but do not starve it.
+//
+// Admission. A job may say how long it will compute. The predicted wait of a job is the predicted work before it in its
+// domain: that of better classes, which may all be in one slot unless classes are mixed, and that of its own class
+// (better or started) divided by the slots that the class can use. To this comes one `checkpoint_interval` until a
+// worse job gives way; with several slots one more for each better job, which may displace it. Work without a
+// prediction counts nothing, turns by share are left out. A predicted job whose deadline comes before its predicted end
+// is refused, and so is one that could make another predicted job of its class late. So a deadline that was admitted is
+// missed only when something unpredicted happens: work beyond its prediction, a job of a better class that comes later,
+// a turn by share, a cancelled job that unwinds in its lane.
 //
 // Thread safety: none. Calls pass the time, which never goes back.
 #ifndef INTRAWARP_ENGINE_SCHEDULE_SCHEDULING_POLICY_H_
@@ -24,30 +40,46 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/schedule/clock.h"
+#include "engine/schedule/job_class.h"
+#include "engine/schedule/job_record.h"
 
 namespace intrawarp {
-
-// In the order of precedence.
-enum class JobClass { kFrame, kInteractive, kBatch };
-inline constexpr int kJobClasses = 3;
-inline constexpr std::array<const char*, kJobClasses> kJobClassNames = {"frame", "interactive", "batch"};
 
 struct SchedulingOptions {
   // Jobs of each class that may wait.
   std::array<int, kJobClasses> capacity = {64, 64, 64};
+  // Jobs of each class that may have started.
+  std::array<int, kJobClasses> lanes = {1, 1, 1};
+  // Jobs that compute at once; on a partitioned device those of batch come on top.
+  int slots = 1;
+  bool partitioned = false;
+  // Whether jobs of several classes compute at once in a domain.
+  bool mixed = false;
   std::array<int, kJobClasses> share_permille = {0, 100, 50};
   SchedulerClock::Duration turn = std::chrono::milliseconds(10);
+  // The time between two checkpoints that admission allows for.
+  SchedulerClock::Duration checkpoint_interval{0};
+  // Told of every job; may be empty.
+  JobObserver on_job = nullptr;
 };
 
 class SchedulingPolicy {
  public:
   using Time = SchedulerClock::Time;
+  using Duration = SchedulerClock::Duration;
   using JobId = int64_t;
+  struct Request {
+    JobClass job_class = JobClass::kInteractive;
+    std::optional<Time> deadline = std::nullopt;
+    // How long the job will compute; unset: unknown.
+    std::optional<Duration> predicted = std::nullopt;
+  };
   struct Turn {
     JobClass job_class;
     JobId job;
@@ -56,8 +88,10 @@ class SchedulingPolicy {
 
   explicit SchedulingPolicy(const SchedulingOptions& options) : options_(options) {}
 
-  // The job waits. RESOURCE_EXHAUSTED when as many of its class wait as may. Ids are unique and grow.
-  absl::Status Push(JobId job, JobClass job_class, std::optional<Time> deadline, Time now);
+  // The job waits. RESOURCE_EXHAUSTED when as many of its class wait as may; DEADLINE_EXCEEDED when the predictions say
+  // that it or another job would be late. Both carry the predicted time until a place or the deadline could be had,
+  // where there is one (RetryAfterOf). Ids are unique and grow.
+  absl::Status Push(JobId job, const Request& request, Time now);
   // False when the job does not wait.
   bool Remove(JobId job, Time now);
   // Removes the jobs whose deadline has passed while they waited.
@@ -65,45 +99,99 @@ class SchedulingPolicy {
   // The time at which TakeExpired will next have something to take.
   std::optional<Time> NextDeadline() const;
 
-  // When nobody computes: starts or resumes a job, which then computes. Nothing when no class wants to compute.
-  // After TakeExpired, so that no job starts late.
+  // Starts or resumes the best job that can compute in a free slot. Nothing when there is none; so it is called until
+  // then. After TakeExpired, so that no job starts late.
   std::optional<Turn> Grant(Time now);
-  // At a checkpoint of the job that computes: whether it gives way to another one.
-  bool ShouldYield(Time now);
-  // The job that computes is held.
-  void Yield(Time now);
-  // The held job of a class was cancelled: it never computes again, but keeps its place until Finish.
-  void Abandon(JobClass job_class, Time now);
-  // The started job of a class has ended.
-  void Finish(JobClass job_class, Time now);
+  // At a checkpoint of a job that computes: whether it gives way to another one.
+  bool ShouldYield(JobId job, Time now);
+  // A job that computes is held.
+  void Yield(JobId job, Time now);
+  // A held job was cancelled: it never computes again, but keeps its lane until Finish.
+  void Abandon(JobId job, Time now);
+  // A started job has ended.
+  void Finish(JobId job, Time now);
 
-  std::optional<JobClass> computing() const { return computing_; }
-  int waiting(JobClass job_class) const { return static_cast<int>(classes_[Index(job_class)].waiting.size()); }
-  bool started(JobClass job_class) const { return classes_[Index(job_class)].started.has_value(); }
+  // While frames are open, frames and batch keep to their partitions; nobody else needs them otherwise. At first they
+  // are not open.
+  void SetFramesOpen(bool open) { frames_open_ = open; }
+  // Whether a job of the class may now occupy the whole device. A batch job looks at each checkpoint, others when they
+  // start: a registration keeps graphs that were recorded for one partition.
+  bool MayUseWhole(JobClass job_class) const;
+
+  // The predicted time until a job that were pushed now would start.
+  Duration PredictedWait(const Request& request, Time now);
+
+  int waiting(JobClass job_class) const { return static_cast<int>(Of(job_class).waiting.size()); }
+  int started(JobClass job_class) const { return Of(job_class).started; }
+  int computing(JobClass job_class) const { return Of(job_class).computing; }
   int capacity(JobClass job_class) const { return options_.capacity[Index(job_class)]; }
 
  private:
+  enum class State { kWaiting, kComputing, kHeld, kAbandoned };
   // The order within a class; jobs without a deadline have Time::max().
   using Place = std::pair<Time, JobId>;
+  // The order of precedence; the least is the best.
+  using Rank = std::tuple<bool, JobClass, Place>;
+  struct Entry {
+    Request request;
+    State state = State::kWaiting;
+    Duration computed{0};
+  };
   struct Class {
     std::set<Place> waiting;
-    std::optional<JobId> started;
-    bool abandoned = false;  // the started job
-    int64_t debt = 0;        // thousandths of nanoseconds
-    bool owed = false;       // the debt has reached a turn and is not paid yet
+    std::set<Place> held;
+    int started = 0;
+    int computing = 0;
+    int64_t debt = 0;   // thousandths of nanoseconds
+    bool owed = false;  // the debt has reached a turn and is not paid yet
+  };
+
+  struct WaitTime {
+    Duration work;        // of others
+    Duration giving_way;  // allowed for others who come to their checkpoints
+    Duration all() const { return work + giving_way; }
   };
 
   static int Index(JobClass job_class) { return static_cast<int>(job_class); }
-  static bool Wants(const Class& c) { return c.started ? !c.abandoned : !c.waiting.empty(); }
-  // Brings the debts up to date; first in every call that changes who waits or computes.
+  static Place PlaceOf(JobId job, const Request& request) { return {request.deadline.value_or(Time::max()), job}; }
+  Class& Of(JobClass job_class) { return classes_[Index(job_class)]; }
+  const Class& Of(JobClass job_class) const { return classes_[Index(job_class)]; }
+  // Whether two classes compute in one domain.
+  bool Share(JobClass a, JobClass b) const;
+  int SlotsOf(JobClass job_class) const;
+  // Jobs that compute in the domain of a class.
+  int Computing(JobClass job_class) const;
+  // Whether a better class keeps a class from computing.
+  bool IsBarred(JobClass job_class) const;
+  bool HasSlot(JobClass job_class) const;
+
+  // Brings debts and computed times up to date; first in every call that changes who waits or computes.
   void Account(Time now);
-  void Charge(int index, int64_t elapsed_ns);
-  std::optional<JobClass> Best() const;
+  void Charge(JobClass job_class, int64_t elapsed_ns, int64_t in_domain);
+  // The next job of a class, which waits or is held.
+  std::optional<Place> Next(JobClass job_class) const;
+  Rank RankOf(JobClass job_class, const Place& place) const { return {!Of(job_class).owed, job_class, place}; }
+  void Start(JobId job);
+
+  bool IsBefore(JobId job, const Entry& entry, JobClass job_class, const Place& place, bool started) const;
+  // The predicted work that a job still has; 0 without a prediction.
+  static Duration Remaining(const Entry& entry);
+  WaitTime Wait(JobClass job_class, const Place& place, bool started) const;
+  // A job's effect on the wait of a worse one of its class.
+  Duration Delay(const Request& request) const;
+  int UsableSlots(JobClass job_class) const;
+  // Whether a started or waiting job comes after a new one at `place`.
+  bool IsDelayed(JobId job, const Entry& entry, JobClass job_class, const Place& place) const;
+  // The time until the end of a job that `delay` would make late; 0 when it would not.
+  Duration LateEnd(JobId job, const Entry& entry, Duration delay, Time now) const;
+  absl::Status CheckQueue(const Request& request, const Place& place) const;
+  absl::Status CheckDeadline(const Request& request, const Place& place, Time now) const;
+  absl::Status CheckOthers(const Request& request, const Place& place, Time now) const;
 
   const SchedulingOptions options_;
   std::array<Class, kJobClasses> classes_;
-  std::map<JobId, std::pair<JobClass, Place>> places_;  // of the jobs that wait
-  std::optional<JobClass> computing_;
+  std::map<JobId, Entry> jobs_;
+  bool frames_open_ = false;
   Time accounted_until_;
 };
 

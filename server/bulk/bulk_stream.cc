@@ -10,8 +10,6 @@
 namespace intrawarp::server {
 namespace {
 
-// Three chunks of 1 MiB: small enough that the first chunk leaves early, large enough to fill a GPU.
-constexpr int64_t kSlabVoxels = int64_t{1} << 18;
 constexpr int64_t kSlabBytes = kSlabVoxels * int64_t{3 * sizeof(float)};
 
 // Announces slabs one behind the device: while slab k is copied, k + 1 is already enqueued.

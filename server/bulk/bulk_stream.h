@@ -25,6 +25,10 @@
 
 namespace intrawarp::server {
 
+// Fields are evaluated in slabs of so many voxels. In float32 these make three chunks of 1 MiB: small enough that the
+// first chunk leaves early, large enough to fill a GPU.
+inline constexpr int64_t kSlabVoxels = int64_t{1} << 18;
+
 // Bytes that are final. `owner` keeps them alive while the transport refers to them.
 struct BulkPiece {
   int64_t offset = 0;  // in the stream

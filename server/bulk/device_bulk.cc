@@ -11,28 +11,44 @@
 namespace intrawarp::server {
 namespace {
 
-// A slab takes a GPU some tenths of a millisecond, and 10 Gbit/s three.
-constexpr int64_t kSlabBytes = int64_t{4} << 20;
 constexpr int64_t kRingSlabs = 4;
+
+// Where the slab begins that holds the byte `offset`.
+int64_t SlabBegin(int64_t slab_bytes, int64_t offset) { return offset / slab_bytes * slab_bytes; }
+
+struct Ring {
+  int64_t slabs = 0;
+  int64_t slab_bytes = 0;
+};
+
+Ring RingFor(int64_t total_bytes, int64_t slab_bytes, int64_t offset) {
+  const int64_t rest = offset == total_bytes ? 0 : total_bytes - SlabBegin(slab_bytes, offset);
+  return {std::min(kRingSlabs, (rest + slab_bytes - 1) / slab_bytes), std::min(slab_bytes, rest)};
+}
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(ServerContext& context, ResidentBytes source,
-                                                               int64_t offset) {
+int64_t DeviceBulk::RingBytes(int64_t total_bytes, int64_t slab_bytes, int64_t offset) {
+  const Ring ring = RingFor(total_bytes, slab_bytes, offset);
+  return ring.slabs * PinnedClaim(ring.slab_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(ServerContext& context,
+                                                               std::shared_ptr<SlabSource> source, int64_t offset,
+                                                               Grant& grant) {
+  const Ring ring = RingFor(source->total_bytes(), source->slab_bytes(), offset);
   std::shared_ptr<DeviceBulk> bulk(new DeviceBulk(context, std::move(source), offset));
-  const int64_t rest = bulk->total_bytes_ - offset;
-  for (int64_t begin = 0; begin < std::min(rest, kRingSlabs * kSlabBytes); begin += kSlabBytes) {
-    INTRAWARP_ASSIGN_OR_RETURN(Slab slab, LeasePinned(context, std::min(kSlabBytes, rest)));
+  for (int64_t i = 0; i < ring.slabs; ++i) {
+    INTRAWARP_ASSIGN_OR_RETURN(Slab slab, LeasePinned(context, grant, ring.slab_bytes));
     bulk->free_.push_back(std::move(slab));
   }
   return bulk;
 }
 
-DeviceBulk::DeviceBulk(ServerContext& context, ResidentBytes source, int64_t offset)
+DeviceBulk::DeviceBulk(ServerContext& context, std::shared_ptr<SlabSource> source, int64_t offset)
     : context_(context),
       source_(std::move(source)),
-      total_bytes_(TotalBytes(source_.bytes)),
-      next_(offset),
+      next_(offset == source_->total_bytes() ? offset : SlabBegin(source_->slab_bytes(), offset)),
       taken_(offset) {}
 
 absl::Status DeviceBulk::Start(ChangedFn changed) {
@@ -42,11 +58,12 @@ absl::Status DeviceBulk::Start(ChangedFn changed) {
 
 absl::Status DeviceBulk::Fetch() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (fetching_ || given_up_ || next_ == total_bytes_ || free_.empty()) return absl::OkStatus();
+  const int64_t rest = source_->total_bytes() - next_;
+  if (fetching_ || given_up_ || rest == 0 || free_.empty()) return absl::OkStatus();
   Slab slab = std::move(free_.back());
   free_.pop_back();
   const int64_t begin = next_;
-  const int64_t bytes = std::min(kSlabBytes, total_bytes_ - begin);
+  const int64_t bytes = std::min(source_->slab_bytes(), rest);
   next_ += bytes;
   fetching_ = true;
   const absl::Status submitted = context_.copies.Submit(
@@ -59,7 +76,7 @@ absl::Status DeviceBulk::Fetch() {
 void DeviceBulk::Copied(const absl::StatusOr<const ExecContext*>& ctx, const Slab& slab, int64_t begin, int64_t bytes) {
   const auto copy = [&]() -> absl::Status {
     INTRAWARP_RETURN_IF_ERROR(Stopping(context_.device, ctx.status()));
-    const absl::Status copied = CopyRange(**ctx, source_.bytes, begin, bytes, slab->as<void>());
+    const absl::Status copied = source_->Read(**ctx, begin, bytes, slab->as<void>());
     // Also after an error: nothing may write into the slab any more.
     const absl::Status synchronized = (*ctx)->device().Synchronize((*ctx)->stream());
     return copied.ok() ? synchronized : copied;
@@ -86,7 +103,9 @@ BulkPiece DeviceBulk::MakePiece(const Slab& slab, int64_t begin, int64_t bytes) 
   std::shared_ptr<const void> owner(slab->as<void>(), [weak = weak_from_this(), slab](const void*) {
     if (const std::shared_ptr<DeviceBulk> self = weak.lock()) self->Freed(slab);
   });
-  return {begin, slab->as<char>(), bytes, std::move(owner)};
+  // The first slab may begin before the first byte that is sent.
+  const int64_t skipped = std::max<int64_t>(taken_ - begin, 0);
+  return {begin + skipped, slab->as<char>() + skipped, bytes - skipped, std::move(owner)};
 }
 
 // On any thread, perhaps within gRPC. What fails after the lane's shutdown is a call that is cancelled anyway.
@@ -114,7 +133,7 @@ std::optional<BulkPiece> DeviceBulk::Take(int64_t most) {
 
 bool DeviceBulk::ended() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return given_up_ || taken_ == total_bytes_;
+  return given_up_ || taken_ == source_->total_bytes();
 }
 
 }  // namespace intrawarp::server

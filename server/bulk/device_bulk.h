@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBulk: the bytes of a resident object, read from the device through a ring of a few pinned slabs, from which the
-// transport sends them without another copy. The ring is leased before the first byte is sent, so that a download does
-// not fail half way: where the client is slower than the device, the next slab waits for one that the transport has let
-// go of. At most one slab at a time is asked of the copy lane.
+// DeviceBulk: bytes that come from the device, read through a ring of a few pinned slabs, from which the transport
+// sends them without another copy. The ring is leased before the first byte is sent, so that a download does not fail
+// half way: where the client is slower than the device, the next slab waits for one that the transport has let go of.
+// At most one slab at a time is asked of the copy lane. A client that does not read holds the ring and no more.
 #ifndef INTRAWARP_SERVER_BULK_DEVICE_BULK_H_
 #define INTRAWARP_SERVER_BULK_DEVICE_BULK_H_
 
@@ -18,25 +18,22 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "server/bulk/bulk_stream.h"
-#include "server/bulk/device_bytes.h"
+#include "server/bulk/slab_source.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
-
-// Where the bytes lie, and who keeps them there.
-struct ResidentBytes {
-  std::shared_ptr<const void> owner;
-  DeviceBytes bytes;
-};
 
 class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<DeviceBulk> {
  public:
   // Called on the lane's thread when bytes have come, or with the error that ends the stream. Answers whether to go on.
   using ChangedFn = std::function<bool(const absl::Status&)>;
 
-  // The bytes from `offset` on. RESOURCE_EXHAUSTED (PINNED_MEMORY) when there is no room for the ring.
-  static absl::StatusOr<std::shared_ptr<DeviceBulk>> Create(ServerContext& context, ResidentBytes source,
-                                                            int64_t offset);
+  // What the ring claims of Resource::kPinned for a stream of `total_bytes` from `offset` on.
+  static int64_t RingBytes(int64_t total_bytes, int64_t slab_bytes, int64_t offset);
+
+  // The bytes from `offset` on. `grant` holds RingBytes(), which the ring takes.
+  static absl::StatusOr<std::shared_ptr<DeviceBulk>> Create(ServerContext& context, std::shared_ptr<SlabSource> source,
+                                                            int64_t offset, Grant& grant);
   // Once. UNAVAILABLE after the lane's shutdown.
   absl::Status Start(ChangedFn changed);
 
@@ -46,7 +43,7 @@ class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<
  private:
   using Slab = std::shared_ptr<PinnedBuffer>;
 
-  DeviceBulk(ServerContext& context, ResidentBytes source, int64_t offset);
+  DeviceBulk(ServerContext& context, std::shared_ptr<SlabSource> source, int64_t offset);
   // Asks the lane for the next slab when one is free and none is asked for.
   absl::Status Fetch();
   void Copied(const absl::StatusOr<const ExecContext*>& ctx, const Slab& slab, int64_t begin, int64_t bytes);
@@ -56,14 +53,13 @@ class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<
   void Freed(Slab slab);
 
   ServerContext& context_;
-  const ResidentBytes source_;
-  const int64_t total_bytes_;
+  const std::shared_ptr<SlabSource> source_;
   ChangedFn changed_;
 
   mutable std::mutex mutex_;
   std::vector<Slab> free_;
   std::deque<BulkPiece> ready_;
-  int64_t next_;   // the first byte that was not asked for
+  int64_t next_;   // where the first slab begins that was not asked for
   int64_t taken_;  // the first byte that was not taken
   bool fetching_ = false;
   bool given_up_ = false;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/worker_pool.h"
 #include "server/sparse/sparse_matrix_kind.h"
 #include "server/transform/transform_download.h"
 #include "server/volume/volume_kind.h"
@@ -34,14 +36,15 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
   header = std::move(download.header);
   header.set_etag(Etag().Add(request.name(), download.create_time).Finish());
   INTRAWARP_RETURN_IF_ERROR(CheckResumption(request.offset(), request.etag(), header.total_bytes(), header.etag()));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceBulk> bulk,
-                             DeviceBulk::Create(context, std::move(download.bytes), request.offset()));
-  stream->SendBulk(SerializeMessage(response), bulk, v1::DownloadResponse::kChunkFieldNumber);
+  auto source = std::make_shared<ResidentSource>(std::move(download.bytes));
+  const int64_t ring = DeviceBulk::RingBytes(source->total_bytes(), source->slab_bytes(), request.offset());
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.pinned_bytes = ring}}));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBulk> bulk,
+                             DeviceBulk::Create(context, std::move(source), request.offset(), grant));
+  INTRAWARP_RETURN_IF_ERROR(
+      StartBulk(stream, SerializeMessage(response), std::move(bulk), v1::DownloadResponse::kChunkFieldNumber));
   stream->Close(absl::OkStatus());
-  return bulk->Start([stream](const absl::Status& status) {
-    if (!status.ok()) stream->Close(status);
-    return status.ok() && stream->Advanced();
-  });
+  return absl::OkStatus();
 }
 
 absl::Status Send(ServerContext& context, const grpc::ByteBuffer& bytes, const std::shared_ptr<JobStream>& stream) {
@@ -52,13 +55,25 @@ absl::Status Send(ServerContext& context, const grpc::ByteBuffer& bytes, const s
 
 }  // namespace
 
+absl::Status StartBulk(const std::shared_ptr<JobStream>& stream, grpc::ByteBuffer header,
+                       std::shared_ptr<DeviceBulk> bulk, int chunk_field) {
+  stream->SendBulk(std::move(header), bulk, chunk_field);
+  return bulk->Start([stream](const absl::Status& status) {
+    if (!status.ok()) stream->Close(status);
+    return status.ok() && stream->Advanced();
+  });
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownload(ServerContext& context,
                                                           const grpc::CallbackServerContext& rpc,
                                                           const grpc::ByteBuffer& request) {
   std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
   if (stream->closed()) return stream.get();
-  const absl::Status status = Send(context, request, stream);
-  if (!status.ok()) stream->Close(status);
+  // The request shares its slices. A ring of slabs may have to be page-locked.
+  context.workers.Submit([&context, request, stream] {
+    const absl::Status status = stream->closed() ? absl::OkStatus() : Send(context, request, stream);
+    if (!status.ok()) stream->Close(status);
+  });
   return stream.get();
 }
 

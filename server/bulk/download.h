@@ -26,6 +26,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartDownload(ServerContext& context
                                                           const grpc::CallbackServerContext& rpc,
                                                           const grpc::ByteBuffer& request);
 
+// Sends `header` and then `bulk`, whose chunks are the field `chunk_field` of their messages. What fails on the way
+// closes the stream. UNAVAILABLE after the copy lane's shutdown.
+absl::Status StartBulk(const std::shared_ptr<JobStream>& stream, grpc::ByteBuffer header,
+                       std::shared_ptr<DeviceBulk> bulk, int chunk_field);
+
 // Names bytes by what they are made of: objects, which are immutable, and the question. Thread-compatible.
 class Etag {
  public:

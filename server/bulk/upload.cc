@@ -65,14 +65,17 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
                      public std::enable_shared_from_this<Upload> {
  public:
   Upload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
-      : CallReactor(context), call_(call), response_(response) {}
+      : CallReactor(context, *call), call_(call), response_(response) {}
 
   void Start() {
-    if (Begin(shared_from_this())) StartRead(&message_);
+    if (!Begin(shared_from_this())) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EndRead();
     if (finished_) return;
     if (ok) {
       arrived_.Clear();
@@ -139,16 +142,17 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       Answer(*resident);
       return absl::OkStatus();
     }
-    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(kind_->spec(), [weak = weak_from_this()] {
-      if (const std::shared_ptr<Upload> self = weak.lock()) self->TakenOver();
-    }));
+    INTRAWARP_ASSIGN_OR_RETURN(writer_,
+                               context_.uploads.Open(kind_->spec(), [weak = weak_from_this()](const absl::Status& why) {
+                                 if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
+                               }));
     return absl::OkStatus();
   }
 
-  // By another stream, which waits for a chunk that is being taken, not for this call.
-  void TakenOver() {
+  // To another stream, which waits for a chunk that is being taken, not for this call; or since nothing came.
+  void LoseUpload(const absl::Status& why) {
     std::lock_guard<std::mutex> lock(mutex_);
-    FinishOnce(WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER));
+    FinishOnce(why);
   }
 
   absl::Status EndOfStream() {
@@ -187,7 +191,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     job.checkpoint = [self = shared_from_this()](const Progress&) {
       return self->finished() ? Decision::kCancel : Decision::kContinue;
     };
-    job.run = std::move(make);
+    job.run = [make = std::move(make), workspace = writer_.workspace()](const auto& ctx) { make(ctx); };
     const int max = context_.jobs.capacity(job.job_class);
     const absl::Status status = context_.jobs.Submit(std::move(job));
     if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
@@ -220,7 +224,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       Answer(*resident);
       return absl::OkStatus();
     }
-    INTRAWARP_ASSIGN_OR_RETURN(ResidentReservation reservation, writer_.Claim());
+    INTRAWARP_ASSIGN_OR_RETURN(Grant reservation, writer_.Claim());
     INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse stored, kind_->Store(context_, std::move(reservation)));
     Answer(stored);
     return absl::OkStatus();

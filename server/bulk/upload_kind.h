@@ -36,7 +36,7 @@ class UploadKind {
   // Makes the object from the bytes, and synchronises the stream.
   virtual absl::Status Make(const ExecContext& ctx, const void* data) = 0;
   // Stores what Make made, which takes the reservation with it. Once.
-  virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) = 0;
+  virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) = 0;
 
  protected:
   explicit UploadKind(UploadSpec spec) : spec_(std::move(spec)) {}

@@ -15,6 +15,12 @@ absl::Status TakenOver() {
   return WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER);
 }
 
+absl::Status Stalled(std::chrono::nanoseconds timeout) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+  return WithReason(absl::AbortedError(absl::StrCat("the client made no progress for ", ms, " ms")), v1::STREAM_STALLED,
+                    {{"waited_ms", absl::StrCat(ms)}});
+}
+
 }  // namespace
 
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
@@ -30,7 +36,7 @@ UploadWriter::~UploadWriter() {
   std::lock_guard<std::mutex> lock(store_->mutex_);
   if (!IsCurrent()) return;
   upload_->has_writer = false;
-  upload_->taken_over = nullptr;
+  upload_->ended = nullptr;
   upload_->last_written = store_->seams_.steady_now();
 }
 
@@ -45,6 +51,13 @@ absl::StatusOr<int64_t> UploadWriter::CurrentlyReceived() const {
   return upload_->received;
 }
 
+absl::Status UploadWriter::BeginMaking() {
+  std::lock_guard<std::mutex> lock(store_->mutex_);
+  if (!IsCurrent()) return TakenOver();
+  upload_->is_making = true;
+  return absl::OkStatus();
+}
+
 absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes) {
   std::lock_guard<std::mutex> writing(upload_->writing);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t received, CurrentlyReceived());
@@ -55,28 +68,30 @@ absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes)
   const int64_t known = std::min(received - offset, chunk.size());
   const int64_t fresh = chunk.size() - known;
   if (fresh == 0) return absl::OkStatus();
-  char* to = upload_->memory->as<char>() + received;
+  char* to = upload_->memory.data() + received;
   chunk.CopyTo(to, known);
   upload_->hash.Update(to, fresh);
   std::lock_guard<std::mutex> lock(store_->mutex_);
   upload_->received += fresh;
+  upload_->last_written = store_->seams_.steady_now();
   return absl::OkStatus();
 }
 
 absl::Status UploadWriter::Verify() {
   std::lock_guard<std::mutex> writing(upload_->writing);
-  INTRAWARP_RETURN_IF_ERROR(CurrentlyReceived().status());
+  INTRAWARP_RETURN_IF_ERROR(BeginMaking());
   upload_->verified = upload_->verified || upload_->hash.Finish() == upload_->spec.content_digest;
   if (upload_->verified) return absl::OkStatus();
   return WithReason(FieldError(absl::StatusCode::kDataLoss, "header.sha256", "is not that of the bytes received"),
                     v1::DIGEST_MISMATCH);
 }
 
-absl::StatusOr<ResidentReservation> UploadWriter::Claim() {
+absl::StatusOr<Grant> UploadWriter::Claim() {
   std::lock_guard<std::mutex> lock(store_->mutex_);
   if (!IsCurrent()) return TakenOver();
   store_->Remove(upload_);
-  return std::move(upload_->reservation);
+  const UploadSpec& spec = upload_->spec;
+  return upload_->grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
 }
 
 void UploadWriter::Drop() {
@@ -90,8 +105,7 @@ void UploadStore::Remove(const Record& upload) {
   if (it != uploads_.end() && it->second == upload) uploads_.erase(it);
 }
 
-absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spec, std::function<void()> taken_over,
-                                                           Record& dropped) {
+absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = uploads_.find(spec.upload_id);
   Record upload;
@@ -103,40 +117,38 @@ absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spe
   }
   if (it != uploads_.end()) {
     upload = it->second;
-  } else if (static_cast<int>(uploads_.size()) >= max_uploads_) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(max_uploads_, " uploads are unfinished, the limit")),
-                      v1::TOO_MANY_UPLOADS, InUse(max_uploads_, max_uploads_));
   } else {
     upload = std::make_shared<UploadRecord>();
     upload->spec = spec;
     uploads_.emplace(spec.upload_id, upload);
   }
   upload->has_writer = true;
-  return Opened{upload, ++upload->generation, std::exchange(upload->taken_over, std::move(taken_over))};
+  upload->is_making = false;
+  upload->last_written = seams_.steady_now();
+  return Opened{upload, ++upload->generation, std::exchange(upload->ended, std::move(ended))};
 }
 
 absl::Status UploadStore::ReserveMemory(UploadRecord& upload) {
-  INTRAWARP_ASSIGN_OR_RETURN(upload.reservation, budget_.Reserve(upload.spec.resident_bytes));
-  if (upload.spec.total_bytes == 0) return absl::OkStatus();
-  const int64_t asked = upload.spec.total_bytes;
-  const auto capacity = static_cast<int64_t>(pinned_.capacity_bytes());
-  if (asked > capacity) return ExceedsCapacity("pinned_memory", asked, capacity);
-  absl::StatusOr<std::shared_ptr<PinnedBuffer>> memory = pinned_.Lease(asked);
-  if (absl::IsResourceExhausted(memory.status())) {
-    const auto in_use = static_cast<int64_t>(pinned_.leased_bytes());
-    return WithReason(memory.status(), v1::PINNED_MEMORY, InUse(asked, in_use, capacity));
-  }
-  INTRAWARP_RETURN_IF_ERROR(memory.status());
-  upload.memory = *std::move(memory);
+  const UploadSpec& spec = upload.spec;
+  Claim claim;
+  claim.resident_bytes = spec.resident_bytes;
+  claim.workspace_bytes = spec.workspace_bytes;
+  claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes);
+  claim.transforms = spec.transforms;
+  claim.uploads = 1;
+  INTRAWARP_ASSIGN_OR_RETURN(upload.grant, ledger_.Admit(claim));
+  upload.workspace = std::make_shared<Grant>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
+  if (spec.total_bytes == 0) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(upload.memory, StagingMemory::Reserve(spec.total_bytes));
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, std::function<void()> taken_over) {
+absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn ended) {
   Record dropped;  // freed after the lock
-  absl::StatusOr<Opened> opened = FindOrAdd(spec, std::move(taken_over), dropped);
-  if (dropped != nullptr && dropped->taken_over) dropped->taken_over();
+  absl::StatusOr<Opened> opened = FindOrAdd(spec, std::move(ended), dropped);
+  if (dropped != nullptr && dropped->ended) dropped->ended(TakenOver());
   INTRAWARP_RETURN_IF_ERROR(opened.status());
-  if (opened->tell_before) opened->tell_before();
+  if (opened->tell_before) opened->tell_before(TakenOver());
   UploadRecord& upload = *opened->upload;
   UploadWriter writer(this, opened->upload, opened->generation);
   absl::Status reserved;
@@ -160,8 +172,34 @@ absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_i
 }
 
 void UploadStore::Expire() {
+  for (const EndedFn& ended : EndIdleStreams()) {
+    if (ended) ended(Stalled(idle_timeout_));
+  }
   DropIdle(seams_.steady_now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(ttl_));
 }
+
+std::vector<EndedFn> UploadStore::EndIdleStreams() {
+  const auto now = seams_.steady_now();
+  const auto latest = now - std::chrono::duration_cast<std::chrono::steady_clock::duration>(idle_timeout_);
+  std::vector<Record> dropped;  // freed after the lock
+  std::vector<EndedFn> ended;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto it = uploads_.begin(); it != uploads_.end();) {
+    UploadRecord& upload = *it->second;
+    const bool stalls = upload.has_writer && !upload.is_making && upload.last_written <= latest;
+    const bool drops = stalls && upload.received == 0;
+    if (stalls) {
+      ++upload.generation;
+      upload.has_writer = false;
+      upload.last_written = now;
+      ended.push_back(std::exchange(upload.ended, nullptr));
+    }
+    if (drops) dropped.push_back(std::move(it->second));
+    it = drops ? uploads_.erase(it) : std::next(it);
+  }
+  return ended;
+}
+
 void UploadStore::Clear() { DropIdle(std::chrono::steady_clock::time_point::max()); }
 
 // Those last written then or before.

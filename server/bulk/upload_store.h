@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // UploadStore: objects on their way in: what was received so far, kept while a broken stream may be resumed.
 //
-// An upload holds its pinned memory and its share of the resident capacity from its (validated) header on. At most one
-// stream writes it, through an UploadWriter. A stream that opens it later takes over: the writer before it is fenced
-// off by the upload's generation, and learns it. One that no stream has written for the TTL is dropped by Expire.
+// From its (validated) header on an upload holds the grant for all that it and its object need. Its bytes lie in
+// staging memory, which grows as they come; no pinned memory is taken. At most one stream writes it, through an
+// UploadWriter. A stream that opens it later takes over: the writer before it is fenced off by the upload's generation,
+// and learns it.
+//
+// Expire ends streams on which nothing comes, and drops uploads: one of a stream that was ended before its first byte
+// at once, any other once no stream has written it for the TTL.
 //
 // Thread safety: the store is safe for concurrent use; a writer is thread-compatible.
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_STORE_H_
@@ -18,15 +22,16 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/device/pinned_pool.h"
 #include "io/digest.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/bulk/staging_memory.h"
+#include "server/ledger/ledger.h"
 #include "server/rpc/rpc_support.h"
-#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
@@ -38,8 +43,11 @@ struct UploadSpec {
   std::string content_digest;
   // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
   std::string identity_digest;
-  // Device memory that the object is accounted for.
+  // Device memory that the object is accounted for, and that of the job that makes it.
   int64_t resident_bytes = 0;
+  int64_t workspace_bytes = 0;
+  // Places of the object among the transforms.
+  int64_t transforms = 0;
   // How long the object stays once it is stored; unset: until it is deleted.
   std::optional<std::chrono::nanoseconds> ttl;
 
@@ -49,6 +57,9 @@ struct UploadSpec {
 // "{field}: ..." unless 1 to 64 characters.
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field);
 
+// Tells a writer that it has lost its upload, and why.
+using EndedFn = std::function<void(const absl::Status&)>;
+
 // The store's record of one upload.
 struct UploadRecord {
   UploadSpec spec;
@@ -56,15 +67,20 @@ struct UploadRecord {
   std::mutex writing;
   bool prepared = false;
   absl::Status reserved;
-  ResidentReservation reservation;
-  std::shared_ptr<PinnedBuffer> memory;  // null for no bytes
-  io::Sha256 hash;                       // of the bytes received
+  Grant grant;
+  // Of the job that makes the object.
+  std::shared_ptr<Grant> workspace;
+  StagingMemory memory;  // empty for no bytes
+  io::Sha256 hash;       // of the bytes received
   bool verified = false;
   // Guarded by the store's mutex.
   int64_t received = 0;
   int64_t generation = 0;  // of the last writer
   bool has_writer = false;
-  std::function<void()> taken_over;  // of the writer
+  // The writer has all bytes, and works on the object.
+  bool is_making = false;
+  EndedFn ended;  // of the writer
+  // Or when the writer came or went.
   std::chrono::steady_clock::time_point last_written;
 };
 
@@ -95,19 +111,23 @@ class UploadWriter {
   explicit operator bool() const { return upload_ != nullptr; }
   int64_t received() const;
   bool complete() const { return received() == upload_->spec.total_bytes; }
-  const void* data() const { return upload_->memory == nullptr ? nullptr : upload_->memory->as<void>(); }
+  const void* data() const { return upload_->memory.data(); }
+  // The grant for UploadSpec::workspace_bytes.
+  std::shared_ptr<const Grant> workspace() const { return upload_->workspace; }
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
   // ValidateChunk; ABORTED.
   absl::Status Append(const ReceivedChunk& chunk, int64_t max_bytes);
-  // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED.
+  // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED. From now on the
+  // stream is not expected to send anything.
   absl::Status Verify();
-  // The upload becomes an object: ends it, and gives the object's share of the resident capacity. ABORTED.
-  absl::StatusOr<ResidentReservation> Claim();
+  // The upload becomes an object: ends it, and gives the object's memory and place. ABORTED.
+  absl::StatusOr<Grant> Claim();
   // The upload ends here. Without effect when another writer has taken over.
   void Drop();
 
  private:
+  absl::Status BeginMaking();
   bool IsCurrent() const { return upload_->generation == generation_; }  // with the store's mutex held
   absl::StatusOr<int64_t> CurrentlyReceived() const;
 
@@ -119,18 +139,18 @@ class UploadWriter {
 
 class UploadStore {
  public:
-  UploadStore(PinnedPool& pinned, ResidentBudget& budget, const Seams& seams, int max_uploads,
-              std::chrono::nanoseconds ttl)
-      : pinned_(pinned), budget_(budget), seams_(seams), max_uploads_(max_uploads), ttl_(ttl) {}
+  // An upload is dropped `ttl` after its last writer went; a writer that sends nothing for `idle_timeout` is ended.
+  UploadStore(Ledger& ledger, const Seams& seams, std::chrono::nanoseconds ttl, std::chrono::nanoseconds idle_timeout)
+      : ledger_(ledger), seams_(seams), ttl_(ttl), idle_timeout_(idle_timeout) {}
 
-  // Begins an upload, or takes over the one with this upload_id, which may wait for the writer before. `taken_over` is
-  // called once, on the thread of whoever takes over in turn, unless the writer goes before. INVALID_ARGUMENT
-  // "header: ..." when the upload was begun with another header, and drops it; RESOURCE_EXHAUSTED beyond the number of
-  // uploads or the memory.
-  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, std::function<void()> taken_over);
+  // Begins an upload, or takes over the one with this upload_id, which may wait for the writer before. `ended` is
+  // called once, on the thread of whoever takes over in turn (ABORTED) or of Expire (ABORTED), unless the
+  // writer goes before. INVALID_ARGUMENT "header: ..." when the upload was begun with another header, and drops it; the
+  // errors of Ledger::Admit.
+  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended);
   // NOT_FOUND when there is none.
   absl::StatusOr<UploadProgress> Progress(const std::string& upload_id) const;
-  // Drops what has waited longer than the TTL.
+  // Ends idle streams and drops what has waited longer than the TTL.
   void Expire();
   // Drops all that no stream writes.
   void Clear();
@@ -144,19 +164,19 @@ class UploadStore {
   struct Opened {
     Record upload;
     int64_t generation = 0;
-    std::function<void()> tell_before;
+    EndedFn tell_before;
   };
-  absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, std::function<void()> taken_over, Record& dropped);
+  absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped);
   absl::Status ReserveMemory(UploadRecord& upload);
+  std::vector<EndedFn> EndIdleStreams();
   // With the mutex held.
   void Remove(const Record& upload);
   void DropIdle(std::chrono::steady_clock::time_point last_written);
 
-  PinnedPool& pinned_;
-  ResidentBudget& budget_;
+  Ledger& ledger_;
   const Seams& seams_;
-  const int max_uploads_;
   const std::chrono::nanoseconds ttl_;
+  const std::chrono::nanoseconds idle_timeout_;
   mutable std::mutex mutex_;
   std::map<std::string, Record> uploads_;
 };

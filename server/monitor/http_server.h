@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // HttpServer: the HTTP port: /metrics for Prometheus and /healthz for probes. Anything else is 404, any method but GET
-// and HEAD 405. Plain HTTP, for the inner network.
+// and HEAD 405. Plain HTTP, for the inner network; each connection serves one request.
+//
+// One thread polls all connections, so that one that is slow or says nothing costs a descriptor, not a thread, and a
+// probe is answered at once, whatever the others do. Slow pages are made one at a time on a thread of their own.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_MONITOR_HTTP_SERVER_H_
 #define INTRAWARP_SERVER_MONITOR_HTTP_SERVER_H_
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-
-struct mg_context;
 
 namespace intrawarp::server {
 
@@ -22,26 +26,41 @@ struct HttpPage {
   std::string body;
 };
 
+struct HttpRoute {
+  std::string path;
+  // A page that takes longer than a few microseconds.
+  bool slow = false;
+  std::function<HttpPage()> make;
+};
+
+struct HttpLimits {
+  // The oldest connection gives way to one beyond these.
+  size_t connections = 128;
+  // Slow pages that are made or wait; one more is 503.
+  size_t slow_pages = 8;
+  size_t header_bytes = 8192;
+  // From the connection to the end of the request's header.
+  std::chrono::milliseconds header_timeout{1000};
+  // From the answer's first byte to its last.
+  std::chrono::milliseconds answer_timeout{5000};
+};
+
 class HttpServer {
  public:
-  // Makes the page for a path; called on several threads at once. 404 for a path that it does not know.
-  using Handler = std::function<HttpPage(const std::string& path)>;
-
   // `address` is HOST:PORT, port 0 takes a free one. UNAVAILABLE when it cannot be bound.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, Handler handler);
-  // Waits for the requests under way.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, std::vector<HttpRoute> routes,
+                                                           const HttpLimits& limits = {});
+  // Waits for the page that is being made, and drops the connections.
   ~HttpServer();
 
   // HOST:PORT with the real port.
-  const std::string& address() const { return address_; }
-  const Handler& handler() const { return handler_; }
+  const std::string& address() const;
 
  private:
-  explicit HttpServer(Handler handler) : handler_(std::move(handler)) {}
+  class Loop;
+  explicit HttpServer(std::unique_ptr<Loop> loop);
 
-  const Handler handler_;
-  mg_context* context_ = nullptr;
-  std::string address_;
+  const std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace intrawarp::server

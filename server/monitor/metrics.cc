@@ -15,7 +15,8 @@
 #include <sstream>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
+#include "server/monitor/process_stats.h"
 
 namespace intrawarp::server {
 namespace {
@@ -24,42 +25,61 @@ using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Gauge;
 using prometheus::Histogram;
+using prometheus::Labels;
 using prometheus::Registry;
+using Buckets = Histogram::BucketBoundaries;
 
+// As go-grpc-prometheus spells them, whose dashboards and alerts are the common ones.
 constexpr int kCodes = 17;
 constexpr std::array<const char*, kCodes> kCodeNames = {
-    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
-    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
-    "DATA_LOSS", "UNAUTHENTICATED"};
+    "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+    "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+    "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
+    "DataLoss", "Unauthenticated"};
 constexpr int kUnknownCode = 2;
 
-constexpr std::array<const char*, 2> kClassNames = {"frame", "register"};
+constexpr std::array<const char*, 2> kWorkNames = {"frame", "register"};
 constexpr std::array<const char*, 6> kOutcomeNames = {"ok",        "rejected",        "superseded",
                                                       "cancelled", "deadline_missed", "failed"};
 constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
                                                              "failed"};
-// Reasons that count as rejections, and their label values.
-constexpr std::array<v1::ErrorReason, 8> kRejections = {
-    v1::QUEUE_FULL,       v1::RESIDENT_MEMORY,     v1::PINNED_MEMORY,    v1::TOO_MANY_STREAMS,
-    v1::TOO_MANY_UPLOADS, v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY, v1::MULTIPLY_MEMORY};
-constexpr std::array<const char*, kRejections.size()> kRejectionNames = {
-    "queue_full",       "resident_memory",     "pinned_memory",    "too_many_streams",
-    "too_many_uploads", "too_many_transforms", "exceeds_capacity", "multiply_memory"};
+constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
+// Reasons that count as rejections; the values of the label are their names in lower case.
+constexpr v1::ErrorReason kRejections[] = {v1::QUEUE_FULL,       v1::RESIDENT_MEMORY,   v1::PINNED_MEMORY,
+                                           v1::TOO_MANY_STREAMS, v1::TOO_MANY_UPLOADS,  v1::TOO_MANY_TRANSFORMS,
+                                           v1::EXCEEDS_CAPACITY, v1::MULTIPLY_MEMORY,   v1::DEVICE_HUNG,
+                                           v1::WORKSPACE_MEMORY, v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE};
+constexpr char kTooManyConnections[] = "too_many_connections";
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
+constexpr std::array<const char*, 3> kDeviceErrorNames = {"out_of_memory", "lost", "hung"};
+constexpr std::array<const char*, 2> kStallNames = {"read", "write"};
+constexpr std::array<const char*, 3> kWatchdogNames = {"well", "hung", "lost"};
 
-const Histogram::BucketBoundaries kLatencyBuckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
-                                                     0.15,   0.2,   0.3,   0.5,   0.75, 1,    2,    5,    10};
-const Histogram::BucketBoundaries kSimilarityBuckets = {0,   0.1, 0.2,  0.3, 0.4,  0.5,  0.6,
-                                                        0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99};
+// Frames and calls that are answered at once: 0.5 ms to 2 s.
+const Buckets kShortBuckets = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075,
+                               0.1,    0.15,  0.2,   0.3,   0.5,  0.75, 1,    2};
+// Registrations, products and streams: up to an hour.
+const Buckets kLongBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600};
+// Deadline minus end; what is late lies below zero.
+const Buckets kSlackBuckets = {-10, -1, -0.3, -0.1, -0.03, -0.01, 0, 0.01, 0.03, 0.1, 0.3, 1, 10, 60};
+// Actual to predicted time.
+const Buckets kRatioBuckets = {0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10};
+const Buckets kSimilarityBuckets = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99};
 
 double Seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
+std::string LowerName(v1::ErrorReason reason) { return absl::AsciiStrToLower(v1::ErrorReason_Name(reason)); }
+
+Labels With(Labels labels, const std::string& name, const std::string& value) {
+  labels[name] = value;
+  return labels;
+}
+
 template <size_t N>
 std::array<Counter*, N> AddCounters(Family<Counter>& family, const std::string& label,
-                                    const std::array<const char*, N>& values) {
+                                    const std::array<const char*, N>& values, const Labels& others = {}) {
   std::array<Counter*, N> counters;
-  for (size_t i = 0; i < N; ++i) counters[i] = &family.Add({{label, values[i]}});
+  for (size_t i = 0; i < N; ++i) counters[i] = &family.Add(With(others, label, values[i]));
   return counters;
 }
 
@@ -78,199 +98,321 @@ struct MethodSeries {
   Counter* started;
   std::array<Counter*, kCodes> handled;
   Histogram* seconds;
+  Counter* received;
+  Counter* sent;
   Counter* received_bytes;
   Counter* sent_bytes;
-  Gauge* active;
+  Gauge* in_flight;
+};
+
+// The families that the methods' series belong to.
+struct MethodFamilies {
+  explicit MethodFamilies(Registry& r)
+      : started(CounterFamily(r, "grpc_server_started_total", "RPCs begun.")),
+        handled(CounterFamily(r, "grpc_server_handled_total", "RPCs ended, by status code.")),
+        seconds(HistogramFamily(r, "grpc_server_handling_seconds", "Time from begin to end of RPCs.")),
+        received(CounterFamily(r, "grpc_server_msg_received_total", "Messages received.")),
+        sent(CounterFamily(r, "grpc_server_msg_sent_total", "Messages sent.")),
+        received_bytes(CounterFamily(r, "grpc_server_msg_received_bytes_total", "Bytes of messages received.")),
+        sent_bytes(CounterFamily(r, "grpc_server_msg_sent_bytes_total", "Bytes of messages sent.")),
+        in_flight(GaugeFamily(r, "grpc_server_in_flight", "RPCs under way.")) {}
+
+  MethodSeries Add(const RpcMethod& method) {
+    const Labels labels = {
+        {"grpc_service", method.service}, {"grpc_method", method.method}, {"grpc_type", method.type}};
+    MethodSeries series;
+    series.started = &started.Add(labels);
+    series.handled = AddCounters(handled, "grpc_code", kCodeNames, labels);
+    series.seconds = &seconds.Add(labels, method.type == "unary" ? kShortBuckets : kLongBuckets);
+    series.received = &received.Add(labels);
+    series.sent = &sent.Add(labels);
+    series.received_bytes = &received_bytes.Add(labels);
+    series.sent_bytes = &sent_bytes.Add(labels);
+    series.in_flight = &in_flight.Add(labels);
+    return series;
+  }
+
+  Family<Counter>& started;
+  Family<Counter>& handled;
+  Family<Histogram>& seconds;
+  Family<Counter>& received;
+  Family<Counter>& sent;
+  Family<Counter>& received_bytes;
+  Family<Counter>& sent_bytes;
+  Family<Gauge>& in_flight;
 };
 
 // The series of one class of jobs.
-struct QueueSeries {
+struct JobSeries {
+  std::array<Histogram*, kJobOutcomeNames.size()> queue_seconds;
+  Counter* busy;
+  Counter* held;
+  Counter* late;
+  Histogram* slack;
+  Histogram* prediction;
+  // Set from a sample at each scrape.
   Gauge* depth;
   Gauge* capacity;
-  Gauge* jobs_running;
+  Gauge* started;
+  Gauge* since_checkpoint;
 };
 
-struct FrameSeries {
+struct RegistrationSeries {
   std::array<Counter*, kOutcomeNames.size()> outcomes;
-  Histogram* latency;
+  Histogram* seconds;
+  std::array<Histogram*, kPhases> phases;
+};
+
+// Set at each scrape.
+struct ProcessSeries {
+  Counter* cpu;
+  Gauge* resident;
+  Gauge* virtual_memory;
+  Gauge* open_fds;
+  Gauge* max_fds;
+  Gauge* threads;
 };
 
 }  // namespace
 
 struct Metrics::Impl {
+  std::string device;
   Registry registry;
   std::map<std::string, MethodSeries, std::less<>> methods;
   MethodSeries other;
-  std::array<FrameSeries, kClassNames.size()> frames;
-  std::array<Histogram*, kPhases> phases;
+  std::array<JobSeries, kJobClasses> jobs;
+  std::array<RegistrationSeries, kWorkNames.size()> registrations;
   std::array<Counter*, kProductOutcomeNames.size()> products;
   Histogram* product_seconds;
   Counter* product_flops;
   Counter* product_entries;
   Histogram* similarity;
   std::array<Counter*, kNonconvergenceNames.size()> nonconverged;
-  std::array<Counter*, kRejectionNames.size()> rejections;
-  std::array<Counter*, 2> device_errors;  // by DeviceError
+  std::map<v1::ErrorReason, Counter*> rejections;
+  Counter* refused_connections;
+  std::array<Counter*, kDeviceErrorNames.size()> device_errors;
+  std::array<Counter*, kStallNames.size()> stalls;
 
   // Set from a sample at each scrape.
-  std::array<QueueSeries, kJobClasses> queues;
   Gauge* volumes;
   Gauge* matrices;
   Gauge* transforms;
-  Gauge* resident_bytes;
-  Gauge* resident_capacity_bytes;
-  Gauge* device_used;
-  Gauge* device_free;
-  Gauge* pinned_leased;
+  Family<Gauge>* memory_used;
+  Family<Gauge>* memory_capacity;
+  Family<Gauge>* table_used;
+  Family<Gauge>* table_capacity;
+  Family<Gauge>* device_memory;
   Gauge* pinned_kept;
   Gauge* device_healthy;
+  std::array<Gauge*, kWatchdogNames.size()> watchdog;
+  Gauge* longest_stall;
+  ProcessSeries process;
 
+  // Held while a scrape is made.
   mutable std::mutex mutex;
   std::function<MetricsSample()> sampler;  // guarded by mutex
 
-  void AddBuild(const BuildInfo& build, std::chrono::system_clock::time_point start_time);
-  void AddMethods(const std::vector<std::string>& names);
-  void AddFrames();
+  void AddBuild(const BuildInfo& build);
+  void AddMethods(const std::vector<RpcMethod>& names);
+  void AddJobs();
+  void AddRegistrations();
   void AddProducts();
-  void AddGauges(const std::string& device);
+  void AddResources();
+  void AddDevice();
+  void AddProcess(std::chrono::system_clock::time_point start_time);
 
   const MethodSeries& Method(absl::string_view name) const {
     const auto it = methods.find(std::string_view(name.data(), name.size()));
     return it == methods.end() ? other : it->second;
   }
+  // With the mutex held.
   void Apply(const MetricsSample& sample) const;
+  void ApplyProcess() const;
 };
 
-void Metrics::Impl::AddBuild(const BuildInfo& build, std::chrono::system_clock::time_point start_time) {
+void Metrics::Impl::AddBuild(const BuildInfo& build) {
   GaugeFamily(registry, "intrawarp_build_info", "What runs here; always 1.")
       .Add({{"version", build.version}, {"revision", build.revision}, {"cuda", build.cuda}, {"grpc", build.grpc}})
       .Set(1);
-  GaugeFamily(registry, "intrawarp_start_time_seconds", "When the server started, Unix time.")
-      .Add({})
-      .Set(std::chrono::duration<double>(start_time.time_since_epoch()).count());
 }
 
-void Metrics::Impl::AddMethods(const std::vector<std::string>& names) {
-  auto& started = CounterFamily(registry, "intrawarp_grpc_server_started_total", "RPCs begun.");
-  auto& handled = CounterFamily(registry, "intrawarp_grpc_server_handled_total", "RPCs ended, by status code.");
-  auto& seconds =
-      HistogramFamily(registry, "intrawarp_grpc_server_handling_seconds", "Time from begin to end of RPCs.");
-  auto& received =
-      CounterFamily(registry, "intrawarp_grpc_server_msg_received_bytes_total", "Bytes of messages received.");
-  auto& sent = CounterFamily(registry, "intrawarp_grpc_server_msg_sent_bytes_total", "Bytes of messages sent.");
-  auto& active = GaugeFamily(registry, "intrawarp_streams_active", "RPCs under way.");
-  const auto add = [&](const std::string& name) {
-    const prometheus::Labels labels = {{"method", name}};
-    MethodSeries series;
-    series.started = &started.Add(labels);
-    for (int i = 0; i < kCodes; ++i) series.handled[i] = &handled.Add({{"method", name}, {"code", kCodeNames[i]}});
-    series.seconds = &seconds.Add(labels, kLatencyBuckets);
-    series.received_bytes = &received.Add(labels);
-    series.sent_bytes = &sent.Add(labels);
-    series.active = &active.Add(labels);
-    return series;
-  };
-  for (const std::string& name : names) methods.emplace(name, add(name));
-  other = add("other");
+void Metrics::Impl::AddMethods(const std::vector<RpcMethod>& names) {
+  MethodFamilies families(registry);
+  for (const RpcMethod& name : names) methods.emplace(name.full_name(), families.Add(name));
+  other = families.Add({"other", "other", "unary"});
 }
 
-void Metrics::Impl::AddFrames() {
-  auto& total = CounterFamily(registry, "intrawarp_frames_total", "Registrations, by how they ended.");
-  auto& latency = HistogramFamily(registry, "intrawarp_frame_latency_seconds",
-                                  "From the request's first byte to the last byte handed to the transport.");
-  for (size_t c = 0; c < kClassNames.size(); ++c) {
-    for (size_t o = 0; o < kOutcomeNames.size(); ++o) {
-      frames[c].outcomes[o] = &total.Add({{"class", kClassNames[c]}, {"outcome", kOutcomeNames[o]}});
+void Metrics::Impl::AddJobs() {
+  auto& queue = HistogramFamily(registry, "intrawarp_job_queue_seconds",
+                                "From a job's submission to its start, or to its end without one, by outcome.");
+  auto& busy = CounterFamily(registry, "intrawarp_job_busy_seconds_total", "Time in which jobs computed.");
+  auto& held = CounterFamily(registry, "intrawarp_job_held_seconds_total", "Time in which started jobs were held.");
+  auto& late = CounterFamily(registry, "intrawarp_jobs_late_total", "Jobs that ended after their deadline.");
+  auto& slack = HistogramFamily(registry, "intrawarp_deadline_slack_seconds",
+                                "Deadline minus end of jobs with a deadline; late ones are below zero.");
+  auto& prediction = HistogramFamily(registry, "intrawarp_prediction_error_ratio",
+                                     "Time that a job computed over the time that was predicted.");
+  auto& depth = GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.");
+  auto& capacity = GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.");
+  auto& started = GaugeFamily(registry, "intrawarp_jobs_running",
+                              "Jobs that have started: they compute, or are held for a better one.");
+  auto& checkpoint = GaugeFamily(registry, "intrawarp_since_checkpoint_seconds",
+                                 "Since the last checkpoint of the started job that has gone longest without one.");
+  for (int i = 0; i < kJobClasses; ++i) {
+    const Labels labels = {{"class", kJobClassNames[i]}};
+    const Buckets& buckets = static_cast<JobClass>(i) == JobClass::kFrame ? kShortBuckets : kLongBuckets;
+    JobSeries& series = jobs[i];
+    for (size_t o = 0; o < kJobOutcomeNames.size(); ++o) {
+      series.queue_seconds[o] = &queue.Add(With(labels, "outcome", kJobOutcomeNames[o]), buckets);
     }
-    frames[c].latency = &latency.Add({{"class", kClassNames[c]}}, kLatencyBuckets);
+    series.busy = &busy.Add(With(labels, "device", device));
+    series.held = &held.Add(With(labels, "device", device));
+    series.late = &late.Add(labels);
+    series.slack = &slack.Add(labels, kSlackBuckets);
+    series.prediction = &prediction.Add(labels, kRatioBuckets);
+    series.depth = &depth.Add(labels);
+    series.capacity = &capacity.Add(labels);
+    series.started = &started.Add(labels);
+    series.since_checkpoint = &checkpoint.Add(labels);
   }
-  auto& phase = HistogramFamily(registry, "intrawarp_frame_phase_seconds", "Where a registration's time went.");
-  for (int i = 0; i < kPhases; ++i) phases[i] = &phase.Add({{"phase", kPhaseNames[i]}}, kLatencyBuckets);
+}
+
+void Metrics::Impl::AddRegistrations() {
+  auto& total = CounterFamily(registry, "intrawarp_registrations_total", "Registrations, by how they ended.");
+  auto& seconds = HistogramFamily(registry, "intrawarp_registration_seconds",
+                                  "From the request's first byte to the last byte handed to the transport.");
+  auto& phase = HistogramFamily(registry, "intrawarp_registration_phase_seconds", "Where a registration's time went.");
+  for (size_t c = 0; c < kWorkNames.size(); ++c) {
+    const Labels labels = {{"class", kWorkNames[c]}};
+    const Buckets& buckets = static_cast<WorkClass>(c) == WorkClass::kFrame ? kShortBuckets : kLongBuckets;
+    registrations[c].outcomes = AddCounters(total, "outcome", kOutcomeNames, labels);
+    registrations[c].seconds = &seconds.Add(labels, buckets);
+    for (int i = 0; i < kPhases; ++i) {
+      registrations[c].phases[i] = &phase.Add(With(labels, "phase", kPhaseNames[i]), buckets);
+    }
+  }
   similarity = &HistogramFamily(registry, "intrawarp_registration_similarity",
                                 "Normalised cross-correlation after a registration.")
                     .Add({}, kSimilarityBuckets);
   nonconverged = AddCounters(CounterFamily(registry, "intrawarp_registration_nonconverged_total",
                                            "Registrations that ended for another reason than convergence."),
                              "reason", kNonconvergenceNames);
-  rejections = AddCounters(
-      CounterFamily(registry, "intrawarp_admission_rejections_total", "Requests refused for lack of room, by what of."),
-      "reason", kRejectionNames);
 }
 
 void Metrics::Impl::AddProducts() {
-  products = AddCounters(CounterFamily(registry, "intrawarp_spgemm_jobs_total", "Sparse products, by how they ended."),
+  products = AddCounters(CounterFamily(registry, "intrawarp_products_total", "Sparse products, by how they ended."),
                          "outcome", kProductOutcomeNames);
-  product_seconds = &HistogramFamily(registry, "intrawarp_spgemm_job_seconds",
+  product_seconds = &HistogramFamily(registry, "intrawarp_product_seconds",
                                      "From the request of a sparse product to the last byte handed to the transport.")
-                         .Add({}, kLatencyBuckets);
-  product_flops = &CounterFamily(registry, "intrawarp_spgemm_flops_total",
+                         .Add({}, kLongBuckets);
+  product_flops = &CounterFamily(registry, "intrawarp_product_flops_total",
                                  "Multiplications and additions of sparse products that ended well.")
                        .Add({});
-  product_entries = &CounterFamily(registry, "intrawarp_spgemm_output_nonzeros_total",
+  product_entries = &CounterFamily(registry, "intrawarp_product_nonzeros_total",
                                    "Entries of the results of sparse products that ended well.")
                          .Add({});
 }
 
-void Metrics::Impl::AddGauges(const std::string& device) {
-  auto& depth = GaugeFamily(registry, "intrawarp_queue_depth", "Jobs that wait.");
-  auto& capacity = GaugeFamily(registry, "intrawarp_queue_capacity", "Jobs that may wait.");
-  auto& running = GaugeFamily(registry, "intrawarp_jobs_running",
-                              "Jobs that have started: they compute, or are held for a better one.");
-  for (int i = 0; i < kJobClasses; ++i) {
-    const prometheus::Labels labels = {{"class", kJobClassNames[i]}};
-    queues[i] = {&depth.Add(labels), &capacity.Add(labels), &running.Add(labels)};
-  }
-  auto& resident = GaugeFamily(registry, "intrawarp_volumes_resident", "Objects resident on the device, by kind.");
+void Metrics::Impl::AddResources() {
+  auto& refused = CounterFamily(registry, "intrawarp_admission_rejections_total",
+                                "Requests and connections refused for lack of room, by what of.");
+  for (const v1::ErrorReason reason : kRejections) rejections[reason] = &refused.Add({{"reason", LowerName(reason)}});
+  refused_connections = &refused.Add({{"reason", kTooManyConnections}});
+  stalls = AddCounters(CounterFamily(registry, "intrawarp_streams_stalled_total",
+                                     "Streams ended because their client did not send or read for too long."),
+                       "waits_for", kStallNames);
+  longest_stall = &GaugeFamily(registry, "intrawarp_longest_stall_seconds",
+                               "How long the stream that waits longest for its client has waited.")
+                       .Add({});
+  auto& resident = GaugeFamily(registry, "intrawarp_resident_objects", "Objects resident on the device, by kind.");
   volumes = &resident.Add({{"kind", "volume"}});
-  matrices = &resident.Add({{"kind", "matrix"}});
+  matrices = &resident.Add({{"kind", "sparse_matrix"}});
   transforms = &resident.Add({{"kind", "transform"}});
-  resident_bytes = &GaugeFamily(registry, "intrawarp_volume_resident_bytes",
-                                "Device memory that resident objects are accounted for.")
-                        .Add({});
-  resident_capacity_bytes =
-      &GaugeFamily(registry, "intrawarp_volume_capacity_bytes", "Device memory that resident objects may take.")
-           .Add({});
-  auto& memory = GaugeFamily(registry, "intrawarp_device_memory_bytes", "Memory of the device.");
-  device_used = &memory.Add({{"device", device}, {"state", "used"}});
-  device_free = &memory.Add({{"device", device}, {"state", "free"}});
-  auto& pinned =
-      GaugeFamily(registry, "intrawarp_pinned_memory_bytes", "Host memory for transfers: leased, or kept for reuse.");
-  pinned_leased = &pinned.Add({{"state", "leased"}});
-  pinned_kept = &pinned.Add({{"state", "kept"}});
-  device_healthy =
-      &GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.").Add({{"device", device}});
-  auto& errors = CounterFamily(registry, "intrawarp_device_errors_total",
-                               "What went wrong with the device: no memory for a job, or the device lost.");
-  device_errors = {&errors.Add({{"device", device}, {"error", "out_of_memory"}}),
-                   &errors.Add({{"device", device}, {"error", "lost"}})};
+  memory_used = &GaugeFamily(registry, "intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.");
+  memory_capacity = &GaugeFamily(registry, "intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.");
+  table_used = &GaugeFamily(registry, "intrawarp_table_used", "Places taken in a bounded table.");
+  table_capacity = &GaugeFamily(registry, "intrawarp_table_capacity", "Places of a bounded table.");
+  pinned_kept =
+      &GaugeFamily(registry, "intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.").Add({});
+}
+
+void Metrics::Impl::AddDevice() {
+  const Labels labels = {{"device", device}};
+  device_memory = &GaugeFamily(registry, "intrawarp_device_memory_bytes", "Memory of a GPU.");
+  device_healthy = &GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.").Add(labels);
+  device_errors =
+      AddCounters(CounterFamily(registry, "intrawarp_device_errors_total",
+                                "What went wrong with the device: no memory for a job, lost, or not coming back."),
+                  "error", kDeviceErrorNames, labels);
+  auto& state = GaugeFamily(registry, "intrawarp_watchdog_state", "1 for the state that the watchdog sees.");
+  for (size_t i = 0; i < kWatchdogNames.size(); ++i) watchdog[i] = &state.Add(With(labels, "state", kWatchdogNames[i]));
+}
+
+void Metrics::Impl::AddProcess(std::chrono::system_clock::time_point start_time) {
+  GaugeFamily(registry, "process_start_time_seconds", "When the server started, Unix time.")
+      .Add({})
+      .Set(std::chrono::duration<double>(start_time.time_since_epoch()).count());
+  process = {
+      &CounterFamily(registry, "process_cpu_seconds_total", "User and system time of all threads.").Add({}),
+      &GaugeFamily(registry, "process_resident_memory_bytes", "Resident memory.").Add({}),
+      &GaugeFamily(registry, "process_virtual_memory_bytes", "Virtual memory.").Add({}),
+      &GaugeFamily(registry, "process_open_fds", "Open file descriptors.").Add({}),
+      &GaugeFamily(registry, "process_max_fds", "File descriptors that may be open.").Add({}),
+      &GaugeFamily(registry, "process_threads", "Threads.").Add({}),
+  };
 }
 
 void Metrics::Impl::Apply(const MetricsSample& s) const {
   for (int i = 0; i < kJobClasses; ++i) {
-    queues[i].depth->Set(s.queues[i].depth);
-    queues[i].capacity->Set(s.queues[i].capacity);
-    queues[i].jobs_running->Set(s.queues[i].jobs_started);
+    jobs[i].depth->Set(s.queues[i].depth);
+    jobs[i].capacity->Set(s.queues[i].capacity);
+    jobs[i].started->Set(s.queues[i].jobs_started);
+    jobs[i].since_checkpoint->Set(Seconds(s.queues[i].since_checkpoint));
   }
   volumes->Set(s.volumes);
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
-  resident_bytes->Set(s.resident_bytes);
-  resident_capacity_bytes->Set(s.resident_capacity_bytes);
-  device_used->Set(s.device_used_bytes);
-  device_free->Set(s.device_free_bytes);
-  pinned_leased->Set(s.pinned_leased_bytes);
+  for (const MetricsUse& use : s.memory) {
+    memory_used->Add({{"kind", use.what}}).Set(use.used);
+    memory_capacity->Add({{"kind", use.what}}).Set(use.capacity);
+  }
+  for (const MetricsUse& use : s.tables) {
+    table_used->Add({{"table", use.what}}).Set(use.used);
+    table_capacity->Add({{"table", use.what}}).Set(use.capacity);
+  }
+  if (s.device_memory) {
+    const int64_t used = s.device_memory->total_bytes - s.device_memory->free_bytes;
+    device_memory->Add({{"device", device}, {"state", "used"}}).Set(used);
+    device_memory->Add({{"device", device}, {"state", "free"}}).Set(s.device_memory->free_bytes);
+  }
   pinned_kept->Set(s.pinned_kept_bytes);
   device_healthy->Set(s.device_healthy ? 1 : 0);
+  for (size_t i = 0; i < watchdog.size(); ++i) watchdog[i]->Set(static_cast<size_t>(s.watchdog) == i ? 1 : 0);
+  longest_stall->Set(Seconds(s.longest_stall));
 }
 
-Metrics::Metrics(const BuildInfo& build, absl::string_view device, const std::vector<std::string>& methods,
+void Metrics::Impl::ApplyProcess() const {
+  const ProcessStats stats = ReadProcessStats();
+  process.cpu->Increment(std::max(0.0, stats.cpu_seconds - process.cpu->Value()));
+  process.resident->Set(stats.resident_bytes);
+  process.virtual_memory->Set(stats.virtual_bytes);
+  process.open_fds->Set(stats.open_fds);
+  process.max_fds->Set(stats.max_fds);
+  process.threads->Set(stats.threads);
+}
+
+Metrics::Metrics(const BuildInfo& build, absl::string_view device, const std::vector<RpcMethod>& methods,
                  std::chrono::system_clock::time_point start_time)
     : impl_(std::make_unique<Impl>()) {
-  impl_->AddBuild(build, start_time);
+  impl_->device = std::string(device);
+  impl_->AddBuild(build);
   impl_->AddMethods(methods);
-  impl_->AddFrames();
+  impl_->AddJobs();
+  impl_->AddRegistrations();
   impl_->AddProducts();
-  impl_->AddGauges(std::string(device));
+  impl_->AddResources();
+  impl_->AddDevice();
+  impl_->AddProcess(start_time);
 }
 
 Metrics::~Metrics() = default;
@@ -278,30 +420,49 @@ Metrics::~Metrics() = default;
 void Metrics::RpcStarted(absl::string_view method) {
   const MethodSeries& series = impl_->Method(method);
   series.started->Increment();
-  series.active->Increment();
+  series.in_flight->Increment();
 }
 
 void Metrics::RpcHandled(absl::string_view method, int code, std::chrono::nanoseconds elapsed) {
   const MethodSeries& series = impl_->Method(method);
   series.handled[code >= 0 && code < kCodes ? code : kUnknownCode]->Increment();
   series.seconds->Observe(Seconds(elapsed));
-  series.active->Decrement();
+  series.in_flight->Decrement();
 }
+
+void Metrics::RpcMessageReceived(absl::string_view method) { impl_->Method(method).received->Increment(); }
 
 void Metrics::RpcReceivedBytes(absl::string_view method, int64_t bytes) {
   impl_->Method(method).received_bytes->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::RpcSentBytes(absl::string_view method, int64_t bytes) {
-  impl_->Method(method).sent_bytes->Increment(static_cast<double>(bytes));
+void Metrics::RpcSent(absl::string_view method, int64_t bytes) {
+  const MethodSeries& series = impl_->Method(method);
+  series.sent->Increment();
+  series.sent_bytes->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::JobDone(const JobRecord& job) {
+  const JobSeries& series = impl_->jobs[static_cast<int>(job.job_class)];
+  series.queue_seconds[static_cast<int>(job.outcome)]->Observe(Seconds(job.queued));
+  series.busy->Increment(std::max(0.0, Seconds(job.busy)));
+  series.held->Increment(std::max(0.0, Seconds(job.held)));
+  if (job.slack) {
+    series.slack->Observe(Seconds(*job.slack));
+    if (*job.slack < SchedulerClock::Duration(0)) series.late->Increment();
+  }
+  const bool was_predicted = job.predicted && *job.predicted > SchedulerClock::Duration(0);
+  if (was_predicted && job.outcome == JobOutcome::kDone) {
+    series.prediction->Observe(Seconds(job.busy) / Seconds(*job.predicted));
+  }
 }
 
 void Metrics::FrameDone(WorkClass work, FrameOutcome outcome, const LatencyBreakdown& latency) {
-  const FrameSeries& series = impl_->frames[static_cast<int>(work)];
+  const RegistrationSeries& series = impl_->registrations[static_cast<int>(work)];
   series.outcomes[static_cast<int>(outcome)]->Increment();
   if (outcome != FrameOutcome::kOk) return;
-  series.latency->Observe(Seconds(latency.total()));
-  for (int i = 0; i < kPhases; ++i) impl_->phases[i]->Observe(Seconds(latency.phase(static_cast<Phase>(i))));
+  series.seconds->Observe(Seconds(latency.total()));
+  for (int i = 0; i < kPhases; ++i) series.phases[i]->Observe(Seconds(latency.phase(static_cast<Phase>(i))));
 }
 
 void Metrics::ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries) {
@@ -317,11 +478,15 @@ void Metrics::ObserveSimilarity(double ncc) { impl_->similarity->Observe(ncc); }
 void Metrics::CountNonconverged(Nonconvergence reason) { impl_->nonconverged[static_cast<int>(reason)]->Increment(); }
 
 void Metrics::CountRejection(v1::ErrorReason reason) {
-  const auto it = std::find(kRejections.begin(), kRejections.end(), reason);
-  if (it != kRejections.end()) impl_->rejections[it - kRejections.begin()]->Increment();
+  const auto it = impl_->rejections.find(reason);
+  if (it != impl_->rejections.end()) it->second->Increment();
 }
 
+void Metrics::CountRefusedConnection() { impl_->refused_connections->Increment(); }
+
 void Metrics::CountDeviceError(DeviceError error) { impl_->device_errors[static_cast<int>(error)]->Increment(); }
+
+void Metrics::CountStall(Stall stall) { impl_->stalls[static_cast<int>(stall)]->Increment(); }
 
 void Metrics::set_sampler(std::function<MetricsSample()> sampler) {
   std::lock_guard<std::mutex> lock(impl_->mutex);
@@ -329,11 +494,9 @@ void Metrics::set_sampler(std::function<MetricsSample()> sampler) {
 }
 
 std::string Metrics::Scrape() const {
-  {
-    // Under the lock, so that after set_sampler(nullptr) the state sampled may go.
-    std::lock_guard<std::mutex> lock(impl_->mutex);
-    if (impl_->sampler) impl_->Apply(impl_->sampler());
-  }
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  if (impl_->sampler) impl_->Apply(impl_->sampler());
+  impl_->ApplyProcess();
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
   return out.str();

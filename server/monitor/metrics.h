@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics: what the server counts and measures, in Prometheus' text format. Names begin with intrawarp_; no label ever
-// holds an id of a client's. Gauges that mirror state kept elsewhere are read when they are scraped.
+// Metrics: what the server counts and measures, in Prometheus' text format. Names begin with intrawarp_, but for the
+// vocabularies that dashboards know already: grpc_server_* (go-grpc-prometheus) and process_*. No label ever holds an
+// id of a client's. Gauges that mirror state kept elsewhere are read when they are scraped.
 //
-// Thread safety: safe for concurrent use. Recording takes no lock that scraping holds for long.
+// Thread safety: safe for concurrent use. Recording takes no lock that scraping holds for long; scrapes follow one
+// another.
 #ifndef INTRAWARP_SERVER_MONITOR_METRICS_H_
 #define INTRAWARP_SERVER_MONITOR_METRICS_H_
 
@@ -11,17 +13,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "engine/device/device.h"
+#include "engine/schedule/job_class.h"
+#include "engine/schedule/job_record.h"
 #include "engine/schedule/latency.h"
-#include "engine/schedule/scheduling_policy.h"
 #include "intrawarp/v1/error.pb.h"
+#include "server/monitor/watchdog.h"
 
 namespace intrawarp::server {
 
-// Values of the label class of frames: those of a Navigate stream, and single registrations.
+// Values of the label class of registrations: frames of a Navigate stream, and single registrations.
 enum class WorkClass { kFrame, kRegister };
 // Values of the label outcome.
 enum class FrameOutcome { kOk, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
@@ -30,8 +36,12 @@ enum class ProductOutcome { kOk, kRejected, kCancelled, kDeadlineMissed, kFailed
 // Values of the label reason of registration_nonconverged.
 enum class Nonconvergence { kIterationLimit, kBudget, kNoProgress };
 
-// Values of the label error of device_errors: no memory for a job, or the device lost until a restart.
-enum class DeviceError { kOutOfMemory, kLost };
+// Values of the label error of device_errors: no memory for a job, the device lost until a restart, a job or the
+// device that does not come back.
+enum class DeviceError { kOutOfMemory, kLost, kHung };
+
+// Values of the label waits_for of streams_stalled: bytes that the client owes, bytes that it does not take.
+enum class Stall { kRead, kWrite };
 
 struct BuildInfo {
   std::string version;
@@ -40,41 +50,66 @@ struct BuildInfo {
   std::string grpc;
 };
 
+// An RPC method as the labels of grpc_server_* name it.
+struct RpcMethod {
+  std::string service;  // "intrawarp.v1.VolumeService"
+  std::string method;   // "GetVolume"
+  std::string type;     // unary, client_stream, server_stream, bidi_stream
+
+  std::string full_name() const { return service + "/" + method; }
+};
+
+// A bounded resource: how much of it is in use, and how much there is.
+struct MetricsUse {
+  std::string what;
+  int64_t used = 0;
+  int64_t capacity = 0;
+};
+
 // The state that gauges mirror.
 struct MetricsSample {
   struct Queue {
     int64_t depth = 0;
     int64_t capacity = 0;
     int64_t jobs_started = 0;
+    // Of the started job that has not checked in for the longest time.
+    std::chrono::nanoseconds since_checkpoint{0};
   };
   std::array<Queue, kJobClasses> queues;
   int64_t volumes = 0;
   int64_t matrices = 0;
   int64_t transforms = 0;
-  int64_t resident_bytes = 0;
-  int64_t resident_capacity_bytes = 0;
-  int64_t device_used_bytes = 0;
-  int64_t device_free_bytes = 0;
-  int64_t pinned_leased_bytes = 0;
+  // In bytes: "resident", "pinned".
+  std::vector<MetricsUse> memory;
+  // In places: "transforms", "streams".
+  std::vector<MetricsUse> tables;
   int64_t pinned_kept_bytes = 0;
+  // Unset: the device has no memory of its own, or has not answered yet.
+  std::optional<DeviceMemory> device_memory;
   bool device_healthy = true;
+  WatchdogState watchdog = WatchdogState::kWell;
+  // How long the stream that has waited longest for its client has waited.
+  std::chrono::nanoseconds longest_stall{0};
 };
 
 class Metrics {
  public:
-  // `methods`: full names of the RPC methods ("intrawarp.v1.VolumeService/GetVolume"); calls of others count as
-  // "other".
-  Metrics(const BuildInfo& build, absl::string_view device, const std::vector<std::string>& methods,
+  // Calls of methods that are not in `methods` count as those of service and method "other".
+  Metrics(const BuildInfo& build, absl::string_view device, const std::vector<RpcMethod>& methods,
           std::chrono::system_clock::time_point start_time);
   ~Metrics();
 
-  // One RPC is active from RpcStarted to RpcHandled.
+  // One RPC is in flight from RpcStarted to RpcHandled. `method`: RpcMethod::full_name.
   void RpcStarted(absl::string_view method);
   // `code`: of grpc::StatusCode.
   void RpcHandled(absl::string_view method, int code, std::chrono::nanoseconds elapsed);
+  void RpcMessageReceived(absl::string_view method);
   void RpcReceivedBytes(absl::string_view method, int64_t bytes);
-  void RpcSentBytes(absl::string_view method, int64_t bytes);
+  // One message.
+  void RpcSent(absl::string_view method, int64_t bytes);
 
+  // One job of the scheduler, whatever became of it. On any thread.
+  void JobDone(const JobRecord& job);
   // One registration, of a frame or a single one. Phases are recorded for outcome kOk alone.
   void FrameDone(WorkClass work, FrameOutcome outcome, const LatencyBreakdown& latency);
   // Normalised cross-correlation of the fixed and the warped moving image after a registration.
@@ -85,9 +120,14 @@ class Metrics {
   void ProductDone(ProductOutcome outcome, std::chrono::nanoseconds elapsed, int64_t flops, int64_t entries);
   // Reasons that are no lack of room are not counted.
   void CountRejection(v1::ErrorReason reason);
+  // A connection beyond the limit was closed.
+  void CountRefusedConnection();
   void CountDeviceError(DeviceError error);
+  // A stream was ended because its client made no progress.
+  void CountStall(Stall stall);
 
-  // Called for each scrape, one at a time. After set_sampler(nullptr) has returned it is not called any more.
+  // Called for each scrape, one at a time; must not wait for the device. After set_sampler(nullptr) has returned it is
+  // not called any more.
   void set_sampler(std::function<MetricsSample()> sampler);
 
   // Text exposition format 0.0.4.

@@ -11,7 +11,7 @@ namespace {
 int64_t FreedBytes(const std::shared_ptr<const StoredTransform>& result) {
   const bool held_by_two = result.use_count() <= 2;
   const auto& reservation = result->reservation;
-  return held_by_two && reservation != nullptr && reservation.use_count() == 1 ? reservation->bytes() : 0;
+  return held_by_two && reservation != nullptr && reservation.use_count() == 1 ? reservation->resident_bytes() : 0;
 }
 
 }  // namespace
@@ -27,8 +27,8 @@ void KeptResults::Keep(std::shared_ptr<const StoredTransform> result) {
   results_.pop_front();
 }
 
-void KeptResults::MakeRoom(int64_t needed, const ResidentBudget& budget) {
-  int64_t room = budget.capacity_bytes() - budget.used_bytes();
+void KeptResults::MakeRoom(int64_t needed, const Ledger& ledger) {
+  int64_t room = ledger.available(Resource::kResident, Share::kSession);
   std::vector<std::shared_ptr<const StoredTransform>> dropped;
   std::deque<std::shared_ptr<const StoredTransform>> left;
   for (const auto& result : results_) {

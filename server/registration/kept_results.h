@@ -24,9 +24,9 @@ class KeptResults {
   // Takes a stored transform; the oldest makes place for it.
   void Keep(std::shared_ptr<const StoredTransform> result);
 
-  // Drops the oldest results until `needed` bytes of `budget` are free. Drops nothing when that would not suffice, and
-  // no result whose memory others hold.
-  void MakeRoom(int64_t needed, const ResidentBudget& budget);
+  // Drops the oldest results until a session can claim `needed` resident bytes. Drops nothing when that would not
+  // suffice, and no result whose memory others hold.
+  void MakeRoom(int64_t needed, const Ledger& ledger);
 
  private:
   TransformStore& store_;

@@ -1,335 +1,231 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/navigate_stream.h"
 
-#include <deque>
 #include <mutex>
-#include <string>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "intrawarp/v1/registration.pb.h"
 #include "server/bulk/chunk_codec.h"
-#include "server/registration/kept_results.h"
-#include "server/registration/navigate_frame.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
-#include "server/rpc/job_support.h"
 #include "server/rpc/response_queue.h"
+#include "server/session/frame_pipeline.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_store.h"
+#include "server/session/warm_up.h"
 
 namespace intrawarp::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr char kMethod[] = "intrawarp.v1.RegistrationService/Navigate";
 
-constexpr size_t kKeptTransforms = 16;
+absl::Status ClientIsGone() { return absl::CancelledError("the client is gone"); }
 
-// Thread safety: gRPC's reactions and the frames' jobs meet under mutex_.
+// Thread safety: gRPC's reactions, the pipeline's changes and the session's end meet under mutex_.
 class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>,
                              public std::enable_shared_from_this<NavigateStream> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : CallReactor(context),
-        control_(context.seams, Deadline(rpc, context.seams)),
-        queue_(context.limits.max_chunk_bytes) {
-    kept_.emplace(context.transforms, kKeptTransforms);
-  }
+      : CallReactor(context, rpc), deadline_(Deadline(rpc, context.seams)), queue_(context.limits.max_chunk_bytes) {}
 
   void Start() {
-    if (!Begin(shared_from_this())) return;
+    if (!Begin(shared_from_this(), Share::kSession)) return;
     std::lock_guard<std::mutex> lock(mutex_);
     Continue();
   }
 
   void OnReadDone(bool ok) override {
+    const NavigateFrame::Time received = context_.seams.steady_now();
     std::lock_guard<std::mutex> lock(mutex_);
+    EndRead();
     reading_ = false;
     if (finished_) return;
-    absl::Status status = absl::OkStatus();
-    if (ok) {
-      status = Receive();
-      message_.Clear();
-    } else {
-      status = EndOfFrames();
-    }
-    if (!status.ok()) return FinishOnce(status);
+    const absl::Status status = ok ? Receive(received) : EndOfFrames();
+    message_.Clear();
+    if (!status.ok()) return End(status);
     Continue();
   }
 
   void OnWriteDone(bool ok) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EndWrite();
     writing_ = false;
     writing_message_.Clear();
     queue_.Written();
     if (finished_) return;
-    if (!ok) return FinishOnce(absl::CancelledError("the client is gone"));
+    if (!ok) return Break(ClientIsGone());
     Continue();
   }
 
   void OnCancel() override {
-    control_.Cancel();
+    const bool timed_out = deadline_ && context_.seams.steady_now() >= *deadline_;
     std::lock_guard<std::mutex> lock(mutex_);
-    FinishOnce(control_.CancelStatus());
-  }
-
-  void OnDone() override {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      kept_.reset();
-    }
-    CallReactor::OnDone();  // may delete this
+    Break(timed_out ? absl::DeadlineExceededError("the deadline of the call has passed")
+                    : absl::CancelledError("the call was cancelled"));
   }
 
  private:
-  // Everything below holds the mutex, but for what runs in a job: RunJob, RunFrame, ReserveRoom, KeepAsStart and
-  // the functions of MakeFieldOutput.
+  // Everything below holds the mutex, but for OnWarm, OnEnded and OnChanged.
 
-  absl::Status Receive() {
-    context_.metrics.RpcReceivedBytes("intrawarp.v1.RegistrationService/Navigate", message_.Length());
+  absl::Status Receive(NavigateFrame::Time received) {
+    context_.metrics.RpcReceivedBytes(kMethod, message_.Length());
     INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::NavigateRequest> request,
                                ReceiveRequest<v1::NavigateRequest>(message_));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
-    if (setup_ == nullptr) return InvalidField("config", "must be the first message");
-    if (request.chunk) return ReceiveChunk(*request.chunk);
-    if (request.message.has_frame()) return ReceiveFrame(request.message.frame());
+    if (pipeline_ == nullptr) return InvalidField("config", "must be the first message");
+    if (request.chunk) return pipeline_->Append(*request.chunk);
+    if (request.message.has_frame()) return pipeline_->BeginFrame(request.message.frame(), received);
     return InvalidField("payload", "must be config, frame or chunk");
   }
 
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
-    if (setup_ != nullptr) return InvalidField("config", "is sent twice");
-    absl::StatusOr<NavigateSetup> setup = ResolveNavigateConfig(context_, config);
-    if (!setup.ok()) return setup.status();
-    setup_ = std::make_shared<const NavigateSetup>(*std::move(setup));
+    if (session_ != nullptr) return InvalidField("config", "is sent twice");
+    INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config));
+    if (config.resume()) return Carry(session_->Resume(EndedFn()));
+    opening_ = true;
+    WarmUp(context_, session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) { self->OnWarm(warm); });
     return absl::OkStatus();
   }
 
-  absl::Status ReceiveFrame(const v1::FrameHeader& header) {
-    if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
-    if (last_number_ && header.frame_number() <= *last_number_) {
-      return InvalidField("frame.frame_number",
-                          absl::StrCat(header.frame_number(), " does not grow, the last one was ", *last_number_));
+  void OnWarm(const absl::StatusOr<bool>& warm) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    opening_ = false;
+    const absl::Status status = warm.ok() ? Carry(session_->Open(*warm, EndedFn())) : warm.status();
+    if (!status.ok()) return End(status);
+    Continue();
+  }
+
+  absl::Status Carry(const absl::StatusOr<int64_t>& carrier) {
+    if (!carrier.ok()) return carrier.status();
+    carrier_ = *carrier;
+    pipeline_ = std::make_shared<FramePipeline>(context_, session_, carrier_, deadline_, [weak = weak_from_this()] {
+      if (const std::shared_ptr<NavigateStream> self = weak.lock()) self->OnChanged();
+    });
+    v1::NavigateResponse response;
+    v1::SessionOpened& opened = *response.mutable_opened();
+    *opened.mutable_session() = session_->Describe();
+    if (opened.session().resumptions() > 0 && opened.session().has_start_frame_number()) {
+      opened.set_resumed_from_frame(opened.session().start_frame_number());
     }
-    last_number_ = header.frame_number();
-    passing_over_ = false;
-    ++in_flight_;
-    receiving_ = std::make_shared<NavigateFrame>(context_.metrics);
-    receiving_->begin = Clock::now();
-    receiving_->number = header.frame_number();
-    if (header.has_acquisition_time()) receiving_->acquisition_time = header.acquisition_time();
-    absl::Status admitted = AdmitFrame(context_, header, *receiving_);
-    if (!admitted.ok()) FailReceived(std::move(admitted));
+    queue_.PushMessage(SerializeMessage(response));
     return absl::OkStatus();
   }
 
-  absl::Status ReceiveChunk(const ReceivedChunk& chunk) {
-    if (passing_over_) return absl::OkStatus();
-    if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
-    NavigateFrame& frame = *receiving_;
-    absl::Status valid =
-        ValidateChunk(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes});
-    if (!valid.ok()) {
-      FailReceived(std::move(valid));
-      return absl::OkStatus();
-    }
-    chunk.CopyTo(frame.memory->as<char>() + frame.received_bytes);
-    frame.received_bytes += chunk.size();
-    if (frame.received_bytes == frame.total_bytes) {
-      frame.ready = Clock::now();
-      frame.latency.Add(Phase::kReceive, frame.ready - frame.begin);
-      ready_.push_back(std::move(receiving_));
-    }
-    return absl::OkStatus();
+  NavigateSession::EndedFn EndedFn() {
+    return [weak = weak_from_this()](const absl::Status& why) {
+      if (const std::shared_ptr<NavigateStream> self = weak.lock()) self->OnEnded(why);
+    };
+  }
+
+  void OnEnded(const absl::Status& why) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(why);
+  }
+
+  void OnChanged() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!finished_) Continue();
   }
 
   absl::Status EndOfFrames() {
-    if (setup_ == nullptr) return InvalidField("config", "is missing");
-    no_more_ = true;
-    if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
+    if (pipeline_ == nullptr) return InvalidField("config", "is missing");
+    pipeline_->EndOfFrames();
     return absl::OkStatus();
-  }
-
-  static absl::Status TooFewBytes(const NavigateFrame& frame) {
-    return InvalidField(
-        "chunk", absl::StrCat("the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
-  }
-
-  // The frame that is being received takes its place in the order with an error.
-  void FailReceived(absl::Status status) {
-    receiving_->status = std::move(status);
-    receiving_->memory.reset();
-    ready_.push_back(std::move(receiving_));
-    passing_over_ = true;
   }
 
   // Whatever can go on now goes on.
   void Continue() {
-    StartJobs();
+    TakeEvents();
     Pump();
-    if (finished_) return;
-    const bool may_read = receiving_ != nullptr || setup_ == nullptr || in_flight_ <= setup_->max_pending;
-    if (!reading_ && !no_more_ && may_read) {
+    if (finished_ || opening_) return;
+    if (!reading_ && (pipeline_ == nullptr || pipeline_->MayRead())) {
       reading_ = true;
       StartRead(&message_);
     }
-    if (no_more_ && in_flight_ == 0 && !writing_) FinishOnce(absl::OkStatus());
+    if (pipeline_ != nullptr && pipeline_->IsDone() && queue_.empty() && !writing_) Conclude();
   }
 
-  void StartJobs() {
-    while (!job_running_ && !ready_.empty()) {
-      std::shared_ptr<NavigateFrame> frame = std::move(ready_.front());
-      ready_.pop_front();
-      // Once submitted, the frame is the job's, which may have ended it before Submit returns.
-      absl::Status status = frame->status.ok() ? Submit(frame) : frame->status;
-      if (status.ok()) {
-        job_running_ = true;
-      } else {
-        frame->status = std::move(status);
-        PushResult(std::move(frame));
+  void TakeEvents() {
+    if (pipeline_ == nullptr) return;
+    while (std::optional<FramePipeline::Event> event = pipeline_->Next()) {
+      if (event->answered == nullptr) {
+        v1::NavigateResponse response;
+        *response.mutable_field() = std::move(event->field);
+        queue_.PushBulk(SerializeMessage(response), std::move(event->bytes), v1::NavigateResponse::kChunkFieldNumber);
+        continue;
       }
+      queue_.PushResult([this, frame = std::move(event->answered)](std::chrono::nanoseconds sending) {
+        return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(pipeline_->MakeResult(*frame, sending)));
+      });
     }
-  }
-
-  absl::Status Submit(const std::shared_ptr<NavigateFrame>& frame) {
-    Job job;
-    job.job_class = JobClass::kFrame;
-    job.owner = this;
-    job.workspace_bytes = FrameJobBytes(context_.device, *frame);
-    job.checkpoint = [self = shared_from_this()](const Progress& progress) { return self->control_.Check(progress); };
-    job.run = [self = shared_from_this(), frame](const absl::StatusOr<const ExecContext*>& ctx) {
-      self->RunJob(frame, ctx);
-    };
-    return SubmitJob(context_, std::move(job));
-  }
-
-  void RunJob(const std::shared_ptr<NavigateFrame>& frame, const absl::StatusOr<const ExecContext*>& ctx) {
-    frame->latency.Add(Phase::kQueue, Clock::now() - frame->ready);
-    frame->status = ctx.ok() ? RunFrame(**ctx, *frame) : ctx.status();
-    if (frame->status.ok() && frame->is_good_start) KeepAsStart(frame->outcome);
-    frame->memory.reset();
-    std::lock_guard<std::mutex> lock(mutex_);
-    job_running_ = false;
-    if (finished_) return;
-    PushResult(frame);
-    Continue();
-  }
-
-  absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
-    FrameHooks hooks{[this](int64_t bytes) { return ReserveRoom(bytes); }, MakeFieldOutput(frame)};
-    return RegisterFrame(ctx, *setup_, last_good_ ? &last_good_->transform : nullptr, control_, hooks, frame);
-  }
-
-  // The oldest results that are kept make room for the next one.
-  absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveRoom(int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_) return control_.CancelStatus();  // the results went with the stream
-    kept_->MakeRoom(bytes, context_.budget);
-    return ReserveResult(context_, bytes);
-  }
-
-  void KeepAsStart(const RegistrationOutcome& outcome) {
-    last_good_.reset();
-    last_good_.emplace(GoodResult{outcome.reservation, outcome.result.transform});
-  }
-
-  std::optional<FieldOutput> MakeFieldOutput(const NavigateFrame& frame) {
-    if (!setup_->field) return std::nullopt;
-    FieldOutput output;
-    output.request = *setup_->field;
-    output.lease = [this](int64_t bytes) { return LeasePinned(context_, bytes); };
-    output.send = [this, number = frame.number](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
-      v1::NavigateResponse response;
-      response.mutable_field()->set_frame_number(number);
-      *response.mutable_field()->mutable_field() = header;
-      std::lock_guard<std::mutex> lock(mutex_);
-      queue_.PushBulk(SerializeMessage(response), std::move(bytes), v1::NavigateResponse::kChunkFieldNumber);
-      Pump();
-    };
-    output.advanced = [this] {
-      std::lock_guard<std::mutex> lock(mutex_);
-      Pump();
-      return !finished_;
-    };
-    return output;
-  }
-
-  void PushResult(std::shared_ptr<NavigateFrame> frame) {
-    queue_.PushResult([this, frame = std::move(frame)](std::chrono::nanoseconds sending) {
-      --in_flight_;
-      return absl::StatusOr<grpc::ByteBuffer>(MakeResult(*frame, sending));
-    });
-  }
-
-  grpc::ByteBuffer MakeResult(NavigateFrame& frame, std::chrono::nanoseconds sending) {
-    v1::NavigateResponse response;
-    v1::FrameResult& result = *response.mutable_result();
-    result.set_frame_number(frame.number);
-    if (frame.acquisition_time) *result.mutable_acquisition_time() = *frame.acquisition_time;
-    if (frame.status.ok()) {
-      frame.latency.Add(Phase::kSend, sending);
-      frame.latency.set_total(Clock::now() - frame.begin);
-      *result.mutable_report() = MakeReport(context_.device.name(), setup_->plan, frame.outcome, frame.latency);
-      frame.status = Keep(frame, &result);
-    }
-    if (frame.status.ok()) {
-      frame.record.Succeeded(frame.outcome, frame.latency);
-    } else {
-      frame.record.Failed(frame.status);
-      result.clear_report();
-    }
-    *result.mutable_status() = ToRpcStatusProto(frame.status);
-    return SerializeMessage(response);
-  }
-
-  absl::Status Keep(const NavigateFrame& frame, v1::FrameResult* result) {
-    INTRAWARP_ASSIGN_OR_RETURN(
-        std::shared_ptr<const StoredTransform> stored,
-        StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt}, frame.outcome, result->report()));
-    result->set_transform(TransformName(stored->id));
-    kept_->Keep(std::move(stored));
-    return absl::OkStatus();
   }
 
   void Pump() {
-    if (finished_) return queue_.Clear();
-    if (writing_) return;
+    if (finished_ || writing_) return;
     absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
-    if (!next.ok()) return FinishOnce(next.status());
+    if (!next.ok()) return End(next.status());
     if (!next->has_value()) return;
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
   }
 
-  void Release() override {
-    queue_.Clear();
-    ready_.clear();
-    receiving_.reset();
-    control_.Cancel();
-    context_.jobs.Cancel(this);
+  // Every frame has been answered: the session's last word, then the end. A broken connection looks like a client that
+  // has sent its last frame, until the transport refuses that word; so the session is closed only then.
+  void Conclude() {
+    if (std::exchange(concluded_, true)) return End(absl::OkStatus());
+    v1::NavigateResponse response;
+    *response.mutable_closed() = session_->Describe();
+    response.mutable_closed()->set_state(v1::SESSION_STATE_CLOSED);
+    queue_.PushMessage(SerializeMessage(response));
+    Pump();
   }
 
-  JobControl control_;
+  // The stream ends well or with an error of its own, and the session with it.
+  void End(const absl::Status& status) {
+    if (finished_) return;
+    if (carrier_ != 0) session_->CloseBy(carrier_);
+    FinishOnce(status);
+  }
 
-  struct GoodResult {
-    std::shared_ptr<ResidentReservation> reservation;
-    Transform transform;
-  };
-  // The job's alone; jobs follow one another.
-  std::optional<GoodResult> last_good_;
+  // The stream ends for want of a client; the session may outlive it.
+  void Break(const absl::Status& status) {
+    if (finished_) return;
+    if (carrier_ != 0) session_->Detach(carrier_);
+    FinishOnce(status);
+  }
 
-  std::shared_ptr<const NavigateSetup> setup_;  // null before the config; set before there is a job
+  // Between frames a client may take its time.
+  bool OwesMessage() const override { return pipeline_ == nullptr || pipeline_->IsReceiving(); }
+
+  void Release() override {
+    queue_.Clear();
+    if (pipeline_ != nullptr) pipeline_->Stop();
+    if (carrier_ != 0) {
+      session_->Detach(carrier_);
+    } else if (session_ != nullptr) {
+      AbandonOpening();
+    }
+  }
+
+  void AbandonOpening() {
+    if (opening_) session_->Close(absl::CancelledError("the stream broke while the session was opening"));
+  }
+
+  const std::optional<NavigateFrame::Time> deadline_;
+  std::shared_ptr<NavigateSession> session_;  // null before the config
+  int64_t carrier_ = 0;                       // ours in the session; 0: we do not carry it yet
+  std::shared_ptr<FramePipeline> pipeline_;   // null before we carry the session
   grpc::ByteBuffer message_;
   grpc::ByteBuffer writing_message_;
   ResponseQueue queue_;
-  std::deque<std::shared_ptr<NavigateFrame>> ready_;  // received or failed, waiting for their turn
-  std::shared_ptr<NavigateFrame> receiving_;
-  std::optional<int64_t> last_number_;
-  std::optional<KeptResults> kept_;  // until OnDone
-  int in_flight_ = 0;                // frames from their header to their result
-  bool passing_over_ = false;        // the chunks of a failed frame
-  bool job_running_ = false;
+  bool opening_ = false;
+  bool concluded_ = false;
   bool reading_ = false;
   bool writing_ = false;
-  bool no_more_ = false;  // the client has half-closed
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Navigate: frames in, results out, in order. One reader, one job at a time, one writer; at most max_pending frames are
-// read ahead of the one that is being answered, so a client that sends faster than it is served is held by flow
-// control.
+// Navigate: the transport of a session (server/session). It decodes messages, hands frames to the session's pipeline,
+// and writes the answers. One read and one write are under way at most; nothing is read while the pipeline has no room,
+// so a client that sends faster than it is served is held by flow control.
 //
 // An error of one frame is its result; the rest of its chunks is passed over up to the next header. What breaks the
 // order of messages (no config first, config twice, a chunk without a frame, a frame number that does not grow) ends
-// the stream.
+// the stream and its session. A stream that breaks leaves its session to be resumed.
 #ifndef INTRAWARP_SERVER_REGISTRATION_NAVIGATE_STREAM_H_
 #define INTRAWARP_SERVER_REGISTRATION_NAVIGATE_STREAM_H_
 

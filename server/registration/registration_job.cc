@@ -13,6 +13,7 @@
 #include "server/bulk/bulk_stream.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/rpc_support.h"
+#include "server/transform/field_stream.h"
 
 namespace intrawarp::server {
 namespace {
@@ -38,10 +39,9 @@ bool IsFinite(const AffineMap& map) {
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(const RegistrationTask& task,
-                                                                   LatencyBreakdown& latency) {
+absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(const RegistrationTask& task, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAdmit);
-  return task.reserve(RegistrationResultBytes(task.input));
+  return task.reserve(RegistrationMemoryBytes(task.input));
 }
 
 absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task, JobControl& control,
@@ -65,9 +65,9 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
 }
 
 // Room for the field before the work, so that it is not done in vain. Null for control points, whose number is not
-// known before, and without a field.
+// known before, for a stream, and without a field.
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const RegistrationTask& task, LatencyBreakdown& latency) {
-  if (!task.field || task.field->request.form == FieldForm::kControlPoints) return nullptr;
+  if (!task.field || task.field->stream || task.field->request.form == FieldForm::kControlPoints) return nullptr;
   PhaseTimer timer(latency, Phase::kAdmit);
   absl::StatusOr<Geometry> grid = FieldGrid(task.field->request, task.input.fixed->geometry());
   if (!grid.ok()) return Within("field", grid.status());
@@ -114,6 +114,36 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
   return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
 
+int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
+  RegistrationInput until = input;
+  int64_t before = 0, most = 0;
+  for (size_t stages = 1; stages <= input.stages.size(); ++stages) {
+    until.stages.assign(input.stages.begin(), input.stages.begin() + static_cast<int64_t>(stages));
+    const int64_t result = RegistrationResultBytes(until);
+    most = std::max(most, before + result);
+    before = result;
+  }
+  return most;
+}
+
+absl::StatusOr<Claim> RegistrationClaim(const Device& device, const RegistrationInput& input,
+                                        const FieldRequest* field) {
+  Claim claim;
+  claim.resident_bytes = RegistrationMemoryBytes(input);
+  claim.workspace_bytes = RegistrationJobBytes(device, input);
+  claim.transforms = 1;
+  if (field == nullptr) return claim;
+  absl::StatusOr<Geometry> grid = FieldGrid(*field, input.fixed->geometry());
+  if (!grid.ok()) return Within("field", grid.status());
+  // A control grid is the whole result.
+  const bool is_whole = field->form == FieldForm::kControlPoints;
+  const int64_t field_bytes = is_whole ? RegistrationResultBytes(input) : FieldBytes(*field, *grid);
+  const Amounts stream = FieldStreamAmounts(device, *field, *grid, field_bytes, 0);
+  claim.resident_bytes += stream.resident_bytes;
+  claim.pinned_bytes += stream.pinned_bytes;
+  return claim;
+}
+
 absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
                                                       JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();
@@ -122,7 +152,7 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
   const Transform& transform = outcome.result.transform;
-  if (outcome.reservation != nullptr) outcome.reservation->ShrinkTo(transform.resident_bytes());
+  if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
@@ -133,6 +163,7 @@ absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const 
                        std::shared_ptr<PinnedBuffer> memory, LatencyBreakdown& latency) {
   absl::StatusOr<Geometry> grid = FieldGrid(output.request, *transform.domain());
   if (!grid.ok()) return Within("field", grid.status());
+  if (output.stream) return output.stream(ctx, transform, *grid);
   absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, output.request, transform, *grid);
   if (!answer.ok()) return Within("field", answer.status());
   const int64_t bytes = answer->header.total_bytes();

@@ -17,18 +17,22 @@
 #include "engine/schedule/latency.h"
 #include "engine/transform/transform.h"
 #include "server/bulk/bulk_stream.h"
+#include "server/ledger/ledger.h"
 #include "server/rpc/job_control.h"
 #include "server/store/volume_store.h"
 #include "server/transform/field_request.h"
 
 namespace intrawarp::server {
 
-// Makes room for device memory that a transform will hold; null for 0 bytes.
-using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<ResidentReservation>>(int64_t bytes)>;
+// A place for the transform, and room for `bytes` of device memory that it will hold.
+using ReserveFn = std::function<absl::StatusOr<std::shared_ptr<Grant>>(int64_t bytes)>;
 
-// A field that goes to the client while the result is assessed.
+// A field that goes to the client while the result is assessed: as a stream that is evaluated on its way (`stream`), or
+// from memory for all of its bytes (the other functions), which is sooner.
 struct FieldOutput {
   FieldRequest request;
+  // Sends the field of `transform` on `grid`; may be empty. Waits for the stream of `ctx`.
+  std::function<absl::Status(const ExecContext& ctx, const Transform& transform, const Geometry& grid)> stream;
   // Memory for the field's bytes.
   std::function<absl::StatusOr<std::shared_ptr<PinnedBuffer>>(int64_t bytes)> lease;
   // Announces the field, whose bytes follow as they are made.
@@ -39,7 +43,7 @@ struct FieldOutput {
 
 struct RegistrationTask {
   RegistrationInput input;
-  // Asked before the work, so that it is not done in vain.
+  // Asked for RegistrationMemoryBytes before the work, so that it is not done in vain.
   ReserveFn reserve;
   // For the optimisation alone, from its first evaluation: waiting, uploading and preparing before it, and assessing
   // and sending after it, do not count, so that the worth of a budget does not depend on the load of the server.
@@ -51,13 +55,23 @@ struct RegistrationTask {
 };
 
 struct RegistrationOutcome {
-  // Of the result's memory, which is freed before it is given back.
-  std::shared_ptr<ResidentReservation> reservation;
+  // Of the result's memory and place. The memory is freed before it is given back.
+  std::shared_ptr<Grant> reservation;
   RegistrationResult result;
   QualityReport quality;
 };
 
+// Device memory of the transforms that RegisterAndAssess makes: at the end of a stage there are two, of which the
+// result remains.
+int64_t RegistrationMemoryBytes(const RegistrationInput& input);
+
+// Workspace of RegisterAndAssess.
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);
+
+// All that a registration takes in the ledger: its workspace, and the result's memory and place. `field`, which may be
+// null, is sent as a stream.
+absl::StatusOr<Claim> RegistrationClaim(const Device& device, const RegistrationInput& input,
+                                        const FieldRequest* field);
 
 // Registers, sends the field and assesses; adds to the phases of these. Errors are those of `reserve` and Register,
 // DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of the field,

@@ -100,6 +100,12 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   return plan;
 }
 
+std::string CostKind(absl::string_view work, const RegistrationPlan& plan) {
+  std::string kind(work);
+  for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
+  return kind;
+}
+
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
   absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);
   if (!request.ok()) return Within("field", request.status());

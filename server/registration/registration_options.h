@@ -42,6 +42,10 @@ struct RegistrationPlan {
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms);
 
+// What the cost of a registration depends on besides the size of its fixed image (CostModel): the kind of work
+// ("frame", "register") and the stages as asked for.
+std::string CostKind(absl::string_view work, const RegistrationPlan& plan);
+
 // The field that a request wants of each result. Errors name it within "field"; control points come from an ffd stage
 // alone, a velocity from a log-demons stage.
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);

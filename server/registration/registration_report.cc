@@ -92,6 +92,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
   if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return FrameOutcome::kRejected;
+  if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return FrameOutcome::kCancelled;
@@ -146,7 +147,7 @@ absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext
   auto stored = std::make_shared<const StoredTransform>(
       StoredTransform{std::move(identity.id), context.seams.system_now(), report, outcome.reservation,
                       outcome.result.transform, identity.expiry, std::move(identity.request)});
-  INTRAWARP_RETURN_IF_ERROR(StoreTransform(context, stored));
+  INTRAWARP_RETURN_IF_ERROR(context.transforms.Insert(stored));
   return stored;
 }
 

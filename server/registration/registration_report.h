@@ -28,7 +28,7 @@ struct ResultIdentity {
   std::optional<Expiry> expiry;
   std::optional<RequestKey> request;
 };
-// ALREADY_EXISTS when the id is taken, RESOURCE_EXHAUSTED when there are too many transforms.
+// ALREADY_EXISTS when the id is taken. The place is that of outcome.reservation.
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
                                                                    const v1::Report& report);

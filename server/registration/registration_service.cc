@@ -11,8 +11,8 @@
 #include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "proto/convert.h"
-#include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/bulk/download.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
@@ -21,6 +21,7 @@
 #include "server/rpc/job_support.h"
 #include "server/rpc/request_table.h"
 #include "server/transform/field_request.h"
+#include "server/transform/field_stream.h"
 
 namespace intrawarp::server {
 namespace {
@@ -56,6 +57,11 @@ struct RegisterCall {
   RegistrationInput input;
   // Unset: the client wants none.
   std::optional<FieldRequest> field;
+  // What the field's stream will take, and the result's memory and place.
+  Grant grant;
+  std::shared_ptr<Grant> result_grant;
+  // What evaluates the field; null for none and for control points.
+  std::shared_ptr<const FieldSource> field_source;
   RegistrationOutcome outcome;
   // The transform that the result names, once that is made.
   std::shared_ptr<const StoredTransform> stored;
@@ -100,24 +106,34 @@ absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
   return Within("field", FieldGrid(*call.field, call.fixed->image.geometry()).status());
 }
 
-std::optional<FieldOutput> MakeFieldOutput(RegisterCall& call) {
+// `owner` keeps the transform's memory accounted.
+absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, const Transform& transform,
+                         std::shared_ptr<const void> owner, const Geometry& grid) {
+  INTRAWARP_ASSIGN_OR_RETURN(FieldStream field, MakeFieldStream(ctx, call.context, *call.field, transform,
+                                                                std::move(owner), grid, 0, call.grant));
+  call.grant = Grant();  // what the stream did not take
+  call.field_source = field.source;
+  v1::RegisterResponse response;
+  *response.mutable_field() = field.header;
+  return StartBulk(call.stream, SerializeMessage(response), std::move(field.bulk),
+                   v1::RegisterResponse::kChunkFieldNumber);
+}
+
+std::optional<FieldOutput> MakeFieldOutput(RegisterCall& call, std::shared_ptr<const void> owner) {
   if (!call.field) return std::nullopt;
   FieldOutput output;
   output.request = *call.field;
-  output.lease = [&call](int64_t bytes) { return LeasePinned(call.context, bytes); };
-  output.send = [&call](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
-    v1::RegisterResponse response;
-    *response.mutable_field() = header;
-    call.stream->SendBulk(SerializeMessage(response), std::move(bytes), v1::RegisterResponse::kChunkFieldNumber);
+  output.stream = [&call, owner = std::move(owner)](const ExecContext& ctx, const Transform& transform,
+                                                    const Geometry& grid) {
+    return StreamField(call, ctx, transform, owner, grid);
   };
-  output.advanced = [&call] { return call.stream->Advanced(); };
   return output;
 }
 
 absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
-  RegistrationTask task{call.input, [&call](int64_t bytes) { return ReserveResult(call.context, bytes); },
-                        call.plan.budget, call.plan.best_effort, MakeFieldOutput(call)};
+  RegistrationTask task{call.input, [&call](int64_t) { return call.result_grant; }, call.plan.budget,
+                        call.plan.best_effort, MakeFieldOutput(call, call.result_grant)};
   absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
   if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);
@@ -127,15 +143,21 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
 // The first request's result again: its field is made anew, which gives the same bytes.
 absl::Status RunRepetition(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
-  const std::optional<FieldOutput> field = MakeFieldOutput(call);
+  const std::optional<FieldOutput> field = MakeFieldOutput(call, call.first);
   return field ? SendField(ctx, *field, call.first->transform, nullptr, call.latency) : absl::OkStatus();
 }
 
 // Stores the transform with its report and makes the last message of the stream.
 absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
+  if (call.field_source != nullptr) {
+    const LatencyBreakdown field = call.field_source->latency();
+    for (const Phase phase : {Phase::kEncode, Phase::kDownload}) call.latency.Add(phase, field.phase(phase));
+  }
   call.latency.set_total(Clock::now() - call.begin);
   const v1::Report report = MakeReport(call.context.device.name(), call.plan, call.outcome, call.latency);
+  const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;
+  if (!call.ttl && default_ttl.count() > 0) call.ttl = default_ttl;
   ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
   if (identity.id.empty()) identity.id = RandomId(call.context.seams);
   if (!call.key.id.empty()) identity.request = call.key;
@@ -155,6 +177,8 @@ void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& statu
   if (!status.ok()) {
     call->record.Failed(status);
     call->ticket = RequestTicket();
+    call->grant = Grant();
+    call->result_grant = nullptr;
     call->stream->Close(status);
     return;
   }
@@ -178,20 +202,34 @@ void FinishRepetition(RegisterCall& call, const absl::Status& status) {
                           nullptr);
 }
 
+// All that the call will hold. The workspace is the job's.
+absl::StatusOr<std::shared_ptr<Grant>> AdmitCall(RegisterCall& call, const Claim& claim) {
+  INTRAWARP_ASSIGN_OR_RETURN(call.grant, Admit(call.context, claim));
+  return std::make_shared<Grant>(call.grant.Split({.workspace_bytes = claim.workspace_bytes}));
+}
+
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
+  const Device& device = call->context.device;
+  INTRAWARP_ASSIGN_OR_RETURN(const Claim claim,
+                             RegistrationClaim(device, call->input, call->field ? &*call->field : nullptr));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
+  call->result_grant = std::make_shared<Grant>(
+      call->grant.Split({.resident_bytes = RegistrationMemoryBytes(call->input), .transforms = claim.transforms}));
   call->stream->control().set_on_progress([stream = call->stream.get()](const Progress& progress) {
     v1::RegisterResponse response;
     *response.mutable_progress() = ProgressToProto(progress);
     stream->SendProgress(SerializeMessage(response));
   });
   Job job;
-  job.workspace_bytes = RegistrationJobBytes(call->context.device, call->input);
+  job.cost_kind = CostKind("register", call->plan);
+  job.cost_size = call->fixed->image.geometry().voxels();
+  job.workspace_bytes = claim.workspace_bytes;
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.on_held = [call](Clock::duration held) {
     call->stream->control().Held(held);
     call->latency.Held(Phase::kOptimise, held);
   };
-  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+  job.run = [call, workspace](const absl::StatusOr<const ExecContext*>& ctx) {
     call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
     const absl::Status& status = ctx.status();
     if (ctx.ok()) return Finish(call, RunJob(*call, **ctx));
@@ -202,15 +240,31 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   return SubmitJob(call->context, *call->stream, std::move(job));
 }
 
+// What sending the field of the first result takes.
+absl::StatusOr<Claim> RepetitionClaim(const RegisterCall& call) {
+  Claim claim;
+  if (!call.field) return claim;
+  const Transform& transform = call.first->transform;
+  absl::StatusOr<Geometry> grid = FieldGrid(*call.field, *transform.domain());
+  if (!grid.ok()) return Within("field", grid.status());
+  const bool is_whole = call.field->form == FieldForm::kControlPoints;
+  const int64_t bytes = is_whole ? transform.resident_bytes() : FieldBytes(*call.field, *grid);
+  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.context.device, *call.field, *grid, bytes, 0);
+  claim.workspace_bytes = FieldStreamWorkspaceBytes();
+  return claim;
+}
+
 absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v1::RegisterRequest& request) {
-  Job job;
   if (request.has_field()) {
     absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
     if (!field.ok()) return Within("field", field.status());
     call->field = *field;
-    job.workspace_bytes = ProduceFieldWorkspaceBytes(call->context.device, *call->first->transform.domain());
   }
-  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Claim claim, RepetitionClaim(*call));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
+  Job job;
+  job.workspace_bytes = claim.workspace_bytes;
+  job.run = [call, workspace](const absl::StatusOr<const ExecContext*>& ctx) {
     FinishRepetition(*call, ctx.ok() ? RunRepetition(*call, **ctx) : ctx.status());
   };
   return SubmitJob(call->context, *call->stream, std::move(job));

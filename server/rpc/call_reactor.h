@@ -1,55 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 // CallReactor: what the reactors of all streaming calls have in common: a place among the streams under way, a life
-// that lasts until gRPC is done with it and everyone who works for it has let go, and one end.
+// that lasts until gRPC is done with it and everyone who works for it has let go, one end, and a watch over the
+// client's progress.
 //
-// GrpcReactor is grpc::ServerReadReactor, ServerWriteReactor or ServerBidiReactor. Thread safety: mutex_ guards the
-// state of the call; gRPC's reactions and the threads that work for the call meet under it.
+// GrpcReactor is grpc::ServerReadReactor, ServerWriteReactor or ServerBidiReactor. Reads and writes begin with this
+// class's StartRead and StartWrite, and each reaction to their end tells so first (EndRead, EndWrite): that is how the
+// watch knows since when a client owes something.
+//
+// Thread safety: mutex_ guards the state of the call; gRPC's reactions, the threads that work for the call and the
+// watch meet under it.
 #ifndef INTRAWARP_SERVER_RPC_CALL_REACTOR_H_
 #define INTRAWARP_SERVER_RPC_CALL_REACTOR_H_
 
+#include <grpcpp/grpcpp.h>
+
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/rpc_support.h"
+#include "absl/strings/str_cat.h"
+#include "server/rpc/admit_call.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/stream_watch.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
 
 template <typename GrpcReactor>
-class CallReactor : public GrpcReactor {
+class CallReactor : public GrpcReactor, public WatchedStream {
  public:
   void OnDone() override {
-    count_ = StreamCount();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      done_ = true;
+    }
+    context_.stream_watch.Remove(this);
+    place_ = Grant();
     std::shared_ptr<CallReactor> self = std::move(self_);  // may delete this when it goes
   }
 
- protected:
-  explicit CallReactor(ServerContext& context) : context_(context) {}
+  std::optional<ClientWait> client_wait() const final {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return Wait();
+  }
 
-  // Once, before the first operation. False when too many streams are under way; then the call has ended.
-  bool Begin(std::shared_ptr<CallReactor> self) {
+  bool EndStalled(std::chrono::steady_clock::time_point since, std::chrono::nanoseconds waited) final {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::optional<ClientWait> wait = Wait();
+    if (!wait || wait->since != since) return false;
+    stalled_ = true;
+    // A status would wait behind the message that the client does not read; so would the memory of that message.
+    if (wait->stall == Stall::kWrite) rpc_.TryCancel();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
+    FinishOnce(WithReason(absl::AbortedError(absl::StrCat("the client made no progress for ", ms, " ms")),
+                          v1::STREAM_STALLED, {{"waited_ms", absl::StrCat(ms)}}));
+    return true;
+  }
+
+ protected:
+  // `rpc` lives until OnDone.
+  CallReactor(ServerContext& context, const grpc::CallbackServerContext& rpc) : context_(context), rpc_(rpc) {}
+
+  // Once, before the first operation. False when the call was not admitted; then it has ended.
+  bool Begin(std::shared_ptr<CallReactor> self, Share share = Share::kCommon) {
     self_ = std::move(self);
-    absl::StatusOr<StreamCount> count = StreamCount::Acquire(context_.streams, context_.limits.max_streams);
-    if (count.ok()) {
-      count_ = *std::move(count);
+    absl::StatusOr<Grant> place = AdmitCall(context_, share);
+    if (place.ok()) {
+      place_ = *std::move(place);
+      context_.stream_watch.Add(self_);
       return true;
     }
-    context_.metrics.CountRejection(v1::TOO_MANY_STREAMS);
     std::lock_guard<std::mutex> lock(mutex_);
-    FinishOnce(count.status());
+    FinishOnce(place.status());
     return false;
   }
 
-  // With the mutex held. The first call ends the RPC, later ones do nothing.
+  // All that follow with the mutex held.
+
+  // These hide gRPC's.
+  void StartRead(grpc::ByteBuffer* message) {
+    read_since_ = context_.seams.steady_now();
+    GrpcReactor::StartRead(message);
+  }
+  void StartWrite(const grpc::ByteBuffer* message) {
+    write_since_ = context_.seams.steady_now();
+    GrpcReactor::StartWrite(message);
+  }
+  // First in OnReadDone and OnWriteDone.
+  void EndRead() { read_since_.reset(); }
+  void EndWrite() { write_since_.reset(); }
+  // Whether the client has to send something now: the rest of what it has begun.
+  virtual bool OwesMessage() const { return true; }
+
+  // The first call ends the RPC, later ones do nothing.
   void FinishOnce(const absl::Status& status) {
     if (std::exchange(finished_, true)) return;
     Release();
     this->Finish(ToGrpcStatus(status));
   }
-  // With the mutex held, at the end: gives back what the call holds and nobody uses just now.
+  // At the end: gives back what the call holds and nobody uses just now.
   virtual void Release() = 0;
 
   ServerContext& context_;
@@ -57,8 +109,21 @@ class CallReactor : public GrpcReactor {
   bool finished_ = false;
 
  private:
+  // A call that has ended may still wait for its client to take the last message.
+  std::optional<ClientWait> Wait() const {
+    if (done_ || stalled_) return std::nullopt;
+    if (write_since_) return ClientWait{Stall::kWrite, *write_since_};
+    if (!finished_ && read_since_ && OwesMessage()) return ClientWait{Stall::kRead, *read_since_};
+    return std::nullopt;
+  }
+
+  const grpc::CallbackServerContext& rpc_;
   std::shared_ptr<CallReactor> self_;  // until OnDone
-  StreamCount count_;
+  Grant place_;
+  std::optional<std::chrono::steady_clock::time_point> read_since_;
+  std::optional<std::chrono::steady_clock::time_point> write_since_;
+  bool stalled_ = false;
+  bool done_ = false;
 };
 
 }  // namespace intrawarp::server

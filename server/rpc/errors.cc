@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/errors.h"
 
+#include <chrono>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/schedule/retry_after.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace intrawarp::server {
@@ -21,7 +24,8 @@ struct ResourceKind {
 };
 constexpr ResourceKind kResourceKinds[] = {{"volumes/", "intrawarp.v1.Volume"},
                                            {"transforms/", "intrawarp.v1.Transform"},
-                                           {"sparseMatrices/", "intrawarp.v1.SparseMatrix"}};
+                                           {"sparseMatrices/", "intrawarp.v1.SparseMatrix"},
+                                           {"sessions/", "intrawarp.v1.Session"}};
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -57,12 +61,14 @@ v1::ErrorReason DefaultReason(absl::StatusCode code) {
   }
 }
 
-// Seconds after which a retry may succeed; 0: waiting does not help.
+// Seconds after which a retry may succeed where nothing predicts a time; 0: waiting does not help.
 int RetrySeconds(v1::ErrorReason reason) {
   switch (reason) {
     case v1::REQUEST_IN_PROGRESS:
     case v1::RESIDENT_MEMORY:
     case v1::PINNED_MEMORY:
+    case v1::WORKSPACE_MEMORY:
+    case v1::TOO_MANY_SESSIONS:
     case v1::DEVICE_MEMORY:
     case v1::MULTIPLY_MEMORY:
     case v1::QUEUE_FULL:
@@ -71,10 +77,16 @@ int RetrySeconds(v1::ErrorReason reason) {
       return 1;
     case v1::SERVER_STOPPING:
     case v1::DEVICE_LOST:
+    case v1::DEVICE_HUNG:
       return 5;
     default:
       return 0;
   }
+}
+
+// What the scheduler predicts, otherwise a fixed time.
+std::chrono::nanoseconds RetryDelay(const absl::Status& status, v1::ErrorReason reason) {
+  return RetryAfterOf(status).value_or(std::chrono::seconds(RetrySeconds(reason)));
 }
 
 void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* to) {
@@ -168,9 +180,10 @@ google::rpc::Status ToRpcStatusProto(const absl::Status& status) {
   AddDetail(info, &to);
   AddBadRequest(status, &to);
   AddResourceInfo(status, &to);
-  if (const int seconds = RetrySeconds(reason); seconds > 0) {
+  if (const std::chrono::nanoseconds delay = RetryDelay(status, reason); delay.count() > 0) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_seconds(seconds);
+    retry.mutable_retry_delay()->set_seconds(delay.count() / 1'000'000'000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1'000'000'000));
     AddDetail(retry, &to);
   }
   return to;

@@ -20,7 +20,7 @@ std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc:
 }
 
 JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
-    : CallReactor(context),
+    : CallReactor(context, call),
       control_(context.seams, Deadline(call, context.seams)),
       queue_(context.limits.max_chunk_bytes) {}
 
@@ -100,6 +100,7 @@ void JobStream::Release() {
 
 void JobStream::OnWriteDone(bool ok) {
   std::lock_guard<std::mutex> lock(mutex_);
+  EndWrite();
   writing_ = false;
   writing_message_.Clear();
   queue_.Written();

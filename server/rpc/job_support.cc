@@ -30,6 +30,7 @@ absl::Status SubmitJob(ServerContext& context, Job job) {
   };
   const int max = context.jobs.capacity(job.job_class);
   const absl::Status submitted = context.jobs.Submit(std::move(job));
+  if (absl::IsDeadlineExceeded(submitted)) return Counted(context, WithReason(submitted, v1::DEADLINE_UNREACHABLE));
   if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
   return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
 }
@@ -40,32 +41,34 @@ absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job) {
   return SubmitJob(context, std::move(job));
 }
 
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes) {
-  const int64_t capacity = context.limits.pinned_capacity_bytes;
-  if (bytes > capacity) return Counted(context, ExceedsCapacity("pinned_memory", bytes, capacity));
-  absl::StatusOr<std::shared_ptr<PinnedBuffer>> lease = context.pinned.Lease(bytes);
-  if (lease.ok() || !absl::IsResourceExhausted(lease.status())) return lease;
-  const auto in_use = static_cast<int64_t>(context.pinned.leased_bytes());
-  return Counted(context, WithReason(lease.status(), v1::PINNED_MEMORY, InUse(bytes, in_use, capacity)));
+absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share) {
+  absl::StatusOr<Grant> grant = context.ledger.Admit(claim, share);
+  if (grant.ok()) return grant;
+  return Counted(context, grant.status());
 }
 
-absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes) {
-  absl::StatusOr<ResidentReservation> reservation = context.budget.Reserve(bytes);
-  if (reservation.ok()) return reservation;
-  return Counted(context, reservation.status());
+int64_t PinnedClaim(int64_t bytes) {
+  return bytes < 0 ? bytes : static_cast<int64_t>(PinnedPool::RoundedBytes(static_cast<size_t>(bytes)));
 }
 
-absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform) {
-  const absl::Status stored = context.transforms.Insert(std::move(transform));
-  if (!absl::IsResourceExhausted(stored)) return stored;
-  const int64_t max = context.transforms.capacity();
-  return Counted(context, WithReason(stored, v1::TOO_MANY_TRANSFORMS, InUse(max, max)));
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, Grant& grant, int64_t bytes) {
+  auto part = std::make_shared<Grant>(grant.Split({.pinned_bytes = PinnedClaim(bytes)}));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> lease, context.pinned.Lease(static_cast<size_t>(bytes)));
+  PinnedBuffer* const buffer = lease.get();
+  return std::shared_ptr<PinnedBuffer>(buffer, [lease = std::move(lease), part = std::move(part)](auto*) mutable {
+    lease.reset();
+    part.reset();
+  });
 }
 
-absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes) {
-  if (bytes == 0) return nullptr;
-  INTRAWARP_ASSIGN_OR_RETURN(ResidentReservation reservation, ReserveResident(context, bytes));
-  return std::make_shared<ResidentReservation>(std::move(reservation));
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes, Share share) {
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.pinned_bytes = PinnedClaim(bytes)}}, share));
+  return LeasePinned(context, grant, bytes);
+}
+
+absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(ServerContext& context, int64_t bytes, Share share) {
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.resident_bytes = bytes, .transforms = 1}}, share));
+  return std::make_shared<Grant>(std::move(grant));
 }
 
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid) {

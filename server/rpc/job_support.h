@@ -24,19 +24,26 @@ namespace intrawarp::server {
 // lane stops. Otherwise as it is.
 absl::Status Stopping(const Device& device, const absl::Status& status);
 
-// RESOURCE_EXHAUSTED when the queue of its class is full; then the job is dropped without being run.
+// RESOURCE_EXHAUSTED QUEUE_FULL when the queue of its class is full, DEADLINE_EXCEEDED DEADLINE_UNREACHABLE when its
+// deadline cannot be met, both with the predicted time to come back; then the job is dropped without being run.
 absl::Status SubmitJob(ServerContext& context, Job job);
 // The same for a job of a stream's, which ends with the call, also while it waits or is held.
 absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job);
 
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes);
+// Ledger::Admit, with the refusal counted in the metrics.
+absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share = Share::kCommon);
 
-absl::StatusOr<ResidentReservation> ReserveResident(ServerContext& context, int64_t bytes);
+// What a lease of `bytes` takes of Resource::kPinned.
+int64_t PinnedClaim(int64_t bytes);
+// A buffer of `bytes`, for which `grant` holds PinnedClaim(bytes); that part of it is given back after the buffer.
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, Grant& grant, int64_t bytes);
+// The same with a claim of its own.
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context, int64_t bytes,
+                                                          Share share = Share::kCommon);
 
-// ALREADY_EXISTS, or RESOURCE_EXHAUSTED beyond the number allowed.
-absl::Status StoreTransform(ServerContext& context, std::shared_ptr<const StoredTransform> transform);
-// Room for the transform that a registration will make, of `bytes` at most; null for 0.
-absl::StatusOr<std::shared_ptr<ResidentReservation>> ReserveResult(ServerContext& context, int64_t bytes);
+// A place for the transform that a registration will make, and `bytes` of memory at most.
+absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(ServerContext& context, int64_t bytes,
+                                                     Share share = Share::kCommon);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).
 absl::Status ValidateOutputSize(const ServerContext& context, const Geometry& grid);

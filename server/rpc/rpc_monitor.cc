@@ -3,6 +3,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <grpc/grpc.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,15 +19,32 @@ namespace intrawarp::server {
 
 using grpc::experimental::InterceptionHookPoints;
 
-std::vector<std::string> AllMethods() {
-  std::vector<std::string> methods = {"grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"};
+namespace {
+
+constexpr char kTooManyCalls[] = "as many calls are under way as are allowed";
+
+std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
+  if (method.client_streaming()) return method.server_streaming() ? "bidi_stream" : "client_stream";
+  return method.server_streaming() ? "server_stream" : "unary";
+}
+
+bool OnlyAsks(absl::string_view method) {
+  return method == "grpc.health.v1.Health/Check" || method == "intrawarp.v1.ServerService/GetServerInfo";
+}
+
+}  // namespace
+
+std::vector<RpcMethod> AllMethods() {
+  std::vector<RpcMethod> methods = {{"grpc.health.v1.Health", "Check", "unary"},
+                                    {"grpc.health.v1.Health", "Watch", "server_stream"}};
   for (const google::protobuf::FileDescriptor* file :
        {v1::Volume::descriptor()->file(), v1::Transform::descriptor()->file(), v1::Report::descriptor()->file(),
         v1::ServerInfo::descriptor()->file(), v1::SparseMatrix::descriptor()->file(),
         v1::UploadHeader::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
-        methods.push_back(absl::StrCat(file->service(s)->full_name(), "/", file->service(s)->method(m)->name()));
+        const google::protobuf::MethodDescriptor& method = *file->service(s)->method(m);
+        methods.push_back({file->service(s)->full_name(), method.name(), TypeOf(method)});
       }
     }
   }
@@ -40,32 +58,37 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       : monitor_(monitor),
         method_(absl::StripPrefix(info->method(), "/")),
         own_(absl::StartsWith(method_, "intrawarp.")),
+        only_asks_(OnlyAsks(method_)),
         unary_(info->type() == grpc::experimental::ServerRpcInfo::Type::UNARY),
-        begin_(std::chrono::steady_clock::now()) {
+        begin_(std::chrono::steady_clock::now()),
+        context_(*info->server_context()) {
     monitor_.metrics_.RpcStarted(method_);
-    if (!own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
-    ++monitor_.own_calls_;
+    if (own_) ++monitor_.own_calls_;
+    admitted_ = ++Calls() <= monitor_.max_calls_;
   }
 
   // A call that gRPC gave up before its handler could answer.
   ~Interceptor() override {
     if (!handled_) Handled(grpc::StatusCode::CANCELLED);
-    if (!own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
+    --Calls();
+    if (!own_) return;
     --monitor_.own_calls_;
     monitor_.changed_.notify_all();
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (unary_ && own_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
-      // The unary methods of intrawarp.v1 are typed: the message is a protobuf one.
-      const auto* message = static_cast<const google::protobuf::Message*>(methods->GetRecvMessage());
-      if (message != nullptr) monitor_.metrics_.RpcReceivedBytes(method_, message->ByteSizeLong());
+    if (!admitted_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+      grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
+    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      Received(methods->GetRecvMessage());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
       const grpc::ByteBuffer* message = methods->GetSerializedSendMessage();
-      if (message != nullptr) monitor_.metrics_.RpcSentBytes(method_, message->Length());
+      if (message != nullptr) monitor_.metrics_.RpcSent(method_, static_cast<int64_t>(message->Length()));
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       Handled(methods->GetSendStatus().error_code());
@@ -74,6 +97,15 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
+  int64_t& Calls() { return only_asks_ ? monitor_.asking_calls_ : monitor_.calls_; }
+  void Received(void* message) {
+    if (message == nullptr) return;
+    monitor_.metrics_.RpcMessageReceived(method_);
+    if (!unary_ || !own_) return;
+    // The unary methods of intrawarp.v1 are typed: the message is a protobuf one.
+    const auto bytes = static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
+    monitor_.metrics_.RpcReceivedBytes(method_, static_cast<int64_t>(bytes));
+  }
   void Handled(int code) {
     handled_ = true;
     monitor_.metrics_.RpcHandled(method_, code, std::chrono::steady_clock::now() - begin_);
@@ -82,8 +114,11 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   RpcMonitor& monitor_;
   const std::string method_;
   const bool own_;
+  const bool only_asks_;
   const bool unary_;
   const std::chrono::steady_clock::time_point begin_;
+  grpc::ServerContextBase& context_;
+  bool admitted_ = false;
   bool handled_ = false;
 };
 
@@ -100,6 +135,11 @@ class RpcMonitor::Factory final : public grpc::experimental::ServerInterceptorFa
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> RpcMonitor::MakeInterceptorFactory() {
   return std::make_unique<Factory>(*this);
+}
+
+int64_t RpcMonitor::calls() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return calls_;
 }
 
 bool RpcMonitor::WaitIdle(std::chrono::steady_clock::time_point deadline) {

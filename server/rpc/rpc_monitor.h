@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RpcMonitor: sees every RPC through an interceptor: counts it in the metrics, and knows which are under way, so that a
-// stop can wait for those of our services; others (health watches, reflection) never end by themselves.
+// RpcMonitor: sees every RPC through an interceptor: counts it in the metrics, bounds the number of those under way,
+// and knows them, so that a stop can wait for those of our services; others (health watches, reflection) never end by
+// themselves.
+//
+// A call beyond the limit ends RESOURCE_EXHAUSTED. Calls that only ask (health, server information) have a limit of
+// their own, so that others do not keep them out.
 //
 // Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
 //
@@ -23,26 +27,33 @@
 
 namespace intrawarp::server {
 
-// Full names ("intrawarp.v1.VolumeService/GetVolume") of the methods of all services of intrawarp.v1, and of health.
-std::vector<std::string> AllMethods();
+// The methods of all services of intrawarp.v1, and of health.
+std::vector<RpcMethod> AllMethods();
 
 class RpcMonitor {
  public:
-  explicit RpcMonitor(Metrics& metrics) : metrics_(metrics) {}
+  // At most `max_calls` under way, and as many again that only ask.
+  RpcMonitor(Metrics& metrics, int64_t max_calls) : metrics_(metrics), max_calls_(max_calls) {}
 
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
   // Waits until no call of an intrawarp service is under way; false when that lasts beyond the deadline.
   bool WaitIdle(std::chrono::steady_clock::time_point deadline);
 
+  // Calls under way, but for those that only ask.
+  int64_t calls() const;
+
  private:
   class Interceptor;
   class Factory;
 
   Metrics& metrics_;
-  std::mutex mutex_;
+  const int64_t max_calls_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   int64_t own_calls_ = 0;
+  int64_t calls_ = 0;         // but for those that only ask
+  int64_t asking_calls_ = 0;  // those
 };
 
 }  // namespace intrawarp::server

@@ -50,6 +50,7 @@ absl::Status ValidateId(absl::string_view id, absl::string_view field) {
 std::string VolumeName(absl::string_view id) { return absl::StrCat("volumes/", id); }
 std::string TransformName(absl::string_view id) { return absl::StrCat("transforms/", id); }
 std::string SparseMatrixName(absl::string_view id) { return absl::StrCat("sparseMatrices/", id); }
+std::string SessionName(absl::string_view id) { return absl::StrCat("sessions/", id); }
 
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "volumes/", field);
@@ -61,6 +62,10 @@ absl::StatusOr<std::string> ParseTransformName(absl::string_view name, absl::str
 
 absl::StatusOr<std::string> ParseSparseMatrixName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "sparseMatrices/", field);
+}
+
+absl::StatusOr<std::string> ParseSessionName(absl::string_view name, absl::string_view field) {
+  return ParseName(name, "sessions/", field);
 }
 
 Seams SystemSeams() {
@@ -76,15 +81,6 @@ std::string RandomId(const Seams& seams) {
   const uint32_t high = seams.random();
   const uint32_t low = seams.random();
   return absl::StrFormat("%08x%08x", high, low);
-}
-
-absl::StatusOr<StreamCount> StreamCount::Acquire(std::atomic<int64_t>& streams, int64_t max) {
-  StreamCount count(streams);
-  if (streams.fetch_add(1) >= max) {
-    return WithReason(absl::ResourceExhaustedError(absl::StrCat(max, " streams are under way, which is the limit")),
-                      v1::TOO_MANY_STREAMS, InUse(max, max));
-  }
-  return count;
 }
 
 absl::StatusOr<int> PageSize(int32_t page_size) {

@@ -3,12 +3,10 @@
 #ifndef INTRAWARP_SERVER_RPC_RPC_SUPPORT_H_
 #define INTRAWARP_SERVER_RPC_RPC_SUPPORT_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,11 +23,13 @@ absl::Status ValidateId(absl::string_view id, absl::string_view field);
 std::string VolumeName(absl::string_view id);
 std::string TransformName(absl::string_view id);
 std::string SparseMatrixName(absl::string_view id);
-// The id in "volumes/{id}" ("transforms/{id}", "sparseMatrices/{id}"); INVALID_ARGUMENT "{field}: ..." when `name` is
-// none.
+std::string SessionName(absl::string_view id);
+// The id in "volumes/{id}" ("transforms/{id}", "sparseMatrices/{id}", "sessions/{id}"); INVALID_ARGUMENT
+// "{field}: ..." when `name` is none.
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field);
 absl::StatusOr<std::string> ParseTransformName(absl::string_view name, absl::string_view field);
 absl::StatusOr<std::string> ParseSparseMatrixName(absl::string_view name, absl::string_view field);
+absl::StatusOr<std::string> ParseSessionName(absl::string_view name, absl::string_view field);
 
 // Random and time come in here, so that tests can replace them. Safe for concurrent use.
 struct Seams {
@@ -46,27 +46,6 @@ std::string RandomId(const Seams& seams);
 
 // The longest time that a client may give an object to live.
 inline constexpr std::chrono::hours kMaxTtl{24 * 366};
-
-// Counts one live stream until it goes. Movable; thread-compatible.
-class StreamCount {
- public:
-  // RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when `max` are under way.
-  static absl::StatusOr<StreamCount> Acquire(std::atomic<int64_t>& streams, int64_t max);
-
-  StreamCount() = default;
-  StreamCount(StreamCount&& other) noexcept : streams_(std::exchange(other.streams_, nullptr)) {}
-  StreamCount& operator=(StreamCount&& other) noexcept {
-    std::swap(streams_, other.streams_);
-    return *this;
-  }
-  ~StreamCount() {
-    if (streams_ != nullptr) streams_->fetch_sub(1);
-  }
-
- private:
-  explicit StreamCount(std::atomic<int64_t>& streams) : streams_(&streams) {}
-  std::atomic<int64_t>* streams_ = nullptr;
-};
 
 // How many a page holds for a request's page_size: 100 for 0, at most 1000. INVALID_ARGUMENT "page_size: ..." below 0.
 absl::StatusOr<int> PageSize(int32_t page_size);

@@ -25,7 +25,7 @@ v1::SparseMatrix SparseMatrixToProto(const StoredMatrix& matrix) {
   to.set_name(SparseMatrixName(matrix.id));
   *to.mutable_shape() = ShapeToProto(view, view.type);
   to.set_digest(matrix.content_digest);
-  to.set_resident_bytes(matrix.reservation.bytes());
+  to.set_resident_bytes(matrix.reservation.resident_bytes());
   *to.mutable_create_time() = TimestampToProto(matrix.create_time);
   if (matrix.expiry) *to.mutable_expire_time() = TimestampToProto(matrix.expiry->time);
   return to;

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,56 +71,26 @@ enum class Step { kEstimate, kPattern, kValues, kDownload, kDone };
 
 // What a product holds of the device. Member order matters: memory is freed before its reservation is given back.
 struct ProductMemory {
-  ResidentReservation reservation;
+  Grant reservation;
   Arena arena;
   MultiplyPlan plan;
   Buffer values;
 };
 
-// Who may use a call: a job that runs, or, between jobs, whoever ends it. Thread-safe.
-class Turns {
- public:
-  // False when the call has ended.
-  bool Begin() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    running_ = !over_;
-    return running_;
-  }
-  void Pause() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    running_ = false;
-  }
-  // True once, and not while a job runs.
-  bool EndBetween() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return !running_ && !std::exchange(over_, true);
-  }
-  // By the job that runs.
-  void End() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    over_ = true;
-  }
-
- private:
-  std::mutex mutex_;
-  bool running_ = false;
-  bool over_ = false;
-};
-
-// One Multiply call. Validated on gRPC's thread, then used by its jobs, one at a time, then by the making of its
-// result.
+// One Multiply call. Validated on gRPC's thread, then used by its job, then by the making of its result.
 struct MultiplyCall {
-  MultiplyCall(ServerContext& context, std::shared_ptr<JobStream> stream)
-      : context(context), stream(std::move(stream)), record(context.metrics) {}
+  MultiplyCall(ServerContext& context, std::shared_ptr<JobStream> stream, std::optional<Clock::time_point> deadline)
+      : context(context), stream(std::move(stream)), deadline(deadline), record(context.metrics) {}
 
   ServerContext& context;
   const std::shared_ptr<JobStream> stream;
+  const std::optional<Clock::time_point> deadline;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
   RequestKey key;
   RequestTicket ticket;
-  Turns turns;
   Step step = Step::kEstimate;
+  bool in_step = false;  // rather than between two
   ProductTask task;
   MultiplyEstimate estimate;
   ProductMemory memory;
@@ -160,11 +129,11 @@ ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
 
 // The product needs `bytes` of device memory, which are not there.
 absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why) {
-  const ResidentBudget& budget = call.context.budget;
+  const int64_t capacity = call.context.ledger.capacity(Resource::kResident);
   const std::string message = absl::StrCat(Describe(call.estimate), "; ", why);
   ErrorMetadata metadata = EstimateMetadata(call.estimate);
-  metadata.merge(InUse(bytes, budget.used_bytes(), budget.capacity_bytes()));
-  if (bytes <= budget.capacity_bytes()) {
+  metadata.merge(InUse(bytes, capacity - call.context.ledger.available(Resource::kResident), capacity));
+  if (bytes <= capacity) {
     return WithReason(absl::ResourceExhaustedError(message), v1::MULTIPLY_MEMORY, metadata);
   }
   metadata["resource"] = "resident_memory";
@@ -173,10 +142,10 @@ absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why)
 
 // Room for `bytes` in all, what is reserved already included.
 absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
-  ResidentReservation& reservation = call.memory.reservation;
-  if (bytes <= reservation.bytes()) return absl::OkStatus();
-  reservation = ResidentReservation();
-  absl::StatusOr<ResidentReservation> reserved = call.context.budget.Reserve(bytes);
+  Grant& reservation = call.memory.reservation;
+  if (bytes <= reservation.resident_bytes()) return absl::OkStatus();
+  reservation.ShrinkResident(0);
+  absl::StatusOr<Grant> reserved = call.context.ledger.Admit({{.resident_bytes = bytes}});
   if (!reserved.ok()) {
     const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
     call.context.metrics.CountRejection(ReasonOf(status));
@@ -216,12 +185,6 @@ absl::Status EstimateStep(MultiplyCall& call, const ExecContext& ctx) {
   return absl::OkStatus();
 }
 
-// The same device, stream and checkpoint, with the arena of the call.
-ExecContext WithArena(MultiplyCall& call, const ExecContext& ctx) {
-  return ExecContext(ctx.device(), ctx.stream(), call.memory.arena,
-                     [&ctx](const Progress& progress) { return ctx.Checkpoint(progress); });
-}
-
 absl::Status PatternStep(MultiplyCall& call, const ExecContext& ctx) {
   PhaseTimer timer(call.latency, Phase::kPrepare);
   ProductMemory& memory = call.memory;
@@ -231,7 +194,7 @@ absl::Status PatternStep(MultiplyCall& call, const ExecContext& ctx) {
   if (!workspace.ok()) return OnDevice(call, workspace.status());
   memory.arena = Arena(*std::move(workspace));
   absl::StatusOr<MultiplyPlan> plan =
-      PlanMultiply(WithArena(call, ctx), task.a->matrix.view(), task.b->matrix.view(), task.options);
+      PlanMultiply(ctx.WithArena(memory.arena), task.a->matrix.view(), task.b->matrix.view(), task.options);
   if (!plan.ok()) return OnDevice(call, plan.status());
   memory.plan = *std::move(plan);
   call.shape = ShapeToProto(memory.plan.pattern(), memory.plan.value_type());
@@ -248,7 +211,7 @@ void Keep(MultiplyCall& call) {
   const ConstPatternView c = memory.plan.pattern();
   auto kept = std::make_shared<StoredMatrix>();
   kept->matrix = std::move(memory.plan).TakeResult(std::move(memory.values));
-  memory.reservation.ShrinkTo(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
+  memory.reservation.ShrinkResident(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
   kept->reservation = std::move(memory.reservation);
   call.kept = std::move(kept);
   call.step = Step::kDone;
@@ -280,15 +243,15 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
     absl::StatusOr<Buffer> values = ctx.device().Allocate(ValueBytes(memory.plan), ctx.stream());
     if (!values.ok()) return OnDevice(call, values.status());
     memory.values = *std::move(values);
-    absl::Status status = ExecuteMultiply(WithArena(call, ctx), memory.plan, task.a->matrix.view(),
+    absl::Status status = ExecuteMultiply(ctx.WithArena(memory.arena), memory.plan, task.a->matrix.view(),
                                           task.b->matrix.view(), memory.values.as<void>());
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     if (status.ok()) status = synchronized;
     if (!status.ok()) return OnDevice(call, status);
   }
   memory.arena = Arena();
-  memory.reservation.ShrinkTo(std::max(static_cast<int64_t>(memory.plan.bytes()) + ValueBytes(memory.plan),
-                                       MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
+  memory.reservation.ShrinkResident(std::max(static_cast<int64_t>(memory.plan.bytes()) + ValueBytes(memory.plan),
+                                             MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
   task.a = task.b = task.mask = task.addend = nullptr;
   SendProgress(call, v1::MultiplyProgress::STEP_MULTIPLIED);
   if (task.keep_id) {
@@ -319,7 +282,6 @@ absl::Status DownloadStep(MultiplyCall& call, const ExecContext& ctx) {
 }
 
 absl::Status RunStep(MultiplyCall& call, const ExecContext& ctx) {
-  if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
   switch (call.step) {
     case Step::kEstimate:
       return EstimateStep(call, ctx);
@@ -331,6 +293,18 @@ absl::Status RunStep(MultiplyCall& call, const ExecContext& ctx) {
       return DownloadStep(call, ctx);
     case Step::kDone:
       break;
+  }
+  return absl::OkStatus();
+}
+
+// All steps, with a checkpoint before each.
+absl::Status RunSteps(MultiplyCall& call, const ExecContext& ctx) {
+  while (call.step != Step::kDone) {
+    if (ctx.Checkpoint({}) == Decision::kCancel) return call.stream->control().CancelStatus();
+    call.in_step = true;
+    const absl::Status status = RunStep(call, ctx);
+    call.in_step = false;
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -418,44 +392,52 @@ void Repeat(MultiplyCall& call, const StoredMatrix& first) {
                           nullptr);
 }
 
-Job NextJob(const std::shared_ptr<MultiplyCall>& call);
-
-// A call that is cancelled gives its memory back at once, however long it would wait for its next step.
-void EndIfItWaits(MultiplyCall& call) {
-  if (call.stream->control().cancelled() && call.turns.EndBetween()) Fail(call, call.stream->control().CancelStatus());
-}
-
-// On the job's thread: steps until others wait and the next one can be put behind them.
-void RunSteps(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
-  if (!call->turns.Begin()) return;
+void RunJob(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
   call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
-  while (call->step != Step::kDone) {
-    const absl::Status status = ctx.ok() ? RunStep(*call, **ctx) : Stopping(call->context.device, ctx.status());
-    if (!status.ok()) {
-      call->turns.End();
-      return Fail(*call, status);
-    }
-    const bool others_wait = call->context.jobs.pending() > 1;
-    if (!others_wait || call->step == Step::kDone) continue;
-    call->turns.Pause();
-    if (call->context.jobs.Submit(NextJob(call)).ok()) return EndIfItWaits(*call);
-    if (!call->turns.Begin()) return;
+  if (!ctx.ok()) {
+    const bool cancelled = absl::IsCancelled(ctx.status());
+    return Fail(*call, cancelled ? call->stream->control().CancelStatus() : ctx.status());
   }
-  call->turns.End();
-  Succeed(call);
+  const absl::Status status = RunSteps(*call, **ctx);
+  if (status.ok()) return Succeed(call);
+  // What the steps before the last checkpoint allocated belongs to the stream of that time.
+  (void)(*ctx)->device().Synchronize((*ctx)->stream());
+  Fail(*call, status);
 }
 
-Job NextJob(const std::shared_ptr<MultiplyCall>& call) {
+// A hold between two steps is in no phase yet.
+void Held(MultiplyCall& call, std::chrono::nanoseconds held) {
+  if (!call.in_step) return call.latency.Add(Phase::kQueue, held);
+  call.latency.Held(call.step == Step::kValues ? Phase::kOptimise : Phase::kPrepare, held);
+}
+
+// Multiplications if the entries were spread evenly, and the entries themselves.
+int64_t CostSize(const ProductTask& task) {
+  const ConstCsrView a = task.a->matrix.view(), b = task.b->matrix.view();
+  const double per_row = static_cast<double>(b.entries) / std::max(b.rows, 1);
+  return static_cast<int64_t>(std::min(static_cast<double>(a.entries) * (1 + per_row), 1e18)) + b.entries;
+}
+
+std::string CostKind(const ProductTask& task) {
+  return absl::StrCat("multiply/", static_cast<int>(task.options.precision), "/",
+                      static_cast<int>(task.options.semiring), "/", static_cast<int>(task.options.path),
+                      task.options.many_executions ? "/plan" : "", task.options.transpose_a ? "/transpose" : "",
+                      task.keep_id ? "/keep" : "/send");
+}
+
+absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
   job.job_class = JobClass::kBatch;
-  job.owner = call->stream.get();
-  job.on_held = [call](Clock::duration held) {
-    call->latency.Held(call->step == Step::kValues ? Phase::kOptimise : Phase::kPrepare, held);
-  };
+  job.deadline = call->deadline;
+  job.cost_kind = CostKind(call->task);
+  job.cost_size = CostSize(call->task);
+  job.completed = [call] { return call->step == Step::kDone; };
+  job.on_held = [call](std::chrono::nanoseconds held) { Held(*call, held); };
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
-  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunSteps(call, ctx); };
+  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunJob(call, ctx); };
   call->submitted = Clock::now();
-  return job;
+  call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
+  return SubmitJob(call->context, *call->stream, std::move(job));
 }
 
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
@@ -471,12 +453,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
-  call->latency.Add(Phase::kAdmit, Clock::now() - call->begin);
-  call->stream->set_on_cancel([call] {
-    EndIfItWaits(*call);
-    call->context.jobs.Cancel(call->stream.get());
-  });
-  return SubmitJob(call->context, NextJob(call));
+  return Submit(call);
 }
 
 }  // namespace
@@ -485,13 +462,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartMultiply(ServerContext& context
                                                           const grpc::CallbackServerContext& rpc,
                                                           const grpc::ByteBuffer& request) {
   std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
-  auto call = std::make_shared<MultiplyCall>(context, stream);
+  auto call = std::make_shared<MultiplyCall>(context, stream, Deadline(rpc, context.seams));
   if (stream->closed()) {
     call->record.Failed(absl::ResourceExhaustedError("too many streams"));
     return stream.get();
   }
   const absl::Status status = Begin(call, request);
-  if (!status.ok() && call->turns.EndBetween()) Fail(*call, status);
+  if (!status.ok()) Fail(*call, status);
   return stream.get();
 }
 

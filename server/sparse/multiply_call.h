@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiply: one product as a batch job, in steps (estimate, pattern, values, download slab by slab). Between two steps
-// the jobs that wait have their turn, so that a frame waits for one step at most, not for the product.
+// Multiply: one product as a batch job, in steps (estimate, pattern, values, download slab by slab). Each step begins
+// with a checkpoint, so that a frame waits for one step at most, not for the product.
 #ifndef INTRAWARP_SERVER_SPARSE_MULTIPLY_CALL_H_
 #define INTRAWARP_SERVER_SPARSE_MULTIPLY_CALL_H_
 

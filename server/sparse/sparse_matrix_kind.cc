@@ -95,7 +95,7 @@ class SparseMatrixKind final : public UploadKind {
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     return status.ok() ? synchronized : status;
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
     auto stored = std::make_shared<StoredMatrix>();
     stored->content_digest = spec().content_digest;
     stored->reservation = std::move(reservation);

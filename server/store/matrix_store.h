@@ -29,7 +29,7 @@ struct StoredMatrix {
   // Of a product that was asked for with a request_id: the request, and the report that its repetition gets.
   std::optional<RequestKey> request;
   v1::MultiplyReport report;
-  ResidentReservation reservation;
+  Grant reservation;
   CsrMatrix matrix;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ResidentStore: objects that are resident on the device, by id, and ResidentBudget, the accounting of their memory.
+// ResidentStore: objects that are resident on the device, by id.
 //
-// An object is reserved (its bytes are counted) before anything is allocated for it, and inserted once it is complete.
-// Users hold a shared_ptr: a deleted object's memory is freed, and its bytes are given back, when the last user lets
-// go. An object with an expiry is erased by Expire once its time is over.
+// An object is admitted by the ledger before anything is allocated for it, carries its grant, and is inserted once it
+// is complete. Users hold a shared_ptr: a deleted object's memory is freed, and its grant is given back, when the last
+// user lets go. An object with an expiry is erased by Expire once its time is over.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_STORE_RESIDENT_STORE_H_
@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,47 +21,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/ledger/ledger.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
-
-// A share of the resident capacity; gives it back when it goes. Movable.
-class ResidentReservation {
- public:
-  ResidentReservation() = default;
-  ResidentReservation(class ResidentBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) {}
-  ResidentReservation(ResidentReservation&& other) noexcept { *this = std::move(other); }
-  ResidentReservation& operator=(ResidentReservation&& other) noexcept {
-    std::swap(budget_, other.budget_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~ResidentReservation();
-  int64_t bytes() const { return bytes_; }
-  // Gives back what is beyond `bytes`.
-  void ShrinkTo(int64_t bytes);
-
- private:
-  class ResidentBudget* budget_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
-// The cap on device memory held by resident objects: volumes, stored fields, matrices, uploads and products under way.
-class ResidentBudget {
- public:
-  explicit ResidentBudget(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
-  // EXCEEDS_CAPACITY for more than there is in all, RESIDENT_MEMORY for more than is free.
-  absl::StatusOr<ResidentReservation> Reserve(int64_t bytes);
-  int64_t used_bytes() const;
-  int64_t capacity_bytes() const { return capacity_bytes_; }
-
- private:
-  friend class ResidentReservation;
-  const int64_t capacity_bytes_;
-  mutable std::mutex mutex_;
-  int64_t used_bytes_ = 0;
-};
 
 // The end of an object's life: as clients see it, and by the clock that ends it.
 struct Expiry {
@@ -85,17 +48,11 @@ class ResidentStore {
  public:
   using Pointer = std::shared_ptr<const Stored>;
 
-  // At most `capacity` objects.
-  explicit ResidentStore(int64_t capacity = std::numeric_limits<int64_t>::max()) : capacity_(capacity) {}
-
-  // ALREADY_EXISTS when the id is taken, RESOURCE_EXHAUSTED when the store is full.
+  // ALREADY_EXISTS when the id is taken.
   absl::Status Insert(Pointer object) {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::string id = object->id;
     if (objects_.count(id) != 0) return AlreadyExists(Stored::Name(id));
-    if (static_cast<int64_t>(objects_.size()) >= capacity_) {
-      return absl::ResourceExhaustedError("as many objects are stored as are allowed");
-    }
     objects_.emplace(id, std::move(object));
     return absl::OkStatus();
   }
@@ -163,7 +120,6 @@ class ResidentStore {
     std::lock_guard<std::mutex> lock(mutex_);
     return static_cast<int64_t>(objects_.size());
   }
-  int64_t capacity() const { return capacity_; }
 
  private:
   template <typename Predicate>
@@ -175,7 +131,6 @@ class ResidentStore {
     return nullptr;
   }
 
-  const int64_t capacity_;
   mutable std::mutex mutex_;
   std::map<std::string, Pointer> objects_;
 };

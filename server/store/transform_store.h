@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stored transforms: results of registrations with their reports, and transforms that clients brought. The store is
-// bounded by a count, since an affine transform takes no device memory.
+// The stored transforms: results of registrations with their reports, and transforms that clients brought. Each has a
+// place in the ledger, since an affine transform takes no device memory.
 #ifndef INTRAWARP_SERVER_STORE_TRANSFORM_STORE_H_
 #define INTRAWARP_SERVER_STORE_TRANSFORM_STORE_H_
 
@@ -24,8 +24,8 @@ struct StoredTransform {
   std::chrono::system_clock::time_point create_time;
   // The report of the registration that made it.
   std::optional<v1::Report> report;
-  // Shared by all who hold the transform's memory and may outlive its place in the store; null: it has none.
-  std::shared_ptr<ResidentReservation> reservation;
+  // Its memory and its place. Shared by all who hold the transform's memory and may outlive it in the store.
+  std::shared_ptr<Grant> reservation;
   Transform transform;
   std::optional<Expiry> expiry = std::nullopt;
   std::optional<RequestKey> request = std::nullopt;

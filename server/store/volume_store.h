@@ -26,7 +26,7 @@ struct StoredVolume {
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
   std::chrono::system_clock::time_point create_time;
   std::optional<Expiry> expiry;
-  ResidentReservation reservation;
+  Grant reservation;
   PreparedImage image;
 };
 

@@ -5,13 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/bulk/device_bulk.h"
 #include "server/bulk/download.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
 #include "server/transform/field_request.h"
+#include "server/transform/field_stream.h"
 #include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
@@ -34,6 +35,8 @@ struct DownloadCall {
   Interpolation interpolation = Interpolation::kLinear;
   bool inverse = false;
   float fill = 0;
+  // For what the answer will hold.
+  Grant grant;
 };
 
 absl::StatusOr<Geometry> GridFromProto(const ServerContext& context, const v1::Geometry& from,
@@ -140,54 +143,80 @@ absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
   return CheckResumption(request.offset(), request.etag(), WarpedBytes(call.grid), call.etag);
 }
 
-absl::Status FieldJob(DownloadCall& call, const ExecContext& ctx) {
-  if (call.stream->closed()) return call.stream->control().CancelStatus();
+Claim FieldClaim(const DownloadCall& call) {
+  Claim claim;
   const int64_t bytes = FieldBytes(call.field, call.grid);
-  const int64_t begin = FieldBegin(call.field, call.offset);
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, bytes - begin));
-  const Transform& transform = call.transform->transform;
-  absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, call.field, transform, call.grid);
-  if (!answer.ok()) return Within("field", answer.status());
-  auto field = std::make_shared<BulkBuffer>(std::move(memory), bytes, begin, call.offset);
-  v1::DownloadResponse response;
-  response.mutable_header()->set_total_bytes(bytes);
-  response.mutable_header()->set_etag(call.etag);
-  *response.mutable_header()->mutable_field() = answer->header;
-  call.stream->SendBulk(SerializeMessage(response), field, v1::DownloadResponse::kChunkFieldNumber);
-  LatencyBreakdown latency;
-  return ProduceField(ctx, transform, *answer, *field, latency, [&call] { return call.stream->Advanced(); });
+  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.context.device, call.field, call.grid, bytes, call.offset);
+  claim.workspace_bytes = FieldStreamWorkspaceBytes();
+  return claim;
 }
 
-int64_t WarpWorkspaceBytes(const DownloadCall& call) {
-  const int64_t warped = static_cast<int64_t>(Arena::Rounded(WarpedBytes(call.grid)));
-  if (call.interpolation != Interpolation::kCubic) return warped;
-  return warped + static_cast<int64_t>(CubicWarpWorkspaceBytes(call.moving->image.geometry()));
+absl::Status FieldJob(DownloadCall& call, const ExecContext& ctx) {
+  if (call.stream->closed()) return call.stream->control().CancelStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(FieldStream field,
+                             MakeFieldStream(ctx, call.context, call.field, call.transform->transform, call.transform,
+                                             call.grid, call.offset, call.grant));
+  v1::DownloadResponse response;
+  response.mutable_header()->set_total_bytes(FieldBytes(call.field, call.grid));
+  response.mutable_header()->set_etag(call.etag);
+  *response.mutable_header()->mutable_field() = field.header;
+  return StartBulk(call.stream, SerializeMessage(response), std::move(field.bulk),
+                   v1::DownloadResponse::kChunkFieldNumber);
+}
+
+int64_t WarpedMemory(const DownloadCall& call) {
+  return static_cast<int64_t>(Arena::Rounded(static_cast<size_t>(WarpedBytes(call.grid))));
+}
+
+// The warped volume stays on the device until it is sent.
+Claim WarpClaim(const DownloadCall& call) {
+  Claim claim;
+  claim.resident_bytes = WarpedMemory(call);
+  if (call.interpolation == Interpolation::kCubic) {
+    claim.workspace_bytes = static_cast<int64_t>(CubicWarpWorkspaceBytes(call.moving->image.geometry()));
+  }
+  claim.pinned_bytes = DeviceBulk::RingBytes(WarpedBytes(call.grid), ResidentSource::kSlabBytes, call.offset);
+  return claim;
+}
+
+// Member order matters: the volume is freed before its memory is given back.
+struct WarpedVolume {
+  Grant grant;
+  Buffer memory;
+};
+
+absl::StatusOr<std::shared_ptr<const WarpedVolume>> Warp(DownloadCall& call, const ExecContext& ctx) {
+  auto warped = std::make_shared<WarpedVolume>();
+  const int64_t bytes = WarpedMemory(call);
+  warped->grant = call.grant.Split({.resident_bytes = bytes});
+  INTRAWARP_ASSIGN_OR_RETURN(warped->memory, ctx.device().Allocate(static_cast<size_t>(bytes), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(WarpVolume(ctx, call.transform->transform, call.inverse, call.moving->image.volume(),
+                                       call.interpolation, call.fill, {warped->memory.as<float>(), call.grid}));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return warped;
 }
 
 absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
   if (call.stream->closed()) return call.stream->control().CancelStatus();
   const int64_t bytes = WarpedBytes(call.grid);
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeasePinned(call.context, bytes - call.offset));
-  auto warped = std::make_shared<BulkBuffer>(std::move(memory), bytes, call.offset, call.offset);
-  ArenaScope scope(ctx.arena());
-  VolumeView out{nullptr, call.grid};
-  INTRAWARP_ASSIGN_OR_RETURN(out.data, ctx.arena().Allocate<float>(call.grid.voxels()));
-  INTRAWARP_RETURN_IF_ERROR(WarpVolume(ctx, call.transform->transform, call.inverse, call.moving->image.volume(),
-                                       call.interpolation, call.fill, out));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const WarpedVolume> warped, Warp(call, ctx));
+  auto source = std::make_shared<ResidentSource>(ResidentBytes{warped, {{warped->memory.as<void>(), bytes}}});
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBulk> bulk,
+                             DeviceBulk::Create(call.context, std::move(source), call.offset, call.grant));
   v1::WarpVolumeResponse response;
   *response.mutable_header()->mutable_geometry() = GeometryToProto(call.grid);
   response.mutable_header()->set_total_bytes(bytes);
   response.mutable_header()->set_etag(call.etag);
-  call.stream->SendBulk(SerializeMessage(response), warped, v1::WarpVolumeResponse::kChunkFieldNumber);
-  LatencyBreakdown latency;
-  return ProduceCopy(ctx, out.data, *warped, latency, [&call] { return call.stream->Advanced(); });
+  return StartBulk(call.stream, SerializeMessage(response), std::move(bulk), v1::WarpVolumeResponse::kChunkFieldNumber);
 }
 
-absl::Status Submit(const std::shared_ptr<DownloadCall>& call, int64_t workspace_bytes,
+absl::Status Submit(const std::shared_ptr<DownloadCall>& call, const Claim& claim,
                     absl::Status (*body)(DownloadCall&, const ExecContext&)) {
+  INTRAWARP_ASSIGN_OR_RETURN(call->grant, Admit(call->context, claim));
+  auto workspace = std::make_shared<Grant>(call->grant.Split({.workspace_bytes = claim.workspace_bytes}));
   Job job;
-  job.workspace_bytes = workspace_bytes;
-  job.run = [call, body](const absl::StatusOr<const ExecContext*>& ctx) {
+  job.workspace_bytes = claim.workspace_bytes;
+  job.run = [call, body, workspace = std::move(workspace)](const absl::StatusOr<const ExecContext*>& ctx) {
     call->stream->Close(ctx.ok() ? body(*call, **ctx) : ctx.status());
   };
   return SubmitJob(call->context, *call->stream, std::move(job));
@@ -199,7 +228,7 @@ absl::Status SendField(ServerContext& context, const v1::DownloadRequest& reques
                        const std::shared_ptr<JobStream>& stream) {
   auto call = std::make_shared<DownloadCall>(context, stream);
   INTRAWARP_RETURN_IF_ERROR(ResolveDownload(*call, request));
-  return Submit(call, ProduceFieldWorkspaceBytes(context.device, call->grid), FieldJob);
+  return Submit(call, FieldClaim(*call), FieldJob);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& context,
@@ -209,7 +238,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& conte
   if (stream->closed()) return stream.get();
   auto call = std::make_shared<DownloadCall>(context, stream);
   absl::Status status = ResolveWarp(*call, request);
-  if (status.ok()) status = Submit(call, WarpWorkspaceBytes(*call), WarpJob);
+  if (status.ok()) status = Submit(call, WarpClaim(*call), WarpJob);
   if (!status.ok()) stream->Close(status);
   return stream.get();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of transforms and warped volumes on their way to a client: a job fills one pinned buffer, a JobStream sends
-// it.
+// Fields of transforms and warped volumes on their way to a client. A job prepares the field or warps the volume, which
+// stays on the device; a JobStream sends it from a ring of pinned slabs that the copy lane fills.
 #ifndef INTRAWARP_SERVER_TRANSFORM_TRANSFORM_DOWNLOAD_H_
 #define INTRAWARP_SERVER_TRANSFORM_TRANSFORM_DOWNLOAD_H_
 

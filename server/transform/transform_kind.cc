@@ -50,8 +50,14 @@ struct TransformContent {
   std::optional<FieldContent> field;
 
   int64_t bytes() const { return field ? FieldBytes(FieldRequest(), field->grid) : 0; }
+  bool has_velocity() const { return field && field->form == FieldForm::kVelocity; }
   // A velocity lies beside its exponentials, forward and backward.
-  int64_t resident_bytes() const { return field && field->form == FieldForm::kVelocity ? 3 * bytes() : bytes(); }
+  int64_t resident_bytes() const { return has_velocity() ? 3 * bytes() : bytes(); }
+  // Of the job that makes the exponentials.
+  std::optional<int64_t> workspace_bytes() const {
+    if (!has_velocity()) return std::nullopt;
+    return VelocityTransformWorkspaceBytes(field->grid.size);
+  }
 };
 
 absl::StatusOr<AffineMap> AffineFromProto(const v1::AffineMap& from, absl::string_view field) {
@@ -180,10 +186,7 @@ class TransformKind final : public UploadKind {
                         absl::StrCat("holds a component of more than ", kMaxVelocityVoxels, " voxels (", most, " mm)"));
   }
 
-  std::optional<int64_t> JobWorkspaceBytes() const override {
-    if (!content_.field || content_.field->form != FieldForm::kVelocity) return std::nullopt;
-    return VelocityTransformWorkspaceBytes(content_.field->grid.size);
-  }
+  std::optional<int64_t> JobWorkspaceBytes() const override { return content_.workspace_bytes(); }
 
   absl::Status Make(const ExecContext& ctx, const void* data) override {
     if (!content_.field) return absl::OkStatus();
@@ -196,16 +199,10 @@ class TransformKind final : public UploadKind {
     return status.ok() ? synchronized : status;
   }
 
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
-    std::shared_ptr<ResidentReservation> share;
-    if (reservation.bytes() > 0) share = std::make_shared<ResidentReservation>(std::move(reservation));
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
     auto stored = std::make_shared<StoredTransform>(
-        StoredTransform{"", {}, std::nullopt, std::move(share), std::move(transform_)});
-    const absl::Status inserted = InsertUploaded(context.transforms, spec(), context.seams, stored);
-    if (absl::IsResourceExhausted(inserted))
-      return WithReason(inserted, v1::TOO_MANY_TRANSFORMS,
-                        InUse(context.transforms.size(), context.transforms.capacity()));
-    INTRAWARP_RETURN_IF_ERROR(inserted);
+        StoredTransform{"", {}, std::nullopt, std::make_shared<Grant>(std::move(reservation)), std::move(transform_)});
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.transforms, spec(), context.seams, stored));
     return Answer(*stored, /*already_resident=*/false);
   }
 
@@ -247,6 +244,8 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseTransformUpload(const v1::Uploa
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, content->bytes(), content->bytes()));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = content->resident_bytes();
+  spec.workspace_bytes = content->workspace_bytes().value_or(0);
+  spec.transforms = 1;
   return std::make_unique<TransformKind>(std::move(spec), *std::move(content));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/transform/transform_service.h"
 
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
 #include "server/transform/transform_download.h"
@@ -57,36 +59,56 @@ absl::Status ValidatePoints(const v1::MapPointsRequest& request, int max_points)
   return absl::OkStatus();
 }
 
-// `rpc` and `response` live until Finish.
-struct MapPointsCall {
-  grpc::CallbackServerContext* rpc;
-  grpc::ServerUnaryReactor* reactor;
-  v1::MapPointsResponse* response;
-  std::shared_ptr<const StoredTransform> stored;
-  std::vector<double> points;
-  bool inverse;
+// One MapPoints call, from its request to OnDone, which deletes it. A cancel ends it also while its job waits.
+class MapPointsCall final : public grpc::ServerUnaryReactor {
+ public:
+  // `response` lives until Finish.
+  MapPointsCall(ServerContext& context, v1::MapPointsResponse* response) : context_(context), response_(*response) {}
+
+  void Start(const v1::MapPointsRequest& request) {
+    const absl::Status submitted = Submit(request);
+    if (!submitted.ok()) Finish(ToGrpcStatus(submitted));
+  }
+  void OnCancel() override {
+    cancelled_ = true;
+    context_.jobs.Cancel(this);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  absl::Status Submit(const v1::MapPointsRequest& request) {
+    INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_));
+    INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform"));
+    INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context_.limits.max_points));
+    points_.assign(request.points().begin(), request.points().end());
+    inverse_ = request.inverse();
+    Job job;
+    job.owner = this;
+    job.workspace_bytes = static_cast<int64_t>(MapPointsWorkspaceBytes(stored_->transform, request.points_size() / 3));
+    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(context_, {{.workspace_bytes = job.workspace_bytes}}));
+    // Finish may delete the call.
+    job.run = [this](const absl::StatusOr<const ExecContext*>& ctx) {
+      Finish(ToGrpcStatus(ctx.ok() ? Map(**ctx) : ctx.status()));
+    };
+    return SubmitJob(context_, std::move(job));
+  }
+
+  absl::Status Map(const ExecContext& ctx) {
+    if (cancelled_) return absl::CancelledError("the call was cancelled");
+    INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, stored_->transform, inverse_, absl::MakeSpan(points_)));
+    response_.mutable_points()->Add(points_.begin(), points_.end());
+    return absl::OkStatus();
+  }
+
+  ServerContext& context_;
+  v1::MapPointsResponse& response_;
+  Grant place_;
+  Grant workspace_;
+  std::shared_ptr<const StoredTransform> stored_;
+  std::vector<double> points_;
+  bool inverse_ = false;
+  std::atomic<bool> cancelled_{false};
 };
-
-absl::Status MapPointsJob(MapPointsCall& call, const ExecContext& ctx) {
-  if (call.rpc->IsCancelled()) return absl::CancelledError("the call was cancelled");
-  INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, call.stored->transform, call.inverse, absl::MakeSpan(call.points)));
-  call.response->mutable_points()->Add(call.points.begin(), call.points.end());
-  return absl::OkStatus();
-}
-
-absl::Status SubmitMapPoints(ServerContext& context, const v1::MapPointsRequest& request,
-                             const std::shared_ptr<MapPointsCall>& call) {
-  INTRAWARP_ASSIGN_OR_RETURN(call->stored, FindTransform(context.transforms, request.transform(), "transform"));
-  INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context.limits.max_points));
-  call->points.assign(request.points().begin(), request.points().end());
-  call->inverse = request.inverse();
-  Job job;
-  job.workspace_bytes = MapPointsWorkspaceBytes(call->stored->transform, request.points_size() / 3);
-  job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) {
-    call->reactor->Finish(ToGrpcStatus(ctx.ok() ? MapPointsJob(*call, **ctx) : ctx.status()));
-  };
-  return SubmitJob(context, std::move(job));
-}
 
 v1::TransformKind KindToProto(const Transform& transform) {
   if (transform.has_control_grid()) return v1::TRANSFORM_KIND_CONTROL_GRID;
@@ -115,13 +137,11 @@ class TransformServiceImpl final : public Service {
                                             v1::DeleteTransformResponse*) override {
     return Answer(rpc, Delete(context_, *request));
   }
-  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext* rpc, const v1::MapPointsRequest* request,
+  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext*, const v1::MapPointsRequest* request,
                                       v1::MapPointsResponse* response) override {
-    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
-    auto call = std::make_shared<MapPointsCall>(MapPointsCall{rpc, reactor, response, nullptr, {}, false});
-    absl::Status status = SubmitMapPoints(context_, *request, call);
-    if (!status.ok()) reactor->Finish(ToGrpcStatus(status));
-    return reactor;
+    auto* call = new MapPointsCall(context_, response);
+    call->Start(*request);
+    return call;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
                                                          const grpc::ByteBuffer* request) override {

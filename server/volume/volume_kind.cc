@@ -67,7 +67,7 @@ class VolumeKind final : public UploadKind {
                                                               content_.rescale.intercept, content_.geometry));
     return absl::OkStatus();
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, ResidentReservation reservation) override {
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
     auto stored = std::make_shared<StoredVolume>();
     stored->pixel_type = content_.pixel_type;
     stored->content_digest = spec().content_digest;
@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = PreparedImage::Bytes(content->geometry);
+  spec.workspace_bytes = PreparedImage::WorkspaceBytes(content->geometry, content->pixel_type);
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }
 

@@ -11,7 +11,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   *to.mutable_geometry() = GeometryToProto(volume.image.geometry());
   to.set_pixel_type(PixelTypeToProto(volume.pixel_type));
   to.set_digest(volume.content_digest);
-  to.set_resident_bytes(volume.reservation.bytes());
+  to.set_resident_bytes(volume.reservation.resident_bytes());
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
   if (volume.expiry) *to.mutable_expire_time() = TimestampToProto(volume.expiry->time);
   to.set_minimum(volume.image.statistics().minimum);

@@ -21,7 +21,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <numbers>
 #include <string>
 #include <vector>
 
@@ -31,20 +30,15 @@
 #include "client/cli/registration_flags.h"
 #include "client/cpp/client.h"
 #include "client/cpp/rpc_status.h"
-#include "client/phantom/phantom.h"
 #include "engine/base/status_macros.h"
-#include "engine/device/parallel.h"
 #include "server/server.h"
 #include "tests/bench/bench_support.h"
+#include "tests/bench/breath_sequence.h"
 
 namespace intrawarp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr double kFieldOfView = 320;
-constexpr double kNoise = 8;
-constexpr int kPoints = 4000;
 
 struct BenchOptions {
   std::string device;
@@ -108,10 +102,6 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   return options;
 }
 
-int16_t ToPixel(double hounsfield) {
-  return static_cast<int16_t>(std::clamp(std::lround(hounsfield), -32768l, 32767l));
-}
-
 void SetLevels(int levels, v1::Stage& stage) {
   switch (stage.method_case()) {
     case v1::Stage::kRigid:
@@ -126,81 +116,6 @@ void SetLevels(int levels, v1::Stage& stage) {
       return;
   }
 }
-
-// The image that a scanner sees at one phase of the breath.
-struct BreathPhase {
-  double amplitude = 0;
-  std::vector<int16_t> voxels;
-  std::vector<Vec3d> truth;  // where the points lie in the resident volume
-};
-
-class Sequence {
- public:
-  static absl::StatusOr<Sequence> Create(const BenchOptions& options) {
-    Sequence sequence;
-    phantom::PhantomOptions phantom;
-    phantom.size = {options.size, options.size, options.size};
-    phantom.spacing = kFieldOfView / options.size * Vec3d{1, 1, 1};
-    phantom.amplitude_mm = 0;
-    INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel rest, phantom::PhantomModel::Create(phantom));
-    sequence.geometry_ = rest.fixed_geometry();
-    sequence.resident_ = Render(rest, 0);
-    sequence.PlacePoints(rest);
-    for (int n = 0; n < options.frames; ++n) {
-      if (2 * n > options.frames) {
-        const BreathPhase in = sequence.phases_[options.frames - n];
-        sequence.phases_.push_back(in);
-        continue;
-      }
-      BreathPhase phase;
-      phase.amplitude = options.amplitude * (1 - std::cos(2 * std::numbers::pi * n / options.frames)) / 2;
-      phantom.amplitude_mm = phase.amplitude;
-      INTRAWARP_ASSIGN_OR_RETURN(const phantom::PhantomModel model, phantom::PhantomModel::Create(phantom));
-      phase.voxels = Render(model, n + 1);
-      for (const Vec3d& p : sequence.points_) phase.truth.push_back(model.Transform(p));
-      sequence.phases_.push_back(std::move(phase));
-    }
-    return sequence;
-  }
-
-  const Geometry& geometry() const { return geometry_; }
-  const std::vector<int16_t>& resident() const { return resident_; }
-  // In frames, the same for all.
-  const std::vector<Vec3d>& points() const { return points_; }
-  const std::vector<BreathPhase>& phases() const { return phases_; }
-
- private:
-  static std::vector<int16_t> Render(const phantom::PhantomModel& model, uint64_t noise_seed) {
-    const Geometry& g = model.fixed_geometry();
-    const AffineMap to_physical = IndexToPhysical(g);
-    std::vector<int16_t> voxels(g.voxels());
-    ParallelFor(int64_t{g.size.y} * g.size.z, [&](int64_t row) {
-      const double y = static_cast<double>(row % g.size.y), z = static_cast<double>(row / g.size.y);
-      for (int x = 0; x < g.size.x; ++x) {
-        const int64_t i = row * g.size.x + x;
-        voxels[i] = ToPixel(model.Hounsfield(model.Transform(to_physical({double(x), y, z}))) +
-                            kNoise * phantom::NormalAt(noise_seed, i));
-      }
-    });
-    return voxels;
-  }
-
-  // Inside the body at rest, and by more than it ever moves.
-  void PlacePoints(const phantom::PhantomModel& rest) {
-    constexpr double kMargin = 25;
-    phantom::UniformRandom random(11);
-    while (points_.size() < kPoints) {
-      Vec3d p;
-      for (int a = 0; a < 3; ++a) p[a] = random(-0.45, 0.45) * kFieldOfView;
-      if (rest.BodyDistance(p) < -kMargin) points_.push_back(p);
-    }
-  }
-
-  Geometry geometry_;
-  std::vector<int16_t> resident_;
-  std::vector<Vec3d> points_;
-  std::vector<BreathPhase> phases_;
-};
 
 struct Error {
   double mean = 0, max = 0;
@@ -227,13 +142,9 @@ struct Measured {
   int iterations = 0;
 };
 
-absl::string_view BytesOf(const std::vector<int16_t>& voxels) {
-  return {reinterpret_cast<const char*>(voxels.data()), voxels.size() * sizeof(int16_t)};
-}
-
 class Navigator {
  public:
-  Navigator(const BenchOptions& options, const Sequence& sequence) : options_(options), sequence_(sequence) {}
+  Navigator(const BenchOptions& options, const BreathSequence& sequence) : options_(options), sequence_(sequence) {}
 
   absl::Status Start() {
     server::ServerOptions options;
@@ -306,14 +217,14 @@ class Navigator {
   }
 
   const BenchOptions& options_;
-  const Sequence& sequence_;
+  const BreathSequence& sequence_;
   std::unique_ptr<server::Server> server_;
   std::unique_ptr<client::Client> client_;
   client::GridData field_;
   int64_t number_ = 0;
 };
 
-void PrintFrames(const Sequence& sequence, const std::vector<Measured>& warm, const std::vector<Measured>& cold) {
+void PrintFrames(const BreathSequence& sequence, const std::vector<Measured>& warm, const std::vector<Measured>& cold) {
   std::printf(
       "\n| frame | amplitude, mm | before, mean / max mm | warm, mean / max mm | iterations | total ms | smallest det "
       "J "
@@ -378,7 +289,8 @@ void PrintLatencies(const std::vector<Measured>& warm, const std::vector<Measure
 }
 
 absl::Status Bench(const BenchOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(const Sequence sequence, Sequence::Create(options));
+  INTRAWARP_ASSIGN_OR_RETURN(const BreathSequence sequence,
+                             BreathSequence::Create({options.size, options.frames, options.amplitude}));
   Navigator navigator(options, sequence);
   INTRAWARP_RETURN_IF_ERROR(navigator.Start());
   std::printf("%s, %d^3 voxels, %s, %d frames a breath of %.0f mm, %d breaths%s%s\n", navigator.device().c_str(),

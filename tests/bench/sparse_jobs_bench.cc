@@ -150,8 +150,8 @@ class JobsBench {
   absl::StatusOr<double> CancelAt(v1::MultiplyProgress::Step step, double part_of_bytes);
   Holdings Held() {
     server::ServerContext& context = server_->context();
-    return {context.streams, context.jobs.pending(), context.budget.used_bytes(),
-            static_cast<int64_t>(context.pinned.leased_bytes())};
+    return {context.ledger.in_use(server::Resource::kStreams), context.jobs.pending(),
+            context.ledger.in_use(server::Resource::kResident), static_cast<int64_t>(context.pinned.leased_bytes())};
   }
   v1::MultiplyRequest Square(bool keep) const {
     v1::MultiplyRequest request;

@@ -683,7 +683,45 @@ TEST_F(CliTest, NavigateTakesFramesAsFixedImages) {
   Succeed({"volume", "delete", moving});
 }
 
+TEST_F(CliTest, NavigateReportsItsSession) {
+  const std::string frames = Out("session_frames");
+  std::filesystem::create_directories(frames);
+  for (const char* name : {"/1.nii.gz", "/2.nii.gz", "/3.nii.gz"}) {
+    std::filesystem::copy_file(Pair("moving.nii.gz"), frames + name);
+  }
+  const auto navigate = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + frames,
+                                          "--session_report=" + Out("session.json")};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return Run(arguments);
+  };
+  ASSERT_EQ(navigate({"--session=theatre-1", "--rate=200"}).exit_status, 0);
+  auto session = ReadJson(Out("session.json"));
+  EXPECT_EQ(session["session"], "sessions/theatre-1");
+  EXPECT_EQ(session["frames"]["ok"], 3);
+  EXPECT_GT(session["latency_ms"]["p99"].get<double>(), 0);
+  EXPECT_GT(session["load"].get<double>(), 0);
+  EXPECT_EQ(session["resumptions"], 0);
+
+  // A superseded frame is no failure.
+  ASSERT_EQ(navigate({"--latest"}).exit_status, 0);
+  session = ReadJson(Out("session.json"));
+  EXPECT_EQ(session["frames"]["ok"].get<int>() + session["frames"]["superseded"].get<int>(), 3);
+  EXPECT_TRUE(session["load"].is_null());
+
+  const ProcessResult late = navigate({"--deadline_ms=1", "--method=log-demons", "--iterations=10000"});
+  EXPECT_EQ(late.exit_status, 1);
+  EXPECT_THAT(late.err, HasSubstr("DEADLINE_EXCEEDED"));
+  EXPECT_GT(ReadJson(Out("session.json"))["frames"]["missed"].get<int>(), 0);
+}
+
 TEST_F(CliTest, NavigateErrorsHaveTheirCause) {
+  for (const char* flag : {"--rate=0", "--rate=fast", "--deadline_ms=0", "--latest=1", "--session="}) {
+    Wrong({"navigate", "--fixed=volumes/f", "--frames=" + world->pair, flag},
+          std::string(flag).substr(0, std::string(flag).find('=')));
+  }
+  Fail({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + world->pair, "--session=a/b"}, "INVALID_ARGUMENT",
+       "session_id");
   Wrong({"navigate", "--frames=" + world->pair}, "--fixed");
   Wrong({"navigate", "--fixed=volumes/a", "--moving=volumes/b", "--frames=" + world->pair}, "--fixed");
   Fail({"navigate", "--fixed=volumes/a", "--frames=" + Out("no_such_folder")}, "NOT_FOUND", "no_such_folder");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "google/rpc/error_details.pb.h"
 #include "io/digest.h"
 #include "proto/convert.h"
 #include "tests/client/fake_server.h"
@@ -360,6 +361,72 @@ TEST_F(ClientStreamTest, NavigateTellsWhyAStreamEnded) {
     EXPECT_EQ(status.message(), "volumes/f: no such volume");
   }
   EXPECT_EQ(stream->Send({}).code(), absl::StatusCode::kUnavailable);
+}
+
+// One frame of a session that a stream carries; the first stream breaks, the second one resumes.
+grpc::Status AnswerOneFrame(NavigateServerStream* stream, const v1::NavigateConfig& config) {
+  v1::NavigateResponse response;
+  *response.mutable_opened()->mutable_session()->mutable_config() = config;
+  if (config.resume()) response.mutable_opened()->set_resumed_from_frame(1);
+  stream->Write(response);
+  v1::NavigateRequest request;
+  EXPECT_TRUE(stream->Read(&request));
+  EXPECT_EQ(request.frame().deadline().nanos(), 7000000);
+  v1::FrameResult& result = *response.mutable_result();
+  result.set_frame_number(request.frame().frame_number());
+  if (config.resume()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason("FRAME_SUPERSEDED");
+    result.mutable_status()->set_code(grpc::StatusCode::ABORTED);
+    result.mutable_status()->add_details()->PackFrom(info);
+  } else {
+    result.mutable_report()->add_reasons()->set_cause(v1::VERDICT_CAUSE_LATE);
+  }
+  stream->Write(response);
+  if (!config.resume()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  response.mutable_closed()->mutable_statistics()->set_frames_late(1);
+  stream->Write(response);
+  return grpc::Status::OK;
+}
+
+TEST_F(ClientStreamTest, NavigateTellsOfItsSessionAndResumesIt) {
+  server_.registration.navigate = [](grpc::ServerContext*, NavigateServerStream* stream) {
+    v1::NavigateRequest request;
+    EXPECT_TRUE(stream->Read(&request));
+    EXPECT_EQ(request.config().fixed(), "volumes/f");
+    EXPECT_EQ(request.config().session_id(), "s");
+    return AnswerOneFrame(stream, request.config());
+  };
+  v1::NavigateConfig config;
+  config.set_fixed("volumes/f");
+  config.set_session_id("s");
+  const std::unique_ptr<NavigateStream> stream = client_->Navigate(config);
+  EXPECT_EQ(stream->Resume().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(stream->opened().has_value());
+  ASSERT_TRUE(stream->WaitUntilOpened().ok());
+  EXPECT_FALSE(stream->opened()->has_resumed_from_frame());
+  Frame frame;
+  frame.number = 1;
+  frame.deadline = std::chrono::milliseconds(7);
+  ASSERT_TRUE(stream->Send(frame).ok());
+  const auto late = stream->Receive(nullptr);
+  ASSERT_TRUE(late.ok() && late->has_value()) << late.status();
+  EXPECT_TRUE((*late)->is_late());
+  EXPECT_FALSE((*late)->is_superseded());
+  EXPECT_EQ(stream->Receive(nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(stream->closed().has_value());
+
+  ASSERT_TRUE(stream->Resume().ok());
+  EXPECT_EQ(stream->opened()->resumed_from_frame(), 1);
+  frame.number = 2;
+  ASSERT_TRUE(stream->Send(frame).ok());
+  const auto superseded = stream->Receive(nullptr);
+  ASSERT_TRUE(superseded.ok() && superseded->has_value()) << superseded.status();
+  EXPECT_FALSE((*superseded)->is_late());
+  EXPECT_TRUE((*superseded)->is_superseded());
+  const auto end = stream->Receive(nullptr);
+  EXPECT_TRUE(end.ok() && !end->has_value()) << end.status();
+  EXPECT_EQ(stream->closed()->statistics().frames_late(), 1);
 }
 
 TEST_F(ClientStreamTest, AnAbandonedNavigationIsCancelled) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest HTTP client: one request, the whole answer.
+// The smallest HTTP client: one request, the whole answer; also in parts.
 #ifndef INTRAWARP_TESTS_SERVER_HTTP_CLIENT_H_
 #define INTRAWARP_TESTS_SERVER_HTTP_CLIENT_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,36 +15,54 @@
 namespace intrawarp::server {
 
 struct HttpAnswer {
-  int status = 0;  // 0: no connection
+  int status = 0;  // 0: no connection, or no answer
   std::string head;
   std::string body;
 };
 
-// `address` is IPV4:PORT.
-inline HttpAnswer HttpRequest(const std::string& address, const std::string& method, const std::string& path) {
-  HttpAnswer answer;
-  const size_t colon = address.rfind(':');
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
-  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
-    const std::string request = method + " " + path + " HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n";
-    if (write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-      std::string all;
-      char buffer[4096];
-      for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) all.append(buffer, n);
-      const size_t end = all.find("\r\n\r\n");
-      if (end != std::string::npos) {
-        answer.head = all.substr(0, end);
-        answer.body = all.substr(end + 4);
-        answer.status = std::atoi(all.c_str() + all.find(' '));
-      }
-    }
+class HttpConnection {
+ public:
+  // `address` is IPV4:PORT.
+  explicit HttpConnection(const std::string& address) {
+    const size_t colon = address.rfind(':');
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+    inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+    fd_ = socket(AF_INET, SOCK_STREAM, 0);
+    const timeval limit{60, 0};  // guards against a hang
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
   }
-  close(fd);
-  return answer;
+  HttpConnection(const HttpConnection&) = delete;
+  ~HttpConnection() { close(fd_); }
+
+  bool Send(const std::string& text) {
+    return connected_ && send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  }
+  // Everything up to the end of the connection.
+  HttpAnswer Read() {
+    std::string all;
+    char buffer[4096];
+    for (ssize_t n; (n = recv(fd_, buffer, sizeof(buffer), 0)) > 0;) all.append(buffer, n);
+    HttpAnswer answer;
+    const size_t end = all.find("\r\n\r\n");
+    if (end == std::string::npos) return answer;
+    answer.head = all.substr(0, end);
+    answer.body = all.substr(end + 4);
+    answer.status = std::atoi(all.c_str() + all.find(' '));
+    return answer;
+  }
+
+ private:
+  int fd_ = -1;
+  bool connected_ = false;
+};
+
+inline HttpAnswer HttpRequest(const std::string& address, const std::string& method, const std::string& path) {
+  HttpConnection connection(address);
+  if (!connection.Send(method + " " + path + " HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n")) return {};
+  return connection.Read();
 }
 
 inline HttpAnswer HttpGet(const std::string& address, const std::string& path) {

@@ -92,7 +92,7 @@ TEST_P(RequestIdTest, ARetryAfterTheStreamWasCutFindsTheResult) {
     }
     (void)reader->Finish();
   }
-  ASSERT_TRUE(Eventually([this] { return context().streams == 0; }));
+  ASSERT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   EXPECT_EQ(context().transforms.size(), 1);
   const RegisterAnswer again = Register(request);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();

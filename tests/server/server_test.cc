@@ -11,6 +11,7 @@
 
 #include "intrawarp/v1/volume.grpc.pb.h"
 #include "server/version.h"
+#include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/promtool.h"
 #include "tests/server/raw_call.h"
@@ -20,17 +21,6 @@ namespace intrawarp::server {
 namespace {
 
 using ::testing::HasSubstr;
-
-// grpc.health.v1 by its wire format, for which Debian has no header: {string service = 1} -> {enum status = 1}.
-constexpr char kServing[] = "\x08\x01";
-constexpr char kNotServing[] = "\x08\x02";
-
-grpc::ByteBuffer HealthRequest(const std::string& service) {
-  std::string bytes;
-  if (!service.empty()) bytes = std::string("\x0a") + static_cast<char>(service.size()) + service;
-  const grpc::Slice slice(bytes);
-  return grpc::ByteBuffer(&slice, 1);
-}
 
 TEST(Server, TellsWhatItIs) {
   TestServer test;
@@ -101,12 +91,15 @@ TEST(Server, MetricsAreWhatPrometheusWants) {
   const HttpAnswer answer = HttpGet(test.server->http_address(), "/metrics");
   EXPECT_EQ(answer.status, 200);
   EXPECT_THAT(answer.head, HasSubstr("text/plain; version=0.0.4"));
-  const std::string method = "method=\"intrawarp.v1.ServerService/GetServerInfo\"";
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_started_total{" + method + "} 2\n"));
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_handled_total{code=\"OK\"," + method + "} 2\n"));
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_streams_active{" + method + "} 0\n"));
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_grpc_server_handling_seconds_count{" + method + "} 2\n"));
-  EXPECT_THAT(answer.body, HasSubstr("intrawarp_volume_capacity_bytes 268435456\n"));
+  const std::string method =
+      "grpc_method=\"GetServerInfo\",grpc_service=\"intrawarp.v1.ServerService\",grpc_type=\"unary\"";
+  EXPECT_THAT(answer.body, HasSubstr("grpc_server_started_total{" + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("grpc_server_handled_total{grpc_code=\"OK\"," + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("grpc_server_in_flight{" + method + "} 0\n"));
+  EXPECT_THAT(answer.body, HasSubstr("grpc_server_handling_seconds_count{" + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("grpc_server_msg_received_total{" + method + "} 2\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_memory_capacity_bytes{kind=\"resident\"} 268435456\n"));
+  EXPECT_THAT(answer.body, HasSubstr("intrawarp_table_capacity{table=\"calls\"} 1024\n"));
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_queue_capacity{class=\"batch\"} 64\n"));
   EXPECT_THAT(answer.body, HasSubstr("intrawarp_device_healthy{device=\"" + test.server->device_name() + "\"} 1\n"));
   const PromtoolResult result = PromtoolCheck(answer.body);

@@ -144,6 +144,8 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     options.device = GetParam();
     options.limits = limits;
     options.drain_timeout = std::chrono::seconds(5);
+    options.watchdog.timeout = std::chrono::seconds(0);  // jumps of the clock would look like a hang
+    options.scheduling = SchedulingOptions();            // one job at a time, so that one can block the others
     options.seams.steady_now = [this] { return std::chrono::steady_clock::now() + clock_ahead_.load(); };
     server_ = *Server::Start(options);
     channel_ = NewChannel();
@@ -155,9 +157,10 @@ class ServiceTest : public testing::TestWithParam<std::string> {
   void TearDown() override {
     EXPECT_TRUE(Eventually([this] {
       context().uploads.Clear();  // what a broken upload left
-      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+      return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0 &&
+             context().pinned.leased_bytes() == 0;
     })) << "streams "
-        << context().streams << ", jobs " << context().jobs.pending() << ", pinned bytes "
+        << context().ledger.in_use(Resource::kStreams) << ", jobs " << context().jobs.pending() << ", pinned bytes "
         << context().pinned.leased_bytes();
     EXPECT_TRUE(Eventually([this] { return NobodyHoldsAVolume(); }));
   }

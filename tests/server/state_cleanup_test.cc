@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -20,6 +21,9 @@
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/rpc/rpc_monitor.h"
+#include "server/rpc/worker_pool.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_store.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
@@ -186,7 +190,7 @@ std::string Points(const std::string& transform) {
 
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
-// The server has "volumes/v", "transforms/t", "sparseMatrices/m", and the unfinished upload "upload-u".
+// The server has "volumes/v", "transforms/t", "sparseMatrices/m", "sessions/s", and the unfinished upload "upload-u".
 std::vector<Rpc> AllRpcs() {
   // A call that is answered at once has only this: the client that does not send its request.
   const std::vector<Stop> silent = {Stop{}};
@@ -194,7 +198,8 @@ std::vector<Rpc> AllRpcs() {
   const std::vector<Stop> upload = {Stop{}, Stop{1}, Stop{2}, Stop{3, true, true}};
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
-                    matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/";
+                    matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/",
+                    session_service = "/intrawarp.v1.SessionService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
@@ -257,6 +262,18 @@ std::vector<Rpc> AllRpcs() {
        {Product("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
        {{Product("m", "sparseMatrices/m", false)}, {Product("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
+      {session_service + "GetSession",
+       {Named<v1::GetSessionRequest>("sessions/s")},
+       {{Named<v1::GetSessionRequest>("s")}},
+       silent},
+      {session_service + "ListSessions",
+       {Page<v1::ListSessionsRequest>(3)},
+       {{Page<v1::ListSessionsRequest>(-1)}},
+       silent},
+      {session_service + "CloseSession",
+       {Named<v1::CloseSessionRequest>("sessions/s")},
+       {{Named<v1::CloseSessionRequest>("s")}},
+       silent},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
        frame,
@@ -281,7 +298,8 @@ std::vector<Rpc> RpcsWithLargeAnswers() {
   };
 }
 
-enum class Outcome { kOk, kInvalid, kDeadline, kCancel, kVanish };
+// kStall: the client neither sends nor reads until the server ends the call.
+enum class Outcome { kOk, kInvalid, kDeadline, kCancel, kVanish, kStall };
 
 std::string NameOf(Outcome outcome) {
   switch (outcome) {
@@ -295,6 +313,8 @@ std::string NameOf(Outcome outcome) {
       return "cancel";
     case Outcome::kVanish:
       return "vanished_client";
+    case Outcome::kStall:
+      return "stalled_client";
   }
   return "";
 }
@@ -307,6 +327,8 @@ grpc::StatusCode CodeOf(Outcome outcome) {
       return grpc::CANCELLED;
     case Outcome::kVanish:
       return grpc::UNAVAILABLE;
+    case Outcome::kStall:  // a status with details would wait behind the unread answer
+      return grpc::CANCELLED;
     default:
       return grpc::OK;
   }
@@ -335,6 +357,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Run(test_.channel, kUpload, TransformMessages("t")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
+    OpenSession("s");
     UploadCall unfinished(*bulk);
     unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
     test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
@@ -356,6 +379,17 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Eventually([this] { return context().pinned.leased_bytes() == 0; }))
         << context().pinned.leased_bytes() << " pinned bytes";
     EXPECT_TRUE(Eventually([this] { return ActiveCalls().empty(); })) << ActiveCalls();
+  }
+
+  // Without memory and without a stream.
+  void OpenSession(const std::string& id) {
+    v1::NavigateConfig config;
+    config.set_fixed("volumes/v");
+    config.set_session_id(id);
+    SetStage(*config.mutable_options());
+    const auto session = context().sessions.Open(context(), config);
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_TRUE((*session)->Open(/*warm=*/false, nullptr).ok());
   }
 
   static constexpr char kUpload[] = "/intrawarp.v1.BulkService/Upload";
@@ -424,9 +458,26 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     test_.clock.Advance(std::chrono::hours(1));
     test_.server->Housekeep();
   }
+  // The client has owed something for longer than is allowed.
+  bool EndsWhenStalled() {
+    return Eventually([this] {
+      test_.clock.Advance(std::chrono::seconds(31));
+      test_.server->Housekeep();
+      return context().ledger.in_use(Resource::kStreams) == 0;
+    });
+  }
+  bool StaysWhenIdle() {
+    for (int i = 0; i < 3; ++i) {
+      test_.clock.Advance(std::chrono::seconds(31));
+      test_.server->Housekeep();
+    }
+    return context().ledger.in_use(Resource::kStreams) == 1;
+  }
+
   // From now on they expire, also those of calls that had ended for their client before the server began them.
   void ExpireUploads() {
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    EXPECT_TRUE(Eventually(
+        [this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0; }));
     DropUploads();
     uploads_expire_ = true;
     if (before_.uploads() == 0) return;
@@ -442,6 +493,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   static int64_t UnfinishedBytes() { return PreparedImage::Bytes(BoxGeometry(3, 3, 3)); }
 
   void DeleteAll() {
+    context().sessions.CloseAll(absl::CancelledError(""));
     for (const auto& volume : context().volumes.List("", 1000)) EXPECT_TRUE(context().volumes.Erase(volume->id).ok());
     for (const auto& matrix : context().matrices.List("", 1000)) {
       EXPECT_TRUE(context().matrices.Erase(matrix->id).ok());
@@ -455,7 +507,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
   std::string ActiveCalls() {
     std::string active;
     for (const absl::string_view line : absl::StrSplit(context().metrics.Scrape(), '\n')) {
-      if (absl::StartsWith(line, "intrawarp_streams_active{") && !absl::EndsWith(line, " 0")) {
+      if (absl::StartsWith(line, "grpc_server_in_flight{") && !absl::EndsWith(line, " 0")) {
         absl::StrAppend(&active, line, "\n");
       }
     }
@@ -484,7 +536,8 @@ TEST_P(WholeCallTest, LeavesNothing) {
   if (std::get<1>(GetParam()) == Outcome::kOk) {
     const grpc::Status status = Run(test_.channel, rpc.method(), rpc.good);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 0; }));
+    EXPECT_TRUE(Eventually(
+        [this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0; }));
     return;
   }
   for (const Messages& messages : rpc.invalid) {
@@ -532,7 +585,7 @@ TEST_P(HalfCallTest, LeavesNothing) {
 
     EXPECT_EQ(status.error_code(), CodeOf(outcome)) << status.error_message();
     // The server knows it before a job has its turn.
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
     blocker.reset();
     copies.reset();
     if (IsResumable(rpc)) ExpireUploads();
@@ -560,18 +613,23 @@ TEST_P(UnreadAnswerTest, LeavesNothing) {
   TcpRelay relay(test_.server->grpc_address());
   const auto channel = NewChannel(outcome == Outcome::kVanish ? relay.address() : test_.server->grpc_address());
   Roundtrip(channel);
+  if (outcome == Outcome::kStall) ExpireUploads();  // as the clock goes on
   std::optional<std::chrono::milliseconds> timeout;
   if (outcome == Outcome::kDeadline) timeout = std::chrono::milliseconds(700);
   RawCall call(channel, rpc.method(), timeout);
   Send(call, rpc.good, rpc.good.size(), /*writes_done=*/true);
   const bool answered = call.Read().has_value();
   if (outcome == Outcome::kDeadline) {
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   } else {
     EXPECT_TRUE(answered);
     // The job is over, the answer waits.
     EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-    EXPECT_EQ(context().streams, 1);
+    EXPECT_EQ(context().ledger.in_use(Resource::kStreams), 1);
+  }
+  if (outcome == Outcome::kStall) {
+    EXPECT_TRUE(EndsWhenStalled());
+    EXPECT_THAT(context().metrics.Scrape(), testing::HasSubstr("streams_stalled_total{waits_for=\"write\"} 1\n"));
   }
 
   const grpc::Status status = End(call, outcome, relay);
@@ -584,12 +642,95 @@ const auto kBrokenOff = testing::Values(Outcome::kDeadline, Outcome::kCancel, Ou
 INSTANTIATE_TEST_SUITE_P(Rpcs, HalfCallTest, testing::Combine(testing::ValuesIn(Labels(AllRpcs())), kBrokenOff),
                          CellName);
 INSTANTIATE_TEST_SUITE_P(Rpcs, UnreadAnswerTest,
-                         testing::Combine(testing::ValuesIn(Labels(RpcsWithLargeAnswers())), kBrokenOff), CellName);
+                         testing::Combine(testing::ValuesIn(Labels(RpcsWithLargeAnswers())),
+                                          testing::Values(Outcome::kDeadline, Outcome::kCancel, Outcome::kVanish,
+                                                          Outcome::kStall)),
+                         CellName);
+
+constexpr char kNavigate[] = "/intrawarp.v1.RegistrationService/Navigate";
+
+// Calls whose client stops half way and stays. An upload or a frame that has begun is owed; a stream of frames between
+// two of them, and a call that waits for its job, may wait.
+class SilentClientTest : public StateCleanupTest {
+ protected:
+  SilentClientTest() { ExpireUploads(); }  // as the clock goes on
+
+  std::unique_ptr<RawCall> Begin(const std::string& label, const Stop& stop) {
+    const std::vector<Rpc> rpcs = AllRpcs();
+    const Rpc& rpc = Find(rpcs, label);
+    auto call = std::make_unique<RawCall>(test_.channel, rpc.method());
+    Send(*call, UnderItsOwnName(rpc, absl::StrCat("new-", stop.messages)), stop.messages, stop.writes_done);
+    // A session that has opened says so.
+    if (label == kNavigate && stop.messages > 0) {
+      EXPECT_TRUE(call->Read().has_value());
+    }
+    Roundtrip(test_.channel);
+    WaitForWorkers();
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 1; }));
+    return call;
+  }
+  // Gives the workers time for what they have: tasks are begun in order, and each here waits for the one before.
+  void WaitForWorkers() {
+    for (int i = 0; i < 100; ++i) {
+      std::promise<void> done;
+      context().workers.Submit([&done] { done.set_value(); });
+      done.get_future().wait();
+    }
+  }
+  void ExpectEnds(const std::string& label, const Stop& stop) {
+    SCOPED_TRACE(absl::StrCat(label, " after ", stop.messages, " messages"));
+    const std::unique_ptr<RawCall> call = Begin(label, stop);
+    EXPECT_TRUE(EndsWhenStalled());
+    while (call->Read().has_value()) {
+    }
+    const grpc::Status status = call->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED) << status.error_message();
+    EXPECT_EQ(DetailsOf(status).reason, "STREAM_STALLED");
+  }
+};
+
+TEST_F(SilentClientTest, IsEndedWithinAnUpload) {
+  for (const size_t messages : {0, 1, 2}) ExpectEnds("/intrawarp.v1.BulkService/Upload#volume", {messages});
+}
+
+TEST_F(SilentClientTest, IsEndedWithinAFrame) {
+  for (const size_t messages : {0, 2, 3}) ExpectEnds(kNavigate, {messages});
+}
+
+TEST_F(SilentClientTest, MayWaitBetweenFrames) {
+  auto call = Begin(kNavigate, {1});
+  EXPECT_TRUE(StaysWhenIdle());
+  call->Cancel();
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
+  call = Begin(kNavigate, {4});
+  // The field's header, its chunk, the result.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(call->Read().has_value());
+  Roundtrip(test_.channel);
+  WaitForWorkers();
+  EXPECT_TRUE(StaysWhenIdle());
+  call->WritesDone();
+  EXPECT_TRUE(call->Read().has_value());  // the session's last word
+  EXPECT_FALSE(call->Read().has_value());
+  EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST_F(SilentClientTest, MayWaitForItsJob) {
+  for (const char* label : {"/intrawarp.v1.RegistrationService/Register", "/intrawarp.v1.BulkService/Upload#volume"}) {
+    JobBlocker blocker(context().jobs);
+    const auto call = Begin(label, {absl::EndsWith(label, "Register") ? size_t{1} : size_t{3}, true});
+    EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
+    EXPECT_TRUE(StaysWhenIdle());
+    blocker.Release();
+    while (call->Read().has_value()) {
+    }
+    EXPECT_TRUE(call->Finish().ok());
+  }
+}
 
 TEST(StateCleanup, KnowsEveryRpc) {
   std::set<std::string> expected, tested;
-  for (const std::string& method : AllMethods()) {
-    if (absl::StartsWith(method, "intrawarp.")) expected.insert("/" + method);
+  for (const RpcMethod& method : AllMethods()) {
+    if (absl::StartsWith(method.service, "intrawarp.")) expected.insert("/" + method.full_name());
   }
   for (const Rpc& rpc : AllRpcs()) tested.insert(rpc.method());
   EXPECT_EQ(tested, expected);

@@ -45,6 +45,8 @@ class TestServer {
     options.limits.resident_capacity_bytes = int64_t{1} << 28;
     options.limits.pinned_capacity_bytes = int64_t{1} << 28;
     options.drain_timeout = std::chrono::seconds(5);
+    options.watchdog.timeout = std::chrono::seconds(0);  // jumps of the clock would look like a hang
+    options.scheduling = SchedulingOptions();            // one job at a time, so that one can block the others
     return options;
   }
 

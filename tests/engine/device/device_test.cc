@@ -38,6 +38,22 @@ TEST_P(DeviceMemoryTest, EventsMarkPointsInAStream) {
   EXPECT_OK(event->Wait());
 }
 
+TEST_P(DeviceMemoryTest, EveryPartitionHasStreams) {
+  for (const Partition partition : {Partition::kWhole, Partition::kFrames, Partition::kBatch}) {
+    const absl::StatusOr<Stream> stream = device().CreateStream(partition);
+    ASSERT_OK(stream) << stream.status();
+    const absl::StatusOr<Stream> like = device().CreateStreamLike(stream->view());
+    ASSERT_OK(like) << like.status();
+    ASSERT_OK(device().Synchronize(like->view()));
+  }
+}
+
+TEST_P(DeviceMemoryTest, WarmsWhatIsAskedAndRefusesLessThanNothing) {
+  EXPECT_OK(device().Warm(0));
+  EXPECT_OK(device().Warm(1 << 20));
+  EXPECT_EQ(device().Warm(-1).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(DeviceMemoryTest, ArenaGivesBackByScopeAndRefusesBeyondItsEnd) {
   OwnedContext owned = *OwnedContext::Create(device(), 4096);
   const ExecContext small = owned.context();
@@ -52,24 +68,34 @@ TEST_P(DeviceMemoryTest, ArenaGivesBackByScopeAndRefusesBeyondItsEnd) {
   EXPECT_OK(small.arena().Allocate<float>(1024));
 }
 
-TEST_P(DeviceMemoryTest, PinnedPoolLeasesUpToItsCapacityAndKeepsWhatComesBack) {
-  constexpr size_t kCapacity = 3 * 4096 + 100;
-  PinnedPool pool(device(), kCapacity);
+TEST_P(DeviceMemoryTest, PinnedPoolKeepsWhatComesBackUpToItsCapacity) {
+  constexpr size_t kPage = 4096;
+  PinnedPool pool(device(), 4 * kPage);
   void* first = nullptr;
   {
-    absl::StatusOr<std::shared_ptr<PinnedBuffer>> all = pool.Lease(kCapacity);
+    const absl::StatusOr<std::shared_ptr<PinnedBuffer>> all = pool.Lease(4 * kPage - 5);
     ASSERT_OK(all) << all.status();
-    EXPECT_GE((*all)->bytes(), kCapacity);
-    EXPECT_EQ(pool.leased_bytes(), kCapacity);
-    EXPECT_EQ(pool.Lease(1).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ((*all)->bytes(), PinnedPool::RoundedBytes(4 * kPage - 5));
+    EXPECT_EQ(pool.leased_bytes(), 4 * kPage);
     first = (*all)->as<void>();
   }
   EXPECT_EQ(pool.leased_bytes(), 0u);
-  EXPECT_EQ(pool.kept_bytes(), kCapacity);
-  EXPECT_EQ((*pool.Lease(kCapacity - 5))->as<void>(), first);
-  EXPECT_OK(pool.Lease(4096));  // in place of the one kept, which is too large for it
-  EXPECT_LE(pool.kept_bytes(), kCapacity);
-  EXPECT_EQ(pool.Lease(kCapacity + 1).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool.kept_bytes(), 4 * kPage);
+  EXPECT_EQ((*pool.Lease(4 * kPage))->as<void>(), first);
+  // How much is leased is for the callers to bound; what is beyond the capacity is not kept.
+  EXPECT_OK(pool.Lease(5 * kPage));
+  EXPECT_EQ(pool.kept_bytes(), 0u);
+}
+
+TEST_P(DeviceMemoryTest, PinnedPoolTakesWhatItSays) {
+  PinnedPool pool(device(), 0);
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{4097}, size_t{1000000}, size_t{3} << 20}) {
+    const auto lease = pool.Lease(bytes);
+    ASSERT_OK(lease);
+    EXPECT_GE((*lease)->bytes(), bytes);
+    EXPECT_EQ(pool.leased_bytes(), PinnedPool::RoundedBytes(bytes));
+    EXPECT_LE(PinnedPool::RoundedBytes(bytes), bytes + bytes / 16 + 4096);
+  }
 }
 
 TEST_P(DeviceMemoryTest, PinnedPoolDropsTheLargestBufferForANewOne) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simulation of the scheduling policy on virtual time: seeded runs of jobs that arrive, pass checkpoints, fail, lose
-// their deadlines and are cancelled, against a model of the rules that shares no code with the policy. The first broken
-// rule ends the run with its seed.
+// their deadlines and are cancelled, of sessions that open and close and of a stop, against a model of the rules that
+// shares no code with the policy. The first broken rule ends the run with its seed.
 //
 //   schedule_simulation [--seeds=N] [--first_seed=N]
 #include <algorithm>
@@ -21,6 +21,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/schedule/retry_after.h"
 #include "engine/schedule/scheduling_policy.h"
 
 namespace intrawarp {
@@ -33,21 +34,31 @@ using std::chrono::microseconds;
 constexpr Duration kLongestSegment = microseconds(5000);
 constexpr Duration kLongestUnwinding = microseconds(1000);
 constexpr int kFrameSegments = 4;
+constexpr int kMostDomains = 2;
 
-enum class State { kUnborn, kWaiting, kComputing, kHeld, kUnwinding, kDone, kExpired, kCancelled, kRejected };
+enum class State { kUnborn, kWaiting, kComputing, kHeld, kUnwinding, kDone, kExpired, kCancelled, kRejected, kStopped };
 
 struct SimulatedJob {
   JobClass job_class = JobClass::kFrame;
   Time arrival;
   std::optional<Time> deadline;
   std::optional<Time> cancel;
+  std::optional<Duration> predicted;
   std::vector<Duration> segments;  // between checkpoints; none: the job fails where it starts
   State state = State::kUnborn;
   size_t next_segment = 0;
+  Duration computed{0};
   bool cancelled = false;
+  bool whole = false;     // occupies the whole device
+  bool promised = false;  // was admitted by exact predictions, and nothing unpredicted has happened since
+  Duration total() const {
+    Duration sum{0};
+    for (Duration segment : segments) sum += segment;
+    return sum;
+  }
 };
 
-enum class What { kArrival, kCancel, kSegmentEnd, kUnwound };
+enum class What { kArrival, kCancel, kSegmentEnd, kUnwound, kFramesOpen, kFramesClose, kStop };
 
 struct Event {
   Time time;
@@ -59,16 +70,19 @@ struct Event {
 
 // What happened in all runs, to see that every rule was put to the test.
 struct Tally {
-  int64_t jobs = 0, done = 0, rejected = 0, expired = 0, cancelled_waiting = 0, cancelled_held = 0, holds = 0,
-          share_turns = 0;
+  int64_t jobs = 0, done = 0, rejected = 0, unreachable = 0, spared = 0, expired = 0, stopped = 0,
+          cancelled_waiting = 0, cancelled_held = 0, holds = 0, overtaken = 0, share_turns = 0, at_once = 0, kept = 0,
+          moved = 0;
   bool Covers() const {
-    return std::min({done, rejected, expired, cancelled_waiting, cancelled_held, holds, share_turns}) > 0;
+    return std::min({done, rejected, unreachable, spared, expired, stopped, cancelled_waiting, cancelled_held, holds,
+                     overtaken, share_turns, at_once, kept, moved}) > 0;
   }
 };
 
 class Simulation {
  public:
-  Simulation(uint64_t seed, Tally& tally) : random_(seed), options_(RandomOptions()), policy_(options_), tally_(tally) {
+  Simulation(uint64_t seed, Tally& tally)
+      : random_(seed), exact_(Chance(40)), options_(RandomOptions()), policy_(options_), tally_(tally) {
     const int64_t jobs = Uniform(1, 60);
     const int64_t span_us = Uniform(1, jobs * 6000);
     const int common_class = static_cast<int>(Uniform(0, kJobClasses - 1));
@@ -76,6 +90,10 @@ class Simulation {
     for (int64_t& arrival_us : arrivals_us) arrival_us = Uniform(0, span_us);
     std::sort(arrivals_us.begin(), arrivals_us.end());
     for (int64_t arrival_us : arrivals_us) AddJob(arrival_us, span_us, common_class);
+    for (int i = 0; i < 4 && options_.partitioned; ++i) {
+      AddEvent(RandomTime(span_us), i % 2 == 0 ? What::kFramesOpen : What::kFramesClose, 0);
+    }
+    if (Chance(10)) AddEvent(RandomTime(span_us), What::kStop, 0);
   }
 
   // The rule that was broken; empty when none was.
@@ -88,12 +106,22 @@ class Simulation {
  private:
   int64_t Uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
   bool Chance(int percent) { return Uniform(1, 100) <= percent; }
+  Time RandomTime(int64_t span_us) { return Time(microseconds(Uniform(0, span_us))); }
 
   SchedulingOptions RandomOptions() {
     SchedulingOptions options;
     for (int& capacity : options.capacity) capacity = static_cast<int>(Uniform(1, 8));
-    options.share_permille = {0, static_cast<int>(Uniform(0, 200)), static_cast<int>(Uniform(0, 200))};
+    for (int& lanes : options.lanes) lanes = static_cast<int>(Uniform(1, 3));
+    options.slots = static_cast<int>(Uniform(1, 4));
+    options.partitioned = Chance(50);
+    options.mixed = Chance(50);
+    if (!(exact_ && Chance(50))) {
+      options.share_permille = {0, static_cast<int>(Uniform(0, 200)), static_cast<int>(Uniform(0, 200))};
+    } else {
+      options.share_permille = {0, 0, 0};
+    }
     options.turn = microseconds(Uniform(1, 20000));
+    options.checkpoint_interval = microseconds(Uniform(exact_ ? 50 : 0, kLongestSegment / microseconds(1)));
     return options;
   }
 
@@ -103,11 +131,17 @@ class Simulation {
     job.arrival = Time(microseconds(arrival_us));
     // Few different deadlines, so that some are equal.
     if (Chance(50)) job.deadline = Time(microseconds(5000 * Uniform(0, span_us / 5000 + 20)));
-    if (Chance(20)) job.cancel = job.arrival + microseconds(Uniform(0, 50000));
-    const int64_t segments = Chance(5) ? 0 : Uniform(1, job.job_class == JobClass::kFrame ? kFrameSegments : 12);
+    if (Chance(exact_ ? 5 : 20)) job.cancel = job.arrival + microseconds(Uniform(0, 50000));
+    const int64_t segments =
+        !exact_ && Chance(5) ? 0 : Uniform(1, job.job_class == JobClass::kFrame ? kFrameSegments : 12);
+    // Frames pass no checkpoint; when predictions are exact, others pass one as often as admission allows for.
+    const bool keeps_interval = exact_ && job.job_class != JobClass::kFrame;
+    const Duration longest = keeps_interval ? options_.checkpoint_interval : kLongestSegment;
     for (int64_t i = 0; i < segments; ++i) {
-      job.segments.push_back(microseconds(Uniform(50, kLongestSegment / microseconds(1))));
+      job.segments.push_back(microseconds(Uniform(50, longest / microseconds(1))));
     }
+    if (exact_) job.predicted = job.total();
+    if (!exact_ && Chance(50)) job.predicted = microseconds(Uniform(0, 60000));
     const auto id = static_cast<int64_t>(jobs_.size());
     AddEvent(job.arrival, What::kArrival, id);
     if (job.cancel) AddEvent(*job.cancel, What::kCancel, id);
@@ -117,7 +151,7 @@ class Simulation {
 
   void AddEvent(Time time, What what, int64_t job) { events_.push({time, next_order_++, what, job}); }
 
-  bool Check(bool holds, const std::string& rule) {
+  bool Check(bool holds, const char* rule) {
     if (!holds && error_.empty()) {
       error_ = absl::StrCat(rule, " (at ", (now_ - Time()).count() / 1000, " us)");
     }
@@ -135,6 +169,7 @@ class Simulation {
       Handle(event);
     }
     Dispatch();
+    CheckBounds();
   }
 
   void Handle(const Event& event) {
@@ -147,16 +182,42 @@ class Simulation {
         return EndSegment(event.job);
       case What::kUnwound:
         return End(event.job, State::kCancelled);
+      case What::kFramesOpen:
+      case What::kFramesClose:
+        frames_open_ = event.what == What::kFramesOpen;
+        return policy_.SetFramesOpen(frames_open_);
+      case What::kStop:
+        return Stop();
     }
   }
 
+  // --- What happens to jobs.
+
   void Arrive(int64_t id) {
     SimulatedJob& job = jobs_[id];
-    const bool has_room = Count(job.job_class, State::kWaiting) < options_.capacity[Index(job.job_class)];
-    const absl::Status pushed = policy_.Push(id, job.job_class, job.deadline, now_);
-    if (!Check(pushed.ok() == has_room, "a queue takes as many as it may, whatever others hold")) return;
-    job.state = has_room ? State::kWaiting : State::kRejected;
-    if (!has_room) ++tally_.rejected;
+    if (stopping_) {
+      job.state = State::kStopped;
+      return;
+    }
+    const absl::StatusCode expected = ExpectedAnswer(id);
+    const absl::Status pushed = policy_.Push(id, {job.job_class, job.deadline, job.predicted}, now_);
+    if (!Check(pushed.code() == expected, "a job is admitted when there is a place and nobody will be late")) return;
+    if (!pushed.ok()) return Reject(job, pushed);
+    job.promised = exact_ && job.deadline && !IsDisturbed(job.job_class);
+    for (int64_t other : live_) {
+      const bool worse = jobs_[other].job_class > job.job_class;
+      if (worse && DomainOf(other) == Domain(job.job_class)) jobs_[other].promised = false;
+    }
+    live_.push_back(id);
+    job.state = State::kWaiting;
+  }
+
+  void Reject(SimulatedJob& job, const absl::Status& why) {
+    job.state = State::kRejected;
+    const bool is_full = why.code() == absl::StatusCode::kResourceExhausted;
+    ++(is_full ? tally_.rejected : tally_.unreachable);
+    const std::optional<Duration> delay = RetryAfterOf(why);
+    Check(!delay || delay->count() > 0, "a time to come back lies ahead");
   }
 
   void Cancel(int64_t id) {
@@ -164,15 +225,26 @@ class Simulation {
     const bool waits = job.state == State::kWaiting;
     if (!Check(policy_.Remove(id, now_) == waits, "a job that waits, and no other, can be removed")) return;
     if (waits) {
-      job.state = State::kCancelled;
+      Leave(id, State::kCancelled);
       ++tally_.cancelled_waiting;
     } else if (job.state == State::kHeld) {
-      policy_.Abandon(job.job_class, now_);
+      policy_.Abandon(id, now_);
       job.state = State::kUnwinding;
+      Disturb(DomainOf(id));
       AddEvent(now_ + microseconds(Uniform(0, kLongestUnwinding / microseconds(1))), What::kUnwound, id);
       ++tally_.cancelled_held;
     } else if (job.state == State::kComputing) {
       job.cancelled = true;
+    }
+  }
+
+  void Stop() {
+    stopping_ = true;
+    for (int64_t id : std::vector<int64_t>(live_)) {
+      if (jobs_[id].state != State::kWaiting) continue;
+      Check(policy_.Remove(id, now_), "whoever waits is sent away at a stop");
+      Leave(id, State::kStopped);
+      ++tally_.stopped;
     }
   }
 
@@ -181,128 +253,268 @@ class Simulation {
     SimulatedJob& job = jobs_[id];
     if (job.cancelled) return End(id, State::kCancelled);
     if (++job.next_segment >= job.segments.size()) return End(id, State::kDone);
-    const bool must_yield = job.job_class != JobClass::kFrame && ExpectedClass() != job.job_class;
-    if (!Check(policy_.ShouldYield(now_) == must_yield, "a checkpoint gives way to a better class, and to no other")) {
-      return;
-    }
+    const bool must_yield = MustYield(id);
+    if (!Check(policy_.ShouldYield(id, now_) == must_yield, "a checkpoint gives way to better jobs alone")) return;
     if (!must_yield) return Compute(id);
-    policy_.Yield(now_);
+    policy_.Yield(id, now_);
     job.state = State::kHeld;
     ++tally_.holds;
   }
 
   void End(int64_t id, State state) {
-    policy_.Finish(jobs_[id].job_class, now_);
-    jobs_[id].state = state;
+    policy_.Finish(id, now_);
+    const SimulatedJob& job = jobs_[id];
+    if (state == State::kDone && job.promised) {
+      Check(now_ <= *job.deadline, "a deadline that was admitted is met when nothing unpredicted happens");
+      ++tally_.kept;
+    }
     if (state == State::kDone) ++tally_.done;
+    Leave(id, state);
+  }
+
+  void Leave(int64_t id, State state) {
+    jobs_[id].state = state;
+    live_.erase(std::find(live_.begin(), live_.end(), id));
   }
 
   void Compute(int64_t id) {
     SimulatedJob& job = jobs_[id];
+    if (job.job_class == JobClass::kBatch || job.state == State::kWaiting) Place(job);
     job.state = State::kComputing;
     const Duration elapsed = job.segments.empty() ? Duration(0) : job.segments[job.next_segment];
     AddEvent(now_ + elapsed, What::kSegmentEnd, id);
   }
 
+  // A job that starts, and a batch job at each checkpoint, takes the multiprocessors that are its own.
+  void Place(SimulatedJob& job) {
+    const bool whole = !options_.partitioned || (job.job_class != JobClass::kFrame && !frames_open_);
+    Check(policy_.MayUseWhole(job.job_class) == whole, "only while no frames are open, others have the whole device");
+    if (job.state == State::kComputing && job.whole != whole) ++tally_.moved;
+    job.whole = whole;
+  }
+
   void Dispatch() {
     if (!error_.empty()) return;
     Expire();
-    if (Computing()) return;
-    const std::optional<JobClass> expected = ExpectedClass();
-    const std::optional<SchedulingPolicy::Turn> turn = policy_.Grant(now_);
-    if (!Check(turn.has_value() == expected.has_value(), "the device is idle only when nobody wants to compute"))
-      return;
-    if (!turn) return;
-    if (!Check(turn->job_class == *expected, "the best class computes, or the one that is owed a turn")) return;
-    CheckJob(*turn);
-    if (!error_.empty()) return;
-    if (Owed(*expected) && *expected != FirstThatWants()) ++tally_.share_turns;
-    Compute(turn->job);
+    while (error_.empty()) {
+      const std::optional<int64_t> expected = ExpectedTurn();
+      const std::optional<SchedulingPolicy::Turn> turn = policy_.Grant(now_);
+      if (!Check(turn.has_value() == expected.has_value(), "a slot is free only when nobody may compute in it")) return;
+      if (!turn) return;
+      if (!Check(turn->job == *expected, "the best job computes, by turns owed, class, deadline, arrival")) return;
+      if (!Check(turn->job_class == jobs_[turn->job].job_class, "a turn names the class of its job")) return;
+      Count(turn->job);
+      Compute(turn->job);
+    }
+  }
+
+  void Count(int64_t id) {
+    const SimulatedJob& job = jobs_[id];
+    if (ComputingIn(DomainOf(id)) > 0) ++tally_.at_once;
+    for (int64_t other : live_) {
+      const SimulatedJob& rival = jobs_[other];
+      if (DomainOf(other) != DomainOf(id) || other == id) continue;
+      if (Owed(job.job_class) && rival.job_class < job.job_class && MayBegin(other)) ++tally_.share_turns;
+      if (rival.job_class == job.job_class && rival.state == State::kHeld && job.state == State::kWaiting) {
+        ++tally_.overtaken;
+      }
+    }
   }
 
   void Expire() {
     std::vector<int64_t> expired = policy_.TakeExpired(now_), expected;
-    for (size_t i = 0; i < jobs_.size(); ++i) {
-      if (jobs_[i].state == State::kWaiting && jobs_[i].deadline && *jobs_[i].deadline <= now_) expected.push_back(i);
+    for (int64_t id : live_) {
+      if (jobs_[id].state == State::kWaiting && jobs_[id].deadline && *jobs_[id].deadline <= now_) {
+        expected.push_back(id);
+      }
     }
     std::sort(expired.begin(), expired.end());
+    std::sort(expected.begin(), expected.end());
     Check(expired == expected, "a job that waits expires with its deadline, and no other does");
-    for (int64_t id : expected) jobs_[id].state = State::kExpired;
+    for (int64_t id : expected) {
+      Check(!jobs_[id].promised, "a deadline that was admitted does not pass in the queue");
+      Leave(id, State::kExpired);
+    }
     tally_.expired += static_cast<int64_t>(expected.size());
   }
 
-  // That the job is the one of its class that has started, or the first one that waits.
-  void CheckJob(const SchedulingPolicy::Turn& turn) {
-    const SimulatedJob& job = jobs_[turn.job];
-    if (!Check(job.job_class == turn.job_class, "a turn names a job of its class")) return;
-    if (job.state == State::kHeld) return;
-    Check(job.state == State::kWaiting, "a job starts once, from the queue");
-    Check(Count(job.job_class, State::kHeld) + Count(job.job_class, State::kUnwinding) == 0,
-          "a class has one started job at most");
-    for (size_t other = 0; other < jobs_.size(); ++other) {
-      const bool rivals = jobs_[other].job_class == job.job_class && jobs_[other].state == State::kWaiting;
-      if (rivals) Check(Key(turn.job) <= Key(other), "earliest deadline first, then first come first served");
-    }
+  // --- The rules of precedence.
+
+  int Domain(JobClass job_class) const { return options_.partitioned && job_class == JobClass::kBatch ? 1 : 0; }
+  int DomainOf(int64_t id) const { return Domain(jobs_[id].job_class); }
+  int Slots(int domain) const { return domain == 1 ? options_.lanes[Index(JobClass::kBatch)] : options_.slots; }
+  static int Index(JobClass job_class) { return static_cast<int>(job_class); }
+  bool Owed(JobClass job_class) const { return owed_[Index(job_class)]; }
+
+  std::tuple<int, JobClass, Time, int64_t> Key(int64_t id) const {
+    const SimulatedJob& job = jobs_[id];
+    return {Owed(job.job_class) ? 0 : 1, job.job_class, job.deadline.value_or(Time::max()), id};
   }
 
-  std::pair<Time, int64_t> Key(int64_t id) const { return {jobs_[id].deadline.value_or(Time::max()), id}; }
+  int ComputingIn(int domain) const {
+    return static_cast<int>(std::count_if(live_.begin(), live_.end(), [&](int64_t id) {
+      return jobs_[id].state == State::kComputing && DomainOf(id) == domain;
+    }));
+  }
+  int CountOf(JobClass job_class, State state) const {
+    return static_cast<int>(std::count_if(live_.begin(), live_.end(), [&](int64_t id) {
+      return jobs_[id].job_class == job_class && jobs_[id].state == state;
+    }));
+  }
+  int Started(JobClass job_class) const {
+    return CountOf(job_class, State::kComputing) + CountOf(job_class, State::kHeld) +
+           CountOf(job_class, State::kUnwinding);
+  }
+  // Whether it could compute if it had a slot.
+  bool MayBegin(int64_t id) const {
+    const SimulatedJob& job = jobs_[id];
+    if (job.state == State::kHeld) return true;
+    return job.state == State::kWaiting && Started(job.job_class) < options_.lanes[Index(job.job_class)];
+  }
+  bool IsBarred(JobClass job_class) const {
+    if (options_.mixed || Owed(job_class)) return false;
+    return std::any_of(live_.begin(), live_.end(), [&](int64_t id) {
+      return jobs_[id].state == State::kComputing && jobs_[id].job_class < job_class &&
+             DomainOf(id) == Domain(job_class);
+    });
+  }
+  bool MustYield(int64_t id) const {
+    const SimulatedJob& job = jobs_[id];
+    if (job.job_class == JobClass::kFrame) return false;
+    if (IsBarred(job.job_class)) return true;
+    if (ComputingIn(DomainOf(id)) < Slots(DomainOf(id))) return false;
+    return std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
+      return DomainOf(other) == DomainOf(id) && MayBegin(other) && Key(other) < Key(id);
+    });
+  }
+  std::optional<int64_t> ExpectedTurn() const {
+    std::optional<int64_t> best;
+    for (int64_t id : live_) {
+      if (!MayBegin(id) || (best && Key(*best) < Key(id))) continue;
+      if (IsBarred(jobs_[id].job_class) || ComputingIn(DomainOf(id)) >= Slots(DomainOf(id))) continue;
+      best = id;
+    }
+    return best;
+  }
+
+  // --- Admission.
+
+  struct Wait {
+    Duration work, giving_way;
+  };
+
+  Wait WaitOf(int64_t id) const {
+    const SimulatedJob& job = jobs_[id];
+    const bool has_lane = job.state == State::kComputing || job.state == State::kHeld;
+    Duration better{0}, own{0};
+    int jobs = 0;
+    for (int64_t other : live_) {
+      const SimulatedJob& rival = jobs_[other];
+      if (other == id || rival.state == State::kUnwinding || DomainOf(other) != DomainOf(id)) continue;
+      if (rival.job_class > job.job_class) continue;
+      const bool same = rival.job_class == job.job_class;
+      const bool in_front = std::make_pair(rival.deadline.value_or(Time::max()), other) <
+                            std::make_pair(job.deadline.value_or(Time::max()), id);
+      if (same && !in_front && (has_lane || rival.state == State::kWaiting)) continue;
+      (same ? own : better) += Left(rival);
+      ++jobs;
+    }
+    if (options_.mixed) better /= Usable(job.job_class);
+    const int times = Slots(DomainOf(id)) == 1 ? 1 : jobs + 1;
+    return {better + own / Usable(job.job_class), times * options_.checkpoint_interval};
+  }
+
+  int Usable(JobClass job_class) const { return std::min(options_.lanes[Index(job_class)], Slots(Domain(job_class))); }
+  static Duration Left(const SimulatedJob& job) {
+    return job.predicted ? std::max(*job.predicted - job.computed, Duration(0)) : Duration(0);
+  }
+
+  absl::StatusCode ExpectedAnswer(int64_t id) {
+    const SimulatedJob& job = jobs_[id];
+    if (CountOf(job.job_class, State::kWaiting) >= options_.capacity[Index(job.job_class)]) {
+      return absl::StatusCode::kResourceExhausted;
+    }
+    if (!job.deadline || !job.predicted) return absl::StatusCode::kOk;
+    const Wait wait = WaitOf(id);
+    const bool in_time = now_ + wait.work + wait.giving_way + *job.predicted <= *job.deadline;
+    if (!in_time) return absl::StatusCode::kDeadlineExceeded;
+    const bool harms = std::any_of(live_.begin(), live_.end(), [&](int64_t other) { return Harms(id, other); });
+    if (harms) ++tally_.spared;
+    return harms ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kOk;
+  }
+
+  // Whether a new job could make another one late that could still be in time.
+  bool Harms(int64_t id, int64_t other) const {
+    const SimulatedJob &job = jobs_[id], &rival = jobs_[other];
+    if (rival.job_class != job.job_class || !rival.deadline || !rival.predicted) return false;
+    if (rival.state == State::kUnwinding || Key(other) < Key(id)) return false;
+    if (rival.state == State::kComputing && rival.job_class == JobClass::kFrame) return false;
+    const Wait wait = WaitOf(other);
+    const Time earliest = now_ + wait.work + Left(rival);
+    if (earliest > *rival.deadline) return false;
+    const Duration displacement = Slots(DomainOf(id)) == 1 ? Duration(0) : options_.checkpoint_interval;
+    const Duration more = *job.predicted / Usable(job.job_class) + Duration(1) + displacement;
+    return earliest + wait.giving_way + more > *rival.deadline;
+  }
+
+  // Something that no prediction knows of has happened in a domain.
+  void Disturb(int domain) {
+    for (int64_t id : live_) {
+      if (DomainOf(id) == domain) jobs_[id].promised = false;
+    }
+  }
+  // Whether such a thing still goes on.
+  bool IsDisturbed(JobClass job_class) const {
+    return std::any_of(live_.begin(), live_.end(), [&](int64_t id) {
+      const bool goes_on = jobs_[id].state == State::kUnwinding || Owed(jobs_[id].job_class);
+      return goes_on && DomainOf(id) == Domain(job_class);
+    });
+  }
+
+  // --- Time and shares.
 
   // The debts, by the definition.
   void Advance(Time now) {
-    const int64_t elapsed = (now - now_).count();
+    const Duration elapsed = now - now_;
     now_ = now;
+    for (int64_t id : live_) {
+      if (jobs_[id].state == State::kComputing) jobs_[id].computed += elapsed;
+    }
+    const std::array<int, kMostDomains> computing = {ComputingIn(0), ComputingIn(1)};
     for (int i = 0; i < kJobClasses; ++i) {
       const auto job_class = static_cast<JobClass>(i);
-      const int64_t share = options_.share_permille[i];
-      if (Computing()) debts_[i] += elapsed * (Computing() == job_class ? share - 1000 : share);
-      if (!Present(job_class)) debts_[i] = 0;
+      const int64_t all = computing[Domain(job_class)], own = CountOf(job_class, State::kComputing);
+      debts_[i] += elapsed.count() * (all * options_.share_permille[i] - own * 1000);
+      if (Started(job_class) + CountOf(job_class, State::kWaiting) == 0) debts_[i] = 0;
       debts_[i] = std::max<int64_t>(debts_[i], 0);
       if (debts_[i] >= options_.turn.count() * 1000) owed_[i] = true;
       if (debts_[i] == 0) owed_[i] = false;
+      if (owed_[i]) Disturb(Domain(job_class));
       Check(debts_[i] <= MostOwed(i), "no class is owed more than a turn and what cannot be interrupted");
     }
   }
 
-  // Thousandths of nanoseconds: a turn, and its share of what may go on from there: a frame, a job that unwinds, and
-  // for batch a turn of the interactive class, which comes first.
+  // Thousandths of nanoseconds: a turn, and its share of what may go on in all slots from there: a frame, a job that
+  // unwinds, and for batch a turn of the interactive class, which comes first.
   int64_t MostOwed(int index) const {
     const double turn = static_cast<double>(options_.turn.count());
     const double stretch = static_cast<double>((kFrameSegments * kLongestSegment + kLongestUnwinding).count());
-    const double share = options_.share_permille[index] / 1000.0;
-    const double other = options_.share_permille[static_cast<int>(JobClass::kInteractive)] / 1000.0;
+    const double share = options_.slots * options_.share_permille[index] / 1000.0;
+    const double other = options_.slots * options_.share_permille[Index(JobClass::kInteractive)] / 1000.0;
     const double pays = (turn + other * 2 * stretch) / (1 - other) + static_cast<double>(kLongestSegment.count());
     return static_cast<int64_t>(1000 * (turn + share * (2 * stretch + pays)));
   }
 
-  static int Index(JobClass job_class) { return static_cast<int>(job_class); }
-  bool Owed(JobClass job_class) const { return owed_[Index(job_class)]; }
-
-  int64_t Count(JobClass job_class, State state) const {
-    return std::count_if(jobs_.begin(), jobs_.end(),
-                         [&](const SimulatedJob& job) { return job.job_class == job_class && job.state == state; });
-  }
-  std::optional<JobClass> Computing() const {
-    for (const SimulatedJob& job : jobs_) {
-      if (job.state == State::kComputing) return job.job_class;
-    }
-    return std::nullopt;
-  }
-  bool Present(JobClass c) const { return Count(c, State::kUnwinding) > 0 || Wants(c); }
-  bool Wants(JobClass c) const {
-    if (Count(c, State::kUnwinding) > 0) return false;
-    return Count(c, State::kWaiting) + Count(c, State::kHeld) + Count(c, State::kComputing) > 0;
-  }
-  std::optional<JobClass> FirstThatWants() const {
+  void CheckBounds() {
     for (int i = 0; i < kJobClasses; ++i) {
-      if (Wants(static_cast<JobClass>(i))) return static_cast<JobClass>(i);
+      const auto job_class = static_cast<JobClass>(i);
+      const int waiting = CountOf(job_class, State::kWaiting), started = Started(job_class);
+      Check(waiting <= options_.capacity[i] && started <= options_.lanes[i], "no more jobs than places");
+      Check(policy_.waiting(job_class) == waiting && policy_.started(job_class) == started, "no job is lost");
     }
-    return std::nullopt;
-  }
-  std::optional<JobClass> ExpectedClass() const {
-    for (int i = 0; i < kJobClasses; ++i) {
-      if (owed_[i] && Wants(static_cast<JobClass>(i))) return static_cast<JobClass>(i);
+    for (int domain = 0; domain < kMostDomains; ++domain) {
+      Check(ComputingIn(domain) <= Slots(domain), "no more jobs compute at once than there are slots");
     }
-    return FirstThatWants();
   }
 
   void CheckEnd() {
@@ -311,22 +523,26 @@ class Simulation {
     }
     for (int i = 0; i < kJobClasses; ++i) {
       const auto job_class = static_cast<JobClass>(i);
-      Check(policy_.waiting(job_class) == 0 && !policy_.started(job_class), "every place is given back");
+      Check(policy_.waiting(job_class) == 0 && policy_.started(job_class) == 0, "every place is given back");
       for (int j = 0; j <= options_.capacity[i]; ++j) {
-        const bool pushed = policy_.Push(1000 * (i + 1) + j, job_class, std::nullopt, now_).ok();
+        const bool pushed = policy_.Push(1000 * (i + 1) + j, {job_class, std::nullopt, std::nullopt}, now_).ok();
         Check(pushed == (j < options_.capacity[i]), "every place can be taken again");
       }
     }
   }
 
   std::mt19937_64 random_;
+  const bool exact_;  // every job says truly how long it computes
   const SchedulingOptions options_;
   SchedulingPolicy policy_;
   Tally& tally_;
   std::vector<SimulatedJob> jobs_;  // by their arrival
+  std::vector<int64_t> live_;       // those that wait or have started
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t next_order_ = 0;
   Time now_;
+  bool frames_open_ = false;
+  bool stopping_ = false;
   std::array<int64_t, kJobClasses> debts_{};
   std::array<bool, kJobClasses> owed_{};
   std::string error_;
@@ -338,6 +554,15 @@ int64_t Argument(int argc, char** argv, const std::string& name, int64_t otherwi
     if (absl::StartsWith(argv[i], prefix)) return std::atoll(argv[i] + prefix.size());
   }
   return otherwise;
+}
+
+std::string Describe(const Tally& t) {
+  return absl::StrCat(t.jobs, " jobs, ", t.done, " done, ", t.rejected, " without a place, ", t.unreachable,
+                      " with a deadline out of reach (", t.spared, " of them for others' sake), ", t.expired,
+                      " expired, ", t.stopped, " stopped, cancelled ", t.cancelled_waiting, " waiting and ",
+                      t.cancelled_held, " held, ", t.holds, " holds, ", t.overtaken, " held jobs overtaken, ",
+                      t.share_turns, " turns by share, ", t.at_once, " starts beside others, ", t.kept,
+                      " promises kept, ", t.moved, " moves between partitions");
 }
 
 int Main(int argc, char** argv) {
@@ -352,13 +577,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  std::printf(
-      "%lld seeds in %.1f s: %lld jobs, %lld done, %lld rejected, %lld expired, cancelled %lld waiting and "
-      "%lld held, %lld holds, %lld turns by share\n",
-      static_cast<long long>(seeds), elapsed.count(), static_cast<long long>(tally.jobs),
-      static_cast<long long>(tally.done), static_cast<long long>(tally.rejected), static_cast<long long>(tally.expired),
-      static_cast<long long>(tally.cancelled_waiting), static_cast<long long>(tally.cancelled_held),
-      static_cast<long long>(tally.holds), static_cast<long long>(tally.share_turns));
+  std::printf("%lld seeds in %.1f s: %s\n", static_cast<long long>(seeds), elapsed.count(), Describe(tally).c_str());
   if (seeds < 1000 || tally.Covers()) return 0;
   std::printf("not everything happened\n");
   return 1;

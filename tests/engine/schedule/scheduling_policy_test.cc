@@ -7,6 +7,8 @@
 #include <chrono>
 #include <optional>
 
+#include "engine/schedule/retry_after.h"
+
 namespace intrawarp {
 namespace {
 
@@ -24,13 +26,17 @@ class SchedulingPolicyTest : public testing::Test {
   explicit SchedulingPolicyTest(const SchedulingOptions& options = {}) : policy_(options) {}
   void Push(int64_t job, JobClass job_class, std::optional<SchedulerClock::Time> deadline = std::nullopt,
             int64_t ms = 0) {
-    EXPECT_TRUE(policy_.Push(job, job_class, deadline, At(ms)).ok());
+    EXPECT_TRUE(policy_.Push(job, {job_class, deadline, std::nullopt}, At(ms)).ok());
+  }
+  // A job that will compute for so long.
+  absl::Status Admit(int64_t job, JobClass job_class, int64_t deadline_ms, int64_t predicted_ms, int64_t ms = 0) {
+    return policy_.Push(job, {job_class, At(deadline_ms), milliseconds(predicted_ms)}, At(ms));
   }
   // Runs the next job from its start to its end.
   int64_t RunNext() {
     const std::optional<Turn> turn = policy_.Grant(At(0));
     if (!turn) return -1;
-    policy_.Finish(turn->job_class, At(0));
+    policy_.Finish(turn->job, At(0));
     return turn->job;
   }
   SchedulingPolicy policy_;
@@ -52,14 +58,14 @@ TEST_F(SchedulingPolicyTest, GivesWayToABetterClassAlone) {
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
   Push(2, kInteractive, At(1));
   Push(3, kBatch);
-  EXPECT_FALSE(policy_.ShouldYield(At(0)));
+  EXPECT_FALSE(policy_.ShouldYield(1, At(0)));
   Push(4, kFrame);
-  EXPECT_TRUE(policy_.ShouldYield(At(0)));
-  policy_.Yield(At(0));
+  EXPECT_TRUE(policy_.ShouldYield(1, At(0)));
+  policy_.Yield(1, At(0));
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 4}));
-  EXPECT_TRUE(policy_.started(kInteractive));
-  policy_.Finish(kFrame, At(0));
-  // The held job goes on before others of its class.
+  EXPECT_EQ(policy_.started(kInteractive), 1);
+  policy_.Finish(4, At(0));
+  // A class with one lane finishes what it has begun.
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
 }
 
@@ -79,11 +85,11 @@ TEST_F(SchedulingPolicyTest, AJobExpiresAtItsDeadlineWhileItWaits) {
 TEST_F(SchedulingPolicyTest, AnAbandonedJobKeepsItsPlaceAndNeverComputes) {
   Push(1, kBatch);
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
-  policy_.Yield(At(0));
-  policy_.Abandon(kBatch, At(0));
+  policy_.Yield(1, At(0));
+  policy_.Abandon(1, At(0));
   Push(2, kBatch);
   EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
-  policy_.Finish(kBatch, At(0));
+  policy_.Finish(1, At(0));
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 2}));
 }
 
@@ -94,13 +100,13 @@ class SmallQueuesTest : public SchedulingPolicyTest {
 
 TEST_F(SmallQueuesTest, AClassFillsItsOwnQueueAlone) {
   Push(1, kBatch);
-  const absl::Status full = policy_.Push(2, kBatch, std::nullopt, At(0));
+  const absl::Status full = policy_.Push(2, {kBatch}, At(0));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(full.message(), "the queue of class batch is full: 1 jobs wait, 1 may");
   Push(3, kInteractive);
   Push(4, kInteractive);
   Push(5, kFrame);
-  EXPECT_FALSE(policy_.Push(6, kInteractive, std::nullopt, At(0)).ok());
+  EXPECT_FALSE(policy_.Push(6, {kInteractive}, At(0)).ok());
   EXPECT_TRUE(policy_.Remove(3, At(0)));
   EXPECT_FALSE(policy_.Remove(3, At(0)));
   Push(7, kInteractive);
@@ -117,13 +123,13 @@ TEST_F(SchedulingPolicyTest, FramesWithoutAPauseLeaveBatchItsShare) {
     if (turn->job_class == kFrame) {
       now += 30;
       Push(next++, kFrame, std::nullopt, now);
-      policy_.Finish(kFrame, At(now));
+      policy_.Finish(turn->job, At(now));
       continue;
     }
     const int64_t begin = now;
     do now += 2;
-    while (!policy_.ShouldYield(At(now)));
-    policy_.Yield(At(now));
+    while (!policy_.ShouldYield(turn->job, At(now)));
+    policy_.Yield(turn->job, At(now));
     EXPECT_LE(now - begin, 15) << "a turn of 10 ms, the share of the frame that was not interrupted, a checkpoint";
     batch_ms += now - begin;
   }
@@ -136,15 +142,133 @@ TEST_F(SchedulingPolicyTest, WhoComputesWhileNobodyElseWantsToOwesNothing) {
   Push(1, kBatch);
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
   Push(2, kFrame, std::nullopt, 1000);
-  EXPECT_TRUE(policy_.ShouldYield(At(1000)));
-  policy_.Yield(At(1000));
+  EXPECT_TRUE(policy_.ShouldYield(1, At(1000)));
+  policy_.Yield(1, At(1000));
   // 200 ms of frames at a share of 1/20 make a turn of 10 ms.
   for (int64_t ms = 1000; ms < 1200; ms += 50) {
-    EXPECT_EQ(policy_.Grant(At(ms))->job_class, kFrame);
+    const std::optional<Turn> turn = policy_.Grant(At(ms));
+    ASSERT_TRUE(turn.has_value());
+    EXPECT_EQ(turn->job_class, kFrame);
     Push(ms, kFrame, std::nullopt, ms + 50);
-    policy_.Finish(kFrame, At(ms + 50));
+    policy_.Finish(turn->job, At(ms + 50));
   }
   EXPECT_EQ(policy_.Grant(At(1200)), (Turn{kBatch, 1}));
+}
+
+TEST_F(SchedulingPolicyTest, RefusesWhatCannotMakeItsDeadlineWithTheTimeToComeBack) {
+  EXPECT_TRUE(Admit(1, kFrame, 100, 30).ok());
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 1}));
+  EXPECT_TRUE(Admit(2, kFrame, 100, 30).ok());
+  // 20 ms of the first and 30 of the second are left.
+  const absl::Status late = Admit(3, kFrame, 100, 50, 10);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.message(), "the deadline cannot be met: 90 ms are left, the job takes 50 ms after a wait of 50 ms");
+  EXPECT_EQ(RetryAfterOf(late), milliseconds(10));
+  EXPECT_TRUE(Admit(4, kFrame, 100, 40, 10).ok());
+  // Too long for any wait: there is no time to come back.
+  EXPECT_EQ(RetryAfterOf(Admit(5, kInteractive, 100, 91, 10)), std::nullopt);
+  // A batch job waits for all of them; nothing is known of one that predicts nothing.
+  EXPECT_EQ(RetryAfterOf(Admit(6, kBatch, 180, 81, 10)), milliseconds(1));
+  Push(7, kBatch, At(11), 10);
+}
+
+TEST_F(SchedulingPolicyTest, AnAdmittedDeadlineIsNotGivenToAnother) {
+  EXPECT_TRUE(Admit(1, kInteractive, 100, 60).ok());
+  const absl::Status late = Admit(2, kInteractive, 90, 41);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(RetryAfterOf(late), milliseconds(60));
+  EXPECT_TRUE(Admit(3, kInteractive, 90, 39).ok());
+  EXPECT_EQ(RunNext(), 3);
+  EXPECT_EQ(RunNext(), 1);
+}
+
+TEST_F(SmallQueuesTest, AFullQueueSaysWhenToComeBack) {
+  EXPECT_TRUE(Admit(1, kBatch, 1000, 70).ok());
+  EXPECT_EQ(RetryAfterOf(policy_.Push(2, {kBatch}, At(0))), milliseconds(70));
+}
+
+class SeveralSlotsTest : public SchedulingPolicyTest {
+ protected:
+  SeveralSlotsTest() : SchedulingPolicyTest({.lanes = {3, 2, 2}, .slots = 2}) {}
+};
+
+TEST_F(SeveralSlotsTest, JobsOfAClassComputeAtOnce) {
+  for (int64_t job : {1, 2, 3}) Push(job, kFrame);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 1}));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 2}));
+  EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
+  policy_.Finish(1, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 3}));
+}
+
+TEST_F(SeveralSlotsTest, AnEarlierDeadlineOvertakesAHeldJobOfItsClass) {
+  Push(1, kInteractive, At(100));
+  Push(2, kInteractive, At(200));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  Push(3, kFrame);
+  Push(4, kFrame);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 3}));
+  EXPECT_TRUE(policy_.ShouldYield(1, At(0)));
+  policy_.Yield(1, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 4}));
+  Push(5, kInteractive, At(50));
+  policy_.Finish(3, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), std::nullopt) << "beside a frame";
+  policy_.Finish(4, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 5}));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
+}
+
+TEST_F(SeveralSlotsTest, BatchGivesWayToAFrameThatFoundAFreeSlot) {
+  Push(1, kBatch);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
+  Push(2, kFrame);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 2}));
+  EXPECT_TRUE(policy_.ShouldYield(1, At(0)));
+  policy_.Yield(1, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
+  policy_.Finish(2, At(0));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
+}
+
+class MixedTest : public SchedulingPolicyTest {
+ protected:
+  MixedTest() : SchedulingPolicyTest({.lanes = {3, 2, 2}, .slots = 2, .mixed = true}) {}
+};
+
+TEST_F(MixedTest, BatchGivesWayOnlyWhereNoSlotIsFree) {
+  Push(1, kBatch);
+  Push(2, kFrame);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 2}));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
+  EXPECT_FALSE(policy_.ShouldYield(1, At(0)));
+  Push(3, kFrame);
+  EXPECT_TRUE(policy_.ShouldYield(1, At(0)));
+}
+
+class PartitionedTest : public SchedulingPolicyTest {
+ protected:
+  PartitionedTest() : SchedulingPolicyTest({.partitioned = true}) {}
+};
+
+TEST_F(PartitionedTest, BatchComputesBesideTheOthers) {
+  Push(1, kBatch);
+  Push(2, kInteractive);
+  Push(3, kFrame);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kFrame, 3}));
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
+  EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
+  EXPECT_FALSE(policy_.ShouldYield(1, At(0)));
+}
+
+TEST_F(PartitionedTest, OthersHaveTheWholeDeviceWhileNoFramesAreOpen) {
+  for (bool open : {false, true, false}) {
+    policy_.SetFramesOpen(open);
+    EXPECT_FALSE(policy_.MayUseWhole(kFrame));
+    EXPECT_EQ(policy_.MayUseWhole(kInteractive), !open);
+    EXPECT_EQ(policy_.MayUseWhole(kBatch), !open);
+  }
 }
 
 }  // namespace

@@ -20,7 +20,9 @@ class CountingDevice final : public Device {
   const std::string& model() const override { return device_.model(); }
   absl::StatusOr<DeviceMemory> memory() const override { return device_.memory(); }
   absl::Status health() const override { return device_.health(); }
-  absl::StatusOr<Stream> CreateStream() override { return device_.CreateStream(); }
+  absl::StatusOr<Stream> CreateStream(Partition partition) override { return device_.CreateStream(partition); }
+  absl::StatusOr<Stream> CreateStreamLike(StreamView like) override { return device_.CreateStreamLike(like); }
+  bool partitioned() const override { return device_.partitioned(); }
   absl::StatusOr<Event> CreateEvent() override { return device_.CreateEvent(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
     allocated_bytes_ += static_cast<int64_t>(bytes);

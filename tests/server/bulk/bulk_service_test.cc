@@ -72,7 +72,7 @@ class BulkServiceTest : public ::testing::TestWithParam<Kind> {
     return false;
   }
   void WaitForNoStreams() {
-    EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   }
   int64_t Committed(const std::string& upload_id) {
     const auto progress = context().uploads.Progress(upload_id);
@@ -148,11 +148,11 @@ TEST_P(BulkServiceTest, ACancelledUploadThatWaitsForTheDeviceExpires) {
   call.Cancel();
   WaitForNoStreams();
   // Before the device has had its turn.
-  EXPECT_GT(context().budget.used_bytes(), 0);
+  EXPECT_GT(context().ledger.in_use(Resource::kResident), 0);
   test_.clock.Advance(std::chrono::hours(1));
   test_.server->Housekeep();
   EXPECT_EQ(context().uploads.size(), 0);
-  EXPECT_EQ(context().budget.used_bytes(), 0);
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), 0);
   EXPECT_TRUE(Eventually([this] { return context().pinned.leased_bytes() == 0; }));
   blocker.reset();
 }

@@ -131,7 +131,7 @@ TEST_P(DemonsServiceTest, GivesItsVelocity) {
   EXPECT_EQ(stored.affine().SerializeAsString(), header.affine().SerializeAsString());
   // v, exp(v) and exp(-v).
   EXPECT_EQ(stored.resident_bytes(), 36 * FixedGrid().voxels());
-  EXPECT_GE(context().budget.used_bytes(), stored.resident_bytes());
+  EXPECT_GE(context().ledger.in_use(Resource::kResident), stored.resident_bytes());
   EXPECT_EQ(stored.report().SerializeAsString(), report.SerializeAsString());
   const Download again = GetVelocity(id);
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
@@ -219,6 +219,7 @@ TEST_P(DemonsServiceTest, AVelocityBroughtBackIsTheSameTransform) {
   ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
   v1::Transform original = Get(id);
   original.clear_report();
+  original.clear_expire_time();  // of results alone
   original.set_name("transforms/again");
   *original.mutable_create_time() = upload.response.transform().create_time();
   EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
@@ -242,9 +243,10 @@ TEST_P(DemonsServiceTest, AVelocityBroughtBackIsTheSameTransform) {
   EXPECT_EQ(MapPoints("again", false, at), there);
   EXPECT_EQ(MapPoints("again", true, there), MapPoints(id, true, there));
   // Device memory of both is counted, and given back.
-  const int64_t used = context().budget.used_bytes();
+  const int64_t used = context().ledger.in_use(Resource::kResident);
   ASSERT_TRUE(context().transforms.Erase("again").ok());
-  EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == used - 36 * FixedGrid().voxels(); }));
+  EXPECT_TRUE(
+      Eventually([&] { return context().ledger.in_use(Resource::kResident) == used - 36 * FixedGrid().voxels(); }));
 }
 
 TEST_P(DemonsServiceTest, StartsFromAnEarlierVelocity) {
@@ -477,9 +479,9 @@ TEST_P(DemonsServiceTest, RefusesVelocitiesThatAreNone) {
   *half.back().mutable_chunk() = MakeChunk(0, half.back().chunk().data().substr(0, 100));
   EXPECT_STATUS(Send(half).status, kInvalid, "the stream ended after 100 of");
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   context().uploads.Clear();
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
   // A single voxel and a plane are grids, too; without motion nothing moves.
   EXPECT_TRUE(Send(NativeRequests("voxel", VelocityHeader({1, 1, 1}), Bytes({1, -2, 3}))).status.ok());
   EXPECT_TRUE(Send(NativeRequests("plane", VelocityHeader({5, 4, 1}), Bytes(std::vector<float>(60)))).status.ok());
@@ -526,12 +528,12 @@ TEST_P(CrowdedDemonsServiceTest, AResultWithoutRoomIsRefusedBeforeItIsMade) {
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_VELOCITY);
   const RegisterAnswer first = Register(request), second = Register(request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-  EXPECT_STATUS(second.status, grpc::RESOURCE_EXHAUSTED, "device memory for resident objects");
+  EXPECT_STATUS(second.status, grpc::RESOURCE_EXHAUSTED, "resident_memory");
   EXPECT_TRUE(second.progress.empty());
   EXPECT_FALSE(second.field.has_value());
-  EXPECT_EQ(context().budget.used_bytes(), 36 * FixedGrid().voxels());
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), 36 * FixedGrid().voxels());
   ASSERT_TRUE(context().transforms.Erase(Id(first.result->transform())).ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
   EXPECT_TRUE(Register(request).status.ok());
 }
 

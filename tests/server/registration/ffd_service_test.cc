@@ -212,6 +212,7 @@ TEST_P(FfdServiceTest, ControlPointsBroughtBackAreTheSameTransform) {
   ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
   v1::Transform original = Get(id);
   original.clear_report();
+  original.clear_expire_time();  // of results alone
   original.set_name("transforms/again");
   *original.mutable_create_time() = upload.response.transform().create_time();
   EXPECT_EQ(upload.response.transform().SerializeAsString(), original.SerializeAsString());
@@ -331,7 +332,7 @@ TEST_P(FfdServiceTest, ABudgetThatEndsAtOnceStillGivesWhatWasAskedFor) {
   // The grid of the coarsest level is smaller than the one that room had been made for.
   const int64_t bytes = Get(Id(answer.result->transform())).resident_bytes();
   EXPECT_GT(bytes, 0);
-  EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == bytes; }));
+  EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kResident) == bytes; }));
 
   // An earlier grid is not lost.
   request.mutable_options()->clear_budget();
@@ -517,7 +518,7 @@ TEST_P(FfdServiceTest, RefusesGridsThatAreNone) {
     EXPECT_EQ(FieldOf(status), "field");
   }
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
   // A plane of control points is that of a 2-D image.
   EXPECT_TRUE(Send(NativeRequests("plane", GridHeader({5, 4, 1}), Bytes(RandomFloats(60, 3)))).status.ok());
   EXPECT_TRUE(Send(NativeRequests("g", good, Bytes(coefficients))).status.ok());

@@ -16,8 +16,8 @@ using ::testing::IsEmpty;
 class KeptResultsTest : public testing::Test {
  protected:
   // Stores a result of so many bytes and keeps it.
-  std::shared_ptr<ResidentReservation> Keep(const std::string& id, int64_t bytes) {
-    auto reservation = std::make_shared<ResidentReservation>(*budget_.Reserve(bytes));
+  std::shared_ptr<Grant> Keep(const std::string& id, int64_t bytes) {
+    auto reservation = std::make_shared<Grant>(*ledger_.Admit({{.resident_bytes = bytes}}));
     const auto stored = std::make_shared<const StoredTransform>(
         StoredTransform{id, {}, std::nullopt, reservation, Transform(AffineMap::Identity())});
     EXPECT_TRUE(store_.Insert(stored).ok());
@@ -30,7 +30,13 @@ class KeptResultsTest : public testing::Test {
     return ids;
   }
 
-  ResidentBudget budget_{100};
+  static LedgerOptions Capacity() {
+    LedgerOptions options;
+    options.capacity.resident_bytes = 100;
+    return options;
+  }
+
+  Ledger ledger_{Capacity()};
   TransformStore store_;
   KeptResults kept_{store_, 3};
 };
@@ -51,26 +57,26 @@ TEST_F(KeptResultsTest, KeepsTheLastOnesAndDropsAllInTheEnd) {
 
 TEST_F(KeptResultsTest, TheOldestMakeRoomAndNoMoreThanAreNeeded) {
   for (const char* id : {"a", "b", "c"}) Keep(id, 30);
-  kept_.MakeRoom(10, budget_);
+  kept_.MakeRoom(10, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a", "b", "c"));
-  kept_.MakeRoom(50, budget_);
+  kept_.MakeRoom(50, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("c"));
-  EXPECT_EQ(budget_.used_bytes(), 30);
+  EXPECT_EQ(ledger_.in_use(Resource::kResident), 30);
 }
 
 TEST_F(KeptResultsTest, NothingIsDroppedInVain) {
-  const ResidentReservation others = *budget_.Reserve(40);
+  const Grant others = *ledger_.Admit({{.resident_bytes = 40}});
   for (const char* id : {"a", "b"}) Keep(id, 30);
-  kept_.MakeRoom(61, budget_);
+  kept_.MakeRoom(61, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a", "b"));
 }
 
 TEST_F(KeptResultsTest, AResultWhoseMemoryOthersHoldStays) {
   const auto held = Keep("a", 30);
   Keep("b", 30);
-  kept_.MakeRoom(60, budget_);
+  kept_.MakeRoom(60, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a"));
-  kept_.MakeRoom(90, budget_);
+  kept_.MakeRoom(90, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a"));
 }
 

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <map>
 
+#include "server/session/navigate_session.h"
+#include "server/session/session_store.h"
+#include "tests/server/navigate_frames.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/tcp_relay.h"
@@ -12,65 +15,33 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr double kScale = 40;  // mm, of the blobs
-
-Geometry Grid() { return ObliqueGeometry({40, 48, 20}); }
-
-// Where frame n has moved to: further from frame to frame.
-AffineMap MapOfFrame(int n) {
-  AffineMap map = AffineMap::Identity();
-  map.m[0][3] = 1.5 * n;
-  map.m[1][3] = -1.0 * n;
-  map.m[2][3] = 0.5 * n;
-  return map;
-}
-
-// As a moving frame, registered to the resident Blobs(identity) by MapOfFrame(n).
-std::vector<float> MovingFrame(const Geometry& grid, int n) {
-  return Blobs(grid, Center(Grid()), kScale, Inverse(MapOfFrame(n)));
-}
-
-double Distance(const AffineMap& a, const AffineMap& b) {
-  const Vec3d d = a(Center(Grid())) - b(Center(Grid()));
-  return std::sqrt(Dot(d, d));
-}
-
 class NavigateTest : public ServiceTest {
  protected:
   using ServiceTest::ServiceTest;
   using Stream = grpc::ClientReaderWriter<v1::NavigateRequest, v1::NavigateResponse>;
 
-  void PutResident() { PutVolume("resident", Grid(), Blobs(Grid(), Center(Grid()), kScale, AffineMap::Identity())); }
+  void PutResident() { PutVolume("resident", Grid(), ResidentImage()); }
   static v1::NavigateRequest Config(bool resident_is_fixed = true) {
     v1::NavigateRequest request;
-    v1::NavigateConfig& config = *request.mutable_config();
-    if (resident_is_fixed) {
-      config.set_fixed("volumes/resident");
-    } else {
-      config.set_moving("volumes/resident");
-    }
-    SetMethod(*config.mutable_options()->add_stages(), StageKind::kRigid);
+    *request.mutable_config() = RigidConfig(resident_is_fixed);
     return request;
   }
-  // A header and its chunks, float32.
+  static v1::NavigateRequest NamedConfig(const std::string& id) {
+    v1::NavigateRequest request = Config();
+    request.mutable_config()->set_session_id(id);
+    return request;
+  }
   static std::vector<v1::NavigateRequest> Frame(int64_t number, const Geometry& grid, const std::vector<float>& voxels,
                                                 size_t chunk_bytes = 50000) {
-    std::vector<v1::NavigateRequest> requests(1);
-    v1::FrameHeader& header = *requests[0].mutable_frame();
-    header.set_frame_number(number);
-    *header.mutable_geometry() = GeometryToProto(grid);
-    header.set_pixel_type(v1::PIXEL_TYPE_FLOAT32);
-    header.set_total_bytes(4 * voxels.size());
-    header.mutable_acquisition_time()->set_nanos(1000 * static_cast<int32_t>(number));
-    const char* bytes = reinterpret_cast<const char*>(voxels.data());
-    for (size_t at = 0; at < 4 * voxels.size(); at += chunk_bytes) {
-      requests.emplace_back();
-      *requests.back().mutable_chunk() =
-          MakeChunk(at, std::string(bytes + at, std::min(chunk_bytes, 4 * voxels.size() - at)));
-    }
-    return requests;
+    return FrameRequests(number, grid, voxels, chunk_bytes);
   }
-  static std::vector<v1::NavigateRequest> GoodFrame(int n) { return Frame(n, Grid(), MovingFrame(Grid(), n)); }
+  // Waits for the first message.
+  static v1::SessionOpened ReadOpened(Stream& stream) {
+    v1::NavigateResponse response;
+    EXPECT_TRUE(stream.Read(&response));
+    EXPECT_TRUE(response.has_opened()) << response.ShortDebugString();
+    return response.opened();
+  }
   static bool WriteAll(Stream& stream, const std::vector<v1::NavigateRequest>& requests) {
     for (const auto& request : requests) {
       if (!stream.Write(request)) return false;
@@ -149,7 +120,7 @@ TEST_P(NavigateTest, RegistersFramesInOrder) {
     EXPECT_GE(latency.total_ms(), latency.receive_ms() + latency.prepare_ms() + latency.optimise_ms());
     EXPECT_FALSE(answer.frames[n - 1].field.has_value());
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"ok\"} 6"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"ok\"} 6"));
   // They were kept while the stream lived.
   EXPECT_TRUE(Eventually([this] { return context().transforms.size() == 0; }));
 }
@@ -159,7 +130,8 @@ TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
   Geometry grid = Grid();
   grid.size = {36, 44, 22};
   // A fixed frame is registered to the resident moving image by the map it was made with.
-  const Answer answer = Navigate({{Config(false)}, Frame(5, grid, Blobs(grid, Center(Grid()), kScale, MapOfFrame(2)))});
+  const Answer answer =
+      Navigate({{Config(false)}, Frame(5, grid, Blobs(grid, Center(Grid()), kBlobScale, MapOfFrame(2)))});
 
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.frames.size(), 1);
@@ -357,8 +329,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   add(30, kInvalid, "frame.total_bytes", [](Requests& r) { r[0].mutable_frame()->set_total_bytes(4); });
   add(40, kInvalid, "frame.rescale.slope",
       [](Requests& r) { r[0].mutable_frame()->mutable_rescale()->set_intercept(3); });
-  add(45, grpc::UNIMPLEMENTED, "frame.deadline",
-      [](Requests& r) { r[0].mutable_frame()->mutable_deadline()->set_seconds(1); });
+  add(45, kInvalid, "frame.deadline", [](Requests& r) { r[0].mutable_frame()->mutable_deadline()->set_seconds(-1); });
   add(50, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { std::swap(r[1], r[2]); });
   add(55, grpc::DATA_LOSS, "chunk.crc32c", [](Requests& r) { r[1].mutable_chunk()->mutable_data()->at(3) ^= 1; });
   add(60, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { r[2].mutable_chunk()->set_offset(1); });
@@ -403,7 +374,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       EXPECT_LT(Distance(*AffineMapFromProto(result.report().affine()), MapOfFrame(1)), 0.25);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"failed\"} 13"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"failed\"} 13"));
 }
 
 TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
@@ -461,8 +432,27 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.set_max_pending(0); }, kInvalid, "0", "config.max_pending");
   expect([](auto& c) { c.mutable_options()->mutable_stages(0)->clear_method(); }, kInvalid, "is not set",
          "config.options.stages[0].method");
-  expect([](auto& c) { c.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS); }, grpc::UNIMPLEMENTED, "LATEST_WINS",
-         "config.overload_policy");
+  expect([](auto& c) { c.set_overload_policy(v1::OverloadPolicy(9)); }, kInvalid, "9", "config.overload_policy");
+  expect(
+      [](auto& c) {
+        c.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
+        c.set_max_pending(1);
+      },
+      kInvalid, "must be 2 to 4", "config.max_pending");
+  expect([](auto& c) { c.set_cancel_running(true); }, kInvalid, "LATEST_WINS", "config.cancel_running");
+  expect([](auto& c) { c.set_late_frames(v1::LateFrames(9)); }, kInvalid, "9", "config.late_frames");
+  expect([](auto& c) { c.mutable_frame_deadline()->set_seconds(0); }, kInvalid, "", "config.frame_deadline");
+  expect([](auto& c) { c.mutable_resume_window()->set_seconds(301); }, kInvalid, "5 minutes", "config.resume_window");
+  expect([](auto& c) { c.mutable_resume_window()->set_seconds(-1); }, kInvalid, "", "config.resume_window");
+  expect([](auto& c) { c.mutable_idle_timeout()->set_seconds(86401); }, kInvalid, "", "config.idle_timeout");
+  for (const double rate : {0.0, -1.0, 1001.0, std::nan("")}) {
+    expect([&](auto& c) { c.set_rate_hz(rate); }, kInvalid, "at most 1000", "config.rate_hz");
+  }
+  expect([](auto& c) { c.mutable_frame_geometry()->add_size(1); }, kInvalid, "", "config.frame_geometry.size");
+  expect([](auto& c) { c.set_frame_pixel_type(v1::PixelType(99)); }, kInvalid, "", "config.frame_pixel_type");
+  expect([](auto& c) { c.set_coarse_field(true); }, grpc::UNIMPLEMENTED, "coarse", "config.coarse_field");
+  expect([](auto& c) { c.set_session_id("-"); }, kInvalid, "must match", "config.session_id");
+  expect([](auto& c) { c.set_resume(true); }, kInvalid, "", "config.session_id");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",
          "config.field.encoding");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FIELD_ENCODING_CONTROL_POINTS); }, kInvalid,
@@ -481,7 +471,6 @@ TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
   PutResident();
   v1::NavigateRequest config = Config();
   config.mutable_config()->set_max_pending(1);
-  JobBlocker blocker(context().jobs);
   grpc::ClientContext rpc;
   auto stream = registration_->Navigate(&rpc);
   ASSERT_TRUE(stream->Write(config));
@@ -489,17 +478,74 @@ TEST_P(NavigateTest, ReadsAheadNoMoreThanItMay) {
     for (int n = 1; n <= 8; ++n) ASSERT_TRUE(WriteAll(*stream, GoodFrame(n)));
     stream->WritesDone();
   });
-  // Two frames: the one that waits for the device, and one ahead.
-  const size_t frame_bytes = 4 * Grid().voxels();
-  EXPECT_TRUE(Eventually([&] { return context().pinned.leased_bytes() >= 2 * frame_bytes; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_LT(context().pinned.leased_bytes(), 3 * frame_bytes);
-  blocker.Release();
   int results = 0;
-  while (ReadResult(*stream).has_value()) ++results;
+  std::optional<v1::Session> closed;
+  v1::NavigateResponse response;
+  while (stream->Read(&response)) {
+    results += response.has_result() ? 1 : 0;
+    if (response.has_closed()) closed = response.closed();
+  }
   writer.join();
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(results, 8);
+  // Two frames: the one that is answered, and one ahead.
+  ASSERT_TRUE(closed.has_value());
+  EXPECT_LE(closed->statistics().peak_frames_in_flight(), 2);
+}
+
+TEST_P(NavigateTest, AFloodOfHeadersIsHeldByFlowControl) {
+  constexpr int kHeaders = 10000;
+  PutResident();
+  v1::NavigateRequest config = NamedConfig("flooded");
+  config.mutable_config()->set_max_pending(1);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  ReadOpened(*stream);
+  const size_t leased = context().pinned.leased_bytes();
+  const auto session = *context().sessions.Find("flooded");
+  std::thread writer([&] {
+    v1::NavigateRequest header = GoodFrame(1)[0];
+    for (int n = 1; n <= kHeaders; ++n) {
+      header.mutable_frame()->set_frame_number(n);
+      if (!stream->Write(header)) return;
+    }
+    stream->WritesDone();
+  });
+  // Nothing is read until some have been answered.
+  EXPECT_TRUE(Eventually([&] { return session->Describe().statistics().frames_failed() > 2; }));
+  EXPECT_EQ(context().pinned.leased_bytes(), leased);
+  int results = 0;
+  while (std::optional<Answered> answered = ReadResult(*stream)) {
+    EXPECT_EQ(answered->result.frame_number(), ++results);
+    EXPECT_EQ(answered->result.status().code(), grpc::INVALID_ARGUMENT);
+  }
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(results, kHeaders);
+  EXPECT_LE(session->Describe().statistics().peak_frames_in_flight(), 2);
+}
+
+TEST_P(NavigateTest, AFrameBehindLongWorkIsNeverOkWhenLate) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  v1::NavigateRequest config = Config();
+  // A budget alone does not see the queue.
+  config.mutable_config()->mutable_options()->mutable_budget()->set_seconds(60);
+  config.mutable_config()->mutable_frame_deadline()->set_nanos(1000000);
+  ASSERT_TRUE(stream->Write(config));
+  ReadOpened(*stream);
+  JobBlocker blocker(context().jobs);
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  const std::optional<Answered> answered = ReadResult(*stream);
+  ASSERT_TRUE(answered.has_value());
+  EXPECT_EQ(answered->result.status().code(), grpc::DEADLINE_EXCEEDED);
+  EXPECT_EQ(ReasonOf(answered->result.status()), v1::DEADLINE_PASSED);
+  EXPECT_FALSE(answered->result.has_report());
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST_P(NavigateTest, AFrameDoesNotWaitForABatchJobToEnd) {
@@ -569,7 +615,7 @@ TEST_P(NavigateTest, ABudgetOfAFrameIsItsOwn) {
     EXPECT_EQ(best_effort.frames[i].result.status().code(), 0);
     EXPECT_EQ(best_effort.frames[i].result.report().stop_reason(), v1::STOP_REASON_BUDGET);
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"frame\",outcome=\"deadline_missed\"} 2"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"deadline_missed\"} 2"));
 }
 
 TEST_P(NavigateTest, AMaskOfTheFramesMustFitThem) {
@@ -591,21 +637,25 @@ TEST_P(NavigateTest, ACancelLeavesNothingWhereverItComes) {
   PutResident();
   for (const int stage : {0, 1, 2, 3, 4}) {
     SCOPED_TRACE(stage);
-    auto blocker = std::make_unique<JobBlocker>(context().jobs);
     grpc::ClientContext rpc;
     auto stream = registration_->Navigate(&rpc);
     std::vector<v1::NavigateRequest> half = GoodFrame(2);
     half.resize(2);
-    if (stage >= 1) {  // before the first frame
+    std::unique_ptr<JobBlocker> blocker;
+    if (stage == 1) {  // the session waits for its warm-up
+      blocker = std::make_unique<JobBlocker>(context().jobs);
       ASSERT_TRUE(stream->Write(Config()));
     }
     if (stage >= 2) {  // a frame waits for the device
+      ASSERT_TRUE(stream->Write(Config()));
+      ReadOpened(*stream);
+      blocker = std::make_unique<JobBlocker>(context().jobs);
       ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
     }
     if (stage >= 3) {  // another is being received
       ASSERT_TRUE(WriteAll(*stream, half));
     }
-    if (stage >= 2) {
+    if (stage >= 1) {
       ASSERT_TRUE(Eventually([&] { return context().jobs.pending() == 2; }));
     }
     if (stage >= 4) {
@@ -616,12 +666,127 @@ TEST_P(NavigateTest, ACancelLeavesNothingWhereverItComes) {
     rpc.TryCancel();
 
     EXPECT_EQ(stream->Finish().error_code(), grpc::CANCELLED);
-    EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+    EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0; }));
     blocker.reset();
     EXPECT_TRUE(Eventually([&] {
       return context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0 && context().transforms.size() == 0;
     }));
   }
+}
+
+TEST_P(NavigateTest, TheFirstAnswerAndTheLastTellOfTheSession) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(Config()));
+  const v1::SessionOpened opened = ReadOpened(*stream);
+  EXPECT_EQ(opened.session().state(), v1::SESSION_STATE_ACTIVE);
+  EXPECT_THAT(opened.session().name(), testing::MatchesRegex("sessions/[0-9a-f]+"));
+  EXPECT_TRUE(opened.session().warm());
+  EXPECT_FALSE(opened.has_resumed_from_frame());
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(1)));
+  ASSERT_TRUE(ReadResult(*stream).has_value());
+  stream->WritesDone();
+  v1::NavigateResponse last;
+  ASSERT_TRUE(stream->Read(&last));
+  EXPECT_EQ(last.closed().name(), opened.session().name());
+  EXPECT_EQ(last.closed().state(), v1::SESSION_STATE_CLOSED);
+  EXPECT_EQ(last.closed().statistics().frames_ok(), 1);
+  EXPECT_FALSE(stream->Read(&last));
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(context().sessions.size(), 0);
+}
+
+TEST_P(NavigateTest, ABrokenConnectionIsResumedFromTheLastGoodTransform) {
+  PutResident();
+  v1::NavigateRequest config = NamedConfig("s");
+  {
+    TcpRelay relay(server_->grpc_address());
+    auto stub =
+        v1::RegistrationService::NewStub(grpc::CreateChannel(relay.address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext rpc;
+    auto stream = stub->Navigate(&rpc);
+    ASSERT_TRUE(stream->Write(config));
+    ASSERT_TRUE(WriteAll(*stream, GoodFrame(7)));
+    ASSERT_TRUE(ReadResult(*stream).has_value());
+    relay.Cut();
+    EXPECT_FALSE(ReadResult(*stream).has_value());
+    EXPECT_EQ(stream->Finish().error_code(), grpc::UNAVAILABLE);
+  }
+  const auto session = *context().sessions.Find("s");
+  ASSERT_TRUE(Eventually([&] { return session->state() == NavigateSession::State::kDetached; }));
+  EXPECT_EQ(context().transforms.size(), 1);
+
+  config.mutable_config()->set_resume(true);
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(config));
+  const v1::SessionOpened opened = ReadOpened(*stream);
+  EXPECT_EQ(opened.resumed_from_frame(), 7);
+  EXPECT_EQ(opened.session().last_frame_number(), 7);
+  ASSERT_TRUE(WriteAll(*stream, GoodFrame(8)));
+  EXPECT_EQ(ReadResult(*stream)->result.status().code(), 0);
+  stream->WritesDone();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(context().transforms.size(), 0);
+}
+
+TEST_P(NavigateTest, ASecondStreamTakesTheSessionOver) {
+  PutResident();
+  grpc::ClientContext first_rpc, second_rpc, third_rpc;
+  auto first = registration_->Navigate(&first_rpc);
+  ASSERT_TRUE(first->Write(NamedConfig("s")));
+  ReadOpened(*first);
+  ASSERT_TRUE(WriteAll(*first, GoodFrame(1)));
+  ASSERT_TRUE(ReadResult(*first).has_value());
+
+  auto refused = registration_->Navigate(&third_rpc);
+  ASSERT_TRUE(refused->Write(NamedConfig("s")));
+  EXPECT_FALSE(ReadResult(*refused).has_value());
+  EXPECT_EQ(ReasonOf(refused->Finish()), v1::RESOURCE_EXISTS);
+
+  v1::NavigateRequest config = NamedConfig("s");
+  config.mutable_config()->set_resume(true);
+  auto second = registration_->Navigate(&second_rpc);
+  ASSERT_TRUE(second->Write(config));
+  EXPECT_EQ(ReadOpened(*second).resumed_from_frame(), 1);
+  EXPECT_FALSE(ReadResult(*first).has_value());
+  const grpc::Status status = first->Finish();
+  EXPECT_STATUS(status, grpc::ABORTED, "resumed");
+  EXPECT_EQ(ReasonOf(status), v1::SESSION_ENDED);
+  ASSERT_TRUE(WriteAll(*second, GoodFrame(2)));
+  EXPECT_EQ(ReadResult(*second)->result.status().code(), 0);
+  second->WritesDone();
+  EXPECT_FALSE(ReadResult(*second).has_value());
+  EXPECT_TRUE(second->Finish().ok());
+}
+
+// The clock jumps, so that a write whose end was not noted yet would look stalled.
+class UnwatchedNavigateTest : public NavigateTest {
+ protected:
+  static ServerLimits Limits() {
+    ServerLimits limits;
+    limits.stream_idle_timeout = std::chrono::seconds(0);
+    return limits;
+  }
+  UnwatchedNavigateTest() : NavigateTest(Limits()) {}
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(UnwatchedNavigateTest);
+
+TEST_P(UnwatchedNavigateTest, AnIdleSessionEndsItsStream) {
+  PutResident();
+  grpc::ClientContext rpc;
+  auto stream = registration_->Navigate(&rpc);
+  ASSERT_TRUE(stream->Write(Config()));
+  ReadOpened(*stream);
+  AdvanceClock(std::chrono::minutes(16));
+  server_->Housekeep();
+  EXPECT_FALSE(ReadResult(*stream).has_value());
+  const grpc::Status status = stream->Finish();
+  EXPECT_STATUS(status, grpc::ABORTED, "idle");
+  EXPECT_EQ(ReasonOf(status), v1::SESSION_ENDED);
+  EXPECT_EQ(context().sessions.size(), 0);
 }
 
 TEST_P(NavigateTest, AVanishedClientLeavesNothing) {
@@ -640,7 +805,8 @@ TEST_P(NavigateTest, AVanishedClientLeavesNothing) {
 
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_EQ(stream->Finish().error_code(), grpc::UNAVAILABLE);
-  EXPECT_TRUE(Eventually([&] { return context().streams == 0 && context().transforms.size() == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0 && context().transforms.size() == 0; }));
 }
 
 TEST_P(NavigateTest, ADeadlineEndsAStream) {
@@ -651,7 +817,7 @@ TEST_P(NavigateTest, ADeadlineEndsAStream) {
   stream->Write(Config());
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_EQ(stream->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kStreams) == 0; }));
 }
 
 // Resident memory for three results of log-demons.
@@ -687,12 +853,13 @@ TEST_P(CrowdedNavigateTest, TheOldestResultsMakeRoom) {
     ASSERT_TRUE(answered.has_value());
     EXPECT_EQ(answered->result.status().code(), 0) << n << " " << answered->result.status().message();
     EXPECT_EQ(context().transforms.size(), std::min(n, 3));
-    EXPECT_TRUE(Eventually([&] { return context().budget.used_bytes() == std::min(n, 3) * ResultBytes(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return context().ledger.in_use(Resource::kResident) == std::min(n, 3) * ResultBytes(); }));
   }
   stream->WritesDone();
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
@@ -710,11 +877,11 @@ TEST_P(CrowdedNavigateTest, TheStartOfTheNextFrameIsCountedWhoeverDeletesIt) {
   request.set_name(answered->result.transform());
   ASSERT_TRUE(transforms_->DeleteTransform(&deletion, request, &response).ok());
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_EQ(context().budget.used_bytes(), ResultBytes());
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), ResultBytes());
   stream->WritesDone();
   EXPECT_FALSE(ReadResult(*stream).has_value());
   EXPECT_TRUE(stream->Finish().ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 class LimitedNavigateTest : public NavigateTest {

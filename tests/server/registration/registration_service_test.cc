@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "server/rpc/job_support.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/tcp_relay.h"
@@ -126,7 +127,7 @@ TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
       EXPECT_EQ(latency.send_ms(), 0);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"ok\"} 4"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"ok\"} 4"));
 }
 
 TEST_P(RegistrationServiceTest, AnUnspecifiedMetricIsSsd) {
@@ -265,7 +266,7 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   v1::RegisterRequest request = Request();
   request.mutable_options()->mutable_budget()->set_nanos(1);
   ExpectRegisterError(request, grpc::DEADLINE_EXCEEDED, "options.budget: ", "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"deadline_missed\"} 1"));
 
   request.mutable_options()->set_best_effort(true);
   const RegisterAnswer answer = Register(request);
@@ -337,7 +338,7 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget(); }), kInvalid, "", "options.budget");
   ExpectRegisterError(with([](auto& r) { r.mutable_options()->mutable_budget()->set_seconds(-1); }), kInvalid, "",
                       "options.budget");
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"failed\"} 26"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"failed\"} 26"));
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
@@ -415,11 +416,12 @@ class LargeRegistrationTest : public RegistrationServiceTest {
   }
   void ExpectNothingLeft() {
     EXPECT_TRUE(Eventually([this] {
-      return context().streams == 0 && context().jobs.pending() == 0 && context().pinned.leased_bytes() == 0;
+      return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 0 &&
+             context().pinned.leased_bytes() == 0;
     }));
     EXPECT_EQ(context().transforms.size(), 0);
-    EXPECT_TRUE(
-        Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+    EXPECT_TRUE(Eventually(
+        [this] { return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
   }
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(LargeRegistrationTest);
@@ -449,7 +451,7 @@ TEST_P(LargeRegistrationTest, ACancelDuringTheFieldLeavesNothing) {
   ASSERT_TRUE(response.has_chunk());
   // The job is over although this client does not read.
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-  EXPECT_EQ(context().streams, 1);
+  EXPECT_EQ(context().ledger.in_use(Resource::kStreams), 1);
 
   rpc.TryCancel();
 
@@ -487,12 +489,13 @@ TEST_P(RegistrationServiceTest, ACallCancelledInTheQueueNeverRuns) {
   v1::RegisterResponse response;
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 1; }));
+  EXPECT_TRUE(
+      Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 1; }));
   blocker.Release();
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(
-      Eventually([this] { return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
+  EXPECT_TRUE(Eventually(
+      [this] { return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1"); }));
 }
 
 TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
@@ -505,12 +508,12 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
   ASSERT_TRUE(Eventually([this] { return context().jobs.pending() == 2; }));
 
   EXPECT_EQ(answer.get().status.error_code(), grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   blocker.Release();
   // The client gives up a moment before the deadline as the server has it: for the server that is a cancel.
   EXPECT_TRUE(Eventually([this] {
-    return Scraped("intrawarp_frames_total{class=\"register\",outcome=\"deadline_missed\"} 1") ||
-           Scraped("intrawarp_frames_total{class=\"register\",outcome=\"cancelled\"} 1");
+    return Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"deadline_missed\"} 1") ||
+           Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1");
   }));
   EXPECT_EQ(context().transforms.size(), 0);
 }
@@ -533,7 +536,7 @@ class LimitedRegistrationTest : public RegistrationServiceTest {
   static ServerLimits Limits() {
     ServerLimits limits;
     limits.pinned_capacity_bytes = 64 << 10;
-    limits.max_transforms = 1;
+    limits.max_transforms = 2;
     limits.max_queued_jobs = 1;
     return limits;
   }
@@ -546,7 +549,7 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
   v1::RegisterRequest request = Request();
   request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   ExpectRegisterError(request, grpc::FAILED_PRECONDITION, "pinned_memory", "");  // more than there is in all
-  EXPECT_TRUE(Scraped("intrawarp_frames_total{class=\"register\",outcome=\"rejected\"} 1"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"rejected\"} 1"));
   {
     JobBlocker blocker(context().jobs);
     grpc::ClientContext rpc;
@@ -560,9 +563,15 @@ TEST_P(LimitedRegistrationTest, SaysWhatThereIsTooMuchOf) {
     EXPECT_FALSE(waiting->Finish().ok());
   }
   EXPECT_TRUE(Eventually([this] { return context().jobs.pending() == 0; }));
-  EXPECT_TRUE(Register(Request()).status.ok());
-  EXPECT_STATUS(Register(Request()).status, grpc::RESOURCE_EXHAUSTED, "as many objects are stored as are allowed");
-  EXPECT_EQ(context().transforms.size(), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Register(Request()).status.ok());
+  // Before the work: the device never gets to it.
+  JobBlocker blocker(context().jobs);
+  const grpc::Status full = Register(Request()).status;
+  EXPECT_STATUS(full, grpc::RESOURCE_EXHAUSTED, "transforms: 1 asked, 2 of 2 in use");
+  EXPECT_EQ(ReasonOf(full), v1::TOO_MANY_TRANSFORMS);
+  EXPECT_EQ(context().jobs.pending(), 1);
+  // Sessions have places of their own.
+  EXPECT_TRUE(ReserveResult(context(), 0, Share::kSession).ok());
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 
+#include "engine/schedule/retry_after.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace intrawarp::server {
@@ -62,6 +64,18 @@ TEST(ToGrpcStatus, NamesTheResource) {
   ASSERT_TRUE(matrix);
   EXPECT_EQ(matrix->resource_name(), "sparseMatrices/m");
   EXPECT_EQ(matrix->resource_type(), "intrawarp.v1.SparseMatrix");
+}
+
+TEST(ToGrpcStatus, APredictedTimeToComeBackTakesThePlaceOfTheFixedOne) {
+  const absl::Status full = WithReason(absl::ResourceExhaustedError("full"), v1::QUEUE_FULL);
+  const auto predicted =
+      FindDetail<google::rpc::RetryInfo>(ToRpcStatusProto(WithRetryAfter(full, std::chrono::nanoseconds(2500000007))));
+  ASSERT_TRUE(predicted);
+  EXPECT_EQ(predicted->retry_delay().seconds(), 2);
+  EXPECT_EQ(predicted->retry_delay().nanos(), 500000007);
+  const absl::Status late = WithReason(absl::DeadlineExceededError("late"), v1::DEADLINE_UNREACHABLE);
+  EXPECT_FALSE(FindDetail<google::rpc::RetryInfo>(ToRpcStatusProto(late))) << "waiting does not help";
+  EXPECT_TRUE(FindDetail<google::rpc::RetryInfo>(ToRpcStatusProto(WithRetryAfter(late, std::chrono::milliseconds(3)))));
 }
 
 TEST(ToGrpcStatus, AReasonBringsItsNumbersAndARetryWhereWaitingHelps) {

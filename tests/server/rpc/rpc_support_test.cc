@@ -45,22 +45,6 @@ TEST(RandomId, ComesFromTheSeam) {
   EXPECT_EQ(RandomId(seams), "000000ab000000ac");
 }
 
-TEST(StreamCount, CountsAndRefuses) {
-  std::atomic<int64_t> streams{0};
-  {
-    auto a = StreamCount::Acquire(streams, 2);
-    auto b = StreamCount::Acquire(streams, 2);
-    ASSERT_TRUE(a.ok() && b.ok());
-    const auto c = StreamCount::Acquire(streams, 2);
-    EXPECT_EQ(c.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(ReasonOf(c.status()), v1::TOO_MANY_STREAMS);
-    EXPECT_EQ(streams.load(), 2);
-    StreamCount moved = *std::move(a);
-    EXPECT_EQ(streams.load(), 2);
-  }
-  EXPECT_EQ(streams.load(), 0);
-}
-
 TEST(Pages, SizesAndTokens) {
   EXPECT_EQ(*PageSize(0), 100);
   EXPECT_EQ(*PageSize(7), 7);

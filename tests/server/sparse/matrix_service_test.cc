@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <future>
 #include <limits>
 #include <map>
 #include <string>
@@ -583,56 +584,27 @@ TEST_F(MatrixServiceTest, ShortestPathsAndProductsOfThree) {
   EXPECT_TRUE(EntriesOf(CsrFromBytes<float>(gram.header->shape(), gram.bytes)) == Reference(Transposed(p), p));
 }
 
-// A product is not in the way of batch work that comes after it for longer than one of its steps.
-TEST_F(MatrixServiceTest, JobsThatWaitComeBetweenTheSteps) {
-  Put("a", RandomCsr<float>(50, 50, 4, 17));
-  v1::MultiplyRequest request = ProductOf("a", "a");
-  request.mutable_keep()->set_id("product");
-  JobBlocker blocker(context().jobs);
-  Product product;
-  std::thread client([&] { product = Multiply(*stub_, request); });
-  test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
-  std::promise<int64_t> matrices;
-  Job job;
-  job.job_class = JobClass::kBatch;
-  job.run = [&](const absl::StatusOr<const ExecContext*>&) { matrices.set_value(context().matrices.size()); };
-  ASSERT_TRUE(context().jobs.Submit(std::move(job)).ok());
-  blocker.Release();
-  EXPECT_EQ(matrices.get_future().get(), 1);
-  client.join();
-  EXPECT_TRUE(product.status.ok()) << product.status.error_message();
-  EXPECT_EQ(context().matrices.size(), 2);
-}
-
-TEST_F(MatrixServiceTest, CancelledWhileOthersRunGivesItsMemoryBackAtOnce) {
+TEST_F(MatrixServiceTest, ADeadlineThatTheQueueLeavesNoTimeForIsRefusedAtOnce) {
   Put("a", RandomCsr<float>(50, 50, 4, 17));
   const auto idle = [](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; };
-  const v1::Usage before = test_.WaitForUsage(idle);
-  auto first = std::make_unique<JobBlocker>(context().jobs);
+  for (int i = 0; i < CostModel::kMinSamples; ++i) {
+    ASSERT_TRUE(Multiply(*stub_, ProductOf("a", "a")).status.ok());
+    test_.WaitForUsage(idle);  // and the cost is learnt
+  }
+  JobBlocker blocker(context().jobs);
+  Job job;  // interactive: it comes before the product
+  job.predicted = std::chrono::hours(1);
+  job.run = [](const absl::StatusOr<const ExecContext*>&) {};
+  ASSERT_TRUE(context().jobs.Submit(std::move(job)).ok());
   grpc::ClientContext call;
+  call.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
   auto reader = stub_->Multiply(&call, ProductOf("a", "a"));
-  test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() == 2; });
-  std::promise<void> gate;
-  Job other;
-  other.job_class = JobClass::kBatch;
-  other.run = [&](const absl::StatusOr<const ExecContext*>&) { gate.get_future().wait(); };
-  ASSERT_TRUE(context().jobs.Submit(std::move(other)).ok());
-  first->Release();
-  // The product has made its first step, holds what it reserved, and is behind a job that does not end.
   v1::MultiplyResponse response;
-  ASSERT_TRUE(reader->Read(&response));
-  EXPECT_EQ(response.progress().step(), v1::MultiplyProgress::STEP_ESTIMATED);
-  EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
-  call.TryCancel();
-  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
-  const v1::Usage after = test_.WaitForUsage([&](const v1::Usage& u) {
-    return u.resident_bytes() == before.resident_bytes() && u.streams() == 0 && u.jobs() == 1;
-  });
-  EXPECT_EQ(after.resident_bytes(), before.resident_bytes());
-  EXPECT_EQ(after.jobs(), 1);
-  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"cancelled\"} 1\n"));
-  gate.set_value();
-  EXPECT_EQ(test_.WaitForUsage(idle).ShortDebugString(), before.ShortDebugString());
+  EXPECT_FALSE(reader->Read(&response));
+  const grpc::Status status = reader->Finish();
+  EXPECT_STATUS(status, grpc::DEADLINE_EXCEEDED, "deadline cannot be met");
+  EXPECT_EQ(DetailsOf(status).reason, "DEADLINE_UNREACHABLE");
+  EXPECT_TRUE(DetailsOf(status).retry);
 }
 
 TEST_F(MatrixServiceTest, DeletedFactorsServeTheProductThatHoldsThem) {
@@ -661,14 +633,14 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
   for (int32_t k : a.column_indices) products += a.row_offsets[k + 1] - a.row_offsets[k];
   test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
   const std::string text = context().metrics.Scrape();
-  EXPECT_THAT(text, HasSubstr("intrawarp_volumes_resident{kind=\"matrix\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"failed\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_job_seconds_count 1\n"));
-  EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_flops_total " + std::to_string(2 * products) + "\n"));
-  EXPECT_THAT(text,
-              HasSubstr("intrawarp_spgemm_output_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
-  EXPECT_THAT(text, HasSubstr("started_total{method=\"intrawarp.v1.SparseMatrixService/Multiply\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_resident_objects{kind=\"sparse_matrix\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"failed\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_seconds_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_flops_total " + std::to_string(2 * products) + "\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_product_nonzeros_total " + std::to_string(Reference(a, a).size()) + "\n"));
+  EXPECT_THAT(text, HasSubstr("grpc_method=\"Multiply\",grpc_service=\"intrawarp.v1.SparseMatrixService\",grpc_type="
+                              "\"server_stream\"} 2\n"));
 }
 
 // 360 million multiplications and 200 MB, far more than a stream that is not read takes.
@@ -688,13 +660,75 @@ class LongProductTest : public MatrixServiceTest {
     EXPECT_EQ(Idle().ShortDebugString(), before.ShortDebugString());
     EXPECT_THAT(Names(), ElementsAre("sparseMatrices/a"));
     const std::string text = context().metrics.Scrape();
-    EXPECT_THAT(text, ContainsRegex("intrawarp_spgemm_jobs_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
-    EXPECT_THAT(text, HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"ok\"} 0\n"));
+    EXPECT_THAT(text, ContainsRegex("intrawarp_products_total[{]outcome=\"(" + outcomes + ")\"[}] 1\n"));
+    EXPECT_THAT(text, HasSubstr("intrawarp_products_total{outcome=\"ok\"} 0\n"));
     // The server goes on.
     Put("one", Full(1, 1, 3));
     EXPECT_TRUE(Multiply(*stub_, ProductOf("one", "one")).status.ok());
   }
 };
+
+// Says that it has started, and computes until Go.
+class FrameGate {
+ public:
+  explicit FrameGate(Scheduler& jobs) {
+    Job job;
+    job.job_class = JobClass::kFrame;
+    job.run = [this](const absl::StatusOr<const ExecContext*>&) {
+      started_.set_value();
+      go_.get_future().wait();
+    };
+    EXPECT_TRUE(jobs.Submit(std::move(job)).ok());
+    started_.get_future().wait();
+  }
+  void Go() { go_.set_value(); }
+
+ private:
+  std::promise<void> started_, go_;
+};
+
+TEST_F(LongProductTest, AFrameStartsAtItsNextCheckpoint) {
+  v1::MultiplyRequest request = ProductOf("a", "a");
+  request.mutable_keep()->set_id("product");
+  grpc::ClientContext call;
+  auto reader = stub_->Multiply(&call, request);
+  v1::MultiplyResponse response;
+  do {
+    ASSERT_TRUE(reader->Read(&response));
+  } while (response.progress().step() != v1::MultiplyProgress::STEP_PLANNED);
+  {
+    FrameGate frame(context().jobs);
+    EXPECT_EQ(context().jobs.started(JobClass::kBatch), 1) << "held, and not at its end";
+    EXPECT_EQ(context().matrices.size(), 1);
+    frame.Go();
+    test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() < 2; });
+  }
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(context().matrices.size(), 2);
+}
+
+TEST_F(LongProductTest, CancelledWhileItIsHeldGivesItsMemoryBackAtOnce) {
+  const v1::Usage before = Idle();
+  grpc::ClientContext call;
+  auto reader = stub_->Multiply(&call, ProductOf("a", "a"));
+  v1::MultiplyResponse response;
+  do {
+    ASSERT_TRUE(reader->Read(&response));
+  } while (response.progress().step() != v1::MultiplyProgress::STEP_PLANNED);
+  FrameGate frame(context().jobs);
+  EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
+  call.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  const v1::Usage after = test_.WaitForUsage([&](const v1::Usage& u) {
+    return u.resident_bytes() == before.resident_bytes() && u.streams() == 0 && u.jobs() == 1;
+  });
+  EXPECT_EQ(after.resident_bytes(), before.resident_bytes()) << "while the frame still computes";
+  EXPECT_EQ(after.jobs(), 1);
+  frame.Go();
+  ExpectNothingIsLeft(before, "cancelled");
+}
 
 TEST_F(LongProductTest, CancelledHalfWayLeavesNothing) {
   const v1::Usage before = Idle();
@@ -752,7 +786,7 @@ TEST_F(SmallMemoryTest, AProductTooLargeIsRefusedWithItsEstimateBeforeItStarts) 
   }
   EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; }).ShortDebugString(),
             before.ShortDebugString());
-  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_spgemm_jobs_total{outcome=\"rejected\"} 2\n"));
+  EXPECT_THAT(context().metrics.Scrape(), HasSubstr("intrawarp_products_total{outcome=\"rejected\"} 2\n"));
   // The server goes on, and the other way round it fits.
   const Product dot = Multiply(*stub_, ProductOf("row", "column"));
   ASSERT_TRUE(dot.status.ok()) << dot.status.error_message();

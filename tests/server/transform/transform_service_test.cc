@@ -124,7 +124,7 @@ TEST_P(TransformServiceTest, AFieldComesBackBitForBit) {
   ASSERT_TRUE(upload.status.ok()) << upload.status.error_message();
   EXPECT_EQ(upload.response.transform().kind(), v1::TRANSFORM_KIND_DISPLACEMENT);
   EXPECT_EQ(upload.response.transform().resident_bytes(), bytes.size());
-  EXPECT_EQ(context().budget.used_bytes(), bytes.size());
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), bytes.size());
   v1::DownloadRequest request = WholeField("f");
   const Download download = GetField(request);
   ASSERT_TRUE(download.status.ok()) << download.status.error_message();
@@ -140,7 +140,7 @@ TEST_P(TransformServiceTest, AFieldComesBackBitForBit) {
   erase.set_name("transforms/f");
   v1::DeleteTransformResponse erased;
   ASSERT_TRUE(transforms_->DeleteTransform(&rpc, erase, &erased).ok());
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 TEST_P(TransformServiceTest, RefusesFieldsThatAreNone) {
@@ -174,7 +174,7 @@ TEST_P(TransformServiceTest, RefusesFieldsThatAreNone) {
     EXPECT_EQ(FieldOf(status), "field");
   }
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 TEST_P(TransformServiceTest, RefusesChunksThatDoNotContinue) {
@@ -200,7 +200,7 @@ TEST_P(TransformServiceTest, RefusesChunksThatDoNotContinue) {
   requests[2].mutable_chunk()->set_offset(std::numeric_limits<int64_t>::min());
   EXPECT_STATUS(Send(requests).status, grpc::OUT_OF_RANGE, "chunk.offset: ");
   EXPECT_EQ(context().transforms.size(), 0);
-  EXPECT_TRUE(Eventually([this] { return context().budget.used_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) == 0; }));
 }
 
 TEST_P(TransformServiceTest, AClientThatGoesAwayDuringAnUploadLeavesNothing) {
@@ -211,15 +211,18 @@ TEST_P(TransformServiceTest, AClientThatGoesAwayDuringAnUploadLeavesNothing) {
   auto writer = bulk_->Upload(&rpc, &response);
   ASSERT_TRUE(writer->Write(requests[0]));
   ASSERT_TRUE(writer->Write(requests[1]));
-  ASSERT_TRUE(Eventually([this] { return context().budget.used_bytes() > 0; }));
+  ASSERT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) > 0; }));
 
   rpc.TryCancel();
 
   EXPECT_EQ(writer->Finish().error_code(), grpc::CANCELLED);
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
   EXPECT_EQ(context().uploads.size(), 1);  // can be resumed until it expires
-  context().uploads.Clear();
-  EXPECT_EQ(context().budget.used_bytes(), 0);
+  // A worker may still be taking the last chunk.
+  EXPECT_TRUE(Eventually([this] {
+    context().uploads.Clear();
+    return context().ledger.in_use(Resource::kResident) == 0;
+  }));
   EXPECT_EQ(context().transforms.size(), 0);
 }
 
@@ -427,11 +430,12 @@ TEST_P(TransformServiceTest, ASlowReaderDoesNotHoldTheJobsAndACancelledOneLeaves
   v1::DownloadRequest small = request;
   *small.mutable_geometry() = GeometryToProto(ObliqueGeometry({9, 8, 7}));
   EXPECT_TRUE(GetField(small).status.ok());
-  EXPECT_TRUE(Eventually([this] { return context().streams == 1; }));
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 1; }));
 
   rpc.TryCancel();
 
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().pinned.leased_bytes() == 0; }));
+  EXPECT_TRUE(Eventually(
+      [this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().pinned.leased_bytes() == 0; }));
   while (reader->Read(&response)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
@@ -441,7 +445,7 @@ class LimitedTransformServiceTest : public TransformServiceTest {
  protected:
   static ServerLimits Limits() {
     ServerLimits limits;
-    limits.resident_capacity_bytes = 1 << 20;
+    limits.resident_capacity_bytes = 4 << 20;
     limits.pinned_capacity_bytes = 1 << 20;
     limits.max_transforms = 2;
     limits.max_streams = 1;
@@ -453,21 +457,24 @@ class LimitedTransformServiceTest : public TransformServiceTest {
 INTRAWARP_INSTANTIATE_DEVICE_TEST(LimitedTransformServiceTest);
 
 TEST_P(LimitedTransformServiceTest, SaysWhatThereIsTooMuchOf) {
-  const Geometry grid = ObliqueGeometry({64, 64, 64});  // 3 MB
-  EXPECT_STATUS(Send(FieldRequests("f", grid, Bytes(SomeField(grid)))).status, grpc::FAILED_PRECONDITION,
+  const Geometry grid = ObliqueGeometry({64, 64, 64});       // 3 MB
+  const Geometry too_large = ObliqueGeometry({80, 80, 80});  // 6 MB
+  EXPECT_STATUS(Send(FieldRequests("f", too_large, Bytes(SomeField(too_large)))).status, grpc::FAILED_PRECONDITION,
                 "resident_memory");
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
-  EXPECT_EQ(context().budget.used_bytes(), 0);
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
+  EXPECT_EQ(context().ledger.in_use(Resource::kResident), 0);
 
   PutTransform("a", Transform(SomeMap()));
   v1::DownloadRequest request = WholeField("a");
   *request.mutable_geometry() = GeometryToProto(grid);
   EXPECT_STATUS(GetField(request).status, grpc::FAILED_PRECONDITION, "pinned_memory");
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
-  EXPECT_TRUE(Send({MatrixRequest("b", SomeMap())}).status.ok());
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0; }));
-  EXPECT_STATUS(Send({MatrixRequest("c", SomeMap())}).status, grpc::RESOURCE_EXHAUSTED,
-                "as many objects are stored as are allowed");
+  EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
+  for (const char* id : {"b", "c"}) {
+    EXPECT_TRUE(Send({MatrixRequest(id, SomeMap())}).status.ok());
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
+  }
+  EXPECT_STATUS(Send({MatrixRequest("d", SomeMap())}).status, grpc::RESOURCE_EXHAUSTED,
+                "transforms: 1 asked, 2 of 2 in use");
 }
 
 TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
@@ -482,7 +489,7 @@ TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
   v1::MapPointsRequest points_request;
   v1::MapPointsResponse points_response;
   points_request.set_transform("transforms/a");
-  EXPECT_STATUS(transforms_->MapPoints(&points, points_request, &points_response), grpc::RESOURCE_EXHAUSTED, "queue");
+  EXPECT_STATUS(transforms_->MapPoints(&points, points_request, &points_response), grpc::RESOURCE_EXHAUSTED, "streams");
 
   blocker.Release();
 
@@ -490,6 +497,19 @@ TEST_P(LimitedTransformServiceTest, RefusesMoreStreamsAndJobsThanAllowed) {
   while (reader->Read(&response)) {
   }
   EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_P(LimitedTransformServiceTest, RefusesPointsWhileTheQueueIsFull) {
+  PutTransform("a", Transform(SomeMap()));
+  JobBlocker blocker(context().jobs);
+  Job waiting;
+  waiting.run = [](const absl::StatusOr<const ExecContext*>&) {};
+  ASSERT_TRUE(context().jobs.Submit(std::move(waiting)).ok());
+  grpc::ClientContext points;
+  v1::MapPointsRequest request;
+  v1::MapPointsResponse response;
+  request.set_transform("transforms/a");
+  EXPECT_STATUS(transforms_->MapPoints(&points, request, &response), grpc::RESOURCE_EXHAUSTED, "queue");
 }
 
 TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
@@ -505,7 +525,8 @@ TEST_P(TransformServiceTest, ADeadlineEndsACallThatStillWaits) {
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::DEADLINE_EXCEEDED);
   // The stream and its job are gone while the device is busy.
-  EXPECT_TRUE(Eventually([this] { return context().streams == 0 && context().jobs.pending() == 1; }));
+  EXPECT_TRUE(
+      Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0 && context().jobs.pending() == 1; }));
 }
 
 }  // namespace

@@ -626,18 +626,19 @@ TEST_F(VolumeServiceTest, MetricsKnowOfVolumes) {
   ASSERT_TRUE(Download(*bulk_, "volumes/x").status.ok());
   WaitForNoStreams();
   const std::string text = HttpGet(test_.server->http_address(), "/metrics").body;
-  EXPECT_THAT(text, HasSubstr("intrawarp_volumes_resident{kind=\"volume\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("handled_total{code=\"OK\",method=\"intrawarp.v1.BulkService/Upload\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_resident_objects{kind=\"volume\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("handled_total{grpc_code=\"OK\",grpc_method=\"Upload\","));
   const auto value = [&text](const std::string& series) {
     const size_t at = text.find("\n" + series + " ");
     return at == std::string::npos ? -1.0 : std::atof(text.c_str() + at + series.size() + 2);
   };
-  const std::string upload = "{method=\"intrawarp.v1.BulkService/Upload\"}";
-  const std::string download = "{method=\"intrawarp.v1.BulkService/Download\"}";
-  EXPECT_GT(value("intrawarp_grpc_server_msg_received_bytes_total" + upload), 480);
-  EXPECT_LT(value("intrawarp_grpc_server_msg_received_bytes_total" + upload), 1000);
-  EXPECT_GT(value("intrawarp_grpc_server_msg_sent_bytes_total" + download), 480);
-  EXPECT_LT(value("intrawarp_grpc_server_msg_sent_bytes_total" + download), 1000);
+  const std::string service = "grpc_service=\"intrawarp.v1.BulkService\"";
+  const std::string upload = "{grpc_method=\"Upload\"," + service + ",grpc_type=\"client_stream\"}";
+  const std::string download = "{grpc_method=\"Download\"," + service + ",grpc_type=\"server_stream\"}";
+  EXPECT_GT(value("grpc_server_msg_received_bytes_total" + upload), 480);
+  EXPECT_LT(value("grpc_server_msg_received_bytes_total" + upload), 1000);
+  EXPECT_GT(value("grpc_server_msg_sent_bytes_total" + download), 480);
+  EXPECT_LT(value("grpc_server_msg_sent_bytes_total" + download), 1000);
   EXPECT_EQ(text.find("volumes/x"), std::string::npos);
 }
 
@@ -658,6 +659,7 @@ TEST(VolumeLimits, LargerThanAllowedIsRefusedBeforeAnythingIsAllocated) {
 TEST(VolumeLimits, ResidentMemoryIsCapped) {
   ServerOptions options = TestServer::DefaultOptions();
   options.limits.resident_capacity_bytes = 3 << 20;
+  options.limits.uploading_capacity_bytes = 3 << 20;
   TestServer test(options);
   auto stub = test.Stub<v1::BulkService>();
   const Geometry geometry = BoxGeometry(100, 100, 45);  // 1.8 MB and its pyramid: one fits
@@ -683,9 +685,9 @@ TEST(VolumeLimits, ResidentMemoryIsCapped) {
   EXPECT_TRUE(Upload(*stub, second, nullptr, 1 << 20).ok());
 }
 
-TEST(VolumeLimits, StagingMemoryIsCapped) {
+TEST(VolumeLimits, BytesOfUnfinishedUploadsAreCapped) {
   ServerOptions options = TestServer::DefaultOptions();
-  options.limits.pinned_capacity_bytes = 1 << 20;
+  options.limits.uploading_capacity_bytes = 1 << 20;
   TestServer test(options);
   auto stub = test.Stub<v1::BulkService>();
   const Geometry geometry = BoxGeometry(100, 100, 45);

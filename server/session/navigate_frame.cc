@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/registration/navigate_frame.h"
+#include "server/session/navigate_frame.h"
 
 #include <algorithm>
 #include <string>
@@ -8,14 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/validate.h"
-#include "server/rpc/job_support.h"
-#include "server/rpc/rpc_support.h"
+#include "server/rpc/errors.h"
 #include "server/rpc/wire.h"
 
 namespace intrawarp::server {
 namespace {
-
-constexpr int kDefaultPending = 2;
 
 // An error of the engine about a registration with its field's path in the stream's messages. Errors about an image
 // ("fixed") stay as they are, since that may be the resident one or the frame.
@@ -24,11 +21,6 @@ absl::Status InConfig(const v1::RegistrationOptions& options, const absl::Status
   const std::string path = FieldOf(in_request);
   const std::string name = path.substr(0, path.find('.'));
   return name == "options" || name == "field" ? Within("config", in_request) : in_request;
-}
-
-absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed) {
-  const absl::Status status = FieldGrid(field, fixed).status();
-  return status.ok() ? status : Within("field", status);
 }
 
 // On CUDA the upload is a step of its own, so that its time can be told from that of preparing.
@@ -56,44 +48,16 @@ void StartFrom(const Transform& transform, RegistrationInput* input) {
   input->initial_transform = &transform;
 }
 
-// Paths relative to the config.
-absl::StatusOr<NavigateSetup> ResolveConfig(const ServerContext& context, const v1::NavigateConfig& config) {
-  NavigateSetup setup;
-  if (config.fixed().empty() == config.moving().empty()) {
-    return InvalidField("fixed", "exactly one of fixed and moving must be given");
-  }
-  setup.resident_is_fixed = !config.fixed().empty();
-  if (setup.resident_is_fixed) {
-    INTRAWARP_ASSIGN_OR_RETURN(setup.resident, FindVolume(context.volumes, config.fixed(), "fixed"));
-  } else {
-    INTRAWARP_ASSIGN_OR_RETURN(setup.resident, FindVolume(context.volumes, config.moving(), "moving"));
-  }
-  absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms);
-  if (!plan.ok()) return Within("options", plan.status());
-  setup.plan = *std::move(plan);
-  if (config.has_field()) {
-    INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
-    if (setup.resident_is_fixed) {
-      INTRAWARP_RETURN_IF_ERROR(ValidateRegion(*setup.field, setup.resident->image.geometry()));
-    }
-  }
-  const int max_pending = context.limits.max_pending_frames;
-  setup.max_pending = config.has_max_pending() ? config.max_pending() : std::min(kDefaultPending, max_pending);
-  if (setup.max_pending < 1 || setup.max_pending > max_pending) {
-    return InvalidField("max_pending", absl::StrCat("is ", setup.max_pending, ", must be 1 to ", max_pending));
-  }
-  const bool keeps_all = config.overload_policy() == v1::OVERLOAD_POLICY_UNSPECIFIED ||
-                         config.overload_policy() == v1::OVERLOAD_POLICY_KEEP_ALL;
-  if (keeps_all) return setup;
-  return FieldError(absl::StatusCode::kUnimplemented, "overload_policy",
-                    absl::StrCat(v1::OverloadPolicy_Name(config.overload_policy()), " is not in this version"));
+// The memory that the session has taken is the frame's limit where the client named the grid.
+absl::Status CheckExpected(const ExpectedFrame& expected, const NavigateFrame& frame) {
+  if (!expected.is_promised || frame.total_bytes <= expected.bytes) return absl::OkStatus();
+  const bool more_voxels = frame.geometry.voxels() > expected.geometry.voxels();
+  return InvalidField(
+      more_voxels ? "geometry" : "pixel_type",
+      absl::StrCat("the frame has ", frame.total_bytes, " bytes, the session expects at most ", expected.bytes));
 }
 
-// Paths relative to the header.
-absl::Status ParseFrameHeader(const ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
-  if (header.has_deadline()) {
-    return FieldError(absl::StatusCode::kUnimplemented, "deadline", "deadlines of frames are not in this version");
-  }
+absl::Status ParsePixels(const ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
   absl::StatusOr<Geometry> geometry = GeometryFromProto(header.geometry());
   if (!geometry.ok()) return Within("geometry", geometry.status());
   frame.geometry = *geometry;
@@ -117,19 +81,22 @@ absl::Status ParseFrameHeader(const ServerContext& context, const v1::FrameHeade
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<NavigateSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
-  absl::StatusOr<NavigateSetup> setup = ResolveConfig(context, config);
-  if (!setup.ok()) return Within("config", setup.status());
-  return setup;
+// Paths relative to the header.
+absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
+                         NavigateFrame& frame) {
+  frame.deadline = setup.frame_deadline;
+  if (header.has_deadline()) {
+    INTRAWARP_ASSIGN_OR_RETURN(frame.deadline, DurationFromProto(header.deadline(), "deadline", kMaxFrameDeadline));
+  }
+  INTRAWARP_RETURN_IF_ERROR(ParsePixels(context, header, frame));
+  return CheckExpected(setup.expected, frame);
 }
 
-absl::Status AdmitFrame(ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
-  PhaseTimer timer(frame.latency, Phase::kAdmit);
-  INTRAWARP_RETURN_IF_ERROR(Within("frame", ParseFrameHeader(context, header, frame)));
-  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context, frame.total_bytes));
-  return absl::OkStatus();
+}  // namespace
+
+absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
+                              NavigateFrame& frame) {
+  return Within("frame", ParseHeader(context, setup, header, frame));
 }
 
 int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
@@ -138,8 +105,21 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
   return upload + PreparedImage::WorkspaceBytes(frame.geometry, frame.pixel_type);
 }
 
-absl::Status RegisterFrame(const ExecContext& ctx, const NavigateSetup& setup, const Transform* initial,
-                           JobControl& control, const FrameHooks& hooks, NavigateFrame& frame) {
+int64_t SessionWorkspaceBytes(const Device& device, const SessionSetup& setup) {
+  const PreparedImage& resident = setup.resident->image;
+  const Geometry& frame = setup.expected.geometry;
+  const int64_t upload =
+      device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(setup.expected.bytes)) : 0;
+  const int64_t prepare =
+      upload + PreparedImage::WorkspaceBytes(frame, setup.expected.pixel_type) + PreparedImage::Bytes(frame);
+  const int64_t registration = RegistrationJobBytes(device, MakeRegistrationInput(setup.plan, resident, resident));
+  const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
+  return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
+}
+
+absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const Transform* initial,
+                           const FrameHooks& hooks, NavigateFrame& frame) {
+  JobControl& control = *frame.control;
   if (control.cancelled()) return control.CancelStatus();
   absl::StatusOr<PreparedImage> image = PrepareFrame(ctx, frame);
   if (!image.ok()) return Within("frame", image.status());

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ledger: the one admission of a server. A request claims everything that it will hold (memory and places in tables)
+// before any work is done for it; what was admitted does not fail later for want of room.
+//
+// Workspace. A class of jobs has as many lanes as it has jobs started at once. Admitted jobs that wait hold no
+// workspace, so a class reserves the sum of its largest workspaces, as many as it has lanes.
+//
+// Shares. A part of each resource is set aside for open sessions (LedgerOptions::session_reserve). A claim of
+// Share::kSession may use everything; a claim of Share::kCommon never touches the part set aside, used or not.
+//
+// Thread safety: Ledger is safe for concurrent use. A Grant is thread-compatible.
+#ifndef INTRAWARP_SERVER_LEDGER_LEDGER_H_
+#define INTRAWARP_SERVER_LEDGER_LEDGER_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/schedule/scheduling_policy.h"
+
+namespace intrawarp::server {
+
+// Transforms that a session holds at once: the 16 that it keeps, those of frames in flight, the start of the next one.
+inline constexpr int kSessionTransforms = 24;
+
+enum class Share { kCommon, kSession };
+inline constexpr int kShares = 2;
+
+enum class Resource {
+  kResident,   // bytes of device memory of objects and of results on their way
+  kWorkspace,  // bytes of device memory of started jobs
+  kPinned,     // bytes of host memory for transfers
+  kUploading,  // bytes of unfinished uploads, on the host or the device, whichever is more
+  kTransforms,
+  kStreams,
+  kUploads,
+  kSessions,
+};
+inline constexpr int kResources = 8;
+// As in the metadata of errors and in metrics.
+inline constexpr std::array<const char*, kResources> kResourceNames = {
+    "resident_memory", "workspace_memory", "pinned_memory", "upload_memory",
+    "transforms",      "streams",          "uploads",       "sessions"};
+
+// An amount of every resource.
+struct Amounts {
+  int64_t resident_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t pinned_bytes = 0;
+  int64_t uploading_bytes = 0;
+  int64_t transforms = 0;
+  int64_t streams = 0;
+  int64_t uploads = 0;
+  int64_t sessions = 0;
+
+  int64_t& operator[](Resource resource);
+  int64_t operator[](Resource resource) const { return const_cast<Amounts&>(*this)[resource]; }
+  friend bool operator==(const Amounts&, const Amounts&) = default;
+};
+
+// What a request asks for. The workspace is that of one job of `job_class`.
+struct Claim : Amounts {
+  JobClass job_class = JobClass::kInteractive;
+};
+
+// What was admitted; gives it back when it goes. Movable; empty by default. The ledger must outlive it.
+class Grant {
+ public:
+  Grant() = default;
+  Grant(Grant&& other) noexcept { *this = std::move(other); }
+  Grant& operator=(Grant&& other) noexcept;
+  ~Grant();
+
+  const Claim& held() const { return held_; }
+  int64_t resident_bytes() const { return held_.resident_bytes; }
+
+  // Gives back what is beyond `amounts`, resource by resource.
+  void Shrink(const Amounts& amounts);
+  void ShrinkResident(int64_t bytes);
+  // Moves `amounts`, or what there is of them, into a grant of its own.
+  Grant Split(const Amounts& amounts);
+
+ private:
+  friend class Ledger;
+  Grant(class Ledger* ledger, Share share, const Claim& held) : ledger_(ledger), share_(share), held_(held) {}
+
+  class Ledger* ledger_ = nullptr;
+  Share share_ = Share::kCommon;
+  Claim held_;
+};
+
+struct LedgerOptions {
+  // Of both shares together.
+  Amounts capacity = {};
+  // The part of the capacity that only sessions can use; at most the capacity.
+  Amounts session_reserve = {};
+  // Jobs of a class that are started at once, at least 1.
+  std::array<int, kJobClasses> lanes = {1, 1, 1};
+};
+
+// The state of one resource.
+struct ResourceUse {
+  int64_t in_use = 0;  // by both shares
+  int64_t capacity = 0;
+  int64_t session_in_use = 0;
+  int64_t session_reserve = 0;
+  int64_t peak = 0;  // the most that was ever in use
+};
+
+class Ledger {
+ public:
+  explicit Ledger(const LedgerOptions& options) : options_(options) {}
+
+  // All of the claim or nothing. An amount below 0 is one that overflowed.
+  // FAILED_PRECONDITION (EXCEEDS_CAPACITY) when the share can never hold it; RESOURCE_EXHAUSTED when others hold too
+  // much of a resource now: RESIDENT_MEMORY (also for kUploading), WORKSPACE_MEMORY, PINNED_MEMORY,
+  // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS. Both tell the amounts asked, in use and
+  // in all.
+  absl::StatusOr<Grant> Admit(const Claim& claim, Share share = Share::kCommon);
+
+  ResourceUse use(Resource resource) const;
+  int64_t in_use(Resource resource) const { return use(resource).in_use; }
+  // The most that a claim of this share can have.
+  int64_t capacity(Resource resource, Share share = Share::kCommon) const;
+  // What a claim of this share could have now.
+  int64_t available(Resource resource, Share share = Share::kCommon) const;
+
+ private:
+  friend class Grant;
+  using Workspaces = std::multiset<int64_t, std::greater<>>;
+
+  // All with the mutex held.
+  int64_t Available(Resource resource, Share share) const;
+  absl::Status CheckCapacity(Resource resource, const Claim& claim, Share share) const;
+  absl::Status CheckAvailable(Resource resource, const Claim& claim, Share share);
+  // How much more of a resource is in use with the claim.
+  int64_t Increase(Resource resource, const Claim& claim, Share share);
+  void Add(const Claim& claim, Share share);
+  void Remove(const Claim& claim, Share share);
+  int64_t SumOfLargest(const Claim& claim, Share share) const;
+  Workspaces& WorkspacesOf(const Claim& claim, Share share);
+
+  const LedgerOptions options_;
+  mutable std::mutex mutex_;
+  std::array<Amounts, kShares> used_;
+  std::array<std::array<Workspaces, kJobClasses>, kShares> workspaces_;
+  Amounts peak_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_LEDGER_LEDGER_H_

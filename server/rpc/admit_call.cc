@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/admit_call.h"
+
+#include "server/rpc/errors.h"
+#include "server/rpc/job_support.h"
+
+namespace intrawarp::server {
+
+absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share) {
+  if (context.watchdog.state() == WatchdogState::kHung) {
+    context.metrics.CountRejection(v1::DEVICE_HUNG);
+    return WithReason(absl::UnavailableError("the device does not come back"), v1::DEVICE_HUNG);
+  }
+  return Admit(context, {{.streams = 1}}, share);
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first question to every call that takes more than the time of its answer.
+#ifndef INTRAWARP_SERVER_RPC_ADMIT_CALL_H_
+#define INTRAWARP_SERVER_RPC_ADMIT_CALL_H_
+
+#include "absl/status/statusor.h"
+#include "server/ledger/ledger.h"
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+// A place among the streams under way; sessions have places of their own. UNAVAILABLE (reason DEVICE_HUNG) while the
+// watchdog sees the device hang; RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when all places are taken. Refusals are
+// counted.
+absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share = Share::kCommon);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_ADMIT_CALL_H_

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/frame_pipeline.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/bulk/chunk_codec.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/job_support.h"
+
+namespace intrawarp::server {
+namespace {
+
+using std::chrono::nanoseconds;
+
+double Milliseconds(nanoseconds duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+absl::Status TooFewBytes(const NavigateFrame& frame) {
+  return InvalidField(
+      "chunk", absl::StrCat("the frame ended after ", frame.received_bytes, " of ", frame.total_bytes, " bytes"));
+}
+
+absl::Status Superseded(int64_t by) {
+  return WithReason(absl::AbortedError(absl::StrCat("frame ", by, " has taken its place")), v1::FRAME_SUPERSEDED,
+                    {{"superseded_by", absl::StrCat(by)}});
+}
+
+absl::Status DeadlineMissed(const NavigateFrame& frame, absl::string_view when) {
+  return FieldError(absl::StatusCode::kDeadlineExceeded, "frame.deadline",
+                    absl::StrCat(Milliseconds(*frame.deadline), " ms had passed before the frame ", when));
+}
+
+bool IsPast(const NavigateFrame& frame, NavigateFrame::Time now) {
+  return frame.deadline && now >= frame.begin + *frame.deadline;
+}
+
+// Whether the server had no room for the frame.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || ReasonOf(status) == v1::EXCEEDS_CAPACITY;
+}
+
+FrameFate FateOf(const absl::Status& status) {
+  if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameFate::kSuperseded;
+  if (absl::IsDeadlineExceeded(status)) return FrameFate::kMissed;
+  return IsRefusal(status) ? FrameFate::kRefused : FrameFate::kFailed;
+}
+
+void AddLateness(const NavigateFrame& frame, nanoseconds total, v1::Report& report) {
+  report.set_verdict(v1::VERDICT_REVIEW);
+  v1::VerdictReason& reason = *report.add_reasons();
+  reason.set_cause(v1::VERDICT_CAUSE_LATE);
+  reason.set_message("late");
+  reason.set_value(Milliseconds(total - *frame.deadline));
+  reason.set_limit(Milliseconds(*frame.deadline));
+}
+
+}  // namespace
+
+FramePipeline::FramePipeline(ServerContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
+                             std::optional<Time> call_deadline, std::function<void()> changed)
+    : context_(context),
+      session_(std::move(session)),
+      carrier_(carrier),
+      call_deadline_(call_deadline),
+      changed_(std::move(changed)),
+      last_number_(session_->last_frame_number()) {}
+
+absl::Status FramePipeline::BeginFrame(const v1::FrameHeader& header, Time received) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
+  if (last_number_ && header.frame_number() <= *last_number_) {
+    return InvalidField("frame.frame_number",
+                        absl::StrCat(header.frame_number(), " does not grow, the last one was ", *last_number_));
+  }
+  last_number_ = header.frame_number();
+  if (HasRoom()) {
+    Begin(header, received);
+  } else {
+    held_ = {header, received};
+  }
+  StartJobs();
+  return absl::OkStatus();
+}
+
+absl::Status FramePipeline::Append(const wire::ReceivedChunk& chunk) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (passing_over_) return absl::OkStatus();
+  if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
+  NavigateFrame& frame = *receiving_;
+  absl::Status valid = ValidateChunk(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes});
+  if (valid.ok()) {
+    chunk.CopyTo(frame.memory->as<char>() + frame.received_bytes);
+    frame.received_bytes += chunk.size();
+    if (frame.received_bytes == frame.total_bytes) Complete();
+  } else {
+    FailReceived(std::move(valid));
+  }
+  StartJobs();
+  return absl::OkStatus();
+}
+
+void FramePipeline::EndOfFrames() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  no_more_ = true;
+  if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
+  StartJobs();
+}
+
+bool FramePipeline::MayRead() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !stopped_ && !no_more_ && !held_ && (receiving_ != nullptr || HasRoom());
+}
+
+bool FramePipeline::IsReceiving() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return receiving_ != nullptr;
+}
+
+bool FramePipeline::IsDone() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return no_more_ && unanswered_ == 0 && !held_;
+}
+
+bool FramePipeline::HasRoom() const {
+  const SessionSetup& setup = session_->setup();
+  if (setup.overload_policy == OverloadPolicy::kKeepAll) return unanswered_ <= setup.max_pending;
+  return unanswered_ - light_ <= setup.max_pending && unanswered_ < kMaxUnanswered;
+}
+
+void FramePipeline::Begin(const v1::FrameHeader& header, Time received) {
+  passing_over_ = false;
+  ++unanswered_;
+  session_->FrameBegan(carrier_);
+  receiving_ = std::make_shared<NavigateFrame>(context_, received);
+  receiving_->number = header.frame_number();
+  if (header.has_acquisition_time()) receiving_->acquisition_time = header.acquisition_time();
+  absl::Status admitted = Admit(header, *receiving_);
+  if (!admitted.ok()) FailReceived(std::move(admitted));
+}
+
+absl::Status FramePipeline::Admit(const v1::FrameHeader& header, NavigateFrame& frame) {
+  PhaseTimer timer(frame.latency, Phase::kAdmit);
+  const SessionSetup& setup = session_->setup();
+  INTRAWARP_RETURN_IF_ERROR(ParseFrameHeader(context_, setup, header, frame));
+  std::optional<Time> end = call_deadline_;
+  if (frame.deadline && setup.late_frames == LateFrames::kDrop) {
+    end = std::min(end.value_or(Time::max()), frame.begin + *frame.deadline);
+  }
+  frame.control.emplace(context_.seams, end);
+  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, session_->TakeFrameBuffer(frame.total_bytes));
+  return absl::OkStatus();
+}
+
+void FramePipeline::Complete() {
+  NavigateFrame& frame = *receiving_;
+  frame.ready = context_.seams.steady_now();
+  frame.latency.Add(Phase::kReceive, frame.ready - frame.begin);
+  if (session_->setup().overload_policy == OverloadPolicy::kLatestWins) Supersede(frame.number);
+  ready_.push_back(std::move(receiving_));
+}
+
+void FramePipeline::Supersede(int64_t by) {
+  for (const Frame& waiting : ready_) {
+    if (waiting->status.ok()) MakeLight(*waiting, Superseded(by));
+  }
+  if (running_ == nullptr || running_->superseded_by) return;
+  if (running_->started && !session_->setup().cancel_running) return;
+  running_->superseded_by = by;
+  running_->control->Cancel();
+  context_.jobs.Cancel(running_.get());
+}
+
+void FramePipeline::MakeLight(NavigateFrame& frame, absl::Status status) {
+  frame.status = std::move(status);
+  frame.memory.reset();
+  if (!std::exchange(frame.is_light, true)) ++light_;
+}
+
+// The frame that is being received takes its place in the order with an error.
+void FramePipeline::FailReceived(absl::Status status) {
+  MakeLight(*receiving_, std::move(status));
+  ready_.push_back(std::move(receiving_));
+  passing_over_ = true;
+}
+
+void FramePipeline::StartJobs() {
+  while (!stopped_ && running_ == nullptr && !ready_.empty()) {
+    Frame frame = std::move(ready_.front());
+    ready_.pop_front();
+    if (frame->status.ok()) {
+      running_ = frame;
+      absl::Status submitted = Submit(frame);
+      if (submitted.ok()) return;
+      running_ = nullptr;
+      MakeLight(*frame, std::move(submitted));
+    }
+    events_.push_back({std::move(frame), {}, nullptr});
+  }
+}
+
+absl::Status FramePipeline::Submit(const Frame& frame) {
+  Job job;
+  job.job_class = JobClass::kFrame;
+  job.owner = frame.get();
+  if (frame->deadline) job.deadline = frame->begin + *frame->deadline;
+  const SessionSetup& setup = session_->setup();
+  job.cost_kind = CostKind("frame", setup.plan);
+  job.cost_size = (setup.resident_is_fixed ? setup.resident->image.geometry() : frame->geometry).voxels();
+  job.workspace_bytes = FrameJobBytes(context_.device, *frame);
+  job.checkpoint = [frame](const Progress& progress) { return frame->control->Check(progress); };
+  job.on_held = [frame](SchedulerClock::Duration held) {
+    frame->control->Held(held);
+    frame->latency.Held(Phase::kOptimise, held);
+  };
+  job.run = [self = shared_from_this(), frame](const absl::StatusOr<const ExecContext*>& ctx) {
+    self->RunJob(frame, ctx);
+  };
+  return SubmitJob(context_, std::move(job));
+}
+
+void FramePipeline::RunJob(const Frame& frame, const absl::StatusOr<const ExecContext*>& ctx) {
+  frame->latency.Add(Phase::kQueue, context_.seams.steady_now() - frame->ready);
+  absl::Status status = ctx.status();
+  if (MayStart(*frame, &status)) status = RunFrame(**ctx, *frame);
+  if (status.ok() && frame->is_good_start) session_->SetStart(carrier_, *frame);
+  frame->memory.reset();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = nullptr;
+    if (stopped_) return;
+    frame->status = Explain(*frame, status);
+    if (!frame->status.ok()) MakeLight(*frame, frame->status);
+    events_.push_back({frame, {}, nullptr});
+    StartJobs();
+  }
+  changed_();
+}
+
+bool FramePipeline::MayStart(NavigateFrame& frame, absl::Status* why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (why->ok()) *why = CannotStart(frame);
+  frame.started = why->ok();
+  return frame.started;
+}
+
+absl::Status FramePipeline::CannotStart(const NavigateFrame& frame) const {
+  if (stopped_ || frame.superseded_by) return absl::CancelledError("the frame was cancelled while it waited");
+  return IsPast(frame, context_.seams.steady_now()) ? DeadlineMissed(frame, "could start") : absl::OkStatus();
+}
+
+// What ended a frame early, in the words of the wire.
+absl::Status FramePipeline::Explain(const NavigateFrame& frame, const absl::Status& status) const {
+  if (status.ok()) return status;
+  if (frame.superseded_by) return Superseded(*frame.superseded_by);
+  const bool ended_early = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  if (!ended_early || ReasonOf(status) == v1::BUDGET_USED_UP) return status;
+  if (!IsPast(frame, context_.seams.steady_now())) return status;
+  return DeadlineMissed(frame, frame.started ? "was registered" : "could start");
+}
+
+absl::Status FramePipeline::RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
+  const std::shared_ptr<const GoodResult> start = session_->start();
+  const FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); },
+                         MakeFieldOutput(frame.number)};
+  return RegisterFrame(ctx, session_->setup(), start == nullptr ? nullptr : &start->transform, hooks, frame);
+}
+
+std::optional<FieldOutput> FramePipeline::MakeFieldOutput(int64_t frame_number) {
+  if (!session_->setup().field) return std::nullopt;
+  FieldOutput output;
+  output.request = *session_->setup().field;
+  output.lease = [this](int64_t bytes) { return session_->TakeFieldBuffer(bytes); };
+  output.send = [this, frame_number](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+    SendField(frame_number, header, std::move(bytes));
+  };
+  output.advanced = [this] {
+    changed_();
+    return !stopped();
+  };
+  return output;
+}
+
+void FramePipeline::SendField(int64_t frame_number, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+  Event event;
+  event.field.set_frame_number(frame_number);
+  *event.field.mutable_field() = header;
+  event.bytes = std::move(bytes);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_) return;
+    events_.push_back(std::move(event));
+  }
+  changed_();
+}
+
+bool FramePipeline::stopped() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stopped_;
+}
+
+std::optional<FramePipeline::Event> FramePipeline::Next() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (events_.empty()) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds sending) {
+  v1::NavigateResponse response;
+  v1::FrameResult& result = *response.mutable_result();
+  result.set_frame_number(frame.number);
+  if (frame.acquisition_time) *result.mutable_acquisition_time() = *frame.acquisition_time;
+  frame.latency.Add(Phase::kSend, sending);
+  frame.latency.set_total(context_.seams.steady_now() - frame.begin);
+  FrameFate fate = FrameFate::kOk;
+  if (frame.status.ok()) frame.status = FillResult(frame, result, &fate);
+  if (frame.status.ok()) {
+    frame.record.Succeeded(frame.outcome, frame.latency);
+  } else {
+    fate = FateOf(frame.status);
+    frame.record.Failed(frame.status);
+    result.clear_report();
+  }
+  *result.mutable_status() = ToRpcStatusProto(frame.status);
+  session_->FrameAnswered(carrier_, frame, fate);
+  std::lock_guard<std::mutex> lock(mutex_);
+  --unanswered_;
+  if (frame.is_light) --light_;
+  if (held_ && HasRoom()) {
+    const HeldHeader held = *std::exchange(held_, std::nullopt);
+    Begin(held.header, held.received);
+    if (no_more_ && receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
+    StartJobs();
+  }
+  return response;
+}
+
+absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate) {
+  const SessionSetup& setup = session_->setup();
+  const bool is_late = frame.deadline && frame.latency.total() > *frame.deadline;
+  if (is_late && setup.late_frames == LateFrames::kDrop) return DeadlineMissed(frame, "was answered");
+  v1::Report& report = *result.mutable_report();
+  report = MakeReport(context_.device.name(), setup.plan, frame.outcome, frame.latency);
+  if (is_late) {
+    AddLateness(frame, frame.latency.total(), report);
+    *fate = FrameFate::kLate;
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(*result.mutable_transform(), session_->Keep(frame.outcome, report));
+  return absl::OkStatus();
+}
+
+void FramePipeline::Stop() {
+  std::deque<Event> events;  // what goes is freed after the lock
+  std::deque<Frame> ready;
+  Frame receiving;
+  int dropped = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    dropped = std::exchange(unanswered_, 0);
+    events.swap(events_);
+    ready.swap(ready_);
+    receiving.swap(receiving_);
+    held_.reset();
+    if (running_ != nullptr) {
+      running_->control->Cancel();
+      context_.jobs.Cancel(running_.get());
+    }
+  }
+  session_->FramesDropped(dropped);
+}
+
+}  // namespace intrawarp::server

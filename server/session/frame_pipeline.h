@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// FramePipeline: the frames of one stream of a session, from their headers to their answers: received one at a time,
+// registered one at a time, answered in order. The session's overload policy and the frames' deadlines take effect
+// here.
+//
+// The transport hands over headers and chunks as they come, asks MayRead before it reads another message, and takes
+// what Next has for it. Jobs tell by `changed` that Next may have something; it is called without a lock.
+//
+// Bounds. KEEP_ALL: at most max_pending + 1 frames have no answer yet. LATEST_WINS: at most max_pending + 1 frames hold
+// memory, and at most kMaxUnanswered have no answer. One header beyond that is held back until there is room.
+//
+// Thread safety: safe for concurrent use. No gRPC here.
+#ifndef INTRAWARP_SERVER_SESSION_FRAME_PIPELINE_H_
+#define INTRAWARP_SERVER_SESSION_FRAME_PIPELINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "proto/chunk.h"
+#include "server/bulk/bulk_stream.h"
+#include "server/server_context.h"
+#include "server/session/navigate_frame.h"
+#include "server/session/navigate_session.h"
+
+namespace intrawarp::server {
+
+class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
+ public:
+  using Time = NavigateFrame::Time;
+  static constexpr int kMaxUnanswered = 256;
+
+  // What is to be sent next: the field of a frame, or its result.
+  struct Event {
+    // A result, which MakeResult makes when its turn has come; null: a field.
+    std::shared_ptr<NavigateFrame> answered;
+    v1::FrameField field;
+    std::shared_ptr<BulkBuffer> bytes;
+  };
+
+  // `carrier`: the stream's number in the session. `call_deadline` ends the frames' jobs; nullopt: none.
+  FramePipeline(ServerContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
+                std::optional<Time> call_deadline, std::function<void()> changed);
+
+  // A header, received at `received`. INVALID_ARGUMENT, which ends the stream, when the number does not grow; what else
+  // is wrong with the frame is its answer. Begins the frame, or holds the header back.
+  absl::Status BeginFrame(const v1::FrameHeader& header, Time received);
+  // INVALID_ARGUMENT, which ends the stream, when it belongs to no frame.
+  absl::Status Append(const wire::ReceivedChunk& chunk);
+  // No message follows: a frame that lacks chunks fails.
+  void EndOfFrames();
+  // Whether another message may be read.
+  bool MayRead() const;
+  // Whether a frame has begun whose chunks are still to come.
+  bool IsReceiving() const;
+  // Everything that was received has been answered.
+  bool IsDone() const;
+
+  std::optional<Event> Next();
+  // Makes the answer of a frame that Next gave; `sending` is how long its field took to send. Once a frame.
+  v1::NavigateResponse MakeResult(NavigateFrame& frame, std::chrono::nanoseconds sending);
+
+  // Cancels what is under way and drops what waits. Idempotent. Nothing is changed after it.
+  void Stop();
+
+ private:
+  using Frame = std::shared_ptr<NavigateFrame>;
+  struct HeldHeader {
+    v1::FrameHeader header;
+    Time received;
+  };
+
+  // All with the mutex held.
+  bool HasRoom() const;
+  void Begin(const v1::FrameHeader& header, Time received);
+  absl::Status Admit(const v1::FrameHeader& header, NavigateFrame& frame);
+  void Complete();
+  void Supersede(int64_t by);
+  void MakeLight(NavigateFrame& frame, absl::Status status);
+  void FailReceived(absl::Status status);
+  void StartJobs();
+  absl::Status Submit(const Frame& frame);
+  absl::Status CannotStart(const NavigateFrame& frame) const;
+  absl::Status Explain(const NavigateFrame& frame, const absl::Status& status) const;
+
+  // By the frame's job.
+  void RunJob(const Frame& frame, const absl::StatusOr<const ExecContext*>& ctx);
+  bool MayStart(NavigateFrame& frame, absl::Status* why);
+  absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame);
+  std::optional<FieldOutput> MakeFieldOutput(int64_t frame_number);
+  void SendField(int64_t frame_number, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes);
+  bool stopped() const;
+
+  // By the writer.
+  absl::Status FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate);
+
+  ServerContext& context_;
+  const std::shared_ptr<NavigateSession> session_;
+  const int64_t carrier_;
+  const std::optional<Time> call_deadline_;
+  const std::function<void()> changed_;
+
+  mutable std::mutex mutex_;
+  Frame receiving_;
+  std::optional<HeldHeader> held_;
+  bool passing_over_ = false;  // the chunks of a failed frame
+  bool no_more_ = false;
+  bool stopped_ = false;
+  std::optional<int64_t> last_number_;
+  std::deque<Frame> ready_;  // received or failed, waiting for their turn
+  Frame running_;            // its job is submitted
+  std::deque<Event> events_;
+  int unanswered_ = 0;  // frames from their header to their result
+  int light_ = 0;       // of these, those that hold no memory
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_FRAME_PIPELINE_H_

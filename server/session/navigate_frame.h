@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A frame of a session: from its header to its registration. No gRPC here.
+#ifndef INTRAWARP_SERVER_SESSION_NAVIGATE_FRAME_H_
+#define INTRAWARP_SERVER_SESSION_NAVIGATE_FRAME_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
+#include "engine/device/device.h"
+#include "engine/schedule/latency.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "proto/convert.h"
+#include "server/registration/registration_job.h"
+#include "server/registration/registration_report.h"
+#include "server/rpc/job_control.h"
+#include "server/server_context.h"
+#include "server/session/session_setup.h"
+
+namespace intrawarp::server {
+
+// Belongs to one thread at a time: the reader while it is received, then its job, then the writer. `control` may be
+// cancelled by any thread; the members up to `superseded_by` are guarded by the FramePipeline.
+struct NavigateFrame {
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `begin`: its header was received, by seams.steady_now, as all times here.
+  NavigateFrame(ServerContext& context, Time begin) : begin(begin), record(context.metrics, WorkClass::kFrame) {}
+
+  // It has no answer yet, but holds no memory any more and will not run.
+  bool is_light = false;
+  // Its job has begun to compute.
+  bool started = false;
+  // The newer frame that takes its place; unset: none.
+  std::optional<int64_t> superseded_by;
+
+  int64_t number = 0;
+  // Echoed; unset: the client gave none.
+  std::optional<google::protobuf::Timestamp> acquisition_time;
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  Rescale rescale;
+  int64_t total_bytes = 0;
+  int64_t received_bytes = 0;
+  // The pixels; given back as soon as they are on the device.
+  std::shared_ptr<PinnedBuffer> memory;
+  const Time begin;
+  Time ready;  // the last byte was there
+  // After `begin`; unset: none.
+  std::optional<std::chrono::nanoseconds> deadline;
+  // Ends the job early. Set before the frame has one.
+  std::optional<JobControl> control;
+  LatencyBreakdown latency;
+  // What is wrong with it, or the outcome.
+  absl::Status status;
+  RegistrationOutcome outcome;
+  // The outcome serves the next frame as a start: it is no worse than its own, and one that the engine takes.
+  bool is_good_start = false;
+  FrameRecord record;
+};
+
+// Fills in the frame from its header, and the deadline of `setup` where the header has none. Errors name the field
+// within "frame": they are about sanity, the limits, and the size that the session expects.
+absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
+                              NavigateFrame& frame);
+
+// Workspace of RegisterFrame in `ctx`; what the registration itself needs, it allocates once it knows.
+int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);
+// Device memory that a frame of the expected grid works in, its own image included. Estimated from the resident image
+// for a grid of another size.
+int64_t SessionWorkspaceBytes(const Device& device, const SessionSetup& setup);
+
+// As in RegistrationTask.
+struct FrameHooks {
+  ReserveFn reserve;
+  std::optional<FieldOutput> field;
+};
+
+// Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,
+// is_good_start and latency. Waits for the stream.
+// frame.control ends it early.
+absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const Transform* initial,
+                           const FrameHooks& hooks, NavigateFrame& frame);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_NAVIGATE_FRAME_H_

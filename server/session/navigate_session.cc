@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/navigate_session.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "proto/convert.h"
+#include "server/registration/registration_report.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/job_support.h"
+#include "server/session/session_store.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr size_t kKeptTransforms = 16;
+
+v1::SessionState ToProto(NavigateSession::State state) {
+  switch (state) {
+    case NavigateSession::State::kOpening:
+      return v1::SESSION_STATE_OPENING;
+    case NavigateSession::State::kActive:
+      return v1::SESSION_STATE_ACTIVE;
+    case NavigateSession::State::kDetached:
+      return v1::SESSION_STATE_DETACHED;
+    case NavigateSession::State::kClosed:
+      return v1::SESSION_STATE_CLOSED;
+  }
+  return v1::SESSION_STATE_UNSPECIFIED;
+}
+
+// Bytes of the largest field that a frame of the expected grid has; 0 without one, and for control points.
+absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
+  if (!setup.field || setup.field->form == FieldForm::kControlPoints) return 0;
+  const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+  absl::StatusOr<Geometry> grid = FieldGrid(*setup.field, fixed);
+  // The region does not fit the grid that is expected; the frames will show which one it fits.
+  if (!grid.ok()) return 0;
+  return FieldBytes(*setup.field, *grid);
+}
+
+}  // namespace
+
+absl::Status SessionEnded(const char* cause) {
+  return WithReason(absl::AbortedError(absl::StrCat("the stream no longer carries its session: ", cause)),
+                    v1::SESSION_ENDED, {{"cause", cause}});
+}
+
+NavigateSession::NavigateSession(ServerContext& context, std::string id, SessionSetup setup)
+    : context_(context),
+      id_(std::move(id)),
+      setup_(std::move(setup)),
+      create_time_(context.seams.system_now()),
+      last_activity_(context.seams.steady_now()) {
+  kept_.emplace(context.transforms, kKeptTransforms);
+}
+
+NavigateSession::State NavigateSession::state() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
+}
+
+absl::Status NavigateSession::Reserve() {
+  const int count = setup_.max_pending + 1;
+  const int64_t frame_bytes = setup_.expected.bytes;
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t field_bytes, ExpectedFieldBytes(setup_));
+  Claim claim;
+  claim.job_class = JobClass::kFrame;
+  claim.sessions = 1;
+  claim.workspace_bytes = SessionWorkspaceBytes(context_.device, setup_);
+  claim.pinned_bytes = count * (PinnedClaim(frame_bytes) + (field_bytes == 0 ? 0 : PinnedClaim(field_bytes)));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context_, claim, Share::kSession));
+  INTRAWARP_RETURN_IF_ERROR(frame_buffers_.Lease(context_, grant, count, frame_bytes));
+  if (field_bytes > 0) INTRAWARP_RETURN_IF_ERROR(field_buffers_.Lease(context_, grant, count, field_bytes));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kClosed) return absl::CancelledError("the session was closed");
+  grant_ = std::move(grant);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> NavigateSession::CarryBy(EndedFn ended, EndedFn* before) {
+  if (state_ == State::kActive) *before = std::move(ended_);
+  ended_ = std::move(ended);
+  state_ = State::kActive;
+  Touch();
+  return ++carrier_;
+}
+
+absl::StatusOr<int64_t> NavigateSession::Open(bool warm, EndedFn ended) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kOpening) return SessionEnded("closed");
+  warm_ = warm;
+  EndedFn nobody;
+  return CarryBy(std::move(ended), &nobody);
+}
+
+absl::StatusOr<int64_t> NavigateSession::Resume(EndedFn ended) {
+  EndedFn before;
+  absl::StatusOr<int64_t> carrier = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kActive && state_ != State::kDetached) return SessionNotResumable("the session is not open");
+    ++resumptions_;
+    carrier = CarryBy(std::move(ended), &before);
+  }
+  if (before) before(SessionEnded("resumed"));
+  return carrier;
+}
+
+void NavigateSession::Detach(int64_t carrier) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!IsCarriedBy(carrier)) return;
+    ended_ = nullptr;
+    if (setup_.resume_window.count() > 0) {
+      state_ = State::kDetached;
+      detached_at_ = context_.seams.steady_now();
+      return;
+    }
+  }
+  CloseBy(carrier);
+}
+
+void NavigateSession::CloseBy(int64_t carrier) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!IsCarriedBy(carrier)) return;
+    ended_ = nullptr;
+  }
+  Close(absl::OkStatus());
+}
+
+void NavigateSession::Close(const absl::Status& why) {
+  EndedFn ended;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kClosed) return;
+    state_ = State::kClosed;
+    ended = std::move(ended_);
+    ended_ = nullptr;
+  }
+  Free();
+  if (ended) ended(why);
+}
+
+void NavigateSession::Free() {
+  context_.jobs.Cancel(this);  // the warm-up
+  frame_buffers_.Release();
+  field_buffers_.Release();
+  std::shared_ptr<const GoodResult> start;  // freed after the lock
+  Grant grant;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    start = std::move(start_);
+    grant = std::move(grant_);
+    kept_.reset();
+  }
+  context_.sessions.Erase(*this);
+}
+
+NavigateSession::Expiry NavigateSession::ExpiryAt(Time now) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kDetached) {
+    return now - detached_at_ >= setup_.resume_window ? Expiry::kUnresumed : Expiry::kNone;
+  }
+  const bool is_idle = state_ == State::kActive && statistics_.in_flight() == 0;
+  return is_idle && now - last_activity_ >= setup_.idle_timeout ? Expiry::kIdle : Expiry::kNone;
+}
+
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFrameBuffer(int64_t bytes) {
+  if (std::shared_ptr<PinnedBuffer> buffer = frame_buffers_.Take(bytes)) return buffer;
+  return LeasePinned(context_, bytes, Share::kSession);
+}
+
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFieldBuffer(int64_t bytes) {
+  if (std::shared_ptr<PinnedBuffer> buffer = field_buffers_.Take(bytes)) return buffer;
+  return LeasePinned(context_, bytes, Share::kSession);
+}
+
+absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!kept_) return absl::CancelledError("the session was closed");
+  kept_->MakeRoom(bytes, context_.ledger);
+  return server::ReserveResult(context_, bytes, Share::kSession);
+}
+
+std::shared_ptr<const GoodResult> NavigateSession::start() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return start_;
+}
+
+void NavigateSession::SetStart(int64_t carrier, const NavigateFrame& frame) {
+  auto start = std::make_shared<const GoodResult>(
+      GoodResult{frame.number, frame.outcome.reservation, frame.outcome.result.transform});
+  std::lock_guard<std::mutex> lock(mutex_);
+  // What goes is freed after the lock.
+  if (IsCarriedBy(carrier)) start_.swap(start);
+}
+
+absl::StatusOr<std::string> NavigateSession::Keep(const RegistrationOutcome& outcome, const v1::Report& report) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!kept_) return absl::CancelledError("the session was closed");
+  INTRAWARP_ASSIGN_OR_RETURN(
+      std::shared_ptr<const StoredTransform> stored,
+      StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt}, outcome, report));
+  const std::string name = TransformName(stored->id);
+  kept_->Keep(std::move(stored));
+  return name;
+}
+
+void NavigateSession::FrameBegan(int64_t carrier) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  statistics_.Began();
+  if (IsCarriedBy(carrier)) Touch();
+}
+
+void NavigateSession::FrameAnswered(int64_t carrier, const NavigateFrame& frame, FrameFate fate) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  statistics_.Ended(fate, frame.latency);
+  if (!IsCarriedBy(carrier)) return;
+  last_frame_number_ = frame.number;
+  Touch();
+}
+
+void NavigateSession::FramesDropped(int64_t count) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (int64_t i = 0; i < count; ++i) statistics_.Ended(FrameFate::kDropped);
+}
+
+std::optional<int64_t> NavigateSession::last_frame_number() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return last_frame_number_;
+}
+
+std::optional<double> NavigateSession::Load() const {
+  const std::optional<std::chrono::nanoseconds> device_time = statistics_.MeanDeviceTime();
+  if (!setup_.rate_hz || !device_time) return std::nullopt;
+  return *setup_.rate_hz * std::chrono::duration<double>(*device_time).count();
+}
+
+v1::Session NavigateSession::Describe() const {
+  v1::Session to;
+  to.set_name(SessionName(id_));
+  *to.mutable_config() = setup_.resolved;
+  to.mutable_config()->set_session_id(id_);
+  *to.mutable_create_time() = TimestampToProto(create_time_);
+  to.set_reserved_bytes(frame_buffers_.bytes() + field_buffers_.bytes());
+  std::lock_guard<std::mutex> lock(mutex_);
+  to.set_state(ToProto(state_));
+  to.set_warm(warm_);
+  if (last_frame_number_) to.set_last_frame_number(*last_frame_number_);
+  if (start_ != nullptr) to.set_start_frame_number(start_->frame_number);
+  to.set_resumptions(resumptions_);
+  if (const std::optional<double> load = Load()) to.set_load(*load);
+  *to.mutable_statistics() = statistics_.ToProto();
+  return to;
+}
+
+}  // namespace intrawarp::server

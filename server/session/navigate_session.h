@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// NavigateSession: the state of a navigation, which outlives the stream that carries it: the setup, the memory that its
+// frames use, the last good transform (the start of the next frame), the kept results, the statistics.
+//
+// Life: OPENING (Reserve, then a warm-up) -> ACTIVE (a stream carries it) -> DETACHED (the stream broke) -> ACTIVE
+// again by another stream, or CLOSED. From every state it can go to CLOSED, which frees what it holds and takes it out
+// of the store. A stream is known by its carrier number; a later carrier takes over from the one before, whose calls
+// then have no effect.
+//
+// Thread safety: safe for concurrent use. It calls a carrier without a lock of its own. No gRPC here.
+#ifndef INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
+#define INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/transform/transform.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/registration/kept_results.h"
+#include "server/server_context.h"
+#include "server/session/frame_buffers.h"
+#include "server/session/navigate_frame.h"
+#include "server/session/session_setup.h"
+#include "server/session/session_statistics.h"
+
+namespace intrawarp::server {
+
+// The transform that the next frame starts from, with the memory that it holds.
+struct GoodResult {
+  int64_t frame_number = 0;
+  std::shared_ptr<Grant> reservation;
+  Transform transform;
+};
+
+// Why a stream no longer carries its session: ABORTED (SESSION_ENDED) with the cause "resumed", "closed" or "idle".
+absl::Status SessionEnded(const char* cause);
+
+class NavigateSession {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // Tells a carrier that the session is not its any more.
+  using EndedFn = std::function<void(const absl::Status& why)>;
+  enum class State { kOpening, kActive, kDetached, kClosed };
+
+  // OPENING. `context` must outlive it.
+  NavigateSession(ServerContext& context, std::string id, SessionSetup setup);
+
+  const std::string& id() const { return id_; }
+  const SessionSetup& setup() const { return setup_; }
+  State state() const;
+  v1::Session Describe() const;
+
+  // Takes what the frames will hold, so that no other client can: a pinned buffer for each frame that can be in flight
+  // and one for the field of each, and the workspace of a frame. Left to each frame, from the share of sessions: device
+  // memory and a place for its result, and pinned memory for control points, whose number only a result tells. Errors:
+  // those of Ledger::Admit, CANCELLED when it was closed meanwhile. May take as long as page-locking takes. Once.
+  absl::Status Reserve();
+
+  // A carrier takes the session up; the one before is told. Makes a session that opens ACTIVE, `warm` as for
+  // Session.warm. FAILED_PRECONDITION (SESSION_NOT_RESUMABLE) when it is closed.
+  absl::StatusOr<int64_t> Open(bool warm, EndedFn ended);
+  // The same for one that is ACTIVE or DETACHED.
+  absl::StatusOr<int64_t> Resume(EndedFn ended);
+  // The carrier's stream broke: the session waits to be resumed, or is closed when it has no window for that.
+  void Detach(int64_t carrier);
+  // The carrier ends the session; its EndedFn is not called.
+  void CloseBy(int64_t carrier);
+  // Ends the session; its carrier is told `why`.
+  void Close(const absl::Status& why);
+
+  enum class Expiry { kNone, kIdle, kUnresumed };
+  // What has expired at `now`; the caller closes the session.
+  Expiry ExpiryAt(Time now) const;
+
+  // The memory of a frame: a buffer of the session's, or, for a size or number beyond those, a lease from the pool.
+  absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFrameBuffer(int64_t bytes);
+  absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFieldBuffer(int64_t bytes);
+  // Room for a result; the oldest kept results give way.
+  absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);
+
+  // Where the next frame starts; null: as the config says.
+  std::shared_ptr<const GoodResult> start() const;
+  void SetStart(int64_t carrier, const NavigateFrame& frame);
+  // Stores a frame's result, for as long as the session lives and 16 newer ones do not push it out. The transform's
+  // name.
+  absl::StatusOr<std::string> Keep(const RegistrationOutcome& outcome, const v1::Report& report);
+
+  // The frames of the carrier.
+  void FrameBegan(int64_t carrier);
+  void FrameAnswered(int64_t carrier, const NavigateFrame& frame, FrameFate fate);
+  void FramesDropped(int64_t count);
+  std::optional<int64_t> last_frame_number() const;
+
+ private:
+  // All with the mutex held.
+  absl::StatusOr<int64_t> CarryBy(EndedFn ended, EndedFn* before);
+  bool IsCarriedBy(int64_t carrier) const { return carrier == carrier_ && state_ == State::kActive; }
+  void Touch() { last_activity_ = context_.seams.steady_now(); }
+  std::optional<double> Load() const;
+  // Without it.
+  void Free();
+
+  ServerContext& context_;
+  const std::string id_;
+  const SessionSetup setup_;
+  const std::chrono::system_clock::time_point create_time_;
+  FrameBuffers frame_buffers_;
+  FrameBuffers field_buffers_;
+
+  mutable std::mutex mutex_;
+  State state_ = State::kOpening;
+  bool warm_ = false;
+  int64_t carrier_ = 0;  // 0: nobody yet
+  EndedFn ended_;        // of the carrier
+  int resumptions_ = 0;
+  Time last_activity_;
+  Time detached_at_;
+  std::optional<int64_t> last_frame_number_;
+  std::shared_ptr<const GoodResult> start_;
+  std::optional<KeptResults> kept_;  // until closed
+  Grant grant_;                      // a place, and workspace for a frame
+  SessionStatistics statistics_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_

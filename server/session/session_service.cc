@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/session_service.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "server/rpc/rpc_support.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_store.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr char kCollection[] = "sessions";
+
+grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::StatusOr<std::shared_ptr<NavigateSession>> Find(const SessionStore& sessions, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSessionName(name, "name"));
+  return sessions.Find(id);
+}
+
+absl::Status Get(const SessionStore& sessions, const std::string& name, v1::Session& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, name));
+  response = session->Describe();
+  return absl::OkStatus();
+}
+
+absl::Status List(const SessionStore& sessions, const v1::ListSessionsRequest& request,
+                  v1::ListSessionsResponse& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken(kCollection, request.page_token()));
+  // One more than asked tells whether there is a next page.
+  const std::vector<std::shared_ptr<NavigateSession>> page = sessions.List(after, page_size + 1);
+  for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
+    *response.add_sessions() = page[i]->Describe();
+  }
+  if (static_cast<int>(page.size()) > page_size) {
+    response.set_next_page_token(PageToken(kCollection, page[page_size - 1]->id()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Close(const SessionStore& sessions, const std::string& name, v1::Session& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, name));
+  session->Close(SessionEnded("closed"));
+  response = session->Describe();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* call,
+                                                     const v1::GetSessionRequest* request,
+                                                     v1::GetSessionResponse* response) {
+  return Finished(call, Get(context_.sessions, request->name(), *response->mutable_session()));
+}
+
+grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerContext* call,
+                                                       const v1::ListSessionsRequest* request,
+                                                       v1::ListSessionsResponse* response) {
+  return Finished(call, List(context_.sessions, *request, *response));
+}
+
+grpc::ServerUnaryReactor* SessionService::CloseSession(grpc::CallbackServerContext* call,
+                                                       const v1::CloseSessionRequest* request,
+                                                       v1::CloseSessionResponse* response) {
+  return Finished(call, Close(context_.sessions, request->name(), *response->mutable_session()));
+}
+
+}  // namespace intrawarp::server

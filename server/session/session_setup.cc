@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/session_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "proto/convert.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/wire.h"
+
+namespace intrawarp::server {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr int kDefaultPending = 2;
+constexpr nanoseconds kDefaultResumeWindow = std::chrono::seconds(30);
+constexpr nanoseconds kMaxResumeWindow = std::chrono::minutes(5);
+constexpr nanoseconds kDefaultIdleTimeout = std::chrono::minutes(15);
+constexpr std::chrono::hours kMaxIdleTimeout{24};
+constexpr double kMaxRateHz = 1000;
+
+absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfig& config, SessionSetup& setup) {
+  if (config.fixed().empty() == config.moving().empty()) {
+    return InvalidField("fixed", "exactly one of fixed and moving must be given");
+  }
+  setup.resident_is_fixed = !config.fixed().empty();
+  const std::string& name = setup.resident_is_fixed ? config.fixed() : config.moving();
+  INTRAWARP_ASSIGN_OR_RETURN(setup.resident,
+                             FindVolume(context.volumes, name, setup.resident_is_fixed ? "fixed" : "moving"));
+  absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms);
+  if (!plan.ok()) return Within("options", plan.status());
+  setup.plan = *std::move(plan);
+  return absl::OkStatus();
+}
+
+absl::Status ResolveAnswers(const v1::NavigateConfig& config, SessionSetup& setup) {
+  if (config.coarse_field()) {
+    return FieldError(absl::StatusCode::kUnimplemented, "coarse_field", "coarse fields are not in this version");
+  }
+  if (!config.has_field()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
+  return setup.resident_is_fixed ? ValidateRegion(*setup.field, setup.resident->image.geometry()) : absl::OkStatus();
+}
+
+absl::Status ResolvePolicy(const ServerContext& context, const v1::NavigateConfig& config, SessionSetup& setup) {
+  const int most = context.limits.max_pending_frames;
+  setup.max_pending = config.has_max_pending() ? config.max_pending() : std::min(kDefaultPending, most);
+  switch (config.overload_policy()) {
+    case v1::OVERLOAD_POLICY_UNSPECIFIED:
+    case v1::OVERLOAD_POLICY_KEEP_ALL:
+      break;
+    case v1::OVERLOAD_POLICY_LATEST_WINS:
+      setup.overload_policy = OverloadPolicy::kLatestWins;
+      break;
+    default:
+      return InvalidField("overload_policy", absl::StrCat("there is no policy ", config.overload_policy()));
+  }
+  const bool latest_wins = setup.overload_policy == OverloadPolicy::kLatestWins;
+  // One frame waits while another is received.
+  const int least = latest_wins ? 2 : 1;
+  if (setup.max_pending < least || setup.max_pending > most) {
+    return InvalidField("max_pending", absl::StrCat("is ", setup.max_pending, ", must be ", least, " to ", most));
+  }
+  setup.cancel_running = config.cancel_running();
+  if (setup.cancel_running && !latest_wins) return InvalidField("cancel_running", "goes with LATEST_WINS alone");
+  return absl::OkStatus();
+}
+
+absl::Status ResolveLateFrames(const v1::NavigateConfig& config, SessionSetup& setup) {
+  if (config.has_frame_deadline()) {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.frame_deadline,
+                               DurationFromProto(config.frame_deadline(), "frame_deadline", kMaxFrameDeadline));
+  }
+  switch (config.late_frames()) {
+    case v1::LATE_FRAMES_UNSPECIFIED:
+    case v1::LATE_FRAMES_DROP:
+      return absl::OkStatus();
+    case v1::LATE_FRAMES_DELIVER:
+      setup.late_frames = LateFrames::kDeliver;
+      return absl::OkStatus();
+    default:
+      return InvalidField("late_frames", absl::StrCat("there is no value ", config.late_frames()));
+  }
+}
+
+absl::Status ResolveLife(const v1::NavigateConfig& config, SessionSetup& setup) {
+  if (!config.has_resume_window()) {
+    setup.resume_window = config.session_id().empty() ? nanoseconds(0) : kDefaultResumeWindow;
+  } else if (config.resume_window().seconds() != 0 || config.resume_window().nanos() != 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.resume_window,
+                               DurationFromProto(config.resume_window(), "resume_window", std::chrono::hours(1)));
+  }
+  if (setup.resume_window > kMaxResumeWindow) return InvalidField("resume_window", "at most 5 minutes are allowed");
+  setup.idle_timeout = kDefaultIdleTimeout;
+  if (config.has_idle_timeout()) {
+    INTRAWARP_ASSIGN_OR_RETURN(setup.idle_timeout,
+                               DurationFromProto(config.idle_timeout(), "idle_timeout", kMaxIdleTimeout));
+  }
+  if (!config.has_rate_hz()) return absl::OkStatus();
+  if (!(config.rate_hz() > 0 && config.rate_hz() <= kMaxRateHz)) {
+    return InvalidField("rate_hz", absl::StrCat("must be above 0 and at most ", kMaxRateHz));
+  }
+  setup.rate_hz = config.rate_hz();
+  return absl::OkStatus();
+}
+
+absl::Status ResolveExpectedFrame(const ServerContext& context, const v1::NavigateConfig& config, SessionSetup& setup) {
+  ExpectedFrame& expected = setup.expected;
+  expected.geometry = setup.resident->image.geometry();
+  expected.pixel_type = setup.resident->pixel_type;
+  expected.is_promised = config.has_frame_geometry();
+  if (config.has_frame_geometry()) {
+    absl::StatusOr<Geometry> geometry = GeometryFromProto(config.frame_geometry());
+    if (!geometry.ok()) return Within("frame_geometry", geometry.status());
+    expected.geometry = *geometry;
+  }
+  if (config.frame_pixel_type() != v1::PIXEL_TYPE_UNSPECIFIED) {
+    absl::StatusOr<PixelType> type = PixelTypeFromProto(config.frame_pixel_type());
+    if (!type.ok()) return InvalidField("frame_pixel_type", "is not a type of pixels");
+    expected.pixel_type = *type;
+  }
+  absl::StatusOr<int64_t> bytes = ImageBytes(expected.geometry, BytesPerPixel(expected.pixel_type));
+  if (!bytes.ok()) return Within("frame_geometry", bytes.status());
+  const int64_t most = context.limits.max_volume_bytes;
+  if (expected.is_promised && *bytes > most) {
+    return InvalidField("frame_geometry", absl::StrCat("frames of ", *bytes, " bytes, at most ", most, " are allowed"));
+  }
+  expected.bytes = std::min(*bytes, most);
+  return absl::OkStatus();
+}
+
+v1::NavigateConfig Resolved(const v1::NavigateConfig& config, const SessionSetup& setup) {
+  v1::NavigateConfig resolved = config;
+  resolved.clear_resume();
+  resolved.set_max_pending(setup.max_pending);
+  resolved.set_overload_policy(setup.overload_policy == OverloadPolicy::kLatestWins ? v1::OVERLOAD_POLICY_LATEST_WINS
+                                                                                    : v1::OVERLOAD_POLICY_KEEP_ALL);
+  resolved.set_cancel_running(setup.cancel_running);
+  resolved.set_late_frames(setup.late_frames == LateFrames::kDeliver ? v1::LATE_FRAMES_DELIVER : v1::LATE_FRAMES_DROP);
+  *resolved.mutable_resume_window() = DurationToProto(setup.resume_window);
+  *resolved.mutable_idle_timeout() = DurationToProto(setup.idle_timeout);
+  *resolved.mutable_frame_geometry() = GeometryToProto(setup.expected.geometry);
+  resolved.set_frame_pixel_type(PixelTypeToProto(setup.expected.pixel_type));
+  resolved.set_coarse_field(false);
+  return resolved;
+}
+
+absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v1::NavigateConfig& config) {
+  SessionSetup setup;
+  INTRAWARP_RETURN_IF_ERROR(ResolveImages(context, config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolveAnswers(config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolveLife(config, setup));
+  INTRAWARP_RETURN_IF_ERROR(ResolveExpectedFrame(context, config, setup));
+  setup.asked = config;
+  setup.resolved = Resolved(config, setup);
+  return setup;
+}
+
+}  // namespace
+
+absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
+  absl::StatusOr<SessionSetup> setup = ResolveConfig(context, config);
+  if (!setup.ok()) return Within("config", setup.status());
+  return setup;
+}
+
+absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed) {
+  return Within("field", FieldGrid(field, fixed).status());
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// SessionSetup: what a NavigateConfig asks of a session, checked, with its resources looked up and its defaults filled
+// in. An immutable value once made. No gRPC here.
+#ifndef INTRAWARP_SERVER_SESSION_SESSION_SETUP_H_
+#define INTRAWARP_SERVER_SESSION_SESSION_SETUP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/pixel_type.h"
+#include "engine/geometry/geometry.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/registration/registration_options.h"
+#include "server/server_context.h"
+#include "server/store/volume_store.h"
+#include "server/transform/field_request.h"
+
+namespace intrawarp::server {
+
+// The longest deadline that a frame may have.
+inline constexpr std::chrono::hours kMaxFrameDeadline{24};
+
+enum class OverloadPolicy { kKeepAll, kLatestWins };
+enum class LateFrames { kDrop, kDeliver };
+
+// The grid and the pixels for which a session takes memory.
+struct ExpectedFrame {
+  Geometry geometry;
+  PixelType pixel_type = PixelType::kFloat32;
+  int64_t bytes = 0;
+  // The client named the grid: a larger frame is refused.
+  bool is_promised = false;
+};
+
+struct SessionSetup {
+  std::shared_ptr<const StoredVolume> resident;
+  // Otherwise it is the moving image and the frames are fixed ones.
+  bool resident_is_fixed = true;
+  RegistrationPlan plan;
+  // Unset: results without fields.
+  std::optional<FieldRequest> field;
+  int max_pending = 2;
+  OverloadPolicy overload_policy = OverloadPolicy::kKeepAll;
+  bool cancel_running = false;
+  LateFrames late_frames = LateFrames::kDrop;
+  // Of frames that name none; unset: none.
+  std::optional<std::chrono::nanoseconds> frame_deadline;
+  std::chrono::nanoseconds resume_window{0};
+  std::chrono::nanoseconds idle_timeout{0};
+  std::optional<double> rate_hz;
+  ExpectedFrame expected;
+  // As the stream has it, and with every default filled in (Session.config).
+  v1::NavigateConfig asked;
+  v1::NavigateConfig resolved;
+};
+
+// Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
+// at.
+absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config);
+
+// OK for a field that fits the fixed image's grid; INVALID_ARGUMENT names "field.region_size", say.
+absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_SESSION_SETUP_H_

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/session_store.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/rpc_support.h"
+#include "server/server_context.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_setup.h"
+
+namespace intrawarp::server {
+namespace {
+
+// The config but for what names the session.
+v1::NavigateConfig Content(v1::NavigateConfig config) {
+  config.clear_session_id();
+  config.clear_resume();
+  return config;
+}
+
+bool IsSameConfig(const v1::NavigateConfig& asked, const v1::NavigateConfig& opened) {
+  const std::string content = Content(asked).SerializeAsString();
+  return content.empty() || content == Content(opened).SerializeAsString();
+}
+
+}  // namespace
+
+absl::Status SessionNotResumable(absl::string_view why) {
+  return WithReason(absl::FailedPreconditionError(why), v1::SESSION_NOT_RESUMABLE);
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::Open(ServerContext& context, const v1::NavigateConfig& config) {
+  if (!config.session_id().empty()) INTRAWARP_RETURN_IF_ERROR(ValidateId(config.session_id(), "config.session_id"));
+  return config.resume() ? FindToResume(config) : OpenNew(context, config);
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::OpenNew(ServerContext& context, const v1::NavigateConfig& config) {
+  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config));
+  const std::string id = config.session_id().empty() ? RandomId(context.seams) : config.session_id();
+  auto session = std::make_shared<NavigateSession>(context, id, std::move(setup));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (sessions_.contains(id)) return AlreadyExists(SessionName(id));
+  const int max = context.limits.max_sessions;
+  if (static_cast<int>(sessions_.size()) >= max) {
+    context.metrics.CountRejection(v1::TOO_MANY_SESSIONS);
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(max, " sessions are open, which is the limit")),
+                      v1::TOO_MANY_SESSIONS, InUse(max, max));
+  }
+  if (sessions_.empty()) any_open_(true);
+  sessions_.emplace(id, session);
+  ++counts_.opened;
+  return session;
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::FindToResume(const v1::NavigateConfig& config) {
+  if (config.session_id().empty()) return InvalidField("config.session_id", "must name the session to be resumed");
+  const absl::StatusOr<Pointer> session = Find(config.session_id());
+  if (!session.ok()) return SessionNotResumable(session.status().message());
+  if (!IsSameConfig(config, (*session)->setup().asked)) {
+    return SessionNotResumable("the session was opened with another config");
+  }
+  if ((*session)->state() == NavigateSession::State::kOpening) return SessionNotResumable("the session is opening");
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++counts_.resumed;
+  return session;
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::Find(const std::string& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end()) return NotFound(SessionName(id));
+  return it->second;
+}
+
+std::vector<SessionStore::Pointer> SessionStore::List(const std::string& after, int limit) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Pointer> page;
+  for (auto it = sessions_.upper_bound(after); it != sessions_.end() && static_cast<int>(page.size()) < limit; ++it) {
+    page.push_back(it->second);
+  }
+  return page;
+}
+
+void SessionStore::Expire(std::chrono::steady_clock::time_point now) {
+  for (const Pointer& session : List("", std::numeric_limits<int>::max())) {
+    const NavigateSession::Expiry expiry = session->ExpiryAt(now);
+    if (expiry == NavigateSession::Expiry::kNone) continue;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++(expiry == NavigateSession::Expiry::kIdle ? counts_.idle : counts_.unresumed);
+    }
+    session->Close(SessionEnded("idle"));
+  }
+}
+
+void SessionStore::CloseAll(const absl::Status& why) {
+  for (const Pointer& session : List("", std::numeric_limits<int>::max())) session->Close(why);
+}
+
+void SessionStore::Erase(const NavigateSession& session) {
+  Pointer erased;  // freed after the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = sessions_.find(session.id());
+  if (it == sessions_.end() || it->second.get() != &session) return;
+  erased = std::move(it->second);
+  sessions_.erase(it);
+  if (sessions_.empty()) any_open_(false);
+}
+
+int64_t SessionStore::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int64_t>(sessions_.size());
+}
+
+SessionCounts SessionStore::counts() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counts_;
+}
+
+}  // namespace intrawarp::server

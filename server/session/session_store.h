@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// SessionStore: the sessions that are open, by id; at most ServerLimits.max_sessions.
+//
+// Thread safety: safe for concurrent use. It calls no session with its lock held.
+#ifndef INTRAWARP_SERVER_SESSION_SESSION_STORE_H_
+#define INTRAWARP_SERVER_SESSION_SESSION_STORE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "intrawarp/v1/registration.pb.h"
+
+namespace intrawarp::server {
+
+class NavigateSession;
+struct ServerContext;
+
+// FAILED_PRECONDITION (SESSION_NOT_RESUMABLE).
+absl::Status SessionNotResumable(absl::string_view why);
+
+// How many sessions there ever were, and how they ended that did not end with their stream.
+struct SessionCounts {
+  int64_t opened = 0;
+  int64_t resumed = 0;
+  int64_t idle = 0;
+  int64_t unresumed = 0;
+};
+
+class SessionStore {
+ public:
+  using Pointer = std::shared_ptr<NavigateSession>;
+
+  // `any_open` is told, with the store's lock held, when the first session opens and when the last one goes.
+  explicit SessionStore(std::function<void(bool)> any_open) : any_open_(std::move(any_open)) {}
+
+  // The session that a config asks for: a new one, OPENING, or with config.resume the one that is there. INVALID_FIELD
+  // and the other errors of ResolveNavigateConfig name paths of the stream's message; RESOURCE_EXISTS,
+  // TOO_MANY_SESSIONS, SESSION_NOT_RESUMABLE.
+  absl::StatusOr<Pointer> Open(ServerContext& context, const v1::NavigateConfig& config);
+  // NOT_FOUND names it.
+  absl::StatusOr<Pointer> Find(const std::string& id) const;
+  // In order of id, those after `after`, at most `limit`.
+  std::vector<Pointer> List(const std::string& after, int limit) const;
+  // Closes the sessions that are idle for too long, and those that nobody has resumed.
+  void Expire(std::chrono::steady_clock::time_point now);
+  // Closes all, with the error for their streams.
+  void CloseAll(const absl::Status& why);
+
+  int64_t size() const;
+  SessionCounts counts() const;
+
+ private:
+  friend class NavigateSession;
+  // A session takes itself out when it closes.
+  void Erase(const NavigateSession& session);
+  absl::StatusOr<Pointer> OpenNew(ServerContext& context, const v1::NavigateConfig& config);
+  absl::StatusOr<Pointer> FindToResume(const v1::NavigateConfig& config);
+
+  const std::function<void(bool)> any_open_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Pointer> sessions_;
+  SessionCounts counts_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_SESSION_STORE_H_

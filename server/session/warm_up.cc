@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/warm_up.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "engine/base/status_macros.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/job_support.h"
+#include "server/rpc/wire.h"
+#include "server/rpc/worker_pool.h"
+#include "server/session/navigate_frame.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr int kWarmIterations = 2;
+constexpr double kPeak = 100;  // within every type of pixels
+
+// 1 in the middle of an axis, falling to 0 at its ends.
+double Ramp(int64_t i, int64_t n) {
+  const double from_middle = std::abs(2 * static_cast<double>(i) + 1 - static_cast<double>(n));
+  return 1 - from_middle / static_cast<double>(n);
+}
+
+// A bright middle, so that every metric has something to compare.
+template <typename T>
+void FillPeak(const Int3& size, T* pixels) {
+  for (int64_t z = 0; z < size.z; ++z) {
+    for (int64_t y = 0; y < size.y; ++y) {
+      const double row = kPeak * Ramp(y, size.y) * Ramp(z, size.z);
+      for (int64_t x = 0; x < size.x; ++x) *pixels++ = static_cast<T>(row * Ramp(x, size.x));
+    }
+  }
+}
+
+void FillPeak(PixelType type, const Int3& size, const PinnedBuffer& memory) {
+  switch (type) {
+    case PixelType::kUint8:
+      return FillPeak(size, memory.as<uint8_t>());
+    case PixelType::kInt8:
+      return FillPeak(size, memory.as<int8_t>());
+    case PixelType::kUint16:
+      return FillPeak(size, memory.as<uint16_t>());
+    case PixelType::kInt16:
+      return FillPeak(size, memory.as<int16_t>());
+    case PixelType::kUint32:
+      return FillPeak(size, memory.as<uint32_t>());
+    case PixelType::kInt32:
+      return FillPeak(size, memory.as<int32_t>());
+    case PixelType::kFloat32:
+      return FillPeak(size, memory.as<float>());
+    case PixelType::kFloat64:
+      return FillPeak(size, memory.as<double>());
+  }
+}
+
+// The session's setup with little to do.
+SessionSetup ShortSetup(SessionSetup setup) {
+  for (StageOptions& stage : setup.plan.stages) {
+    std::visit(
+        [](auto& options) {
+          options.iterations = std::min(options.iterations.value_or(kWarmIterations), kWarmIterations);
+        },
+        stage);
+  }
+  setup.plan.budget.reset();
+  return setup;
+}
+
+// Whether the error is one of the server's state, not of the images and options.
+bool KeepsFromOpening(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status) || absl::IsInternal(status) ||
+         absl::IsCancelled(status) || ReasonOf(status) == v1::EXCEEDS_CAPACITY;
+}
+
+// One opening; lives until `done` was called.
+class Opening : public std::enable_shared_from_this<Opening> {
+ public:
+  using DoneFn = std::function<void(const absl::StatusOr<bool>& warm)>;
+
+  Opening(ServerContext& context, std::shared_ptr<NavigateSession> session, DoneFn done)
+      : context_(context), session_(std::move(session)), done_(std::move(done)) {}
+
+  void Start() {
+    context_.workers.Submit([self = shared_from_this()] {
+      const absl::Status status = self->Prepare();
+      if (!status.ok()) self->Done(status);
+    });
+  }
+
+ private:
+  absl::Status Prepare() {
+    INTRAWARP_RETURN_IF_ERROR(session_->Reserve());
+    const ExpectedFrame& expected = session_->setup().expected;
+    frame_ = std::make_shared<NavigateFrame>(context_, context_.seams.steady_now());
+    frame_->record.Repeated();  // it is nobody's
+    frame_->geometry = expected.geometry;
+    frame_->pixel_type = expected.pixel_type;
+    frame_->total_bytes = *ImageBytes(expected.geometry, BytesPerPixel(expected.pixel_type));
+    frame_->control.emplace(context_.seams, std::nullopt);
+    INTRAWARP_ASSIGN_OR_RETURN(frame_->memory, session_->TakeFrameBuffer(frame_->total_bytes));
+    FillPeak(expected.pixel_type, expected.geometry.size, *frame_->memory);
+    return Submit();
+  }
+
+  absl::Status Submit() {
+    Job job;
+    job.job_class = JobClass::kFrame;
+    job.owner = session_.get();
+    job.workspace_bytes = FrameJobBytes(context_.device, *frame_);
+    job.run = [self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) {
+      const absl::Status status = ctx.ok() ? self->Run(**ctx) : ctx.status();
+      self->frame_.reset();
+      self->Done(status);
+    };
+    // A session that was closed before its job had an owner to cancel.
+    if (session_->state() == NavigateSession::State::kClosed) return absl::CancelledError("the session was closed");
+    return SubmitJob(context_, std::move(job));
+  }
+
+  absl::Status Run(const ExecContext& ctx) {
+    FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, std::nullopt};
+    if (session_->setup().field) {
+      hooks.field = FieldOutput{*session_->setup().field, nullptr,
+                                [this](int64_t bytes) { return session_->TakeFieldBuffer(bytes); },
+                                [](const v1::FieldHeader&, const std::shared_ptr<BulkBuffer>&) {}, [] { return true; }};
+    }
+    return RegisterFrame(ctx, ShortSetup(session_->setup()), nullptr, hooks, *frame_);
+  }
+
+  void Done(const absl::Status& status) {
+    if (!KeepsFromOpening(status)) return done_(status.ok());
+    session_->Close(status);
+    done_(status);
+  }
+
+  ServerContext& context_;
+  const std::shared_ptr<NavigateSession> session_;
+  const DoneFn done_;
+  std::shared_ptr<NavigateFrame> frame_;
+};
+
+}  // namespace
+
+void WarmUp(ServerContext& context, std::shared_ptr<NavigateSession> session,
+            std::function<void(const absl::StatusOr<bool>& warm)> done) {
+  std::make_shared<Opening>(context, std::move(session), std::move(done))->Start();
+}
+
+}  // namespace intrawarp::server

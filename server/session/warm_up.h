@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The opening of a session: its memory is taken, and one registration like those of its frames runs, so that the first
+// frame finds loaded kernels and filled pools. No gRPC here.
+#ifndef INTRAWARP_SERVER_SESSION_WARM_UP_H_
+#define INTRAWARP_SERVER_SESSION_WARM_UP_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/server_context.h"
+#include "server/session/navigate_session.h"
+
+namespace intrawarp::server {
+
+// Reserves on a worker, then registers a made-up frame of the expected grid to the resident volume, with two iterations
+// a level, as a frame job owned by the session. `done` is called once, later, on another thread: whether the
+// registration ran (the images or the options of a session may not allow one, which its frames will say), or the error
+// that keeps the session from opening: those of Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the
+// session was closed. Closes the session with the error.
+void WarmUp(ServerContext& context, std::shared_ptr<NavigateSession> session,
+            std::function<void(const absl::StatusOr<bool>& warm)> done);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_WARM_UP_H_

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/registration/registration_job.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/device_test.h"
+#include "tests/server/counting_device.h"
+
+namespace intrawarp::server {
+namespace {
+
+Geometry Grid() {
+  Geometry grid;
+  grid.size = {48, 40, 36};
+  return grid;
+}
+
+// A soft ball about the grid's centre, moved along x.
+std::vector<float> Ball(double shift) {
+  std::vector<float> voxels;
+  const Int3 size = Grid().size;
+  for (int z = 0; z < size.z; ++z) {
+    for (int y = 0; y < size.y; ++y) {
+      for (int x = 0; x < size.x; ++x) {
+        const Vec3d d{x - shift - size.x / 2.0, 1.2 * y - 0.6 * size.y, z - size.z / 2.0};
+        voxels.push_back(static_cast<float>(100 * std::exp(-Dot(d, d) / 120)));
+      }
+    }
+  }
+  return voxels;
+}
+
+class RegistrationJobTest : public DeviceTest {
+ protected:
+  PreparedImage Prepare(double shift) {
+    return *PreparedImage::Prepare(ctx(), Ball(shift).data(), PixelType::kFloat32, 1, 0, Grid());
+  }
+  RegistrationInput Input(std::vector<StageOptions> stages) const {
+    RegistrationInput input;
+    input.fixed = &fixed_;
+    input.moving = &moving_;
+    input.stages = std::move(stages);
+    return input;
+  }
+
+  const PreparedImage fixed_ = Prepare(0), moving_ = Prepare(2);
+  const Seams seams_ = SystemSeams();
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationJobTest);
+
+// Everything that the job allocates, result and workspace, is in its claim, and the claim is no fantasy.
+TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfDeviceMemory) {
+  for (const std::vector<StageOptions>& stages :
+       {std::vector<StageOptions>{AffineOptions()}, std::vector<StageOptions>{AffineOptions(), FfdOptions()},
+        std::vector<StageOptions>{LogDemonsOptions()}}) {
+    const RegistrationInput input = Input(stages);
+    const Claim claim = *RegistrationClaim(device(), input, nullptr);
+    LedgerOptions capacity;
+    capacity.capacity = claim;
+    Ledger ledger(capacity);
+    auto grant = std::make_shared<Grant>(*ledger.Admit(claim));
+    const Grant workspace = grant->Split({.workspace_bytes = claim.workspace_bytes});
+    CountingDevice counting(device());
+    {
+      absl::StatusOr<OwnedContext> owned = OwnedContext::Create(counting, static_cast<size_t>(claim.workspace_bytes));
+      ASSERT_OK(owned.status());
+      JobControl control(seams_, std::nullopt);
+      RegistrationTask task{input, [&](int64_t) { return grant; }, std::nullopt, false, std::nullopt};
+      LatencyBreakdown latency;
+      const absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(owned->context(), task, control, latency);
+      ASSERT_OK(outcome.status());
+      EXPECT_EQ(ledger.in_use(Resource::kResident), outcome->result.transform.resident_bytes());
+      EXPECT_LE(outcome->result.transform.resident_bytes(), claim.resident_bytes);
+    }
+    EXPECT_EQ(counting.bytes(), 0);
+    const int64_t promised =
+        ledger.use(Resource::kResident).peak + ledger.use(Resource::kWorkspace).peak + int64_t{Arena::kAlignment};
+    EXPECT_LE(counting.peak_bytes(), promised);
+    EXPECT_GE(counting.peak_bytes(), promised / 2);
+  }
+}
+
+TEST_P(RegistrationJobTest, AClaimHoldsTwoTransformsAtTheEndOfAStage) {
+  const int64_t field = RegistrationMemoryBytes(Input({LogDemonsOptions()}));
+  const int64_t grid = RegistrationMemoryBytes(Input({FfdOptions()}));
+  EXPECT_EQ(field, 36 * Grid().voxels());
+  EXPECT_GT(grid, 0);
+  EXPECT_EQ(RegistrationMemoryBytes(Input({AffineOptions(), FfdOptions()})), grid);
+  EXPECT_EQ(RegistrationMemoryBytes(Input({FfdOptions(), LogDemonsOptions()})), grid + field);
+}
+
+TEST_P(RegistrationJobTest, AFieldAddsItsRingToTheClaim) {
+  FieldRequest field;
+  const RegistrationInput input = Input({AffineOptions()});
+  const Claim without = *RegistrationClaim(device(), input, nullptr);
+  const Claim with = *RegistrationClaim(device(), input, &field);
+  EXPECT_EQ(without.pinned_bytes, 0);
+  EXPECT_GE(with.pinned_bytes, 12 * Grid().voxels());
+  EXPECT_LE(with.pinned_bytes, int64_t{13} << 20);  // four slabs
+  EXPECT_EQ(with.transforms, 1);
+}
+
+}  // namespace
+}  // namespace intrawarp::server
