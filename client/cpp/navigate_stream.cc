@@ -62,7 +62,7 @@ void NavigateStream::Open(const v1::NavigateConfig& config) {
   impl_->stream = v1::RegistrationService::NewStub(impl_->channel())->Navigate(impl_->call->context());
   v1::NavigateRequest request;
   *request.mutable_config() = config;
-  // Of a false Write, Receive tells the cause.
+  // Receive tells the cause of a false Write.
   impl_->stream->Write(request);
 }
 

@@ -74,7 +74,7 @@ class NavigateStream {
 
   // Waits until the server has opened the session, warmed up; errors as of Receive. Need not be called.
   absl::Status WaitUntilOpened();
-  // What the server said at the opening (or the last resumption), once it was received. The session's id is in
+  // The server's word at the opening (or the last resumption), once it was received. The session's id is in
   // session().name(); frames go on above session().last_frame_number().
   const std::optional<v1::SessionOpened>& opened() const;
   // The session at its end with its statistics, once Receive has told the end of a stream that ended OK.

@@ -29,7 +29,7 @@ struct NavigateStream::Impl {
   std::mutex mutex;  // of the pointer `call`, which Cancel reads
   std::unique_ptr<Call> call;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NavigateRequest, v1::NavigateResponse>> stream;
-  // Of the receiving thread: what the server said of the session, and how the stream ended.
+  // The receiving thread's: the server's words about the session, and the end of the stream.
   std::optional<v1::SessionOpened> opened;
   std::optional<v1::Session> closed;
   std::optional<absl::Status> end;

@@ -35,7 +35,7 @@ class CudaPartitions {
   // Every stream of the partitions is destroyed by then.
   ~CudaPartitions();
 
-  // Of kFrames or kBatch.
+  // `partition` is kFrames or kBatch.
   int multiprocessors(Partition partition) const { return Of(partition).multiprocessors; }
   // A stream of kFrames or kBatch; cudaStreamDestroy destroys it.
   absl::StatusOr<cudaStream_t> CreateStream(Partition partition, int priority) const;

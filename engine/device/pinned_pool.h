@@ -23,7 +23,7 @@ class PinnedPool {
   // and every lease.
   PinnedPool(Device& device, size_t capacity_bytes) : device_(device), capacity_bytes_(capacity_bytes) {}
 
-  // What a lease of `bytes` takes: rounded up so that leases of about the same size share buffers.
+  // A lease of `bytes` takes so much: rounded up so that leases of about the same size share buffers.
   static size_t RoundedBytes(size_t bytes);
 
   // At least `bytes` of pinned memory, back in the pool when the last copy of the pointer goes; the pool must outlive

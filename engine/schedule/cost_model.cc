@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kMeanWeight = 1.0 / 8, kDeviationWeight = 1.0 / 4, kDeviations = 4;
 constexpr double kCellsPerOctave = 4;
-// So that sums of predictions do not overflow.
+// This bound keeps sums of predictions from overflowing.
 constexpr double kMostNanoseconds = 1e14;
 
 }  // namespace

@@ -59,7 +59,7 @@ struct Job {
   std::optional<SchedulerClock::Time> deadline;
   // How long the job will compute. Unset: the prediction for `cost_kind` and `cost_size`, if there is one.
   std::optional<SchedulerClock::Duration> predicted;
-  // What the job's cost depends on (CostModel). Empty: nothing is learnt from the job.
+  // The job's cost depends on these (CostModel). Empty: nothing is learnt from the job.
   std::string cost_kind;
   int64_t cost_size = 0;
   // Asked after `run`: whether the job did all of its work, so that its cost can be learnt; empty: yes.
