@@ -40,6 +40,23 @@ struct StreamPriorities {
   int least = 0, greatest = 0;
 };
 
+// Makes a GPU the thread's current one and puts back what was, for calls that threads of another GPU's work make, too:
+// kernels of that work are launched for the current GPU.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int ordinal) {
+    (void)cudaGetDevice(&before_);
+    status_ = cudaSetDevice(ordinal);
+  }
+  ScopedDevice(const ScopedDevice&) = delete;
+  ~ScopedDevice() { (void)cudaSetDevice(before_); }
+  cudaError_t status() const { return status_; }
+
+ private:
+  int before_ = 0;
+  cudaError_t status_ = cudaSuccess;
+};
+
 class CudaDevice final : public Device {
  public:
   // `partitions` may be null.
@@ -115,10 +132,13 @@ class CudaDevice final : public Device {
     return Buffer(this, p, bytes, stream);
   }
   absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) override {
-    INTRAWARP_RETURN_IF_ERROR(Use());
+    INTRAWARP_RETURN_IF_ERROR(health());
+    const ScopedDevice device(ordinal_);
+    INTRAWARP_RETURN_IF_ERROR(Check(device.status(), "cudaSetDevice"));
     void* p = nullptr;
+    // Portable: every GPU copies to and from it at full speed.
     INTRAWARP_RETURN_IF_ERROR(
-        Check(cudaHostAlloc(&p, std::max<size_t>(bytes, 1), cudaHostAllocDefault), "cudaHostAlloc"));
+        Check(cudaHostAlloc(&p, std::max<size_t>(bytes, 1), cudaHostAllocPortable), "cudaHostAlloc"));
     return PinnedBuffer(this, p, bytes);
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, StreamView stream) override {
@@ -163,7 +183,7 @@ class CudaDevice final : public Device {
   }
 
   void DestroyStream(void* handle) override {
-    (void)cudaSetDevice(ordinal_);
+    const ScopedDevice device(ordinal_);
     (void)cudaStreamSynchronize(static_cast<cudaStream_t>(handle));
     (void)cudaStreamDestroy(static_cast<cudaStream_t>(handle));
   }
@@ -177,10 +197,13 @@ class CudaDevice final : public Device {
     return Check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle)), "cudaEventSynchronize");
   }
   void Free(void* data, StreamView stream) override {
-    (void)cudaSetDevice(ordinal_);
+    const ScopedDevice device(ordinal_);
     (void)cudaFreeAsync(data, Handle(stream));
   }
-  void FreePinned(void* data) override { (void)cudaFreeHost(data); }
+  void FreePinned(void* data) override {
+    const ScopedDevice device(ordinal_);
+    (void)cudaFreeHost(data);
+  }
 
   const int ordinal_;
   const int multiprocessors_;

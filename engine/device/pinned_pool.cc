@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
   const size_t size = RoundedBytes(bytes);
   PinnedBuffer buffer = TakeKept(size);
   if (buffer.empty()) {
-    absl::StatusOr<PinnedBuffer> made = device_.AllocatePinned(size);
+    absl::StatusOr<PinnedBuffer> made = Make(size);
     if (!made.ok()) {
       std::lock_guard<std::mutex> lock(mutex_);
       leased_bytes_ -= size;
@@ -57,6 +57,12 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> PinnedPool::Lease(size_t bytes) {
     GiveBack(std::move(*lease));
     delete lease;
   });
+}
+
+absl::StatusOr<PinnedBuffer> PinnedPool::Make(size_t size) {
+  const auto healthy =
+      std::find_if(devices_.begin(), devices_.end(), [](const Device* device) { return device->health().ok(); });
+  return (healthy == devices_.end() ? devices_.front() : *healthy)->AllocatePinned(size);
 }
 
 void PinnedPool::GiveBack(PinnedBuffer buffer) {

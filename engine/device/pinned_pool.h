@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,7 +22,10 @@ class PinnedPool {
  public:
   // Buffers are kept as long as what is leased and kept makes at most `capacity_bytes`; `device` must outlive the pool
   // and every lease.
-  PinnedPool(Device& device, size_t capacity_bytes) : device_(device), capacity_bytes_(capacity_bytes) {}
+  PinnedPool(Device& device, size_t capacity_bytes) : PinnedPool(std::vector<Device*>{&device}, capacity_bytes) {}
+  // The same for several devices of one kind, all of which can use each buffer. The first healthy one makes it.
+  PinnedPool(std::vector<Device*> devices, size_t capacity_bytes)
+      : devices_(std::move(devices)), capacity_bytes_(capacity_bytes) {}
 
   // A lease of `bytes` takes so much: rounded up so that leases of about the same size share buffers.
   static size_t RoundedBytes(size_t bytes);
@@ -36,11 +40,12 @@ class PinnedPool {
  private:
   // A kept buffer of the size; otherwise an empty one, with room for a new one beside what stays kept.
   PinnedBuffer TakeKept(size_t size);
+  absl::StatusOr<PinnedBuffer> Make(size_t size);
   void GiveBack(PinnedBuffer buffer);
   // Takes kept buffers out of the pool until it is within its capacity. With the mutex held.
   std::vector<PinnedBuffer> TakeExcess();
 
-  Device& device_;
+  const std::vector<Device*> devices_;  // not empty
   const size_t capacity_bytes_;
   mutable std::mutex mutex_;
   size_t leased_bytes_ = 0;

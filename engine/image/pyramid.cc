@@ -137,6 +137,17 @@ int64_t PreparedImage::WorkspaceBytes(const Geometry& geometry, PixelType type) 
   return Arena::Rounded(sizeof(PreparedScalars)) + std::max({staged, StatisticsWorkspaceBytes(geometry), gradients});
 }
 
+PreparedImage PreparedImage::In(Buffer memory) const {
+  PreparedImage image;
+  image.levels_ = levels_;
+  image.statistics_ = statistics_;
+  for (PyramidLevel& level : image.levels_) {
+    level.volume.data = memory.as<float>() + (level.volume.data - volume().data);
+  }
+  image.memory_ = std::move(memory);
+  return image;
+}
+
 absl::StatusOr<PreparedImage> PreparedImage::Prepare(const ExecContext& ctx, const void* pixels, PixelType type,
                                                      double slope, double intercept, const Geometry& geometry) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));

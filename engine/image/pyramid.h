@@ -46,6 +46,10 @@ class PreparedImage {
   static absl::StatusOr<PreparedImage> Prepare(const ExecContext& ctx, const void* pixels, PixelType type, double slope,
                                                double intercept, const Geometry& geometry);
 
+  // This image in other memory, perhaps of another device, which holds or will hold a copy of its Bytes() from
+  // volume().data on.
+  PreparedImage In(Buffer memory) const;
+
   const Geometry& geometry() const { return levels_.front().volume.geometry; }
   ConstVolumeView volume() const { return levels_.front().volume; }
   // Finest first.

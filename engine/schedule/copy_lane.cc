@@ -14,7 +14,9 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 
 absl::StatusOr<std::unique_ptr<CopyLane>> CopyLane::Create(Device& device) {
   INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(Partition::kBatch));
-  return std::unique_ptr<CopyLane>(new CopyLane(device, std::move(stream)));
+  std::unique_ptr<CopyLane> lane(new CopyLane(device, std::move(stream)));
+  lane->ready_.get_future().wait();
+  return lane;
 }
 
 CopyLane::CopyLane(Device& device, Stream stream)
@@ -49,6 +51,9 @@ int64_t CopyLane::pending() const {
 void CopyLane::Loop() {
   Arena none;
   const ExecContext ctx(device_, stream_.view(), none);
+  // Kernels are launched for the thread's current GPU, which a call of the device makes this one.
+  (void)device_.Synchronize(stream_.view());
+  ready_.set_value();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -54,6 +55,7 @@ class CopyLane {
   bool running_ = false;
   bool stopping_ = false;
   std::once_flag joined_;
+  std::promise<void> ready_;  // the thread is about to take copies
   std::thread thread_;
 };
 

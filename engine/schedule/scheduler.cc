@@ -151,6 +151,11 @@ int64_t Scheduler::pending() const {
   return static_cast<int64_t>(waiting_.size()) + telling_ + started;
 }
 
+SchedulerClock::Duration Scheduler::PredictedWait(JobClass job_class) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return policy_.PredictedWait({job_class}, clock_.Now());
+}
+
 std::vector<RunningJob> Scheduler::running() const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Time now = clock_.Now();

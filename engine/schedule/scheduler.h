@@ -122,6 +122,9 @@ class Scheduler {
   int64_t started(JobClass job_class) const;
   int64_t pending() const;
   std::vector<RunningJob> running() const;
+  // The predicted time until a job of the class and without a deadline would start if it were submitted now. Work
+  // without a prediction counts as nothing.
+  SchedulerClock::Duration PredictedWait(JobClass job_class);
   // Jobs of a class that may wait.
   int capacity(JobClass job_class) const { return policy_.capacity(job_class); }
   CostModel& costs() { return costs_; }

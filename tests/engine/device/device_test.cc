@@ -2,9 +2,15 @@
 #include "tests/engine/device_test.h"
 
 #include <cstdint>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "engine/device/pinned_pool.h"
+#include "engine/image/pyramid.h"
+#include "tests/engine/device/faulty_device.h"
 
 namespace intrawarp {
 namespace {
@@ -109,6 +115,40 @@ TEST_P(DeviceMemoryTest, PinnedPoolDropsTheLargestBufferForANewOne) {
   EXPECT_EQ(pool.kept_bytes(), 9 * kPage);
   ASSERT_OK(pool.Lease(3 * kPage));
   EXPECT_EQ(pool.kept_bytes(), (1 + 3) * kPage);
+}
+
+TEST(PinnedPoolTest, TheFirstHealthyDevicePageLocks) {
+  FaultyDevice first(*OpenDevice("cpu")), second(*OpenDevice("cpu"));
+  PinnedPool pool({&first, &second}, 0);
+  EXPECT_OK(pool.Lease(1));
+  EXPECT_EQ(first.calls(DeviceCall::kAllocatePinned), 1);
+  first.FailAt(1, absl::UnavailableError("lost"));
+  EXPECT_EQ(pool.Lease(1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_OK(pool.Lease(1));
+  EXPECT_EQ(second.calls(DeviceCall::kAllocatePinned), 1);
+}
+
+// Two devices of one kind: what is freed and page-locked for the one does not disturb the other's work on this thread.
+TEST(SeveralDevicesTest, WorkGoesOnWhileMemoryOfAnotherDeviceComesAndGoes) {
+  std::vector<std::unique_ptr<Device>> gpus = AllDevices();
+  gpus.erase(gpus.begin());
+  if (gpus.size() < 2) GTEST_SKIP() << "there are no two GPUs";
+  Geometry fine, coarse;
+  fine.size = {16, 16, 16};
+  coarse.size = {8, 8, 8};
+  coarse.spacing = {2, 2, 2};
+  coarse.origin = {0.5, 0.5, 0.5};
+  for (const auto& [a, b] : {std::pair(0, 1), std::pair(1, 0)}) {
+    OwnedContext other = *OwnedContext::Create(*gpus[b], 0), own = *OwnedContext::Create(*gpus[a], 0);
+    std::optional<Buffer> foreign = *gpus[b]->Allocate(4096, other.context().stream());
+    const Buffer in = *gpus[a]->Allocate(4 * fine.voxels(), own.context().stream());
+    const Buffer out = *gpus[a]->Allocate(4 * coarse.voxels(), own.context().stream());
+    ASSERT_OK(gpus[a]->Fill(in.as<void>(), 0, in.bytes(), own.context().stream()));
+    foreign.reset();
+    ASSERT_OK(gpus[b]->AllocatePinned(4096));
+    EXPECT_OK(Downsample(own.context(), ConstVolumeView{in.as<float>(), fine}, VolumeView{out.as<float>(), coarse}));
+    EXPECT_OK(gpus[a]->Synchronize(own.context().stream()));
+  }
 }
 
 TEST(OpenDeviceTest, KnowsItsWords) {

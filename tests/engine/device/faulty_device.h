@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -55,7 +56,9 @@ struct LiveObjects {
 
 class FaultyDevice final : public Device {
  public:
-  explicit FaultyDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  explicit FaultyDevice(std::unique_ptr<Device> device) : device_(std::move(device)), name_(device_->name()) {}
+  // With a name of its own, so that a server can tell two CPU devices apart.
+  FaultyDevice(std::unique_ptr<Device> device, std::string name) : device_(std::move(device)), name_(std::move(name)) {}
 
   // Faults. `nth` counts calls from now on, 1 is the next; those of `kind`, or all. Each fault strikes once.
   // The call has no effect but to return `status`.
@@ -77,7 +80,7 @@ class FaultyDevice final : public Device {
   LiveObjects live() const;
 
   DeviceKind kind() const override { return device_->kind(); }
-  const std::string& name() const override { return device_->name(); }
+  const std::string& name() const override { return name_; }
   const std::string& model() const override { return device_->model(); }
   absl::StatusOr<DeviceMemory> memory() const override;
   absl::Status health() const override;
@@ -115,6 +118,7 @@ class FaultyDevice final : public Device {
   absl::StatusOr<Stream> Keep(absl::StatusOr<Stream> made);
 
   const std::unique_ptr<Device> device_;
+  const std::string name_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::array<int64_t, kDeviceCalls> calls_ = {};
