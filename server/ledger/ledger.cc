@@ -38,6 +38,12 @@ v1::ErrorReason ExhaustedReason(Resource resource) {
   return v1::TOO_MANY_SESSIONS;
 }
 
+// The options with the one device of a server that names none.
+LedgerOptions WithDevices(LedgerOptions options) {
+  if (options.devices.empty()) options.devices.push_back({"", options.capacity, options.session_reserve});
+  return options;
+}
+
 Amounts Least(const Amounts& a, const Amounts& b) {
   Amounts least;
   for (const Resource resource : kAll) least[resource] = std::max<int64_t>(0, std::min(a[resource], b[resource]));
@@ -106,7 +112,22 @@ Grant Grant::Split(const Amounts& amounts) {
   return Grant(ledger_, share_, part);
 }
 
+Ledger::Ledger(const LedgerOptions& options) : options_(WithDevices(options)), accounts_(1 + options_.devices.size()) {}
+
 absl::StatusOr<Grant> Ledger::Admit(const Claim& claim, Share share) {
+  absl::StatusOr<Grant> grant = TryAdmit(claim, share);
+  const bool lacks_memory = claim.resident_bytes > 0 && ReasonOf(grant.status()) == v1::RESIDENT_MEMORY;
+  if (!lacks_memory || !reclaim_) return grant;
+  Reclaim(claim.resident_bytes, share, claim.device);
+  return TryAdmit(claim, share);
+}
+
+void Ledger::Reclaim(int64_t bytes, Share share, int device) const {
+  const int64_t missing = bytes - available(Resource::kResident, share, device);
+  if (missing > 0 && reclaim_) reclaim_(device, missing);
+}
+
+absl::StatusOr<Grant> Ledger::TryAdmit(const Claim& claim, Share share) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckCapacity(resource, claim, share));
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckAvailable(resource, claim, share));
@@ -115,36 +136,59 @@ absl::StatusOr<Grant> Ledger::Admit(const Claim& claim, Share share) {
 }
 
 absl::Status Ledger::CheckCapacity(Resource resource, const Claim& claim, Share share) const {
-  const int64_t most = capacity(resource, share);
+  const int64_t most = capacity(resource, share, claim.device);
   if (claim[resource] >= 0 && claim[resource] <= most) return absl::OkStatus();
   return ExceedsCapacity(kResourceNames[static_cast<int>(resource)], claim[resource], most);
 }
 
 absl::Status Ledger::CheckAvailable(Resource resource, const Claim& claim, Share share) {
-  const int64_t available = Available(resource, share);
+  const int64_t available = Available(resource, share, claim.device);
   if (claim[resource] == 0 || Increase(resource, claim, share) <= available) return absl::OkStatus();
-  const int64_t most = capacity(resource, share);
-  const std::string message = absl::StrCat(kResourceNames[static_cast<int>(resource)], ": ", claim[resource],
-                                           " asked, ", most - available, " of ", most, " in use");
+  const int64_t most = capacity(resource, share, claim.device);
+  const std::string message = absl::StrCat(NameOf(resource, claim.device), ": ", claim[resource], " asked, ",
+                                           most - available, " of ", most, " in use");
   return WithReason(absl::ResourceExhaustedError(message), ExhaustedReason(resource),
                     InUse(claim[resource], most - available, most));
 }
 
-int64_t Ledger::capacity(Resource resource, Share share) const {
-  const int64_t reserve = share == Share::kSession ? 0 : options_.session_reserve[resource];
-  return options_.capacity[resource] - reserve;
+int64_t Ledger::CapacityOf(Resource resource, int device) const {
+  return IsPerDevice(resource) ? options_.devices[device].capacity[resource] : options_.capacity[resource];
 }
 
-int64_t Ledger::available(Resource resource, Share share) const {
+int64_t Ledger::ReserveOf(Resource resource, int device) const {
+  return IsPerDevice(resource) ? options_.devices[device].session_reserve[resource]
+                               : options_.session_reserve[resource];
+}
+
+std::string Ledger::NameOf(Resource resource, int device) const {
+  const char* const name = kResourceNames[static_cast<int>(resource)];
+  const std::string& of = options_.devices[device].name;
+  return IsPerDevice(resource) && !of.empty() ? absl::StrCat(name, " of ", of) : name;
+}
+
+int64_t Ledger::capacity(Resource resource, Share share, int device) const {
+  const int64_t reserve = share == Share::kSession ? 0 : ReserveOf(resource, device);
+  return CapacityOf(resource, device) - reserve;
+}
+
+int64_t Ledger::available(Resource resource, Share share, int device) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return Available(resource, share);
+  return Available(resource, share, device);
 }
 
-int64_t Ledger::Available(Resource resource, Share share) const {
-  const int64_t common = used_[static_cast<int>(Share::kCommon)][resource];
-  int64_t sessions = used_[static_cast<int>(Share::kSession)][resource];
-  if (share == Share::kCommon) sessions = std::max(sessions, options_.session_reserve[resource]);
-  return options_.capacity[resource] - sessions - common;
+int64_t& Ledger::Used(Resource resource, Share share, int device) {
+  return accounts_[AccountOf(resource, device)].used[static_cast<int>(share)][resource];
+}
+
+int64_t Ledger::Used(Resource resource, Share share, int device) const {
+  return accounts_[AccountOf(resource, device)].used[static_cast<int>(share)][resource];
+}
+
+int64_t Ledger::Available(Resource resource, Share share, int device) const {
+  const int64_t common = Used(resource, Share::kCommon, device);
+  int64_t sessions = Used(resource, Share::kSession, device);
+  if (share == Share::kCommon) sessions = std::max(sessions, ReserveOf(resource, device));
+  return CapacityOf(resource, device) - sessions - common;
 }
 
 int64_t Ledger::Increase(Resource resource, const Claim& claim, Share share) {
@@ -158,49 +202,67 @@ int64_t Ledger::Increase(Resource resource, const Claim& claim, Share share) {
 }
 
 Ledger::Workspaces& Ledger::WorkspacesOf(const Claim& claim, Share share) {
-  return workspaces_[static_cast<int>(share)][static_cast<int>(claim.job_class)];
+  Account& account = accounts_[AccountOf(Resource::kWorkspace, claim.device)];
+  return account.workspaces[static_cast<int>(share)][static_cast<int>(claim.job_class)];
 }
 
 int64_t Ledger::SumOfLargest(const Claim& claim, Share share) const {
-  const Workspaces& workspaces = workspaces_[static_cast<int>(share)][static_cast<int>(claim.job_class)];
+  const Account& account = accounts_[AccountOf(Resource::kWorkspace, claim.device)];
+  const Workspaces& workspaces = account.workspaces[static_cast<int>(share)][static_cast<int>(claim.job_class)];
   const auto lanes = static_cast<size_t>(options_.lanes[static_cast<int>(claim.job_class)]);
   const auto end = std::next(workspaces.begin(), static_cast<int64_t>(std::min(lanes, workspaces.size())));
   return std::accumulate(workspaces.begin(), end, int64_t{0});
 }
 
 void Ledger::Add(const Claim& claim, Share share) {
-  Amounts& used = used_[static_cast<int>(share)];
   for (const Resource resource : kAll) {
-    if (resource != Resource::kWorkspace) used[resource] += claim[resource];
+    if (resource != Resource::kWorkspace) Used(resource, share, claim.device) += claim[resource];
   }
   if (claim.workspace_bytes > 0) {
     const int64_t before = SumOfLargest(claim, share);
     WorkspacesOf(claim, share).insert(claim.workspace_bytes);
-    used.workspace_bytes += SumOfLargest(claim, share) - before;
+    Used(Resource::kWorkspace, share, claim.device) += SumOfLargest(claim, share) - before;
   }
   for (const Resource resource : kAll) {
-    const int64_t now = used_[0][resource] + used_[1][resource];
-    peak_[resource] = std::max(peak_[resource], now);
+    Account& account = accounts_[AccountOf(resource, claim.device)];
+    account.peak[resource] = std::max(account.peak[resource], account.used[0][resource] + account.used[1][resource]);
   }
 }
 
 void Ledger::Remove(const Claim& claim, Share share) {
-  Amounts& used = used_[static_cast<int>(share)];
   for (const Resource resource : kAll) {
-    if (resource != Resource::kWorkspace) used[resource] -= claim[resource];
+    if (resource != Resource::kWorkspace) Used(resource, share, claim.device) -= claim[resource];
   }
   if (claim.workspace_bytes == 0) return;
   Workspaces& workspaces = WorkspacesOf(claim, share);
   const int64_t before = SumOfLargest(claim, share);
   workspaces.erase(workspaces.find(claim.workspace_bytes));
-  used.workspace_bytes += SumOfLargest(claim, share) - before;
+  Used(Resource::kWorkspace, share, claim.device) += SumOfLargest(claim, share) - before;
+}
+
+ResourceUse Ledger::Use(Resource resource, int device) const {
+  const int64_t sessions = Used(resource, Share::kSession, device);
+  return {Used(resource, Share::kCommon, device) + sessions, CapacityOf(resource, device), sessions,
+          ReserveOf(resource, device), accounts_[AccountOf(resource, device)].peak[resource]};
+}
+
+ResourceUse Ledger::use(Resource resource, int device) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return Use(resource, device);
 }
 
 ResourceUse Ledger::use(Resource resource) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t sessions = used_[static_cast<int>(Share::kSession)][resource];
-  return {used_[static_cast<int>(Share::kCommon)][resource] + sessions, options_.capacity[resource], sessions,
-          options_.session_reserve[resource], peak_[resource]};
+  ResourceUse all = Use(resource, 0);
+  for (int device = 1; IsPerDevice(resource) && device < devices(); ++device) {
+    const ResourceUse use = Use(resource, device);
+    all.in_use += use.in_use;
+    all.capacity += use.capacity;
+    all.session_in_use += use.session_in_use;
+    all.session_reserve += use.session_reserve;
+    all.peak += use.peak;
+  }
+  return all;
 }
 
 }  // namespace intrawarp::server

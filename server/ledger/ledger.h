@@ -8,6 +8,8 @@
 // Shares. A part of each resource is set aside for open sessions (LedgerOptions::session_reserve). A claim of
 // Share::kSession may use everything; a claim of Share::kCommon never touches the part set aside, used or not.
 //
+// Devices. Resident bytes and workspace are those of the device that a claim names; all else is the server's.
+//
 // Thread safety: Ledger is safe for concurrent use. A Grant is thread-compatible.
 #ifndef INTRAWARP_SERVER_LEDGER_LEDGER_H_
 #define INTRAWARP_SERVER_LEDGER_LEDGER_H_
@@ -17,6 +19,9 @@
 #include <functional>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,9 +67,16 @@ struct Amounts {
   friend bool operator==(const Amounts&, const Amounts&) = default;
 };
 
+// Whether each device has its own amount of a resource.
+constexpr bool IsPerDevice(Resource resource) {
+  return resource == Resource::kResident || resource == Resource::kWorkspace;
+}
+
 // What a request asks for. The workspace is that of one job of `job_class`.
 struct Claim : Amounts {
   JobClass job_class = JobClass::kInteractive;
+  // Whose resident bytes and workspace; counted from 0.
+  int device = 0;
 };
 
 // What was admitted; gives it back when it goes. Movable; empty by default. The ledger must outlive it.
@@ -77,6 +89,8 @@ class Grant {
 
   const Claim& held() const { return held_; }
   int64_t resident_bytes() const { return held_.resident_bytes; }
+  // Whose memory it holds; 0 for an empty grant.
+  int device() const { return held_.device; }
 
   // Gives back what is beyond `amounts`, resource by resource.
   void Shrink(const Amounts& amounts);
@@ -93,6 +107,15 @@ class Grant {
   Claim held_;
 };
 
+// The memory of a device: of both shares together, and the part that only sessions can use. What is no memory of a
+// device does not count.
+struct LedgerDevice {
+  // In the messages of refusals; may be empty.
+  std::string name;
+  Amounts capacity;
+  Amounts session_reserve;
+};
+
 struct LedgerOptions {
   // Of both shares together.
   Amounts capacity = {};
@@ -100,6 +123,8 @@ struct LedgerOptions {
   Amounts session_reserve = {};
   // Jobs of a class that are started at once, at least 1.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
+  // The devices of a server with several. Empty: one, with the memory in `capacity` and `session_reserve`.
+  std::vector<LedgerDevice> devices = {};
 };
 
 // The state of one resource.
@@ -113,7 +138,14 @@ struct ResourceUse {
 
 class Ledger {
  public:
-  explicit Ledger(const LedgerOptions& options) : options_(options) {}
+  // Frees what is kept on a device for speed alone, until a claim could have `bytes` more of its resident memory or
+  // nothing is left to free. Called without a lock of the ledger's.
+  using ReclaimFn = std::function<void(int device, int64_t bytes)>;
+
+  explicit Ledger(const LedgerOptions& options);
+
+  // Asked before a claim is refused for want of resident memory. Before the first claim.
+  void set_reclaim(ReclaimFn reclaim) { reclaim_ = std::move(reclaim); }
 
   // All of the claim or nothing. An amount below 0 is one that overflowed.
   // FAILED_PRECONDITION (EXCEEDS_CAPACITY) when the share can never hold it; RESOURCE_EXHAUSTED when others hold too
@@ -121,20 +153,42 @@ class Ledger {
   // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS. Both tell the amounts asked, in use and
   // in all.
   absl::StatusOr<Grant> Admit(const Claim& claim, Share share = Share::kCommon);
+  // Frees what is kept for speed until a claim of this share could have `bytes` of resident memory, where possible.
+  void Reclaim(int64_t bytes, Share share, int device) const;
 
+  int devices() const { return static_cast<int>(options_.devices.size()); }
+  // Of all devices together; the peak is then the sum of theirs.
   ResourceUse use(Resource resource) const;
   int64_t in_use(Resource resource) const { return use(resource).in_use; }
-  // The most that a claim of this share can have.
-  int64_t capacity(Resource resource, Share share = Share::kCommon) const;
-  // What a claim of this share could have now.
-  int64_t available(Resource resource, Share share = Share::kCommon) const;
+  // Of one device, for a resource that each device has its own of.
+  ResourceUse use(Resource resource, int device) const;
+  // The most that a claim of this share on this device can have.
+  int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
+  // What a claim of this share on this device could have now.
+  int64_t available(Resource resource, Share share = Share::kCommon, int device = 0) const;
 
  private:
   friend class Grant;
   using Workspaces = std::multiset<int64_t, std::greater<>>;
 
+  // The server, or one of its devices.
+  struct Account {
+    std::array<Amounts, kShares> used;
+    std::array<std::array<Workspaces, kJobClasses>, kShares> workspaces;
+    Amounts peak;
+  };
+
+  // The first account is the server's.
+  static size_t AccountOf(Resource resource, int device) { return IsPerDevice(resource) ? 1 + device : 0; }
+  int64_t CapacityOf(Resource resource, int device) const;
+  int64_t ReserveOf(Resource resource, int device) const;
+  std::string NameOf(Resource resource, int device) const;
+  absl::StatusOr<Grant> TryAdmit(const Claim& claim, Share share);
   // All with the mutex held.
-  int64_t Available(Resource resource, Share share) const;
+  int64_t& Used(Resource resource, Share share, int device);
+  int64_t Used(Resource resource, Share share, int device) const;
+  ResourceUse Use(Resource resource, int device) const;
+  int64_t Available(Resource resource, Share share, int device) const;
   absl::Status CheckCapacity(Resource resource, const Claim& claim, Share share) const;
   absl::Status CheckAvailable(Resource resource, const Claim& claim, Share share);
   // How much more of a resource is in use with the claim.
@@ -144,11 +198,10 @@ class Ledger {
   int64_t SumOfLargest(const Claim& claim, Share share) const;
   Workspaces& WorkspacesOf(const Claim& claim, Share share);
 
-  const LedgerOptions options_;
+  const LedgerOptions options_;  // with at least one device
+  ReclaimFn reclaim_;
   mutable std::mutex mutex_;
-  std::array<Amounts, kShares> used_;
-  std::array<std::array<Workspaces, kJobClasses>, kShares> workspaces_;
-  Amounts peak_;
+  std::vector<Account> accounts_;
 };
 
 }  // namespace intrawarp::server

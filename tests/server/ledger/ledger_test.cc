@@ -51,6 +51,63 @@ TEST(LedgerTest, AGrantGivesBackWhatItHeld) {
   EXPECT_EQ(ledger.use(Resource::kResident).peak, 40);
 }
 
+LedgerOptions TwoDevices() {
+  LedgerOptions options = Options();
+  options.devices = {{"cuda:0", {.resident_bytes = 100, .workspace_bytes = 80}, {.workspace_bytes = 20}},
+                     {"cuda:1", {.resident_bytes = 50, .workspace_bytes = 40}, {.workspace_bytes = 10}}};
+  return options;
+}
+
+TEST(LedgerTest, EachDeviceHasMemoryOfItsOwn) {
+  Ledger ledger(TwoDevices());
+  {
+    const Grant first = *ledger.Admit({{.resident_bytes = 100, .pinned_bytes = 20}, JobClass::kInteractive, 0});
+    Grant second = *ledger.Admit({{.resident_bytes = 45, .workspace_bytes = 30}, JobClass::kBatch, 1});
+    EXPECT_EQ(second.device(), 1);
+    EXPECT_EQ(second.Split({.resident_bytes = 5}).device(), 1);
+    EXPECT_EQ(ledger.use(Resource::kResident, 0).in_use, 100);
+    EXPECT_EQ(ledger.use(Resource::kResident, 1).in_use, 40);
+    EXPECT_EQ(ledger.use(Resource::kWorkspace, 0).in_use, 0);
+    EXPECT_EQ(ledger.use(Resource::kWorkspace, 1).in_use, 30);
+    EXPECT_EQ(ledger.in_use(Resource::kResident), 140);
+    EXPECT_EQ(ledger.use(Resource::kResident).capacity, 150);
+    EXPECT_EQ(ledger.in_use(Resource::kPinned), 20);
+    EXPECT_EQ(ledger.available(Resource::kResident, Share::kCommon, 1), 10);
+    const absl::Status refused = ledger.Admit({{.resident_bytes = 11}, JobClass::kBatch, 1}).status();
+    EXPECT_EQ(ReasonOf(refused), v1::RESIDENT_MEMORY);
+    EXPECT_EQ(refused.message(), "resident_memory of cuda:1: 11 asked, 40 of 50 in use");
+    // What fits one device may never fit another.
+    const absl::Status never = ledger.Admit({{.resident_bytes = 51}, JobClass::kBatch, 1}).status();
+    EXPECT_EQ(ReasonOf(never), v1::EXCEEDS_CAPACITY);
+    EXPECT_EQ(ledger.capacity(Resource::kWorkspace, Share::kCommon, 1), 30);
+    EXPECT_EQ(ledger.capacity(Resource::kWorkspace, Share::kSession, 1), 40);
+  }
+  for (const Resource resource : kEvery) EXPECT_EQ(ledger.in_use(resource), 0);
+}
+
+TEST(LedgerTest, WhatIsKeptForSpeedGivesWay) {
+  Ledger ledger(TwoDevices());
+  std::vector<Grant> kept;
+  std::vector<int64_t> asked;
+  ledger.set_reclaim([&](int device, int64_t bytes) {
+    EXPECT_EQ(device, 1);
+    asked.push_back(bytes);
+    if (!kept.empty()) kept.pop_back();
+  });
+  for (int i = 0; i < 2; ++i) kept.push_back(*ledger.Admit({{.resident_bytes = 20}, JobClass::kBatch, 1}));
+  EXPECT_TRUE(asked.empty());
+  const absl::StatusOr<Grant> grant = ledger.Admit({{.resident_bytes = 25}, JobClass::kBatch, 1});
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  EXPECT_EQ(asked, std::vector<int64_t>({15}));
+  EXPECT_EQ(ledger.use(Resource::kResident, 1).in_use, 45);
+  // Nothing is asked for a claim that fails for something else, or that no reclaiming can help.
+  EXPECT_FALSE(ledger.Admit({{.resident_bytes = 51}, JobClass::kBatch, 1}).ok());
+  EXPECT_FALSE(ledger.Admit({{.uploading_bytes = 51}, JobClass::kBatch, 1}).ok());
+  EXPECT_EQ(asked.size(), 1u);
+  EXPECT_FALSE(ledger.Admit({{.resident_bytes = 30}, JobClass::kBatch, 1}).ok());
+  EXPECT_EQ(asked, std::vector<int64_t>({15, 25}));
+}
+
 TEST(LedgerTest, AClaimIsAdmittedWholeOrNotAtAll) {
   Ledger ledger(Options());
   const Grant streams = *ledger.Admit({{.streams = 6}});
