@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement: which device gets a piece of work or a session, from what is known of each. Pure functions over plain
+// values.
+#ifndef INTRAWARP_SERVER_DEVICE_PLACEMENT_H_
+#define INTRAWARP_SERVER_DEVICE_PLACEMENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace intrawarp::server {
+
+// A device as a piece of work sees it.
+struct PlacementState {
+  // It takes work, and every input is there or can be copied there.
+  bool usable = true;
+  // The work, and the copies that it needs, have room there now.
+  bool fits = true;
+  // Of the inputs that would have to be copied there.
+  int64_t missing_bytes = 0;
+  // Until the work would start, as predicted.
+  std::chrono::nanoseconds wait{0};
+  // The part of its time that open sessions take; 1 is all.
+  double load = 0;
+};
+
+// Bytes a second that copying from device to device is taken for: two passes over PCI Express, one after the other.
+inline constexpr double kCopyBytesPerSecond = 10e9;
+// What a copy costs beside its bytes.
+inline constexpr std::chrono::nanoseconds kCopySetup = std::chrono::milliseconds(1);
+// Devices whose loads differ by less count as equally loaded.
+inline constexpr double kEqualLoad = 0.02;
+
+// The index of the usable device on which the work starts soonest, the copying of its inputs included; among equals the
+// first. Devices on which it fits go before those on which it does not. nullopt when none is usable.
+std::optional<int> PlaceWork(const std::vector<PlacementState>& devices);
+// The same for a session, which stays: the least loaded of the usable devices, and among equally loaded ones as
+// PlaceWork.
+std::optional<int> PlaceSession(const std::vector<PlacementState>& devices);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_DEVICE_PLACEMENT_H_
