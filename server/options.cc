@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "engine/base/checked.h"
@@ -82,12 +84,14 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.listen); }},
       {"http", "HOST:PORT", "where /metrics and /healthz are served (127.0.0.1:9464)",
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.http); }},
-      {"device", "auto|cpu|cuda[:N]", "what computes (auto: the first GPU that works, else the CPU)",
+      {"device", "auto|cpu|cuda[:N[,M...]]",
+       "what computes (auto: the first GPU that works, else the CPU); cuda:0,1 serves two GPUs",
        [](absl::string_view v, CommandLine& c) {
          c.options.device = std::string(v);
-         return v.empty() ? absl::InvalidArgumentError("must not be empty") : absl::OkStatus();
+         return ParseDevices(v).status();
        }},
-      {"resident_bytes", "BYTES", "device memory for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
+      {"resident_bytes", "BYTES",
+       "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},
       {"pinned_bytes", "BYTES", "host memory for transfers (12 % of the host's, at most 8GiB)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.pinned_capacity_bytes); }},
@@ -109,7 +113,7 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.upload_ttl); }},
       {"max_sessions", "N", "navigation sessions that are open (8)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_sessions); }},
-      {"workspace_bytes", "BYTES", "device memory for the work of jobs",
+      {"workspace_bytes", "BYTES", "memory of each device for the work of jobs",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.workspace_capacity_bytes); }},
       {"result_ttl", "DURATION",
        "a registration's result whose request asks for no time of its own ends after this (24h)",
@@ -168,6 +172,27 @@ absl::Status SetFlag(absl::string_view argument, CommandLine& to) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value) {
+  if (value.empty()) return absl::InvalidArgumentError("must not be empty");
+  absl::string_view list = value;
+  if (!absl::ConsumePrefix(&list, "cuda:") || !absl::StrContains(list, ",")) {
+    return std::vector<std::string>{std::string(value)};
+  }
+  std::vector<std::string> devices;
+  for (const absl::string_view number : absl::StrSplit(list, ',')) {
+    int ordinal = 0;
+    if (!absl::SimpleAtoi(number, &ordinal) || ordinal < 0) {
+      return absl::InvalidArgumentError("must be cuda: and numbers of GPUs, as cuda:0,1");
+    }
+    std::string device = absl::StrCat("cuda:", ordinal);
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("names ", device, " twice"));
+    }
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
   CommandLine command_line;

@@ -23,7 +23,7 @@ struct ServerOptions {
   // HOST:PORT; port 0 takes a free one.
   std::string listen = "127.0.0.1:50051";
   std::string http = "127.0.0.1:9464";
-  // As OpenDevice takes it.
+  // As ParseDevices takes it.
   std::string device = "auto";
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
@@ -32,7 +32,7 @@ struct ServerOptions {
   std::chrono::milliseconds drain_timeout{10000};
   WatchdogOptions watchdog;
   Seams seams = SystemSeams();
-  // Opens `device`. A test can put another one in its place.
+  // Opens one device. A test can put another one in its place.
   std::function<absl::StatusOr<std::unique_ptr<Device>>(absl::string_view spec)> open_device = OpenDevice;
   // The jobs that have started; empty: the scheduler's.
   Watchdog::RunningJobs running_jobs;
@@ -41,6 +41,10 @@ struct ServerOptions {
   // Lanes, slots and shares, not the capacities; unset: what suits the device.
   std::optional<SchedulingOptions> scheduling;
 };
+
+// The devices that a value of --device names, each as OpenDevice takes it: "cuda:0,1,2" names three, any other value is
+// one by itself. INVALID_ARGUMENT for an empty value, and for a list that is no list of different numbers.
+absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value);
 
 struct CommandLine {
   ServerOptions options;

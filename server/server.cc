@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
+#include "server/device/replication.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/version.h"
@@ -31,6 +32,8 @@ constexpr milliseconds kKeepaliveTimeout{5000};
 // A connection without calls; clients connect again when they need it.
 constexpr milliseconds kConnectionIdle = std::chrono::minutes(30);
 constexpr int kMaxHeaderBytes = 8192;
+// Of WatchdogState, on the health page.
+constexpr const char* kStateNames[] = {"well", "hung", "lost"};
 // On one connection, beside the calls allowed in all: health and information get through.
 constexpr int kAskingStreams = 64;
 
@@ -39,30 +42,55 @@ int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_c
 
 // Of a GPU's memory 60 % hold objects and 30 % work. On the CPU all of it is the host's, whose other parts are
 // transfers and unfinished uploads.
-ServerLimits WithDefaults(ServerLimits limits, DeviceKind kind, const DeviceMemory& memory) {
-  const int64_t host = HostMemoryLimit();
-  const bool is_cuda = kind == DeviceKind::kCuda;
-  const int64_t percent = (is_cuda ? memory.total_bytes : std::min(memory.total_bytes, host)) / 100;
-  if (limits.resident_capacity_bytes == 0) limits.resident_capacity_bytes = percent * (is_cuda ? 60 : 35);
-  if (limits.workspace_capacity_bytes == 0) limits.workspace_capacity_bytes = percent * (is_cuda ? 30 : 25);
-  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, host / 8);
-  if (limits.uploading_capacity_bytes == 0) limits.uploading_capacity_bytes = limits.resident_capacity_bytes / 2;
+LedgerDevice CapacityOf(const ServedDevice& device, const ServerLimits& limits) {
+  const int64_t total = device.memory().total_bytes;
+  const bool is_cuda = device.device().kind() == DeviceKind::kCuda;
+  const int64_t percent = (is_cuda ? total : std::min(total, HostMemoryLimit())) / 100;
+  LedgerDevice capacity;
+  capacity.capacity.resident_bytes = limits.resident_capacity_bytes;
+  capacity.capacity.workspace_bytes = limits.workspace_capacity_bytes;
+  if (limits.resident_capacity_bytes == 0) capacity.capacity.resident_bytes = percent * (is_cuda ? 60 : 35);
+  if (limits.workspace_capacity_bytes == 0) capacity.capacity.workspace_bytes = percent * (is_cuda ? 30 : 25);
+  // Sessions have a quarter of the memory for work to themselves.
+  capacity.session_reserve.workspace_bytes = capacity.capacity.workspace_bytes / 4;
+  return capacity;
+}
+
+std::vector<LedgerDevice> Capacities(const std::vector<std::unique_ptr<ServedDevice>>& devices,
+                                     const ServerLimits& limits) {
+  std::vector<LedgerDevice> capacities;
+  for (const auto& device : devices) {
+    capacities.push_back(CapacityOf(*device, limits));
+    if (devices.size() > 1) capacities.back().name = device->device().name();
+  }
+  return capacities;
+}
+
+// Those of devices are the largest that one of them has.
+ServerLimits WithDefaults(ServerLimits limits, const std::vector<LedgerDevice>& devices) {
+  int64_t resident = 0;
+  for (const LedgerDevice& device : devices) {
+    limits.resident_capacity_bytes = std::max(limits.resident_capacity_bytes, device.capacity.resident_bytes);
+    limits.workspace_capacity_bytes = std::max(limits.workspace_capacity_bytes, device.capacity.workspace_bytes);
+    resident += device.capacity.resident_bytes;
+  }
+  if (limits.pinned_capacity_bytes == 0) limits.pinned_capacity_bytes = std::min(8 * kGiB, HostMemoryLimit() / 8);
+  if (limits.uploading_capacity_bytes == 0) limits.uploading_capacity_bytes = resident / 2;
   return limits;
 }
 
-// Sessions have a quarter of the memory for work and transfers to themselves, and places of their own.
-LedgerOptions MakeLedgerOptions(const ServerLimits& limits, const SchedulingOptions& scheduling) {
+// Sessions have a quarter of the memory for transfers to themselves, and places of their own.
+LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDevice> devices,
+                                const SchedulingOptions& scheduling) {
   LedgerOptions options;
   options.lanes = scheduling.lanes;
+  options.devices = std::move(devices);
   Amounts& reserve = options.session_reserve;
-  reserve.workspace_bytes = limits.workspace_capacity_bytes / 4;
   reserve.pinned_bytes = limits.pinned_capacity_bytes / 4;
   reserve.transforms = int64_t{kSessionTransforms} * limits.max_sessions;
   reserve.streams = limits.max_sessions;
   reserve.sessions = limits.max_sessions;
   Amounts& capacity = options.capacity;
-  capacity.resident_bytes = limits.resident_capacity_bytes;
-  capacity.workspace_bytes = limits.workspace_capacity_bytes;
   capacity.pinned_bytes = limits.pinned_capacity_bytes;
   capacity.uploading_bytes = limits.uploading_capacity_bytes;
   capacity.transforms = limits.max_transforms + reserve.transforms;
@@ -70,6 +98,33 @@ LedgerOptions MakeLedgerOptions(const ServerLimits& limits, const SchedulingOpti
   capacity.uploads = limits.max_uploads;
   capacity.sessions = limits.max_sessions;
   return options;
+}
+
+std::vector<Device*> DevicesOf(const std::vector<std::unique_ptr<ServedDevice>>& served) {
+  std::vector<Device*> devices;
+  for (const auto& device : served) devices.push_back(&device->device());
+  return devices;
+}
+
+std::vector<std::string> NamesOf(const std::vector<std::unique_ptr<ServedDevice>>& served) {
+  std::vector<std::string> names;
+  for (const auto& device : served) names.push_back(device->device().name());
+  return names;
+}
+
+MetricsUse ToMetrics(Resource resource, const ResourceUse& use) {
+  const absl::string_view name = kResourceNames[static_cast<int>(resource)];
+  return {std::string(absl::StripSuffix(name, "_memory")), use.in_use, use.capacity};
+}
+
+// "cuda:0,1" for cuda:0 and cuda:1.
+std::string JoinNames(const std::vector<std::string>& names) {
+  std::string joined = names.front();
+  for (size_t i = 1; i < names.size(); ++i) {
+    const absl::string_view name = names[i];
+    absl::StrAppend(&joined, ",", absl::StripPrefix(name, "cuda:"));
+  }
+  return joined;
 }
 
 // Linking the reflection library switches reflection on for every server of the process; this makes it a choice.
@@ -112,48 +167,58 @@ void KeepGrpcLibrary() {
 
 }  // namespace
 
+absl::StatusOr<Server::ServedDevices> Server::OpenDevices(const ServerOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> specs, ParseDevices(options.device));
+  ServedDevices served;
+  for (const std::string& spec : specs) {
+    INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.open_device(spec));
+    INTRAWARP_ASSIGN_OR_RETURN(const DeviceMemory memory, device->memory());
+    served.push_back(std::make_unique<ServedDevice>(std::move(device), memory, options.watchdog, options.running_jobs));
+  }
+  return served;
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, options.open_device(options.device));
-  INTRAWARP_ASSIGN_OR_RETURN(const DeviceMemory memory, device->memory());
-  std::unique_ptr<Server> server(new Server(options, std::move(device), memory));
-  INTRAWARP_ASSIGN_OR_RETURN(server->probe_, DeviceProbe::Create(*server->device_, memory));
+  INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
+  std::unique_ptr<Server> server(new Server(options, std::move(served)));
+  INTRAWARP_RETURN_IF_ERROR(server->StartDevices());
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
   return server;
 }
 
-Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, const DeviceMemory& memory)
+Server::Server(const ServerOptions& options, ServedDevices served)
     : options_(options),
-      limits_(WithDefaults(options.limits, device->kind(), memory)),
-      device_(std::move(device)),
-      scheduling_(options_.scheduling.value_or(DefaultScheduling(*device_))),
-      ledger_(MakeLedgerOptions(limits_, scheduling_)),
-      pinned_(*device_, static_cast<size_t>(limits_.pinned_capacity_bytes)),
+      limits_(WithDefaults(options.limits, Capacities(served, options.limits))),
+      served_(std::move(served)),
+      device_name_(JoinNames(NamesOf(served_))),
+      ledger_(MakeLedgerOptions(limits_, Capacities(served_, options.limits),
+                                options_.scheduling.value_or(DefaultScheduling(served_[0]->device())))),
+      pinned_(DevicesOf(served_), static_cast<size_t>(limits_.pinned_capacity_bytes)),
       uploads_(ledger_, options_.seams, limits_.upload_ttl, limits_.stream_idle_timeout),
-      sessions_([this](bool any_open) { jobs_->SetFramesOpen(any_open); }),
-      metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
+      sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
+      metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
-      watchdog_(options_.watchdog, [this] { return RunningJobs(); }),
       monitor_(metrics_, limits_.max_calls) {}
 
-std::vector<WatchedJob> Server::RunningJobs() const {
-  if (options_.running_jobs) return options_.running_jobs();
-  std::vector<WatchedJob> watched;
-  for (const RunningJob& job : jobs_->running()) {
-    watched.push_back({job.job_class, job.since_start, job.since_checkpoint});
+absl::Status Server::StartDevices() {
+  context_.reset(new ServerContext{devices_, workers_, pinned_, ledger_, volumes_, matrices_, transforms_, uploads_,
+                                   sessions_, metrics_, stream_watch_, limits_, options_.seams, register_requests_,
+                                   multiply_requests_});
+  for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
+    ServedDevice& device = *served_[i];
+    SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
+    scheduling.on_job = [this, i](const JobRecord& record) { metrics_.JobDone(record, i); };
+    scheduling.capacity.fill(limits_.max_queued_jobs);
+    INTRAWARP_RETURN_IF_ERROR(device.Start(scheduling));
+    devices_.Add(device.ContextIn(*context_, i));
   }
-  return watched;
+  if (served_.size() == 1) return absl::OkStatus();
+  ledger_.set_reclaim([this](int device, int64_t bytes) { DropReplicas(*context_, device, bytes); });
+  return absl::OkStatus();
 }
 
 absl::Status Server::Serve() {
-  SchedulingOptions scheduling = scheduling_;
-  scheduling.on_job = [this](const JobRecord& record) { metrics_.JobDone(record); };
-  scheduling.capacity.fill(limits_.max_queued_jobs);
-  INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
-  INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, pinned_, ledger_, volumes_,
-                                   matrices_, transforms_, uploads_, sessions_, metrics_, stream_watch_, limits_,
-                                   options_.seams, register_requests_, multiply_requests_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
@@ -200,54 +265,67 @@ absl::Status Server::ServeHttp() {
   return absl::OkStatus();
 }
 
+bool Server::AnyIsWell() const {
+  return std::any_of(served_.begin(), served_.end(),
+                     [](const auto& device) { return device->watchdog().state() == WatchdogState::kWell; });
+}
+
+// With several devices a line for each follows the server's.
 HttpPage Server::HealthPage() const {
   HttpPage page;
   page.status = serving() ? 200 : 503;
   page.body = serving() ? "serving\n" : "not serving\n";
+  if (served_.size() == 1) return page;
+  for (const auto& device : served_) {
+    const char* const state = kStateNames[static_cast<int>(device->watchdog().state())];
+    absl::StrAppend(&page.body, device->device().name(), " ", state, "\n");
+  }
   return page;
 }
 
 MetricsSample Server::Sample() const {
   MetricsSample sample;
-  SampleQueues(sample);
+  for (int i = 0; i < devices_.size(); ++i) sample.devices.push_back(SampleDevice(i));
   SampleResources(sample);
   sample.volumes = volumes_.size();
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
-  if (device_->kind() == DeviceKind::kCuda) sample.device_memory = probe_->memory();
-  sample.device_healthy = device_->health().ok();
-  sample.watchdog = watchdog_.state();
   sample.longest_stall = stream_watch_.longest_wait();
   return sample;
 }
 
-void Server::SampleQueues(MetricsSample& sample) const {
+DeviceSample Server::SampleDevice(int index) const {
+  const ServedDevice& device = *served_[index];
+  DeviceSample sample;
+  SampleQueues(device, sample);
+  for (const Resource resource : {Resource::kResident, Resource::kWorkspace}) {
+    sample.memory.push_back(ToMetrics(resource, ledger_.use(resource, index)));
+  }
+  if (device.device().kind() == DeviceKind::kCuda) sample.device_memory = device.probe().memory();
+  sample.healthy = device.device().health().ok();
+  sample.watchdog = device.watchdog().state();
+  return sample;
+}
+
+void Server::SampleQueues(const ServedDevice& device, DeviceSample& sample) const {
   for (int i = 0; i < kJobClasses; ++i) {
     const auto job_class = static_cast<JobClass>(i);
-    MetricsSample::Queue& queue = sample.queues[i];
-    queue.depth = jobs_->waiting(job_class);
-    queue.capacity = jobs_->capacity(job_class);
-    queue.jobs_started = jobs_->started(job_class);
+    DeviceSample::Queue& queue = sample.queues[i];
+    queue.depth = device.jobs().waiting(job_class);
+    queue.capacity = device.jobs().capacity(job_class);
+    queue.jobs_started = device.jobs().started(job_class);
   }
-  for (const WatchedJob& job : RunningJobs()) {
+  for (const WatchedJob& job : device.RunningJobs()) {
     auto& longest = sample.queues[static_cast<int>(job.job_class)].since_checkpoint;
     longest = std::max(longest, job.since_checkpoint);
   }
 }
 
-MetricsUse Server::UseOf(Resource resource) const {
-  const ResourceUse use = ledger_.use(resource);
-  const absl::string_view name = kResourceNames[static_cast<int>(resource)];
-  return {std::string(absl::StripSuffix(name, "_memory")), use.in_use, use.capacity};
-}
-
 void Server::SampleResources(MetricsSample& sample) const {
   sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
-  for (const Resource resource : {Resource::kResident, Resource::kWorkspace, Resource::kPinned}) {
-    sample.memory.push_back(UseOf(resource));
-  }
+  sample.memory.push_back(ToMetrics(Resource::kPinned, ledger_.use(Resource::kPinned)));
   for (const Resource resource : {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams}) {
-    sample.tables.push_back(UseOf(resource));
+    sample.tables.push_back(ToMetrics(resource, ledger_.use(resource)));
   }
   sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
   sample.tables.push_back({"connections", gate_->connections(), limits_.max_connections});
@@ -262,29 +340,28 @@ void Server::Housekeep() {
   transforms_.Expire(now);
   sessions_.Expire(now);
   stream_watch_.Check(now, metrics_);
-  CheckDevice();
+  for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);
 }
 
-void Server::CheckDevice() {
-  const steady_clock::time_point now = options_.seams.steady_now();
-  const Watchdog::Finding finding = watchdog_.Check(now, {probe_->probing_since(), !device_->health().ok()});
-  probe_->Begin(now);
-  if (finding.changed) ReportDevice(finding);
-  if (finding.give_up && options_.give_up) options_.give_up();
+// A process gives up when its last device is lost or has hung for long enough.
+void Server::CheckDevice(int index) {
+  const Watchdog::Finding finding = served_[index]->Check(options_.seams.steady_now());
+  if (finding.changed) ReportDevice(index, finding);
+  if (finding.give_up && !AnyIsWell() && options_.give_up) options_.give_up();
 }
 
-void Server::ReportDevice(const Watchdog::Finding& finding) {
-  grpc_->GetHealthCheckService()->SetServingStatus(finding.state == WatchdogState::kWell);
+void Server::ReportDevice(int index, const Watchdog::Finding& finding) {
+  grpc_->GetHealthCheckService()->SetServingStatus(AnyIsWell());
+  const Device& device = served_[index]->device();
   switch (finding.state) {
     case WatchdogState::kWell:
-      return Log(Severity::kInfo, "device_recovered", {{"device", device_->name()}});
+      return Log(Severity::kInfo, "device_recovered", {{"device", device.name()}});
     case WatchdogState::kHung:
-      metrics_.CountDeviceError(DeviceError::kHung);
-      return Log(Severity::kError, "device_hung", {{"device", device_->name()}, {"waits_for", finding.hung}});
+      metrics_.CountDeviceError(DeviceError::kHung, index);
+      return Log(Severity::kError, "device_hung", {{"device", device.name()}, {"waits_for", finding.hung}});
     case WatchdogState::kLost:
-      metrics_.CountDeviceError(DeviceError::kLost);
-      return Log(Severity::kError, "device_lost",
-                 {{"device", device_->name()}, {"cause", device_->health().ToString()}});
+      metrics_.CountDeviceError(DeviceError::kLost, index);
+      return Log(Severity::kError, "device_lost", {{"device", device.name()}, {"cause", device.health().ToString()}});
   }
 }
 
@@ -316,8 +393,7 @@ void Server::Stop() {
   }
   workers_.Shutdown();
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
-  if (copies_ != nullptr) copies_->Shutdown();
-  if (jobs_ != nullptr) jobs_->Shutdown();
+  for (const auto& device : served_) device->Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();
   gate_.reset();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: everything that intrawarpd runs: the device, its scheduler, the stores, the gRPC and the HTTP port.
+// Server: everything that intrawarpd runs: the devices, the stores, the gRPC and the HTTP port.
 //
-// Health: NOT_SERVING, for the whole and each service, once a stop has begun or the device is lost, and while a job or
-// the device does not come back.
+// Health: NOT_SERVING, for the whole and each service, once a stop has begun and while no device is well: each is lost,
+// or a job of it or the device itself does not come back.
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_SERVER_H_
@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/bulk/upload_store.h"
-#include "server/monitor/device_probe.h"
+#include "server/device/served_device.h"
 #include "server/monitor/http_server.h"
 #include "server/monitor/watchdog.h"
 #include "server/options.h"
@@ -44,30 +44,36 @@ class Server {
   // HOST:PORT with the real ports.
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_->address(); }
-  const std::string& device_name() const { return device_->name(); }
-  ServerContext& context() { return *context_; }
+  // "cpu", "cuda:0", "cuda:0,1".
+  const std::string& device_name() const { return device_name_; }
+  // Of the first device.
+  DeviceContext& context() { return devices_[0]; }
 
   // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
   // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
-  // over, ends streams whose client makes no progress, and turns health off when the device has failed or hangs.
+  // over, ends streams whose client makes no progress, and turns health off when every device has failed or hangs.
   void Housekeep();
 
  private:
-  Server(const ServerOptions& options, std::unique_ptr<Device> device, const DeviceMemory& memory);
-  std::vector<WatchedJob> RunningJobs() const;
+  using ServedDevices = std::vector<std::unique_ptr<ServedDevice>>;
+
+  Server(const ServerOptions& options, ServedDevices served);
+  static absl::StatusOr<ServedDevices> OpenDevices(const ServerOptions& options);
+  absl::Status StartDevices();
   absl::Status Serve();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
-  bool serving() const { return serving_ && watchdog_.state() == WatchdogState::kWell; }
+  bool AnyIsWell() const;
+  bool serving() const { return serving_ && AnyIsWell(); }
   HttpPage HealthPage() const;
   MetricsSample Sample() const;
-  void SampleQueues(MetricsSample& sample) const;
-  MetricsUse UseOf(Resource resource) const;
+  DeviceSample SampleDevice(int index) const;
+  void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
   void SampleResources(MetricsSample& sample) const;
-  void CheckDevice();
-  void ReportDevice(const Watchdog::Finding& finding);
+  void CheckDevice(int index);
+  void ReportDevice(int index, const Watchdog::Finding& finding);
   void HousekeepingLoop();
   void ShutdownGrpc();
   void WaitForTransport();
@@ -75,13 +81,11 @@ class Server {
   const ServerOptions options_;
   const ServerLimits limits_;
   // Memory and streams outlive what was made of them: the order is the order of need.
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<DeviceProbe> probe_;
-  const SchedulingOptions scheduling_;
+  const ServedDevices served_;  // at least one
+  const std::string device_name_;
   Ledger ledger_;
   PinnedPool pinned_;
-  std::unique_ptr<Scheduler> jobs_;
-  std::unique_ptr<CopyLane> copies_;
+  DeviceSet devices_;
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
@@ -92,7 +96,6 @@ class Server {
   Metrics metrics_;
   WorkerPool workers_;
   StreamWatch stream_watch_;
-  Watchdog watchdog_;
   std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;
   RpcMonitor monitor_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerContext: what the RPC services share. Owned by the Server; references stay valid while any RPC runs.
+// ServerContext: what the RPC services share. DeviceContext: the same with one of the server's devices, for whoever
+// computes or copies. Owned by the Server; references stay valid while any RPC runs.
 #ifndef INTRAWARP_SERVER_SERVER_CONTEXT_H_
 #define INTRAWARP_SERVER_SERVER_CONTEXT_H_
 
@@ -10,6 +11,7 @@
 #include "engine/device/pinned_pool.h"
 #include "engine/schedule/copy_lane.h"
 #include "engine/schedule/scheduler.h"
+#include "server/device/device_set.h"
 #include "server/ledger/ledger.h"
 #include "server/monitor/device_probe.h"
 #include "server/monitor/metrics.h"
@@ -31,8 +33,8 @@ struct ServerLimits {
   int64_t max_chunk_bytes = int64_t{1} << 20;
   int64_t max_volume_bytes = int64_t{4} << 30;  // as uploaded
   int64_t max_matrix_bytes = int64_t{4} << 30;  // as uploaded
-  int64_t resident_capacity_bytes = 0;
-  int64_t workspace_capacity_bytes = 0;  // of jobs
+  int64_t resident_capacity_bytes = 0;          // of each device
+  int64_t workspace_capacity_bytes = 0;         // of jobs, of each device
   int64_t pinned_capacity_bytes = 0;
   int64_t uploading_capacity_bytes = 0;  // of unfinished uploads
   int64_t max_transforms = 4096;         // beside those of sessions
@@ -52,13 +54,7 @@ struct ServerLimits {
 };
 
 struct ServerContext {
-  Device& device;
-  // What the device answered last, for calls that must not wait for it.
-  const DeviceProbe& probe;
-  const Watchdog& watchdog;
-  Scheduler& jobs;
-  // At most one copy of a bulk stream waits for it.
-  CopyLane& copies;
+  DeviceSet& devices;
   // At most one task of a call waits for it.
   WorkerPool& workers;
   PinnedPool& pinned;
@@ -75,6 +71,18 @@ struct ServerContext {
   // Requests with an id that are under way.
   RequestTable& register_requests;
   RequestTable& multiply_requests;
+};
+
+struct DeviceContext : ServerContext {
+  // Its place in ServerContext::devices, and Claim::device.
+  int index;
+  Device& device;
+  // What the device answered last, for calls that must not wait for it.
+  const DeviceProbe& probe;
+  const Watchdog& watchdog;
+  Scheduler& jobs;
+  // At most one copy of a bulk stream waits for it.
+  CopyLane& copies;
 };
 
 }  // namespace intrawarp::server

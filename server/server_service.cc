@@ -7,6 +7,17 @@
 #include "server/version.h"
 
 namespace intrawarp::server {
+namespace {
+
+void FillUse(const ResourceUse& from, v1::ResourceUse* to) {
+  to->set_in_use(from.in_use);
+  to->set_capacity(from.capacity);
+  to->set_session_in_use(from.session_in_use);
+  to->set_session_reserve(from.session_reserve);
+  to->set_peak(from.peak);
+}
+
+}  // namespace
 
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* call,
                                                        const v1::GetServerInfoRequest*,
@@ -16,13 +27,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   info->set_version(build.version);
   info->set_revision(build.revision);
   *info->mutable_start_time() = TimestampToProto(start_time_);
-  v1::Device* device = info->add_devices();
-  device->set_name(context_.device.name());
-  device->set_model(context_.device.model());
-  device->set_healthy(context_.device.health().ok() && context_.watchdog.state() == WatchdogState::kWell);
-  const DeviceMemory memory = context_.probe.memory();
-  device->set_memory_total_bytes(memory.total_bytes);
-  device->set_memory_free_bytes(memory.free_bytes);
+  for (int i = 0; i < context_.devices.size(); ++i) FillDevice(context_.devices[i], info->add_devices());
   FillLimits(info->mutable_limits());
   FillUsage(info->mutable_usage());
   FillResources(info->mutable_resources());
@@ -38,6 +43,17 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+void ServerService::FillDevice(const DeviceContext& from, v1::Device* to) const {
+  to->set_name(from.device.name());
+  to->set_model(from.device.model());
+  to->set_healthy(CheckUsable(from).ok());
+  const DeviceMemory memory = from.probe.memory();
+  to->set_memory_total_bytes(memory.total_bytes);
+  to->set_memory_free_bytes(memory.free_bytes);
+  FillUse(from.ledger.use(Resource::kResident, from.index), to->mutable_resident_memory());
+  FillUse(from.ledger.use(Resource::kWorkspace, from.index), to->mutable_workspace_memory());
 }
 
 void ServerService::FillLimits(v1::Limits* to) const {
@@ -67,20 +83,15 @@ void ServerService::FillUsage(v1::Usage* to) const {
   to->set_transforms(context_.transforms.size());
   to->set_uploads(context_.uploads.size());
   to->set_streams(context_.ledger.in_use(Resource::kStreams));
-  to->set_jobs(context_.jobs.pending());
+  int64_t jobs = 0;
+  for (int i = 0; i < context_.devices.size(); ++i) jobs += context_.devices[i].jobs.pending();
+  to->set_jobs(jobs);
   to->set_sparse_matrices(context_.matrices.size());
   to->set_resident_bytes(context_.ledger.in_use(Resource::kResident));
 }
 
 void ServerService::FillResources(v1::Resources* to) const {
-  const auto use = [this](Resource resource, v1::ResourceUse* of) {
-    const ResourceUse from = context_.ledger.use(resource);
-    of->set_in_use(from.in_use);
-    of->set_capacity(from.capacity);
-    of->set_session_in_use(from.session_in_use);
-    of->set_session_reserve(from.session_reserve);
-    of->set_peak(from.peak);
-  };
+  const auto use = [this](Resource resource, v1::ResourceUse* of) { FillUse(context_.ledger.use(resource), of); };
   use(Resource::kResident, to->mutable_resident_memory());
   use(Resource::kWorkspace, to->mutable_workspace_memory());
   use(Resource::kPinned, to->mutable_pinned_memory());

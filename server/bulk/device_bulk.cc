@@ -33,7 +33,7 @@ int64_t DeviceBulk::RingBytes(int64_t total_bytes, int64_t slab_bytes, int64_t o
   return ring.slabs * PinnedClaim(ring.slab_bytes);
 }
 
-absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(ServerContext& context,
+absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(DeviceContext& context,
                                                                std::shared_ptr<SlabSource> source, int64_t offset,
                                                                Grant& grant) {
   const Ring ring = RingFor(source->total_bytes(), source->slab_bytes(), offset);
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<DeviceBulk>> DeviceBulk::Create(ServerContext& co
   return bulk;
 }
 
-DeviceBulk::DeviceBulk(ServerContext& context, std::shared_ptr<SlabSource> source, int64_t offset)
+DeviceBulk::DeviceBulk(DeviceContext& context, std::shared_ptr<SlabSource> source, int64_t offset)
     : context_(context),
       source_(std::move(source)),
       next_(offset == source_->total_bytes() ? offset : SlabBegin(source_->slab_bytes(), offset)),

@@ -31,8 +31,8 @@ class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<
   // What the ring claims of Resource::kPinned for a stream of `total_bytes` from `offset` on.
   static int64_t RingBytes(int64_t total_bytes, int64_t slab_bytes, int64_t offset);
 
-  // The bytes from `offset` on. `grant` holds RingBytes(), which the ring takes.
-  static absl::StatusOr<std::shared_ptr<DeviceBulk>> Create(ServerContext& context, std::shared_ptr<SlabSource> source,
+  // The bytes from `offset` on, of a source on this device. `grant` holds RingBytes(), which the ring takes.
+  static absl::StatusOr<std::shared_ptr<DeviceBulk>> Create(DeviceContext& context, std::shared_ptr<SlabSource> source,
                                                             int64_t offset, Grant& grant);
   // Once. UNAVAILABLE after the lane's shutdown.
   absl::Status Start(ChangedFn changed);
@@ -43,7 +43,7 @@ class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<
  private:
   using Slab = std::shared_ptr<PinnedBuffer>;
 
-  DeviceBulk(ServerContext& context, std::shared_ptr<SlabSource> source, int64_t offset);
+  DeviceBulk(DeviceContext& context, std::shared_ptr<SlabSource> source, int64_t offset);
   // Asks the lane for the next slab when one is free and none is asked for.
   absl::Status Fetch();
   void Copied(const absl::StatusOr<const ExecContext*>& ctx, const Slab& slab, int64_t begin, int64_t bytes);
@@ -52,7 +52,7 @@ class DeviceBulk final : public BulkStream, public std::enable_shared_from_this<
   BulkPiece MakePiece(const Slab& slab, int64_t begin, int64_t bytes);
   void Freed(Slab slab);
 
-  ServerContext& context_;
+  DeviceContext& context_;
   const std::shared_ptr<SlabSource> source_;
   ChangedFn changed_;
 

@@ -36,11 +36,13 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
   header = std::move(download.header);
   header.set_etag(Etag().Add(request.name(), download.create_time).Finish());
   INTRAWARP_RETURN_IF_ERROR(CheckResumption(request.offset(), request.etag(), header.total_bytes(), header.etag()));
+  DeviceContext& device = context.devices[download.device];
+  INTRAWARP_RETURN_IF_ERROR(CheckPlaced(device));
   auto source = std::make_shared<ResidentSource>(std::move(download.bytes));
   const int64_t ring = DeviceBulk::RingBytes(source->total_bytes(), source->slab_bytes(), request.offset());
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.pinned_bytes = ring}}));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBulk> bulk,
-                             DeviceBulk::Create(context, std::move(source), request.offset(), grant));
+                             DeviceBulk::Create(device, std::move(source), request.offset(), grant));
   INTRAWARP_RETURN_IF_ERROR(
       StartBulk(stream, SerializeMessage(response), std::move(bulk), v1::DownloadResponse::kChunkFieldNumber));
   stream->Close(absl::OkStatus());

@@ -51,6 +51,7 @@ absl::Status CheckResumption(int64_t offset, absl::string_view wanted, int64_t t
 struct ResidentDownload {
   v1::DownloadHeader header;
   ResidentBytes bytes;
+  int device = 0;  // on which they lie
   std::chrono::system_clock::time_point create_time;
 };
 

@@ -13,6 +13,7 @@
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_store.h"
+#include "server/device/replication.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/worker_pool.h"
@@ -142,11 +143,23 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       Answer(*resident);
       return absl::OkStatus();
     }
-    INTRAWARP_ASSIGN_OR_RETURN(writer_,
-                               context_.uploads.Open(kind_->spec(), [weak = weak_from_this()](const absl::Status& why) {
-                                 if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
-                               }));
-    return absl::OkStatus();
+    const auto lost = [weak = weak_from_this()](const absl::Status& why) {
+      if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
+    };
+    INTRAWARP_ASSIGN_OR_RETURN(writer_, context_.uploads.Open(kind_->spec(), lost, PlaceObject(context_).index));
+    return UseDevice();
+  }
+
+  // An upload whose device has failed goes, so that the next one with its id begins on another device.
+  absl::Status UseDevice() {
+    DeviceContext& device = context_.devices[writer_.device()];
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      device_ = &device;
+    }
+    const absl::Status usable = CheckPlaced(device);
+    if (!usable.ok()) writer_.Drop();
+    return usable;
   }
 
   // To another stream, which waits for a chunk that is being taken, not for this call; or since nothing came.
@@ -184,7 +197,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
 
   absl::Status Submit(std::function<void(const absl::StatusOr<const ExecContext*>&)> make) {
     const std::optional<int64_t> workspace_bytes = kind_->JobWorkspaceBytes();
-    if (!workspace_bytes) return Stopping(context_.device, context_.copies.Submit(std::move(make)));
+    if (!workspace_bytes) return Stopping(device_->device, device_->copies.Submit(std::move(make)));
     Job job;
     job.owner = this;
     job.workspace_bytes = *workspace_bytes;
@@ -192,10 +205,10 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       return self->finished() ? Decision::kCancel : Decision::kContinue;
     };
     job.run = [make = std::move(make), workspace = writer_.workspace()](const auto& ctx) { make(ctx); };
-    const int max = context_.jobs.capacity(job.job_class);
-    const absl::Status status = context_.jobs.Submit(std::move(job));
+    const int max = device_->jobs.capacity(job.job_class);
+    const absl::Status status = device_->jobs.Submit(std::move(job));
     if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
-    return Stopping(context_.device, status);
+    return Stopping(device_->device, status);
   }
 
   void Make(const absl::StatusOr<const ExecContext*>& ctx) {
@@ -204,9 +217,9 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       if (finished_) return;
       busy_ = true;
     }
-    absl::Status status = ctx.ok() ? kind_->Make(**ctx, writer_.data()) : Stopping(context_.device, ctx.status());
+    absl::Status status = ctx.ok() ? kind_->Make(**ctx, writer_.data()) : Stopping(device_->device, ctx.status());
     // Only the device's memory can run out here: the resident share was reserved before.
-    if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory);
+    if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory, device_->index);
     if (status.ok()) status = Store();
     if (!status.ok()) return Fail(status);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -253,7 +266,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
   // A call that is over holds no upload: it can be resumed, and expires.
   void Release() override {
-    context_.jobs.Cancel(this);
+    if (device_ != nullptr) device_->jobs.Cancel(this);
     if (busy_) return;
     writer_ = UploadWriter();
     arrived_.Clear();
@@ -274,6 +287,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   bool busy_ = false;
   std::unique_ptr<UploadKind> kind_;
   UploadWriter writer_;
+  DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held
 };
 
 }  // namespace

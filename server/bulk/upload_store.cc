@@ -128,9 +128,10 @@ absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spe
   return Opened{upload, ++upload->generation, std::exchange(upload->ended, std::move(ended))};
 }
 
-absl::Status UploadStore::ReserveMemory(UploadRecord& upload) {
+absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
   const UploadSpec& spec = upload.spec;
   Claim claim;
+  claim.device = device;
   claim.resident_bytes = spec.resident_bytes;
   claim.workspace_bytes = spec.workspace_bytes;
   claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes);
@@ -143,7 +144,7 @@ absl::Status UploadStore::ReserveMemory(UploadRecord& upload) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn ended) {
+absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn ended, int device) {
   Record dropped;  // freed after the lock
   absl::StatusOr<Opened> opened = FindOrAdd(spec, std::move(ended), dropped);
   if (dropped != nullptr && dropped->ended) dropped->ended(TakenOver());
@@ -154,7 +155,7 @@ absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn e
   absl::Status reserved;
   {
     std::lock_guard<std::mutex> writing(upload.writing);
-    if (!std::exchange(upload.prepared, true)) upload.reserved = ReserveMemory(upload);
+    if (!std::exchange(upload.prepared, true)) upload.reserved = ReserveMemory(upload, device);
     reserved = upload.reserved;
   }
   if (reserved.ok()) return writer;

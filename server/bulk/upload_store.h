@@ -112,6 +112,8 @@ class UploadWriter {
   int64_t received() const;
   bool complete() const { return received() == upload_->spec.total_bytes; }
   const void* data() const { return upload_->memory.data(); }
+  // Where the object will be.
+  int device() const { return upload_->grant.device(); }
   // The grant for UploadSpec::workspace_bytes.
   std::shared_ptr<const Grant> workspace() const { return upload_->workspace; }
 
@@ -145,9 +147,9 @@ class UploadStore {
 
   // Begins an upload, or takes over the one with this upload_id, which may wait for the writer before. `ended` is
   // called once, on the thread of whoever takes over in turn (ABORTED) or of Expire (ABORTED), unless the
-  // writer goes before. INVALID_ARGUMENT "header: ..." when the upload was begun with another header, and drops it; the
-  // errors of Ledger::Admit.
-  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended);
+  // writer goes before. A new upload becomes an object on `device`. INVALID_ARGUMENT "header: ..." when the upload was
+  // begun with another header, and drops it; the errors of Ledger::Admit.
+  absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended, int device = 0);
   // NOT_FOUND when there is none.
   absl::StatusOr<UploadProgress> Progress(const std::string& upload_id) const;
   // Ends idle streams and drops what has waited longer than the TTL.
@@ -167,7 +169,7 @@ class UploadStore {
     EndedFn tell_before;
   };
   absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped);
-  absl::Status ReserveMemory(UploadRecord& upload);
+  absl::Status ReserveMemory(UploadRecord& upload, int device);
   std::vector<EndedFn> EndIdleStreams();
   // With the mutex held.
   void Remove(const Record& upload);

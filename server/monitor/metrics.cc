@@ -157,6 +157,18 @@ struct JobSeries {
   Gauge* since_checkpoint;
 };
 
+// The series of one device.
+struct DeviceSeries {
+  std::string name;
+  // The label of what each device has its own of: empty for the only device.
+  Labels labels;
+  std::array<JobSeries, kJobClasses> jobs;
+  std::array<Counter*, kDeviceErrorNames.size()> errors;
+  // Set from a sample at each scrape.
+  Gauge* healthy;
+  std::array<Gauge*, kWatchdogNames.size()> watchdog;
+};
+
 struct RegistrationSeries {
   std::array<Counter*, kOutcomeNames.size()> outcomes;
   Histogram* seconds;
@@ -176,11 +188,10 @@ struct ProcessSeries {
 }  // namespace
 
 struct Metrics::Impl {
-  std::string device;
   Registry registry;
   std::map<std::string, MethodSeries, std::less<>> methods;
   MethodSeries other;
-  std::array<JobSeries, kJobClasses> jobs;
+  std::vector<DeviceSeries> devices;
   std::array<RegistrationSeries, kWorkNames.size()> registrations;
   std::array<Counter*, kProductOutcomeNames.size()> products;
   Histogram* product_seconds;
@@ -190,7 +201,6 @@ struct Metrics::Impl {
   std::array<Counter*, kNonconvergenceNames.size()> nonconverged;
   std::map<v1::ErrorReason, Counter*> rejections;
   Counter* refused_connections;
-  std::array<Counter*, kDeviceErrorNames.size()> device_errors;
   std::array<Counter*, kStallNames.size()> stalls;
 
   // Set from a sample at each scrape.
@@ -203,8 +213,6 @@ struct Metrics::Impl {
   Family<Gauge>* table_capacity;
   Family<Gauge>* device_memory;
   Gauge* pinned_kept;
-  Gauge* device_healthy;
-  std::array<Gauge*, kWatchdogNames.size()> watchdog;
   Gauge* longest_stall;
   ProcessSeries process;
 
@@ -212,13 +220,14 @@ struct Metrics::Impl {
   mutable std::mutex mutex;
   std::function<MetricsSample()> sampler;  // guarded by mutex
 
+  void AddDeviceNames(const std::vector<std::string>& names);
   void AddBuild(const BuildInfo& build);
   void AddMethods(const std::vector<RpcMethod>& names);
   void AddJobs();
   void AddRegistrations();
   void AddProducts();
   void AddResources();
-  void AddDevice();
+  void AddDevices();
   void AddProcess(std::chrono::system_clock::time_point start_time);
 
   const MethodSeries& Method(absl::string_view name) const {
@@ -227,6 +236,8 @@ struct Metrics::Impl {
   }
   // With the mutex held.
   void Apply(const MetricsSample& sample) const;
+  void ApplyDevice(const DeviceSeries& series, const DeviceSample& sample) const;
+  void ApplyMemory(const MetricsUse& use, const Labels& labels) const;
   void ApplyProcess() const;
 };
 
@@ -240,6 +251,15 @@ void Metrics::Impl::AddMethods(const std::vector<RpcMethod>& names) {
   MethodFamilies families(registry);
   for (const RpcMethod& name : names) methods.emplace(name.full_name(), families.Add(name));
   other = families.Add({"other", "other", "unary"});
+}
+
+void Metrics::Impl::AddDeviceNames(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    DeviceSeries series;
+    series.name = name;
+    if (names.size() > 1) series.labels = {{"device", name}};
+    devices.push_back(std::move(series));
+  }
 }
 
 void Metrics::Impl::AddJobs() {
@@ -258,15 +278,15 @@ void Metrics::Impl::AddJobs() {
                               "Jobs that have started: they compute, or are held for a better one.");
   auto& checkpoint = GaugeFamily(registry, "intrawarp_since_checkpoint_seconds",
                                  "Since the last checkpoint of the started job that has gone longest without one.");
-  for (int i = 0; i < kJobClasses; ++i) {
-    const Labels labels = {{"class", kJobClassNames[i]}};
+  const auto add = [&](const DeviceSeries& device, int i) {
+    const Labels labels = With(device.labels, "class", kJobClassNames[i]);
     const Buckets& buckets = static_cast<JobClass>(i) == JobClass::kFrame ? kShortBuckets : kLongBuckets;
-    JobSeries& series = jobs[i];
+    JobSeries series;
     for (size_t o = 0; o < kJobOutcomeNames.size(); ++o) {
       series.queue_seconds[o] = &queue.Add(With(labels, "outcome", kJobOutcomeNames[o]), buckets);
     }
-    series.busy = &busy.Add(With(labels, "device", device));
-    series.held = &held.Add(With(labels, "device", device));
+    series.busy = &busy.Add(With(labels, "device", device.name));
+    series.held = &held.Add(With(labels, "device", device.name));
     series.late = &late.Add(labels);
     series.slack = &slack.Add(labels, kSlackBuckets);
     series.prediction = &prediction.Add(labels, kRatioBuckets);
@@ -274,6 +294,10 @@ void Metrics::Impl::AddJobs() {
     series.capacity = &capacity.Add(labels);
     series.started = &started.Add(labels);
     series.since_checkpoint = &checkpoint.Add(labels);
+    return series;
+  };
+  for (DeviceSeries& device : devices) {
+    for (int i = 0; i < kJobClasses; ++i) device.jobs[i] = add(device, i);
   }
 }
 
@@ -336,16 +360,20 @@ void Metrics::Impl::AddResources() {
       &GaugeFamily(registry, "intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.").Add({});
 }
 
-void Metrics::Impl::AddDevice() {
-  const Labels labels = {{"device", device}};
+void Metrics::Impl::AddDevices() {
   device_memory = &GaugeFamily(registry, "intrawarp_device_memory_bytes", "Memory of a GPU.");
-  device_healthy = &GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.").Add(labels);
-  device_errors =
-      AddCounters(CounterFamily(registry, "intrawarp_device_errors_total",
-                                "What went wrong with the device: no memory for a job, lost, or not coming back."),
-                  "error", kDeviceErrorNames, labels);
+  auto& healthy = GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.");
+  auto& errors = CounterFamily(registry, "intrawarp_device_errors_total",
+                               "What went wrong with the device: no memory for a job, lost, or not coming back.");
   auto& state = GaugeFamily(registry, "intrawarp_watchdog_state", "1 for the state that the watchdog sees.");
-  for (size_t i = 0; i < kWatchdogNames.size(); ++i) watchdog[i] = &state.Add(With(labels, "state", kWatchdogNames[i]));
+  for (DeviceSeries& device : devices) {
+    const Labels labels = {{"device", device.name}};
+    device.healthy = &healthy.Add(labels);
+    device.errors = AddCounters(errors, "error", kDeviceErrorNames, labels);
+    for (size_t i = 0; i < kWatchdogNames.size(); ++i) {
+      device.watchdog[i] = &state.Add(With(labels, "state", kWatchdogNames[i]));
+    }
+  }
 }
 
 void Metrics::Impl::AddProcess(std::chrono::system_clock::time_point start_time) {
@@ -362,32 +390,41 @@ void Metrics::Impl::AddProcess(std::chrono::system_clock::time_point start_time)
   };
 }
 
-void Metrics::Impl::Apply(const MetricsSample& s) const {
+void Metrics::Impl::ApplyMemory(const MetricsUse& use, const Labels& labels) const {
+  memory_used->Add(With(labels, "kind", use.what)).Set(use.used);
+  memory_capacity->Add(With(labels, "kind", use.what)).Set(use.capacity);
+}
+
+void Metrics::Impl::ApplyDevice(const DeviceSeries& series, const DeviceSample& s) const {
   for (int i = 0; i < kJobClasses; ++i) {
-    jobs[i].depth->Set(s.queues[i].depth);
-    jobs[i].capacity->Set(s.queues[i].capacity);
-    jobs[i].started->Set(s.queues[i].jobs_started);
-    jobs[i].since_checkpoint->Set(Seconds(s.queues[i].since_checkpoint));
+    series.jobs[i].depth->Set(s.queues[i].depth);
+    series.jobs[i].capacity->Set(s.queues[i].capacity);
+    series.jobs[i].started->Set(s.queues[i].jobs_started);
+    series.jobs[i].since_checkpoint->Set(Seconds(s.queues[i].since_checkpoint));
   }
+  for (const MetricsUse& use : s.memory) ApplyMemory(use, series.labels);
+  if (s.device_memory) {
+    const int64_t used = s.device_memory->total_bytes - s.device_memory->free_bytes;
+    device_memory->Add({{"device", series.name}, {"state", "used"}}).Set(used);
+    device_memory->Add({{"device", series.name}, {"state", "free"}}).Set(s.device_memory->free_bytes);
+  }
+  series.healthy->Set(s.healthy ? 1 : 0);
+  for (size_t i = 0; i < series.watchdog.size(); ++i) {
+    series.watchdog[i]->Set(static_cast<size_t>(s.watchdog) == i ? 1 : 0);
+  }
+}
+
+void Metrics::Impl::Apply(const MetricsSample& s) const {
+  for (size_t i = 0; i < std::min(devices.size(), s.devices.size()); ++i) ApplyDevice(devices[i], s.devices[i]);
   volumes->Set(s.volumes);
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
-  for (const MetricsUse& use : s.memory) {
-    memory_used->Add({{"kind", use.what}}).Set(use.used);
-    memory_capacity->Add({{"kind", use.what}}).Set(use.capacity);
-  }
+  for (const MetricsUse& use : s.memory) ApplyMemory(use, {});
   for (const MetricsUse& use : s.tables) {
     table_used->Add({{"table", use.what}}).Set(use.used);
     table_capacity->Add({{"table", use.what}}).Set(use.capacity);
   }
-  if (s.device_memory) {
-    const int64_t used = s.device_memory->total_bytes - s.device_memory->free_bytes;
-    device_memory->Add({{"device", device}, {"state", "used"}}).Set(used);
-    device_memory->Add({{"device", device}, {"state", "free"}}).Set(s.device_memory->free_bytes);
-  }
   pinned_kept->Set(s.pinned_kept_bytes);
-  device_healthy->Set(s.device_healthy ? 1 : 0);
-  for (size_t i = 0; i < watchdog.size(); ++i) watchdog[i]->Set(static_cast<size_t>(s.watchdog) == i ? 1 : 0);
   longest_stall->Set(Seconds(s.longest_stall));
 }
 
@@ -401,17 +438,17 @@ void Metrics::Impl::ApplyProcess() const {
   process.threads->Set(stats.threads);
 }
 
-Metrics::Metrics(const BuildInfo& build, absl::string_view device, const std::vector<RpcMethod>& methods,
+Metrics::Metrics(const BuildInfo& build, const std::vector<std::string>& devices, const std::vector<RpcMethod>& methods,
                  std::chrono::system_clock::time_point start_time)
     : impl_(std::make_unique<Impl>()) {
-  impl_->device = std::string(device);
+  impl_->AddDeviceNames(devices);
   impl_->AddBuild(build);
   impl_->AddMethods(methods);
   impl_->AddJobs();
   impl_->AddRegistrations();
   impl_->AddProducts();
   impl_->AddResources();
-  impl_->AddDevice();
+  impl_->AddDevices();
   impl_->AddProcess(start_time);
 }
 
@@ -442,8 +479,8 @@ void Metrics::RpcSent(absl::string_view method, int64_t bytes) {
   series.sent_bytes->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::JobDone(const JobRecord& job) {
-  const JobSeries& series = impl_->jobs[static_cast<int>(job.job_class)];
+void Metrics::JobDone(const JobRecord& job, int device) {
+  const JobSeries& series = impl_->devices[device].jobs[static_cast<int>(job.job_class)];
   series.queue_seconds[static_cast<int>(job.outcome)]->Observe(Seconds(job.queued));
   series.busy->Increment(std::max(0.0, Seconds(job.busy)));
   series.held->Increment(std::max(0.0, Seconds(job.held)));
@@ -484,7 +521,9 @@ void Metrics::CountRejection(v1::ErrorReason reason) {
 
 void Metrics::CountRefusedConnection() { impl_->refused_connections->Increment(); }
 
-void Metrics::CountDeviceError(DeviceError error) { impl_->device_errors[static_cast<int>(error)]->Increment(); }
+void Metrics::CountDeviceError(DeviceError error, int device) {
+  impl_->devices[device].errors[static_cast<int>(error)]->Increment();
+}
 
 void Metrics::CountStall(Stall stall) { impl_->stalls[static_cast<int>(stall)]->Increment(); }
 

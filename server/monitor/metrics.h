@@ -66,8 +66,8 @@ struct MetricsUse {
   int64_t capacity = 0;
 };
 
-// The state that gauges mirror.
-struct MetricsSample {
+// The state of one device that gauges mirror.
+struct DeviceSample {
   struct Queue {
     int64_t depth = 0;
     int64_t capacity = 0;
@@ -76,26 +76,35 @@ struct MetricsSample {
     std::chrono::nanoseconds since_checkpoint{0};
   };
   std::array<Queue, kJobClasses> queues;
+  // In bytes: "resident", "workspace".
+  std::vector<MetricsUse> memory;
+  // Unset: the device has no memory of its own, or has not answered yet.
+  std::optional<DeviceMemory> device_memory;
+  bool healthy = true;
+  WatchdogState watchdog = WatchdogState::kWell;
+};
+
+// The state that gauges mirror.
+struct MetricsSample {
+  // In the order of the metrics' devices, perhaps fewer.
+  std::vector<DeviceSample> devices;
   int64_t volumes = 0;
   int64_t matrices = 0;
   int64_t transforms = 0;
-  // In bytes: "resident", "pinned".
+  // In bytes: "pinned".
   std::vector<MetricsUse> memory;
   // In places: "transforms", "streams".
   std::vector<MetricsUse> tables;
   int64_t pinned_kept_bytes = 0;
-  // Unset: the device has no memory of its own, or has not answered yet.
-  std::optional<DeviceMemory> device_memory;
-  bool device_healthy = true;
-  WatchdogState watchdog = WatchdogState::kWell;
   // How long the stream that has waited longest for its client has waited.
   std::chrono::nanoseconds longest_stall{0};
 };
 
 class Metrics {
  public:
-  // Calls of methods that are not in `methods` count as those of service and method "other".
-  Metrics(const BuildInfo& build, absl::string_view device, const std::vector<RpcMethod>& methods,
+  // Calls of methods that are not in `methods` count as those of service and method "other". `devices`: their names, at
+  // least one. What each device has its own of is labelled with the device where there are several.
+  Metrics(const BuildInfo& build, const std::vector<std::string>& devices, const std::vector<RpcMethod>& methods,
           std::chrono::system_clock::time_point start_time);
   ~Metrics();
 
@@ -108,8 +117,8 @@ class Metrics {
   // One message.
   void RpcSent(absl::string_view method, int64_t bytes);
 
-  // One job of the scheduler, whatever became of it. On any thread.
-  void JobDone(const JobRecord& job);
+  // One job of a device's scheduler, whatever became of it. On any thread.
+  void JobDone(const JobRecord& job, int device = 0);
   // One registration, of a frame or a single one. Phases are recorded for outcome kOk alone.
   void FrameDone(WorkClass work, FrameOutcome outcome, const LatencyBreakdown& latency);
   // Normalised cross-correlation of the fixed and the warped moving image after a registration.
@@ -122,7 +131,7 @@ class Metrics {
   void CountRejection(v1::ErrorReason reason);
   // A connection beyond the limit was closed.
   void CountRefusedConnection();
-  void CountDeviceError(DeviceError error);
+  void CountDeviceError(DeviceError error, int device = 0);
   // A stream was ended because its client made no progress.
   void CountStall(Stall stall);
 

@@ -27,8 +27,9 @@ void KeptResults::Keep(std::shared_ptr<const StoredTransform> result) {
   results_.pop_front();
 }
 
-void KeptResults::MakeRoom(int64_t needed, const Ledger& ledger) {
-  int64_t room = ledger.available(Resource::kResident, Share::kSession);
+void KeptResults::MakeRoom(int64_t needed, const Ledger& ledger, int device) {
+  ledger.Reclaim(needed, Share::kSession, device);
+  int64_t room = ledger.available(Resource::kResident, Share::kSession, device);
   std::vector<std::shared_ptr<const StoredTransform>> dropped;
   std::deque<std::shared_ptr<const StoredTransform>> left;
   for (const auto& result : results_) {

@@ -24,9 +24,10 @@ class KeptResults {
   // Takes a stored transform; the oldest makes place for it.
   void Keep(std::shared_ptr<const StoredTransform> result);
 
-  // Drops the oldest results until a session can claim `needed` resident bytes. Drops nothing when that would not
-  // suffice, and no result whose memory others hold.
-  void MakeRoom(int64_t needed, const Ledger& ledger);
+  // Drops the oldest results until a session can claim `needed` resident bytes on the device on which all of them lie;
+  // what the ledger can reclaim goes before. Drops nothing when that would not suffice, and no result whose memory
+  // others hold.
+  void MakeRoom(int64_t needed, const Ledger& ledger, int device = 0);
 
  private:
   TransformStore& store_;

@@ -85,7 +85,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config));
     if (config.resume()) return Carry(session_->Resume(EndedFn()));
     opening_ = true;
-    WarmUp(context_, session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) { self->OnWarm(warm); });
+    WarmUp(session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) { self->OnWarm(warm); });
     return absl::OkStatus();
   }
 
@@ -101,9 +101,10 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   absl::Status Carry(const absl::StatusOr<int64_t>& carrier) {
     if (!carrier.ok()) return carrier.status();
     carrier_ = *carrier;
-    pipeline_ = std::make_shared<FramePipeline>(context_, session_, carrier_, deadline_, [weak = weak_from_this()] {
-      if (const std::shared_ptr<NavigateStream> self = weak.lock()) self->OnChanged();
-    });
+    pipeline_ =
+        std::make_shared<FramePipeline>(session_->context(), session_, carrier_, deadline_, [weak = weak_from_this()] {
+          if (const std::shared_ptr<NavigateStream> self = weak.lock()) self->OnChanged();
+        });
     v1::NavigateResponse response;
     v1::SessionOpened& opened = *response.mutable_opened();
     *opened.mutable_session() = session_->Describe();

@@ -13,6 +13,7 @@
 #include "proto/convert.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/download.h"
+#include "server/device/replication.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
@@ -41,6 +42,8 @@ struct RegisterCall {
       : context(context), stream(std::move(stream)), record(context.metrics, WorkClass::kRegister) {}
 
   ServerContext& context;
+  // Set once the call is placed.
+  DeviceContext* device = nullptr;
   const std::shared_ptr<JobStream> stream;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
@@ -109,7 +112,7 @@ absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
 // `owner` keeps the transform's memory accounted.
 absl::Status StreamField(RegisterCall& call, const ExecContext& ctx, const Transform& transform,
                          std::shared_ptr<const void> owner, const Geometry& grid) {
-  INTRAWARP_ASSIGN_OR_RETURN(FieldStream field, MakeFieldStream(ctx, call.context, *call.field, transform,
+  INTRAWARP_ASSIGN_OR_RETURN(FieldStream field, MakeFieldStream(ctx, *call.device, *call.field, transform,
                                                                 std::move(owner), grid, 0, call.grant));
   call.grant = Grant();  // what the stream did not take
   call.field_source = field.source;
@@ -155,7 +158,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
     for (const Phase phase : {Phase::kEncode, Phase::kDownload}) call.latency.Add(phase, field.phase(phase));
   }
   call.latency.set_total(Clock::now() - call.begin);
-  const v1::Report report = MakeReport(call.context.device.name(), call.plan, call.outcome, call.latency);
+  const v1::Report report = MakeReport(call.device->device.name(), call.plan, call.outcome, call.latency);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;
   if (!call.ttl && default_ttl.count() > 0) call.ttl = default_ttl;
   ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
@@ -204,12 +207,14 @@ void FinishRepetition(RegisterCall& call, const absl::Status& status) {
 
 // All that the call will hold. The workspace is the job's.
 absl::StatusOr<std::shared_ptr<Grant>> AdmitCall(RegisterCall& call, const Claim& claim) {
-  INTRAWARP_ASSIGN_OR_RETURN(call.grant, Admit(call.context, claim));
+  INTRAWARP_ASSIGN_OR_RETURN(call.grant, Admit(*call.device, claim));
   return std::make_shared<Grant>(call.grant.Split({.workspace_bytes = claim.workspace_bytes}));
 }
 
+// Whose images are on the device.
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
-  const Device& device = call->context.device;
+  call->input = MakeRegistrationInput(call->plan, call->fixed->image, call->moving->image);
+  const Device& device = call->device->device;
   INTRAWARP_ASSIGN_OR_RETURN(const Claim claim,
                              RegistrationClaim(device, call->input, call->field ? &*call->field : nullptr));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
@@ -237,7 +242,22 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(call->context, *call->stream, std::move(job));
+  return SubmitJob(*call->device, *call->stream, std::move(job));
+}
+
+// Chooses a device, and brings the images there that are elsewhere.
+absl::Status Place(const std::shared_ptr<RegisterCall>& call) {
+  Inputs inputs;
+  inputs.volumes = {&call->fixed, &call->moving, &call->plan.fixed_mask, &call->plan.moving_mask};
+  inputs.transforms = {&call->plan.initial_transform};
+  INTRAWARP_ASSIGN_OR_RETURN(const Claim claim, RegistrationClaim(call->context.devices[0].device, call->input,
+                                                                  call->field ? &*call->field : nullptr));
+  INTRAWARP_ASSIGN_OR_RETURN(call->device, PlaceJob(call->context, inputs, JobClass::kInteractive, claim));
+  BringTo(*call->device, inputs, Share::kCommon, [call](const absl::Status& brought) {
+    const absl::Status status = brought.ok() ? Submit(call) : brought;
+    if (!status.ok()) Finish(call, status);
+  });
+  return absl::OkStatus();
 }
 
 // What sending the field of the first result takes.
@@ -249,7 +269,7 @@ absl::StatusOr<Claim> RepetitionClaim(const RegisterCall& call) {
   if (!grid.ok()) return Within("field", grid.status());
   const bool is_whole = call.field->form == FieldForm::kControlPoints;
   const int64_t bytes = is_whole ? transform.resident_bytes() : FieldBytes(*call.field, *grid);
-  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.context.device, *call.field, *grid, bytes, 0);
+  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.device->device, *call.field, *grid, bytes, 0);
   claim.workspace_bytes = FieldStreamWorkspaceBytes();
   return claim;
 }
@@ -260,6 +280,7 @@ absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v
     if (!field.ok()) return Within("field", field.status());
     call->field = *field;
   }
+  call->device = &call->context.devices[DeviceOf(*call->first)];
   INTRAWARP_ASSIGN_OR_RETURN(const Claim claim, RepetitionClaim(*call));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
   Job job;
@@ -267,7 +288,7 @@ absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v
   job.run = [call, workspace](const absl::StatusOr<const ExecContext*>& ctx) {
     FinishRepetition(*call, ctx.ok() ? RunRepetition(*call, **ctx) : ctx.status());
   };
-  return SubmitJob(call->context, *call->stream, std::move(job));
+  return SubmitJob(*call->device, *call->stream, std::move(job));
 }
 
 absl::Status Start(const std::shared_ptr<RegisterCall>& call, const grpc::ByteBuffer& bytes) {
@@ -275,7 +296,7 @@ absl::Status Start(const std::shared_ptr<RegisterCall>& call, const grpc::ByteBu
   INTRAWARP_RETURN_IF_ERROR(EnterRequest(*call, request));
   if (call->first != nullptr) return SubmitRepetition(call, request);
   INTRAWARP_RETURN_IF_ERROR(Resolve(*call, request));
-  return Submit(call);
+  return Place(call);
 }
 
 class RegistrationServiceImpl final

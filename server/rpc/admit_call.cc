@@ -7,7 +7,7 @@
 namespace intrawarp::server {
 
 absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share) {
-  if (context.watchdog.state() == WatchdogState::kHung) {
+  if (context.devices.AllHang()) {
     context.metrics.CountRejection(v1::DEVICE_HUNG);
     return WithReason(absl::UnavailableError("the device does not come back"), v1::DEVICE_HUNG);
   }

@@ -10,7 +10,7 @@
 namespace intrawarp::server {
 
 // A place among the streams under way; sessions have places of their own. UNAVAILABLE (reason DEVICE_HUNG) while the
-// watchdog sees the device hang; RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when all places are taken. Refusals are
+// watchdog sees every device hang; RESOURCE_EXHAUSTED (reason TOO_MANY_STREAMS) when all places are taken. Refusals are
 // counted.
 absl::StatusOr<Grant> AdmitCall(ServerContext& context, Share share = Share::kCommon);
 

@@ -24,7 +24,8 @@ absl::Status Stopping(const Device& device, const absl::Status& status) {
   return WithReason(status, v1::SERVER_STOPPING);
 }
 
-absl::Status SubmitJob(ServerContext& context, Job job) {
+absl::Status SubmitJob(DeviceContext& context, Job job) {
+  INTRAWARP_RETURN_IF_ERROR(CheckPlaced(context));
   job.run = [run = std::move(job.run), &device = context.device](const absl::StatusOr<const ExecContext*>& ctx) {
     run(ctx.ok() ? ctx : absl::StatusOr<const ExecContext*>(Stopping(device, ctx.status())));
   };
@@ -35,7 +36,7 @@ absl::Status SubmitJob(ServerContext& context, Job job) {
   return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
 }
 
-absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job) {
+absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
   job.owner = &stream;
   stream.set_on_cancel([&jobs = context.jobs, &stream] { jobs.Cancel(&stream); });
   return SubmitJob(context, std::move(job));
@@ -45,6 +46,11 @@ absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share sh
   absl::StatusOr<Grant> grant = context.ledger.Admit(claim, share);
   if (grant.ok()) return grant;
   return Counted(context, grant.status());
+}
+
+absl::StatusOr<Grant> Admit(DeviceContext& context, Claim claim, Share share) {
+  claim.device = context.index;
+  return Admit(static_cast<ServerContext&>(context), claim, share);
 }
 
 int64_t PinnedClaim(int64_t bytes) {
@@ -66,7 +72,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
   return LeasePinned(context, grant, bytes);
 }
 
-absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(ServerContext& context, int64_t bytes, Share share) {
+absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(DeviceContext& context, int64_t bytes, Share share) {
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, {{.resident_bytes = bytes, .transforms = 1}}, share));
   return std::make_shared<Grant>(std::move(grant));
 }

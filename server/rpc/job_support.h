@@ -25,13 +25,16 @@ namespace intrawarp::server {
 absl::Status Stopping(const Device& device, const absl::Status& status);
 
 // RESOURCE_EXHAUSTED QUEUE_FULL when the queue of its class is full, DEADLINE_EXCEEDED DEADLINE_UNREACHABLE when its
-// deadline cannot be met, both with the predicted time to come back; then the job is dropped without being run.
-absl::Status SubmitJob(ServerContext& context, Job job);
+// deadline cannot be met, both with the predicted time to come back; UNAVAILABLE of CheckPlaced. Then the job is
+// dropped without being run.
+absl::Status SubmitJob(DeviceContext& context, Job job);
 // The same for a job of a stream's, which ends with the call, also while it waits or is held.
-absl::Status SubmitJob(ServerContext& context, JobStream& stream, Job job);
+absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
 
 // Ledger::Admit, with the refusal counted in the metrics.
 absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share = Share::kCommon);
+// The same for a claim on the memory of this device.
+absl::StatusOr<Grant> Admit(DeviceContext& context, Claim claim, Share share = Share::kCommon);
 
 // What a lease of `bytes` takes of Resource::kPinned.
 int64_t PinnedClaim(int64_t bytes);
@@ -42,7 +45,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeasePinned(ServerContext& context
                                                           Share share = Share::kCommon);
 
 // A place for the transform that a registration will make, and `bytes` of memory at most.
-absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(ServerContext& context, int64_t bytes,
+absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(DeviceContext& context, int64_t bytes,
                                                      Share share = Share::kCommon);
 
 // INVALID_ARGUMENT "size: ..." for a grid larger than that of the largest volume (as float32).

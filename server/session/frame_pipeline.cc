@@ -58,7 +58,7 @@ void AddLateness(const NavigateFrame& frame, nanoseconds total, v1::Report& repo
 
 }  // namespace
 
-FramePipeline::FramePipeline(ServerContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
+FramePipeline::FramePipeline(DeviceContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
                              std::optional<Time> call_deadline, std::function<void()> changed)
     : context_(context),
       session_(std::move(session)),

@@ -45,8 +45,9 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
     std::shared_ptr<BulkBuffer> bytes;
   };
 
-  // `carrier`: the stream's number in the session. `call_deadline` ends the frames' jobs; nullopt: none.
-  FramePipeline(ServerContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
+  // `context`: the session's. `carrier`: the stream's number in the session. `call_deadline` ends the frames' jobs;
+  // nullopt: none.
+  FramePipeline(DeviceContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
                 std::optional<Time> call_deadline, std::function<void()> changed);
 
   // A header, received at `received`. INVALID_ARGUMENT, which ends the stream, when the number does not grow; what else
@@ -101,7 +102,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   // By the writer.
   absl::Status FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate);
 
-  ServerContext& context_;
+  DeviceContext& context_;
   const std::shared_ptr<NavigateSession> session_;
   const int64_t carrier_;
   const std::optional<Time> call_deadline_;

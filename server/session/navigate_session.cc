@@ -13,6 +13,7 @@ namespace intrawarp::server {
 namespace {
 
 constexpr size_t kKeptTransforms = 16;
+constexpr double kUnknownLoad = 0.1;
 
 v1::SessionState ToProto(NavigateSession::State state) {
   switch (state) {
@@ -38,6 +39,15 @@ absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
   return FieldBytes(*setup.field, *grid);
 }
 
+// By what frames of the kind cost before; nullopt when nothing is known, or the session has no rate.
+std::optional<double> PredictedLoad(const DeviceContext& context, const SessionSetup& setup) {
+  if (!setup.rate_hz) return std::nullopt;
+  const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+  const auto cost = context.jobs.costs().Predict(CostKind("frame", setup.plan), fixed.voxels());
+  if (!cost) return std::nullopt;
+  return *setup.rate_hz * std::chrono::duration<double>(*cost).count();
+}
+
 }  // namespace
 
 absl::Status SessionEnded(const char* cause) {
@@ -45,10 +55,11 @@ absl::Status SessionEnded(const char* cause) {
                     v1::SESSION_ENDED, {{"cause", cause}});
 }
 
-NavigateSession::NavigateSession(ServerContext& context, std::string id, SessionSetup setup)
+NavigateSession::NavigateSession(DeviceContext& context, std::string id, SessionSetup setup)
     : context_(context),
       id_(std::move(id)),
       setup_(std::move(setup)),
+      predicted_load_(PredictedLoad(context, setup_)),
       create_time_(context.seams.system_now()),
       last_activity_(context.seams.steady_now()) {
   kept_.emplace(context.transforms, kKeptTransforms);
@@ -179,7 +190,7 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFieldBuffer(i
 absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!kept_) return absl::CancelledError("the session was closed");
-  kept_->MakeRoom(bytes, context_.ledger);
+  kept_->MakeRoom(bytes, context_.ledger, context_.index);
   return server::ReserveResult(context_, bytes, Share::kSession);
 }
 
@@ -237,9 +248,16 @@ std::optional<double> NavigateSession::Load() const {
   return *setup_.rate_hz * std::chrono::duration<double>(*device_time).count();
 }
 
+double NavigateSession::ExpectedLoad() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const std::optional<double> load = Load();
+  return load ? *load : predicted_load_.value_or(kUnknownLoad);
+}
+
 v1::Session NavigateSession::Describe() const {
   v1::Session to;
   to.set_name(SessionName(id_));
+  to.set_device(context_.device.name());
   *to.mutable_config() = setup_.resolved;
   to.mutable_config()->set_session_id(id_);
   *to.mutable_create_time() = TimestampToProto(create_time_);

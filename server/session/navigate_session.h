@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/device/replication.h"
 #include "server/registration/kept_results.h"
 #include "server/server_context.h"
 #include "server/session/frame_buffers.h"
@@ -50,11 +51,15 @@ class NavigateSession {
   using EndedFn = std::function<void(const absl::Status& why)>;
   enum class State { kOpening, kActive, kDetached, kClosed };
 
-  // OPENING. `context` must outlive it.
-  NavigateSession(ServerContext& context, std::string id, SessionSetup setup);
+  // OPENING, on the device of `context`, which must outlive it. The session stays there.
+  NavigateSession(DeviceContext& context, std::string id, SessionSetup setup);
 
   const std::string& id() const { return id_; }
+  // The server on the session's device.
+  DeviceContext& context() const { return context_; }
   const SessionSetup& setup() const { return setup_; }
+  // The resident images and the initial transform, for BringTo before Reserve.
+  Inputs MutableInputs() { return InputsOf(setup_); }
   State state() const;
   v1::Session Describe() const;
 
@@ -98,6 +103,8 @@ class NavigateSession {
   void FrameAnswered(int64_t carrier, const NavigateFrame& frame, FrameFate fate);
   void FramesDropped(int64_t count);
   std::optional<int64_t> last_frame_number() const;
+  // The part of its device's time that the frames take: measured, or predicted, or 0.1 when nothing is known.
+  double ExpectedLoad() const;
 
  private:
   // All with the mutex held.
@@ -108,9 +115,10 @@ class NavigateSession {
   // Without it.
   void Free();
 
-  ServerContext& context_;
+  DeviceContext& context_;
   const std::string id_;
-  const SessionSetup setup_;
+  SessionSetup setup_;  // constant but for its inputs, which opening brings to the device
+  const std::optional<double> predicted_load_;
   const std::chrono::system_clock::time_point create_time_;
   FrameBuffers frame_buffers_;
   FrameBuffers field_buffers_;

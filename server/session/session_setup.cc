@@ -165,6 +165,13 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
 
 }  // namespace
 
+Inputs InputsOf(SessionSetup& setup) {
+  Inputs inputs;
+  inputs.volumes = {&setup.resident, &setup.plan.fixed_mask, &setup.plan.moving_mask};
+  inputs.transforms = {&setup.plan.initial_transform};
+  return inputs;
+}
+
 absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
   absl::StatusOr<SessionSetup> setup = ResolveConfig(context, config);
   if (!setup.ok()) return Within("config", setup.status());

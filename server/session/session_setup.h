@@ -14,6 +14,7 @@
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/device/replication.h"
 #include "server/registration/registration_options.h"
 #include "server/server_context.h"
 #include "server/store/volume_store.h"
@@ -57,6 +58,9 @@ struct SessionSetup {
   v1::NavigateConfig asked;
   v1::NavigateConfig resolved;
 };
+
+// The objects that the frames are registered with.
+Inputs InputsOf(SessionSetup& setup);
 
 // Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
 // at.

@@ -6,9 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/device/placement.h"
+#include "server/device/replication.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
+#include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_setup.h"
 
@@ -41,16 +44,37 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::Open(ServerContext& context,
 absl::StatusOr<SessionStore::Pointer> SessionStore::OpenNew(ServerContext& context, const v1::NavigateConfig& config) {
   INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config));
   const std::string id = config.session_id().empty() ? RandomId(context.seams) : config.session_id();
-  auto session = std::make_shared<NavigateSession>(context, id, std::move(setup));
+  std::lock_guard<std::mutex> placing(placing_);
+  INTRAWARP_ASSIGN_OR_RETURN(DeviceContext * device, Place(context, setup));
+  return Insert(*device, id, std::move(setup));
+}
+
+absl::StatusOr<DeviceContext*> SessionStore::Place(ServerContext& context, SessionSetup& setup) const {
+  if (context.devices.size() == 1) return &context.devices[0];
+  const Inputs inputs = InputsOf(setup);
+  Claim claim;
+  claim.workspace_bytes = SessionWorkspaceBytes(context.devices[0].device, setup);
+  std::vector<PlacementState> states = PlacementStates(context, inputs, JobClass::kFrame, claim, Share::kSession);
+  for (const Pointer& session : List("", std::numeric_limits<int>::max())) {
+    states[session->context().index].load += session->ExpectedLoad();
+  }
+  const std::optional<int> placed = PlaceSession(states);
+  if (!placed) return NoUsableDevice(context, inputs);
+  return &context.devices[*placed];
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::Insert(DeviceContext& device, const std::string& id,
+                                                           SessionSetup setup) {
+  auto session = std::make_shared<NavigateSession>(device, id, std::move(setup));
   std::lock_guard<std::mutex> lock(mutex_);
   if (sessions_.contains(id)) return AlreadyExists(SessionName(id));
-  const int max = context.limits.max_sessions;
+  const int max = device.limits.max_sessions;
   if (static_cast<int>(sessions_.size()) >= max) {
-    context.metrics.CountRejection(v1::TOO_MANY_SESSIONS);
+    device.metrics.CountRejection(v1::TOO_MANY_SESSIONS);
     return WithReason(absl::ResourceExhaustedError(absl::StrCat(max, " sessions are open, which is the limit")),
                       v1::TOO_MANY_SESSIONS, InUse(max, max));
   }
-  if (sessions_.empty()) any_open_(true);
+  if (open_[device.index]++ == 0) any_open_(device.index, true);
   sessions_.emplace(id, session);
   ++counts_.opened;
   return session;
@@ -64,6 +88,7 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::FindToResume(const v1::Navig
     return SessionNotResumable("the session was opened with another config");
   }
   if ((*session)->state() == NavigateSession::State::kOpening) return SessionNotResumable("the session is opening");
+  INTRAWARP_RETURN_IF_ERROR(CheckPlaced((*session)->context()));
   std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.resumed;
   return session;
@@ -108,7 +133,8 @@ void SessionStore::Erase(const NavigateSession& session) {
   if (it == sessions_.end() || it->second.get() != &session) return;
   erased = std::move(it->second);
   sessions_.erase(it);
-  if (sessions_.empty()) any_open_(false);
+  const int device = session.context().index;
+  if (--open_[device] == 0) any_open_(device, false);
 }
 
 int64_t SessionStore::size() const {

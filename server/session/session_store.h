@@ -23,7 +23,9 @@
 namespace intrawarp::server {
 
 class NavigateSession;
+struct DeviceContext;
 struct ServerContext;
+struct SessionSetup;
 
 // FAILED_PRECONDITION (SESSION_NOT_RESUMABLE).
 absl::Status SessionNotResumable(absl::string_view why);
@@ -40,12 +42,14 @@ class SessionStore {
  public:
   using Pointer = std::shared_ptr<NavigateSession>;
 
-  // `any_open` is told, with the store's lock held, when the first session opens and when the last one goes.
-  explicit SessionStore(std::function<void(bool)> any_open) : any_open_(std::move(any_open)) {}
+  // `any_open` is told, with the store's lock held, when the first session of a device opens and when the last one
+  // goes.
+  explicit SessionStore(std::function<void(int device, bool)> any_open) : any_open_(std::move(any_open)) {}
 
-  // The session that a config asks for: a new one, OPENING, or with config.resume the one that is there. INVALID_FIELD
-  // and the other errors of ResolveNavigateConfig name paths of the stream's message; RESOURCE_EXISTS,
-  // TOO_MANY_SESSIONS, SESSION_NOT_RESUMABLE.
+  // The session that a config asks for: a new one, OPENING, on the device that suits it, or with config.resume the one
+  // that is there. INVALID_FIELD and the other errors of ResolveNavigateConfig name paths of the stream's message;
+  // RESOURCE_EXISTS, TOO_MANY_SESSIONS, SESSION_NOT_RESUMABLE; UNAVAILABLE (DEVICE_LOST, DEVICE_HUNG) when the device
+  // of the session, or of its volume, has failed.
   absl::StatusOr<Pointer> Open(ServerContext& context, const v1::NavigateConfig& config);
   // NOT_FOUND names it.
   absl::StatusOr<Pointer> Find(const std::string& id) const;
@@ -65,9 +69,14 @@ class SessionStore {
   void Erase(const NavigateSession& session);
   absl::StatusOr<Pointer> OpenNew(ServerContext& context, const v1::NavigateConfig& config);
   absl::StatusOr<Pointer> FindToResume(const v1::NavigateConfig& config);
+  absl::StatusOr<DeviceContext*> Place(ServerContext& context, SessionSetup& setup) const;
+  absl::StatusOr<Pointer> Insert(DeviceContext& device, const std::string& id, SessionSetup setup);
 
-  const std::function<void(bool)> any_open_;
+  const std::function<void(int, bool)> any_open_;
+  // Held while a session is placed and becomes visible to the next one's placement.
+  std::mutex placing_;
   mutable std::mutex mutex_;
+  std::map<int, int> open_;  // sessions of a device
   std::map<std::string, Pointer> sessions_;
   SessionCounts counts_;
 };

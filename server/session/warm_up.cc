@@ -81,17 +81,26 @@ class Opening : public std::enable_shared_from_this<Opening> {
  public:
   using DoneFn = std::function<void(const absl::StatusOr<bool>& warm)>;
 
-  Opening(ServerContext& context, std::shared_ptr<NavigateSession> session, DoneFn done)
-      : context_(context), session_(std::move(session)), done_(std::move(done)) {}
+  Opening(std::shared_ptr<NavigateSession> session, DoneFn done)
+      : context_(session->context()), session_(std::move(session)), done_(std::move(done)) {}
 
   void Start() {
+    context_.workers.Submit([self = shared_from_this()] {
+      BringTo(self->context_, self->session_->MutableInputs(), Share::kSession,
+              [self](const absl::Status& status) { self->Reserve(status); });
+    });
+  }
+
+ private:
+  // Page-locking takes its time.
+  void Reserve(const absl::Status& brought) {
+    if (!brought.ok()) return Fail(brought);
     context_.workers.Submit([self = shared_from_this()] {
       const absl::Status status = self->Prepare();
       if (!status.ok()) self->Done(status);
     });
   }
 
- private:
   absl::Status Prepare() {
     INTRAWARP_RETURN_IF_ERROR(session_->Reserve());
     const ExpectedFrame& expected = session_->setup().expected;
@@ -133,11 +142,15 @@ class Opening : public std::enable_shared_from_this<Opening> {
 
   void Done(const absl::Status& status) {
     if (!KeepsFromOpening(status)) return done_(status.ok());
+    Fail(status);
+  }
+
+  void Fail(const absl::Status& status) {
     session_->Close(status);
     done_(status);
   }
 
-  ServerContext& context_;
+  DeviceContext& context_;
   const std::shared_ptr<NavigateSession> session_;
   const DoneFn done_;
   std::shared_ptr<NavigateFrame> frame_;
@@ -145,9 +158,8 @@ class Opening : public std::enable_shared_from_this<Opening> {
 
 }  // namespace
 
-void WarmUp(ServerContext& context, std::shared_ptr<NavigateSession> session,
-            std::function<void(const absl::StatusOr<bool>& warm)> done) {
-  std::make_shared<Opening>(context, std::move(session), std::move(done))->Start();
+void WarmUp(std::shared_ptr<NavigateSession> session, std::function<void(const absl::StatusOr<bool>& warm)> done) {
+  std::make_shared<Opening>(std::move(session), std::move(done))->Start();
 }
 
 }  // namespace intrawarp::server

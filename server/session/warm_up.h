@@ -8,18 +8,17 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/server_context.h"
 #include "server/session/navigate_session.h"
 
 namespace intrawarp::server {
 
-// Reserves on a worker, then registers a made-up frame of the expected grid to the resident volume, with two iterations
-// a level, as a frame job owned by the session. `done` is called once, later, on another thread: whether the
-// registration ran (the images or the options of a session may not allow one, which its frames will say), or the error
-// that keeps the session from opening: those of Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the
-// session was closed. Closes the session with the error.
-void WarmUp(ServerContext& context, std::shared_ptr<NavigateSession> session,
-            std::function<void(const absl::StatusOr<bool>& warm)> done);
+// Brings the resident volume and its like to the session's device, reserves on a worker, then registers a made-up frame
+// of the expected grid to the resident volume, with two iterations a level, as a frame job owned by the session. `done`
+// is called once, later, on another thread: whether the registration ran (the images or the options of a session may
+// not allow one, which its frames will say), or the error that keeps the session from opening: those of BringTo and of
+// Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the session was closed. Closes the session with
+// the error.
+void WarmUp(std::shared_ptr<NavigateSession> session, std::function<void(const absl::StatusOr<bool>& warm)> done);
 
 }  // namespace intrawarp::server
 

@@ -17,6 +17,7 @@
 #include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/device_bytes.h"
+#include "server/device/replication.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/request_table.h"
@@ -83,6 +84,8 @@ struct MultiplyCall {
       : context(context), stream(std::move(stream)), deadline(deadline), record(context.metrics) {}
 
   ServerContext& context;
+  // Set once the call is placed.
+  DeviceContext* device = nullptr;
   const std::shared_ptr<JobStream> stream;
   const std::optional<Clock::time_point> deadline;
   const Clock::time_point begin = Clock::now();
@@ -129,10 +132,12 @@ ErrorMetadata EstimateMetadata(const MultiplyEstimate& e) {
 
 // The product needs `bytes` of device memory, which are not there.
 absl::Status NoMemory(MultiplyCall& call, int64_t bytes, const std::string& why) {
-  const int64_t capacity = call.context.ledger.capacity(Resource::kResident);
+  const Ledger& ledger = call.context.ledger;
+  const int64_t capacity = ledger.capacity(Resource::kResident, Share::kCommon, call.device->index);
+  const int64_t available = ledger.available(Resource::kResident, Share::kCommon, call.device->index);
   const std::string message = absl::StrCat(Describe(call.estimate), "; ", why);
   ErrorMetadata metadata = EstimateMetadata(call.estimate);
-  metadata.merge(InUse(bytes, capacity - call.context.ledger.available(Resource::kResident), capacity));
+  metadata.merge(InUse(bytes, capacity - available, capacity));
   if (bytes <= capacity) {
     return WithReason(absl::ResourceExhaustedError(message), v1::MULTIPLY_MEMORY, metadata);
   }
@@ -145,7 +150,8 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
   Grant& reservation = call.memory.reservation;
   if (bytes <= reservation.resident_bytes()) return absl::OkStatus();
   reservation.ShrinkResident(0);
-  absl::StatusOr<Grant> reserved = call.context.ledger.Admit({{.resident_bytes = bytes}});
+  absl::StatusOr<Grant> reserved =
+      call.context.ledger.Admit({{.resident_bytes = bytes}, JobClass::kBatch, call.device->index});
   if (!reserved.ok()) {
     const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
     call.context.metrics.CountRejection(ReasonOf(status));
@@ -159,7 +165,7 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
 absl::Status OnDevice(MultiplyCall& call, const absl::Status& status) {
   if (absl::IsCancelled(status)) return call.stream->control().CancelStatus();
   if (!absl::IsResourceExhausted(status)) return InMultiplyRequest(status);
-  call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory);
+  call.context.metrics.CountDeviceError(DeviceError::kOutOfMemory, call.device->index);
   return NoMemory(call, EstimatedBytes(call.estimate), std::string(status.message()));
 }
 
@@ -329,7 +335,7 @@ absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
 
 v1::MultiplyReport MakeReport(const MultiplyCall& call) {
   v1::MultiplyReport report;
-  report.set_device(call.context.device.name());
+  report.set_device(call.device->device.name());
   *report.mutable_options() = call.task.resolved;
   *report.mutable_shape() = call.shape;
   *report.mutable_estimate() = EstimateToProto(call.estimate);
@@ -437,7 +443,23 @@ absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunJob(call, ctx); };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(call->context, *call->stream, std::move(job));
+  return SubmitJob(*call->device, *call->stream, std::move(job));
+}
+
+// Chooses a device, and brings the matrices there that are elsewhere.
+absl::Status Place(const std::shared_ptr<MultiplyCall>& call) {
+  ProductTask& task = call->task;
+  Inputs inputs;
+  inputs.matrices = {&task.a, &task.b, &task.mask, &task.addend};
+  INTRAWARP_ASSIGN_OR_RETURN(call->device, PlaceJob(call->context, inputs, JobClass::kBatch, Claim()));
+  BringTo(*call->device, inputs, Share::kCommon, [call](const absl::Status& brought) {
+    ProductTask& task = call->task;
+    if (task.mask != nullptr) task.options.mask = task.mask->matrix.view();
+    if (task.addend != nullptr) task.options.addend = task.addend->matrix.view();
+    const absl::Status status = brought.ok() ? Submit(call) : brought;
+    if (!status.ok()) Fail(*call, status);
+  });
+  return absl::OkStatus();
 }
 
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
@@ -453,7 +475,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
-  return Submit(call);
+  return Place(call);
 }
 
 }  // namespace

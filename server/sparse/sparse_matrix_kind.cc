@@ -135,6 +135,7 @@ absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& c
                              FindMatrix(context.matrices, name, "name"));
   ResidentDownload download;
   download.bytes = {matrix, WireBytes(matrix->matrix.view())};
+  download.device = matrix->reservation.device();
   download.create_time = matrix->create_time;
   *download.header.mutable_sparse_matrix() = SparseMatrixToProto(*matrix);
   download.header.set_total_bytes(TotalBytes(download.bytes.bytes));

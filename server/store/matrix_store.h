@@ -4,6 +4,7 @@
 #define INTRAWARP_SERVER_STORE_MATRIX_STORE_H_
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -31,6 +33,7 @@ struct StoredMatrix {
   v1::MultiplyReport report;
   Grant reservation;
   CsrMatrix matrix;
+  const std::shared_ptr<Replicas<StoredMatrix>> replicas = std::make_shared<Replicas<StoredMatrix>>();
 };
 
 using MatrixStore = ResidentStore<StoredMatrix>;

@@ -13,6 +13,7 @@
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -34,6 +35,7 @@ struct StoredTransform {
   // Whether the server chose the id of an upload. A transform under an id that a client wanted is that client's, which
   // may delete it at any time.
   bool id_was_chosen = false;
+  std::shared_ptr<Replicas<StoredTransform>> replicas = std::make_shared<Replicas<StoredTransform>>();
 };
 
 using TransformStore = ResidentStore<StoredTransform>;

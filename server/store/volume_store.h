@@ -4,12 +4,14 @@
 #define INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "engine/image/pyramid.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -28,6 +30,7 @@ struct StoredVolume {
   std::optional<Expiry> expiry;
   Grant reservation;
   PreparedImage image;
+  const std::shared_ptr<Replicas<StoredVolume>> replicas = std::make_shared<Replicas<StoredVolume>>();
 };
 
 using VolumeStore = ResidentStore<StoredVolume>;

@@ -35,7 +35,7 @@ Amounts FieldStreamAmounts(const Device& device, const FieldRequest& request, co
 
 int64_t FieldStreamWorkspaceBytes() { return DisplacementBoundWorkspaceBytes(); }
 
-absl::StatusOr<FieldStream> MakeFieldStream(const ExecContext& ctx, ServerContext& context, const FieldRequest& request,
+absl::StatusOr<FieldStream> MakeFieldStream(const ExecContext& ctx, DeviceContext& context, const FieldRequest& request,
                                             const Transform& transform, std::shared_ptr<const void> owner,
                                             const Geometry& grid, int64_t offset, Grant& grant) {
   absl::StatusOr<FieldAnswer> answer = MakeFieldAnswer(ctx, request, transform, grid);

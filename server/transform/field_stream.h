@@ -35,7 +35,7 @@ int64_t FieldStreamWorkspaceBytes();
 // The bytes from `offset` on of a field on `grid` (FieldGrid's). `owner` keeps the transform's memory accounted;
 // `grant` holds FieldStreamAmounts, of which the stream takes its part. Waits for the stream of `ctx`, which must
 // outlive the result. The errors of MakeFieldAnswer, within "field".
-absl::StatusOr<FieldStream> MakeFieldStream(const ExecContext& ctx, ServerContext& context, const FieldRequest& request,
+absl::StatusOr<FieldStream> MakeFieldStream(const ExecContext& ctx, DeviceContext& context, const FieldRequest& request,
                                             const Transform& transform, std::shared_ptr<const void> owner,
                                             const Geometry& grid, int64_t offset, Grant& grant);
 

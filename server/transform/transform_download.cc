@@ -8,6 +8,7 @@
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/device_bulk.h"
 #include "server/bulk/download.h"
+#include "server/device/replication.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
@@ -23,6 +24,8 @@ struct DownloadCall {
       : context(context), stream(std::move(stream)) {}
 
   ServerContext& context;
+  // Set once the call is placed.
+  DeviceContext* device = nullptr;
   const std::shared_ptr<JobStream> stream;
   std::shared_ptr<const StoredTransform> transform;
   Geometry grid;
@@ -146,7 +149,7 @@ absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
 Claim FieldClaim(const DownloadCall& call) {
   Claim claim;
   const int64_t bytes = FieldBytes(call.field, call.grid);
-  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.context.device, call.field, call.grid, bytes, call.offset);
+  static_cast<Amounts&>(claim) = FieldStreamAmounts(call.device->device, call.field, call.grid, bytes, call.offset);
   claim.workspace_bytes = FieldStreamWorkspaceBytes();
   return claim;
 }
@@ -154,7 +157,7 @@ Claim FieldClaim(const DownloadCall& call) {
 absl::Status FieldJob(DownloadCall& call, const ExecContext& ctx) {
   if (call.stream->closed()) return call.stream->control().CancelStatus();
   INTRAWARP_ASSIGN_OR_RETURN(FieldStream field,
-                             MakeFieldStream(ctx, call.context, call.field, call.transform->transform, call.transform,
+                             MakeFieldStream(ctx, *call.device, call.field, call.transform->transform, call.transform,
                                              call.grid, call.offset, call.grant));
   v1::DownloadResponse response;
   response.mutable_header()->set_total_bytes(FieldBytes(call.field, call.grid));
@@ -202,7 +205,7 @@ absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const WarpedVolume> warped, Warp(call, ctx));
   auto source = std::make_shared<ResidentSource>(ResidentBytes{warped, {{warped->memory.as<void>(), bytes}}});
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<DeviceBulk> bulk,
-                             DeviceBulk::Create(call.context, std::move(source), call.offset, call.grant));
+                             DeviceBulk::Create(*call.device, std::move(source), call.offset, call.grant));
   v1::WarpVolumeResponse response;
   *response.mutable_header()->mutable_geometry() = GeometryToProto(call.grid);
   response.mutable_header()->set_total_bytes(bytes);
@@ -212,14 +215,28 @@ absl::Status WarpJob(DownloadCall& call, const ExecContext& ctx) {
 
 absl::Status Submit(const std::shared_ptr<DownloadCall>& call, const Claim& claim,
                     absl::Status (*body)(DownloadCall&, const ExecContext&)) {
-  INTRAWARP_ASSIGN_OR_RETURN(call->grant, Admit(call->context, claim));
+  INTRAWARP_ASSIGN_OR_RETURN(call->grant, Admit(*call->device, claim));
   auto workspace = std::make_shared<Grant>(call->grant.Split({.workspace_bytes = claim.workspace_bytes}));
   Job job;
   job.workspace_bytes = claim.workspace_bytes;
   job.run = [call, body, workspace = std::move(workspace)](const absl::StatusOr<const ExecContext*>& ctx) {
     call->stream->Close(ctx.ok() ? body(*call, **ctx) : ctx.status());
   };
-  return SubmitJob(call->context, *call->stream, std::move(job));
+  return SubmitJob(*call->device, *call->stream, std::move(job));
+}
+
+// Chooses a device, and brings there what is elsewhere.
+absl::Status PlaceWarp(const std::shared_ptr<DownloadCall>& call) {
+  Inputs inputs;
+  inputs.volumes = {&call->moving};
+  inputs.transforms = {&call->transform};
+  const Claim claim = WarpClaim(*call);
+  INTRAWARP_ASSIGN_OR_RETURN(call->device, PlaceJob(call->context, inputs, JobClass::kInteractive, claim));
+  BringTo(*call->device, inputs, Share::kCommon, [call, claim](const absl::Status& brought) {
+    const absl::Status status = brought.ok() ? Submit(call, claim, WarpJob) : brought;
+    if (!status.ok()) call->stream->Close(status);
+  });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -228,6 +245,7 @@ absl::Status SendField(ServerContext& context, const v1::DownloadRequest& reques
                        const std::shared_ptr<JobStream>& stream) {
   auto call = std::make_shared<DownloadCall>(context, stream);
   INTRAWARP_RETURN_IF_ERROR(ResolveDownload(*call, request));
+  call->device = &context.devices[DeviceOf(*call->transform)];
   return Submit(call, FieldClaim(*call), FieldJob);
 }
 
@@ -238,7 +256,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWarpVolume(ServerContext& conte
   if (stream->closed()) return stream.get();
   auto call = std::make_shared<DownloadCall>(context, stream);
   absl::Status status = ResolveWarp(*call, request);
-  if (status.ok()) status = Submit(call, WarpClaim(*call), WarpJob);
+  if (status.ok()) status = PlaceWarp(call);
   if (!status.ok()) stream->Close(status);
   return stream.get();
 }

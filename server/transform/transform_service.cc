@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/device/replication.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
@@ -71,7 +72,7 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
   }
   void OnCancel() override {
     cancelled_ = true;
-    context_.jobs.Cancel(this);
+    if (device_ != nullptr) device_->jobs.Cancel(this);
   }
   void OnDone() override { delete this; }
 
@@ -80,17 +81,18 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
     INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_));
     INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform"));
     INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context_.limits.max_points));
+    device_ = &context_.devices[DeviceOf(*stored_)];
     points_.assign(request.points().begin(), request.points().end());
     inverse_ = request.inverse();
     Job job;
     job.owner = this;
     job.workspace_bytes = static_cast<int64_t>(MapPointsWorkspaceBytes(stored_->transform, request.points_size() / 3));
-    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(context_, {{.workspace_bytes = job.workspace_bytes}}));
+    INTRAWARP_ASSIGN_OR_RETURN(workspace_, Admit(*device_, {{.workspace_bytes = job.workspace_bytes}}));
     // Finish may delete the call.
     job.run = [this](const absl::StatusOr<const ExecContext*>& ctx) {
       Finish(ToGrpcStatus(ctx.ok() ? Map(**ctx) : ctx.status()));
     };
-    return SubmitJob(context_, std::move(job));
+    return SubmitJob(*device_, std::move(job));
   }
 
   absl::Status Map(const ExecContext& ctx) {
@@ -102,6 +104,7 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
 
   ServerContext& context_;
   v1::MapPointsResponse& response_;
+  DeviceContext* device_ = nullptr;  // of the transform
   Grant place_;
   Grant workspace_;
   std::shared_ptr<const StoredTransform> stored_;

@@ -110,6 +110,7 @@ absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context
   const int64_t bytes = volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float));
   ResidentDownload download;
   download.bytes = {volume, {{volume->image.volume().data, bytes}}};
+  download.device = volume->reservation.device();
   download.create_time = volume->create_time;
   *download.header.mutable_volume() = VolumeToProto(*volume);
   download.header.set_total_bytes(bytes);

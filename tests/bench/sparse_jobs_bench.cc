@@ -149,7 +149,7 @@ class JobsBench {
   absl::Status Cancel();
   absl::StatusOr<double> CancelAt(v1::MultiplyProgress::Step step, double part_of_bytes);
   Holdings Held() {
-    server::ServerContext& context = server_->context();
+    server::DeviceContext& context = server_->context();
     return {context.ledger.in_use(server::Resource::kStreams), context.jobs.pending(),
             context.ledger.in_use(server::Resource::kResident), static_cast<int64_t>(context.pinned.leased_bytes())};
   }

@@ -22,6 +22,27 @@ TEST(CommandLine, DefaultsWithoutArguments) {
   EXPECT_EQ(line->options.limits.resident_capacity_bytes, 0);
 }
 
+TEST(Devices, AListNamesSeveral) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(*ParseDevices("auto"), Names({"auto"}));
+  EXPECT_EQ(*ParseDevices("cuda"), Names({"cuda"}));
+  EXPECT_EQ(*ParseDevices("cuda:3"), Names({"cuda:3"}));
+  EXPECT_EQ(*ParseDevices("cuda:0,1"), Names({"cuda:0", "cuda:1"}));
+  EXPECT_EQ(*ParseDevices("cuda:7,0,12"), Names({"cuda:7", "cuda:0", "cuda:12"}));
+}
+
+TEST(Devices, AListThatIsNoneIsRefused) {
+  EXPECT_THAT(ParseDevices("").status().message(), HasSubstr("empty"));
+  EXPECT_THAT(ParseDevices("cuda:0,0").status().message(), HasSubstr("names cuda:0 twice"));
+  EXPECT_THAT(ParseDevices("cuda:1,01").status().message(), HasSubstr("names cuda:1 twice"));
+  for (const char* value :
+       {"cuda:,1", "cuda:0,", "cuda:0,,1", "cuda:0,-1", "cuda:0,one", "cuda:0,cuda:1", "cuda:0,99999999999"}) {
+    EXPECT_THAT(ParseDevices(value).status().message(), HasSubstr("must be cuda: and numbers")) << value;
+    const auto line = ParseCommandLine({std::string("--device=") + value});
+    EXPECT_THAT(line.status().message(), HasSubstr("--device: must be")) << value;
+  }
+}
+
 TEST(CommandLine, SetsWhatItIsTold) {
   const auto line = ParseCommandLine({"--listen=0.0.0.0:1",      "--http=[::1]:0",         "--device=cuda:1",
                                       "--resident_bytes=3GiB",   "--pinned_bytes=1048577", "--max_volume_bytes=5MiB",

@@ -137,7 +137,8 @@ inline std::string Bytes(const std::vector<float>& values) {
 class ServiceTest : public testing::TestWithParam<std::string> {
  protected:
   ServiceTest() : ServiceTest(ServerLimits()) {}
-  explicit ServiceTest(const ServerLimits& limits) {
+  // `change` changes the options before the server starts; may be empty.
+  explicit ServiceTest(const ServerLimits& limits, const std::function<void(ServerOptions&)>& change = nullptr) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
     options.http = "127.0.0.1:0";
@@ -147,6 +148,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     options.watchdog.timeout = std::chrono::seconds(0);  // jumps of the clock would look like a hang
     options.scheduling = SchedulingOptions();            // one job at a time, so that one can block the others
     options.seams.steady_now = [this] { return std::chrono::steady_clock::now() + clock_ahead_.load(); };
+    if (change) change(options);
     server_ = *Server::Start(options);
     channel_ = NewChannel();
     registration_ = v1::RegistrationService::NewStub(channel_);
@@ -180,7 +182,7 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     return grpc::CreateCustomChannel(server_->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
   }
 
-  ServerContext& context() { return server_->context(); }
+  DeviceContext& context() { return server_->context(); }
   // The server's clock goes on by so much.
   void AdvanceClock(std::chrono::nanoseconds by) { clock_ahead_ = clock_ahead_.load() + by; }
 

@@ -394,7 +394,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
 
   static constexpr char kUpload[] = "/intrawarp.v1.BulkService/Upload";
 
-  ServerContext& context() { return test_.server->context(); }
+  DeviceContext& context() { return test_.server->context(); }
 
   static const Rpc& Find(const std::vector<Rpc>& rpcs, const std::string& label) {
     for (const Rpc& rpc : rpcs) {

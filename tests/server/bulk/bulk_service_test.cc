@@ -63,7 +63,7 @@ class BulkServiceTest : public ::testing::TestWithParam<Kind> {
     EXPECT_TRUE(Eventually([this] { return context().jobs.pending() + context().copies.pending() == 0; }));
   }
 
-  ServerContext& context() { return test_.server->context(); }
+  DeviceContext& context() { return test_.server->context(); }
   static bool Eventually(const std::function<bool()>& condition) {
     for (int i = 0; i < 10000; ++i) {
       if (condition()) return true;

@@ -23,7 +23,7 @@ constexpr char kMethod[] = "intrawarp.v1.VolumeService/GetVolume";
 constexpr char kLabels[] = "grpc_method=\"GetVolume\",grpc_service=\"intrawarp.v1.VolumeService\",grpc_type=\"unary\"";
 
 Metrics MakeMetrics() {
-  return Metrics({"1.2.3", "abc", "none", "1.51"}, "cpu", {{"intrawarp.v1.VolumeService", "GetVolume", "unary"}},
+  return Metrics({"1.2.3", "abc", "none", "1.51"}, {"cpu"}, {{"intrawarp.v1.VolumeService", "GetVolume", "unary"}},
                  std::chrono::system_clock::time_point(std::chrono::seconds(1000)));
 }
 
@@ -139,19 +139,49 @@ TEST(Metrics, TellsOfTheProcess) {
   EXPECT_THAT(text, Not(HasSubstr("process_open_fds 0\n")));
 }
 
+TEST(Metrics, SeveralDevicesHaveSeriesOfTheirOwn) {
+  Metrics metrics({"1.2.3", "abc", "none", "1.51"}, {"cuda:0", "cuda:1"}, {}, std::chrono::system_clock::now());
+  JobRecord job;
+  job.busy = std::chrono::milliseconds(250);
+  metrics.JobDone(job, 1);
+  metrics.CountDeviceError(DeviceError::kLost, 1);
+  metrics.set_sampler([] {
+    MetricsSample sample;
+    sample.devices.resize(2);
+    sample.devices[0].memory = {{"resident", 1, 10}};
+    sample.devices[1].memory = {{"resident", 2, 20}};
+    sample.devices[1].queues[0].depth = 3;
+    sample.devices[1].healthy = false;
+    return sample;
+  });
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{device=\"cuda:0\",kind=\"resident\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_capacity_bytes{device=\"cuda:1\",kind=\"resident\"} 20\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_queue_depth{class=\"frame\",device=\"cuda:0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_queue_depth{class=\"frame\",device=\"cuda:1\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_job_busy_seconds_total{class=\"interactive\",device=\"cuda:0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_job_busy_seconds_total{class=\"interactive\",device=\"cuda:1\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_device_healthy{device=\"cuda:0\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_device_healthy{device=\"cuda:1\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_device_errors_total{device=\"cuda:1\",error=\"lost\"} 1\n"));
+}
+
 TEST(Metrics, GaugesAreSampledAtScrape) {
   Metrics metrics = MakeMetrics();
   int samples = 0;
   metrics.set_sampler([&samples] {
     MetricsSample sample;
     sample.volumes = ++samples;
-    sample.device_healthy = false;
+    DeviceSample device;
+    device.healthy = false;
+    device.memory = {{"resident", 6, 60}};
+    device.device_memory = DeviceMemory{100, 40};
+    device.watchdog = WatchdogState::kHung;
+    device.queues[2].since_checkpoint = std::chrono::seconds(40);
+    sample.devices = {device};
     sample.pinned_kept_bytes = 4096;
     sample.memory = {{"pinned", 5, 50}};
     sample.tables = {{"streams", 3, 64}};
-    sample.device_memory = DeviceMemory{100, 40};
-    sample.watchdog = WatchdogState::kHung;
-    sample.queues[2].since_checkpoint = std::chrono::seconds(40);
     sample.longest_stall = std::chrono::seconds(7);
     return sample;
   });
@@ -162,6 +192,7 @@ TEST(Metrics, GaugesAreSampledAtScrape) {
   EXPECT_THAT(text, HasSubstr("intrawarp_pinned_kept_bytes 4096\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{kind=\"pinned\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_capacity_bytes{kind=\"pinned\"} 50\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{kind=\"resident\"} 6\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_table_used{table=\"streams\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_table_capacity{table=\"streams\"} 64\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_device_memory_bytes{device=\"cpu\",state=\"used\"} 60\n"));

@@ -112,7 +112,7 @@ TEST_P(NavigateSessionTest, GoesOnFromTheLastGoodTransform) {
   EXPECT_GT(first->session().Describe().reserved_bytes(), 0);
 
   ASSERT_OK(OpenError(Resuming("s")));
-  auto second = std::make_unique<Carrier>(context(), *context().sessions.Find("s"), [] {});
+  auto second = std::make_unique<Carrier>(*context().sessions.Find("s"), [] {});
   ASSERT_OK(second->Resume());
   const v1::Session resumed = second->session().Describe();
   EXPECT_EQ(resumed.state(), v1::SESSION_STATE_ACTIVE);
@@ -142,7 +142,7 @@ TEST_P(NavigateSessionTest, ASecondCarrierFencesTheFirst) {
   ASSERT_OK(first->Send(GoodFrame(1)));
   gate.WaitUntilReached();
 
-  auto second = std::make_unique<Carrier>(context(), *context().sessions.Find("s"), [] {});
+  auto second = std::make_unique<Carrier>(*context().sessions.Find("s"), [] {});
   ASSERT_OK(second->Resume());
   EXPECT_EQ(first->ended().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(server::ReasonOf(first->ended()), v1::SESSION_ENDED);
@@ -219,7 +219,7 @@ TEST_P(NavigateSessionTest, ClosedWhileItOpens) {
   JobBlocker blocker(context().jobs);
   auto session = *context().sessions.Open(context(), Named("s"));
   std::promise<absl::Status> warm;
-  WarmUp(context(), session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done.status()); });
+  WarmUp(session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done.status()); });
   ASSERT_TRUE(Eventually([&] { return context().jobs.waiting(JobClass::kFrame) == 1; }));
   session->Close(absl::CancelledError(""));
   EXPECT_EQ(warm.get_future().get().code(), absl::StatusCode::kCancelled);
@@ -264,7 +264,7 @@ TEST_P(FewSessionsTest, WhatDoesNotFitIsRefusedAtTheOpening) {
   config.set_max_pending(3);
   auto session = *context().sessions.Open(context(), config);
   std::promise<absl::Status> warm;
-  WarmUp(context(), session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done.status()); });
+  WarmUp(session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done.status()); });
   EXPECT_EQ(server::ReasonOf(warm.get_future().get()), v1::EXCEEDS_CAPACITY);
   EXPECT_EQ(session->state(), State::kClosed);
   EXPECT_EQ(context().sessions.size(), 0);

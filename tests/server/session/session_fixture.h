@@ -24,8 +24,8 @@ namespace intrawarp::server {
 class Carrier {
  public:
   // `on_field` is called by the job of a frame while it sends the field.
-  Carrier(ServerContext& context, std::shared_ptr<NavigateSession> session, std::function<void()> on_field)
-      : context_(context), session_(std::move(session)), on_field_(std::move(on_field)) {}
+  Carrier(std::shared_ptr<NavigateSession> session, std::function<void()> on_field)
+      : context_(session->context()), session_(std::move(session)), on_field_(std::move(on_field)) {}
   ~Carrier() {
     if (pipeline_ != nullptr) Finish();
   }
@@ -84,7 +84,7 @@ class Carrier {
     };
   }
 
-  ServerContext& context_;
+  DeviceContext& context_;
   const std::shared_ptr<NavigateSession> session_;
   const std::function<void()> on_field_;
   int64_t carrier_ = 0;
@@ -142,10 +142,10 @@ class SessionTest : public ServiceTest {
     absl::StatusOr<std::shared_ptr<NavigateSession>> session = context().sessions.Open(context(), config);
     EXPECT_OK(session.status());
     std::promise<absl::StatusOr<bool>> warm;
-    WarmUp(context(), *session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done); });
+    WarmUp(*session, [&](const absl::StatusOr<bool>& done) { warm.set_value(done); });
     const absl::StatusOr<bool> warmed = warm.get_future().get();
     EXPECT_OK(warmed.status());
-    auto carrier = std::make_unique<Carrier>(context(), *session, std::move(on_field));
+    auto carrier = std::make_unique<Carrier>(*session, std::move(on_field));
     EXPECT_OK(carrier->Open(*warmed));
     return carrier;
   }

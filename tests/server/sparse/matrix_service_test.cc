@@ -47,7 +47,7 @@ class MatrixServiceTest : public ::testing::Test {
     EXPECT_EQ(context().pinned.leased_bytes(), 0u);
   }
 
-  ServerContext& context() { return test_.server->context(); }
+  DeviceContext& context() { return test_.server->context(); }
 
   std::vector<std::string> Names() {
     grpc::ClientContext call;
