@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/registration/demons_iteration.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "engine/base/status_macros.h"
+#include "engine/device/parallel.h"
 #include "engine/registration/demons_iteration_kernels.h"
 #include "engine/transform/vector_field.h"
 
@@ -65,6 +68,24 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   return intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done);
 }
 
+// Takes the velocity beyond `to`, in the direction from where the last iteration came to.
+void GoOn(const float* to, Int3 size, const DemonsFields& fields) {
+  const int64_t row = int64_t{3} * size.x;
+  const float momentum = fields.state->momentum;
+  fields.state->largest = OrderedReduce(
+      int64_t{size.y} * size.z, 0.0f,
+      [&](int64_t r) {
+        float largest = 0;
+        for (int64_t i = r * row; i < (r + 1) * row; ++i) {
+          fields.velocity[i] = to[i] + momentum * (to[i] - fields.reached[i]);
+          fields.reached[i] = to[i];
+          largest = std::max(largest, std::abs(fields.velocity[i]));
+        }
+        return largest;
+      },
+      [](float& total, float part) { total = std::max(total, part); });
+}
+
 }  // namespace
 
 absl::Status BeginDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
@@ -87,8 +108,14 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, in
             ? intrawarp::ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done)
             : intrawarp::BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done));
   }
-  return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
-                           &fields.state->largest, done);
+  if (fields.reached == nullptr) {
+    return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
+                             &fields.state->largest, done);
+  }
+  INTRAWARP_RETURN_IF_ERROR(
+      SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.update, nullptr, nullptr, done));
+  if (*done == 0) GoOn(fields.update, size, fields);
+  return absl::OkStatus();
 }
 
 }  // namespace cpu

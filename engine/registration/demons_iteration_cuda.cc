@@ -87,7 +87,8 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, in
   float* const free = updated == fields.spare ? fields.work : fields.spare;
   INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
                              SmoothPlanesXY(ctx, updated, size, it.diffusion_sigma, free, largest, done));
-  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, nullptr, fields.velocity, largest, done);
+  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, nullptr, fields.velocity, largest, done,
+                       {fields.reached, &fields.state->momentum});
 }
 
 }  // namespace intrawarp::cuda

@@ -65,8 +65,21 @@ struct DemonsState {
   double samples = 0;
   // The largest |component| of the velocity.
   float largest = 0;
+  // The part of its last change by which the velocity goes on after an update (NextMomentum), and how large it may
+  // become; and the evaluations since the value last rose.
+  float momentum = 0;
+  float most_momentum = 0;
+  int falls = 0;
   double history[kDemonsWindow] = {};
 };
+
+// k / (k + 3) after k evaluations, from 0 again whenever the value has risen (O'Donoghue and Candes 2015, "Adaptive
+// restart for accelerated gradient schemes", eq. 4 and section 3.2).
+INTRAWARP_HD inline void NextMomentum(bool rose, DemonsState* s) {
+  s->falls = rose ? 0 : s->falls + 1;
+  const float next = static_cast<float>(s->falls) / static_cast<float>(s->falls + 3);
+  s->momentum = next < s->most_momentum ? next : s->most_momentum;
+}
 
 // One evaluation: the sum of squared differences of `samples` voxels. Counts the update that follows unless it is done.
 INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* s) {
@@ -78,6 +91,7 @@ INTRAWARP_HD inline void AdvanceDemons(double sum, double samples, DemonsState* 
     s->status = DemonsStatus::kNotFinite;
   } else {
     if (s->iterations == 0) s->first_value = value;
+    NextMomentum(s->iterations > 0 && value > s->value, s);
     s->value = value;
     double* const oldest = &s->history[s->iterations % kDemonsWindow];
     const bool flat = s->iterations >= kDemonsWindow && !(value < (1 - s->tolerance) * *oldest);

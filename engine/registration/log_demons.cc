@@ -152,6 +152,7 @@ absl::StatusOr<DemonsState> BeginLevel(const ExecContext& ctx, const Level& leve
   // With a tolerance of 0 not even a rising value ends the level.
   start.tolerance = *options.tolerance > 0 ? *options.tolerance : -std::numeric_limits<double>::infinity();
   start.min_samples = level.min_samples;
+  start.most_momentum = static_cast<float>(*options.momentum);
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(fields.state, &start, sizeof(start), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(LargestComponent(ctx, fields.velocity, level.grid.size, &fields.state->largest));
   return ReadState(ctx, fields.state);
@@ -238,6 +239,11 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
     INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(Floats(level.grid.size)));
   }
   INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.grid.size, &fields));
+  if (*options.momentum > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(fields.reached, ctx.arena().Allocate<float>(Floats(level.grid.size)));
+    INTRAWARP_RETURN_IF_ERROR(
+        ctx.device().Copy(fields.reached, fields.velocity, FieldBytes(level.grid.size), ctx.stream()));
+  }
   Iterations iterations(ctx, level.step, EvaluationsAtOnce(ctx, level.grid), fields);
   while (run.state.status == DemonsStatus::kRunning) {
     progress.iteration = run.state.iterations;
@@ -313,12 +319,12 @@ absl::Status ValidateLogDemons(const LogDemonsOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("diffusion_sigma", options.diffusion_sigma, 0, O::kMaxSigma));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("max_step", options.max_step, O::kLeastMaxStep, O::kLargestMaxStep));
   INTRAWARP_RETURN_IF_ERROR(ValidateRange("weak_gradient", options.weak_gradient, 0, O::kMaxWeakGradient));
+  INTRAWARP_RETURN_IF_ERROR(ValidateRange("momentum", options.momentum, 0, O::kMaxMomentum));
   return ValidateRange("tolerance", options.tolerance, 0, O::kMaxTolerance);
 }
 
 LogDemonsOptions Resolved(LogDemonsOptions options) {
   using O = LogDemonsOptions;
-  options.iterations = options.iterations.value_or(O::kDefaultIterations);
   options.fluid_sigma = options.fluid_sigma.value_or(O::kDefaultFluidSigma);
   options.diffusion_sigma = options.diffusion_sigma.value_or(O::kDefaultDiffusionSigma);
   options.max_step = options.max_step.value_or(O::kDefaultMaxStep);
@@ -327,11 +333,18 @@ LogDemonsOptions Resolved(LogDemonsOptions options) {
   return options;
 }
 
+LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
+  using O = LogDemonsOptions;
+  options.iterations = options.iterations.value_or(warm ? O::kWarmIterations : O::kDefaultIterations);
+  options.momentum = options.momentum.value_or(warm ? O::kWarmMomentum : O::kDefaultMomentum);
+  return Resolved(options);
+}
+
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
                                                        const LogDemonsOptions& given, int stage,
                                                        const AffineMap& affine, const ConstVelocityView& initial) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(given));
-  const LogDemonsOptions options = Resolved(given);
+  const LogDemonsOptions options = Resolved(given, /*warm=*/initial.data != nullptr);
   const Int3 finest = images.fixed->geometry().size;
   const int levels = Levels(images, options, initial.data != nullptr);
   LogDemonsStageResult result;
@@ -369,7 +382,7 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
   const int64_t field = Arena::Rounded(FieldBytes(f.size)), image = Arena::Rounded(sizeof(float) * f.voxels());
   const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
                                      DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
-  return 3 * field + Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments)) + 3 * image +
+  return 4 * field + Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments)) + 3 * image +
          Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
 }
 
@@ -377,7 +390,7 @@ absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity) {
   INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
-                             ObjectiveAt(ctx, images, Resolved(options), 0, affine, velocity));
+                             ObjectiveAt(ctx, images, Resolved(options, /*warm=*/false), 0, affine, velocity));
   return value.value;
 }
 
@@ -389,7 +402,7 @@ absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const Reg
   SampledValue best_value;
   for (const AffineMap& start : starts) {
     INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
-                               ObjectiveAt(ctx, images, Resolved(options), coarsest, start, {}));
+                               ObjectiveAt(ctx, images, Resolved(options, /*warm=*/false), coarsest, start, {}));
     if (!IsBetter(value, best_value)) continue;
     best = start;
     best_value = value;

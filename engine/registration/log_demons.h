@@ -12,6 +12,10 @@
 // This matching serves images of different gain and offset. It harms images of the same background (0 around a brain,
 // say): it moves one background against the other, and the difference drives the velocity.
 //
+// With momentum an iteration ends beyond the velocity that it came to, in the direction from where the one before came
+// to (Nesterov 1983). This reaches far from edges, where a force smoothed by the fluid sigma spreads a few voxels an
+// iteration. A stage that starts from a velocity has it by default, and fewer iterations.
+//
 // The host enqueues a few iterations at a time (on CUDA an iteration is a graph) and then looks at the state once; the
 // state stops them on the device.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
@@ -59,8 +63,10 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
 // INVALID_ARGUMENT, naming the field: a value that is set is out of its range (stage.h).
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
-// Every default filled in but levels.
+// Every default filled in but those of levels, iterations and momentum, which depend on where the stage starts; and
+// the last two as well, for one that starts from a velocity (`warm`) or not.
 LogDemonsOptions Resolved(LogDemonsOptions options);
+LogDemonsOptions Resolved(LogDemonsOptions options, bool warm);
 
 // The mean squared difference in variances of the fixed image at the finest level, with `velocity` (on the fixed
 // image's grid; data may be null: none) and intensities matched there when the options say so; absent with too little

@@ -101,6 +101,11 @@ struct LogDemonsOptions {
   static constexpr int kDefaultIterations = 100;
   // The default of levels when the stage starts from a velocity: that holds already what coarser levels would find.
   static constexpr int kWarmLevels = 2;
+  // The defaults of iterations and momentum then. Momentum makes up for the iterations: a frame of a moving phantom is
+  // as close to the truth after 30 of them as after 100 without (docs/performance.md, Log-demons).
+  static constexpr int kWarmIterations = 30;
+  static constexpr double kWarmMomentum = 0.9;
+  static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;
   static constexpr double kDefaultFluidSigma = 2, kDefaultDiffusionSigma = 0.7, kMaxSigma = 64;
   static constexpr double kDefaultMaxStep = 2, kLeastMaxStep = 1e-3, kLargestMaxStep = 100;
   static constexpr double kDefaultWeakGradient = 0.1, kMaxWeakGradient = 100;
@@ -119,6 +124,9 @@ struct LogDemonsOptions {
   // A level has converged when its value falls by less than this part of itself over kDemonsWindow iterations; 0:
   // never.
   std::optional<double> tolerance = std::nullopt;
+  // The largest part of its last change by which the velocity goes on after every update (demons_step.h), 0 (none) to
+  // kMaxMomentum.
+  std::optional<double> momentum = std::nullopt;
   DemonsGradient gradient = DemonsGradient::kSymmetric;
   VelocityUpdate update = VelocityUpdate::kCompose;
   // Exchanging the images then gives the inverse.
@@ -139,8 +147,8 @@ std::optional<StageOptions> StageNamed(absl::string_view name);
 // The metric that the stage uses: its own, or the method's default.
 MetricKind MetricOf(const StageOptions& options);
 
-// The options with every default filled in, for a fixed image on `fixed`. Levels stay unset, since they depend on masks
-// and start, too.
+// The options with every default filled in, for a fixed image on `fixed`, but for those that depend on masks and start,
+// too: levels, and of log-demons iterations and momentum.
 StageOptions Resolved(const StageOptions& options, const Geometry& fixed);
 
 // Why a stage ended, at its finest level: its value is within the tolerances; it is out of iterations; it is out of

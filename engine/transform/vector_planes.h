@@ -8,7 +8,7 @@
 //   24  the first step of an exponential; a squaring
 //   20  the last squaring with the warp (nothing but the image is written)
 //   24  smoothing along x and y
-//   24  along z; 36 along z, composed with the velocity
+//   24  along z; 36 along z, composed with the velocity; 48 along z with momentum
 // An iteration with N > 0 squarings: 24 N + 20 + 20 (force) + 24 + 36 + 24 + 24 = 148 + 24 N.
 //
 // Pointers are device memory, outputs are not inputs. Stream-ordered. `skip` as in vector_field.h.
@@ -30,9 +30,15 @@ absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, 
 absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, double sigma, float* out,
                                       float* clear, const int* skip);
 
+// With `reached`, a field: out = s + *factor * (s - reached), where s is what out would be without; then reached = s.
+struct PlaneMomentum {
+  float* reached = nullptr;
+  const float* factor = nullptr;
+};
+
 // Along z. `largest` (may be null) becomes the larger of itself and the largest |component| of out.
 absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
-                           float* out, float* largest, const int* skip);
+                           float* out, float* largest, const int* skip, const PlaneMomentum& momentum = {});
 
 // u = `in` smoothed along z; u(x) + v(x + u(x)) to the buffer that is returned, `out` or `in`: what is in the other is
 // lost.

@@ -365,10 +365,10 @@ constexpr int kAcrossX = 64, kAcrossZ = 4, kShortRunZ = 16, kLongRunZ = 32;
 constexpr int64_t kLongRunVoxels = int64_t{1} << 24;
 
 // kRadius as in WithRadius.
-template <int kRadius, int kRun>
+template <int kRadius, int kRun, bool kMomentum>
 __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
     SmoothZKernel(const float* __restrict__ in, const float* __restrict__ add, float* __restrict__ out, int plane,
-                  int nz, int blocks_z, float* largest, const int* skip,
+                  int nz, int blocks_z, float* largest, const int* skip, const PlaneMomentum momentum,
                   const __grid_constant__ GaussianKernel kernel) {
   AwaitPrevious();
   if (IsSkipped(skip)) return;
@@ -378,6 +378,15 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
   float most = 0;
   if (e < plane && first < nz) {
     const float* const line = in + column;
+    // They are loaded before anything is stored, so that the loads overlap.
+    float before[kMomentum ? kRun : 1], factor = 0;
+    if constexpr (kMomentum) {
+      factor = *momentum.factor;
+#pragma unroll
+      for (int o = 0; o < kRun; ++o) {
+        if (first + o < nz) before[o] = momentum.reached[column + int64_t{first + o} * plane];
+      }
+    }
     float sums[kRun];
     if constexpr (kRadius >= 0) {
       SmoothLine<kRadius>(kernel, line, first, nz, plane, sums);
@@ -396,7 +405,11 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
     for (int o = 0; o < kRun; ++o) {
       if (first + o >= nz) break;
       const int64_t at = column + int64_t{first + o} * plane;
-      const float value = add == nullptr ? sums[o] : sums[o] + add[at];
+      float value = add == nullptr ? sums[o] : sums[o] + add[at];
+      if constexpr (kMomentum) {
+        momentum.reached[at] = value;
+        value += factor * (value - before[o]);
+      }
       out[at] = value;
       most = fmaxf(most, fabsf(value));
     }
@@ -693,8 +706,11 @@ absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 si
   return out;
 }
 
-absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
-                           float* out, float* largest, const int* skip) {
+namespace {
+
+template <bool kMomentum>
+absl::Status EnqueueSmoothZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
+                            float* out, float* largest, const int* skip, const PlaneMomentum& momentum) {
   const GaussianKernel kernel = KernelFor(sigma, size.z);
   const int plane = size.x * size.y;
   return WithRadius(kernel.radius, [&](auto radius) {
@@ -702,10 +718,19 @@ absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, d
     constexpr int kShort = kRadius < 0 ? kSmoothRun : kShortRunZ, kLong = kRadius < 0 ? kSmoothRun : kLongRunZ;
     const bool is_long = Voxels(size) >= kLongRunVoxels;
     const unsigned blocks_z = Blocks(size.z, kAcrossZ * (is_long ? kLong : kShort));
-    return LaunchDependent(ctx, is_long ? SmoothZKernel<kRadius, kLong> : SmoothZKernel<kRadius, kShort>,
-                           dim3(Blocks(plane, kAcrossX) * blocks_z, 1, 3), dim3(kAcrossX, kAcrossZ), in, add, out,
-                           plane, size.z, static_cast<int>(blocks_z), largest, skip, kernel);
+    return LaunchDependent(
+        ctx, is_long ? SmoothZKernel<kRadius, kLong, kMomentum> : SmoothZKernel<kRadius, kShort, kMomentum>,
+        dim3(Blocks(plane, kAcrossX) * blocks_z, 1, 3), dim3(kAcrossX, kAcrossZ), in, add, out, plane, size.z,
+        static_cast<int>(blocks_z), largest, skip, momentum, kernel);
   });
+}
+
+}  // namespace
+
+absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
+                           float* out, float* largest, const int* skip, const PlaneMomentum& momentum) {
+  return momentum.reached == nullptr ? EnqueueSmoothZ<false>(ctx, in, size, sigma, add, out, largest, skip, momentum)
+                                     : EnqueueSmoothZ<true>(ctx, in, size, sigma, add, out, largest, skip, momentum);
 }
 
 absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,

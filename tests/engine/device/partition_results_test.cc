@@ -142,6 +142,7 @@ TEST_P(PartitionResultsTest, Registrations) {
       {"ffd nmi", FfdOptions{.metric = MetricKind::kNmi, .iterations = 8}},
       {"ffd lncc", FfdOptions{.metric = MetricKind::kLncc, .iterations = 8}},
       {"log-demons", LogDemonsOptions{.iterations = 12}},
+      {"log-demons with momentum", LogDemonsOptions{.iterations = 12, .momentum = 0.9}},
   };
   for (const Int3 size : kSizes) {
     for (const auto& [name, stage] : stages) {

@@ -46,6 +46,7 @@ struct Problem {
   VelocityUpdate update = VelocityUpdate::kCompose;
   bool symmetric = false;
   bool half_fields = false;
+  float momentum = 0;
   int iterations = 2;
 };
 
@@ -94,6 +95,7 @@ class DemonsIterationTest : public DeviceTest {
     l.fields.spare = Poisoned<float>(3 * n);
     DemonsState state;
     state.max_iterations = 50;
+    state.most_momentum = p.momentum;
     l.fields.state = Upload(std::vector<DemonsState>{state});
     EXPECT_OK(WarpSource(ctx(), l.step.moving, nullptr, p.size, l.step.moving_on_fixed));
     EXPECT_OK(LargestComponent(ctx(), l.fields.velocity, p.size, &l.fields.state->largest));
@@ -107,6 +109,7 @@ class DemonsIterationTest : public DeviceTest {
   Outcome Run(const Problem& p, int max_squarings = kMaxSquarings, bool recorded = false) {
     Loaded l = Load(p);
     EXPECT_OK(BeginDemonsIterations(ctx(), p.size, &l.fields));
+    if (p.momentum > 0) l.fields.reached = Upload(Download(l.fields.velocity, 3 * Voxels(p.size)));
     const auto iterate = [&](const ExecContext& c) { return IterateDemons(c, l.step, max_squarings, l.fields); };
     const auto recording = recorded ? absl::make_optional(*Recording::Make(ctx(), iterate)) : absl::nullopt;
     for (int i = 0; i < p.iterations; ++i) EXPECT_OK(recorded ? recording->Enqueue(ctx()) : iterate(ctx()));
@@ -130,6 +133,8 @@ class Reference {
     for (auto* image : {&warped_, &moving_on_fixed_}) image->resize(n);
     for (auto* field : {&force_, &next_, &u_}) field->resize(3 * n);
     state_.max_iterations = 50;
+    state_.most_momentum = p_.momentum;
+    reached_ = velocity_;
     EXPECT_OK(WarpSource(context(), Moving(), nullptr, p_.size, moving_on_fixed_.data()));
     for (int i = 0; i < p_.iterations && !state_.done; ++i) Iterate();
     EXPECT_OK(LargestComponent(context(), velocity_.data(), p_.size, &state_.largest));
@@ -177,11 +182,16 @@ class Reference {
         break;
     }
     EXPECT_OK(SmoothVectorField(c, next_.data(), p_.size, {d, d, d}, velocity_.data()));
+    const std::vector<float> reached = velocity_;
+    for (size_t i = 0; i < reached.size(); ++i) {
+      velocity_[i] += state_.momentum * (reached[i] - reached_[i]);
+    }
+    reached_ = reached;
   }
 
   Problem p_;
   OwnedContext cpu_;
-  std::vector<float> fixed_, moving_, warped_, moving_on_fixed_, velocity_, force_, next_, u_;
+  std::vector<float> fixed_, moving_, warped_, moving_on_fixed_, velocity_, reached_, force_, next_, u_;
   DemonsState state_;
 };
 
@@ -233,6 +243,24 @@ TEST_P(DemonsIterationTest, EverySigma) {
       p.update = update;
       p.iterations = 1;
       ExpectNear(Run(p), Reference(p).Run(), kTolerance);
+    }
+  }
+}
+
+TEST_P(DemonsIterationTest, MomentumGoesOnInTheDirectionOfTheLastChange) {
+  for (const double diffusion : {0.0, 0.7, 2.0, 5.0}) {
+    for (const bool symmetric : {false, true}) {
+      SCOPED_TRACE(testing::Message() << diffusion << " " << symmetric);
+      Problem p = OfSize({45, 38, 19});
+      p.diffusion_sigma = diffusion;
+      p.symmetric = symmetric;
+      p.momentum = 0.9f;
+      p.iterations = 4;
+      const Outcome got = Run(p);
+      ExpectNear(got, Reference(p).Run(), kTolerance);
+      EXPECT_EQ(got.velocity, Run(p, kMaxSquarings, true).velocity);
+      p.momentum = 0;
+      EXPECT_NE(got.velocity, Run(p).velocity);
     }
   }
 }

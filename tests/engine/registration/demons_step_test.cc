@@ -197,6 +197,20 @@ TEST(DemonsStateTest, StopsWhenTheValueIsFlat) {
   EXPECT_EQ(s.first_value, 1);
 }
 
+TEST(DemonsStateTest, MomentumGrowsUntilTheValueRises) {
+  DemonsState s;
+  s.most_momentum = 0.6f;
+  const double values[] = {9, 8, 7, 6, 5, 5.5, 5, 4};
+  const float expected[] = {1 / 4.0f, 2 / 5.0f, 3 / 6.0f, 4 / 7.0f, 0.6f, 0, 1 / 4.0f, 2 / 5.0f};
+  for (int i = 0; i < 8; ++i) {
+    AdvanceDemons(values[i], 1, &s);
+    EXPECT_FLOAT_EQ(s.momentum, expected[i]) << i;
+  }
+  s = DemonsState();
+  AdvanceDemons(1, 1, &s);
+  EXPECT_EQ(s.momentum, 0);
+}
+
 TEST(DemonsStateTest, StopsForEachOtherReason) {
   DemonsState s;
   s.max_iterations = 3;

@@ -294,6 +294,43 @@ TEST_P(LogDemonsTest, BeginsNearTheFinestLevelFromAVelocity) {
   EXPECT_EQ(asked->report.levels.size(), 3u);
 }
 
+TEST_P(LogDemonsTest, MomentumTakesFewerIterations) {
+  const Pair pair = MakePair(6);
+  LogDemonsOptions options = Options();
+  options.iterations = 20;
+  const auto plain = Run(pair, options);
+  options.momentum = 0.9;
+  const auto quick = Run(pair, options), again = Run(pair, options);
+  ASSERT_OK(plain);
+  ASSERT_OK(quick);
+  ASSERT_OK(again);
+  EXPECT_LT(quick->report.levels.back().value_after, 0.9 * plain->report.levels.back().value_after);
+  EXPECT_LT(MeanError(pair, quick->velocity.as<float>()), MeanError(pair, plain->velocity.as<float>()));
+  const size_t n = 3 * pair.fixed_grid.voxels();
+  EXPECT_EQ(Download(quick->velocity.as<float>(), n), Download(again->velocity.as<float>(), n));
+}
+
+TEST_P(LogDemonsTest, EffortDependsOnTheStart) {
+  const Pair pair = MakePair(6);
+  const auto cold = Run(pair, LogDemonsOptions());
+  ASSERT_OK(cold);
+  const auto& at_first = std::get<LogDemonsOptions>(cold->report.options);
+  EXPECT_EQ(at_first.iterations, 100);
+  EXPECT_EQ(at_first.momentum, 0);
+  const auto warm = Run(pair, LogDemonsOptions(), nullptr, cold->velocity.as<float>());
+  ASSERT_OK(warm);
+  const auto& then = std::get<LogDemonsOptions>(warm->report.options);
+  EXPECT_EQ(then.iterations, 30);
+  EXPECT_EQ(then.momentum, 0.9);
+  LogDemonsOptions given;
+  given.iterations = 7;
+  given.momentum = 0.5;
+  const auto asked = Run(pair, given, nullptr, cold->velocity.as<float>());
+  ASSERT_OK(asked);
+  EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).iterations, 7);
+  EXPECT_EQ(std::get<LogDemonsOptions>(asked->report.options).momentum, 0.5);
+}
+
 TEST_P(LogDemonsTest, IsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = Run(pair, Options()), second = Run(pair, Options());
@@ -341,6 +378,7 @@ TEST_P(LogDemonsTest, RefusesOptionsOutOfRange) {
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.levels = 0; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.tolerance = 2; }), kInvalid);
   EXPECT_EQ(code([](LogDemonsOptions& o) { o.weak_gradient = -1; }), kInvalid);
+  EXPECT_EQ(code([](LogDemonsOptions& o) { o.momentum = 1; }), kInvalid);
 }
 
 // --- As a stage of the pipeline ---

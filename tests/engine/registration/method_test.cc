@@ -89,7 +89,7 @@ TEST(RegistrationMethods, ResolvedFillsInEveryDefaultButLevels) {
   EXPECT_EQ(ffd.elasticity_weight, 0);
   EXPECT_EQ(ffd.jacobian_weight, 0.1);
   const auto demons = std::get<LogDemonsOptions>(Resolved(LogDemonsOptions{}, kGrid));
-  EXPECT_EQ(demons.iterations, 100);
+  EXPECT_EQ(demons.iterations, std::nullopt);
   EXPECT_EQ(demons.levels, std::nullopt);
   EXPECT_EQ(demons.fluid_sigma, 2);
   EXPECT_EQ(demons.diffusion_sigma, 0.7);

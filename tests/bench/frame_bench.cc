@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a frame of log-demons costs the device: a breathing phantom, frame by frame, each from the one before, as a
+// session runs it (prepare, register, assess), without server and network.
+//
+//   frame_bench [--device=auto|cpu|cuda:N] [--size=128] [--frames=12] [--breaths=2] [--multiprocessors=96]
+//               [--sessions=8] [--seconds=2] [--iterations=N] [--levels=N] [--tolerance=X] [--momentum=X]
+//
+// First table: means over the frames of one session; ms by phase, iterations by level (coarsest first), and the
+// distance from the phantom's map in mm at its points. Second: the kernels of one frame where CUPTI is found: how many,
+// us in all, and the time in which none ran. Third: frames a second of 1, 2, 4 ... sessions that run at once, each on a
+// stream of its own in the frames' partition; p50 and p99 are of a frame's time.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/flags.h"
+#include "engine/base/status_macros.h"
+#include "engine/registration/registration.h"
+#include "engine/transform/transform.h"
+#include "server/registration/registration_job.h"
+#include "tests/bench/bench_support.h"
+#include "tests/bench/breath_sequence.h"
+#if INTRAWARP_WITH_CUDA
+#include "engine/device/cuda_device.h"
+#include "tests/bench/kernel_trace.h"
+#endif
+
+namespace intrawarp {
+namespace {
+
+using server::RegisterAndAssess;
+using server::RegistrationOutcome;
+
+struct BenchOptions {
+  std::string device;
+  int size, frames, breaths, multiprocessors, sessions;
+  double seconds;
+  LogDemonsOptions demons;
+};
+
+cli::CommandSyntax Syntax() {
+  const auto integer = [](const char* name, const char* help, double least) {
+    return cli::FlagSpec{
+        .name = name, .type = cli::FlagType::kInteger, .placeholder = "N", .help = help, .minimum = least};
+  };
+  const auto number = [](const char* name, const char* help) {
+    return cli::FlagSpec{.name = name, .type = cli::FlagType::kNumber, .placeholder = "X", .help = help, .minimum = 0};
+  };
+  return {{{.name = "device", .placeholder = "D", .help = "auto"},
+           integer("size", "128", 32),
+           integer("frames", "12", 2),
+           integer("breaths", "2", 1),
+           integer("multiprocessors", "96", 8),
+           integer("sessions", "8", 0),
+           number("seconds", "2"),
+           integer("iterations", "the default", 1),
+           integer("levels", "the default", 1),
+           number("tolerance", "the default"),
+           number("momentum", "the default")}};
+}
+
+absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& arguments) {
+  INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags, cli::ParseFlags(Syntax(), arguments));
+  BenchOptions options;
+  options.device = flags.String("device", "auto");
+  options.size = static_cast<int>(flags.Integer("size", 128));
+  options.frames = static_cast<int>(flags.Integer("frames", 12));
+  options.breaths = static_cast<int>(flags.Integer("breaths", 2));
+  options.multiprocessors = static_cast<int>(flags.Integer("multiprocessors", 96));
+  options.sessions = static_cast<int>(flags.Integer("sessions", 8));
+  options.seconds = flags.Number("seconds", 2);
+  if (flags.Has("iterations")) options.demons.iterations = static_cast<int>(flags.Integer("iterations", 1));
+  if (flags.Has("levels")) options.demons.levels = static_cast<int>(flags.Integer("levels", 1));
+  if (flags.Has("tolerance")) options.demons.tolerance = flags.Number("tolerance", 0);
+  if (flags.Has("momentum")) options.demons.momentum = flags.Number("momentum", 0);
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Open(const BenchOptions& options) {
+#if INTRAWARP_WITH_CUDA
+  if (options.device == "auto" && CudaDeviceCount() > 0) {
+    return OpenCudaDevice(0, {.frames_multiprocessors = options.multiprocessors});
+  }
+#endif
+  return OpenDevice(options.device);
+}
+
+// The images of the bench, the resident one prepared.
+struct Bed {
+  Device& device;
+  const BreathSequence& sequence;
+  LogDemonsOptions demons;
+  const PreparedImage& resident;
+};
+
+// One session's frames, each from the one before.
+class Session {
+ public:
+  explicit Session(const Bed& bed)
+      : bed_(bed), owned_(Value(OwnedContext::Create(bed.device, Bytes(bed), Partition::kFrames))) {
+    const int64_t bytes = static_cast<int64_t>(sizeof(int16_t)) * bed.sequence.geometry().voxels();
+    pixels_ = Value(bed.device.AllocatePinned(bytes));
+  }
+
+  struct Answer {
+    LatencyBreakdown latency;
+    RegistrationOutcome outcome;
+    double milliseconds = 0;
+  };
+
+  Answer Register(int number) {
+    const BreathPhase& phase = bed_.sequence.phases()[number % bed_.sequence.phases().size()];
+    std::copy(phase.voxels.begin(), phase.voxels.end(), pixels_.as<int16_t>());
+    const Clock::time_point begin = Clock::now();
+    const ExecContext ctx = owned_.context();
+    Answer answer;
+    PreparedImage frame;
+    {
+      PhaseTimer timer(answer.latency, Phase::kPrepare);
+      frame = Value(PreparedImage::Prepare(ctx, pixels_.as<void>(), PixelType::kInt16, 1, 0, bed_.sequence.geometry()));
+    }
+    server::RegistrationTask task;
+    task.input = Input(bed_, frame);
+    if (last_) task.input.initial_transform = &*last_;
+    task.reserve = [](int64_t) { return nullptr; };
+    server::JobControl control(seams_, std::nullopt);
+    answer.outcome = Value(RegisterAndAssess(ctx, task, control, answer.latency));
+    last_ = answer.outcome.result.transform;
+    answer.milliseconds = Seconds(begin) * 1e3;
+    return answer;
+  }
+
+  // The mean distance from the truth.
+  double Error(int number) {
+    const std::vector<Vec3d>& points = bed_.sequence.points();
+    const BreathPhase& phase = bed_.sequence.phases()[number % bed_.sequence.phases().size()];
+    const std::vector<Vec3d> mapped = Value(Map(points));
+    double sum = 0;
+    for (size_t i = 0; i < points.size(); ++i) {
+      const Vec3d d = mapped[i] - phase.truth[i];
+      sum += std::sqrt(Dot(d, d));
+    }
+    return sum / static_cast<double>(points.size());
+  }
+
+ private:
+  static RegistrationInput Input(const Bed& bed, const PreparedImage& frame) {
+    RegistrationInput input;
+    input.fixed = &frame;
+    input.moving = &bed.resident;
+    input.stages = {bed.demons};
+    return input;
+  }
+  static size_t Bytes(const Bed& bed) {
+    const Geometry& g = bed.sequence.geometry();
+    const int64_t prepare = PreparedImage::WorkspaceBytes(g, PixelType::kInt16);
+    const int64_t work = server::RegistrationJobBytes(bed.device, Input(bed, bed.resident));
+    return static_cast<size_t>(std::max(prepare, work));
+  }
+  absl::StatusOr<std::vector<Vec3d>> Map(const std::vector<Vec3d>& points) {
+    const ExecContext ctx = owned_.context();
+    const Geometry& g = bed_.sequence.geometry();
+    std::vector<float> field(3 * g.voxels());
+    INTRAWARP_RETURN_IF_ERROR(
+        ctx.device().Copy(field.data(), last_->displacement().data, field.size() * sizeof(float), ctx.stream()));
+    INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+    const AffineMap to_index = PhysicalToIndex(g);
+    std::vector<Vec3d> mapped;
+    for (const Vec3d& p : points) mapped.push_back(last_->affine()(p + Sample(field, g.size, to_index(p))));
+    return mapped;
+  }
+  // Trilinear, inside the grid.
+  static Vec3d Sample(const std::vector<float>& field, Int3 size, Vec3d index) {
+    int low[3];
+    double part[3];
+    for (int a = 0; a < 3; ++a) {
+      low[a] = std::clamp(static_cast<int>(std::floor(index[a])), 0, size[a] - 2);
+      part[a] = index[a] - low[a];
+    }
+    Vec3d sum;
+    for (int corner = 0; corner < 8; ++corner) {
+      double weight = 1;
+      int64_t at[3];
+      for (int a = 0; a < 3; ++a) {
+        const bool upper = corner >> a & 1;
+        weight *= upper ? part[a] : 1 - part[a];
+        at[a] = low[a] + (upper ? 1 : 0);
+      }
+      const float* v = &field[3 * ((at[2] * size.y + at[1]) * size.x + at[0])];
+      for (int a = 0; a < 3; ++a) sum[a] += weight * v[a];
+    }
+    return sum;
+  }
+
+  const Bed& bed_;
+  server::Seams seams_;
+  OwnedContext owned_;
+  PinnedBuffer pixels_;
+  std::optional<Transform> last_;
+};
+
+void PrintFrames(const Bed& bed, const BenchOptions& options) {
+  Session session(bed);
+  session.Register(0);
+  std::printf("frame  total prepare optimise assess  value      error mm  iterations by level\n");
+  std::map<std::string, double> sums;
+  const int count = options.frames * options.breaths;
+  for (int n = 1; n <= count; ++n) {
+    const Session::Answer answer = session.Register(n);
+    const auto ms = [&](Phase phase) {
+      return std::chrono::duration<double, std::milli>(answer.latency.phase(phase)).count();
+    };
+    const double error = session.Error(n);
+    std::string levels;
+    for (const LevelReport& level : answer.outcome.result.stages.back().levels) {
+      absl::StrAppend(&levels, " ", level.size.x, ":", level.iterations);
+      sums[absl::StrCat("iterations at ", level.size.x)] += level.iterations;
+    }
+    sums["total ms"] += answer.milliseconds;
+    sums["prepare ms"] += ms(Phase::kPrepare);
+    sums["optimise ms"] += ms(Phase::kOptimise);
+    sums["assess ms"] += ms(Phase::kAssess);
+    sums["error mm"] += error;
+    sums["error mm, the largest of a frame"] = std::max(sums["error mm, the largest of a frame"], error * count);
+    std::printf("%5d %6.2f %7.2f %8.2f %6.2f  %.3e  %8.4f %s%s\n", n, answer.milliseconds, ms(Phase::kPrepare),
+                ms(Phase::kOptimise), ms(Phase::kAssess), answer.outcome.result.stages.back().levels.back().value_after,
+                error, levels.c_str(), answer.outcome.quality.review_reasons.empty() ? "" : " review");
+  }
+  for (const auto& [name, sum] : sums) std::printf("mean %-34s %.4f\n", name.c_str(), sum / count);
+  std::fflush(stdout);
+}
+
+#if INTRAWARP_WITH_CUDA
+void PrintKernels(const Bed& bed) {
+  Session session(bed);
+  int number = 0;
+  const auto traced = TraceKernels([&] {
+    session.Register(number++);
+    return absl::OkStatus();
+  });
+  if (!traced.ok()) return (void)std::printf("kernels: %s\n", traced.status().ToString().c_str());
+  struct Sum {
+    int count = 0;
+    double seconds = 0, longest = 0;
+  };
+  std::map<std::string, Sum> by_name;
+  double busy = 0, until = 0;
+  for (const TracedWork& work : *traced) {
+    Sum& sum = by_name[absl::StrCat(work.name, " ", work.blocks, "x", work.threads)];
+    ++sum.count;
+    sum.seconds += work.end - work.begin;
+    sum.longest = std::max(sum.longest, work.end - work.begin);
+    busy += std::max(0.0, work.end - std::max(work.begin, until));
+    until = std::max(until, work.end);
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  std::printf("one frame: %zu pieces of work, busy %.3f ms of %.3f\n", traced->size(), busy * 1e3, until * 1e3);
+  for (const auto& [name, sum] : sorted) {
+    std::printf("%9.1f us %5d times %8.1f longest  %s\n", sum.seconds * 1e6, sum.count, sum.longest * 1e6,
+                name.c_str());
+  }
+  double end = 0;
+  for (const TracedWork& work : *traced) {
+    if (work.begin - end > 50e-6)
+      std::printf("idle %7.1f us before %s at %.3f ms\n", (work.begin - end) * 1e6, work.name.c_str(),
+                  work.begin * 1e3);
+    end = std::max(end, work.end);
+  }
+  std::fflush(stdout);
+}
+#endif
+
+void PrintThroughput(const Bed& bed, int count, double seconds) {
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (int i = 0; i < count; ++i) {
+    sessions.push_back(std::make_unique<Session>(bed));
+    sessions.back()->Register(0);
+  }
+  std::vector<std::vector<double>> times(count);
+  std::vector<std::thread> threads;
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      for (int n = 1; Seconds(begin) < seconds; ++n) times[i].push_back(sessions[i]->Register(n).milliseconds);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const double elapsed = Seconds(begin);
+  std::vector<double> all;
+  for (const auto& own : times) all.insert(all.end(), own.begin(), own.end());
+  std::sort(all.begin(), all.end());
+  std::printf("%d sessions at once: %.1f frames/s, p50 %.2f ms, p99 %.2f ms\n", count,
+              static_cast<double>(all.size()) / elapsed, all[all.size() / 2], all[all.size() * 99 / 100]);
+  std::fflush(stdout);
+}
+
+absl::Status Bench(const BenchOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const BreathSequence sequence,
+                             BreathSequence::Create({.size = options.size, .frames = options.frames}));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, Open(options));
+  OwnedContext owned = Value(OwnedContext::Create(
+      *device, static_cast<size_t>(PreparedImage::WorkspaceBytes(sequence.geometry(), PixelType::kInt16))));
+  const PreparedImage resident = Value(PreparedImage::Prepare(owned.context(), sequence.resident().data(),
+                                                              PixelType::kInt16, 1, 0, sequence.geometry()));
+  const Bed bed{*device, sequence, options.demons, resident};
+  INTRAWARP_RETURN_IF_ERROR(device->Warm(device->kind() == DeviceKind::kCuda ? int64_t{8} << 30 : 0));
+  std::printf("%s (%s), %d^3 voxels, %d frames a breath, %d multiprocessors\n", device->name().c_str(),
+              device->model().c_str(), options.size, options.frames, device->multiprocessors(Partition::kFrames));
+  PrintFrames(bed, options);
+#if INTRAWARP_WITH_CUDA
+  if (device->kind() == DeviceKind::kCuda) PrintKernels(bed);
+#endif
+  for (int count = 1; count <= options.sessions; count *= 2) PrintThroughput(bed, count, options.seconds);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace intrawarp
+
+int main(int argc, char** argv) {
+  return intrawarp::MainWithOptions(intrawarp::ParseOptions({argv + 1, argv + argc}),
+                                    intrawarp::cli::FlagHelp(intrawarp::Syntax()), intrawarp::Bench);
+}
