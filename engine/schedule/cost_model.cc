@@ -9,6 +9,8 @@ namespace {
 
 constexpr double kMeanWeight = 1.0 / 8, kDeviationWeight = 1.0 / 4, kDeviations = 4;
 constexpr double kCellsPerOctave = 4;
+// One job that takes ten times as long must not keep all others away; in a row they count.
+constexpr double kMostError = 2;
 // Jobs in a row that took less than half of the mean and show that costs have changed.
 constexpr int kQuickJobs = 3;
 // This bound keeps sums of predictions from overflowing.
@@ -24,7 +26,7 @@ double CostModel::SizeOf(int cell) { return std::exp2(cell / kCellsPerOctave); }
 
 void CostModel::Cost::Add(double sample) {
   quick = sample < mean / 2 ? quick + 1 : 0;
-  const bool starts_anew = samples == 0 || (quick > 0 && samples == 1) || quick == kQuickJobs;
+  const bool starts_anew = samples == 0 || mean == 0 || (quick > 0 && samples == 1) || quick == kQuickJobs;
   samples = std::min(samples + 1, kMinSamples);
   if (starts_anew) {
     quick = 0;
@@ -32,7 +34,7 @@ void CostModel::Cost::Add(double sample) {
     deviation = sample / 2;
     return;
   }
-  const double error = sample - mean;
+  const double error = std::min(sample - mean, kMostError * mean);
   deviation += kDeviationWeight * (std::abs(error) - deviation);
   mean += kMeanWeight * error;
 }

@@ -127,10 +127,11 @@ absl::Status Scheduler::Push(const Job& job, SchedulingPolicy::Request* request,
   const Duration left = *job.deadline - now;
   const bool is_alone = policy_.waiting(job.job_class) + policy_.started(job.job_class) == 0;
   if (!is_alone || left <= Duration(0) || *request->predicted <= left) return pushed;
-  const Duration interval = std::max(kProbeInterval, std::min(left, Duration(std::chrono::hours(1))) * kProbeTimes);
-  if (!costs_.MayProbe(job.cost_kind, job.cost_size, now, interval)) return pushed;
-  // Nobody waits for its answer after the deadline, so it takes no longer than that.
   const Duration wait = policy_.PredictedWait(*request, now);
+  const Duration interval = std::max(kProbeInterval, std::min(left, Duration(std::chrono::hours(1))) * kProbeTimes);
+  const bool is_likely = request->expected && wait + *request->expected <= left;
+  if (!is_likely && !costs_.MayProbe(job.cost_kind, job.cost_size, now, interval)) return pushed;
+  // Nobody waits for its answer after the deadline, so it takes no longer than that.
   request->predicted = request->crowded = std::max(left - wait, Duration(0));
   request->expected.reset();
   return policy_.Push(next_id_, *request, now);

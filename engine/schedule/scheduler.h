@@ -28,9 +28,10 @@
 //
 // Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it. Jobs
 // that came before anything was known of their kind are admitted without one; they are judged once it is known, and
-// those whose deadline cannot be met end then. What ended early after more than its prediction is learnt as that long.
-// A job that is forbidden by its own cost runs all the same now and then while its class has no other job (CostModel::
-// MayProbe), so that a prediction that has become wrong corrects itself.
+// those whose deadline cannot be met end then. A job that ended early after more
+// than its prediction is learnt as that long. While its class has no other job, a job that its own cost forbids runs
+// all the same if the mean is in time, and otherwise now and then (CostModel::MayProbe), so that a prediction that has
+// become wrong corrects itself.
 //
 // Patience. A job without a deadline takes the place of one whose deadline is kPatience after its arrival, so that jobs
 // with deadlines do not keep it out for ever.

@@ -77,6 +77,15 @@ TEST(CostModelTest, AFirstJobThatLoadsKernelsIsForgotten) {
   EXPECT_LT(Predicted(costs, "ffd", 1 << 20), 70);
 }
 
+TEST(CostModelTest, OneVerySlowJobDoesNotRaiseThePredictionAsHigh) {
+  CostModel costs;
+  Observe(costs, "ffd", 1 << 20, 20, 40);
+  Observe(costs, "ffd", 1 << 20, 200);
+  EXPECT_LT(Predicted(costs, "ffd", 1 << 20), 100);
+  Observe(costs, "ffd", 1 << 20, 200, 4);
+  EXPECT_GT(Predicted(costs, "ffd", 1 << 20), 200) << "several in a row do";
+}
+
 TEST(CostModelTest, ThreeQuickJobsInARowMakeItStartAnew) {
   CostModel costs;
   Observe(costs, "ffd", 1 << 20, 500, 40);
