@@ -9,6 +9,10 @@ namespace {
 
 constexpr double kMeanWeight = 1.0 / 8, kDeviationWeight = 1.0 / 4, kDeviations = 4;
 constexpr double kCellsPerOctave = 4;
+// One job that takes ten times as long must not keep all others away; in a row they count.
+constexpr double kMostError = 2;
+// Jobs in a row that took less than half of the mean and show that costs have changed.
+constexpr int kQuickJobs = 3;
 // This bound keeps sums of predictions from overflowing.
 constexpr double kMostNanoseconds = 1e14;
 
@@ -20,42 +24,74 @@ int CostModel::CellOf(int64_t size) {
 
 double CostModel::SizeOf(int cell) { return std::exp2(cell / kCellsPerOctave); }
 
-void CostModel::Observe(absl::string_view kind, int64_t size, Duration busy) {
+void CostModel::Cost::Add(double sample) {
+  quick = sample < mean / 2 ? quick + 1 : 0;
+  const bool starts_anew = samples == 0 || mean == 0 || (quick > 0 && samples == 1) || quick == kQuickJobs;
+  samples = std::min(samples + 1, kMinSamples);
+  if (starts_anew) {
+    quick = 0;
+    mean = sample;
+    deviation = sample / 2;
+    return;
+  }
+  const double error = std::min(sample - mean, kMostError * mean);
+  deviation += kDeviationWeight * (std::abs(error) - deviation);
+  mean += kMeanWeight * error;
+}
+
+void CostModel::Observe(absl::string_view kind, int64_t size, Duration busy, bool crowded) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [at, is_new] = cells_.try_emplace({std::string(kind), CellOf(size)});
   Cell& cell = at->second;
   cell.last_use = ++uses_;
   const double units = static_cast<double>(std::max<int64_t>(size, 1));
-  const double sample = std::clamp(static_cast<double>(busy.count()), 0.0, kMostNanoseconds) / units;
-  if (cell.samples == 0) {
-    cell.mean = sample;
-    cell.deviation = sample / 2;
-  } else {
-    const double error = sample - cell.mean;
-    cell.deviation += kDeviationWeight * (std::abs(error) - cell.deviation);
-    cell.mean += kMeanWeight * error;
-  }
-  cell.samples = std::min(cell.samples + 1, kMinSamples);
+  Cost& cost = cell.costs[crowded ? 1 : 0];
+  cost.Add(std::clamp(static_cast<double>(busy.count()), 0.0, kMostNanoseconds) / units);
+  cell.next_probe = cost.quick > 0 ? std::make_optional(SchedulerClock::Time::min()) : std::nullopt;
   if (is_new) MakeRoom();
 }
 
-std::optional<CostModel::Duration> CostModel::Predict(absl::string_view kind, int64_t size) {
+std::optional<CostModel::Prediction> CostModel::Predict(absl::string_view kind, int64_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const int cell = CellOf(size);
-  const auto [below, above] = Neighbours(std::string(kind), cell);
+  const std::string name(kind);
+  std::optional<Estimate> alone = EstimateCost(name, size, false), crowded = EstimateCost(name, size, true);
+  if (!alone && !crowded) return std::nullopt;
+  if (!alone) alone = crowded;
+  if (!crowded) crowded = alone;
+  const auto duration = [](double ns) { return Duration(static_cast<int64_t>(std::min(ns, kMostNanoseconds))); };
+  return Prediction{duration(alone->most), duration(crowded->most), duration(std::min(alone->mean, crowded->mean))};
+}
+
+std::optional<CostModel::Estimate> CostModel::EstimateCost(const std::string& kind, int64_t size, bool crowded) {
+  const auto [below, above] = Neighbours(kind, CellOf(size), crowded);
   if (below == cells_.end() && above == cells_.end()) return std::nullopt;
   const double units = static_cast<double>(std::max<int64_t>(size, 1));
-  double ns = 0;
-  if (below == above || above == cells_.end()) {
-    ns = units * PerUnit(below->second);
-  } else if (below == cells_.end()) {
-    ns = units * PerUnit(above->second);
-  } else {
-    const double low = SizeOf(below->first.second), high = SizeOf(above->first.second);
-    const double at_low = low * PerUnit(below->second), at_high = high * PerUnit(above->second);
-    ns = at_low + (at_high - at_low) * (units - low) / (high - low);
+  if (below == above || above == cells_.end()) return At(below->second, crowded, units);
+  if (below == cells_.end()) return At(above->second, crowded, units);
+  const double low = SizeOf(below->first.second), high = SizeOf(above->first.second);
+  const Estimate at_low = At(below->second, crowded, low), at_high = At(above->second, crowded, high);
+  const double part = (units - low) / (high - low);
+  return Estimate{at_low.most + (at_high.most - at_low.most) * part, at_low.mean + (at_high.mean - at_low.mean) * part};
+}
+
+CostModel::Estimate CostModel::At(Cell& cell, bool crowded, double units) {
+  cell.last_use = ++uses_;
+  const Cost& cost = cell.costs[crowded ? 1 : 0];
+  return {units * (cost.mean + kDeviations * cost.deviation), units * cost.mean};
+}
+
+bool CostModel::MayProbe(absl::string_view kind, int64_t size, SchedulerClock::Time now, Duration interval) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const bool crowded : {false, true}) {
+    const auto [below, above] = Neighbours(std::string(kind), CellOf(size), crowded);
+    const auto nearest = below != cells_.end() ? below : above;
+    if (nearest == cells_.end()) continue;
+    std::optional<SchedulerClock::Time>& next = nearest->second.next_probe;
+    const bool may = next && now >= *next;
+    if (may || !next) next = now + interval;
+    return may;
   }
-  return Duration(static_cast<int64_t>(std::min(ns, kMostNanoseconds)));
+  return false;
 }
 
 size_t CostModel::cells() const {
@@ -70,19 +106,14 @@ void CostModel::MakeRoom() {
 }
 
 std::pair<CostModel::Cells::iterator, CostModel::Cells::iterator> CostModel::Neighbours(const std::string& kind,
-                                                                                        int cell) {
+                                                                                        int cell, bool crowded) {
   auto below = cells_.end(), above = cells_.end();
   for (auto at = cells_.lower_bound(Key(kind, 0)); at != cells_.end() && at->first.first == kind; ++at) {
-    if (at->second.samples < kMinSamples) continue;
+    if (at->second.costs[crowded ? 1 : 0].samples < kMinSamples) continue;
     if (at->first.second <= cell) below = at;
     if (at->first.second >= cell && above == cells_.end()) above = at;
   }
   return {below, above};
-}
-
-double CostModel::PerUnit(Cell& cell) {
-  cell.last_use = ++uses_;
-  return cell.mean + kDeviations * cell.deviation;
 }
 
 }  // namespace intrawarp

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/schedule/retry_after.h"
+#include "engine/schedule/unreachable.h"
 
 namespace intrawarp {
 namespace {
@@ -25,6 +27,10 @@ Partition PartitionOf(JobClass job_class, bool partitioned) {
   if (job_class == JobClass::kBatch) return Partition::kBatch;
   return job_class == JobClass::kFrame || partitioned ? Partition::kFrames : Partition::kWhole;
 }
+
+// A probe that fails wastes the time until its deadline: a tenth of all time at most.
+constexpr SchedulerClock::Duration kProbeInterval = std::chrono::seconds(1);
+constexpr int kProbeTimes = 10;
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
 
@@ -80,19 +86,71 @@ Scheduler::Scheduler(Device& device, const SchedulingOptions& options, Scheduler
 Scheduler::~Scheduler() { Shutdown(); }
 
 absl::Status Scheduler::Submit(Job job) {
-  if (!job.predicted && !job.cost_kind.empty()) job.predicted = costs_.Predict(job.cost_kind, job.cost_size);
+  SchedulingPolicy::Request request = RequestOf(job, clock_.Now());
   std::lock_guard<std::mutex> lock(mutex_);
   if (stopping_) return ShuttingDown();
   const Time now = clock_.Now();
-  const absl::Status pushed = policy_.Push(next_id_, {job.job_class, job.deadline, job.predicted}, now);
+  const absl::Status pushed = Push(job, &request, now);
+  job.predicted = request.predicted;
   if (!pushed.ok()) {
     RecordRefused(job);
     return pushed;
   }
   if (job.deadline) clerk_changed_.notify_one();
-  waiting_.emplace(next_id_++, Waiting{std::move(job), now});
+  waiting_.emplace(next_id_++, Waiting{std::move(job), request, now});
   Dispatch();
   return absl::OkStatus();
+}
+
+SchedulingPolicy::Request Scheduler::RequestOf(const Job& job, Time now) {
+  SchedulingPolicy::Request request;
+  request.job_class = job.job_class;
+  request.deadline = job.deadline;
+  request.predicted = job.predicted;
+  if (!job.deadline) request.due = now + kPatience;
+  if (!job.predicted) AddPrediction(job, &request);
+  return request;
+}
+
+void Scheduler::AddPrediction(const Job& job, SchedulingPolicy::Request* request) {
+  if (job.cost_kind.empty()) return;
+  const std::optional<CostModel::Prediction> costs = costs_.Predict(job.cost_kind, job.cost_size);
+  if (!costs) return;
+  request->predicted = costs->alone;
+  request->crowded = costs->crowded;
+  if (job.job_class != JobClass::kFrame) request->expected = costs->expected;
+}
+
+absl::Status Scheduler::Push(const Job& job, SchedulingPolicy::Request* request, Time now) {
+  const absl::Status pushed = policy_.Push(next_id_, *request, now);
+  if (!IsUnreachable(pushed) || job.cost_kind.empty() || job.predicted) return pushed;
+  const Duration left = *job.deadline - now;
+  const bool is_alone = policy_.waiting(job.job_class) + policy_.started(job.job_class) == 0;
+  if (!is_alone || left <= Duration(0) || *request->predicted <= left) return pushed;
+  const Duration wait = policy_.PredictedWait(*request, now);
+  const Duration interval = std::max(kProbeInterval, std::min(left, Duration(std::chrono::hours(1))) * kProbeTimes);
+  const bool is_likely = request->expected && wait + *request->expected <= left;
+  if (!is_likely && !costs_.MayProbe(job.cost_kind, job.cost_size, now, interval)) return pushed;
+  // Nobody waits for its answer after the deadline, so it takes no longer than that.
+  request->predicted = request->crowded = std::max(left - wait, Duration(0));
+  request->expected.reset();
+  return policy_.Push(next_id_, *request, now);
+}
+
+void Scheduler::JudgeWaiting(const std::string& cost_kind, Time now) {
+  std::vector<SchedulingPolicy::JobId> ids;
+  for (const auto& [id, waiting] : waiting_) {
+    if (!waiting.request.predicted && waiting.job.cost_kind == cost_kind) ids.push_back(id);
+  }
+  for (SchedulingPolicy::JobId id : ids) {
+    Waiting& waiting = waiting_.at(id);
+    AddPrediction(waiting.job, &waiting.request);
+    if (!waiting.request.predicted) return;
+    policy_.Remove(id, now);
+    waiting.job.predicted = waiting.request.predicted;
+    const absl::Status pushed = policy_.Push(id, waiting.request, now);
+    if (!pushed.ok()) Refuse(id, pushed, JobOutcome::kRefused);
+  }
 }
 
 void Scheduler::Cancel(const void* owner) {
@@ -197,18 +255,21 @@ void Scheduler::Run(Lane& lane) {
 void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
   const Time now = clock_.Now();
   if (lane.cancelled) lane.outcome = JobOutcome::kCancelled;
+  const bool crowded = policy_.WasCrowded(*lane.id, now);
   JobRecord record = RecordOf(lane.job, lane.outcome, lane.submitted);
   record.queued = lane.started - lane.submitted;
   record.held = lane.held;
   record.busy = now - lane.started - lane.held;
   lock.unlock();
-  Learn(lane.job, record);
+  Learn(lane.job, record, crowded);
+  const std::string cost_kind = lane.job.cost_kind;
   lane.job = Job();  // what it holds is released before the job counts as ended
   lock.lock();
   policy_.Finish(*lane.id, clock_.Now());
   lane.id.reset();
   lane.has_turn = false;
   ++telling_;
+  if (!cost_kind.empty()) JudgeWaiting(cost_kind, clock_.Now());
   Dispatch();
   lock.unlock();
   Observe(record);
@@ -216,9 +277,11 @@ void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
   --telling_;
 }
 
-void Scheduler::Learn(const Job& job, const JobRecord& record) {
-  if (job.cost_kind.empty() || record.outcome != JobOutcome::kDone) return;
-  if (!job.completed || job.completed()) costs_.Observe(job.cost_kind, job.cost_size, record.busy);
+void Scheduler::Learn(const Job& job, const JobRecord& record, bool crowded) {
+  if (job.cost_kind.empty()) return;
+  const bool is_whole = record.outcome == JobOutcome::kDone && (!job.completed || job.completed());
+  const bool overran = record.outcome == JobOutcome::kCancelled && record.predicted && record.busy > *record.predicted;
+  if (is_whole || overran) costs_.Observe(job.cost_kind, job.cost_size, record.busy, crowded);
 }
 
 void Scheduler::ClerkLoop() {
@@ -310,7 +373,7 @@ void Scheduler::ChooseStream(Lane& lane) {
 void Scheduler::Dispatch() {
   const Time now = clock_.Now();
   for (SchedulingPolicy::JobId id : policy_.TakeExpired(now)) {
-    Refuse(id, absl::DeadlineExceededError("the deadline passed while the job waited"), JobOutcome::kExpired);
+    Refuse(id, WhyExpired(id, now), JobOutcome::kExpired);
   }
   while (const std::optional<SchedulingPolicy::Turn> turn = policy_.Grant(now)) {
     Lane& lane = LaneFor(*turn);
@@ -318,6 +381,14 @@ void Scheduler::Dispatch() {
     lane.has_turn = true;
     lane.changed.notify_one();
   }
+}
+
+absl::Status Scheduler::WhyExpired(SchedulingPolicy::JobId id, Time now) {
+  const SchedulingPolicy::Request& request = waiting_.at(id).request;
+  if (*request.deadline <= now) return absl::DeadlineExceededError("the deadline passed while the job waited");
+  const absl::Status late = UnreachableError("too little time was left when the job's turn came");
+  const Duration wait = policy_.PredictedWait(request, now);
+  return wait > Duration(0) ? WithRetryAfter(late, wait) : late;
 }
 
 Scheduler::Lane& Scheduler::LaneFor(const SchedulingPolicy::Turn& turn) {

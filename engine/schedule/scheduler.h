@@ -26,7 +26,15 @@
 // On the CPU device a checkpoint inside a parallel loop (the sparse product has one) holds the thread of the job alone:
 // the loop's other threads finish the loop.
 //
-// Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it.
+// Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it. Jobs
+// that came before anything was known of their kind are admitted without one; they are judged once it is known, and
+// those whose deadline cannot be met end then. A job that ended early after more
+// than its prediction is learnt as that long. While its class has no other job, a job that its own cost forbids runs
+// all the same if the mean is in time, and otherwise now and then (CostModel::MayProbe), so that a prediction that has
+// become wrong corrects itself.
+//
+// Patience. A job without a deadline takes the place of one whose deadline is kPatience after its arrival, so that jobs
+// with deadlines do not keep it out for ever.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_ENGINE_SCHEDULE_SCHEDULER_H_
@@ -55,7 +63,8 @@ namespace intrawarp {
 
 struct Job {
   JobClass job_class = JobClass::kInteractive;
-  // A job that still waits at its deadline never runs. A started job is not ended by it.
+  // A job that still waits at its deadline, or that has less time left than jobs of its kind take, never runs (frames,
+  // which may be wanted late, wait until the deadline). A started job is not ended by it.
   std::optional<SchedulerClock::Time> deadline;
   // How long the job will compute. Unset: the prediction for `cost_kind` and `cost_size`, if there is one.
   std::optional<SchedulerClock::Duration> predicted;
@@ -73,7 +82,8 @@ struct Job {
   // Called by ExecContext::Checkpoint after the job was held for so long; may be empty.
   std::function<void(SchedulerClock::Duration)> on_held;
   // Called exactly once, on a thread of the scheduler's: with a context, valid during the call, or with the reason why
-  // there is none (DEADLINE_EXCEEDED, CANCELLED, UNAVAILABLE at shutdown, no memory for the workspace). What has no
+  // there is none (DEADLINE_EXCEEDED, with IsUnreachable while the deadline lies ahead; CANCELLED, UNAVAILABLE at
+  // shutdown, no memory for the workspace). What has no
   // context is called at once, not when its turn comes.
   std::function<void(const absl::StatusOr<const ExecContext*>& ctx)> run;
 };
@@ -93,6 +103,8 @@ SchedulingOptions DefaultScheduling(const Device& device);
 
 class Scheduler {
  public:
+  static constexpr SchedulerClock::Duration kPatience = std::chrono::seconds(30);
+
   // Starts the threads. `device` and `clock` must outlive the scheduler. INVALID_ARGUMENT for a class without a lane,
   // no slot, or `partitioned` on a device that is not.
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(Device& device, const SchedulingOptions& options,
@@ -100,9 +112,9 @@ class Scheduler {
   // As Shutdown.
   ~Scheduler();
 
-  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED when its deadline cannot be met or
-  // only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE after Shutdown;
-  // then `run` is not called.
+  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED (IsUnreachable) when its deadline
+  // cannot be met or only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE
+  // after Shutdown; then `run` is not called.
   absl::Status Submit(Job job);
 
   // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
@@ -157,6 +169,7 @@ class Scheduler {
   };
   struct Waiting {
     Job job;
+    SchedulingPolicy::Request request;
     Time submitted;
   };
   // Whom the clerk tells what; a job that was refused at its submission has only a record.
@@ -171,7 +184,7 @@ class Scheduler {
   void LaneLoop(Lane& lane);
   void Run(Lane& lane);
   void End(Lane& lane, std::unique_lock<std::mutex>& lock);
-  void Learn(const Job& job, const JobRecord& record);
+  void Learn(const Job& job, const JobRecord& record, bool crowded);
   void ClerkLoop();
   Decision Checkpoint(Lane& lane, const Progress& progress);
   Decision Ask(Lane& lane, const Progress& progress);
@@ -180,7 +193,15 @@ class Scheduler {
   void Hold(Lane& lane, std::unique_lock<std::mutex>& lock);
   // Gives the mutex up meanwhile.
   void Drain(Lane& lane, std::unique_lock<std::mutex>& lock);
+  // Of a job that comes now.
+  SchedulingPolicy::Request RequestOf(const Job& job, Time now);
+  void AddPrediction(const Job& job, SchedulingPolicy::Request* request);
   // All with the mutex held.
+  // Admits the job, if need be as a probe of its cost.
+  absl::Status Push(const Job& job, SchedulingPolicy::Request* request, Time now);
+  // Judges the waiting jobs of the kind that have no prediction.
+  void JudgeWaiting(const std::string& cost_kind, Time now);
+  absl::Status WhyExpired(SchedulingPolicy::JobId id, Time now);
   bool MustChangeStream(const Lane& lane) const;
   void ChooseStream(Lane& lane);
   void Dispatch();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/schedule/retry_after.h"
+#include "engine/schedule/unreachable.h"
 
 namespace intrawarp {
 namespace {
@@ -20,12 +21,16 @@ std::string Milliseconds(SchedulerClock::Duration duration) {
 
 absl::Status SchedulingPolicy::Push(JobId job, const Request& request, Time now) {
   Account(now);
-  const Place place = PlaceOf(job, request);
-  INTRAWARP_RETURN_IF_ERROR(CheckQueue(request, place));
-  INTRAWARP_RETURN_IF_ERROR(CheckDeadline(request, place, now));
-  INTRAWARP_RETURN_IF_ERROR(CheckOthers(request, place, now));
-  Of(request.job_class).waiting.insert(place);
-  jobs_.emplace(job, Entry{request});
+  Request placed = request;
+  const absl::Status others = CheckOthers(placed, PlaceOf(job, placed), now);
+  if (!others.ok() && !placed.deadline) placed.due.reset();
+  const Place place = PlaceOf(job, placed);
+  INTRAWARP_RETURN_IF_ERROR(CheckQueue(placed, place));
+  INTRAWARP_RETURN_IF_ERROR(CheckDeadline(placed, place, now));
+  if (placed.deadline) INTRAWARP_RETURN_IF_ERROR(others);
+  Of(placed.job_class).waiting.insert(place);
+  if (placed.deadline) lapses_.insert(LapseOf(job, placed));
+  jobs_.emplace(job, Entry{placed});
   return absl::OkStatus();
 }
 
@@ -35,28 +40,29 @@ bool SchedulingPolicy::Remove(JobId job, Time now) {
   Account(now);
   const Request& request = found->second.request;
   Of(request.job_class).waiting.erase(PlaceOf(job, request));
+  if (request.deadline) lapses_.erase(LapseOf(job, request));
   jobs_.erase(found);
   return true;
 }
 
+SchedulingPolicy::Place SchedulingPolicy::LapseOf(JobId job, const Request& request) {
+  // A job that will end at its deadline precisely may start.
+  if (!request.expected) return {*request.deadline, job};
+  return {std::min(*request.deadline, *request.deadline - *request.expected + Duration(1)), job};
+}
+
 std::vector<SchedulingPolicy::JobId> SchedulingPolicy::TakeExpired(Time now) {
   std::vector<JobId> expired;
-  for (const Class& c : classes_) {
-    for (const auto& [deadline, job] : c.waiting) {
-      if (deadline > now) break;
-      expired.push_back(job);
-    }
+  for (const auto& [time, job] : lapses_) {
+    if (time > now) break;
+    expired.push_back(job);
   }
   for (JobId job : expired) Remove(job, now);
   return expired;
 }
 
 std::optional<SchedulingPolicy::Time> SchedulingPolicy::NextDeadline() const {
-  Time next = Time::max();
-  for (const Class& c : classes_) {
-    if (!c.waiting.empty()) next = std::min(next, c.waiting.begin()->first);
-  }
-  return next == Time::max() ? std::nullopt : std::make_optional(next);
+  return lapses_.empty() ? std::nullopt : std::make_optional(lapses_.begin()->first);
 }
 
 std::optional<SchedulingPolicy::Turn> SchedulingPolicy::Grant(Time now) {
@@ -79,6 +85,7 @@ void SchedulingPolicy::Start(JobId job) {
   Class& c = Of(entry.request.job_class);
   const Place place = PlaceOf(job, entry.request);
   if (c.waiting.erase(place) > 0) ++c.started;
+  if (entry.request.deadline) lapses_.erase(LapseOf(job, entry.request));
   c.held.erase(place);
   ++c.computing;
   entry.state = State::kComputing;
@@ -156,7 +163,9 @@ void SchedulingPolicy::Account(Time now) {
   const Duration elapsed = now - accounted_until_;
   for (JobClass c : kClasses) Charge(c, elapsed.count(), Computing(c));
   for (auto& [id, entry] : jobs_) {
-    if (entry.state == State::kComputing) entry.computed += elapsed;
+    if (entry.state != State::kComputing) continue;
+    entry.computed += elapsed;
+    if (Computing(entry.request.job_class) > 1) entry.beside_others += elapsed;
   }
   accounted_until_ = now;
 }
@@ -186,20 +195,38 @@ bool SchedulingPolicy::IsBefore(JobId job, const Entry& entry, JobClass job_clas
   return PlaceOf(job, entry.request) < place || (!started && entry.state != State::kWaiting);
 }
 
-SchedulingPolicy::Duration SchedulingPolicy::Remaining(const Entry& entry) {
-  return std::max(entry.request.predicted.value_or(Duration(0)) - entry.computed, Duration(0));
+bool SchedulingPolicy::WasCrowded(JobId job, Time now) {
+  Account(now);
+  const Entry& entry = jobs_.at(job);
+  return entry.beside_others > entry.computed / 2;
+}
+
+bool SchedulingPolicy::IsCrowded(JobClass job_class, int more) const {
+  const Class& c = Of(job_class);
+  return UsableSlots(job_class) > 1 && c.started + static_cast<int>(c.waiting.size()) + more > 1;
+}
+
+SchedulingPolicy::Duration SchedulingPolicy::Cost(const Request& request, bool crowded) {
+  const Duration alone = request.predicted.value_or(Duration(0));
+  return crowded ? request.crowded.value_or(alone) : alone;
+}
+
+SchedulingPolicy::Duration SchedulingPolicy::Remaining(const Entry& entry, bool crowded) {
+  return std::max(Cost(entry.request, crowded) - entry.computed, Duration(0));
 }
 
 int SchedulingPolicy::UsableSlots(JobClass job_class) const {
   return std::min(SlotsOf(job_class), options_.lanes[Index(job_class)]);
 }
 
-SchedulingPolicy::WaitTime SchedulingPolicy::Wait(JobClass job_class, const Place& place, bool started) const {
+SchedulingPolicy::WaitTime SchedulingPolicy::Wait(JobClass job_class, const Place& place, bool started,
+                                                  int more) const {
   Duration better{0}, own{0};
   int jobs = 0;
   for (const auto& [id, entry] : jobs_) {
     if (!IsBefore(id, entry, job_class, place, started)) continue;
-    (entry.request.job_class == job_class ? own : better) += Remaining(entry);
+    const JobClass other = entry.request.job_class;
+    (other == job_class ? own : better) += Remaining(entry, IsCrowded(other, other == job_class ? more : 0));
     ++jobs;
   }
   const int displacements = SlotsOf(job_class) > 1 ? 1 + jobs : 1;
@@ -208,7 +235,7 @@ SchedulingPolicy::WaitTime SchedulingPolicy::Wait(JobClass job_class, const Plac
 }
 
 SchedulingPolicy::Duration SchedulingPolicy::Delay(const Request& request) const {
-  const Duration work = request.predicted.value_or(Duration(0)) / UsableSlots(request.job_class);
+  const Duration work = Cost(request, IsCrowded(request.job_class, 1)) / UsableSlots(request.job_class);
   // Rounded up: work divided job by job comes to less than the same work divided at once.
   const Duration displacement = SlotsOf(request.job_class) > 1 ? options_.checkpoint_interval : Duration(0);
   return work + Duration(1) + displacement;
@@ -216,7 +243,7 @@ SchedulingPolicy::Duration SchedulingPolicy::Delay(const Request& request) const
 
 SchedulingPolicy::Duration SchedulingPolicy::PredictedWait(const Request& request, Time now) {
   Account(now);
-  return Wait(request.job_class, {request.deadline.value_or(Time::max()), INT64_MAX}, /*started=*/false).all();
+  return Wait(request.job_class, PlaceOf(INT64_MAX, request), /*started=*/false, 1).all();
 }
 
 absl::Status SchedulingPolicy::CheckQueue(const Request& request, const Place& place) const {
@@ -225,20 +252,26 @@ absl::Status SchedulingPolicy::CheckQueue(const Request& request, const Place& p
   const absl::Status full =
       absl::ResourceExhaustedError(absl::StrCat("the queue of class ", kJobClassNames[Index(request.job_class)],
                                                 " is full: ", in_use, " jobs wait, ", places, " may"));
-  const Duration wait = Wait(request.job_class, place, /*started=*/false).all();
+  const Duration wait = Wait(request.job_class, place, /*started=*/false, 1).all();
   return wait > Duration(0) ? WithRetryAfter(full, wait) : full;
 }
 
 absl::Status SchedulingPolicy::CheckDeadline(const Request& request, const Place& place, Time now) const {
   if (!request.deadline || !request.predicted) return absl::OkStatus();
-  const Duration wait = Wait(request.job_class, place, /*started=*/false).all(), left = *request.deadline - now;
-  if (wait + *request.predicted <= left) return absl::OkStatus();
-  const absl::Status late = absl::DeadlineExceededError(
-      absl::StrCat("the deadline cannot be met: ", Milliseconds(left), " are left, the job takes ",
-                   Milliseconds(*request.predicted), " after a wait of ", Milliseconds(wait)));
-  // Waiting shortens the wait alone.
+  const Duration wait = Wait(request.job_class, place, /*started=*/false, 1).all(), left = *request.deadline - now;
+  const Duration cost = Cost(request, IsCrowded(request.job_class, 1));
+  if (wait + cost <= left) return absl::OkStatus();
+  const absl::Status late =
+      UnreachableError(absl::StrCat("the deadline cannot be met: ", Milliseconds(left), " are left, the job takes ",
+                                    Milliseconds(cost), " after a wait of ", Milliseconds(wait)));
+  // Waiting shortens the wait, and leaves the device to the job alone.
   const bool helps = *request.predicted + options_.checkpoint_interval <= left;
-  return helps ? WithRetryAfter(late, wait + *request.predicted - left) : late;
+  return helps ? WithRetryAfter(late, wait + cost - left) : late;
+}
+
+bool SchedulingPolicy::IsCrowdedBy(const Entry& entry, JobClass job_class) const {
+  return entry.request.job_class == job_class && entry.request.crowded && !IsCrowded(job_class, 0) &&
+         IsCrowded(job_class, 1);
 }
 
 bool SchedulingPolicy::IsDelayed(JobId job, const Entry& entry, JobClass job_class, const Place& place) const {
@@ -250,23 +283,27 @@ bool SchedulingPolicy::IsDelayed(JobId job, const Entry& entry, JobClass job_cla
 SchedulingPolicy::Duration SchedulingPolicy::LateEnd(JobId job, const Entry& entry, Duration delay, Time now) const {
   const Request& request = entry.request;
   if (!request.deadline || !request.predicted) return Duration(0);
-  const WaitTime wait = Wait(request.job_class, PlaceOf(job, request), entry.state != State::kWaiting);
-  const Duration left = *request.deadline - now, end = wait.all() + Remaining(entry);
+  const Place place = PlaceOf(job, request);
+  const bool started = entry.state != State::kWaiting;
+  const Duration left = *request.deadline - now;
   // What others took until they gave way is used up, but nobody counts it; so only the work shows who is late anyway.
-  const bool is_late_anyway = wait.work + Remaining(entry) > left;
-  return is_late_anyway || end + delay <= left ? Duration(0) : end;
+  const Duration before =
+      Wait(request.job_class, place, started, 0).work + Remaining(entry, IsCrowded(request.job_class, 0));
+  const Duration end =
+      Wait(request.job_class, place, started, 1).all() + Remaining(entry, IsCrowded(request.job_class, 1));
+  return before > left || end + delay <= left ? Duration(0) : end;
 }
 
 absl::Status SchedulingPolicy::CheckOthers(const Request& request, const Place& place, Time now) const {
-  if (!request.deadline || !request.predicted) return absl::OkStatus();
+  if (!request.predicted || !(request.deadline || request.due)) return absl::OkStatus();
   Duration until{0};
   for (const auto& [id, entry] : jobs_) {
-    if (IsDelayed(id, entry, request.job_class, place))
-      until = std::max(until, LateEnd(id, entry, Delay(request), now));
+    const bool is_delayed = IsDelayed(id, entry, request.job_class, place);
+    if (!is_delayed && !IsCrowdedBy(entry, request.job_class)) continue;
+    until = std::max(until, LateEnd(id, entry, is_delayed ? Delay(request) : Duration(0), now));
   }
   if (until == Duration(0)) return absl::OkStatus();
-  return WithRetryAfter(absl::DeadlineExceededError("the deadline cannot be met without missing that of another job"),
-                        until);
+  return WithRetryAfter(UnreachableError("the deadline cannot be met without missing that of another job"), until);
 }
 
 }  // namespace intrawarp

@@ -31,6 +31,13 @@
 // missed only when something unpredicted happens: work beyond its prediction, a job of a better class that comes later,
 // a turn by share, a cancelled job that unwinds in its lane.
 //
+// Jobs that compute at once on the same multiprocessors slow each other down. Where a class has several slots, a job
+// counts with its crowded cost while its class has another job, waiting or started. A job alone is admitted by its cost
+// alone; then a second one is refused that would make the first late by its crowded cost.
+//
+// Jobs without hope. A job that waits is taken out at its deadline, or as soon as less time is left than it is expected
+// to take: a job that starts too late costs the next ones their deadlines too, until none is met.
+//
 // Thread safety: none. Calls pass the time, which never goes back.
 #ifndef INTRAWARP_ENGINE_SCHEDULE_SCHEDULING_POLICY_H_
 #define INTRAWARP_ENGINE_SCHEDULE_SCHEDULING_POLICY_H_
@@ -77,8 +84,15 @@ class SchedulingPolicy {
   struct Request {
     JobClass job_class = JobClass::kInteractive;
     std::optional<Time> deadline = std::nullopt;
-    // How long the job will compute; unset: unknown.
+    // How long the job will compute at most; unset: unknown.
     std::optional<Duration> predicted = std::nullopt;
+    // The same beside other jobs of its class; unset: as `predicted`.
+    std::optional<Duration> crowded = std::nullopt;
+    // With less time than this before its deadline the job does not start; unset: 0.
+    std::optional<Duration> expected = std::nullopt;
+    // The place in the order of a job without a deadline, where no predicted deadline is missed for it; unset: after
+    // those with a deadline.
+    std::optional<Time> due = std::nullopt;
   };
   struct Turn {
     JobClass job_class;
@@ -89,12 +103,12 @@ class SchedulingPolicy {
   explicit SchedulingPolicy(const SchedulingOptions& options) : options_(options) {}
 
   // The job waits. RESOURCE_EXHAUSTED when as many of its class wait as may; DEADLINE_EXCEEDED when the predictions say
-  // that it or another job would be late. Both carry the predicted time until a place or the deadline could be had,
-  // where there is one (RetryAfterOf). Ids are unique and grow.
+  // that it or another job would be late (IsUnreachable). Both carry the predicted time until a place or the deadline
+  // could be had, where there is one (RetryAfterOf). Ids are unique; among equals the smaller one goes first.
   absl::Status Push(JobId job, const Request& request, Time now);
   // False when the job does not wait.
   bool Remove(JobId job, Time now);
-  // Removes the jobs whose deadline has passed while they waited.
+  // Removes the jobs whose deadline has passed while they waited, or that are without hope.
   std::vector<JobId> TakeExpired(Time now);
   // The time at which TakeExpired will next have something to take.
   std::optional<Time> NextDeadline() const;
@@ -120,6 +134,8 @@ class SchedulingPolicy {
 
   // The predicted time until a job that were pushed now would start.
   Duration PredictedWait(const Request& request, Time now);
+  // Whether a started job computed beside others for more than half of its time.
+  bool WasCrowded(JobId job, Time now);
 
   int waiting(JobClass job_class) const { return static_cast<int>(Of(job_class).waiting.size()); }
   int started(JobClass job_class) const { return Of(job_class).started; }
@@ -128,7 +144,7 @@ class SchedulingPolicy {
 
  private:
   enum class State { kWaiting, kComputing, kHeld, kAbandoned };
-  // The order within a class; jobs without a deadline have Time::max().
+  // The order within a class; jobs without a deadline or a due time have Time::max().
   using Place = std::pair<Time, JobId>;
   // The order of precedence; the least is the best.
   using Rank = std::tuple<bool, JobClass, Place>;
@@ -136,6 +152,7 @@ class SchedulingPolicy {
     Request request;
     State state = State::kWaiting;
     Duration computed{0};
+    Duration beside_others{0};  // part of `computed`
   };
   struct Class {
     std::set<Place> waiting;
@@ -153,7 +170,11 @@ class SchedulingPolicy {
   };
 
   static int Index(JobClass job_class) { return static_cast<int>(job_class); }
-  static Place PlaceOf(JobId job, const Request& request) { return {request.deadline.value_or(Time::max()), job}; }
+  static Place PlaceOf(JobId job, const Request& request) {
+    return {request.deadline.value_or(request.due.value_or(Time::max())), job};
+  }
+  // When a job that waits is taken out; only for one with a deadline.
+  static Place LapseOf(JobId job, const Request& request);
   Class& Of(JobClass job_class) { return classes_[Index(job_class)]; }
   const Class& Of(JobClass job_class) const { return classes_[Index(job_class)]; }
   // Whether two classes compute in one domain.
@@ -174,12 +195,19 @@ class SchedulingPolicy {
   void Start(JobId job);
 
   bool IsBefore(JobId job, const Entry& entry, JobClass job_class, const Place& place, bool started) const;
-  // The predicted work that a job still has; 0 without a prediction.
-  static Duration Remaining(const Entry& entry);
-  WaitTime Wait(JobClass job_class, const Place& place, bool started) const;
+  // Whether jobs of the class compute beside each other once `more` have come.
+  bool IsCrowded(JobClass job_class, int more) const;
+  // 0 without a prediction.
+  static Duration Cost(const Request& request, bool crowded);
+  // The predicted work that a job still has.
+  static Duration Remaining(const Entry& entry, bool crowded);
+  // With `more` jobs of the class to come.
+  WaitTime Wait(JobClass job_class, const Place& place, bool started, int more) const;
   // A job's effect on the wait of a worse one of its class.
   Duration Delay(const Request& request) const;
   int UsableSlots(JobClass job_class) const;
+  // Whether a new job makes the crowded cost of one that is there count.
+  bool IsCrowdedBy(const Entry& entry, JobClass job_class) const;
   // Whether a started or waiting job comes after a new one at `place`.
   bool IsDelayed(JobId job, const Entry& entry, JobClass job_class, const Place& place) const;
   // The time until the end of a job that `delay` would make late; 0 when it would not.
@@ -191,6 +219,7 @@ class SchedulingPolicy {
   const SchedulingOptions options_;
   std::array<Class, kJobClasses> classes_;
   std::map<JobId, Entry> jobs_;
+  std::set<Place> lapses_;  // of jobs that wait
   bool frames_open_ = false;
   Time accounted_until_;
 };

@@ -141,6 +141,16 @@ v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, c
   return report;
 }
 
+void AddLateness(std::chrono::nanoseconds limit, std::chrono::nanoseconds total, v1::Report& report) {
+  const auto ms = [](std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  report.set_verdict(v1::VERDICT_REVIEW);
+  v1::VerdictReason& reason = *report.add_reasons();
+  reason.set_cause(v1::VERDICT_CAUSE_LATE);
+  reason.set_message("late");
+  reason.set_value(ms(total - limit));
+  reason.set_limit(ms(limit));
+}
+
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
                                                                    const v1::Report& report) {

@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
 #define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_REPORT_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ namespace intrawarp::server {
 
 v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, const RegistrationOutcome& outcome,
                       const LatencyBreakdown& latency);
+
+// The answer took `total`, which is more than its deadline or budget `limit`: the verdict is REVIEW, with the cause
+// LATE.
+void AddLateness(std::chrono::nanoseconds limit, std::chrono::nanoseconds total, v1::Report& report);
 
 // The place of a result in the store.
 struct ResultIdentity {

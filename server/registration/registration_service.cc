@@ -158,7 +158,9 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
     for (const Phase phase : {Phase::kEncode, Phase::kDownload}) call.latency.Add(phase, field.phase(phase));
   }
   call.latency.set_total(Clock::now() - call.begin);
-  const v1::Report report = MakeReport(call.device->device.name(), call.plan, call.outcome, call.latency);
+  v1::Report report = MakeReport(call.device->device.name(), call.plan, call.outcome, call.latency);
+  const std::optional<std::chrono::nanoseconds> budget = call.plan.budget;
+  if (budget && call.latency.total() > *budget) AddLateness(*budget, call.latency.total(), report);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;
   if (!call.ttl && default_ttl.count() > 0) call.ttl = default_ttl;
   ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/errors.h"
+#include "server/rpc/refused_call.h"
 #include "server/rpc/stream_watch.h"
 #include "server/server_context.h"
 
@@ -67,7 +68,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   // Once, before the first operation. False when the call was not admitted; then it has ended.
   bool Begin(std::shared_ptr<CallReactor> self, Share share = Share::kCommon) {
     self_ = std::move(self);
-    absl::StatusOr<Grant> place = AdmitCall(context_, share);
+    absl::StatusOr<Grant> place = Place(share);
     if (place.ok()) {
       place_ = *std::move(place);
       context_.stream_watch.Add(self_);
@@ -109,6 +110,11 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   bool finished_ = false;
 
  private:
+  absl::StatusOr<Grant> Place(Share share) {
+    if (!IsRefused(rpc_)) return AdmitCall(context_, share);
+    return WithReason(absl::ResourceExhaustedError("too many calls"), v1::TOO_MANY_STREAMS);
+  }
+
   // A call that has ended may still wait for its client to take the last message.
   std::optional<ClientWait> Wait() const {
     if (done_ || stalled_) return std::nullopt;

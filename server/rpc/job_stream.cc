@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/job_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace intrawarp::server {
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+std::optional<Time> JobDeadline(std::optional<Time> deadline, const Seams& seams) {
+  if (!deadline) return std::nullopt;
+  const auto left = std::max<Time::duration>(*deadline - seams.steady_now(), Time::duration(0));
+  return *deadline - std::min<Time::duration>(left / 20, std::chrono::milliseconds(20));
+}
+
+}  // namespace
 
 std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::CallbackServerContext& call,
                                                               const Seams& seams) {
@@ -14,14 +26,15 @@ std::optional<std::chrono::steady_clock::time_point> Deadline(const grpc::Callba
 }
 
 std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc::CallbackServerContext& call) {
-  std::shared_ptr<JobStream> stream(new JobStream(context, call));
+  std::shared_ptr<JobStream> stream(new JobStream(context, call, Deadline(call, context.seams)));
   (void)stream->Begin(stream);
   return stream;
 }
 
-JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call)
+JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call, std::optional<Time> deadline)
     : CallReactor(context, call),
-      control_(context.seams, Deadline(call, context.seams)),
+      job_deadline_(JobDeadline(deadline, context.seams)),
+      control_(context.seams, deadline),
       queue_(context.limits.max_chunk_bytes) {}
 
 void JobStream::set_on_cancel(std::function<void()> on_cancel) {

@@ -35,6 +35,9 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   static std::shared_ptr<JobStream> Create(ServerContext& context, const grpc::CallbackServerContext& call);
 
   JobControl& control() { return control_; }
+  // When a job of the stream's has to end, so that its answer arrives before the call's deadline: a twentieth of the
+  // call's time earlier, 20 ms at most. nullopt without a deadline.
+  std::optional<std::chrono::steady_clock::time_point> job_deadline() const { return job_deadline_; }
   // Called once the call is cancelled or its deadline has passed, without the stream's mutex, for what a job that waits
   // can give back before its turn. Set before the job is submitted; let go of when the call is over.
   void set_on_cancel(std::function<void()> on_cancel);
@@ -58,11 +61,13 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   void OnDone() override;
 
  private:
-  JobStream(ServerContext& context, const grpc::CallbackServerContext& call);
+  JobStream(ServerContext& context, const grpc::CallbackServerContext& call,
+            std::optional<std::chrono::steady_clock::time_point> deadline);
   // With the mutex held.
   void Pump();
   void Release() override;
 
+  const std::optional<std::chrono::steady_clock::time_point> job_deadline_;
   JobControl control_;
   ResponseQueue queue_;
   grpc::ByteBuffer writing_message_;

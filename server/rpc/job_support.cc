@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/schedule/unreachable.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/wire.h"
 
@@ -17,6 +18,15 @@ absl::Status Counted(ServerContext& context, const absl::Status& status) {
   return status;
 }
 
+absl::Status Unreachable(ServerContext& context, const absl::Status& status) {
+  return Counted(context, WithReason(status, v1::DEADLINE_UNREACHABLE));
+}
+
+// Why a job that was admitted has no context.
+absl::Status WhyNotRun(DeviceContext& context, const absl::Status& status) {
+  return IsUnreachable(status) ? Unreachable(context, status) : Stopping(context.device, status);
+}
+
 }  // namespace
 
 absl::Status Stopping(const Device& device, const absl::Status& status) {
@@ -26,18 +36,19 @@ absl::Status Stopping(const Device& device, const absl::Status& status) {
 
 absl::Status SubmitJob(DeviceContext& context, Job job) {
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced(context));
-  job.run = [run = std::move(job.run), &device = context.device](const absl::StatusOr<const ExecContext*>& ctx) {
-    run(ctx.ok() ? ctx : absl::StatusOr<const ExecContext*>(Stopping(device, ctx.status())));
+  job.run = [run = std::move(job.run), &context](const absl::StatusOr<const ExecContext*>& ctx) {
+    run(ctx.ok() ? ctx : absl::StatusOr<const ExecContext*>(WhyNotRun(context, ctx.status())));
   };
   const int max = context.jobs.capacity(job.job_class);
   const absl::Status submitted = context.jobs.Submit(std::move(job));
-  if (absl::IsDeadlineExceeded(submitted)) return Counted(context, WithReason(submitted, v1::DEADLINE_UNREACHABLE));
+  if (IsUnreachable(submitted)) return Unreachable(context, submitted);
   if (!absl::IsResourceExhausted(submitted)) return Stopping(context.device, submitted);
   return Counted(context, WithReason(submitted, v1::QUEUE_FULL, InUse(max, max)));
 }
 
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
   job.owner = &stream;
+  job.deadline = stream.job_deadline();
   stream.set_on_cancel([&jobs = context.jobs, &stream] { jobs.Cancel(&stream); });
   return SubmitJob(context, std::move(job));
 }

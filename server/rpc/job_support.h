@@ -26,9 +26,11 @@ absl::Status Stopping(const Device& device, const absl::Status& status);
 
 // RESOURCE_EXHAUSTED QUEUE_FULL when the queue of its class is full, DEADLINE_EXCEEDED DEADLINE_UNREACHABLE when its
 // deadline cannot be met, both with the predicted time to come back; UNAVAILABLE of CheckPlaced. Then the job is
-// dropped without being run.
+// dropped without being run. A job that is judged only later, or loses its time in the queue, is told
+// DEADLINE_UNREACHABLE by its `run`.
 absl::Status SubmitJob(DeviceContext& context, Job job);
-// The same for a job of a stream's, which ends with the call, also while it waits or is held.
+// The same for a job of a stream's, which ends with the call, also while it waits or is held. Its deadline is
+// JobStream::job_deadline().
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
 
 // Ledger::Admit, with the refusal counted in the metrics.

@@ -14,6 +14,8 @@
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/refused_call.h"
 
 namespace intrawarp::server {
 
@@ -79,10 +81,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (!admitted_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
-      grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
-    }
+    if (!admitted_) Refuse(*methods);
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       Received(methods->GetRecvMessage());
     }
@@ -97,6 +96,25 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
+  void Refuse(grpc::experimental::InterceptorBatchMethods& methods) {
+    if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+      if (own_) {
+        MarkRefused(*methods.GetRecvInitialMetadata());
+      } else {
+        grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
+      }
+    }
+    const bool received = methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
+    if (received && own_ && unary_ && methods.GetRecvMessage() != nullptr) {
+      static_cast<google::protobuf::Message*>(methods.GetRecvMessage())->Clear();
+    }
+    if (own_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const absl::Status status = WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
+                                             InUse(monitor_.max_calls_, monitor_.max_calls_));
+      methods.ModifySendStatus(ToGrpcStatus(status));
+    }
+  }
   int64_t& Calls() { return only_asks_ ? monitor_.asking_calls_ : monitor_.calls_; }
   void Received(void* message) {
     if (message == nullptr) return;

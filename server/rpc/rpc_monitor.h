@@ -3,8 +3,10 @@
 // and knows them, so that a stop can wait for those of our services; others (health watches, reflection) never end by
 // themselves.
 //
-// A call beyond the limit ends RESOURCE_EXHAUSTED. Calls that only ask (health, server information) have a limit of
-// their own, so that others do not keep them out.
+// A call beyond the limit ends RESOURCE_EXHAUSTED (TOO_MANY_STREAMS with ErrorInfo and RetryInfo; gRPC's own services
+// end without details). Its handler sees an empty request, or that the call is refused (refused_call.h), so nothing is
+// done for it. Calls that only ask (health, server information) have a limit of their own, so that others do not keep
+// them out.
 //
 // Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
 //

@@ -47,13 +47,9 @@ FrameFate FateOf(const absl::Status& status) {
   return IsRefusal(status) ? FrameFate::kRefused : FrameFate::kFailed;
 }
 
-void AddLateness(const NavigateFrame& frame, nanoseconds total, v1::Report& report) {
-  report.set_verdict(v1::VERDICT_REVIEW);
-  v1::VerdictReason& reason = *report.add_reasons();
-  reason.set_cause(v1::VERDICT_CAUSE_LATE);
-  reason.set_message("late");
-  reason.set_value(Milliseconds(total - *frame.deadline));
-  reason.set_limit(Milliseconds(*frame.deadline));
+// After which an answer is late: the frame's deadline, otherwise the budget.
+std::optional<nanoseconds> Limit(const NavigateFrame& frame, const SessionSetup& setup) {
+  return frame.deadline ? std::make_optional<nanoseconds>(*frame.deadline) : setup.plan.budget;
 }
 
 }  // namespace
@@ -340,12 +336,13 @@ v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds
 
 absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& result, FrameFate* fate) {
   const SessionSetup& setup = session_->setup();
-  const bool is_late = frame.deadline && frame.latency.total() > *frame.deadline;
-  if (is_late && setup.late_frames == LateFrames::kDrop) return DeadlineMissed(frame, "was answered");
+  const std::optional<nanoseconds> limit = Limit(frame, setup);
+  const bool is_late = limit && frame.latency.total() > *limit;
+  if (is_late && frame.deadline && setup.late_frames == LateFrames::kDrop) return DeadlineMissed(frame, "was answered");
   v1::Report& report = *result.mutable_report();
   report = MakeReport(context_.device.name(), setup.plan, frame.outcome, frame.latency);
   if (is_late) {
-    AddLateness(frame, frame.latency.total(), report);
+    AddLateness(*limit, frame.latency.total(), report);
     *fate = FrameFate::kLate;
   }
   INTRAWARP_ASSIGN_OR_RETURN(*result.mutable_transform(), session_->Keep(frame.outcome, report));

@@ -80,14 +80,13 @@ struct ProductMemory {
 
 // One Multiply call. Validated on gRPC's thread, then used by its job, then by the making of its result.
 struct MultiplyCall {
-  MultiplyCall(ServerContext& context, std::shared_ptr<JobStream> stream, std::optional<Clock::time_point> deadline)
-      : context(context), stream(std::move(stream)), deadline(deadline), record(context.metrics) {}
+  MultiplyCall(ServerContext& context, std::shared_ptr<JobStream> stream)
+      : context(context), stream(std::move(stream)), record(context.metrics) {}
 
   ServerContext& context;
   // Set once the call is placed.
   DeviceContext* device = nullptr;
   const std::shared_ptr<JobStream> stream;
-  const std::optional<Clock::time_point> deadline;
   const Clock::time_point begin = Clock::now();
   Clock::time_point submitted;
   RequestKey key;
@@ -434,7 +433,6 @@ std::string CostKind(const ProductTask& task) {
 absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
   job.job_class = JobClass::kBatch;
-  job.deadline = call->deadline;
   job.cost_kind = CostKind(call->task);
   job.cost_size = CostSize(call->task);
   job.completed = [call] { return call->step == Step::kDone; };
@@ -484,7 +482,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartMultiply(ServerContext& context
                                                           const grpc::CallbackServerContext& rpc,
                                                           const grpc::ByteBuffer& request) {
   std::shared_ptr<JobStream> stream = JobStream::Create(context, rpc);
-  auto call = std::make_shared<MultiplyCall>(context, stream, Deadline(rpc, context.seams));
+  auto call = std::make_shared<MultiplyCall>(context, stream);
   if (stream->closed()) {
     call->record.Failed(absl::ResourceExhaustedError("too many streams"));
     return stream.get();

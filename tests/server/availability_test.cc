@@ -196,12 +196,24 @@ TEST(Availability, CallsBeyondTheLimitAreRefusedAndQuestionsAreNot) {
   EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   v1::MapPointsRequest points;
   points.set_transform("transforms/t");
-  RawCall map(test.channel, "/intrawarp.v1.TransformService/MapPoints");
-  map.Write(points.SerializeAsString());
-  EXPECT_EQ(map.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  RawCall list(test.channel, "/intrawarp.v1.VolumeService/ListVolumes");
-  list.Write(std::string());
-  EXPECT_EQ(list.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const std::pair<std::string, std::string> calls[] = {{"TransformService/MapPoints", points.SerializeAsString()},
+                                                       {"VolumeService/ListVolumes", ""},
+                                                       {"RegistrationService/Register", ""},
+                                                       {"RegistrationService/Navigate", ""},
+                                                       {"SparseMatrixService/Multiply", ""},
+                                                       {"BulkService/Upload", ""},
+                                                       {"BulkService/Download", ""}};
+  for (const auto& [method, request] : calls) {
+    SCOPED_TRACE(method);
+    RawCall call(test.channel, "/intrawarp.v1." + method);
+    call.Write(request);
+    while (call.Read().has_value()) {
+    }
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(DetailsOf(status).reason, "TOO_MANY_STREAMS");
+    EXPECT_TRUE(DetailsOf(status).retry);
+  }
   ExpectAnswers(test);
 
   watches.pop_back();
@@ -210,6 +222,25 @@ TEST(Availability, CallsBeyondTheLimitAreRefusedAndQuestionsAreNot) {
     v1::ListVolumesResponse response;
     return test.Stub<v1::VolumeService>()->ListVolumes(&context, {}, &response).ok();
   }));
+}
+
+TEST(Availability, ARefusedCallDoesNothing) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.limits.max_calls = 1;
+  TestServer test(options);
+  StoredTransform stored{"t", {}, {}, {}, Transform(AffineMap::Identity())};
+  ASSERT_TRUE(test.server->context().transforms.Insert(std::make_shared<StoredTransform>(std::move(stored))).ok());
+  RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest(""));
+  EXPECT_EQ(watch.Read(), kServing);
+  v1::DeleteTransformRequest request;
+  request.set_name("transforms/t");
+  RawCall erase(test.channel, "/intrawarp.v1.TransformService/DeleteTransform");
+  erase.Write(request.SerializeAsString());
+  while (erase.Read().has_value()) {
+  }
+  EXPECT_EQ(erase.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(test.server->context().transforms.Find("t").ok());
 }
 
 TEST(Availability, PointsCountAmongTheStreams) {

@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 
 // In milliseconds; -1 for none.
 double Predicted(CostModel& costs, const std::string& kind, int64_t size) {
-  const std::optional<Duration> predicted = costs.Predict(kind, size);
-  return predicted ? std::chrono::duration<double, std::milli>(*predicted).count() : -1;
+  const std::optional<CostModel::Prediction> predicted = costs.Predict(kind, size);
+  return predicted ? std::chrono::duration<double, std::milli>(predicted->alone).count() : -1;
 }
 
 void Observe(CostModel& costs, const std::string& kind, int64_t size, double ms, int times = 1) {
@@ -70,6 +70,73 @@ TEST(CostModelTest, FollowsAStepInEitherDirection) {
   EXPECT_NEAR(Predicted(costs, "ffd", 1 << 20), 10, 0.5);
 }
 
+TEST(CostModelTest, AFirstJobThatLoadsKernelsIsForgotten) {
+  CostModel costs;
+  Observe(costs, "ffd", 1 << 20, 500);
+  Observe(costs, "ffd", 1 << 20, 20, CostModel::kMinSamples - 1);
+  EXPECT_LT(Predicted(costs, "ffd", 1 << 20), 70);
+}
+
+TEST(CostModelTest, OneVerySlowJobDoesNotRaiseThePredictionAsHigh) {
+  CostModel costs;
+  Observe(costs, "ffd", 1 << 20, 20, 40);
+  Observe(costs, "ffd", 1 << 20, 200);
+  EXPECT_LT(Predicted(costs, "ffd", 1 << 20), 100);
+  Observe(costs, "ffd", 1 << 20, 200, 4);
+  EXPECT_GT(Predicted(costs, "ffd", 1 << 20), 200) << "several in a row do";
+}
+
+TEST(CostModelTest, ThreeQuickJobsInARowMakeItStartAnew) {
+  CostModel costs;
+  Observe(costs, "ffd", 1 << 20, 500, 40);
+  Observe(costs, "ffd", 1 << 20, 20, 2);
+  EXPECT_GT(Predicted(costs, "ffd", 1 << 20), 300);
+  Observe(costs, "ffd", 1 << 20, 500);
+  Observe(costs, "ffd", 1 << 20, 20, 2);
+  EXPECT_GT(Predicted(costs, "ffd", 1 << 20), 300) << "not in a row";
+  Observe(costs, "ffd", 1 << 20, 20);
+  EXPECT_LT(Predicted(costs, "ffd", 1 << 20), 100);
+}
+
+TEST(CostModelTest, KeepsCostsAloneAndBesideOthersApart) {
+  CostModel costs;
+  for (int i = 0; i < 40; ++i) costs.Observe("ffd", 1000, milliseconds(20), /*crowded=*/false);
+  CostModel::Prediction predicted = *costs.Predict("ffd", 1000);
+  EXPECT_EQ(predicted.crowded, predicted.alone) << "for want of better knowledge";
+  for (int i = 0; i < 40; ++i) costs.Observe("ffd", 1000, milliseconds(35), /*crowded=*/true);
+  predicted = *costs.Predict("ffd", 1000);
+  EXPECT_NEAR(static_cast<double>(predicted.alone.count()), 20e6, 1e4);
+  EXPECT_NEAR(static_cast<double>(predicted.crowded.count()), 35e6, 1e4);
+  EXPECT_NEAR(static_cast<double>(predicted.expected.count()), 20e6, 1e4);
+}
+
+TEST(CostModelTest, ExpectsTheMeanOfCostsThatVary) {
+  CostModel costs;
+  for (int i = 0; i < 200; ++i) Observe(costs, "ffd", 1000, i % 2 == 0 ? 10 : 30);
+  const CostModel::Prediction predicted = *costs.Predict("ffd", 1000);
+  EXPECT_NEAR(static_cast<double>(predicted.expected.count()), 20e6, 3e6);
+  EXPECT_GT(predicted.alone, milliseconds(50));
+}
+
+TEST(CostModelTest, MayBeProbedOnceInAnIntervalAfterTheFirstQuestion) {
+  using Time = SchedulerClock::Time;
+  const auto may = [](CostModel& costs, int64_t at_ms) {
+    return costs.MayProbe("ffd", 1000, Time(milliseconds(at_ms)), milliseconds(100));
+  };
+  CostModel costs;
+  EXPECT_FALSE(may(costs, 0)) << "there is no prediction to probe";
+  Observe(costs, "ffd", 1000, 500, 40);
+  EXPECT_FALSE(may(costs, 0));
+  EXPECT_FALSE(may(costs, 99));
+  EXPECT_TRUE(may(costs, 100));
+  EXPECT_FALSE(may(costs, 101)) << "the probe is under way";
+  EXPECT_TRUE(may(costs, 200));
+  Observe(costs, "ffd", 1000, 400);
+  EXPECT_FALSE(may(costs, 300)) << "a job has confirmed the prediction";
+  Observe(costs, "ffd", 1000, 20);
+  EXPECT_TRUE(may(costs, 301)) << "a job contradicts it";
+}
+
 TEST(CostModelTest, ScalesToSizesThatItHasNotSeen) {
   CostModel costs;
   Observe(costs, "log-demons", 1 << 20, 10, 60);
@@ -98,10 +165,10 @@ TEST(CostModelTest, TakesAnySizeAndTime) {
     }
   }
   for (int64_t size : {INT64_MIN, int64_t{0}, int64_t{1} << 31, INT64_MAX}) {
-    const std::optional<Duration> predicted = costs.Predict("x", size);
+    const std::optional<CostModel::Prediction> predicted = costs.Predict("x", size);
     ASSERT_TRUE(predicted.has_value());
-    EXPECT_GE(predicted->count(), 0);
-    EXPECT_LE(*predicted, std::chrono::hours(48));
+    EXPECT_GE(predicted->alone.count(), 0);
+    EXPECT_LE(predicted->alone, std::chrono::hours(48));
   }
 }
 

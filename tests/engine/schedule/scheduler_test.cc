@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/schedule/retry_after.h"
+#include "engine/schedule/unreachable.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr JobClass kFrame = JobClass::kFrame, kInteractive = JobClass::kInteractive, kBatch = JobClass::kBatch;
 
+using std::chrono::milliseconds;
 using Context = absl::StatusOr<const ExecContext*>;
 
 class SchedulerTest : public DeviceTest {
@@ -504,6 +507,145 @@ TEST_P(SchedulerTest, LearnsCostsAndRefusesWhatTheyLeaveNoTimeFor) {
   EXPECT_EQ(told[0].outcome, JobOutcome::kDone);
   EXPECT_EQ(told[0].busy, std::chrono::milliseconds(20));
   EXPECT_EQ(told[0].slack, std::chrono::milliseconds(1));
+}
+
+// Learnt costs and a clock that jobs move.
+class LearntTest : public SchedulerTest {
+ protected:
+  LearntTest() : scheduler_(*Scheduler::Create(device(), {.on_job = records_.observer()}, clock_)) {}
+  // A job of kind "work" that takes so long.
+  Job Work(std::optional<milliseconds> deadline, milliseconds takes) {
+    Job job = MakeJob(kInteractive, [this, takes](const Context& ctx) {
+      if (ctx.ok()) clock_.Work(takes);
+    });
+    if (deadline) job.deadline = clock_.Now() + *deadline;
+    job.cost_kind = "work";
+    job.cost_size = 100;
+    return job;
+  }
+  void Learn(milliseconds takes, int times = 40) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_OK(scheduler_->Submit(Work(std::nullopt, takes)));
+      records_.Of(*scheduler_);
+    }
+  }
+
+  WorkClock clock_;
+  Records records_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LearntTest);
+
+// A queue in which each job starts so late that it misses its deadline helps nobody.
+TEST_P(LearntTest, AJobThatHasTooLittleTimeLeftNeverStarts) {
+  Learn(milliseconds(20));
+  std::optional<Gate> gate(std::in_place, *scheduler_, kFrame);
+  Answer answer;
+  Job job = answer.job(kInteractive);
+  job.cost_kind = "work";
+  job.cost_size = 100;
+  job.deadline = clock_.Now() + milliseconds(50);
+  ASSERT_OK(scheduler_->Submit(std::move(job)));
+  clock_.Work(milliseconds(40));  // by which the frame overran
+  gate->Go();
+  const absl::Status why = answer.Wait();
+  EXPECT_TRUE(IsUnreachable(why)) << why;
+}
+
+TEST_P(LearntTest, JobsThatCameBeforeTheirCostWasKnownAreJudgedOnceItIs) {
+  const Signal<bool> last_started, go;
+  Learn(milliseconds(20), CostModel::kMinSamples - 1);
+  Job last = MakeJob(kInteractive, [&](const Context&) {
+    last_started.Set(true);
+    go.Wait();
+    clock_.Work(milliseconds(20));
+  });
+  last.cost_kind = "work";
+  last.cost_size = 100;
+  ASSERT_OK(scheduler_->Submit(std::move(last)));
+  last_started.Wait();
+  // At the time 20 three of these could still be in time, with an ample margin for the deviation.
+  std::vector<Answer> answers(40);
+  for (Answer& answer : answers) {
+    Job job = answer.job(kInteractive);
+    job.cost_kind = "work";
+    job.cost_size = 100;
+    job.deadline = clock_.Now() + milliseconds(200);
+    ASSERT_OK(scheduler_->Submit(std::move(job)));
+  }
+  go.Set(true);
+  EXPECT_OK(answers.front().Wait());
+  const absl::Status why = answers.back().Wait();
+  EXPECT_TRUE(IsUnreachable(why)) << why;
+  EXPECT_TRUE(RetryAfterOf(why).has_value());
+}
+
+TEST_P(LearntTest, APredictionThatHasBecomeWrongCorrectsItself) {
+  Learn(milliseconds(500));
+  EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));
+  clock_.Work(milliseconds(500));
+  EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));
+  clock_.Work(milliseconds(500));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_OK(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))) << i;
+    records_.Of(*scheduler_);
+  }
+}
+
+// An idle device helps nobody: a job alone is refused only if the mean says that it would be late.
+TEST_P(LearntTest, AJobAloneIsAdmittedByTheMeanOfCostsThatVary) {
+  for (int i = 0; i < 20; ++i) Learn(milliseconds(i % 2 == 0 ? 10 : 30), 1);
+  EXPECT_GT(scheduler_->costs().Predict("work", 100)->alone, milliseconds(40));
+  EXPECT_OK(scheduler_->Submit(Work(milliseconds(40), milliseconds(30))));
+  records_.Of(*scheduler_);
+  EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(12), milliseconds(10)))));
+}
+
+TEST_P(LearntTest, NobodyProbesWhileAnotherJobOfTheClassIsThere) {
+  Learn(milliseconds(500));
+  EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));
+  clock_.Work(std::chrono::hours(1));
+  Gate gate(*scheduler_, kInteractive);
+  EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));
+  gate.Go();
+}
+
+TEST_P(LearntTest, AJobThatWasEndedBeyondItsPredictionIsLearnt) {
+  Learn(milliseconds(20));
+  EXPECT_LT(scheduler_->costs().Predict("work", 100)->alone, milliseconds(30));
+  int owner = 0;
+  for (int i = 0; i < 4; ++i) {
+    Job job = MakeJob(kInteractive, [&](const Context& ctx) {
+      clock_.Work(milliseconds(300));
+      scheduler_->Cancel(&owner);
+      EXPECT_EQ((*ctx)->Checkpoint({}), Decision::kCancel);
+    });
+    job.owner = &owner;
+    job.cost_kind = "work";
+    job.cost_size = 100;
+    ASSERT_OK(scheduler_->Submit(std::move(job)));
+    records_.Of(*scheduler_);
+  }
+  EXPECT_GT(scheduler_->costs().Predict("work", 100)->alone, milliseconds(200));
+}
+
+TEST_P(LearntTest, JobsWithDeadlinesDoNotKeepOneWithoutOutForEver) {
+  std::optional<Gate> gate(std::in_place, *scheduler_, kInteractive);
+  std::vector<int> order;
+  const auto submit = [&](int number, bool has_deadline) {
+    Job job = MakeJob(kInteractive, [&order, number](const Context& ctx) {
+      if (ctx.ok()) order.push_back(number);
+    });
+    if (has_deadline) job.deadline = clock_.Now() + Scheduler::kPatience / 2;
+    ASSERT_OK(scheduler_->Submit(std::move(job)));
+  };
+  submit(1, false);
+  submit(2, true);
+  clock_.Work(Scheduler::kPatience * 3 / 4);
+  submit(3, true);
+  gate->Go();
+  records_.Of(*scheduler_);
+  EXPECT_EQ(order, (std::vector<int>{1, 3})) << "the second one has expired";
 }
 
 TEST_P(SchedulerTest, LearnsNothingFromJobsThatFailOrAreCancelled) {

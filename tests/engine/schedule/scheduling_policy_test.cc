@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/schedule/retry_after.h"
+#include "engine/schedule/unreachable.h"
 
 namespace intrawarp {
 namespace {
@@ -80,6 +81,39 @@ TEST_F(SchedulingPolicyTest, AJobExpiresAtItsDeadlineWhileItWaits) {
   EXPECT_EQ(policy_.Grant(At(10)), (Turn{kInteractive, 3}));
   EXPECT_THAT(policy_.TakeExpired(At(30)), ElementsAre(2));
   EXPECT_EQ(policy_.NextDeadline(), std::nullopt);
+}
+
+TEST_F(SchedulingPolicyTest, AJobThatHasLessTimeLeftThanItIsExpectedToTakeLeavesTheQueue) {
+  ASSERT_TRUE(
+      policy_.Push(1, {.job_class = kInteractive, .deadline = At(100), .expected = milliseconds(30)}, At(0)).ok());
+  Push(2, kInteractive, At(90));
+  EXPECT_EQ(policy_.NextDeadline(), At(70) + SchedulerClock::Duration(1));
+  EXPECT_THAT(policy_.TakeExpired(At(70)), ElementsAre()) << "the time suffices just now";
+  EXPECT_THAT(policy_.TakeExpired(At(71)), ElementsAre(1));
+  EXPECT_EQ(policy_.NextDeadline(), At(90));
+}
+
+TEST_F(SchedulingPolicyTest, AStartedJobIsNotTakenOutForWantOfTime) {
+  ASSERT_TRUE(
+      policy_.Push(1, {.job_class = kInteractive, .deadline = At(100), .expected = milliseconds(30)}, At(0)).ok());
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  EXPECT_EQ(policy_.NextDeadline(), std::nullopt);
+  EXPECT_THAT(policy_.TakeExpired(At(200)), ElementsAre());
+}
+
+TEST_F(SchedulingPolicyTest, AJobWithoutADeadlineGoesBeforeDeadlinesAfterItsDueTime) {
+  ASSERT_TRUE(policy_.Push(1, {.job_class = kInteractive, .due = At(50)}, At(0)).ok());
+  Push(2, kInteractive, At(60));
+  Push(3, kInteractive, At(40));
+  Push(4, kInteractive);
+  EXPECT_THAT(policy_.TakeExpired(At(55)), ElementsAre(3)) << "and it never expires";
+  for (int64_t job : {1, 2, 4}) EXPECT_EQ(RunNext(), job);
+}
+
+TEST_F(SchedulingPolicyTest, AJobWithoutADeadlineStandsBackWhereItWouldMakeAnotherOneLate) {
+  ASSERT_TRUE(Admit(1, kInteractive, 60, 50).ok());
+  ASSERT_TRUE(policy_.Push(2, {.job_class = kInteractive, .predicted = milliseconds(20), .due = At(50)}, At(0)).ok());
+  for (int64_t job : {1, 2}) EXPECT_EQ(RunNext(), job);
 }
 
 TEST_F(SchedulingPolicyTest, AnAbandonedJobKeepsItsPlaceAndNeverComputes) {
@@ -230,6 +264,51 @@ TEST_F(SeveralSlotsTest, BatchGivesWayToAFrameThatFoundAFreeSlot) {
   EXPECT_EQ(policy_.Grant(At(0)), std::nullopt);
   policy_.Finish(2, At(0));
   EXPECT_EQ(policy_.Grant(At(0)), (Turn{kBatch, 1}));
+}
+
+// A job of 20 ms alone and of 40 ms beside another one.
+class CrowdedTest : public SeveralSlotsTest {
+ protected:
+  absl::Status AdmitPair(int64_t job, int64_t deadline_ms) {
+    return policy_.Push(job,
+                        {.job_class = kInteractive,
+                         .deadline = At(deadline_ms),
+                         .predicted = milliseconds(20),
+                         .crowded = milliseconds(40)},
+                        At(0));
+  }
+};
+
+TEST_F(CrowdedTest, AJobAloneIsAdmittedByItsCostAlone) {
+  EXPECT_TRUE(IsUnreachable(AdmitPair(1, 19)));
+  EXPECT_TRUE(AdmitPair(2, 20).ok());
+}
+
+TEST_F(CrowdedTest, ASecondJobIsAdmittedByItsCrowdedCost) {
+  ASSERT_TRUE(AdmitPair(1, 1000).ok());
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  const absl::Status refused = AdmitPair(2, 59);
+  EXPECT_TRUE(IsUnreachable(refused));
+  EXPECT_TRUE(RetryAfterOf(refused).has_value()) << "alone the job could be in time";
+  EXPECT_TRUE(AdmitPair(3, 60).ok()) << "half of the first one's crowded cost, and its own";
+}
+
+TEST_F(CrowdedTest, ASecondJobDoesNotMakeTheFirstLate) {
+  ASSERT_TRUE(AdmitPair(1, 30).ok());
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  EXPECT_TRUE(IsUnreachable(AdmitPair(2, 1000)));
+  policy_.Finish(1, At(20));
+  EXPECT_TRUE(AdmitPair(3, 1000).ok());
+}
+
+TEST_F(CrowdedTest, KnowsWhoComputedBesideOthers) {
+  Push(1, kInteractive);
+  Push(2, kInteractive);
+  EXPECT_EQ(policy_.Grant(At(0)), (Turn{kInteractive, 1}));
+  EXPECT_EQ(policy_.Grant(At(10)), (Turn{kInteractive, 2}));
+  EXPECT_FALSE(policy_.WasCrowded(1, At(20))) << "for half of the time";
+  EXPECT_TRUE(policy_.WasCrowded(1, At(21)));
+  EXPECT_TRUE(policy_.WasCrowded(2, At(21)));
 }
 
 class MixedTest : public SchedulingPolicyTest {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "server/registration/registration_options.h"
 #include "server/rpc/job_support.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
@@ -276,12 +277,17 @@ TEST_P(RegistrationServiceTest, ABudgetEndsTheOptimisation) {
   std::vector<v1::VerdictCause> causes;
   for (const v1::VerdictReason& reason : answer.result->report().reasons()) causes.push_back(reason.cause());
   EXPECT_THAT(causes, testing::Contains(v1::VERDICT_CAUSE_NOT_CONVERGED));
+  EXPECT_EQ(causes.back(), v1::VERDICT_CAUSE_LATE) << "the whole answer took more than a nanosecond";
+  EXPECT_DOUBLE_EQ(answer.result->report().reasons().rbegin()->limit(), 1e-6);
   EXPECT_TRUE(Scraped("intrawarp_registration_nonconverged_total{reason=\"budget\"} 1"));
 
   request.mutable_options()->mutable_budget()->set_seconds(3600);
   const RegisterAnswer ample = Register(request);
   ASSERT_TRUE(ample.status.ok()) << ample.status.error_message();
   EXPECT_NE(ample.result->report().stop_reason(), v1::STOP_REASON_BUDGET);
+  for (const v1::VerdictReason& reason : ample.result->report().reasons()) {
+    EXPECT_NE(reason.cause(), v1::VERDICT_CAUSE_LATE);
+  }
 }
 
 TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithARequest) {
@@ -516,6 +522,49 @@ TEST_P(RegistrationServiceTest, ADeadlineEndsACall) {
            Scraped("intrawarp_registrations_total{class=\"register\",outcome=\"cancelled\"} 1");
   }));
   EXPECT_EQ(context().transforms.size(), 0);
+}
+
+bool SaysWhenToRetry(const grpc::Status& status) {
+  google::rpc::Status proto;
+  google::rpc::RetryInfo retry;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details()));
+  for (const auto& detail : proto.details()) detail.UnpackTo(&retry);
+  return retry.retry_delay().seconds() > 0;
+}
+
+// Ten calls that would take 200 s each, as far as the server knows, and have 700 s.
+TEST_P(RegistrationServiceTest, CallsBeyondCapacityAreRefusedAtOnceAndTheOthersAreInTime) {
+  PutPair();
+  RegistrationPlan plan;
+  plan.asked = Request().options();
+  for (int i = 0; i < 60; ++i) {
+    context().jobs.costs().Observe(CostKind("register", plan), FixedGrid().voxels(), std::chrono::seconds(200));
+  }
+  JobBlocker blocker(context().jobs);
+  std::atomic<int> answered = 0;
+  std::vector<std::future<RegisterAnswer>> calls;
+  for (int i = 0; i < 10; ++i) {
+    calls.push_back(std::async(std::launch::async, [&] {
+      grpc::ClientContext rpc;
+      rpc.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(700));
+      RegisterAnswer answer = Register(Request(), &rpc);
+      ++answered;
+      return answer;
+    }));
+  }
+  EXPECT_TRUE(Eventually([&] { return answered == 7; })) << answered << " were refused";
+  EXPECT_EQ(context().jobs.pending(), 1 + 3);
+  blocker.Release();
+  int ok = 0;
+  for (std::future<RegisterAnswer>& call : calls) {
+    const grpc::Status status = call.get().status;
+    ok += status.ok() ? 1 : 0;
+    if (status.ok()) continue;
+    EXPECT_STATUS(status, grpc::DEADLINE_EXCEEDED, "deadline cannot be met");
+    EXPECT_EQ(ReasonOf(status), v1::DEADLINE_UNREACHABLE);
+    EXPECT_TRUE(SaysWhenToRetry(status));
+  }
+  EXPECT_EQ(ok, 3);
 }
 
 TEST_P(RegistrationServiceTest, ADeletedVolumeServesTheJobThatHasIt) {

@@ -120,6 +120,25 @@ TEST_P(FramePipelineTest, ALateAnswerThatIsDeliveredIsNotOk) {
   EXPECT_EQ(carrier->statistics().frames_ok(), 0);
 }
 
+TEST_P(FramePipelineTest, AnAnswerAfterTheBudgetOfAFrameWithoutADeadlineIsNotOk) {
+  FieldGate gate;
+  v1::NavigateConfig config = FieldConfig();
+  config.mutable_options()->mutable_budget()->set_seconds(3600);
+  auto carrier = Open(config, gate.hook());
+  gate.Arm();
+  ASSERT_OK(carrier->Send(GoodFrame(1)));
+  gate.WaitUntilReached();
+  AdvanceClock(hours(2));
+  gate.Open();
+  const v1::FrameResult& answer = Answers(*carrier, 1)[0];
+  ASSERT_EQ(answer.status().code(), 0) << answer.status().message();
+  EXPECT_EQ(answer.report().verdict(), v1::VERDICT_REVIEW);
+  ASSERT_GT(answer.report().reasons_size(), 0);
+  EXPECT_EQ(answer.report().reasons().rbegin()->cause(), v1::VERDICT_CAUSE_LATE);
+  EXPECT_EQ(answer.report().reasons().rbegin()->limit(), 3600 * 1000);
+  EXPECT_EQ(carrier->statistics().frames_late(), 1);
+}
+
 // Not even one that was late in its sending alone.
 TEST_P(FramePipelineTest, AnAnswerThatWaitedForItsReaderIsLateToo) {
   for (const bool deliver : {false, true}) {

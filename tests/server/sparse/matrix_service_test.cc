@@ -849,6 +849,25 @@ TEST_F(SmallTransferTest, WhatIsTooLargeToBeSentCanBeKeptAndDownloaded) {
   EXPECT_TRUE(std::all_of(c.values.begin(), c.values.end(), [](float v) { return v == 6; }));
 }
 
+TEST_F(SmallTransferTest, AProductWhoseAnswerFindsNoRoomIsRefusedBeforeItsValuesAreMade) {
+  Put("column", Full(1000, 1, 2));
+  Put("row", Full(1, 1000, 3));
+  Ledger& ledger = context().ledger;
+  absl::StatusOr<Grant> others = ledger.Admit({{.pinned_bytes = ledger.available(Resource::kPinned)}});
+  ASSERT_TRUE(others.ok()) << others.status();
+  const Product refused = Multiply(*stub_, ProductOf("column", "row"));
+  EXPECT_EQ(refused.status.error_code(), grpc::RESOURCE_EXHAUSTED) << refused.status.error_message();
+  EXPECT_EQ(DetailsOf(refused.status).reason, "PINNED_MEMORY");
+  EXPECT_TRUE(DetailsOf(refused.status).retry);
+  ASSERT_FALSE(refused.progress.empty());
+  EXPECT_EQ(refused.progress.back().step(), v1::MultiplyProgress::STEP_PLANNED);
+  v1::MultiplyRequest kept = ProductOf("column", "row");
+  kept.mutable_keep()->set_id("c");
+  EXPECT_TRUE(Multiply(*stub_, kept).status.ok()) << "needs no pinned memory";
+  *others = Grant();
+  EXPECT_TRUE(Multiply(*stub_, ProductOf("column", "row")).status.ok());
+}
+
 TEST(MatrixStop, ProductUnderWayEndsWithTheServer) {
   TestServer test;
   auto stub = test.Stub<v1::SparseMatrixService>();
