@@ -56,7 +56,7 @@ struct ServerContext {
   // What the device answered last, for calls that must not wait for it.
   const DeviceProbe& probe;
   const Watchdog& watchdog;
-  Scheduler& jobs;
+  JobQueue& jobs;
   // At most one copy of a bulk stream waits for it.
   CopyLane& copies;
   // At most one task of a call waits for it.
