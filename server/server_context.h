@@ -80,7 +80,7 @@ struct DeviceContext : ServerContext {
   // What the device answered last, for calls that must not wait for it.
   const DeviceProbe& probe;
   const Watchdog& watchdog;
-  Scheduler& jobs;
+  JobQueue& jobs;
   // At most one copy of a bulk stream waits for it.
   CopyLane& copies;
 };

@@ -57,6 +57,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/schedule/clock.h"
 #include "engine/schedule/cost_model.h"
+#include "engine/schedule/job_queue.h"
 #include "engine/schedule/scheduling_policy.h"
 
 namespace intrawarp {
@@ -101,7 +102,7 @@ struct RunningJob {
 // ones on a GPU.
 SchedulingOptions DefaultScheduling(const Device& device);
 
-class Scheduler {
+class Scheduler final : public JobQueue {
  public:
   static constexpr SchedulerClock::Duration kPatience = std::chrono::seconds(30);
 
@@ -110,16 +111,10 @@ class Scheduler {
   static absl::StatusOr<std::unique_ptr<Scheduler>> Create(Device& device, const SchedulingOptions& options,
                                                            SchedulerClock& clock = SchedulerClock::Steady());
   // As Shutdown.
-  ~Scheduler();
+  ~Scheduler() override;
 
-  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED (IsUnreachable) when its deadline
-  // cannot be met or only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE
-  // after Shutdown; then `run` is not called.
-  absl::Status Submit(Job job);
-
-  // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
-  // next checkpoint; one that is held there goes on at once, without a turn, to unwind. `owner` is not null.
-  void Cancel(const void* owner);
+  absl::Status Submit(Job job) override;
+  void Cancel(const void* owner) override;
 
   // Whether sessions want frames computed (see Streams above). At first they do not.
   void SetFramesOpen(bool open);
@@ -128,17 +123,14 @@ class Scheduler {
   // wait for.
   void Shutdown();
 
-  // Jobs that wait, that have started (they compute or are held), and both with those whose `run` or observer is being
-  // told of their end.
-  int64_t waiting(JobClass job_class) const;
-  int64_t started(JobClass job_class) const;
-  int64_t pending() const;
+  int64_t waiting(JobClass job_class) const override;
+  int64_t started(JobClass job_class) const override;
+  int64_t pending() const override;
+  int capacity(JobClass job_class) const override { return policy_.capacity(job_class); }
   std::vector<RunningJob> running() const;
   // The predicted time until a job of the class and without a deadline would start if it were submitted now. Work
   // without a prediction counts as nothing.
   SchedulerClock::Duration PredictedWait(JobClass job_class);
-  // Jobs of a class that may wait.
-  int capacity(JobClass job_class) const { return policy_.capacity(job_class); }
   CostModel& costs() { return costs_; }
 
  private:

@@ -34,7 +34,7 @@ namespace intrawarp::server {
 // Keeps the device, or the copy lane, busy until it goes.
 class JobBlocker {
  public:
-  explicit JobBlocker(Scheduler& jobs) {
+  explicit JobBlocker(JobQueue& jobs) {
     Block([&](std::function<void(const absl::StatusOr<const ExecContext*>&)> run) {
       Job job;
       job.run = std::move(run);

@@ -260,7 +260,7 @@ class BulkLimitsTest : public ::testing::Test {
 TEST_F(BulkLimitsTest, AFullJobQueueDoesNotFailCopies) {
   const UploadData volume = MakeData(Kind::kVolume, "v", "v");
   ASSERT_TRUE(Upload(*stub_, volume, nullptr, 100000).ok());
-  Scheduler& jobs = test_.server->context().jobs;
+  JobQueue& jobs = test_.server->context().jobs;
   JobBlocker running(jobs);
   Job waiting;
   waiting.run = [](const absl::StatusOr<const ExecContext*>&) {};

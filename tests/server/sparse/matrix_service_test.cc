@@ -671,7 +671,7 @@ class LongProductTest : public MatrixServiceTest {
 // Says that it has started, and computes until Go.
 class FrameGate {
  public:
-  explicit FrameGate(Scheduler& jobs) {
+  explicit FrameGate(JobQueue& jobs) {
     Job job;
     job.job_class = JobClass::kFrame;
     job.run = [this](const absl::StatusOr<const ExecContext*>&) {
