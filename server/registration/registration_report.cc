@@ -62,6 +62,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_LOW_OVERLAP;
     case ReviewCause::kNotConverged:
       return v1::VERDICT_CAUSE_NOT_CONVERGED;
+    case ReviewCause::kImplausibleAffine:
+      return v1::VERDICT_CAUSE_IMPLAUSIBLE_AFFINE;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -79,6 +81,9 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
   *to->mutable_before() = ToProto(from.before);
   *to->mutable_after() = ToProto(from.after);
   to->set_overlap(from.overlap);
+  to->mutable_affine_shape()->set_min_stretch(from.affine.min_stretch);
+  to->mutable_affine_shape()->set_max_stretch(from.affine.max_stretch);
+  to->mutable_affine_shape()->set_mirrors(from.affine.mirrors);
   to->mutable_jacobian()->set_min(from.jacobian.min);
   to->mutable_jacobian()->set_max(from.jacobian.max);
   to->mutable_jacobian()->set_nonpositive_fraction(from.jacobian.nonpositive_fraction);
