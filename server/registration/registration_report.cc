@@ -96,8 +96,9 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
 }
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
-  if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return FrameOutcome::kRejected;
-  if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
+  const v1::ErrorReason reason = ReasonOf(status);
+  if (reason == v1::EXCEEDS_CAPACITY || reason == v1::DEADLINE_UNREACHABLE) return FrameOutcome::kRejected;
+  if (reason == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return FrameOutcome::kCancelled;
@@ -173,9 +174,9 @@ void FrameRecord::Failed(const absl::Status& status) {
   metrics_.FrameDone(work_, OutcomeOf(status), LatencyBreakdown());
 }
 
-void FrameRecord::Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency) {
+void FrameRecord::Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency, bool late) {
   if (std::exchange(recorded_, true)) return;
-  metrics_.FrameDone(work_, FrameOutcome::kOk, latency);
+  metrics_.FrameDone(work_, late ? FrameOutcome::kLate : FrameOutcome::kOk, latency);
   if (outcome.quality.after.ncc) metrics_.ObserveSimilarity(*outcome.quality.after.ncc);
   CountStop(outcome.result.stop_reason, metrics_);
 }
