@@ -116,6 +116,14 @@ Json Jacobian(const v1::Report& report) {
           {"nonpositive_fraction", Finite(jacobian.nonpositive_fraction())}};
 }
 
+Json AffineShape(const v1::Report& report) {
+  if (!report.has_affine_shape()) return nullptr;
+  const v1::AffineShape& shape = report.affine_shape();
+  return {{"min_stretch", Finite(shape.min_stretch())},
+          {"max_stretch", Finite(shape.max_stretch())},
+          {"mirrors", shape.mirrors()}};
+}
+
 Json InverseConsistency(const v1::Report& report) {
   if (!report.has_inverse_consistency()) return nullptr;
   const v1::InverseConsistency& consistency = report.inverse_consistency();
@@ -171,6 +179,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"matrix", Matrix(report.affine())},
           {"similarity", {{"before", Similarity(report.before())}, {"after", Similarity(report.after())}}},
           {"overlap", Finite(report.overlap())},
+          {"affine_shape", AffineShape(report)},
           {"jacobian", Jacobian(report)},
           {"inverse_consistency_mm", InverseConsistency(report)},
           {"verdict", VerdictName(report.verdict())},

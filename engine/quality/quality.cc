@@ -200,8 +200,55 @@ const char* ReviewText(ReviewCause cause) {
       return "low overlap";
     case ReviewCause::kNotConverged:
       return "not converged";
+    case ReviewCause::kImplausibleAffine:
+      return "implausible affine map";
   }
   return "";
+}
+
+namespace {
+
+// One rotation of Jacobi's method for symmetric matrices (Golub and Van Loan, algorithm 8.5.1): s[p][q] becomes 0.
+void RotateAway(int p, int q, double s[3][3]) {
+  if (s[p][q] == 0) return;
+  const double tau = (s[q][q] - s[p][p]) / (2 * s[p][q]);
+  const double t = (tau < 0 ? -1 : 1) / (std::abs(tau) + std::hypot(1.0, tau));
+  const double cosine = 1 / std::hypot(1.0, t), sine = t * cosine;
+  for (int i = 0; i < 3; ++i) {
+    const double x = s[i][p], y = s[i][q];
+    s[i][p] = cosine * x - sine * y;
+    s[i][q] = sine * x + cosine * y;
+  }
+  for (int i = 0; i < 3; ++i) {
+    const double x = s[p][i], y = s[q][i];
+    s[p][i] = cosine * x - sine * y;
+    s[q][i] = sine * x + cosine * y;
+  }
+}
+
+// What is judged of a shape, and by what; nullopt when nothing is wrong. Written so that NaN is wrong.
+std::optional<ReviewReason> Implausible(const AffineShape& shape) {
+  constexpr ReviewCause kCause = ReviewCause::kImplausibleAffine;
+  if (shape.mirrors) return ReviewReason{kCause, -1.0, 0.0};
+  if (!(shape.min_stretch >= kLeastStretch)) return ReviewReason{kCause, shape.min_stretch, kLeastStretch};
+  if (!(shape.max_stretch <= kMostStretch)) return ReviewReason{kCause, shape.max_stretch, kMostStretch};
+  return std::nullopt;
+}
+
+}  // namespace
+
+AffineShape ShapeOf(const AffineMap& map) {
+  // The singular values of A are the roots of the eigenvalues of A^T A.
+  double s[3][3];
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 3; ++c) {
+      s[r][c] = map.m[0][r] * map.m[0][c] + map.m[1][r] * map.m[1][c] + map.m[2][r] * map.m[2][c];
+    }
+  }
+  constexpr int kSweeps = 12;
+  for (int turn = 0; turn < 3 * kSweeps; ++turn) RotateAway(turn % 3, (turn + 1) % 3, s);
+  const auto [least, most] = std::minmax({s[0][0], s[1][1], s[2][2]});
+  return {std::sqrt(std::max(0.0, least)), std::sqrt(most), Determinant(map) < 0};
 }
 
 std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {
@@ -211,6 +258,7 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   if (folding > 0) reasons.push_back({ReviewCause::kFolding, folding, 0.0});
   // Written so that NaN is low.
   if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
+  if (const std::optional<ReviewReason> reason = Implausible(report.affine)) reasons.push_back(*reason);
   if (!converged) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
 }

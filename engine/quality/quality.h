@@ -69,8 +69,8 @@ struct InverseConsistency {
 absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
 size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
 
-enum class ReviewCause { kWorseThanStart, kFolding, kLowOverlap, kNotConverged };
-// In words: "worse than the start", "folding", "low overlap", "not converged".
+enum class ReviewCause { kWorseThanStart, kFolding, kLowOverlap, kNotConverged, kImplausibleAffine };
+// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -81,9 +81,19 @@ struct ReviewReason {
   std::optional<double> limit = std::nullopt;
 };
 
+// The shape of the affine part: its smallest and largest singular value, and whether it mirrors space.
+struct AffineShape {
+  double min_stretch = 1;
+  double max_stretch = 1;
+  bool mirrors = false;
+};
+
+AffineShape ShapeOf(const AffineMap& map);
+
 struct QualityReport {
   Similarity before;
   Similarity after;
+  AffineShape affine;
   double overlap = 0;
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
@@ -94,6 +104,11 @@ struct QualityReport {
 
 // Below this fraction of the fixed image (mask), a result is marked "low overlap".
 inline constexpr double kLowOverlap = 0.4;
+
+// An affine part that shortens some direction to less than the first, lengthens one to more than the second, or mirrors
+// space is marked "implausible affine map". Bodies differ by less: a child's head is 0.7 of an adult's.
+inline constexpr double kLeastStretch = 0.5;
+inline constexpr double kMostStretch = 2.0;
 
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
 // start.

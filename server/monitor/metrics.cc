@@ -39,7 +39,7 @@ constexpr std::array<const char*, kCodes> kCodeNames = {
 constexpr int kUnknownCode = 2;
 
 constexpr std::array<const char*, 2> kWorkNames = {"frame", "register"};
-constexpr std::array<const char*, 6> kOutcomeNames = {"ok",        "rejected",        "superseded",
+constexpr std::array<const char*, 7> kOutcomeNames = {"ok",        "late",            "rejected", "superseded",
                                                       "cancelled", "deadline_missed", "failed"};
 constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
                                                              "failed"};
@@ -497,7 +497,7 @@ void Metrics::JobDone(const JobRecord& job, int device) {
 void Metrics::FrameDone(WorkClass work, FrameOutcome outcome, const LatencyBreakdown& latency) {
   const RegistrationSeries& series = impl_->registrations[static_cast<int>(work)];
   series.outcomes[static_cast<int>(outcome)]->Increment();
-  if (outcome != FrameOutcome::kOk) return;
+  if (outcome != FrameOutcome::kOk && outcome != FrameOutcome::kLate) return;
   series.seconds->Observe(Seconds(latency.total()));
   for (int i = 0; i < kPhases; ++i) series.phases[i]->Observe(Seconds(latency.phase(static_cast<Phase>(i))));
 }

@@ -29,8 +29,8 @@ namespace intrawarp::server {
 
 // Values of the label class of registrations: frames of a Navigate stream, and single registrations.
 enum class WorkClass { kFrame, kRegister };
-// Values of the label outcome.
-enum class FrameOutcome { kOk, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
+// Values of the label outcome; late: a result after its deadline that was wanted all the same.
+enum class FrameOutcome { kOk, kLate, kRejected, kSuperseded, kCancelled, kDeadlineMissed, kFailed };
 // Values of the label outcome of sparse products.
 enum class ProductOutcome { kOk, kRejected, kCancelled, kDeadlineMissed, kFailed };
 // Values of the label reason of registration_nonconverged.

@@ -90,6 +90,7 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   report.before = before.similarity;
   report.after = after.similarity;
   report.overlap = after.overlap;
+  report.affine = ShapeOf(result.transform.affine());
   INTRAWARP_ASSIGN_OR_RETURN(report.jacobian, MeasureJacobian(ctx, result.transform, in.fixed->geometry()));
   if (result.transform.is_affine()) {
     report.inverse_consistency = AffineInverseConsistency(result.transform.affine(), in.fixed->geometry());

@@ -62,6 +62,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_LOW_OVERLAP;
     case ReviewCause::kNotConverged:
       return v1::VERDICT_CAUSE_NOT_CONVERGED;
+    case ReviewCause::kImplausibleAffine:
+      return v1::VERDICT_CAUSE_IMPLAUSIBLE_AFFINE;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -79,6 +81,9 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
   *to->mutable_before() = ToProto(from.before);
   *to->mutable_after() = ToProto(from.after);
   to->set_overlap(from.overlap);
+  to->mutable_affine_shape()->set_min_stretch(from.affine.min_stretch);
+  to->mutable_affine_shape()->set_max_stretch(from.affine.max_stretch);
+  to->mutable_affine_shape()->set_mirrors(from.affine.mirrors);
   to->mutable_jacobian()->set_min(from.jacobian.min);
   to->mutable_jacobian()->set_max(from.jacobian.max);
   to->mutable_jacobian()->set_nonpositive_fraction(from.jacobian.nonpositive_fraction);
@@ -91,8 +96,9 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
 }
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
-  if (ReasonOf(status) == v1::EXCEEDS_CAPACITY) return FrameOutcome::kRejected;
-  if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
+  const v1::ErrorReason reason = ReasonOf(status);
+  if (reason == v1::EXCEEDS_CAPACITY || reason == v1::DEADLINE_UNREACHABLE) return FrameOutcome::kRejected;
+  if (reason == v1::FRAME_SUPERSEDED) return FrameOutcome::kSuperseded;
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
       return FrameOutcome::kCancelled;
@@ -178,9 +184,9 @@ void FrameRecord::Failed(const absl::Status& status) {
   metrics_.FrameDone(work_, OutcomeOf(status), LatencyBreakdown());
 }
 
-void FrameRecord::Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency) {
+void FrameRecord::Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency, bool late) {
   if (std::exchange(recorded_, true)) return;
-  metrics_.FrameDone(work_, FrameOutcome::kOk, latency);
+  metrics_.FrameDone(work_, late ? FrameOutcome::kLate : FrameOutcome::kOk, latency);
   if (outcome.quality.after.ncc) metrics_.ObserveSimilarity(*outcome.quality.after.ncc);
   CountStop(outcome.result.stop_reason, metrics_);
 }

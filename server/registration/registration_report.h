@@ -51,7 +51,8 @@ class FrameRecord {
   void Failed(const absl::Status& status);
   // The call repeated a request that was recorded before.
   void Repeated() { recorded_ = true; }
-  void Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency);
+  // `late`: after its deadline.
+  void Succeeded(const RegistrationOutcome& outcome, const LatencyBreakdown& latency, bool late = false);
 
  private:
   Metrics& metrics_;

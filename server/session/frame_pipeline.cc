@@ -36,15 +36,16 @@ bool IsPast(const NavigateFrame& frame, NavigateFrame::Time now) {
   return frame.deadline && now >= frame.begin + *frame.deadline;
 }
 
-// Whether the server had no room for the frame.
+// Whether the server had no room or no time for the frame, and did not run it.
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || ReasonOf(status) == v1::EXCEEDS_CAPACITY;
+  const v1::ErrorReason reason = ReasonOf(status);
+  return absl::IsResourceExhausted(status) || reason == v1::EXCEEDS_CAPACITY || reason == v1::DEADLINE_UNREACHABLE;
 }
 
 FrameFate FateOf(const absl::Status& status) {
   if (ReasonOf(status) == v1::FRAME_SUPERSEDED) return FrameFate::kSuperseded;
-  if (absl::IsDeadlineExceeded(status)) return FrameFate::kMissed;
-  return IsRefusal(status) ? FrameFate::kRefused : FrameFate::kFailed;
+  if (IsRefusal(status)) return FrameFate::kRefused;
+  return absl::IsDeadlineExceeded(status) ? FrameFate::kMissed : FrameFate::kFailed;
 }
 
 // After which an answer is late: the frame's deadline, otherwise the budget.
@@ -314,7 +315,7 @@ v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds
   FrameFate fate = FrameFate::kOk;
   if (frame.status.ok()) frame.status = FillResult(frame, result, &fate);
   if (frame.status.ok()) {
-    frame.record.Succeeded(frame.outcome, frame.latency);
+    frame.record.Succeeded(frame.outcome, frame.latency, fate == FrameFate::kLate);
   } else {
     fate = FateOf(frame.status);
     frame.record.Failed(frame.status);

@@ -31,6 +31,7 @@ v1::Report Filled() {
         before { mse: 4 sse: 40 mae: 1.5 ncc: 0.25 nmi: 1.125 ssim: 0.5 }
         after { mse: 0 sse: 0 mae: 0 }
         overlap: 0.75
+        affine_shape { min_stretch: 0.75 max_stretch: 1.25 mirrors: false }
         jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
         inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
         verdict: VERDICT_REVIEW
@@ -130,6 +131,11 @@ TEST(ReportJsonTest, Golden) {
     }
   },
   "overlap": 0.75,
+  "affine_shape": {
+    "min_stretch": 0.75,
+    "max_stretch": 1.25,
+    "mirrors": false
+  },
   "jacobian": {
     "min": 0.5,
     "max": 2.0,

@@ -623,6 +623,59 @@ TEST(ReviewReasonsTest, SaysWhyAPersonShouldLook) {
                                                        ReviewCause::kLowOverlap, ReviewCause::kNotConverged));
 }
 
+// A map with stated stretches between two rotations.
+AffineMap Stretch(Vec3d stretches, bool mirrored) {
+  const auto rotation = [](double angle, int axis) {
+    AffineMap r = AffineMap::Identity();
+    const int a = (axis + 1) % 3, b = (axis + 2) % 3;
+    r.m[a][a] = r.m[b][b] = std::cos(angle);
+    r.m[a][b] = -std::sin(angle);
+    r.m[b][a] = std::sin(angle);
+    return r;
+  };
+  AffineMap scale = AffineMap::Identity();
+  for (int a = 0; a < 3; ++a) scale.m[a][a] = stretches[a];
+  if (mirrored) scale.m[1][1] *= -1;
+  const AffineMap before = Compose(rotation(0.7, 0), rotation(-1.9, 1));
+  AffineMap after = Compose(rotation(2.4, 2), rotation(0.3, 1));
+  after.m[0][3] = 300;
+  return Compose(after, Compose(scale, before));
+}
+
+TEST(AffineShapeTest, StretchesAreTheSingularValues) {
+  for (const Vec3d expected : {Vec3d{1, 1, 1}, Vec3d{0.01, 1, 1.5}, Vec3d{0.2, 0.5, 3}, Vec3d{0.9, 0.9, 40}}) {
+    for (const bool mirrored : {false, true}) {
+      const AffineShape shape = ShapeOf(Stretch(expected, mirrored));
+      EXPECT_NEAR(shape.min_stretch, expected.x, 1e-7 * (1 + expected.z));
+      EXPECT_NEAR(shape.max_stretch, expected.z, 1e-7 * (1 + expected.z));
+      EXPECT_EQ(shape.mirrors, mirrored && expected.x > 0);
+    }
+  }
+}
+
+TEST(ReviewReasonsTest, AnAffineMapThatNoBodyNeedsIsForAPersonToSee) {
+  QualityReport report;
+  report.overlap = 1;
+  AffineMap map = AffineMap::Identity();
+  const auto judge = [&](double scale) {
+    map.m[1][1] = scale;
+    report.affine = ShapeOf(map);
+    return ReviewReasons(report, false, true);
+  };
+  EXPECT_THAT(judge(kLeastStretch), IsEmpty());
+  EXPECT_THAT(judge(kMostStretch), IsEmpty());
+  for (const double scale : {0.01, 0.49, 2.01, -1.0, 0.0}) {
+    const std::vector<ReviewReason> reasons = judge(scale);
+    ASSERT_EQ(reasons.size(), 1u) << scale;
+    EXPECT_EQ(reasons[0].cause, ReviewCause::kImplausibleAffine);
+    EXPECT_STREQ(ReviewText(reasons[0].cause), "implausible affine map");
+  }
+  EXPECT_NEAR(*judge(0.01)[0].value, 0.01, 1e-12);
+  EXPECT_EQ(judge(0.01)[0].limit, kLeastStretch);
+  EXPECT_EQ(judge(3)[0].limit, kMostStretch);
+  EXPECT_EQ(judge(-1)[0].value, -1.0);
+}
+
 TEST(ReviewReasonsTest, SaysWhatItJudgedByWhat) {
   QualityReport report;
   report.overlap = 0.25;

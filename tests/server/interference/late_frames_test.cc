@@ -48,7 +48,12 @@ class LateFramesTest : public InterferenceTest {
               << report.latency().total_ms() << " ms of " << kTimeLimit.count() << "\n";
     EXPECT_TRUE(frame.in_stream);
     EXPECT_NE(frame.code, grpc::UNIMPLEMENTED);
-    if (!frame.ok() || report.latency().total_ms() <= static_cast<double>(kTimeLimit.count())) return;
+    if (!frame.ok()) {
+      // DEADLINE_PASSED or DEADLINE_UNREACHABLE.
+      EXPECT_EQ(frame.code, grpc::DEADLINE_EXCEEDED) << frame.Name();
+      return;
+    }
+    if (report.latency().total_ms() <= static_cast<double>(kTimeLimit.count())) return;
     EXPECT_EQ(report.verdict(), v1::VERDICT_REVIEW) << "a late answer is not OK";
     EXPECT_THAT(CausesOf(report), testing::Contains("VERDICT_CAUSE_LATE"));
   }
@@ -57,6 +62,13 @@ class LateFramesTest : public InterferenceTest {
 TEST_F(LateFramesTest, WithADeadlineAreNotCalledOk) {
   SessionOptions options = EasyFrames();
   options.deadline = kTimeLimit;
+  ExpectNoLateOk(options);
+}
+
+TEST_F(LateFramesTest, ThatAreWantedAllTheSameAreNotCalledOkEither) {
+  SessionOptions options = EasyFrames();
+  options.deadline = kTimeLimit;
+  options.config.set_late_frames(v1::LATE_FRAMES_DELIVER);
   ExpectNoLateOk(options);
 }
 
