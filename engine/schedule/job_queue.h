@@ -9,19 +9,21 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "engine/schedule/clock.h"
 #include "engine/schedule/job_class.h"
 
 namespace intrawarp {
 
+class CostModel;
 struct Job;  // engine/schedule/scheduler.h
 
 class JobQueue {
  public:
   virtual ~JobQueue() = default;
 
-  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED when its deadline cannot be met or
-  // only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE after a shutdown;
-  // then `run` is not called.
+  // RESOURCE_EXHAUSTED when the queue of the job's class is full, DEADLINE_EXCEEDED (IsUnreachable) when its deadline
+  // cannot be met or only by missing that of another job (both with RetryAfterOf where a time is known), UNAVAILABLE
+  // after a shutdown; then `run` is not called.
   virtual absl::Status Submit(Job job) = 0;
   // Jobs of the owner that wait get CANCELLED and give up their places. Its started jobs are told to cancel at their
   // next checkpoint; one that is held there goes on at once, without a turn, to unwind. `owner` is not null.
@@ -34,6 +36,11 @@ class JobQueue {
   virtual int64_t waiting(JobClass job_class) const = 0;
   virtual int64_t started(JobClass job_class) const = 0;
   virtual int64_t pending() const = 0;
+  // The predicted time until a job of the class and without a deadline would start if it were submitted now. Work
+  // without a prediction counts as nothing.
+  virtual SchedulerClock::Duration PredictedWait(JobClass job_class) = 0;
+  // What jobs cost before.
+  virtual CostModel& costs() = 0;
 };
 
 }  // namespace intrawarp

@@ -128,10 +128,8 @@ class Scheduler final : public JobQueue {
   int64_t pending() const override;
   int capacity(JobClass job_class) const override { return policy_.capacity(job_class); }
   std::vector<RunningJob> running() const;
-  // The predicted time until a job of the class and without a deadline would start if it were submitted now. Work
-  // without a prediction counts as nothing.
-  SchedulerClock::Duration PredictedWait(JobClass job_class);
-  CostModel& costs() { return costs_; }
+  SchedulerClock::Duration PredictedWait(JobClass job_class) override;
+  CostModel& costs() override { return costs_; }
 
  private:
   using Time = SchedulerClock::Time;

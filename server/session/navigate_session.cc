@@ -45,7 +45,7 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
   const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
   const auto cost = context.jobs.costs().Predict(CostKind("frame", setup.plan), fixed.voxels());
   if (!cost) return std::nullopt;
-  return *setup.rate_hz * std::chrono::duration<double>(*cost).count();
+  return *setup.rate_hz * std::chrono::duration<double>(cost->expected).count();
 }
 
 }  // namespace

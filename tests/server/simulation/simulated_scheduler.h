@@ -42,6 +42,8 @@ class SimulatedScheduler final : public JobQueue {
   int64_t waiting(JobClass job_class) const override { return policy_.waiting(job_class); }
   int64_t started(JobClass job_class) const override { return policy_.started(job_class); }
   int64_t pending() const override;
+  Duration PredictedWait(JobClass job_class) override { return policy_.PredictedWait({job_class}, time_.now()); }
+  CostModel& costs() override { return costs_; }
   void SetFramesOpen(bool open) { policy_.SetFramesOpen(open); }
 
   // A coroutine's: lets time pass while it computes.

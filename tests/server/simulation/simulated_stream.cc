@@ -96,7 +96,7 @@ absl::Status SimulatedStream::ReceiveConfig(const v1::NavigateConfig& config) {
   seen_->session = session_;
   world_.pinned_of_sessions += PinnedOf(session_->setup());
   opening_ = true;
-  WarmUp(world_.context, session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) {
+  WarmUp(session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) {
     self->world_.time.After(Duration(0), [self, warm] { self->OnWarm(warm); });
   });
   world_.AwaitWorkers();
@@ -162,7 +162,7 @@ void SimulatedStream::OnWarm(const absl::StatusOr<bool>& warm) {
 absl::Status SimulatedStream::Carry(const absl::StatusOr<int64_t>& carrier) {
   INTRAWARP_ASSIGN_OR_RETURN(carrier_, carrier);
   pipeline_ =
-      std::make_shared<FramePipeline>(world_.context, session_, carrier_, std::nullopt, [weak = weak_from_this()] {
+      std::make_shared<FramePipeline>(session_->context(), session_, carrier_, std::nullopt, [weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->OnChanged();
       });
   ++seen_->streams;

@@ -26,7 +26,7 @@ class Stage {
         probe_(*DeviceProbe::Create(*device_, *device_->memory())),
         copies_(*CopyLane::Create(*device_)),
         watchdog_(WatchdogOptions(), nullptr),
-        metrics_(ThisBuild(), device_->name(), {}, std::chrono::system_clock::now()),
+        metrics_(ThisBuild(), {device_->name()}, {}, std::chrono::system_clock::now()),
         workers_(1) {
     const size_t bytes = PreparedImage::WorkspaceBytes(FrameGrid(), PixelType::kFloat32);
     OwnedContext owned = *OwnedContext::Create(*device_, bytes);
@@ -72,12 +72,11 @@ World::World(Stage& stage, const WorldOptions& world_options, uint64_t seed, boo
       stream_watch(std::chrono::nanoseconds(0)),
       uploads(ledger, seams, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)),
       scheduler(device, options.scheduling, time, rules, [this] { return dice.Microseconds(100, 3000); }),
-      sessions([this](bool any_open) { scheduler.SetFramesOpen(any_open); }),
+      sessions([this](int, bool any_open) { scheduler.SetFramesOpen(any_open); }),
       workers(stage.workers()),
-      context{device,           stage.probe(),   stage.watchdog(), scheduler,      stage.copies(), workers,
-              pinned,           ledger,          volumes,          matrices,       transforms,     uploads,
-              sessions,         stage.metrics(), stream_watch,     options.limits, seams,          register_requests,
-              multiply_requests} {
+      context{devices,  workers,         pinned,       ledger,         volumes, matrices,          transforms,       uploads,
+              sessions, stage.metrics(), stream_watch, options.limits, seams,   register_requests, multiply_requests} {
+  devices.Add({context, 0, device, stage.probe(), stage.watchdog(), scheduler, stage.copies()});
   volumes.Insert(stage.volume()).IgnoreError();
   if (options.fault) device.FailAt(options.fault_call, *options.fault);
 }

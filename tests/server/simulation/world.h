@@ -15,6 +15,7 @@
 
 #include "engine/device/pinned_pool.h"
 #include "server/bulk/upload_store.h"
+#include "server/device/device_set.h"
 #include "server/ledger/ledger.h"
 #include "server/server_context.h"
 #include "server/session/session_store.h"
@@ -88,6 +89,7 @@ struct World {
   // Pinned bytes that the sessions of the run have claimed when they opened, and whether a frame was larger than that.
   int64_t pinned_of_sessions = 0;
   bool has_large_frames = false;
+  DeviceSet devices;
   ServerContext context;
 };
 
