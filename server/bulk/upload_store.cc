@@ -63,13 +63,13 @@ absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes)
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t received, CurrentlyReceived());
   const bool goes_back = next_ < 0 && chunk.offset() >= 0 && chunk.offset() <= received;
   const int64_t offset = goes_back ? chunk.offset() : (next_ < 0 ? received : next_);
-  INTRAWARP_RETURN_IF_ERROR(ValidateChunk(chunk, {offset, upload_->spec.total_bytes, max_bytes}));
-  next_ = offset + chunk.size();
+  INTRAWARP_RETURN_IF_ERROR(ValidatePlace(chunk, {offset, upload_->spec.total_bytes, max_bytes}));
   const int64_t known = std::min(received - offset, chunk.size());
   const int64_t fresh = chunk.size() - known;
-  if (fresh == 0) return absl::OkStatus();
   char* to = upload_->memory.data() + received;
-  chunk.CopyTo(to, known);
+  INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, to, known));
+  next_ = offset + chunk.size();
+  if (fresh == 0) return absl::OkStatus();
   upload_->hash.Update(to, fresh);
   std::lock_guard<std::mutex> lock(store_->mutex_);
   upload_->received += fresh;

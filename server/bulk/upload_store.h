@@ -116,7 +116,7 @@ class UploadWriter {
   std::shared_ptr<const Grant> workspace() const { return upload_->workspace; }
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
-  // ValidateChunk; ABORTED.
+  // ValidatePlace and CopyPayload; ABORTED.
   absl::Status Append(const ReceivedChunk& chunk, int64_t max_bytes);
   // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED. From now on the
   // stream is not expected to send anything.
