@@ -132,6 +132,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       sessions_([this](bool any_open) { jobs_->SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
+      receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
       watchdog_(options_.watchdog, [this] { return RunningJobs(); }),
       monitor_(metrics_, limits_.max_calls) {}
@@ -151,7 +152,7 @@ absl::Status Server::Serve() {
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, pinned_, ledger_, volumes_,
+  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, receivers_, pinned_, ledger_, volumes_,
                                    matrices_, transforms_, uploads_, sessions_, metrics_, stream_watch_, limits_,
                                    options_.seams, register_requests_, multiply_requests_});
   metrics_.set_sampler([this] { return Sample(); });
@@ -315,6 +316,7 @@ void Server::Stop() {
     ShutdownGrpc();
   }
   workers_.Shutdown();
+  receivers_.Shutdown();
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   if (copies_ != nullptr) copies_->Shutdown();
   if (jobs_ != nullptr) jobs_->Shutdown();
