@@ -101,6 +101,11 @@ void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& lim
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  // What is received comes in HTTP/2 frames of a chunk instead of 16 KiB, read from the socket in larger pieces.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 64 << 10);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
 }
 
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
@@ -152,9 +157,10 @@ absl::Status Server::Serve() {
   scheduling.capacity.fill(limits_.max_queued_jobs);
   INTRAWARP_ASSIGN_OR_RETURN(jobs_, Scheduler::Create(*device_, scheduling));
   INTRAWARP_ASSIGN_OR_RETURN(copies_, CopyLane::Create(*device_));
-  context_.reset(new ServerContext{*device_, *probe_, watchdog_, *jobs_, *copies_, workers_, receivers_, pinned_, ledger_, volumes_,
-                                   matrices_, transforms_, uploads_, sessions_, metrics_, stream_watch_, limits_,
-                                   options_.seams, register_requests_, multiply_requests_});
+  context_.reset(new ServerContext{
+      *device_, *probe_,       watchdog_, *jobs_,         *copies_,           workers_,          receivers_,
+      pinned_,  ledger_,       volumes_,  matrices_,      transforms_,        uploads_,          sessions_,
+      metrics_, stream_watch_, limits_,   options_.seams, register_requests_, multiply_requests_});
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
