@@ -133,7 +133,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Device> device, con
       scheduling_(options_.scheduling.value_or(DefaultScheduling(*device_))),
       ledger_(MakeLedgerOptions(limits_, scheduling_)),
       pinned_(*device_, static_cast<size_t>(limits_.pinned_capacity_bytes)),
-      uploads_(ledger_, options_.seams, limits_.upload_ttl, limits_.stream_idle_timeout),
+      uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](bool any_open) { jobs_->SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), device_->name(), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
