@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC32C (Castagnoli, RFC 3720), the checksum of a chunk: by the processor's instruction where it has one, otherwise by
-// table. Thread-safe function.
+// table. Thread-safe functions.
 #ifndef INTRAWARP_IO_CRC32C_H_
 #define INTRAWARP_IO_CRC32C_H_
 
@@ -12,7 +12,10 @@ namespace intrawarp::io {
 // `crc` is the checksum of the bytes before these, 0 at the front.
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
-// The same without the instruction, for tests.
+// Copies the bytes and answers their checksum; memory is read once.
+uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
+
+// Crc32c without the instruction, for tests.
 uint32_t Crc32cByTable(const void* data, size_t bytes, uint32_t crc = 0);
 
 }  // namespace intrawarp::io

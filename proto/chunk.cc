@@ -95,9 +95,14 @@ class Cursor {
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
-// The payload of EncodeChunk.
-grpc::Slice DataSlice(const void* data, size_t bytes, std::shared_ptr<const void> owner) {
-  if (owner == nullptr) return grpc::Slice(data, bytes);
+// The payload of EncodeChunk, and its checksum.
+grpc::Slice DataSlice(const void* data, size_t bytes, std::shared_ptr<const void> owner, uint32_t* crc) {
+  if (owner == nullptr) {
+    grpc::Slice copy(bytes);
+    *crc = io::CopyWithCrc32c(const_cast<uint8_t*>(copy.begin()), data, bytes);
+    return copy;
+  }
+  *crc = io::Crc32c(data, bytes);
   return grpc::Slice(const_cast<void*>(data), bytes, ReleaseOwner, new std::shared_ptr<const void>(std::move(owner)));
 }
 
@@ -108,6 +113,8 @@ grpc::ByteBuffer EncodeChunk(int field_number, int64_t offset, const void* data,
   size_t inner = kCrc32cBytes;
   if (offset != 0) inner += 1 + CodedOutputStream::VarintSize64(offset);
   if (bytes != 0) inner += 1 + CodedOutputStream::VarintSize64(bytes) + bytes;
+  uint32_t crc = 0;
+  const grpc::Slice payload = DataSlice(data, bytes, std::move(owner), &crc);
   uint8_t head[64];
   uint8_t* end = CodedOutputStream::WriteTagToArray(static_cast<uint32_t>(field_number) << 3 | 2, head);
   end = CodedOutputStream::WriteVarint64ToArray(inner, end);
@@ -116,14 +123,14 @@ grpc::ByteBuffer EncodeChunk(int field_number, int64_t offset, const void* data,
     end = CodedOutputStream::WriteVarint64ToArray(offset, end);
   }
   *end++ = kCrc32cTag;
-  end = CodedOutputStream::WriteLittleEndian32ToArray(io::Crc32c(data, bytes), end);
+  end = CodedOutputStream::WriteLittleEndian32ToArray(crc, end);
   if (bytes == 0) {
     const grpc::Slice slice(head, end - head);
     return grpc::ByteBuffer(&slice, 1);
   }
   *end++ = kDataTag;
   end = CodedOutputStream::WriteVarint64ToArray(bytes, end);
-  const grpc::Slice slices[2] = {grpc::Slice(head, end - head), DataSlice(data, bytes, std::move(owner))};
+  const grpc::Slice slices[2] = {grpc::Slice(head, end - head), payload};
   return grpc::ByteBuffer(slices, 2);
 }
 
@@ -135,22 +142,19 @@ ReceivedChunk::ReceivedChunk(v1::Chunk chunk) : offset_(chunk.offset()), size_(c
       data->data(), data->size(), [](void* p) { delete static_cast<std::string*>(p); }, data);
 }
 
-uint32_t ReceivedChunk::ComputeCrc32c() const {
-  uint32_t crc = 0;
-  for (const grpc::Slice& slice : slices_) crc = io::Crc32c(slice.begin(), slice.size(), crc);
-  return crc;
-}
-
-void ReceivedChunk::CopyTo(void* to, int64_t from) const {
+uint32_t ReceivedChunk::CopyTo(void* to, int64_t from) const {
   auto* bytes = static_cast<uint8_t*>(to);
   auto skip = static_cast<size_t>(from);
+  uint32_t crc = 0;
   for (const grpc::Slice& slice : slices_) {
     const size_t skipped = std::min(skip, slice.size());
     const size_t rest = slice.size() - skipped;
-    if (rest > 0) std::memcpy(bytes, slice.begin() + skipped, rest);
+    crc = io::Crc32c(slice.begin(), skipped, crc);
+    crc = io::CopyWithCrc32c(bytes, slice.begin() + skipped, rest, crc);
     bytes += rest;
     skip -= skipped;
   }
+  return crc;
 }
 
 std::optional<ReceivedChunk> DecodeChunk(const grpc::ByteBuffer& buffer, int field_number) {
@@ -182,7 +186,7 @@ std::optional<ReceivedChunk> DecodeChunk(const grpc::ByteBuffer& buffer, int fie
   return chunk;
 }
 
-absl::Status CheckChunk(const ReceivedChunk& chunk, const ExpectedChunk& expected) {
+absl::Status CheckPlace(const ReceivedChunk& chunk, const ExpectedChunk& expected) {
   if (chunk.size() == 0) return FieldError(absl::StatusCode::kInvalidArgument, "chunk.data", "is empty");
   if (chunk.size() > expected.max_bytes) {
     return FieldError(absl::StatusCode::kInvalidArgument, "chunk.data",
@@ -197,7 +201,11 @@ absl::Status CheckChunk(const ReceivedChunk& chunk, const ExpectedChunk& expecte
     return FieldError(absl::StatusCode::kOutOfRange, "chunk.data",
                       absl::StrCat("passes the end of the ", expected.total_bytes, " bytes announced"));
   }
-  if (chunk.ComputeCrc32c() == *chunk.crc32c()) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status CopyChunk(const ReceivedChunk& chunk, void* to, int64_t from) {
+  if (chunk.CopyTo(to, from) == chunk.crc32c()) return absl::OkStatus();
   return FieldError(absl::StatusCode::kDataLoss, "chunk.crc32c",
                     absl::StrCat("is not that of the ", chunk.size(), " bytes at ", chunk.offset(),
                                  "; the data was changed on its way"));

@@ -3,7 +3,7 @@
 //
 // Sending: EncodeChunk makes the bytes of a message whose only member is a Chunk by hand, so that gRPC sends the
 // payload from the memory where it lies. Any protobuf peer reads them. Receiving: a chunk's payload stays in the
-// transport's slices until CopyTo puts it where it belongs: its only copy.
+// transport's slices until CopyChunk puts it where it belongs: its only copy, in the same pass as its checksum.
 //
 // Free functions, and values that are thread-compatible.
 #ifndef INTRAWARP_PROTO_CHUNK_H_
@@ -37,10 +37,8 @@ class ReceivedChunk {
   int64_t offset() const { return offset_; }
   int64_t size() const { return size_; }
   std::optional<uint32_t> crc32c() const { return crc32c_; }
-  // Reads all of the payload.
-  uint32_t ComputeCrc32c() const;
-  // Writes the payload from byte `from` on, size() - from bytes.
-  void CopyTo(void* to, int64_t from = 0) const;
+  // Writes the payload from byte `from` on, size() - from bytes, and answers the checksum of all of it.
+  uint32_t CopyTo(void* to, int64_t from = 0) const;
 
  private:
   friend std::optional<ReceivedChunk> DecodeChunk(const grpc::ByteBuffer& buffer, int field_number);
@@ -64,10 +62,13 @@ struct ExpectedChunk {
   int64_t max_bytes = 0;
 };
 
-// INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed) or "chunk.crc32c: ..." (unset), OUT_OF_RANGE
-// "chunk.offset: ..." (out of order, overlapping) or "chunk.data: ..." (past the end), DATA_LOSS (the checksum is not
-// the data's).
-absl::Status CheckChunk(const ReceivedChunk& chunk, const ExpectedChunk& expected);
+// All that can be told without reading the payload: INVALID_ARGUMENT "chunk.data: ..." (empty, or larger than allowed)
+// or "chunk.crc32c: ..." (unset), OUT_OF_RANGE "chunk.offset: ..." (out of order, overlapping) or "chunk.data: ..."
+// (past the end).
+absl::Status CheckPlace(const ReceivedChunk& chunk, const ExpectedChunk& expected);
+// Copies as ReceivedChunk::CopyTo a chunk that CheckPlace has passed. DATA_LOSS "chunk.crc32c: ..." when its checksum
+// is not that of the data, which are then in place all the same.
+absl::Status CopyChunk(const ReceivedChunk& chunk, void* to, int64_t from = 0);
 
 }  // namespace intrawarp::wire
 

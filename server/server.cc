@@ -156,6 +156,11 @@ void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& lim
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  // What is received comes in HTTP/2 frames of a chunk instead of 16 KiB, read from the socket in larger pieces.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 64 << 10);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
 }
 
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
@@ -194,15 +199,16 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       ledger_(MakeLedgerOptions(limits_, Capacities(served_, options.limits),
                                 options_.scheduling.value_or(DefaultScheduling(served_[0]->device())))),
       pinned_(DevicesOf(served_), static_cast<size_t>(limits_.pinned_capacity_bytes)),
-      uploads_(ledger_, options_.seams, limits_.upload_ttl, limits_.stream_idle_timeout),
+      uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       workers_(WorkerThreads()),
+      receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
       monitor_(metrics_, limits_.max_calls) {}
 
 absl::Status Server::StartDevices() {
-  context_.reset(new ServerContext{devices_, workers_, pinned_, ledger_, volumes_, matrices_, transforms_, uploads_,
+  context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_, uploads_,
                                    sessions_, metrics_, stream_watch_, limits_, options_.seams, register_requests_,
                                    multiply_requests_});
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
@@ -392,6 +398,7 @@ void Server::Stop() {
     ShutdownGrpc();
   }
   workers_.Shutdown();
+  receivers_.Shutdown();
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   for (const auto& device : served_) device->Shutdown();
   metrics_.set_sampler(nullptr);

@@ -95,6 +95,7 @@ class Server {
   RequestTable multiply_requests_;
   Metrics metrics_;
   WorkerPool workers_;
+  WorkerPool receivers_;
   StreamWatch stream_watch_;
   std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;

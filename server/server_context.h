@@ -57,6 +57,8 @@ struct ServerContext {
   DeviceSet& devices;
   // At most one task of a call waits for it.
   WorkerPool& workers;
+  // The like for frames alone, which take their chunks there.
+  WorkerPool& receivers;
   PinnedPool& pinned;
   Ledger& ledger;
   VolumeStore& volumes;

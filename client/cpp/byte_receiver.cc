@@ -16,34 +16,46 @@ void ByteReceiver::Begin(std::vector<absl::Span<char>> arrays) {
   for (const absl::Span<char>& array : arrays_) total_bytes_ += static_cast<int64_t>(array.size());
 }
 
-absl::Status ByteReceiver::Append(const wire::ReceivedChunk& chunk) {
-  if (!begun_) return absl::DataLossError("a chunk came before its header");
-  const absl::Status checked = wire::CheckChunk(chunk, {received_bytes_, total_bytes_, total_bytes_});
-  if (!checked.ok()) return absl::DataLossError(absl::StrCat("the server sent a wrong chunk: ", checked.message()));
-  const absl::Span<char> rest = Rest();
-  if (chunk.size() <= static_cast<int64_t>(rest.size())) {
-    chunk.CopyTo(rest.data());
-    received_bytes_ += chunk.size();
-    return absl::OkStatus();
-  }
-  std::string bytes(static_cast<size_t>(chunk.size()), '\0');
-  chunk.CopyTo(bytes.data());
-  Scatter(bytes);
-  return absl::OkStatus();
+void ByteReceiver::Begin(int64_t total_bytes) {
+  begun_ = true;
+  total_bytes_ = total_bytes;
 }
 
-void ByteReceiver::Scatter(absl::Span<const char> bytes) {
+absl::Status ByteReceiver::Check(const wire::ReceivedChunk& chunk) const {
+  if (!begun_) return absl::DataLossError("a chunk came before its header");
+  return Refused(wire::CheckPlace(chunk, {received_bytes_, total_bytes_, total_bytes_}));
+}
+
+absl::Status ByteReceiver::Refused(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::DataLossError(absl::StrCat("the server sent a wrong chunk: ", status.message()));
+}
+
+absl::Status ByteReceiver::Append(const wire::ReceivedChunk& chunk) {
+  const auto at = static_cast<size_t>(received_bytes_);
+  const absl::Span<char> rest = RestFrom(at);
+  const auto size = static_cast<size_t>(chunk.size());
+  if (size <= rest.size()) return Take(chunk, [&rest] { return rest.data(); });
+  std::string bytes;
+  const absl::Status taken = Take(chunk, [&] {
+    bytes.resize(size);
+    return bytes.data();
+  });
+  if (taken.ok()) Scatter(bytes, at);
+  return taken;
+}
+
+void ByteReceiver::Scatter(absl::Span<const char> bytes, size_t at) const {
   while (!bytes.empty()) {
-    const absl::Span<char> rest = Rest();
+    const absl::Span<char> rest = RestFrom(at);
     const size_t part = std::min(rest.size(), bytes.size());
     std::memcpy(rest.data(), bytes.data(), part);
     bytes.remove_prefix(part);
-    received_bytes_ += static_cast<int64_t>(part);
+    at += part;
   }
 }
 
-absl::Span<char> ByteReceiver::Rest() const {
-  auto at = static_cast<size_t>(received_bytes_);
+absl::Span<char> ByteReceiver::RestFrom(size_t at) const {
   for (const absl::Span<char>& array : arrays_) {
     if (at < array.size()) return array.subspan(at);
     at -= array.size();

@@ -15,10 +15,20 @@ namespace intrawarp::client {
 
 class ByteReceiver {
  public:
-  // The arrays are filled one behind the other, and outlive the receiver. Once.
+  // The arrays are filled one behind the other, and outlive the receiver. Once, or the other one.
   void Begin(std::vector<absl::Span<char>> arrays);
-  // DATA_LOSS for a chunk before Begin, and for what wire::CheckChunk refuses.
+  // Append is not used; Take puts each chunk where its caller wants it.
+  void Begin(int64_t total_bytes);
+  // DATA_LOSS for a chunk before Begin, and for what wire::CheckPlace and CopyChunk refuse.
   absl::Status Append(const wire::ReceivedChunk& chunk);
+  // Puts the next chunk into the memory that `place` answers, which has room for it. Errors as of Append.
+  template <typename Place>
+  absl::Status Take(const wire::ReceivedChunk& chunk, const Place& place) {
+    if (absl::Status checked = Check(chunk); !checked.ok()) return checked;
+    if (absl::Status copied = Refused(wire::CopyChunk(chunk, place())); !copied.ok()) return copied;
+    received_bytes_ += chunk.size();
+    return absl::OkStatus();
+  }
   // DATA_LOSS unless everything is there.
   absl::Status Finish() const;
 
@@ -26,9 +36,12 @@ class ByteReceiver {
   int64_t received_bytes() const { return received_bytes_; }
 
  private:
-  // The rest of the array that the next byte belongs to.
-  absl::Span<char> Rest() const;
-  void Scatter(absl::Span<const char> bytes);
+  absl::Status Check(const wire::ReceivedChunk& chunk) const;
+  static absl::Status Refused(const absl::Status& status);
+  // The rest of the array that byte `at` belongs to.
+  absl::Span<char> RestFrom(size_t at) const;
+  // Beginning at the first byte not received.
+  void Scatter(absl::Span<const char> bytes, size_t at) const;
 
   bool begun_ = false;
   std::vector<absl::Span<char>> arrays_;

@@ -5,13 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_impl.h"
-#include "client/cpp/upload_stream.h"
+#include "client/cpp/raw_call.h"
 #include "client/cpp/uuid.h"
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "io/digest.h"
 
 namespace intrawarp::client {
 namespace {
+
+constexpr char kUploadMethod[] = "/intrawarp.v1.BulkService/Upload";
 
 int64_t TotalBytes(absl::Span<const absl::string_view> arrays) {
   int64_t bytes = 0;
@@ -70,7 +72,7 @@ absl::StatusOr<v1::UploadResponse> Client::Impl::Upload(v1::UploadHeader header,
 absl::Status Client::Impl::SendFrom(const v1::UploadHeader& header, const UploadBytes& bytes, int64_t offset,
                                     const CallOptions& call_options, v1::UploadResponse* response, bool* reached) {
   const std::shared_ptr<grpc::Channel> channel = bulk();
-  UploadStream stream(channel, call_options);
+  RawCall stream(channel, kUploadMethod, call_options);
   StallWatch watch(channel, options.stall_timeout, [&stream] { stream.Abandon(); });
   const auto write = [&](grpc::ByteBuffer message) {
     const bool written = stream.Write(std::move(message));
@@ -79,7 +81,7 @@ absl::Status Client::Impl::SendFrom(const v1::UploadHeader& header, const Upload
   };
   v1::UploadRequest request;
   *request.mutable_header() = header;
-  const bool open = write(SerializeRaw(request));
+  const bool open = write(SerializeRaw(request)) && stream.Flush();
   *reached |= open;
   if (open) {
     ForEachChunk(bytes.arrays, offset, options.chunk_bytes, [&](int64_t at, absl::string_view data) {
@@ -88,14 +90,18 @@ absl::Status Client::Impl::SendFrom(const v1::UploadHeader& header, const Upload
       return write(wire::EncodeChunk(v1::UploadRequest::kChunkFieldNumber, at, data.data(), data.size(), nullptr));
     });
   }
-  absl::StatusOr<v1::UploadResponse> answer = stream.Finish();
+  stream.WritesDone();
+  watch.Moved();
+  grpc::ByteBuffer answer;
+  const bool answered = stream.Read(&answer);
+  const absl::Status finished = stream.Finish();
   if (watch.stalled()) {
     LeaveBulk(channel);
     *reached = true;
   }
-  if (!answer.ok()) return answer.status();
-  *response = *std::move(answer);
-  return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(finished);
+  if (!answered) return absl::InternalError("the server ended the upload without an answer");
+  return ParseRaw(answer, response);
 }
 
 // NOT_FOUND stands for 0: the upload was dropped, or it was complete and only its answer got lost; then sending the

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -27,10 +28,10 @@ void PreferLargePages(const void* data, size_t bytes) {
 }
 
 template <typename T>
-void Decode(const std::vector<char>& encoded, float scale, absl::Span<float> out) {
+void Decode(const char* encoded, float scale, absl::Span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     T number;
-    std::memcpy(&number, encoded.data() + i * sizeof(T), sizeof(T));
+    std::memcpy(&number, encoded + i * sizeof(T), sizeof(T));
     out[i] = scale * static_cast<float>(number);
   }
 }
@@ -96,16 +97,28 @@ absl::Status GridReceiver::Begin(const v1::Geometry& proto, int64_t total_bytes)
   if (value_bytes_ == sizeof(float)) {
     bytes_.Begin({absl::MakeSpan(reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float))});
   } else {
-    encoded_.resize(static_cast<size_t>(total_bytes));
-    bytes_.Begin({absl::MakeSpan(encoded_)});
+    bytes_.Begin(total_bytes);
   }
   return absl::OkStatus();
 }
 
-absl::Status GridReceiver::Finish() {
-  INTRAWARP_RETURN_IF_ERROR(bytes_.Finish());
-  if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_, 1, floats_);
-  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_, scale_, floats_);
+absl::Status GridReceiver::Append(const wire::ReceivedChunk& chunk) {
+  return value_bytes_ == sizeof(float) ? bytes_.Append(chunk) : AppendEncoded(chunk);
+}
+
+absl::Status GridReceiver::AppendEncoded(const wire::ReceivedChunk& chunk) {
+  const auto size = static_cast<size_t>(chunk.size());
+  INTRAWARP_RETURN_IF_ERROR(bytes_.Take(chunk, [&] {
+    encoded_.resize(std::max(encoded_.size(), left_over_ + size));
+    return encoded_.data() + left_over_;
+  }));
+  const size_t bytes = left_over_ + size;
+  const absl::Span<float> out = floats_.subspan(decoded_, bytes / sizeof(int16_t));
+  if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_.data(), 1, out);
+  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_.data(), scale_, out);
+  decoded_ += out.size();
+  left_over_ = bytes % sizeof(int16_t);
+  if (left_over_ != 0) encoded_[0] = encoded_[bytes - 1];
   return absl::OkStatus();
 }
 

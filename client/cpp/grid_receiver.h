@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GridReceiver: checks a header and the chunks after it, and puts their numbers into the caller's memory: float32 as it
-// comes, 16-bit encodings of a field once all of it is there. Internal to the client library. Thread-compatible.
+// GridReceiver: checks a header and the chunks after it, and puts their numbers into the caller's memory, decoded from
+// the 16-bit encodings of a field as they come. Internal to the client library. Thread-compatible.
 #ifndef INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 #define INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 
@@ -26,9 +26,9 @@ class GridReceiver {
   // Of a field, in any encoding.
   absl::Status Begin(const v1::FieldHeader& header);
   // As ByteReceiver's.
-  absl::Status Append(const wire::ReceivedChunk& chunk) { return bytes_.Append(chunk); }
-  // DATA_LOSS unless everything that was announced is there. Decodes.
-  absl::Status Finish();
+  absl::Status Append(const wire::ReceivedChunk& chunk);
+  // DATA_LOSS unless everything that was announced is there.
+  absl::Status Finish() const { return bytes_.Finish(); }
 
   bool begun() const { return bytes_.begun(); }
   int64_t received_bytes() const { return bytes_.received_bytes(); }
@@ -37,13 +37,17 @@ class GridReceiver {
   const GridSink sink_;
   const int components_;
   const int64_t max_bytes_;
-  // The caller's floats, or, of a 16-bit encoding, `encoded_` are filled.
+  absl::Status AppendEncoded(const wire::ReceivedChunk& chunk);
+
   ByteReceiver bytes_;
   absl::Span<float> floats_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_FLOAT32;
   float scale_ = 0;
   int64_t value_bytes_ = sizeof(float);
+  // Of a 16-bit encoding: the last byte of the chunk before where it ends within a number, then a chunk.
   std::vector<char> encoded_;
+  size_t left_over_ = 0;
+  size_t decoded_ = 0;
 };
 
 }  // namespace intrawarp::client

@@ -7,11 +7,12 @@
 #include "client/cpp/navigate_stream_impl.h"
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
-#include "io/crc32c.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {
 namespace {
+
+constexpr char kNavigateMethod[] = "/intrawarp.v1.RegistrationService/Navigate";
 
 absl::Status StreamEnded() { return absl::UnavailableError("the stream has ended"); }
 
@@ -45,25 +46,19 @@ bool FrameAnswer::is_superseded() const {
 
 NavigateStream::NavigateStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) { Open(impl_->config); }
 
-NavigateStream::~NavigateStream() {
-  if (impl_->end.has_value()) return;
-  impl_->call->Cancel();
-  (void)Finish();
-}
+NavigateStream::~NavigateStream() = default;
 
 void NavigateStream::Open(const v1::NavigateConfig& config) {
-  impl_->stream.reset();
+  auto call = std::make_unique<RawCall>(impl_->channel(), kNavigateMethod, impl_->call_options);
   {
-    auto call = std::make_unique<Call>(impl_->call_options);
     std::lock_guard<std::mutex> lock(impl_->mutex);
-    impl_->call = std::move(call);
+    impl_->call.swap(call);
   }
   impl_->end.reset();
-  impl_->stream = v1::RegistrationService::NewStub(impl_->channel())->Navigate(impl_->call->context());
   v1::NavigateRequest request;
   *request.mutable_config() = config;
-  // Receive tells the cause of a false Write.
-  impl_->stream->Write(request);
+  // Receive tells the cause of a false answer.
+  if (impl_->call->Write(SerializeRaw(request))) impl_->call->Flush();
 }
 
 absl::Status NavigateStream::Resume() {
@@ -77,12 +72,14 @@ absl::Status NavigateStream::Resume() {
 }
 
 absl::Status NavigateStream::WaitUntilOpened() {
-  v1::NavigateResponse response;
+  grpc::ByteBuffer message;
   if (impl_->end.has_value()) return *impl_->end;
-  if (!impl_->stream->Read(&response)) {
+  if (!impl_->call->Read(&message)) {
     INTRAWARP_RETURN_IF_ERROR(Finish());
     return absl::UnavailableError("the stream ended before its session was opened");
   }
+  v1::NavigateResponse response;
+  if (absl::Status parsed = ParseRaw(message, &response); !parsed.ok()) return Fail(parsed);
   if (!response.has_opened()) return Fail(absl::InternalError("the server did not open the session first"));
   impl_->opened = std::move(*response.mutable_opened());
   return absl::OkStatus();
@@ -93,8 +90,7 @@ const std::optional<v1::SessionOpened>& NavigateStream::opened() const { return 
 const std::optional<v1::Session>& NavigateStream::closed() const { return impl_->closed; }
 
 absl::Status NavigateStream::Fail(const absl::Status& status) {
-  impl_->call->Cancel();
-  (void)Finish();
+  impl_->call->Abandon();
   impl_->end = status;
   return status;
 }
@@ -102,18 +98,16 @@ absl::Status NavigateStream::Fail(const absl::Status& status) {
 absl::Status NavigateStream::Send(const Frame& frame) {
   v1::NavigateRequest request;
   *request.mutable_frame() = MakeHeader(frame);
-  if (!impl_->stream->Write(request)) return StreamEnded();
+  if (!impl_->call->Write(SerializeRaw(request))) return StreamEnded();
   const bool open =
       ForEachChunk({frame.bytes}, 0, impl_->options.chunk_bytes, [&](int64_t offset, absl::string_view data) {
-        request.mutable_chunk()->set_offset(offset);
-        request.mutable_chunk()->set_crc32c(io::Crc32c(data.data(), data.size()));
-        request.mutable_chunk()->set_data(data.data(), data.size());
-        return impl_->stream->Write(request);
+        return impl_->call->Write(wire::EncodeChunk(v1::NavigateRequest::kChunkFieldNumber, offset, data.data(),
+                                                    data.size(), /*owner=*/nullptr));
       });
   return open ? absl::OkStatus() : StreamEnded();
 }
 
-absl::Status NavigateStream::CloseSend() { return impl_->stream->WritesDone() ? absl::OkStatus() : StreamEnded(); }
+absl::Status NavigateStream::CloseSend() { return impl_->call->WritesDone() ? absl::OkStatus() : StreamEnded(); }
 
 absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSink& field) {
   if (!impl_->end.has_value()) {
@@ -130,8 +124,15 @@ absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSin
 absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnswer* answer) {
   GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
   int64_t field_frame = 0;
-  v1::NavigateResponse response;
-  while (impl_->stream->Read(&response)) {
+  grpc::ByteBuffer message;
+  while (impl_->call->Read(&message)) {
+    const auto chunk = wire::DecodeChunk(message, v1::NavigateResponse::kChunkFieldNumber);
+    if (chunk) {
+      INTRAWARP_RETURN_IF_ERROR(receiver.Append(*chunk));
+      continue;
+    }
+    v1::NavigateResponse response;
+    INTRAWARP_RETURN_IF_ERROR(ParseRaw(message, &response));
     if (response.has_field()) {
       if (!impl_->config.has_field() || !field)
         return absl::InternalError("the server sent a field that was not asked for");
@@ -161,7 +162,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
 }
 
 absl::Status NavigateStream::Finish() {
-  if (!impl_->end.has_value()) impl_->end = FromGrpcStatus(impl_->stream->Finish());
+  if (!impl_->end.has_value()) impl_->end = impl_->call->Finish();
   return *impl_->end;
 }
 

@@ -11,6 +11,7 @@
 
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream.h"
+#include "client/cpp/raw_call.h"
 
 namespace intrawarp::client {
 
@@ -27,8 +28,7 @@ struct NavigateStream::Impl {
   const v1::NavigateConfig config;
   const ChannelFn channel;
   std::mutex mutex;  // of the pointer `call`, which Cancel reads
-  std::unique_ptr<Call> call;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::NavigateRequest, v1::NavigateResponse>> stream;
+  std::unique_ptr<RawCall> call;
   // The receiving thread's: the server's words about the session, and the end of the stream.
   std::optional<v1::SessionOpened> opened;
   std::optional<v1::Session> closed;

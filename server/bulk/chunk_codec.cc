@@ -11,12 +11,17 @@
 
 namespace intrawarp::server {
 
-absl::Status ValidateChunk(const ReceivedChunk& chunk, const wire::ExpectedChunk& expected) {
-  const absl::Status checked = wire::CheckChunk(chunk, expected);
-  const std::string offset = absl::StrCat(chunk.offset());
-  if (absl::IsDataLoss(checked)) return WithReason(checked, v1::CHUNK_CHECKSUM, {{"offset", offset}});
+absl::Status ValidatePlace(const ReceivedChunk& chunk, const wire::ExpectedChunk& expected) {
+  const absl::Status checked = wire::CheckPlace(chunk, expected);
   if (!absl::IsOutOfRange(checked)) return checked;
-  return WithReason(checked, v1::CHUNK_OUT_OF_ORDER, {{"offset", offset}, {"expected", absl::StrCat(expected.offset)}});
+  return WithReason(checked, v1::CHUNK_OUT_OF_ORDER,
+                    {{"offset", absl::StrCat(chunk.offset())}, {"expected", absl::StrCat(expected.offset)}});
+}
+
+absl::Status CopyPayload(const ReceivedChunk& chunk, void* to, int64_t from) {
+  const absl::Status copied = wire::CopyChunk(chunk, to, from);
+  if (copied.ok()) return copied;
+  return WithReason(copied, v1::CHUNK_CHECKSUM, {{"offset", absl::StrCat(chunk.offset())}});
 }
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message) {

@@ -22,8 +22,10 @@ using wire::DecodeChunk;
 using wire::EncodeChunk;
 using wire::ReceivedChunk;
 
-// wire::CheckChunk, with the reasons CHUNK_CHECKSUM and CHUNK_OUT_OF_ORDER.
-absl::Status ValidateChunk(const ReceivedChunk& chunk, const wire::ExpectedChunk& expected);
+// wire::CheckPlace, with the reason CHUNK_OUT_OF_ORDER.
+absl::Status ValidatePlace(const ReceivedChunk& chunk, const wire::ExpectedChunk& expected);
+// wire::CopyChunk, with the reason CHUNK_CHECKSUM.
+absl::Status CopyPayload(const ReceivedChunk& chunk, void* to, int64_t from = 0);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 

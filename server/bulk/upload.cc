@@ -12,6 +12,7 @@
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/upload_kind.h"
+#include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/replication.h"
 #include "server/rpc/call_reactor.h"
@@ -162,7 +163,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     return usable;
   }
 
-  // To another stream, which waits for a chunk that is being taken, not for this call; or since nothing came.
+  // To another stream, which waits for a chunk that is being taken, not for this call.
   void LoseUpload(const absl::Status& why) {
     std::lock_guard<std::mutex> lock(mutex_);
     FinishOnce(why);
@@ -181,18 +182,38 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     }
     INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
     INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
-    return SubmitMake();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      EndBusy();
+    }
+    TakeSlabs();
+    return absl::OkStatus();
   }
 
-  // The object is made on the device's own threads. While it waits for them it is nobody's: the end of the call gives
-  // it back.
-  absl::Status SubmitMake() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (finished_) return Cancelled();
-    INTRAWARP_RETURN_IF_ERROR(
-        Submit([self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); }));
-    EndBusy();
-    return absl::OkStatus();
+  // The object is made on the device's own threads. While it waits for slabs and for them it is nobody's: the end of
+  // the call gives it back.
+  void TakeSlabs() {
+    const int64_t bytes = kind_->spec().total_bytes;
+    if (device_->device.kind() == DeviceKind::kCpu || bytes == 0) return SubmitMake(nullptr);
+    context_.uploads.slabs().Take(bytes, [self = shared_from_this()](absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+      self->SubmitMake(std::move(pair));
+    });
+  }
+
+  void SubmitMake(absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+    absl::Status status = pair.status();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      if (pair.ok()) {
+        pair_ = *std::move(pair);
+        status =
+            Submit([self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); });
+      }
+      if (status.ok()) return;
+      busy_ = true;
+    }
+    Fail(status);
   }
 
   absl::Status Submit(std::function<void(const absl::StatusOr<const ExecContext*>&)> make) {
@@ -212,18 +233,27 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   }
 
   void Make(const absl::StatusOr<const ExecContext*>& ctx) {
+    std::shared_ptr<SlabPair> pair;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_) return;
       busy_ = true;
+      pair = std::move(pair_);
     }
-    absl::Status status = ctx.ok() ? kind_->Make(**ctx, writer_.data()) : Stopping(device_->device, ctx.status());
+    absl::Status status = MakeFrom(ctx, std::move(pair));
+    context_.uploads.slabs().Retry();
     // Only the device's memory can run out here: the resident share was reserved before.
     if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory, device_->index);
     if (status.ok()) status = Store();
     if (!status.ok()) return Fail(status);
     std::lock_guard<std::mutex> lock(mutex_);
     EndBusy();
+  }
+
+  absl::Status MakeFrom(const absl::StatusOr<const ExecContext*>& ctx, std::shared_ptr<SlabPair> pair) {
+    if (!ctx.ok()) return Stopping(device_->device, ctx.status());
+    StagedUpload upload(writer_.data(), std::move(pair));
+    return kind_->Make(**ctx, upload);
   }
 
   absl::Status Store() {
@@ -269,6 +299,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     if (device_ != nullptr) device_->jobs.Cancel(this);
     if (busy_) return;
     writer_ = UploadWriter();
+    pair_.reset();
     arrived_.Clear();
   }
 
@@ -288,6 +319,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   std::unique_ptr<UploadKind> kind_;
   UploadWriter writer_;
   DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held
+  std::shared_ptr<SlabPair> pair_;  // while it waits for the device
 };
 
 }  // namespace

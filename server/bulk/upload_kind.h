@@ -15,6 +15,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/device/exec_context.h"
 #include "intrawarp/v1/bulk.pb.h"
+#include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
@@ -34,7 +35,7 @@ class UploadKind {
   // Workspace of Make where it computes, which takes a job of the device; nullopt where it only copies.
   virtual std::optional<int64_t> JobWorkspaceBytes() const = 0;
   // Makes the object from the bytes, and synchronises the stream.
-  virtual absl::Status Make(const ExecContext& ctx, const void* data) = 0;
+  virtual absl::Status Make(const ExecContext& ctx, StagedUpload& upload) = 0;
   // Stores what Make made, which takes the reservation with it. Once.
   virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) = 0;
 

@@ -15,12 +15,6 @@ absl::Status TakenOver() {
   return WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER);
 }
 
-absl::Status Stalled(std::chrono::nanoseconds timeout) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
-  return WithReason(absl::AbortedError(absl::StrCat("the client made no progress for ", ms, " ms")), v1::STREAM_STALLED,
-                    {{"waited_ms", absl::StrCat(ms)}});
-}
-
 }  // namespace
 
 absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view field) {
@@ -33,8 +27,10 @@ absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view fie
 
 UploadWriter::~UploadWriter() {
   if (upload_ == nullptr) return;
+  const std::shared_ptr<UploadRecord> kept = upload_;  // let go after the lock
   std::lock_guard<std::mutex> lock(store_->mutex_);
   if (!IsCurrent()) return;
+  if (upload_->received == 0) store_->Remove(upload_);
   upload_->has_writer = false;
   upload_->ended = nullptr;
   upload_->last_written = store_->seams_.steady_now();
@@ -51,25 +47,18 @@ absl::StatusOr<int64_t> UploadWriter::CurrentlyReceived() const {
   return upload_->received;
 }
 
-absl::Status UploadWriter::BeginMaking() {
-  std::lock_guard<std::mutex> lock(store_->mutex_);
-  if (!IsCurrent()) return TakenOver();
-  upload_->is_making = true;
-  return absl::OkStatus();
-}
-
 absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes) {
   std::lock_guard<std::mutex> writing(upload_->writing);
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t received, CurrentlyReceived());
   const bool goes_back = next_ < 0 && chunk.offset() >= 0 && chunk.offset() <= received;
   const int64_t offset = goes_back ? chunk.offset() : (next_ < 0 ? received : next_);
-  INTRAWARP_RETURN_IF_ERROR(ValidateChunk(chunk, {offset, upload_->spec.total_bytes, max_bytes}));
-  next_ = offset + chunk.size();
+  INTRAWARP_RETURN_IF_ERROR(ValidatePlace(chunk, {offset, upload_->spec.total_bytes, max_bytes}));
   const int64_t known = std::min(received - offset, chunk.size());
   const int64_t fresh = chunk.size() - known;
-  if (fresh == 0) return absl::OkStatus();
   char* to = upload_->memory.data() + received;
-  chunk.CopyTo(to, known);
+  INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, to, known));
+  next_ = offset + chunk.size();
+  if (fresh == 0) return absl::OkStatus();
   upload_->hash.Update(to, fresh);
   std::lock_guard<std::mutex> lock(store_->mutex_);
   upload_->received += fresh;
@@ -79,7 +68,7 @@ absl::Status UploadWriter::Append(const ReceivedChunk& chunk, int64_t max_bytes)
 
 absl::Status UploadWriter::Verify() {
   std::lock_guard<std::mutex> writing(upload_->writing);
-  INTRAWARP_RETURN_IF_ERROR(BeginMaking());
+  INTRAWARP_RETURN_IF_ERROR(CurrentlyReceived().status());
   upload_->verified = upload_->verified || upload_->hash.Finish() == upload_->spec.content_digest;
   if (upload_->verified) return absl::OkStatus();
   return WithReason(FieldError(absl::StatusCode::kDataLoss, "header.sha256", "is not that of the bytes received"),
@@ -123,7 +112,6 @@ absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spe
     uploads_.emplace(spec.upload_id, upload);
   }
   upload->has_writer = true;
-  upload->is_making = false;
   upload->last_written = seams_.steady_now();
   return Opened{upload, ++upload->generation, std::exchange(upload->ended, std::move(ended))};
 }
@@ -173,35 +161,14 @@ absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_i
 }
 
 void UploadStore::Expire() {
-  for (const EndedFn& ended : EndIdleStreams()) {
-    if (ended) ended(Stalled(idle_timeout_));
-  }
   DropIdle(seams_.steady_now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(ttl_));
+  slabs_.Retry();
 }
 
-std::vector<EndedFn> UploadStore::EndIdleStreams() {
-  const auto now = seams_.steady_now();
-  const auto latest = now - std::chrono::duration_cast<std::chrono::steady_clock::duration>(idle_timeout_);
-  std::vector<Record> dropped;  // freed after the lock
-  std::vector<EndedFn> ended;
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto it = uploads_.begin(); it != uploads_.end();) {
-    UploadRecord& upload = *it->second;
-    const bool stalls = upload.has_writer && !upload.is_making && upload.last_written <= latest;
-    const bool drops = stalls && upload.received == 0;
-    if (stalls) {
-      ++upload.generation;
-      upload.has_writer = false;
-      upload.last_written = now;
-      ended.push_back(std::exchange(upload.ended, nullptr));
-    }
-    if (drops) dropped.push_back(std::move(it->second));
-    it = drops ? uploads_.erase(it) : std::next(it);
-  }
-  return ended;
+void UploadStore::Clear() {
+  slabs_.Clear();
+  DropIdle(std::chrono::steady_clock::time_point::max());
 }
-
-void UploadStore::Clear() { DropIdle(std::chrono::steady_clock::time_point::max()); }
 
 // Those last written then or before.
 void UploadStore::DropIdle(std::chrono::steady_clock::time_point last_written) {

@@ -2,12 +2,12 @@
 // UploadStore: objects on their way in: what was received so far, kept while a broken stream may be resumed.
 //
 // From its (validated) header on an upload holds the grant for all that it and its object need. Its bytes lie in
-// staging memory, which grows as they come; no pinned memory is taken. At most one stream writes it, through an
-// UploadWriter. A stream that opens it later takes over: the writer before it is fenced off by the upload's generation,
-// and learns it.
+// staging memory, which grows as they come; pinned memory is taken once they are all there (UploadSlabs). At most one
+// stream writes it, through an UploadWriter. A stream that opens it later takes over: the writer before it is fenced
+// off by the upload's generation, and learns it.
 //
-// Expire ends streams on which nothing comes, and drops uploads: one of a stream that was ended before its first byte
-// at once, any other once no stream has written it for the TTL.
+// An upload whose stream ends before its first byte goes with it; any other is dropped by Expire once no stream has
+// written it for the TTL. Streams on which nothing comes are StreamWatch's (server/rpc).
 //
 // Thread safety: the store is safe for concurrent use; a writer is thread-compatible.
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_STORE_H_
@@ -30,6 +30,7 @@
 #include "io/digest.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/staging_memory.h"
+#include "server/bulk/upload_slabs.h"
 #include "server/ledger/ledger.h"
 #include "server/rpc/rpc_support.h"
 
@@ -77,8 +78,6 @@ struct UploadRecord {
   int64_t received = 0;
   int64_t generation = 0;  // of the last writer
   bool has_writer = false;
-  // The writer has all bytes, and works on the object.
-  bool is_making = false;
   EndedFn ended;  // of the writer
   // Or when the writer came or went.
   std::chrono::steady_clock::time_point last_written;
@@ -118,10 +117,9 @@ class UploadWriter {
   std::shared_ptr<const Grant> workspace() const { return upload_->workspace; }
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
-  // ValidateChunk; ABORTED.
+  // ValidatePlace and CopyPayload; ABORTED.
   absl::Status Append(const ReceivedChunk& chunk, int64_t max_bytes);
-  // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED. From now on the
-  // stream is not expected to send anything.
+  // Once complete: DATA_LOSS "header.sha256: ..." when the bytes are not those announced; ABORTED.
   absl::Status Verify();
   // The upload becomes an object: ends it, and gives the object's memory and place. ABORTED.
   absl::StatusOr<Grant> Claim();
@@ -129,7 +127,6 @@ class UploadWriter {
   void Drop();
 
  private:
-  absl::Status BeginMaking();
   bool IsCurrent() const { return upload_->generation == generation_; }  // with the store's mutex held
   absl::StatusOr<int64_t> CurrentlyReceived() const;
 
@@ -141,22 +138,23 @@ class UploadWriter {
 
 class UploadStore {
  public:
-  // An upload is dropped `ttl` after its last writer went; a writer that sends nothing for `idle_timeout` is ended.
-  UploadStore(Ledger& ledger, const Seams& seams, std::chrono::nanoseconds ttl, std::chrono::nanoseconds idle_timeout)
-      : ledger_(ledger), seams_(seams), ttl_(ttl), idle_timeout_(idle_timeout) {}
+  // An upload is dropped `ttl` after its last writer went.
+  UploadStore(Ledger& ledger, PinnedPool& pinned, const Seams& seams, std::chrono::nanoseconds ttl)
+      : ledger_(ledger), seams_(seams), ttl_(ttl), slabs_(ledger, pinned) {}
 
   // Begins an upload, or takes over the one with this upload_id, which may wait for the writer before. `ended` is
-  // called once, on the thread of whoever takes over in turn (ABORTED) or of Expire (ABORTED), unless the
-  // writer goes before. A new upload becomes an object on `device`. INVALID_ARGUMENT "header: ..." when the upload was
-  // begun with another header, and drops it; the errors of Ledger::Admit.
+  // called once, on the thread of whoever takes over in turn (ABORTED), unless the writer goes before. A new upload
+  // becomes an object on `device`. INVALID_ARGUMENT "header: ..." when the upload was begun with another header, and
+  // drops it; the errors of Ledger::Admit.
   absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended, int device = 0);
   // NOT_FOUND when there is none.
   absl::StatusOr<UploadProgress> Progress(const std::string& upload_id) const;
-  // Ends idle streams and drops what has waited longer than the TTL.
+  // Drops what has waited longer than the TTL, and serves those who wait for slabs.
   void Expire();
-  // Drops all that no stream writes.
+  // Drops all that no stream writes, and the line of those who wait for slabs.
   void Clear();
   int64_t size() const;
+  UploadSlabs& slabs() { return slabs_; }
 
  private:
   friend class UploadWriter;
@@ -170,7 +168,6 @@ class UploadStore {
   };
   absl::StatusOr<Opened> FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped);
   absl::Status ReserveMemory(UploadRecord& upload, int device);
-  std::vector<EndedFn> EndIdleStreams();
   // With the mutex held.
   void Remove(const Record& upload);
   void DropIdle(std::chrono::steady_clock::time_point last_written);
@@ -178,9 +175,9 @@ class UploadStore {
   Ledger& ledger_;
   const Seams& seams_;
   const std::chrono::nanoseconds ttl_;
-  const std::chrono::nanoseconds idle_timeout_;
   mutable std::mutex mutex_;
   std::map<std::string, Record> uploads_;
+  UploadSlabs slabs_;
 };
 
 }  // namespace intrawarp::server

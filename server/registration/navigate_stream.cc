@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/navigate_stream.h"
 
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/response_queue.h"
+#include "server/rpc/worker_pool.h"
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
@@ -20,6 +22,9 @@ namespace intrawarp::server {
 namespace {
 
 constexpr char kMethod[] = "intrawarp.v1.RegistrationService/Navigate";
+
+// Messages that have arrived and wait for those before them.
+constexpr size_t kReadAhead = 4;
 
 absl::Status ClientIsGone() { return absl::CancelledError("the client is gone"); }
 
@@ -42,9 +47,9 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     EndRead();
     reading_ = false;
     if (finished_) return;
-    const absl::Status status = ok ? Receive(received) : EndOfFrames();
-    message_.Clear();
-    if (!status.ok()) return End(status);
+    arrived_.push_back({{}, received, /*is_end=*/!ok});
+    arrived_.back().message.Swap(&message_);
+    ended_ = !ok;
     Continue();
   }
 
@@ -67,17 +72,52 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
  private:
+  // A message, or the end of the client's messages.
+  struct Arrived {
+    grpc::ByteBuffer message;
+    NavigateFrame::Time received;
+    bool is_end = false;
+  };
+
+  // On a worker: handles messages while the pipeline has room for them. Nobody else gives the pipeline any meanwhile
+  // (busy_).
+  void Work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (MayHandle()) {
+      const Arrived arrived = std::move(arrived_.front());
+      arrived_.pop_front();
+      ReadOn();
+      const absl::Status status = arrived.is_end ? EndOfFrames() : Receive(arrived, lock);
+      Moved();
+      if (!status.ok()) End(status);
+    }
+    busy_ = false;
+    if (!finished_) Continue();
+  }
+
   // Everything below holds the mutex, but for OnWarm, OnEnded and OnChanged.
 
-  absl::Status Receive(NavigateFrame::Time received) {
-    context_.metrics.RpcReceivedBytes(kMethod, message_.Length());
-    INTRAWARP_ASSIGN_OR_RETURN(ReceivedRequest<v1::NavigateRequest> request,
-                               ReceiveRequest<v1::NavigateRequest>(message_));
+  bool MayHandle() const {
+    return !finished_ && !opening_ && !arrived_.empty() && (pipeline_ == nullptr || pipeline_->MayRead());
+  }
+
+  // Lets go of the lock while a chunk is checked and copied.
+  absl::Status Receive(const Arrived& arrived, std::unique_lock<std::mutex>& lock) {
+    context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(arrived.message.Length()));
+    INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::NavigateRequest> request,
+                               ReceiveRequest<v1::NavigateRequest>(arrived.message));
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
     if (pipeline_ == nullptr) return InvalidField("config", "must be the first message");
-    if (request.chunk) return pipeline_->Append(*request.chunk);
-    if (request.message.has_frame()) return pipeline_->BeginFrame(request.message.frame(), received);
+    if (request.chunk) return ReceiveChunk(*request.chunk, lock);
+    if (request.message.has_frame()) return pipeline_->BeginFrame(request.message.frame(), arrived.received);
     return InvalidField("payload", "must be config, frame or chunk");
+  }
+
+  absl::Status ReceiveChunk(const wire::ReceivedChunk& chunk, std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    absl::Status status = pipeline_->Append(chunk);
+    lock.lock();
+    return status;
   }
 
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
@@ -142,11 +182,20 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     TakeEvents();
     Pump();
     if (finished_ || opening_) return;
-    if (!reading_ && (pipeline_ == nullptr || pipeline_->MayRead())) {
-      reading_ = true;
-      StartRead(&message_);
+    if (!busy_ && MayHandle()) {
+      busy_ = true;
+      Moved();
+      context_.receivers.Submit([self = shared_from_this()] { self->Work(); });
     }
+    ReadOn();
     if (pipeline_ != nullptr && pipeline_->IsDone() && queue_.empty() && !writing_) Conclude();
+  }
+
+  void ReadOn() {
+    const bool has_room = pipeline_ == nullptr ? arrived_.empty() && !busy_ : pipeline_->MayRead();
+    if (reading_ || ended_ || finished_ || opening_ || !has_room || arrived_.size() >= kReadAhead) return;
+    reading_ = true;
+    StartRead(&message_);
   }
 
   void TakeEvents() {
@@ -172,6 +221,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
+    queue_.Prepare();
   }
 
   // Every frame has been answered: the session's last word, then the end. A broken connection looks like a client that
@@ -200,10 +250,13 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
   // Between frames a client may take its time.
-  bool OwesMessage() const override { return pipeline_ == nullptr || pipeline_->IsReceiving(); }
+  bool OwesMessage() const override {
+    return !busy_ && arrived_.empty() && (pipeline_ == nullptr || pipeline_->IsReceiving());
+  }
 
   void Release() override {
     queue_.Clear();
+    arrived_.clear();
     if (pipeline_ != nullptr) pipeline_->Stop();
     if (carrier_ != 0) {
       session_->Detach(carrier_);
@@ -220,12 +273,15 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   std::shared_ptr<NavigateSession> session_;  // null before the config
   int64_t carrier_ = 0;                       // ours in the session; 0: we do not carry it yet
   std::shared_ptr<FramePipeline> pipeline_;   // null before we carry the session
-  grpc::ByteBuffer message_;
+  grpc::ByteBuffer message_;                  // being read
+  std::deque<Arrived> arrived_;
   grpc::ByteBuffer writing_message_;
   ResponseQueue queue_;
   bool opening_ = false;
   bool concluded_ = false;
   bool reading_ = false;
+  bool ended_ = false;  // no message comes after those that arrived
+  bool busy_ = false;   // a worker handles what arrived
   bool writing_ = false;
 };
 

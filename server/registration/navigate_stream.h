@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Navigate: the transport of a session (server/session). It decodes messages, hands frames to the session's pipeline,
-// and writes the answers. One read and one write are under way at most; nothing is read while the pipeline has no room,
-// so a client that sends faster than it is served is held by flow control.
+// and writes the answers. One read and one write are under way at most. Messages are taken in order, by a worker, while
+// the next ones are read: at most four wait for it. Nothing is read while the pipeline has no room, so a client that
+// sends faster than it is served is held by flow control.
 //
 // An error of one frame is its result; the rest of its chunks is passed over up to the next header. What breaks the
 // order of messages (no config first, config twice, a chunk without a frame, a frame number that does not grow) ends

@@ -93,6 +93,10 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   // First in OnReadDone and OnWriteDone.
   void EndRead() { read_since_.reset(); }
   void EndWrite() { write_since_.reset(); }
+  // A message that came was taken: what the client owes now it owes from now on.
+  void Moved() {
+    if (read_since_) read_since_ = context_.seams.steady_now();
+  }
   // Whether the client has to send something now: the rest of what it has begun.
   virtual bool OwesMessage() const { return true; }
 

@@ -15,12 +15,22 @@ void ResponseQueue::PushBulk(grpc::ByteBuffer header, std::shared_ptr<BulkStream
 }
 
 absl::StatusOr<std::optional<grpc::ByteBuffer>> ResponseQueue::Take() {
+  if (prepared_) {
+    write_begin_ = std::chrono::steady_clock::now();
+    return std::exchange(prepared_, std::nullopt);
+  }
   DropEnded();
   if (items_.empty()) return std::nullopt;
   const bool timed = items_.front().timed;
   absl::StatusOr<std::optional<grpc::ByteBuffer>> message = items_.front().bulk ? TakeChunk() : TakeWhole();
   if (timed && message.ok() && *message) write_begin_ = std::chrono::steady_clock::now();
   return message;
+}
+
+void ResponseQueue::Prepare() {
+  if (prepared_) return;
+  DropEnded();
+  if (!items_.empty() && items_.front().bulk != nullptr) prepared_ = TakeChunk();
 }
 
 void ResponseQueue::Written() {

@@ -36,10 +36,15 @@ class ResponseQueue {
   // The next message to write; nullopt while there is none; or the error of a result. Written() when the transport has
   // taken it.
   absl::StatusOr<std::optional<grpc::ByteBuffer>> Take();
+  // Makes the next chunk, if one is next and its bytes are there, while the transport takes the message before it.
+  void Prepare();
   void Written();
 
-  bool empty() const { return items_.empty(); }
-  void Clear() { items_.clear(); }
+  bool empty() const { return !prepared_ && items_.empty(); }
+  void Clear() {
+    prepared_.reset();
+    items_.clear();
+  }
 
  private:
   // Exactly one of: a message, a bulk stream, a result.
@@ -56,6 +61,7 @@ class ResponseQueue {
 
   const int64_t chunk_bytes_;
   std::deque<Item> items_;
+  std::optional<grpc::ByteBuffer> prepared_;  // comes before them
   std::optional<std::chrono::steady_clock::time_point> write_begin_;
   std::chrono::nanoseconds sending_{};
 };

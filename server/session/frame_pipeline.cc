@@ -82,19 +82,31 @@ absl::Status FramePipeline::BeginFrame(const v1::FrameHeader& header, Time recei
 }
 
 absl::Status FramePipeline::Append(const wire::ReceivedChunk& chunk) {
+  Frame frame;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (passing_over_ || stopped_) return absl::OkStatus();
+    if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
+    frame = receiving_;
+  }
+  // Nobody else writes to a frame that is being received; Stop only lets go of it.
+  absl::Status taken = TakeChunk(chunk, *frame);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (passing_over_) return absl::OkStatus();
-  if (receiving_ == nullptr) return InvalidField("chunk", "belongs to no frame");
-  NavigateFrame& frame = *receiving_;
-  absl::Status valid = ValidateChunk(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes});
-  if (valid.ok()) {
-    chunk.CopyTo(frame.memory->as<char>() + frame.received_bytes);
-    frame.received_bytes += chunk.size();
-    if (frame.received_bytes == frame.total_bytes) Complete();
-  } else {
-    FailReceived(std::move(valid));
+  if (stopped_) return absl::OkStatus();
+  if (!taken.ok()) {
+    FailReceived(std::move(taken));
+  } else if (frame->received_bytes == frame->total_bytes) {
+    Complete();
   }
   StartJobs();
+  return absl::OkStatus();
+}
+
+absl::Status FramePipeline::TakeChunk(const wire::ReceivedChunk& chunk, NavigateFrame& frame) const {
+  INTRAWARP_RETURN_IF_ERROR(
+      ValidatePlace(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes}));
+  INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, frame.memory->as<char>() + frame.received_bytes));
+  frame.received_bytes += chunk.size();
   return absl::OkStatus();
 }
 

@@ -9,7 +9,8 @@
 // Bounds. KEEP_ALL: at most max_pending + 1 frames have no answer yet. LATEST_WINS: at most max_pending + 1 frames hold
 // memory, and at most kMaxUnanswered have no answer. One header beyond that is held back until there is room.
 //
-// Thread safety: safe for concurrent use. No gRPC here.
+// Thread safety: safe for concurrent use, but for BeginFrame, Append and EndOfFrames, which one thread at a time calls.
+// No gRPC here.
 #ifndef INTRAWARP_SERVER_SESSION_FRAME_PIPELINE_H_
 #define INTRAWARP_SERVER_SESSION_FRAME_PIPELINE_H_
 
@@ -53,7 +54,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   // A header, received at `received`. INVALID_ARGUMENT, which ends the stream, when the number does not grow; what else
   // is wrong with the frame is its answer. Begins the frame, or holds the header back.
   absl::Status BeginFrame(const v1::FrameHeader& header, Time received);
-  // INVALID_ARGUMENT, which ends the stream, when it belongs to no frame.
+  // Copies and checks the payload without a lock. INVALID_ARGUMENT, which ends the stream, when it belongs to no frame.
   absl::Status Append(const wire::ReceivedChunk& chunk);
   // No message follows: a frame that lacks chunks fails.
   void EndOfFrames();
@@ -77,6 +78,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
     v1::FrameHeader header;
     Time received;
   };
+
+  absl::Status TakeChunk(const wire::ReceivedChunk& chunk, NavigateFrame& frame) const;
 
   // All with the mutex held.
   bool HasRoom() const;

@@ -79,14 +79,12 @@ class SparseMatrixKind final : public UploadKind {
                        absl::MakeConstSpan(columns, content_.entries));
   }
   std::optional<int64_t> JobWorkspaceBytes() const override { return std::nullopt; }
-  absl::Status Make(const ExecContext& ctx, const void* data) override {
+  absl::Status Make(const ExecContext& ctx, StagedUpload& upload) override {
     INTRAWARP_ASSIGN_OR_RETURN(matrix_, CsrMatrix::Allocate(ctx.device(), ctx.stream(), content_.rows, content_.columns,
                                                             content_.entries, content_.type));
-    const auto* from = static_cast<const char*>(data);
+    int64_t begin = 0;
     const auto copy = [&](void* to, int64_t bytes) {
-      const absl::Status status = ctx.device().Copy(to, from, static_cast<size_t>(bytes), ctx.stream());
-      from += bytes;
-      return status;
+      return upload.CopyTo(ctx, to, std::exchange(begin, begin + bytes), bytes);
     };
     absl::Status status = copy(matrix_.row_offsets(), (int64_t{content_.rows} + 1) * int64_t{sizeof(int64_t)});
     if (status.ok()) status = copy(matrix_.column_indices(), content_.entries * int64_t{sizeof(int32_t)});

@@ -188,11 +188,11 @@ class TransformKind final : public UploadKind {
 
   std::optional<int64_t> JobWorkspaceBytes() const override { return content_.workspace_bytes(); }
 
-  absl::Status Make(const ExecContext& ctx, const void* data) override {
+  absl::Status Make(const ExecContext& ctx, StagedUpload& upload) override {
     if (!content_.field) return absl::OkStatus();
-    const auto bytes = static_cast<size_t>(content_.bytes());
-    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer, ctx.device().Allocate(bytes, ctx.stream()));
-    absl::Status status = ctx.device().Copy(buffer.as<void>(), data, bytes, ctx.stream());
+    INTRAWARP_ASSIGN_OR_RETURN(Buffer buffer,
+                               ctx.device().Allocate(static_cast<size_t>(content_.bytes()), ctx.stream()));
+    absl::Status status = upload.CopyTo(ctx, buffer.as<void>(), 0, content_.bytes());
     if (status.ok()) status = MakeField(ctx, std::move(buffer));
     // Also after an error: nothing may refer to the upload's memory any more.
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());

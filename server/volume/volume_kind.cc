@@ -53,19 +53,29 @@ class VolumeKind final : public UploadKind {
  public:
   VolumeKind(UploadSpec spec, const VolumeContent& content) : UploadKind(std::move(spec)), content_(content) {}
 
+  // On CUDA the pixels come to the workspace first, by way of pinned slabs.
+  static int64_t WorkspaceBytes(const Device& device, const VolumeContent& content, int64_t pixel_bytes) {
+    const bool is_cuda = device.kind() == DeviceKind::kCuda;
+    const int64_t staged = is_cuda ? static_cast<int64_t>(Arena::Rounded(static_cast<size_t>(pixel_bytes))) : 0;
+    return staged + PreparedImage::WorkspaceBytes(content.geometry, content.pixel_type);
+  }
+
   absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const override {
     INTRAWARP_ASSIGN_OR_RETURN(const auto resident, FindUploaded(context.volumes, spec()));
     if (resident == nullptr) return std::nullopt;
     return Answer(*resident, /*already_resident=*/true);
   }
   absl::Status Validate(const void*) const override { return absl::OkStatus(); }
-  std::optional<int64_t> JobWorkspaceBytes() const override {
-    return PreparedImage::WorkspaceBytes(content_.geometry, content_.pixel_type);
-  }
-  absl::Status Make(const ExecContext& ctx, const void* data) override {
-    INTRAWARP_ASSIGN_OR_RETURN(image_, PreparedImage::Prepare(ctx, data, content_.pixel_type, content_.rescale.slope,
-                                                              content_.rescale.intercept, content_.geometry));
-    return absl::OkStatus();
+  std::optional<int64_t> JobWorkspaceBytes() const override { return spec().workspace_bytes; }
+  absl::Status Make(const ExecContext& ctx, StagedUpload& upload) override {
+    if (!ctx.is_cuda()) return Prepare(ctx, upload.data());
+    ArenaScope scope(ctx.arena());
+    INTRAWARP_ASSIGN_OR_RETURN(void* pixels, ctx.arena().AllocateBytes(static_cast<size_t>(spec().total_bytes)));
+    absl::Status status = upload.CopyTo(ctx, pixels, 0, spec().total_bytes);
+    if (status.ok()) status = Prepare(ctx, pixels);
+    // Also after an error: nothing may refer to the upload's memory any more.
+    const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
+    return status.ok() ? synchronized : status;
   }
   absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
     auto stored = std::make_shared<StoredVolume>();
@@ -78,6 +88,12 @@ class VolumeKind final : public UploadKind {
   }
 
  private:
+  absl::Status Prepare(const ExecContext& ctx, const void* pixels) {
+    INTRAWARP_ASSIGN_OR_RETURN(image_, PreparedImage::Prepare(ctx, pixels, content_.pixel_type, content_.rescale.slope,
+                                                              content_.rescale.intercept, content_.geometry));
+    return absl::OkStatus();
+  }
+
   static v1::UploadResponse Answer(const StoredVolume& stored, bool already_resident) {
     v1::UploadResponse response;
     *response.mutable_volume() = VolumeToProto(stored);
@@ -100,7 +116,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = PreparedImage::Bytes(content->geometry);
-  spec.workspace_bytes = PreparedImage::WorkspaceBytes(content->geometry, content->pixel_type);
+  spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.device, *content, *bytes);
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }
 

@@ -23,7 +23,7 @@ TEST(Crc32c, KnownAnswers) {
 
 TEST(Crc32c, PiecesMakeTheWholeAndTheTableAgrees) {
   std::mt19937 random(1);
-  std::string bytes(5000, '\0');
+  std::string bytes(40000, '\0');  // several times what is summed at once
   for (char& c : bytes) c = static_cast<char>(random());
   const uint32_t whole = Crc32c(bytes.data(), bytes.size());
   EXPECT_EQ(Crc32cByTable(bytes.data(), bytes.size()), whole);
@@ -32,6 +32,9 @@ TEST(Crc32c, PiecesMakeTheWholeAndTheTableAgrees) {
     const uint32_t front = Crc32c(bytes.data(), cut);
     EXPECT_EQ(Crc32cByTable(bytes.data(), cut), front);
     EXPECT_EQ(Crc32c(bytes.data() + cut, bytes.size() - cut, front), whole);
+    std::string copy(bytes.size() - cut, '\0');
+    EXPECT_EQ(CopyWithCrc32c(copy.data(), bytes.data() + cut, copy.size(), front), whole);
+    EXPECT_EQ(copy, bytes.substr(cut));
   }
 }
 

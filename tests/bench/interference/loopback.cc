@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -15,11 +16,12 @@
 #include "absl/status/status.h"
 #include "engine/base/status_macros.h"
 #include "io/crc32c.h"
-#include "tests/bench/interference/site.h"
 #include "tests/bench/interference/statistics.h"
 
 namespace intrawarp::bench {
 namespace {
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 constexpr int kRepetitions = 15;
 constexpr size_t kPiece = size_t{1} << 20;

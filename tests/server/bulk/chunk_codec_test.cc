@@ -110,9 +110,8 @@ TEST(DecodeChunk, PlainChunksTakeTheShortWay) {
     EXPECT_EQ(chunk->offset(), request.chunk().offset());
     EXPECT_EQ(Payload(*chunk), request.chunk().data());
     EXPECT_EQ(chunk->crc32c(), request.chunk().crc32c());
-    EXPECT_EQ(chunk->ComputeCrc32c(), request.chunk().crc32c());
     std::string rest(size - size / 3, 0);
-    chunk->CopyTo(rest.data(), static_cast<int64_t>(size / 3));
+    EXPECT_EQ(chunk->CopyTo(rest.data(), static_cast<int64_t>(size / 3)), request.chunk().crc32c()) << "of all of it";
     EXPECT_EQ(rest, request.chunk().data().substr(size / 3));
   }
 }

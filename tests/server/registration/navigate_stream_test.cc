@@ -332,6 +332,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   add(45, kInvalid, "frame.deadline", [](Requests& r) { r[0].mutable_frame()->mutable_deadline()->set_seconds(-1); });
   add(50, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { std::swap(r[1], r[2]); });
   add(55, grpc::DATA_LOSS, "chunk.crc32c", [](Requests& r) { r[1].mutable_chunk()->mutable_data()->at(3) ^= 1; });
+  add(57, grpc::DATA_LOSS, "chunk.crc32c", [](Requests& r) { r.back().mutable_chunk()->mutable_data()->back() ^= 64; });
   add(60, grpc::OUT_OF_RANGE, "chunk.offset", [](Requests& r) { r[2].mutable_chunk()->set_offset(1); });
   add(70, kInvalid, "chunk", [](Requests& r) { r.pop_back(); });
   add(80, kInvalid, "frame.voxels", [](Requests& r) {
@@ -374,7 +375,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
       EXPECT_LT(Distance(*AffineMapFromProto(result.report().affine()), MapOfFrame(1)), 0.25);
     }
   }
-  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"failed\"} 13"));
+  EXPECT_TRUE(Scraped("intrawarp_registrations_total{class=\"frame\",outcome=\"failed\"} 14"));
 }
 
 TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {

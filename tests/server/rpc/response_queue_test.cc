@@ -76,6 +76,38 @@ TEST_F(ResponseQueueTest, SendsAFieldAsItGrows) {
   EXPECT_TRUE(queue_.empty());
 }
 
+TEST_F(ResponseQueueTest, WhatIsPreparedKeepsItsTurn) {
+  auto field = MakeField(250);
+  field->Advance(150);
+  queue_.PushMessage(Progress(1));
+  queue_.Prepare();  // a message is next: there is nothing to prepare
+  queue_.PushBulk(Progress(2), field, kChunkField);
+  queue_.PushMessage(Progress(3));
+  EXPECT_EQ(Take().progress().iteration(), 1);
+  EXPECT_EQ(Take().progress().iteration(), 2);
+  queue_.Prepare();
+  queue_.Prepare();
+  EXPECT_EQ(Take().chunk().offset(), 0);
+  queue_.Prepare();  // the bytes of the next chunk are not there
+  EXPECT_TRUE(TakeNone());
+  field->Advance(250);
+  EXPECT_EQ(Take().chunk().offset(), 100);
+  queue_.Prepare();
+  EXPECT_FALSE(queue_.empty());
+  EXPECT_EQ(Take().chunk().offset(), 200);
+  EXPECT_EQ(Take().progress().iteration(), 3);
+  EXPECT_TRUE(queue_.empty());
+
+  auto dropped = MakeField(100);
+  dropped->Advance(100);
+  queue_.PushBulk(Progress(4), dropped, kChunkField);
+  EXPECT_EQ(Take().progress().iteration(), 4);
+  queue_.Prepare();
+  queue_.Clear();
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_TRUE(TakeNone());
+}
+
 TEST_F(ResponseQueueTest, ChunksAreMadeOfTheFieldsOwnMemory) {
   auto field = MakeField(100);
   field->Advance(100);

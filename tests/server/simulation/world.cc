@@ -70,11 +70,11 @@ World::World(Stage& stage, const WorldOptions& world_options, uint64_t seed, boo
       pinned(device, static_cast<size_t>(options.ledger.capacity.pinned_bytes)),
       ledger(options.ledger),
       stream_watch(std::chrono::nanoseconds(0)),
-      uploads(ledger, seams, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)),
+      uploads(ledger, pinned, seams, std::chrono::nanoseconds(0)),
       scheduler(device, options.scheduling, time, rules, [this] { return dice.Microseconds(100, 3000); }),
       sessions([this](int, bool any_open) { scheduler.SetFramesOpen(any_open); }),
       workers(stage.workers()),
-      context{devices,  workers,         pinned,       ledger,         volumes, matrices,          transforms,       uploads,
+      context{devices,  workers, workers,        pinned,       ledger,         volumes, matrices,          transforms,       uploads,
               sessions, stage.metrics(), stream_watch, options.limits, seams,   register_requests, multiply_requests} {
   devices.Add({context, 0, device, stage.probe(), stage.watchdog(), scheduler, stage.copies()});
   volumes.Insert(stage.volume()).IgnoreError();

@@ -364,7 +364,8 @@ TEST_F(VolumeServiceTest, ResumingWithAnotherHeaderDropsTheUpload) {
   UploadData volume = MakeVolume(geometry, RandomVoxels<float>(geometry, 10), "u");
   UploadCall first(*bulk_);
   first.SendHeader(volume.header);
-  WaitForCommitted("u", 0);
+  first.SendBytes(volume.bytes, 0, 1, 1);
+  WaitForCommitted("u", 1);
   first.Cancel();
   WaitForNoStreams();
   volume.header.mutable_volume()->mutable_geometry()->set_spacing(0, 9);
@@ -373,6 +374,20 @@ TEST_F(VolumeServiceTest, ResumingWithAnotherHeaderDropsTheUpload) {
   EXPECT_EQ(DetailsOf(status).reason, "INVALID_FIELD");
   EXPECT_EQ(DetailsOf(status).field, "header");
   EXPECT_EQ(test_.Info().usage().uploads(), 0);
+}
+
+TEST_F(VolumeServiceTest, AnUploadWithoutAByteGoesWithItsStream) {
+  const Geometry geometry = BoxGeometry(6, 5, 4);
+  const UploadData volume = MakeVolume(geometry, RandomVoxels<float>(geometry, 10), "u");
+  UploadCall call(*bulk_);
+  call.SendHeader(volume.header);
+  WaitForCommitted("u", 0);
+  EXPECT_EQ(test_.Info().usage().uploads(), 1);
+  call.Cancel();
+  WaitForNoStreams();
+  EXPECT_EQ(test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 0; }).uploads(), 0);
+  v1::GetUploadStatusResponse progress;
+  EXPECT_EQ(UploadStatus("u", &progress).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(VolumeServiceTest, UploadIsIdempotentByDigest) {
