@@ -359,8 +359,13 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
     OpenSession("s");
     UploadCall unfinished(*bulk);
-    unfinished.SendHeader(VolumeOn(BoxGeometry(3, 3, 3), "u").header);
-    test_.WaitForUsage([](const v1::Usage& u) { return u.uploads() == 1; });
+    const UploadData volume = VolumeOn(BoxGeometry(3, 3, 3), "u");
+    unfinished.SendHeader(volume.header);
+    unfinished.SendChunk(0, volume.bytes.substr(0, 1));
+    EXPECT_TRUE(Eventually([this] {
+      const auto progress = context().uploads.Progress("upload-u");
+      return progress.ok() && progress->received == 1;
+    }));
     unfinished.Cancel();
     before_ = test_.WaitForUsage([](const v1::Usage& u) { return u.streams() == 0 && u.jobs() == 0; });
     EXPECT_EQ(before_.uploads(), 1);
@@ -673,7 +678,7 @@ class SilentClientTest : public StateCleanupTest {
   void WaitForWorkers() {
     for (int i = 0; i < 100; ++i) {
       std::promise<void> done;
-      context().workers.Submit([&done] { done.set_value(); });
+      context().workers.Submit([&] { context().receivers.Submit([&done] { done.set_value(); }); });
       done.get_future().wait();
     }
   }
