@@ -240,7 +240,7 @@ void FramePipeline::RunJob(const Frame& frame, const absl::StatusOr<const ExecCo
     running_ = nullptr;
     if (stopped_) return;
     frame->status = Explain(*frame, status);
-    if (!frame->status.ok()) MakeLight(*frame, frame->status);
+    if (!frame->status.ok() && !frame->has_field) MakeLight(*frame, frame->status);
     events_.push_back({frame, {}, nullptr});
     StartJobs();
   }
@@ -299,6 +299,7 @@ void FramePipeline::SendField(int64_t frame_number, const v1::FieldHeader& heade
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopped_) return;
+    running_->has_field = true;
     events_.push_back(std::move(event));
   }
   changed_();

@@ -36,6 +36,8 @@ struct NavigateFrame {
   bool is_light = false;
   // Its job has begun to compute.
   bool started = false;
+  // Its field was announced, and takes memory until it has been sent, however the frame ends.
+  bool has_field = false;
   // The newer frame that takes its place; unset: none.
   std::optional<int64_t> superseded_by;
 

@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_TESTS_BENCH_INTERFERENCE_SOAK_CLIENT_H_
 #define INTRAWARP_TESTS_BENCH_INTERFERENCE_SOAK_CLIENT_H_
 
+#include <grpcpp/grpcpp.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,6 +49,9 @@ class SoakClient {
   v1::RegisterRequest RandomRegistration();
   std::string Fresh(const std::string& prefix);
 
+  v1::NavigateConfig RandomSession();
+  // Frames from `first` on, which the client may break off.
+  absl::Status SendFrames(client::NavigateStream& stream, int first, int frames);
   absl::Status Navigate(client::Client& client);
   absl::Status Register(client::Client& client);
   absl::Status Upload(client::Client& client);
@@ -55,13 +60,17 @@ class SoakClient {
   absl::Status Transforms(client::Client& client);
   absl::Status Multiply(client::Client& client);
   absl::Status Look(client::Client& client);
+  absl::Status Ask(client::Client& client);
+  absl::Status Resume(client::Client& client);
+  absl::Status Scrape(client::Client& client);
 
   Site& site_;
   const BreathSequence& images_;
   std::mt19937 random_;
   int64_t number_;
   std::unique_ptr<client::Client> client_;
-  std::vector<std::string> given_up_;  // names of volumes
+  std::shared_ptr<grpc::Channel> channel_;  // for calls that the client has no function for
+  std::vector<std::string> given_up_;       // names of volumes
   std::map<std::string, int64_t> done_, errors_;
 };
 

@@ -28,11 +28,21 @@ struct Series {
   std::vector<double> values;
 };
 
+// What the ledger has granted. On the CPU, whose device memory is the host's, this is the server's part of it.
+double ReservedBytes(const v1::Resources& resources) {
+  return static_cast<double>(resources.resident_memory().in_use() + resources.pinned_memory().in_use() +
+                             resources.upload_memory().in_use());
+}
+
 class SoakScenario {
  public:
   explicit SoakScenario(Site& site)
       : site_(site),
-        series_{{"resident MB", 1e6, {}}, {"device MB", 1e6, {}}, {"descriptors", 1, {}}, {"threads", 1, {}}} {}
+        series_{{"resident MB", 1e6, {}},
+                {"device MB", 1e6, {}},
+                {"reserved MB", 1e6, {}},
+                {"descriptors", 1, {}},
+                {"threads", 1, {}}} {}
 
   absl::Status Run() {
     INTRAWARP_RETURN_IF_ERROR(PrepareFloods(site_, "registrations"));
@@ -72,8 +82,9 @@ class SoakScenario {
       times_.push_back(Now() - begin);
       series_[0].values.push_back(usage.resident_bytes);
       series_[1].values.push_back(device);
-      series_[2].values.push_back(usage.descriptors);
-      series_[3].values.push_back(usage.threads);
+      series_[2].values.push_back(ReservedBytes(info.resources()));
+      series_[3].values.push_back(usage.descriptors);
+      series_[4].values.push_back(usage.threads);
     }
     return absl::OkStatus();
   }
