@@ -53,7 +53,7 @@ class VolumeKind final : public UploadKind {
  public:
   VolumeKind(UploadSpec spec, const VolumeContent& content) : UploadKind(std::move(spec)), content_(content) {}
 
-  // On CUDA the pixels come to the workspace first, by way of pinned slabs.
+  // On CUDA the pixels come to the workspace first, by way of pinned slabs. The devices of a server are of one kind.
   static int64_t WorkspaceBytes(const Device& device, const VolumeContent& content, int64_t pixel_bytes) {
     const bool is_cuda = device.kind() == DeviceKind::kCuda;
     const int64_t staged = is_cuda ? static_cast<int64_t>(Arena::Rounded(static_cast<size_t>(pixel_bytes))) : 0;
@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = PreparedImage::Bytes(content->geometry);
-  spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.device, *content, *bytes);
+  spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.devices[0].device, *content, *bytes);
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }
 
