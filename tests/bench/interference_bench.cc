@@ -15,9 +15,9 @@
 //   overhead   one frame after the other, for each encoding of the field: the client's time less the phases upload,
 //              prepare, optimise, assess, encode and download; beside it the frame's bytes through a plain loopback
 //              connection, CRC32C and memcpy in the same run.
-//   soak       --soak_clients random clients for --seconds: every RPC and the HTTP port, with deadlines, cancels, broken
-//              connections and resumed sessions. Printed: slopes after --warmup of the server's memory, device memory,
-//              memory that its ledger has granted, descriptors and threads, with 95 % intervals; with
+//   soak       --soak_clients random clients for --seconds: every RPC and the HTTP port, with deadlines, cancels,
+//              broken connections and resumed sessions. Printed: slopes after --warmup of the server's memory, device
+//              memory, memory that its ledger has granted, descriptors and threads, with 95 % intervals; with
 //              --plant_leak=BYTES the server loses so much with every id that it makes, and the slope of its memory
 //              must show it. A soak wants --server="--upload_ttl=5s".
 //
