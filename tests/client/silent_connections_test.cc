@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -88,7 +89,12 @@ class SilentConnectionsTest : public testing::Test {
   void Run(const char* what, int64_t bytes, const Transfer& transfer) {
     const int wanted = CutsWanted();
     auto random = std::make_shared<std::mt19937>(1);
-    const auto offset = [random, bytes] { return std::uniform_int_distribution<int64_t>(1, bytes)(*random); };
+    // Each connection of the relay asks on a thread of its own.
+    const auto mutex = std::make_shared<std::mutex>();
+    const auto offset = [random, mutex, bytes] {
+      std::lock_guard<std::mutex> lock(*mutex);
+      return std::uniform_int_distribution<int64_t>(1, bytes)(*random);
+    };
     TcpRelay relay(address_, {wanted, offset, /*silent=*/true, /*receive_buffer_bytes=*/0});
     const auto through_relay = *Client::Connect(relay.address());
     int transfers = 0, equal = 0;
