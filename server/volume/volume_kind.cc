@@ -6,6 +6,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/image/pyramid.h"
 #include "io/digest.h"
+#include "server/device/device_set.h"
 #include "server/rpc/wire.h"
 #include "server/volume/volume_messages.h"
 

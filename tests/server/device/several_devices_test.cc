@@ -71,7 +71,7 @@ class SeveralDevicesTest : protected OpenedDevices, public SessionTest {
     }
   }
 
-  Scheduler& Jobs(int device) { return context().devices[device].jobs; }
+  JobQueue& Jobs(int device) { return context().devices[device].jobs; }
   const std::string& NameOf(int device) { return context().devices[device].device.name(); }
   int64_t ResidentOn(int device) { return context().ledger.use(Resource::kResident, device).in_use; }
   // A call's last references go after its answer.
