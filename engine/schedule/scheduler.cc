@@ -125,11 +125,14 @@ absl::Status Scheduler::Push(const Job& job, SchedulingPolicy::Request* request,
   const absl::Status pushed = policy_.Push(next_id_, *request, now);
   if (!IsUnreachable(pushed) || job.cost_kind.empty() || job.predicted) return pushed;
   const Duration left = *job.deadline - now;
+  const bool is_frame = job.job_class == JobClass::kFrame;
   const bool is_alone = policy_.waiting(job.job_class) + policy_.started(job.job_class) == 0;
-  if (!is_alone || left <= Duration(0) || *request->predicted <= left) return pushed;
+  if (!(is_alone || is_frame) || left <= Duration(0)) return pushed;
+  if (!is_frame && *request->predicted <= left) return pushed;
   const Duration wait = policy_.PredictedWait(*request, now);
   const Duration interval = std::max(kProbeInterval, std::min(left, Duration(std::chrono::hours(1))) * kProbeTimes);
-  const bool is_likely = request->expected && wait + *request->expected <= left;
+  const std::optional<CostModel::Prediction> costs = costs_.Predict(job.cost_kind, job.cost_size);
+  const bool is_likely = costs && wait + costs->expected <= left;
   if (!is_likely && !costs_.MayProbe(job.cost_kind, job.cost_size, now, interval)) return pushed;
   // Nobody waits for its answer after the deadline, so it takes no longer than that.
   request->predicted = request->crowded = std::max(left - wait, Duration(0));

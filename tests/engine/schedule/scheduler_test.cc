@@ -601,6 +601,16 @@ TEST_P(LearntTest, AJobAloneIsAdmittedByTheMeanOfCostsThatVary) {
   EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(12), milliseconds(10)))));
 }
 
+// The estimate of few costs leaves room for more than half of them; a session must not lose its frames for that.
+TEST_P(LearntTest, FramesWhoseDeadlineLeavesHalfOfTheirCostToSpareAllRun) {
+  for (int i = 0; i < 100; ++i) {
+    Job frame = Work(milliseconds(45), milliseconds(30));
+    frame.job_class = kFrame;
+    ASSERT_OK(scheduler_->Submit(std::move(frame))) << i;
+    ASSERT_EQ(records_.Of(*scheduler_).back().outcome, JobOutcome::kDone) << i;
+  }
+}
+
 TEST_P(LearntTest, NobodyProbesWhileAnotherJobOfTheClassIsThere) {
   Learn(milliseconds(500));
   EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));

@@ -30,8 +30,14 @@ SimulatedScheduler::SimulatedScheduler(Device& device, const SchedulingOptions& 
 
 absl::Status SimulatedScheduler::Submit(Job job) {
   Account();
-  if (!job.predicted && !job.cost_kind.empty()) job.predicted = costs_.Predict(job.cost_kind, job.cost_size);
-  const absl::Status pushed = policy_.Push(next_id_, {job.job_class, job.deadline, job.predicted}, time_.now());
+  SchedulingPolicy::Request request{job.job_class, job.deadline, job.predicted};
+  if (!job.predicted && !job.cost_kind.empty()) {
+    if (const auto costs = costs_.Predict(job.cost_kind, job.cost_size)) {
+      request.predicted = costs->alone;
+      request.crowded = costs->crowded;
+    }
+  }
+  const absl::Status pushed = policy_.Push(next_id_, request, time_.now());
   if (!pushed.ok()) return pushed;
   if (job.deadline) time_.At(std::max(*job.deadline, time_.now()), [this] { Dispatch(); });
   waiting_.emplace(next_id_++, std::move(job));
