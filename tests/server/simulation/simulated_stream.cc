@@ -56,9 +56,10 @@ FrameFate FateOf(const v1::FrameResult& result, v1::ErrorReason reason) {
     return HasCause(result.report(), v1::VERDICT_CAUSE_LATE) ? FrameFate::kLate : FrameFate::kOk;
   }
   if (reason == v1::FRAME_SUPERSEDED) return FrameFate::kSuperseded;
-  if (result.status().code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded)) return FrameFate::kMissed;
-  const bool is_refusal = result.status().code() == static_cast<int>(absl::StatusCode::kResourceExhausted);
-  return is_refusal || reason == v1::EXCEEDS_CAPACITY ? FrameFate::kRefused : FrameFate::kFailed;
+  if (reason == v1::EXCEEDS_CAPACITY || reason == v1::DEADLINE_UNREACHABLE) return FrameFate::kRefused;
+  if (result.status().code() == static_cast<int>(absl::StatusCode::kResourceExhausted)) return FrameFate::kRefused;
+  const bool is_missed = result.status().code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded);
+  return is_missed ? FrameFate::kMissed : FrameFate::kFailed;
 }
 
 }  // namespace

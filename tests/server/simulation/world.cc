@@ -82,9 +82,12 @@ World::World(Stage& stage, const WorldOptions& world_options, uint64_t seed, boo
 }
 
 void World::AwaitWorkers() {
-  std::binary_semaphore done(0);
-  workers.Submit([&] { done.release(); });
-  done.acquire();
+  // The task of a worker submits another one: bringing the volume, then taking memory.
+  for (int task = 0; task < 2; ++task) {
+    std::binary_semaphore done(0);
+    workers.Submit([&] { done.release(); });
+    done.acquire();
+  }
 }
 
 void World::CheckLedger() {

@@ -60,7 +60,7 @@ struct WorldOptions {
 struct World {
   World(Stage& stage, const WorldOptions& options, uint64_t seed, bool trace, Tally& tally);
 
-  // The task that a worker was given is done.
+  // The task that a worker was given is done, and the one that it gave in turn.
   void AwaitWorkers();
   // At any time.
   void CheckLedger();
