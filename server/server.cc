@@ -208,9 +208,9 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       monitor_(metrics_, limits_.max_calls) {}
 
 absl::Status Server::StartDevices() {
-  context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_, uploads_,
-                                   sessions_, metrics_, stream_watch_, limits_, options_.seams, register_requests_,
-                                   multiply_requests_});
+  context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
+                                   uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
+                                   register_requests_, multiply_requests_});
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));

@@ -11,9 +11,10 @@
 //
 // A job beside others on the same multiprocessors takes longer than alone, so a cell keeps both costs apart.
 //
-// A prediction that is too long keeps the jobs away that would correct it. So a sample counts as three times the mean at
-// most. A cell starts anew from the second job when that takes less than half of the first (which loads kernels), and
-// later from the third job in a row that takes less than half of the mean; MayProbe lets a job through now and then.
+// A prediction that is too long keeps the jobs away that would correct it. So a sample counts as three times the mean
+// at most. A cell starts anew from the second job when that takes less than half of the first (which loads kernels),
+// and later from the third job in a row that takes less than half of the mean; MayProbe lets a job through now and
+// then.
 //
 // Memory is bounded: the cell that was used least recently makes room for a new one.
 //

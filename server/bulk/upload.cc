@@ -319,7 +319,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   std::unique_ptr<UploadKind> kind_;
   UploadWriter writer_;
   DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held
-  std::shared_ptr<SlabPair> pair_;  // while it waits for the device
+  std::shared_ptr<SlabPair> pair_;   // while it waits for the device
 };
 
 }  // namespace

@@ -39,8 +39,8 @@ constexpr std::array<const char*, kCodes> kCodeNames = {
 constexpr int kUnknownCode = 2;
 
 constexpr std::array<const char*, 2> kWorkNames = {"frame", "register"};
-constexpr std::array<const char*, 7> kOutcomeNames = {"ok",        "late",            "rejected", "superseded",
-                                                      "cancelled", "deadline_missed", "failed"};
+constexpr std::array<const char*, 7> kOutcomeNames = {
+    "ok", "late", "rejected", "superseded", "cancelled", "deadline_missed", "failed"};
 constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "cancelled", "deadline_missed",
                                                              "failed"};
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
