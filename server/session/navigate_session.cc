@@ -177,11 +177,6 @@ NavigateSession::Expiry NavigateSession::ExpiryAt(Time now) const {
   return is_idle && now - last_activity_ >= setup_.idle_timeout ? Expiry::kIdle : Expiry::kNone;
 }
 
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFrameBuffer(int64_t bytes) {
-  if (std::shared_ptr<PinnedBuffer> buffer = frame_buffers_.Take(bytes)) return buffer;
-  return LeasePinned(context_, bytes, Share::kSession);
-}
-
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFieldBuffer(int64_t bytes) {
   if (std::shared_ptr<PinnedBuffer> buffer = field_buffers_.Take(bytes)) return buffer;
   return LeasePinned(context_, bytes, Share::kSession);
