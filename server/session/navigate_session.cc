@@ -113,6 +113,7 @@ absl::StatusOr<int64_t> NavigateSession::Resume(EndedFn ended) {
     ++resumptions_;
     carrier = CarryBy(std::move(ended), &before);
   }
+  context_.sessions.CountResumption();
   if (before) before(SessionEnded("resumed"));
   return carrier;
 }
