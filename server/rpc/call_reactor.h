@@ -120,9 +120,8 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   template <typename Admission>
   bool BeginWith(std::shared_ptr<CallReactor> self, const Admission& admit) {
     self_ = std::move(self);
-    absl::Status status = IsRefused(rpc_)
-                              ? WithReason(absl::ResourceExhaustedError("too many calls"), v1::TOO_MANY_STREAMS)
-                              : admit();
+    absl::Status status =
+        IsRefused(rpc_) ? WithReason(absl::ResourceExhaustedError("too many calls"), v1::TOO_MANY_STREAMS) : admit();
     if (status.ok()) {
       context_.stream_watch.Add(self_);
       return true;
