@@ -36,7 +36,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       : CallReactor(context, rpc), deadline_(Deadline(rpc, context.seams)), queue_(context.limits.max_chunk_bytes) {}
 
   void Start() {
-    if (!Begin(shared_from_this(), Share::kSession)) return;
+    if (!BeginUnplaced(shared_from_this())) return;
     std::lock_guard<std::mutex> lock(mutex_);
     Continue();
   }
@@ -122,6 +122,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
     if (session_ != nullptr) return InvalidField("config", "is sent twice");
+    INTRAWARP_RETURN_IF_ERROR(TakePlace(Share::kSession));
     INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config));
     if (config.resume()) return Carry(session_->Resume(EndedFn()));
     opening_ = true;

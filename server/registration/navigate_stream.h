@@ -4,6 +4,9 @@
 // the next ones are read: at most four wait for it. Nothing is read while the pipeline has no room, so a client that
 // sends faster than it is served is held by flow control.
 //
+// The call takes its place among the streams of sessions when its config comes. A call without a config counts among
+// all calls (max_calls), and the stall watch ends it.
+//
 // An error of one frame is its result; the rest of its chunks is passed over up to the next header. What breaks the
 // order of messages (no config first, config twice, a chunk without a frame, a frame number that does not grow) ends
 // the stream and its session. A stream that breaks leaves its session to be resumed.

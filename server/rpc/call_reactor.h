@@ -65,22 +65,25 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   // `rpc` lives until OnDone.
   CallReactor(ServerContext& context, const grpc::CallbackServerContext& rpc) : context_(context), rpc_(rpc) {}
 
-  // Once, before the first operation. False when the call was not admitted; then it has ended.
-  bool Begin(std::shared_ptr<CallReactor> self, Share share = Share::kCommon) {
-    self_ = std::move(self);
-    absl::StatusOr<Grant> place = Place(share);
-    if (place.ok()) {
-      place_ = *std::move(place);
-      context_.stream_watch.Add(self_);
-      return true;
-    }
-    std::lock_guard<std::mutex> lock(mutex_);
-    FinishOnce(place.status());
-    return false;
+  // Once, before the first operation, with a place among the streams under way. False when the call was not admitted;
+  // then it has ended.
+  bool Begin(std::shared_ptr<CallReactor> self) {
+    return BeginWith(std::move(self), [this] { return TakePlace(Share::kCommon); });
+  }
+  // The same for a call that takes its place later.
+  bool BeginUnplaced(std::shared_ptr<CallReactor> self) {
+    return BeginWith(std::move(self), [] { return absl::OkStatus(); });
   }
 
   // All that follow with the mutex held.
 
+  // A place among the streams of the share, until gRPC is done with the call. The errors of AdmitCall. Once.
+  absl::Status TakePlace(Share share) {
+    absl::StatusOr<Grant> place = AdmitCall(context_, share);
+    if (!place.ok()) return place.status();
+    place_ = *std::move(place);
+    return absl::OkStatus();
+  }
   // These hide gRPC's.
   void StartRead(grpc::ByteBuffer* message) {
     read_since_ = context_.seams.steady_now();
@@ -114,9 +117,18 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   bool finished_ = false;
 
  private:
-  absl::StatusOr<Grant> Place(Share share) {
-    if (!IsRefused(rpc_)) return AdmitCall(context_, share);
-    return WithReason(absl::ResourceExhaustedError("too many calls"), v1::TOO_MANY_STREAMS);
+  template <typename Admission>
+  bool BeginWith(std::shared_ptr<CallReactor> self, const Admission& admit) {
+    self_ = std::move(self);
+    absl::Status status =
+        IsRefused(rpc_) ? WithReason(absl::ResourceExhaustedError("too many calls"), v1::TOO_MANY_STREAMS) : admit();
+    if (status.ok()) {
+      context_.stream_watch.Add(self_);
+      return true;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    FinishOnce(status);
+    return false;
   }
 
   // A call that has ended may still wait for its client to take the last message.

@@ -37,9 +37,11 @@ JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& 
       control_(context.seams, deadline),
       queue_(context.limits.max_chunk_bytes) {}
 
-void JobStream::set_on_cancel(std::function<void()> on_cancel) {
+bool JobStream::set_on_cancel(std::function<void()> on_cancel) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (finished_) return false;
   on_cancel_ = std::move(on_cancel);
+  return true;
 }
 
 bool JobStream::closed() const {

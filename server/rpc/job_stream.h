@@ -39,8 +39,9 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   // call's time earlier, 20 ms at most. nullopt without a deadline.
   std::optional<std::chrono::steady_clock::time_point> job_deadline() const { return job_deadline_; }
   // Called once the call is cancelled or its deadline has passed, without the stream's mutex, for what a job that waits
-  // can give back before its turn. Set before the job is submitted; let go of when the call is over.
-  void set_on_cancel(std::function<void()> on_cancel);
+  // can give back before its turn. Set before the job is submitted; let go of when the call is over. False, and
+  // it is never called, when the call has ended before.
+  bool set_on_cancel(std::function<void()> on_cancel);
   bool closed() const;
 
   void Send(grpc::ByteBuffer message);

@@ -49,8 +49,12 @@ absl::Status SubmitJob(DeviceContext& context, Job job) {
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
   job.owner = &stream;
   job.deadline = stream.job_deadline();
-  stream.set_on_cancel([&jobs = context.jobs, &stream] { jobs.Cancel(&stream); });
-  return SubmitJob(context, std::move(job));
+  const auto cancel = [&jobs = context.jobs, &stream] { jobs.Cancel(&stream); };
+  if (!stream.set_on_cancel(cancel)) return stream.control().CancelStatus();
+  const absl::Status submitted = SubmitJob(context, std::move(job));
+  // The call may have ended before the queue knew the job.
+  if (submitted.ok() && stream.closed()) cancel();
+  return submitted;
 }
 
 absl::StatusOr<Grant> Admit(ServerContext& context, const Claim& claim, Share share) {

@@ -30,7 +30,7 @@ absl::Status Stopping(const Device& device, const absl::Status& status);
 // DEADLINE_UNREACHABLE by its `run`.
 absl::Status SubmitJob(DeviceContext& context, Job job);
 // The same for a job of a stream's, which ends with the call, also while it waits or is held. Its deadline is
-// JobStream::job_deadline().
+// JobStream::job_deadline(). CANCELLED or DEADLINE_EXCEEDED when the call has ended.
 absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job);
 
 // Ledger::Admit, with the refusal counted in the metrics.

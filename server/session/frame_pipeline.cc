@@ -105,6 +105,9 @@ absl::Status FramePipeline::Append(const wire::ReceivedChunk& chunk) {
 absl::Status FramePipeline::TakeChunk(const wire::ReceivedChunk& chunk, NavigateFrame& frame) const {
   INTRAWARP_RETURN_IF_ERROR(
       ValidatePlace(chunk, {frame.received_bytes, frame.total_bytes, context_.limits.max_chunk_bytes}));
+  if (frame.memory == nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context_, *frame.extra, frame.total_bytes));
+  }
   INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, frame.memory->as<char>() + frame.received_bytes));
   frame.received_bytes += chunk.size();
   return absl::OkStatus();
@@ -158,7 +161,19 @@ absl::Status FramePipeline::Admit(const v1::FrameHeader& header, NavigateFrame& 
     end = std::min(end.value_or(Time::max()), frame.begin + *frame.deadline);
   }
   frame.control.emplace(context_.seams, end);
-  INTRAWARP_ASSIGN_OR_RETURN(frame.memory, session_->TakeFrameBuffer(frame.total_bytes));
+  return TakeMemory(frame);
+}
+
+// Page-locks nothing: the first chunk does where the session has no buffer.
+absl::Status FramePipeline::TakeMemory(NavigateFrame& frame) {
+  frame.memory = session_->TakeFrameBuffer(frame.total_bytes);
+  Claim claim;
+  claim.job_class = JobClass::kFrame;
+  claim.workspace_bytes = ExtraWorkspaceBytes(context_.device, session_->setup(), frame);
+  if (frame.memory == nullptr) claim.pinned_bytes = PinnedClaim(frame.total_bytes);
+  if (static_cast<const Amounts&>(claim) == Amounts()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(Grant extra, server::Admit(context_, claim, Share::kSession));
+  frame.extra = std::make_shared<Grant>(std::move(extra));
   return absl::OkStatus();
 }
 
@@ -184,6 +199,7 @@ void FramePipeline::Supersede(int64_t by) {
 void FramePipeline::MakeLight(NavigateFrame& frame, absl::Status status) {
   frame.status = std::move(status);
   frame.memory.reset();
+  frame.extra.reset();
   if (!std::exchange(frame.is_light, true)) ++light_;
 }
 
@@ -223,7 +239,7 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
     frame->control->Held(held);
     frame->latency.Held(Phase::kOptimise, held);
   };
-  job.run = [self = shared_from_this(), frame](const absl::StatusOr<const ExecContext*>& ctx) {
+  job.run = [self = shared_from_this(), frame, extra = frame->extra](const absl::StatusOr<const ExecContext*>& ctx) {
     self->RunJob(frame, ctx);
   };
   return SubmitJob(context_, std::move(job));
@@ -235,6 +251,7 @@ void FramePipeline::RunJob(const Frame& frame, const absl::StatusOr<const ExecCo
   if (MayStart(*frame, &status)) status = RunFrame(**ctx, *frame);
   if (status.ok() && frame->is_good_start) session_->SetStart(carrier_, *frame);
   frame->memory.reset();
+  frame->extra.reset();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     running_ = nullptr;

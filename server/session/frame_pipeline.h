@@ -54,7 +54,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   // A header, received at `received`. INVALID_ARGUMENT, which ends the stream, when the number does not grow; what else
   // is wrong with the frame is its answer. Begins the frame, or holds the header back.
   absl::Status BeginFrame(const v1::FrameHeader& header, Time received);
-  // Copies and checks the payload without a lock. INVALID_ARGUMENT, which ends the stream, when it belongs to no frame.
+  // Copies and checks the payload, and page-locks memory where the session has none, without a lock. INVALID_ARGUMENT,
+  // which ends the stream, when it belongs to no frame.
   absl::Status Append(const wire::ReceivedChunk& chunk);
   // No message follows: a frame that lacks chunks fails.
   void EndOfFrames();
@@ -85,6 +86,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   bool HasRoom() const;
   void Begin(const v1::FrameHeader& header, Time received);
   absl::Status Admit(const v1::FrameHeader& header, NavigateFrame& frame);
+  absl::Status TakeMemory(NavigateFrame& frame);
   void Complete();
   void Supersede(int64_t by);
   void MakeLight(NavigateFrame& frame, absl::Status status);

@@ -50,11 +50,14 @@ void StartFrom(const Transform& transform, RegistrationInput* input) {
 
 // The memory that the session has taken is the frame's limit where the client named the grid.
 absl::Status CheckExpected(const ExpectedFrame& expected, const NavigateFrame& frame) {
-  if (!expected.is_promised || frame.total_bytes <= expected.bytes) return absl::OkStatus();
-  const bool more_voxels = frame.geometry.voxels() > expected.geometry.voxels();
-  return InvalidField(
-      more_voxels ? "geometry" : "pixel_type",
-      absl::StrCat("the frame has ", frame.total_bytes, " bytes, the session expects at most ", expected.bytes));
+  if (!expected.is_promised) return absl::OkStatus();
+  if (frame.geometry.voxels() > expected.geometry.voxels()) {
+    return InvalidField("geometry", absl::StrCat("the frame has ", frame.geometry.voxels(),
+                                                 " voxels, the session expects at most ", expected.geometry.voxels()));
+  }
+  if (frame.total_bytes <= expected.bytes) return absl::OkStatus();
+  return InvalidField("pixel_type", absl::StrCat("the frame has ", frame.total_bytes,
+                                                 " bytes, the session expects at most ", expected.bytes));
 }
 
 absl::Status ParsePixels(const ServerContext& context, const v1::FrameHeader& header, NavigateFrame& frame) {
@@ -92,6 +95,18 @@ absl::Status ParseHeader(const ServerContext& context, const SessionSetup& setup
   return CheckExpected(setup.expected, frame);
 }
 
+// Estimated from the resident image for a grid of another size.
+int64_t FrameWorkspaceBytes(const Device& device, const SessionSetup& setup, const ExpectedFrame& expected) {
+  const PreparedImage& resident = setup.resident->image;
+  const Geometry& frame = expected.geometry;
+  const int64_t upload = device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(expected.bytes)) : 0;
+  const int64_t prepare =
+      upload + PreparedImage::WorkspaceBytes(frame, expected.pixel_type) + PreparedImage::Bytes(frame);
+  const int64_t registration = RegistrationJobBytes(device, MakeRegistrationInput(setup.plan, resident, resident));
+  const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
+  return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
+}
+
 }  // namespace
 
 absl::Status ParseFrameHeader(const ServerContext& context, const SessionSetup& setup, const v1::FrameHeader& header,
@@ -106,15 +121,14 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame) {
 }
 
 int64_t SessionWorkspaceBytes(const Device& device, const SessionSetup& setup) {
-  const PreparedImage& resident = setup.resident->image;
-  const Geometry& frame = setup.expected.geometry;
-  const int64_t upload =
-      device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(setup.expected.bytes)) : 0;
-  const int64_t prepare =
-      upload + PreparedImage::WorkspaceBytes(frame, setup.expected.pixel_type) + PreparedImage::Bytes(frame);
-  const int64_t registration = RegistrationJobBytes(device, MakeRegistrationInput(setup.plan, resident, resident));
-  const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
-  return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
+  return FrameWorkspaceBytes(device, setup, setup.expected);
+}
+
+int64_t ExtraWorkspaceBytes(const Device& device, const SessionSetup& setup, const NavigateFrame& frame) {
+  const ExpectedFrame& expected = setup.expected;
+  const bool fits = frame.geometry.voxels() <= expected.geometry.voxels() && frame.total_bytes <= expected.bytes;
+  if (fits) return 0;
+  return FrameWorkspaceBytes(device, setup, {frame.geometry, frame.pixel_type, frame.total_bytes});
 }
 
 absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const Transform* initial,

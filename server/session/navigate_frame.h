@@ -49,8 +49,11 @@ struct NavigateFrame {
   Rescale rescale;
   int64_t total_bytes = 0;
   int64_t received_bytes = 0;
-  // The pixels; given back as soon as they are on the device.
+  // The pixels; given back as soon as they are on the device. Null until the first chunk where the session has no
+  // buffer for them.
   std::shared_ptr<PinnedBuffer> memory;
+  // What the frame takes beyond its session's memory, until its job has ended; null: nothing.
+  std::shared_ptr<Grant> extra;
   const Time begin;
   Time ready;  // the last byte was there
   // After `begin`; unset: none.
@@ -76,6 +79,8 @@ int64_t FrameJobBytes(const Device& device, const NavigateFrame& frame);
 // Device memory that a frame of the expected grid works in, its own image included. Estimated from the resident image
 // for a grid of another size.
 int64_t SessionWorkspaceBytes(const Device& device, const SessionSetup& setup);
+// The same for this frame where it is larger than expected; 0 where the session's serves it.
+int64_t ExtraWorkspaceBytes(const Device& device, const SessionSetup& setup, const NavigateFrame& frame);
 
 // As in RegistrationTask.
 struct FrameHooks {

@@ -113,6 +113,7 @@ absl::StatusOr<int64_t> NavigateSession::Resume(EndedFn ended) {
     ++resumptions_;
     carrier = CarryBy(std::move(ended), &before);
   }
+  context_.sessions.CountResumption();
   if (before) before(SessionEnded("resumed"));
   return carrier;
 }
@@ -175,11 +176,6 @@ NavigateSession::Expiry NavigateSession::ExpiryAt(Time now) const {
   }
   const bool is_idle = state_ == State::kActive && statistics_.in_flight() == 0;
   return is_idle && now - last_activity_ >= setup_.idle_timeout ? Expiry::kIdle : Expiry::kNone;
-}
-
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFrameBuffer(int64_t bytes) {
-  if (std::shared_ptr<PinnedBuffer> buffer = frame_buffers_.Take(bytes)) return buffer;
-  return LeasePinned(context_, bytes, Share::kSession);
 }
 
 absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFieldBuffer(int64_t bytes) {

@@ -85,8 +85,9 @@ class NavigateSession {
   // What has expired at `now`; the caller closes the session.
   Expiry ExpiryAt(Time now) const;
 
-  // The memory of a frame: a buffer of the session's, or, for a size or number beyond those, a lease from the pool.
-  absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFrameBuffer(int64_t bytes);
+  // A buffer of the session's for a frame; null for a size or number beyond those.
+  std::shared_ptr<PinnedBuffer> TakeFrameBuffer(int64_t bytes) { return frame_buffers_.Take(bytes); }
+  // A buffer of the session's for a field, or, for a size or number beyond those, a lease from the pool.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFieldBuffer(int64_t bytes);
   // Room for a result; the oldest kept results give way.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);

@@ -89,9 +89,12 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::FindToResume(const v1::Navig
   }
   if ((*session)->state() == NavigateSession::State::kOpening) return SessionNotResumable("the session is opening");
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced((*session)->context()));
+  return session;
+}
+
+void SessionStore::CountResumption() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.resumed;
-  return session;
 }
 
 absl::StatusOr<SessionStore::Pointer> SessionStore::Find(const std::string& id) const {

@@ -65,8 +65,9 @@ class SessionStore {
 
  private:
   friend class NavigateSession;
-  // A session takes itself out when it closes.
+  // A session takes itself out when it closes, and tells of the streams that resume it.
   void Erase(const NavigateSession& session);
+  void CountResumption();
   absl::StatusOr<Pointer> OpenNew(ServerContext& context, const v1::NavigateConfig& config);
   absl::StatusOr<Pointer> FindToResume(const v1::NavigateConfig& config);
   absl::StatusOr<DeviceContext*> Place(ServerContext& context, SessionSetup& setup) const;

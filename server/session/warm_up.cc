@@ -115,7 +115,8 @@ class Opening : public std::enable_shared_from_this<Opening> {
   }
 
   absl::Status MakePixels() {
-    INTRAWARP_ASSIGN_OR_RETURN(frame_->memory, session_->TakeFrameBuffer(frame_->total_bytes));
+    frame_->memory = session_->TakeFrameBuffer(frame_->total_bytes);
+    if (frame_->memory == nullptr) return absl::CancelledError("the session was closed");
     FillPeak(frame_->pixel_type, frame_->geometry.size, *frame_->memory);
     return absl::OkStatus();
   }

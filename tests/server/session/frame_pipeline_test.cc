@@ -291,6 +291,59 @@ TEST_P(FramePipelineTest, AFrameWithLargerPixelsThanPromisedIsRefusedByName) {
   EXPECT_EQ(FieldOf(Answers(*carrier, 1)[0].status()), "frame.pixel_type");
 }
 
+// Voxels cost memory whatever their type: bytes alone do not bound them.
+TEST_P(FramePipelineTest, AFrameOfMoreVoxelsInFewerBytesIsLargerThanPromised) {
+  v1::NavigateConfig config = RigidConfig();
+  *config.mutable_frame_geometry() = GeometryToProto(Grid());
+  config.set_frame_pixel_type(v1::PIXEL_TYPE_FLOAT64);
+  auto carrier = Open(config);
+  Geometry large = Grid();
+  large.size.z += 1;
+  ASSERT_OK(carrier->Send(FrameRequests(1, large, MovingFrame(large, 1))));
+  const v1::FrameResult& answer = Answers(*carrier, 1)[0];
+  EXPECT_EQ(answer.status().code(), grpc::INVALID_ARGUMENT) << answer.status().message();
+  EXPECT_EQ(FieldOf(answer.status()), "frame.geometry");
+}
+
+TEST_P(FramePipelineTest, ALargerFrameThanExpectedClaimsItsWorkspace) {
+  auto carrier = Open(RigidConfig());
+  Geometry large = Grid();
+  large.size.z += 1;
+  Ledger& ledger = context().ledger;
+  const int64_t before = ledger.in_use(Resource::kWorkspace);
+  {
+    Claim claim;
+    claim.job_class = JobClass::kBatch;
+    claim.workspace_bytes = ledger.available(Resource::kWorkspace, Share::kSession);
+    const absl::StatusOr<Grant> all = ledger.Admit(claim, Share::kSession);
+    ASSERT_OK(all.status());
+    ASSERT_OK(carrier->Send(FrameRequests(1, large, MovingFrame(large, 1))));
+    ASSERT_OK(carrier->Send(GoodFrame(2)));
+    Answers(*carrier, 2);
+  }
+  ASSERT_OK(carrier->Send(FrameRequests(3, large, MovingFrame(large, 3))));
+  const std::vector<v1::FrameResult>& answers = Answers(*carrier, 3);
+  EXPECT_EQ(ReasonOf(answers[0].status()), v1::WORKSPACE_MEMORY);
+  EXPECT_EQ(answers[1].status().code(), 0) << answers[1].status().message();
+  EXPECT_EQ(answers[2].status().code(), 0) << answers[2].status().message();
+  EXPECT_TRUE(Eventually([&] { return ledger.in_use(Resource::kWorkspace) == before; }));
+}
+
+// A header comes under locks; page-locking takes long.
+TEST_P(FramePipelineTest, TheFirstChunkOfALargerFramePageLocks) {
+  auto carrier = Open(RigidConfig());
+  Geometry large = Grid();
+  large.size.z += 1;
+  const std::vector<v1::NavigateRequest> frame = FrameRequests(1, large, MovingFrame(large, 1));
+  const size_t leased = context().pinned.leased_bytes();
+  const int64_t claimed = context().ledger.in_use(Resource::kPinned);
+  ASSERT_OK(carrier->Send({frame[0]}));
+  EXPECT_EQ(context().pinned.leased_bytes(), leased);
+  EXPECT_GT(context().ledger.in_use(Resource::kPinned), claimed);
+  ASSERT_OK(carrier->Send({frame[1]}));
+  EXPECT_GT(context().pinned.leased_bytes(), leased);
+}
+
 TEST_P(FramePipelineTest, StopDropsWhatIsUnderWay) {
   FieldGate gate;
   v1::NavigateConfig config = FieldConfig();

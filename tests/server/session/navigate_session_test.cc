@@ -160,6 +160,15 @@ TEST_P(NavigateSessionTest, ASecondCarrierFencesTheFirst) {
   EXPECT_EQ(Answers(*second, 1)[0].status().code(), 0);
 }
 
+TEST_P(NavigateSessionTest, AResumptionThatFailsIsNotCounted) {
+  auto carrier = Open(Named("s"));
+  const absl::StatusOr<std::shared_ptr<NavigateSession>> found = context().sessions.Open(context(), Resuming("s"));
+  ASSERT_OK(found.status());
+  carrier->Finish();
+  EXPECT_FALSE((*found)->Resume([](const absl::Status&) {}).ok());
+  EXPECT_EQ(context().sessions.counts().resumed, 0);
+}
+
 TEST_P(NavigateSessionTest, ExpiresWhenNobodyResumesIt) {
   v1::NavigateConfig config = Named("s");
   config.mutable_resume_window()->set_seconds(60);
