@@ -81,6 +81,7 @@ int64_t SessionWorkspaceBytes(const Device& device, const SessionSetup& setup);
 struct FrameHooks {
   ReserveFn reserve;
   std::optional<FieldOutput> field;
+  std::optional<FieldOutput> coarse_field;
 };
 
 // Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,
