@@ -33,6 +33,9 @@ namespace {
 constexpr int kResumptions = 20;
 constexpr std::chrono::milliseconds kResumePause{500};
 
+// Ends the name of a coarse field's file.
+constexpr char kCoarse[] = ".coarse";
+
 struct FrameOutcome {
   absl::Status status = absl::UnavailableError("no answer");
   v1::Report report;
@@ -50,6 +53,7 @@ class Navigation {
   // How the session went; how each frame went is in outcomes().
   absl::Status Run(const v1::NavigateConfig& config) {
     encoding_ = config.field().encoding();
+    asks_coarse_ = config.coarse_field();
     rate_hz_ = config.rate_hz();
     const std::unique_ptr<client::NavigateStream> stream = session_.client().Navigate(config, session_.call());
     absl::Status status = Stream(*stream);
@@ -113,9 +117,15 @@ class Navigation {
 
   absl::Status ReceiveAll(client::NavigateStream& stream) {
     ProgressLine progress;
-    client::GridData field;
+    client::GridData field, coarse_field;
+    client::CoarseFieldSink coarse;
+    if (asks_coarse_) {
+      coarse.field = client::SinkInto(&coarse_field);
+      coarse.received = [&](const v1::FrameField& header) { return WriteCoarseField(header, coarse_field); };
+    }
     while (true) {
-      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream.Receive(client::SinkInto(&field)));
+      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer,
+                                 stream.Receive(client::SinkInto(&field), coarse));
       if (!answer.has_value()) return absl::OkStatus();
       INTRAWARP_ASSIGN_OR_RETURN(const size_t index, IndexOf(answer->result.frame_number()));
       if (answer->has_field && !field_dir_.empty()) {
@@ -147,6 +157,12 @@ class Navigation {
     return outcomes_[index].is_known;
   }
 
+  absl::Status WriteCoarseField(const v1::FrameField& header, const client::GridData& field) {
+    INTRAWARP_ASSIGN_OR_RETURN(const size_t index, IndexOf(header.frame_number()));
+    const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), kCoarse, ".nii.gz");
+    return WriteFieldFile(out, encoding_, header.field().affine(), field);
+  }
+
   absl::Status WriteFrameField(size_t index, const v1::AffineMap& affine, const client::GridData& field) {
     const std::string out = absl::StrCat(field_dir_, "/", Stem(paths_[index]), ".nii.gz");
     return WriteFieldFile(out, encoding_, affine, field);
@@ -162,6 +178,7 @@ class Navigation {
   const std::vector<std::string> paths_;
   const std::string field_dir_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
+  bool asks_coarse_ = false;
   double rate_hz_ = 0;  // 0: as fast as the server takes them
   std::optional<v1::Session> closed_;
   std::mutex mutex_;  // guards what follows
@@ -219,12 +236,15 @@ absl::Status MakeFolder(const std::string& folder) {
   return error ? Annotate(io::FileError("cannot be created", error.value()), folder) : absl::OkStatus();
 }
 
-// Two frames must not share a field's file.
-absl::Status CheckFieldNames(const std::vector<std::string>& paths) {
+// Two fields must not share a file.
+absl::Status CheckFieldNames(const std::vector<std::string>& paths, bool coarse) {
   std::set<std::string> stems;
   for (const std::string& path : paths) {
-    if (!stems.insert(Stem(path)).second) {
-      return absl::InvalidArgumentError(absl::StrCat("--field_dir: two frames are called ", Stem(path)));
+    for (const char* suffix : {"", kCoarse}) {
+      const std::string stem = Stem(path) + suffix;
+      if ((coarse || *suffix == '\0') && !stems.insert(stem).second) {
+        return absl::InvalidArgumentError(absl::StrCat("--field_dir: two fields would be called ", stem));
+      }
     }
   }
   return absl::OkStatus();
@@ -237,6 +257,7 @@ absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const Re
   std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
   INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
   if (flags.Has("field_dir")) *config.mutable_field() = field;
+  if (flags.Has("coarse_field")) config.set_coarse_field(true);
   config.set_session_id(flags.String("session"));
   if (flags.Has("rate")) config.set_rate_hz(flags.Number("rate"));
   if (flags.Has("latest")) config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
@@ -256,11 +277,14 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (!field.ok()) return UsageError(field.status());
   const absl::Status encoding = CheckFieldEncoding(flags, registration->options);
   if (!encoding.ok()) return UsageError(encoding);
+  if (flags.Has("coarse_field") && !flags.Has("field_dir")) {
+    return UsageError(absl::InvalidArgumentError("--coarse_field: only --field_dir uses it"));
+  }
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "report"));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "session_report"));
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<std::string> paths, VolumesInFolder(flags.String("frames")));
   const std::string field_dir = flags.String("field_dir");
-  if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths));
+  if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths, flags.Has("coarse_field")));
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
   Navigation navigation(session, std::move(paths), field_dir);
@@ -285,6 +309,10 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
       {.name = "moving", .placeholder = "X", .help = "the resident volume; frames are the fixed images"},
       {.name = "frames", .placeholder = "DIR", .help = "every volume in it, in name order", .required = true},
       {.name = "field_dir", .placeholder = "DIR", .help = "where a displacement field for each frame goes"},
+      {.name = "coarse_field",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "each frame's field before the finest level goes there, too, as NAME.coarse.nii.gz"},
       {.name = "report", .placeholder = "OUT.json", .help = "a list of reports, one a frame"},
       {.name = "rate",
        .type = FlagType::kNumber,

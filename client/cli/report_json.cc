@@ -216,6 +216,7 @@ Json SessionToJson(const v1::Session& session) {
            {{"p50", value(s.has_latency_p50_ms(), s.latency_p50_ms())},
             {"p90", value(s.has_latency_p90_ms(), s.latency_p90_ms())},
             {"p99", value(s.has_latency_p99_ms(), s.latency_p99_ms())}}},
+          {"coarse_fields", s.coarse_fields()},
           {"load", value(session.has_load(), session.load())},
           {"resumptions", session.resumptions()}};
 }

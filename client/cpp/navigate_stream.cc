@@ -2,8 +2,11 @@
 #include "client/cpp/navigate_stream.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/grid_receiver.h"
 #include "client/cpp/navigate_stream_impl.h"
 #include "google/rpc/error_details.pb.h"
 #include "intrawarp/v1/error.pb.h"
@@ -29,6 +32,65 @@ v1::FrameHeader MakeHeader(const Frame& frame) {
   if (frame.deadline) *header.mutable_deadline() = DurationToProto(*frame.deadline);
   return header;
 }
+
+// The fields of one answer: a coarse one, perhaps, then the final one.
+class AnswerFields {
+ public:
+  AnswerFields(const v1::NavigateConfig& config, const GridSink& field, const CoarseFieldSink& coarse,
+               int64_t max_bytes)
+      : takes_field_(config.has_field() && field),
+        takes_coarse_(config.coarse_field() && coarse.field),
+        final_(field, 3, max_bytes),
+        coarse_(coarse.field, 3, max_bytes),
+        received_(coarse.received) {}
+
+  bool begun() const { return final_.begun() || coarse_.begun(); }
+
+  // INTERNAL when the server sends what was not asked for, or contradicts itself.
+  absl::Status Begin(const v1::FrameField& header) {
+    if (!(header.coarse() ? takes_coarse_ : takes_field_)) {
+      return absl::InternalError("the server sent a field that was not asked for");
+    }
+    if (begun() && header.frame_number() != number_) return OfAnotherFrame(header.frame_number());
+    number_ = header.frame_number();
+    if (header.coarse()) {
+      if (final_.begun()) return absl::InternalError("the server sent a coarse field after the final one");
+      coarse_header_ = header;
+      return coarse_.Begin(header.field());
+    }
+    if (coarse_.begun()) INTRAWARP_RETURN_IF_ERROR(coarse_.Finish());
+    return final_.Begin(header.field());
+  }
+
+  absl::Status Append(const wire::ReceivedChunk& chunk) {
+    if (final_.begun() || !coarse_.begun()) return final_.Append(chunk);
+    INTRAWARP_RETURN_IF_ERROR(coarse_.Append(chunk));
+    const bool is_whole = coarse_.Finish().ok();
+    return is_whole && received_ ? received_(coarse_header_) : absl::OkStatus();
+  }
+
+  // Whether the answer has a field. Those of a frame that failed may be in pieces.
+  absl::StatusOr<bool> End(const v1::FrameResult& result) const {
+    if (!begun() || result.status().code() != 0) return false;
+    if (number_ != result.frame_number()) return OfAnotherFrame(result.frame_number());
+    if (coarse_.begun()) INTRAWARP_RETURN_IF_ERROR(coarse_.Finish());
+    if (final_.begun()) INTRAWARP_RETURN_IF_ERROR(final_.Finish());
+    return final_.begun();
+  }
+
+ private:
+  absl::Status OfAnotherFrame(int64_t number) const {
+    return absl::InternalError(absl::StrCat("a field of frame ", number_, " came with the answer of frame ", number));
+  }
+
+  const bool takes_field_;
+  const bool takes_coarse_;
+  GridReceiver final_;
+  GridReceiver coarse_;
+  const std::function<absl::Status(const v1::FrameField&)> received_;
+  v1::FrameField coarse_header_;
+  int64_t number_ = 0;
+};
 
 }  // namespace
 
@@ -109,10 +171,11 @@ absl::Status NavigateStream::Send(const Frame& frame) {
 
 absl::Status NavigateStream::CloseSend() { return impl_->call->WritesDone() ? absl::OkStatus() : StreamEnded(); }
 
-absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSink& field) {
+absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSink& field,
+                                                                   const CoarseFieldSink& coarse) {
   if (!impl_->end.has_value()) {
     FrameAnswer answer;
-    const absl::StatusOr<bool> read = ReadAnswer(field, &answer);
+    const absl::StatusOr<bool> read = ReadAnswer(field, coarse, &answer);
     if (read.ok() && *read) return answer;
     if (!read.ok()) return Fail(read.status());
     (void)Finish();
@@ -121,34 +184,25 @@ absl::StatusOr<std::optional<FrameAnswer>> NavigateStream::Receive(const GridSin
   return std::nullopt;
 }
 
-absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnswer* answer) {
-  GridReceiver receiver(field, 3, impl_->options.max_answer_bytes);
-  int64_t field_frame = 0;
+absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, const CoarseFieldSink& coarse,
+                                                FrameAnswer* answer) {
+  AnswerFields fields(impl_->config, field, coarse, impl_->options.max_answer_bytes);
   grpc::ByteBuffer message;
   while (impl_->call->Read(&message)) {
     const auto chunk = wire::DecodeChunk(message, v1::NavigateResponse::kChunkFieldNumber);
     if (chunk) {
-      INTRAWARP_RETURN_IF_ERROR(receiver.Append(*chunk));
+      INTRAWARP_RETURN_IF_ERROR(fields.Append(*chunk));
       continue;
     }
     v1::NavigateResponse response;
     INTRAWARP_RETURN_IF_ERROR(ParseRaw(message, &response));
     if (response.has_field()) {
-      if (!impl_->config.has_field() || !field)
-        return absl::InternalError("the server sent a field that was not asked for");
-      field_frame = response.field().frame_number();
-      INTRAWARP_RETURN_IF_ERROR(receiver.Begin(response.field().field()));
+      INTRAWARP_RETURN_IF_ERROR(fields.Begin(response.field()));
     } else if (response.has_chunk()) {
-      INTRAWARP_RETURN_IF_ERROR(receiver.Append(wire::ReceivedChunk(std::move(*response.mutable_chunk()))));
+      INTRAWARP_RETURN_IF_ERROR(fields.Append(wire::ReceivedChunk(std::move(*response.mutable_chunk()))));
     } else if (response.has_result()) {
       answer->result = std::move(*response.mutable_result());
-      answer->has_field = receiver.begun() && answer->result.status().code() == 0;
-      if (!answer->has_field) return true;
-      if (field_frame != answer->result.frame_number()) {
-        return absl::InternalError(absl::StrCat("the field of frame ", field_frame, " came with the result of frame ",
-                                                answer->result.frame_number()));
-      }
-      INTRAWARP_RETURN_IF_ERROR(receiver.Finish());
+      INTRAWARP_ASSIGN_OR_RETURN(answer->has_field, fields.End(answer->result));
       return true;
     } else if (response.has_opened()) {
       impl_->opened = std::move(*response.mutable_opened());
@@ -156,7 +210,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, FrameAnsw
       impl_->closed = std::move(*response.mutable_closed());
     }
   }
-  if (!receiver.begun()) return false;
+  if (!fields.begun()) return false;
   INTRAWARP_RETURN_IF_ERROR(Finish());
   return absl::DataLossError("the stream ended within a field");
 }

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -43,6 +44,13 @@ struct Frame {
   std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
 };
 
+// Takes the coarse fields that NavigateConfig.coarse_field asks for. Both are called by Receive.
+struct CoarseFieldSink {
+  GridSink field;
+  // The field is whole; its frame has no answer yet, and may still fail. An error ends the stream with that error.
+  std::function<absl::Status(const v1::FrameField& header)> received;
+};
+
 struct FrameAnswer {
   // status.code other than 0: this frame failed; the stream goes on.
   v1::FrameResult result;
@@ -69,8 +77,8 @@ class NavigateStream {
 
   // Waits for the next answer; nothing when the server has answered all frames and ended the stream. An error ends the
   // stream, and is returned again by later calls. `field` (may be null when the config names no encoding) gets the
-  // frame's field.
-  absl::StatusOr<std::optional<FrameAnswer>> Receive(const GridSink& field);
+  // frame's field, and `coarse` (may be null when the config asks for none) its coarse one before.
+  absl::StatusOr<std::optional<FrameAnswer>> Receive(const GridSink& field, const CoarseFieldSink& coarse = {});
 
   // Waits until the server has opened the session, warmed up; errors as of Receive. Need not be called.
   absl::Status WaitUntilOpened();
@@ -97,7 +105,7 @@ class NavigateStream {
   // Ends the call after a failed read.
   absl::Status Fail(const absl::Status& status);
   // Reads until a result; false at the end of the stream.
-  absl::StatusOr<bool> ReadAnswer(const GridSink& field, FrameAnswer* answer);
+  absl::StatusOr<bool> ReadAnswer(const GridSink& field, const CoarseFieldSink& coarse, FrameAnswer* answer);
   // The end of the stream, asked for once and kept.
   absl::Status Finish();
 

@@ -306,6 +306,13 @@ absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const Registration
   return best;
 }
 
+// The control points as they are, on the finest grid already.
+absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const AffineMap& affine, const float* position,
+                        const Geometry& grid, const Geometry& domain) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Transform transform, MakeTransform(ctx, affine, position, grid, domain));
+  return hook.call(ctx, transform);
+}
+
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const RegistrationImages& images = task.images;
   const auto& options = std::get<FfdOptions>(task.options);
@@ -326,6 +333,9 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   INTRAWARP_RETURN_IF_ERROR(SetOrigin(ctx, initial, {position, grids.back()}));
 
   for (int index = levels - 1;; --index) {
+    if (index == 0 && levels > 1 && task.coarse != nullptr) {
+      INTRAWARP_RETURN_IF_ERROR(GiveCoarse(ctx, *task.coarse, result.start, position, grids[0], domain));
+    }
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level,
                                MakeLevel(ctx, images, *options.metric, index, result.start, grids[index]));
@@ -356,6 +366,9 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   }
 }
 
+// Of a position and of a refined one.
+int64_t PositionBytes(const Geometry& grid) { return 2 * Arena::Rounded(Elements(grid) * sizeof(float)); }
+
 int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage&,
                        const StageOptions& stage) {
   const auto& options = std::get<FfdOptions>(stage);
@@ -371,10 +384,16 @@ int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const P
       level = std::max(level, FfdEvaluatorBytes(device, *options.metric, fixed.levels()[i].volume.geometry, grid) +
                                   std::max(descent, unfolding));
     }
-    positions = 2 * Arena::Rounded(Elements(grids->front()) * sizeof(float));
+    positions = PositionBytes(grids->front());
     level = std::max(level, ResampleControlGridWorkspaceBytes(grids->front()));
   }
   return positions + level;
+}
+
+int64_t CoarseBytes(const PreparedImage& fixed, const StageOptions& stage) {
+  const Vec3d spacing = Spacing(fixed.geometry(), std::get<FfdOptions>(stage));
+  const absl::StatusOr<Geometry> grid = MakeControlGrid(fixed.geometry(), spacing);
+  return grid.ok() ? PositionBytes(*grid) : 0;
 }
 
 int64_t ResultBytes(const Geometry& fixed, const StageOptions& stage) {
@@ -434,6 +453,7 @@ constinit const Method kFfdMethod = {.name = "ffd",
                                      .validate = Validate,
                                      .resolved = ResolvedStage,
                                      .workspace_bytes = WorkspaceBytes,
+                                     .coarse_bytes = CoarseBytes,
                                      .result_bytes = ResultBytes,
                                      .run = Run,
                                      .objective = Objective};

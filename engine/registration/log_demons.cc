@@ -342,7 +342,8 @@ LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
 
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
                                                        const LogDemonsOptions& given, int stage,
-                                                       const AffineMap& affine, const ConstVelocityView& initial) {
+                                                       const AffineMap& affine, const ConstVelocityView& initial,
+                                                       const VelocityFn& on_coarse) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(given));
   const LogDemonsOptions options = Resolved(given, /*warm=*/initial.data != nullptr);
   const Int3 finest = images.fixed->geometry().size;
@@ -354,10 +355,11 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
   Int3 size = images.fixed->levels()[levels - 1].volume.geometry.size;
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, initial, size, fields));
   for (int index = levels - 1; index >= 0; --index) {
+    const Int3 before = std::exchange(size, images.fixed->levels()[index].volume.geometry.size);
+    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, before, size, &fields));
+    if (index == 0 && levels > 1 && on_coarse) INTRAWARP_RETURN_IF_ERROR(on_coarse({fields.velocity, size}));
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
-    INTRAWARP_RETURN_IF_ERROR(MoveToGrid(ctx, size, level.grid.size, &fields));
-    size = level.grid.size;
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run,
                                RunLevel(ctx, level, options, {stage, levels - 1 - index, levels, 0, 0}, fields));
     const DemonsState& state = run.state;
@@ -382,8 +384,13 @@ int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage&
   const int64_t field = Arena::Rounded(FieldBytes(f.size)), image = Arena::Rounded(sizeof(float) * f.voxels());
   const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
                                      DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
-  return 4 * field + Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments)) + 3 * image +
-         Arena::Rounded(sizeof(float) * m.voxels()) + static_cast<int64_t>(operators);
+  return LogDemonsCoarseBytes(fixed) + field + 3 * image + Arena::Rounded(sizeof(float) * m.voxels()) +
+         static_cast<int64_t>(operators);
+}
+
+int64_t LogDemonsCoarseBytes(const PreparedImage& fixed) {
+  return 3 * Arena::Rounded(FieldBytes(fixed.geometry().size)) + Arena::Rounded(sizeof(DemonsState)) +
+         Arena::Rounded(sizeof(PairMoments));
 }
 
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,

@@ -22,6 +22,7 @@
 #define INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -50,15 +51,23 @@ struct LogDemonsStageResult {
   StageReport report;
 };
 
+// Takes a velocity on the fixed image's grid; may be empty.
+using VelocityFn = std::function<absl::Status(const ConstVelocityView&)>;
+
 // Keeps `affine`, and starts from `initial`: a velocity on any grid over the fixed image's domain (data may be null:
 // none), the result of the frame before, for example. Unset options have their defaults. Looks at ctx.Checkpoint every
-// few iterations: kStop returns the velocity so far, kCancel CANCELLED. INVALID_ARGUMENT "fluid_sigma: ..." and so on;
-// FAILED_PRECONDITION when the images (masks) do not overlap enough or differences overflow. Waits for the stream.
-// Workspace: LogDemonsWorkspaceBytes.
+// few iterations: kStop returns the velocity so far, kCancel CANCELLED. `on_coarse` is called once, with the velocity
+// before the finest level, if another level ran before and the stage was not stopped; its error is returned.
+// INVALID_ARGUMENT "fluid_sigma: ..." and so on; FAILED_PRECONDITION when the images (masks) do not overlap enough or
+// differences overflow. Waits for the stream. Workspace: LogDemonsWorkspaceBytes, and not less than
+// LogDemonsCoarseBytes plus that of on_coarse.
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
                                                        const LogDemonsOptions& options, int stage,
-                                                       const AffineMap& affine, const ConstVelocityView& initial);
+                                                       const AffineMap& affine, const ConstVelocityView& initial,
+                                                       const VelocityFn& on_coarse = {});
 int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage& moving);
+// What the stage has taken when it calls on_coarse.
+int64_t LogDemonsCoarseBytes(const PreparedImage& fixed);
 
 // INVALID_ARGUMENT, naming the field: a value that is set is out of its range (stage.h).
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);

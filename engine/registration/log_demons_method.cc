@@ -79,6 +79,16 @@ std::optional<double> ValueAtResult(const StageReport& report, bool matched, boo
   return report.levels.back().value_after;
 }
 
+absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const AffineMap& affine,
+                        const ConstVelocityView& velocity, const Geometry& domain) {
+  const size_t bytes = 3 * sizeof(float) * domain.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(Buffer in_mm, ctx.device().Allocate(bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(in_mm.as<float>(), velocity.data, bytes, ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, in_mm.as<float>()));
+  INTRAWARP_ASSIGN_OR_RETURN(const Transform transform, MakeVelocityTransform(ctx, affine, std::move(in_mm), domain));
+  return hook.call(ctx, transform);
+}
+
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const LogDemonsOptions& options = OptionsOf(task.options);
   const Geometry& domain = task.images.fixed->geometry();
@@ -86,8 +96,14 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   StageResult result;
   INTRAWARP_ASSIGN_OR_RETURN(result.start, ChooseLogDemonsStart(ctx, task.images, options, task.starts));
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView initial, VelocityOn(ctx, task.initial, domain));
-  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsStageResult stage,
-                             RunLogDemonsStage(ctx, task.images, options, task.index, result.start, initial));
+  VelocityFn on_coarse;
+  if (task.coarse != nullptr) {
+    on_coarse = [&](const ConstVelocityView& velocity) {
+      return GiveCoarse(ctx, *task.coarse, result.start, velocity, domain);
+    };
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsStageResult stage, RunLogDemonsStage(ctx, task.images, options, task.index,
+                                                                           result.start, initial, on_coarse));
   INTRAWARP_RETURN_IF_ERROR(
       MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
   INTRAWARP_ASSIGN_OR_RETURN(Unfolded unfolded, MakeUnfolded(ctx, result.start, std::move(stage.velocity), domain));
@@ -110,10 +126,17 @@ absl::Status Validate(const StageOptions& options, const Geometry&) { return Val
 
 StageOptions ResolvedStage(const StageOptions& options, const Geometry&) { return Resolved(OptionsOf(options)); }
 
+int64_t InitialBytes(const Geometry& domain) { return Arena::Rounded(3 * sizeof(float) * domain.voxels()); }
+
 int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage& moving, const StageOptions&) {
   const Geometry& domain = fixed.geometry();
-  const int64_t initial = Arena::Rounded(3 * sizeof(float) * domain.voxels());
-  return initial + std::max(LogDemonsWorkspaceBytes(fixed, moving), UnfoldedWorkspaceBytes(domain));
+  return InitialBytes(domain) + std::max(LogDemonsWorkspaceBytes(fixed, moving), UnfoldedWorkspaceBytes(domain));
+}
+
+// The workspace of the exponentials counts in full, although the hook may take the same memory after them.
+int64_t CoarseBytes(const PreparedImage& fixed, const StageOptions&) {
+  return InitialBytes(fixed.geometry()) + LogDemonsCoarseBytes(fixed) +
+         VelocityTransformWorkspaceBytes(fixed.geometry().size);
 }
 
 int64_t ResultBytes(const Geometry& fixed, const StageOptions&) { return VelocityTransformBytes(fixed.size); }
@@ -127,6 +150,7 @@ constinit const Method kLogDemonsMethod = {.name = "log-demons",
                                            .validate = Validate,
                                            .resolved = ResolvedStage,
                                            .workspace_bytes = WorkspaceBytes,
+                                           .coarse_bytes = CoarseBytes,
                                            .result_bytes = ResultBytes,
                                            .run = Run,
                                            .objective = Objective};

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
+#include "engine/registration/coarse_hook.h"
 #include "engine/registration/levels.h"
 #include "engine/registration/stage.h"
 #include "engine/transform/transform.h"
@@ -33,6 +34,8 @@ struct StageTask {
   // The transform that a deformable stage continues when it has the stage's native form (control grid, velocity); null:
   // none.
   const Transform* initial = nullptr;
+  // A deformable stage of several levels calls it before the finest one, unless it was stopped; null: nobody asks.
+  const CoarseHook* coarse = nullptr;
 };
 
 struct StageResult {
@@ -65,6 +68,9 @@ struct Method {
   // Device memory that run and objective take from the arena.
   int64_t (*workspace_bytes)(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
                              const StageOptions& options);
+  // What run has taken from the arena when it calls task.coarse. The transform that it makes for the call holds no more
+  // device memory than the result's. Null for a method that is not deformable.
+  int64_t (*coarse_bytes)(const PreparedImage& fixed, const StageOptions& options);
   // Device memory that the result's transform holds at most.
   int64_t (*result_bytes)(const Geometry& fixed, const StageOptions& options);
   // Errors and checkpoints as Register (registration.h). Waits for the stream.

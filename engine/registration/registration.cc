@@ -52,8 +52,10 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const StageOptions& options = pipeline->stages[index];
   const Transform& before = pipeline->result.transform;
   const Transform* initial = before.is_affine() ? pipeline->input.initial_transform : &before;
-  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
-                             MethodOf(options).run(ctx, {pipeline->images, options, index, pipeline->starts, initial}));
+  const bool is_last = index + 1 == static_cast<int>(pipeline->stages.size());
+  const CoarseHook* coarse = is_last && pipeline->input.coarse ? &*pipeline->input.coarse : nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, {pipeline->images, options, index,
+                                                                            pipeline->starts, initial, coarse}));
   if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(stage.start);
   pipeline->starts = {stage.transform.affine()};
   pipeline->value = stage.value;
@@ -83,8 +85,13 @@ absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
 
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   int64_t bytes = 0;
-  for (const StageOptions& stage : ResolvedStages(input)) {
+  const std::vector<StageOptions> stages = ResolvedStages(input);
+  for (const StageOptions& stage : stages) {
     bytes = std::max(bytes, MethodOf(stage).workspace_bytes(device, *input.fixed, *input.moving, stage));
+  }
+  const Method& last = MethodOf(stages.back());
+  if (input.coarse && last.is_deformable) {
+    bytes = std::max(bytes, last.coarse_bytes(*input.fixed, stages.back()) + input.coarse->workspace_bytes);
   }
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
+#include "engine/registration/coarse_hook.h"
 #include "engine/registration/stage.h"
 #include "engine/transform/transform.h"
 
@@ -27,6 +28,9 @@ struct RegistrationInput {
   // A start instead of `initial`: its affine part starts the first stage; its control grid or velocity is continued by
   // the first deformable stage, whose method must be the one that made it (ffd.h, log_demons.h). Null: none.
   const Transform* initial_transform = nullptr;
+  // Called at most once: before the finest level of the last stage, when that is deformable and runs another level
+  // before. It changes no bit of the result. Unset: no coarse transform is wanted.
+  std::optional<CoarseHook> coarse = std::nullopt;
 };
 
 struct RegistrationResult {

@@ -44,12 +44,31 @@ absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(const RegistrationTask& tas
   return task.reserve(RegistrationMemoryBytes(task.input));
 }
 
-absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task, JobControl& control,
+// Within the phase optimise, of which the time for sending is no part.
+absl::Status SendCoarseField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
+                             std::shared_ptr<PinnedBuffer> memory, JobControl& control, LatencyBreakdown& latency) {
+  if (control.cancelled()) return control.CancelStatus();
+  const auto begin = std::chrono::steady_clock::now();
+  INTRAWARP_RETURN_IF_ERROR(SendField(ctx, output, transform, std::move(memory), latency));
+  const std::chrono::nanoseconds sending = std::chrono::steady_clock::now() - begin;
+  latency.Add(Phase::kOptimise, -sending);
+  control.Held(sending);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task,
+                                            std::shared_ptr<PinnedBuffer> coarse_memory, JobControl& control,
                                             LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kOptimise);
   ArenaScope scope(ctx.arena());
+  RegistrationInput input = task.input;
+  if (task.coarse_field) {
+    input.coarse->call = [&](const ExecContext& stage_ctx, const Transform& transform) {
+      return SendCoarseField(stage_ctx, *task.coarse_field, transform, std::move(coarse_memory), control, latency);
+    };
+  }
   control.StartBudget(task.budget);
-  absl::StatusOr<RegistrationResult> result = Register(ctx, task.input);
+  absl::StatusOr<RegistrationResult> result = Register(ctx, input);
   if (control.cancelled()) return control.CancelStatus();
   if (!result.ok()) return result;
   if (result->stop_reason == StopReason::kBudget && !task.best_effort) {
@@ -66,12 +85,13 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
 
 // Room for the field before the work, so that it is not done in vain. Null for control points, whose number is not
 // known before, for a stream, and without a field.
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const RegistrationTask& task, LatencyBreakdown& latency) {
-  if (!task.field || task.field->stream || task.field->request.form == FieldForm::kControlPoints) return nullptr;
+absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const std::optional<FieldOutput>& field, const Geometry& fixed,
+                                                         LatencyBreakdown& latency) {
+  if (!field || field->stream || field->request.form == FieldForm::kControlPoints) return nullptr;
   PhaseTimer timer(latency, Phase::kAdmit);
-  absl::StatusOr<Geometry> grid = FieldGrid(task.field->request, task.input.fixed->geometry());
+  absl::StatusOr<Geometry> grid = FieldGrid(field->request, fixed);
   if (!grid.ok()) return Within("field", grid.status());
-  return task.field->lease(FieldBytes(task.field->request, *grid));
+  return field->lease(FieldBytes(field->request, *grid));
 }
 
 absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationTask& task,
@@ -102,6 +122,10 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
 }
 
 }  // namespace
+
+CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed) {
+  return {.workspace_bytes = ProduceFieldWorkspaceBytes(device, fixed), .call = nullptr};
+}
 
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input) {
   const Geometry& fixed = input.fixed->geometry();
@@ -150,8 +174,10 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   if (control.cancelled()) return control.CancelStatus();
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task, latency));
-  INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, control, latency));
+  const Geometry& fixed = task.input.fixed->geometry();
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task.field, fixed, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> coarse, LeaseField(task.coarse_field, fixed, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
   const Transform& transform = outcome.result.transform;
   if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));

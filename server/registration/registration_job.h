@@ -52,6 +52,9 @@ struct RegistrationTask {
   bool best_effort = false;
   // Unset: no field is wanted.
   std::optional<FieldOutput> field;
+  // The field as it stands before the finest level (CoarseHook), with the same request; not as a stream. Takes a
+  // CoarseFieldHook in `input`. The budget does not run while it is made. Unset: none is wanted.
+  std::optional<FieldOutput> coarse_field = std::nullopt;
 };
 
 struct RegistrationOutcome {
@@ -60,6 +63,9 @@ struct RegistrationOutcome {
   RegistrationResult result;
   QualityReport quality;
 };
+
+// For an input whose task has a coarse_field: the workspace that making it takes. RegisterAndAssess sets the call.
+CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed);
 
 // Device memory of the transforms that RegisterAndAssess makes: at the end of a stage there are two, of which the
 // result remains.
@@ -73,8 +79,8 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
 absl::StatusOr<Claim> RegistrationClaim(const Device& device, const RegistrationInput& input,
                                         const FieldRequest* field);
 
-// Registers, sends the field and assesses; adds to the phases of these. Errors are those of `reserve` and Register,
-// DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of the field,
+// Registers, sends the fields and assesses; adds to the phases of these. Errors are those of `reserve` and Register,
+// DEADLINE_EXCEEDED for the budget, FAILED_PRECONDITION (a result that is not finite or singular), those of the fields,
 // and control.CancelStatus(). Waits for the stream.
 absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
                                                       JobControl& control, LatencyBreakdown& latency);

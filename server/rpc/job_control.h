@@ -39,7 +39,7 @@ class JobControl {
   // The budget runs from now on; nullopt: none.
   void StartBudget(std::optional<std::chrono::nanoseconds> budget);
 
-  // For Job::on_held: the budget does not run while the job is held.
+  // For Job::on_held, and for a field that is sent on the way: the budget does not run meanwhile.
   void Held(std::chrono::nanoseconds held);
 
   // For Job::checkpoint.

@@ -288,18 +288,18 @@ absl::Status FramePipeline::Explain(const NavigateFrame& frame, const absl::Stat
 
 absl::Status FramePipeline::RunFrame(const ExecContext& ctx, NavigateFrame& frame) {
   const std::shared_ptr<const GoodResult> start = session_->start();
-  const FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); },
-                         MakeFieldOutput(frame.number)};
+  FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, {}, {}};
+  if (session_->setup().field) hooks.field = MakeFieldOutput(frame.number, /*coarse=*/false);
+  if (session_->setup().coarse_field) hooks.coarse_field = MakeFieldOutput(frame.number, /*coarse=*/true);
   return RegisterFrame(ctx, session_->setup(), start == nullptr ? nullptr : &start->transform, hooks, frame);
 }
 
-std::optional<FieldOutput> FramePipeline::MakeFieldOutput(int64_t frame_number) {
-  if (!session_->setup().field) return std::nullopt;
+FieldOutput FramePipeline::MakeFieldOutput(int64_t frame_number, bool coarse) {
   FieldOutput output;
   output.request = *session_->setup().field;
   output.lease = [this](int64_t bytes) { return session_->TakeFieldBuffer(bytes); };
-  output.send = [this, frame_number](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
-    SendField(frame_number, header, std::move(bytes));
+  output.send = [this, frame_number, coarse](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+    SendField(frame_number, coarse, header, std::move(bytes));
   };
   output.advanced = [this] {
     changed_();
@@ -308,15 +308,18 @@ std::optional<FieldOutput> FramePipeline::MakeFieldOutput(int64_t frame_number) 
   return output;
 }
 
-void FramePipeline::SendField(int64_t frame_number, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+void FramePipeline::SendField(int64_t frame_number, bool coarse, const v1::FieldHeader& header,
+                              std::shared_ptr<BulkBuffer> bytes) {
   Event event;
   event.field.set_frame_number(frame_number);
   *event.field.mutable_field() = header;
+  if (coarse) event.field.set_coarse(true);
   event.bytes = std::move(bytes);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (stopped_) return;
+    if (stopped_ || (coarse && running_->superseded_by)) return;
     running_->has_field = true;
+    if (coarse) session_->CoarseFieldSent();
     events_.push_back(std::move(event));
   }
   changed_();

@@ -38,7 +38,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   using Time = NavigateFrame::Time;
   static constexpr int kMaxUnanswered = 256;
 
-  // What is to be sent next: the field of a frame, or its result.
+  // What is to be sent next: a field of a frame, the coarse one first, or its result.
   struct Event {
     // A result, which MakeResult makes when its turn has come; null: a field.
     std::shared_ptr<NavigateFrame> answered;
@@ -100,8 +100,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   void RunJob(const Frame& frame, const absl::StatusOr<const ExecContext*>& ctx);
   bool MayStart(NavigateFrame& frame, absl::Status* why);
   absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame);
-  std::optional<FieldOutput> MakeFieldOutput(int64_t frame_number);
-  void SendField(int64_t frame_number, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes);
+  FieldOutput MakeFieldOutput(int64_t frame_number, bool coarse);
+  void SendField(int64_t frame_number, bool coarse, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes);
   bool stopped() const;
 
   // By the writer.

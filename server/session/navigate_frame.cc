@@ -102,7 +102,9 @@ int64_t FrameWorkspaceBytes(const Device& device, const SessionSetup& setup, con
   const int64_t upload = device.kind() == DeviceKind::kCuda ? static_cast<int64_t>(Arena::Rounded(expected.bytes)) : 0;
   const int64_t prepare =
       upload + PreparedImage::WorkspaceBytes(frame, expected.pixel_type) + PreparedImage::Bytes(frame);
-  const int64_t registration = RegistrationJobBytes(device, MakeRegistrationInput(setup.plan, resident, resident));
+  RegistrationInput input = MakeRegistrationInput(setup.plan, resident, resident);
+  if (setup.coarse_field) input.coarse = CoarseFieldHook(device, resident.geometry());
+  const int64_t registration = RegistrationJobBytes(device, input);
   const double growth = static_cast<double>(frame.voxels()) / static_cast<double>(resident.geometry().voxels());
   return prepare + static_cast<int64_t>(static_cast<double>(registration) * std::max(growth, 1.0));
 }
@@ -146,6 +148,8 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   task.field = hooks.field;
+  task.coarse_field = hooks.coarse_field;
+  if (task.coarse_field) task.input.coarse = CoarseFieldHook(ctx.device(), task.input.fixed->geometry());
   absl::Status valid = ValidateRegistration(task.input);
   if (valid.ok() && setup.field) valid = ValidateRegion(*setup.field, task.input.fixed->geometry());
   if (!valid.ok()) return InConfig(setup.plan.asked, valid);

@@ -86,6 +86,7 @@ int64_t ExtraWorkspaceBytes(const Device& device, const SessionSetup& setup, con
 struct FrameHooks {
   ReserveFn reserve;
   std::optional<FieldOutput> field;
+  std::optional<FieldOutput> coarse_field;
 };
 
 // Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,

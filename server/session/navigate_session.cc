@@ -78,10 +78,11 @@ absl::Status NavigateSession::Reserve() {
   claim.job_class = JobClass::kFrame;
   claim.sessions = 1;
   claim.workspace_bytes = SessionWorkspaceBytes(context_.device, setup_);
-  claim.pinned_bytes = count * (PinnedClaim(frame_bytes) + (field_bytes == 0 ? 0 : PinnedClaim(field_bytes)));
+  const int fields = field_bytes == 0 ? 0 : count * (setup_.coarse_field ? 2 : 1);
+  claim.pinned_bytes = count * PinnedClaim(frame_bytes) + fields * PinnedClaim(field_bytes);
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context_, claim, Share::kSession));
   INTRAWARP_RETURN_IF_ERROR(frame_buffers_.Lease(context_, grant, count, frame_bytes));
-  if (field_bytes > 0) INTRAWARP_RETURN_IF_ERROR(field_buffers_.Lease(context_, grant, count, field_bytes));
+  if (fields > 0) INTRAWARP_RETURN_IF_ERROR(field_buffers_.Lease(context_, grant, fields, field_bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kClosed) return absl::CancelledError("the session was closed");
   grant_ = std::move(grant);
@@ -226,6 +227,11 @@ void NavigateSession::FrameAnswered(int64_t carrier, const NavigateFrame& frame,
   if (!IsCarriedBy(carrier)) return;
   last_frame_number_ = frame.number;
   Touch();
+}
+
+void NavigateSession::CoarseFieldSent() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  statistics_.CoarseFieldSent();
 }
 
 void NavigateSession::FramesDropped(int64_t count) {

@@ -64,9 +64,10 @@ class NavigateSession {
   v1::Session Describe() const;
 
   // Takes what the frames will hold, so that no other client can: a pinned buffer for each frame that can be in flight
-  // and one for the field of each, and the workspace of a frame. Left to each frame, from the share of sessions: device
-  // memory and a place for its result, and pinned memory for control points, whose number only a result tells. Errors:
-  // those of Ledger::Admit, CANCELLED when it was closed meanwhile. May take as long as page-locking takes. Once.
+  // and one for each field of each, and the workspace of a frame. Left to each frame, from the share of sessions:
+  // device memory and a place for its result, and pinned memory for control points, whose number only a result tells.
+  // Errors: those of Ledger::Admit, CANCELLED when it was closed meanwhile. May take as long as page-locking takes.
+  // Once.
   absl::Status Reserve();
 
   // A carrier takes the session up; the one before is told. Makes a session that opens ACTIVE, `warm` as for
@@ -102,6 +103,7 @@ class NavigateSession {
   // The frames of the carrier.
   void FrameBegan(int64_t carrier);
   void FrameAnswered(int64_t carrier, const NavigateFrame& frame, FrameFate fate);
+  void CoarseFieldSent();
   void FramesDropped(int64_t count);
   std::optional<int64_t> last_frame_number() const;
   // The part of its device's time that the frames take: measured, or predicted, or 0.1 when nothing is known.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -38,10 +39,18 @@ absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfi
   return absl::OkStatus();
 }
 
-absl::Status ResolveAnswers(const v1::NavigateConfig& config, SessionSetup& setup) {
-  if (config.coarse_field()) {
-    return FieldError(absl::StatusCode::kUnimplemented, "coarse_field", "coarse fields are not in this version");
+absl::Status CheckCoarseField(const v1::NavigateConfig& config, const RegistrationPlan& plan) {
+  if (!config.has_field()) return InvalidField("coarse_field", "goes with `field` alone");
+  const StageOptions& last = plan.stages.back();
+  if (std::holds_alternative<FfdOptions>(last) || std::holds_alternative<LogDemonsOptions>(last)) {
+    return absl::OkStatus();
   }
+  return InvalidField("coarse_field", "comes from ffd or log_demons as the last stage");
+}
+
+absl::Status ResolveAnswers(const v1::NavigateConfig& config, SessionSetup& setup) {
+  setup.coarse_field = config.coarse_field();
+  if (setup.coarse_field) INTRAWARP_RETURN_IF_ERROR(CheckCoarseField(config, setup.plan));
   if (!config.has_field()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(setup.field, ResolveField(config.field(), setup.plan));
   return setup.resident_is_fixed ? ValidateRegion(*setup.field, setup.resident->image.geometry()) : absl::OkStatus();
@@ -146,7 +155,7 @@ v1::NavigateConfig Resolved(const v1::NavigateConfig& config, const SessionSetup
   *resolved.mutable_idle_timeout() = DurationToProto(setup.idle_timeout);
   *resolved.mutable_frame_geometry() = GeometryToProto(setup.expected.geometry);
   resolved.set_frame_pixel_type(PixelTypeToProto(setup.expected.pixel_type));
-  resolved.set_coarse_field(false);
+  resolved.set_coarse_field(setup.coarse_field);
   return resolved;
 }
 

@@ -44,6 +44,8 @@ struct SessionSetup {
   RegistrationPlan plan;
   // Unset: results without fields.
   std::optional<FieldRequest> field;
+  // The field before the finest level is sent, too; only with `field`.
+  bool coarse_field = false;
   int max_pending = 2;
   OverloadPolicy overload_policy = OverloadPolicy::kKeepAll;
   bool cancel_running = false;

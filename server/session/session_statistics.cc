@@ -60,6 +60,7 @@ v1::SessionStatistics SessionStatistics::ToProto() const {
   to.set_frames_dropped(count(FrameFate::kDropped));
   to.set_frames_in_flight(in_flight_);
   to.set_peak_frames_in_flight(peak_in_flight_);
+  to.set_coarse_fields(coarse_fields_);
   if (const auto p50 = latencies_.Percentile(50)) to.set_latency_p50_ms(Milliseconds(*p50));
   if (const auto p90 = latencies_.Percentile(90)) to.set_latency_p90_ms(Milliseconds(*p90));
   if (const auto p99 = latencies_.Percentile(99)) to.set_latency_p99_ms(Milliseconds(*p99));

@@ -40,6 +40,8 @@ class SessionStatistics {
   void Began();
   // Its fate is known. `latency` counts for kOk and kLate.
   void Ended(FrameFate fate, const LatencyBreakdown& latency = {});
+  // A coarse field of a frame is on its way.
+  void CoarseFieldSent() { ++coarse_fields_; }
 
   int64_t in_flight() const { return in_flight_; }
   // The mean time that a good frame held the device; nullopt before the first one.
@@ -52,6 +54,7 @@ class SessionStatistics {
   std::array<int64_t, kFrameFates> counts_{};
   int64_t in_flight_ = 0;
   int64_t peak_in_flight_ = 0;
+  int64_t coarse_fields_ = 0;
   std::chrono::nanoseconds device_time_{0};
   LatencyWindow latencies_;
 };

@@ -148,12 +148,13 @@ class Opening : public std::enable_shared_from_this<Opening> {
   }
 
   absl::Status Register(const ExecContext& ctx, const Transform* initial) {
-    FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, std::nullopt};
+    FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, {}, {}};
     if (session_->setup().field) {
       hooks.field = FieldOutput{*session_->setup().field, nullptr,
                                 [this](int64_t bytes) { return session_->TakeFieldBuffer(bytes); },
                                 [](const v1::FieldHeader&, const std::shared_ptr<BulkBuffer>&) {}, [] { return true; }};
     }
+    if (session_->setup().coarse_field) hooks.coarse_field = hooks.field;
     return RegisterFrame(ctx, ShortSetup(session_->setup()), initial, hooks, *frame_);
   }
 

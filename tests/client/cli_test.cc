@@ -671,6 +671,24 @@ TEST_F(CliTest, NavigateReportsEachFrameAndGoesOnAfterAFailure) {
   EXPECT_FALSE(std::filesystem::exists(fields + "/002.nii.gz"));
 }
 
+TEST_F(CliTest, NavigateWritesCoarseFieldsBesideTheFinalOnes) {
+  const std::string frames = Out("coarse_frames"), fields = Out("coarse_fields");
+  std::filesystem::create_directories(frames);
+  std::filesystem::copy_file(Pair("moving.nii.gz"), frames + "/001.nii.gz");
+  const std::vector<std::string> arguments = {"navigate",           "--fixed=" + Pair("fixed.nii.gz"),
+                                              "--frames=" + frames, "--method=log-demons",
+                                              "--iterations=10",    "--field_dir=" + fields,
+                                              "--coarse_field",     "--session_report=" + Out("session.json")};
+  Succeed(arguments);
+  const auto coarse = io::ReadField(fields + "/001.coarse.nii.gz"), fine = io::ReadField(fields + "/001.nii.gz");
+  ASSERT_TRUE(coarse.ok() && fine.ok()) << coarse.status() << fine.status();
+  EXPECT_TRUE(coarse->geometry == fine->geometry);
+  EXPECT_EQ(ReadJson(Out("session.json"))["coarse_fields"], 1);
+  // The field of this frame would have the name of that one's coarse field.
+  std::filesystem::copy_file(Pair("moving.nii.gz"), frames + "/001.coarse.nii.gz");
+  Fail(arguments, "INVALID_ARGUMENT", "001.coarse");
+}
+
 TEST_F(CliTest, NavigateTakesFramesAsFixedImages) {
   const std::string frames = Out("fixed_frames");
   std::filesystem::create_directories(frames);
@@ -722,6 +740,10 @@ TEST_F(CliTest, NavigateErrorsHaveTheirCause) {
   }
   Fail({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + world->pair, "--session=a/b"}, "INVALID_ARGUMENT",
        "session_id");
+  Wrong({"navigate", "--fixed=volumes/f", "--frames=" + world->pair, "--coarse_field"}, "--coarse_field");
+  Fail({"navigate", "--fixed=" + Pair("fixed.nii.gz"), "--frames=" + world->pair, "--field_dir=" + Out("fields"),
+        "--coarse_field"},
+       "INVALID_ARGUMENT", "config.coarse_field");
   Wrong({"navigate", "--frames=" + world->pair}, "--fixed");
   Wrong({"navigate", "--fixed=volumes/a", "--moving=volumes/b", "--frames=" + world->pair}, "--fixed");
   Fail({"navigate", "--fixed=volumes/a", "--frames=" + Out("no_such_folder")}, "NOT_FOUND", "no_such_folder");

@@ -363,6 +363,89 @@ TEST_F(ClientStreamTest, NavigateTellsWhyAStreamEnded) {
   EXPECT_EQ(stream->Send({}).code(), absl::StatusCode::kUnavailable);
 }
 
+// A frame's fields in the order of `coarse`, then its result.
+grpc::Status AnswerWithFields(NavigateServerStream* stream, const std::vector<bool>& coarse, size_t coarse_values) {
+  v1::NavigateRequest request;
+  while (!request.has_frame()) EXPECT_TRUE(stream->Read(&request));
+  v1::NavigateResponse response;
+  for (const bool is_coarse : coarse) {
+    response.mutable_field()->set_frame_number(7);
+    response.mutable_field()->set_coarse(is_coarse);
+    *response.mutable_field()->mutable_field() = MakeFieldHeader();
+    stream->Write(response);
+    SendValues(Ramp(is_coarse ? coarse_values : 3 * kVoxels, is_coarse ? 100 : 200), 100, [&](const v1::Chunk& chunk) {
+      *response.mutable_chunk() = chunk;
+      stream->Write(response);
+    });
+  }
+  response.mutable_result()->set_frame_number(7);
+  stream->Write(response);
+  while (stream->Read(&request)) continue;
+  return grpc::Status::OK;
+}
+
+TEST_F(ClientStreamTest, NavigateTakesACoarseFieldBeforeTheFinalOne) {
+  struct Case {
+    std::vector<bool> coarse;
+    size_t coarse_values;
+    bool asked;
+    absl::StatusCode code;
+    int received;
+  };
+  constexpr size_t kWhole = 3 * kVoxels;
+  for (const Case& c : {Case{{true, false}, kWhole, true, absl::StatusCode::kOk, 1},
+                        Case{{false}, kWhole, true, absl::StatusCode::kOk, 0},
+                        Case{{true, false}, kWhole, false, absl::StatusCode::kInternal, 0},
+                        Case{{false, true}, kWhole, true, absl::StatusCode::kInternal, 0},
+                        Case{{true, true}, kWhole, true, absl::StatusCode::kInternal, 1},
+                        Case{{true, false}, kWhole - 3, true, absl::StatusCode::kDataLoss, 0},
+                        Case{{true}, kWhole - 3, true, absl::StatusCode::kDataLoss, 0}}) {
+    server_.registration.navigate = [&](grpc::ServerContext*, NavigateServerStream* stream) {
+      return AnswerWithFields(stream, c.coarse, c.coarse_values);
+    };
+    v1::NavigateConfig config;
+    config.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    config.set_coarse_field(c.asked);
+    const std::unique_ptr<NavigateStream> stream = client_->Navigate(config);
+    const std::string bytes(10, 'x');
+    Frame frame;
+    frame.number = 7;
+    frame.bytes = bytes;
+    ASSERT_TRUE(stream->Send(frame).ok());
+    GridData field, coarse;
+    int received = 0;
+    const CoarseFieldSink sink{SinkInto(&coarse), [&](const v1::FrameField& header) {
+                                 EXPECT_EQ(header.frame_number(), 7);
+                                 EXPECT_EQ(coarse.values, Ramp(kWhole, 100));
+                                 ++received;
+                                 return absl::OkStatus();
+                               }};
+    const auto answer = stream->Receive(SinkInto(&field), sink);
+    EXPECT_EQ(answer.status().code(), c.code) << answer.status();
+    EXPECT_EQ(received, c.received);
+    if (!answer.ok()) continue;
+    EXPECT_TRUE((*answer)->has_field);
+    EXPECT_EQ(field.values, Ramp(kWhole, 200));
+  }
+}
+
+TEST_F(ClientStreamTest, AnErrorOfACoarseFieldsReceiverEndsTheStream) {
+  server_.registration.navigate = [](grpc::ServerContext*, NavigateServerStream* stream) {
+    return AnswerWithFields(stream, {true, false}, 3 * kVoxels);
+  };
+  v1::NavigateConfig config;
+  config.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  config.set_coarse_field(true);
+  const std::unique_ptr<NavigateStream> stream = client_->Navigate(config);
+  Frame frame;
+  frame.number = 7;
+  ASSERT_TRUE(stream->Send(frame).ok());
+  GridData field, coarse;
+  const absl::Status full = absl::ResourceExhaustedError("no room on the disk");
+  const CoarseFieldSink sink{SinkInto(&coarse), [&](const v1::FrameField&) { return full; }};
+  EXPECT_EQ(stream->Receive(SinkInto(&field), sink).status(), full);
+}
+
 // One frame of a session that a stream carries; the first stream breaks, the second one resumes.
 grpc::Status AnswerOneFrame(NavigateServerStream* stream, const v1::NavigateConfig& config) {
   v1::NavigateResponse response;

@@ -501,5 +501,17 @@ TEST_P(FfdTest, AgreesWithTheCpu) {
   }
 }
 
+// Half a voxel off the final transform, at most.
+TEST_P(FfdTest, GivesItsTransformBeforeTheFinestLevel) {
+  for (const bool is_2d : {false, true}) ExpectACoarseTransform(MakePair(5, is_2d), Ffd(MetricKind::kSsd), 0.8, 0.5);
+}
+
+TEST_P(FfdTest, GivesNoCoarseTransformWithoutACoarseLevel) {
+  FfdOptions options = Ffd(MetricKind::kSsd);
+  options.iterations = 5;
+  ExpectNoCoarseTransform(MakePair(3), options);
+  ExpectNoneOfAStoppedStage(MakePair(3), options);
+}
+
 }  // namespace
 }  // namespace intrawarp

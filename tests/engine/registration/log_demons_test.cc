@@ -651,5 +651,33 @@ TEST_P(LogDemonsTest, PipelineNamesTheOptionAtFault) {
   EXPECT_EQ(message({FfdOptions{}}, &velocity->transform).substr(0, 18), "initial_transform:");
 }
 
+// Half a voxel off the final transform, at most.
+TEST_P(LogDemonsTest, GivesItsTransformBeforeTheFinestLevel) {
+  for (const bool is_2d : {false, true}) ExpectACoarseTransform(MakePair(5, is_2d), Options(), 0.8, 0.5);
+}
+
+TEST_P(LogDemonsTest, GivesNoCoarseTransformWithoutACoarseLevel) {
+  LogDemonsOptions options = Options();
+  options.iterations = 5;
+  ExpectNoCoarseTransform(MakePair(3), options);
+  ExpectNoneOfAStoppedStage(MakePair(3), options);
+}
+
+// As the frames of a session: from a velocity the stage runs two levels.
+TEST_P(LogDemonsTest, GivesACoarseTransformWhenItStartsFromAVelocity) {
+  const Pair pair = MakePair(5);
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  RegistrationInput input{&fixed, &moving, nullptr, nullptr, {Options()}, AffineMap::Identity()};
+  const absl::StatusOr<RegistrationResult> first = RunInput(input);
+  ASSERT_OK(first) << first.status();
+  input.initial.reset();
+  input.initial_transform = &first->transform;
+  CoarseSeen seen;
+  const absl::StatusOr<RegistrationResult> warm = RunWithHook(pair, input, &seen);
+  ASSERT_OK(warm) << warm.status();
+  EXPECT_EQ(seen.calls, 1);
+  EXPECT_LT(seen.error, MeanError(pair, warm->transform) + 0.5);
+}
+
 }  // namespace
 }  // namespace intrawarp

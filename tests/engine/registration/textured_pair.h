@@ -5,11 +5,13 @@
 #define INTRAWARP_TESTS_ENGINE_REGISTRATION_TEXTURED_PAIR_H_
 
 #include <cmath>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "engine/image/pyramid.h"
+#include "engine/registration/method.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/validate.h"
 #include "tests/engine/device_test.h"
@@ -130,6 +132,92 @@ class TexturedPairTest : public DeviceTest {
     float* out = Poisoned<float>(3 * g.voxels());
     EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
     return MeanDistance(pair, Download(out, 3 * g.voxels()), margin, [](Vec3d p) { return p; });
+  }
+
+  // What a CoarseHook saw: how often it was called, the levels that had begun by then, and its transform's domain,
+  // forms and distance to the truth.
+  struct CoarseSeen {
+    int calls = 0;
+    std::vector<int> levels;
+    std::optional<Geometry> domain;
+    bool has_control_grid = false, has_velocity = false;
+    double error = 0;
+  };
+  // The stages with a hook that takes all of its workspace, in an arena of exactly the size that is asked for.
+  absl::StatusOr<RegistrationResult> RunWithHook(const Pair& pair, RegistrationInput input, CoarseSeen* seen,
+                                                 absl::Status answer = absl::OkStatus()) {
+    constexpr int64_t kHookBytes = int64_t{8} << 20;
+    std::vector<int> levels;
+    input.coarse = CoarseHook{kHookBytes, [&](const ExecContext& stage, const Transform& transform) -> absl::Status {
+                                ++seen->calls;
+                                seen->levels = levels;
+                                seen->domain = transform.domain();
+                                seen->has_control_grid = transform.has_control_grid();
+                                seen->has_velocity = transform.has_velocity();
+                                EXPECT_OK(device().Synchronize(stage.stream()));
+                                seen->error = MeanError(pair, transform);
+                                ArenaScope scope(stage.arena());
+                                const absl::Status room = stage.arena().AllocateBytes(kHookBytes).status();
+                                return room.ok() ? answer : room;
+                              }};
+    return RunInput(input, [&](const Progress& progress) {
+      levels.push_back(progress.level);
+      return Decision::kContinue;
+    });
+  }
+  // That a hook is called once, after every level but the finest, and changes nothing.
+  void ExpectACoarseTransform(const Pair& pair, const StageOptions& stage, double error, double worse_than_final) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, {AffineOptions{}, stage}, AffineMap::Identity()};
+    const absl::StatusOr<RegistrationResult> without = RunInput(input);
+    CoarseSeen seen;
+    const absl::StatusOr<RegistrationResult> with = RunWithHook(pair, input, &seen);
+    ASSERT_OK(without) << without.status();
+    ASSERT_OK(with) << with.status();
+    EXPECT_EQ(seen.calls, 1);
+    ASSERT_FALSE(seen.levels.empty());
+    const int levels = static_cast<int>(with->stages.back().levels.size());
+    ASSERT_GT(levels, 1);
+    EXPECT_EQ(seen.levels.back(), levels - 2);
+    EXPECT_EQ(seen.domain, pair.fixed_grid);
+    EXPECT_EQ(seen.has_control_grid, with->transform.has_control_grid());
+    EXPECT_EQ(seen.has_velocity, with->transform.has_velocity());
+    EXPECT_LT(seen.error, error);
+    EXPECT_LT(seen.error, MeanError(pair, with->transform) + worse_than_final);
+    EXPECT_EQ(FieldOn(pair, with->transform), FieldOn(pair, without->transform));
+  }
+  std::vector<float> FieldOn(const Pair& pair, const Transform& transform) {
+    const Geometry& g = pair.fixed_grid;
+    float* out = Poisoned<float>(3 * g.voxels());
+    EXPECT_OK(EvaluateField(ctx(), transform, g, 0, g.voxels(), out));
+    return Download(out, 3 * g.voxels());
+  }
+  // That it is not called by a stage of one level, nor by one that is not the last; and that its error is the answer.
+  void ExpectNoCoarseTransform(const Pair& pair, const StageOptions& stage) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, {WithLevels(stage, 1)}, AffineMap::Identity()};
+    CoarseSeen seen;
+    EXPECT_OK(RunWithHook(pair, input, &seen));
+    input.stages = {AffineOptions{}};
+    EXPECT_OK(RunWithHook(pair, input, &seen));
+    input.stages = {stage, WithLevels(stage, 1)};
+    EXPECT_OK(RunWithHook(pair, input, &seen));
+    EXPECT_EQ(seen.calls, 0);
+    input.stages = {stage};
+    EXPECT_EQ(RunWithHook(pair, input, &seen, absl::AbortedError("enough")).status(), absl::AbortedError("enough"));
+    EXPECT_EQ(seen.calls, 1);
+  }
+  // That a stage whose time is up before its finest level does not call it.
+  void ExpectNoneOfAStoppedStage(const Pair& pair, const StageOptions& stage) {
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, {stage}, AffineMap::Identity()};
+    int calls = 0;
+    input.coarse = CoarseHook{0, [&](const ExecContext&, const Transform&) {
+                                ++calls;
+                                return absl::OkStatus();
+                              }};
+    EXPECT_OK(RunInput(input, [](const Progress&) { return Decision::kStop; }));
+    EXPECT_EQ(calls, 0);
   }
 
   std::vector<OwnedContext> arenas_;

@@ -51,6 +51,8 @@ class NavigateTest : public ServiceTest {
 
   struct Answered {
     v1::FrameResult result;
+    std::optional<v1::FieldHeader> coarse_field;
+    ChunkCollector coarse_chunks;
     std::optional<v1::FieldHeader> field;
     ChunkCollector chunks;
   };
@@ -62,9 +64,9 @@ class NavigateTest : public ServiceTest {
     while (stream.Read(&response)) {
       if (response.has_field()) {
         number = response.field().frame_number();
-        answered.field = response.field().field();
+        (response.field().coarse() ? answered.coarse_field : answered.field) = response.field().field();
       }
-      if (response.has_chunk()) answered.chunks.Add(response.chunk());
+      if (response.has_chunk()) (answered.field ? answered.chunks : answered.coarse_chunks).Add(response.chunk());
       if (!response.has_result()) continue;
       answered.result = response.result();
       if (answered.field.has_value()) {
@@ -137,6 +139,39 @@ TEST_P(NavigateTest, FramesMayBeTheFixedImage) {
   ASSERT_EQ(answer.frames.size(), 1);
   EXPECT_EQ(answer.frames[0].result.frame_number(), 5);
   EXPECT_LT(Distance(*AffineMapFromProto(answer.frames[0].result.report().affine()), MapOfFrame(2)), 0.25);
+}
+
+// In the form that the session asks for; the final field is the same as without.
+TEST_P(NavigateTest, SendsCoarseFieldsBeforeTheFinalOnes) {
+  PutResident();
+  for (const auto encoding : {v1::FIELD_ENCODING_FLOAT32, v1::FIELD_ENCODING_INT16, v1::FIELD_ENCODING_VELOCITY}) {
+    std::string final_without;
+    for (const bool coarse : {false, true}) {
+      v1::NavigateRequest config = Config();
+      v1::Stage& stage = *config.mutable_config()->mutable_options()->mutable_stages(0);
+      SetMethod(stage, StageKind::kLogDemons);
+      SetIterations(stage, 10);
+      config.mutable_config()->mutable_field()->set_encoding(encoding);
+      config.mutable_config()->set_coarse_field(coarse);
+      const Answer answer = Navigate({{config}, GoodFrame(1)});
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      ASSERT_EQ(answer.frames.size(), 1);
+      const Answered& frame = answer.frames[0];
+      EXPECT_EQ(frame.result.status().code(), 0) << frame.result.status().message();
+      ASSERT_TRUE(frame.field.has_value());
+      ASSERT_EQ(frame.coarse_field.has_value(), coarse);
+      if (!coarse) {
+        final_without = frame.chunks.bytes();
+        continue;
+      }
+      EXPECT_TRUE(frame.chunks.bytes() == final_without);
+      EXPECT_EQ(frame.coarse_field->encoding(), encoding);
+      EXPECT_EQ(frame.coarse_field->total_bytes(), frame.field->total_bytes());
+      EXPECT_TRUE(*GeometryFromProto(frame.coarse_field->geometry()) == Grid());
+      EXPECT_EQ(frame.coarse_chunks.bytes().size(), final_without.size());
+      EXPECT_FALSE(frame.coarse_chunks.bytes() == final_without);
+    }
+  }
 }
 
 TEST_P(NavigateTest, SendsFieldsWhenAskedFor) {
@@ -451,7 +486,13 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   }
   expect([](auto& c) { c.mutable_frame_geometry()->add_size(1); }, kInvalid, "", "config.frame_geometry.size");
   expect([](auto& c) { c.set_frame_pixel_type(v1::PixelType(99)); }, kInvalid, "", "config.frame_pixel_type");
-  expect([](auto& c) { c.set_coarse_field(true); }, grpc::UNIMPLEMENTED, "coarse", "config.coarse_field");
+  expect([](auto& c) { c.set_coarse_field(true); }, kInvalid, "goes with `field`", "config.coarse_field");
+  expect(
+      [](auto& c) {
+        c.set_coarse_field(true);
+        c.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+      },
+      kInvalid, "ffd or log_demons", "config.coarse_field");
   expect([](auto& c) { c.set_session_id("-"); }, kInvalid, "must match", "config.session_id");
   expect([](auto& c) { c.set_resume(true); }, kInvalid, "", "config.session_id");
   expect([](auto& c) { c.mutable_field()->set_encoding(v1::FieldEncoding(9)); }, kInvalid, "9",

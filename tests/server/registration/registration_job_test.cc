@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,84 @@ TEST_P(RegistrationJobTest, AFieldAddsItsRingToTheClaim) {
   EXPECT_GE(with.pinned_bytes, 12 * Grid().voxels());
   EXPECT_LE(with.pinned_bytes, int64_t{13} << 20);  // four slabs
   EXPECT_EQ(with.transforms, 1);
+}
+
+// What a job announced, by name.
+class Announced {
+ public:
+  explicit Announced(Device& device) : device_(device) {}
+
+  FieldOutput Output(const char* name) {
+    return {.request = {},
+            .stream = nullptr,
+            .lease = [this](int64_t bytes) -> absl::StatusOr<std::shared_ptr<PinnedBuffer>> {
+              return std::make_shared<PinnedBuffer>(*device_.AllocatePinned(static_cast<size_t>(bytes)));
+            },
+            .send =
+                [this, name](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+                  EXPECT_EQ(header.total_bytes(), 12 * Grid().voxels());
+                  names.emplace_back(name);
+                  fields.push_back(std::move(bytes));
+                },
+            .advanced = [] { return true; }};
+  }
+
+  std::vector<std::string> names;
+  std::vector<std::shared_ptr<BulkBuffer>> fields;
+
+ private:
+  Device& device_;
+};
+
+// It takes no more device memory than is claimed.
+TEST_P(RegistrationJobTest, ACoarseFieldIsSentBeforeTheFinalOne) {
+  for (const std::vector<StageOptions>& stages :
+       {std::vector<StageOptions>{AffineOptions(), FfdOptions{.metric = MetricKind::kSsd}},
+        std::vector<StageOptions>{LogDemonsOptions()}}) {
+    RegistrationInput input = Input(stages);
+    input.coarse = CoarseFieldHook(device(), Grid());
+    const Claim claim = *RegistrationClaim(device(), input, nullptr);
+    CountingDevice counting(device());
+    Announced announced(device());
+    {
+      absl::StatusOr<OwnedContext> owned = OwnedContext::Create(counting, static_cast<size_t>(claim.workspace_bytes));
+      ASSERT_OK(owned.status());
+      JobControl control(seams_, std::nullopt);
+      RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, {}, false, {}, {}};
+      task.field = announced.Output("final");
+      task.coarse_field = announced.Output("coarse");
+      LatencyBreakdown latency;
+      ASSERT_OK(RegisterAndAssess(owned->context(), task, control, latency).status());
+      EXPECT_GE(latency.phase(Phase::kOptimise).count(), 0);
+    }
+    EXPECT_THAT(announced.names, testing::ElementsAre("coarse", "final"));
+    for (const auto& field : announced.fields) EXPECT_EQ(field->produced(), field->total_bytes());
+    EXPECT_LE(counting.peak_bytes(), claim.resident_bytes + claim.workspace_bytes + int64_t{Arena::kAlignment});
+  }
+}
+
+TEST_P(RegistrationJobTest, NoCoarseFieldOfACancelledJob) {
+  LogDemonsOptions options;
+  options.levels = 2;
+  options.iterations = 1;
+  RegistrationInput input = Input({options});
+  input.coarse = CoarseFieldHook(device(), Grid());
+  Announced announced(device());
+  for (const bool cancel : {false, true}) {
+    JobControl control(seams_, std::nullopt);
+    // The only look at the coarse level; the next one would be within the finest.
+    if (cancel) control.set_on_progress([&](const Progress&) { control.Cancel(); });
+    absl::StatusOr<OwnedContext> owned =
+        OwnedContext::Create(device(), static_cast<size_t>(RegistrationJobBytes(device(), input)));
+    ASSERT_OK(owned.status());
+    RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, {}, false, {}, {}};
+    task.coarse_field = announced.Output("coarse");
+    LatencyBreakdown latency;
+    const ExecContext ctx = owned->context([&](const Progress& progress) { return control.Check(progress); });
+    const absl::Status status = RegisterAndAssess(ctx, task, control, latency).status();
+    EXPECT_EQ(status.code(), cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kOk) << status;
+    EXPECT_THAT(announced.names, testing::ElementsAre("coarse"));
+  }
 }
 
 }  // namespace

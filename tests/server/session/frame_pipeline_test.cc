@@ -20,6 +20,13 @@ class FramePipelineTest : public SessionTest {
     config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);
     return config;
   }
+  static v1::NavigateConfig CoarseConfig(StageKind kind = StageKind::kLogDemons) {
+    v1::NavigateConfig config = FieldConfig();
+    SetMethod(*config.mutable_options()->mutable_stages(0), kind);
+    SetIterations(*config.mutable_options()->mutable_stages(0), 5);
+    config.set_coarse_field(true);
+    return config;
+  }
   static std::string SupersededBy(const v1::FrameResult& result) {
     google::rpc::ErrorInfo info;
     for (const auto& detail : result.status().details()) detail.UnpackTo(&info);
@@ -360,6 +367,63 @@ TEST_P(FramePipelineTest, StopDropsWhatIsUnderWay) {
   EXPECT_EQ(carrier->statistics().frames_dropped(), 3);
   EXPECT_EQ(carrier->statistics().frames_in_flight(), 0);
   EXPECT_EQ(carrier->session().start(), nullptr);
+}
+
+TEST_P(FramePipelineTest, ACoarseFieldComesBeforeTheFinalOne) {
+  for (const StageKind kind : {StageKind::kFfd, StageKind::kLogDemons}) {
+    auto carrier = Open(CoarseConfig(kind));
+    EXPECT_TRUE(carrier->session().Describe().config().coarse_field());
+    EXPECT_EQ(carrier->session().Describe().reserved_bytes(), 3 * (4 + 2 * 12) * Grid().voxels());
+    // The second frame starts from the first one's result.
+    for (int n = 1; n <= 2; ++n) ASSERT_OK(carrier->Send(GoodFrame(n)));
+    for (const v1::FrameResult& answer : Answers(*carrier, 2)) {
+      EXPECT_EQ(answer.status().code(), 0) << answer.status().message();
+    }
+    EXPECT_THAT(carrier->order(),
+                testing::ElementsAre("coarse 1", "field 1", "result 1", "coarse 2", "field 2", "result 2"));
+    EXPECT_EQ(carrier->statistics().coarse_fields(), 2);
+    carrier->Finish();
+  }
+}
+
+TEST_P(FramePipelineTest, NoCoarseFieldUnlessAskedForAndThere) {
+  v1::NavigateConfig not_asked = CoarseConfig(), one_level = CoarseConfig();
+  not_asked.clear_coarse_field();
+  SetLevels(*one_level.mutable_options()->mutable_stages(0), 1);
+  for (const v1::NavigateConfig& config : {not_asked, one_level}) {
+    auto carrier = Open(config);
+    ASSERT_OK(carrier->Send(GoodFrame(1)));
+    Answers(*carrier, 1);
+    EXPECT_THAT(carrier->order(), testing::ElementsAre("field 1", "result 1"));
+    EXPECT_EQ(carrier->statistics().coarse_fields(), 0);
+    carrier->Finish();
+  }
+}
+
+// The gate holds the job as soon as it has announced the coarse field.
+TEST_P(FramePipelineTest, AFrameSupersededAfterItsCoarseFieldHasNoFinalOne) {
+  FieldGate gate;
+  v1::NavigateConfig config = LatestWins(CoarseConfig());
+  config.set_cancel_running(true);
+  auto carrier = Open(config, gate.hook());
+  gate.Arm();
+  ASSERT_OK(carrier->Send(GoodFrame(1)));
+  gate.WaitUntilReached();
+  ASSERT_OK(carrier->Send(GoodFrame(2)));
+  gate.Open();
+  EXPECT_EQ(SupersededBy(Answers(*carrier, 2)[0]), "2");
+  EXPECT_THAT(carrier->order(), testing::ElementsAre("coarse 1", "result 1", "coarse 2", "field 2", "result 2"));
+}
+
+TEST_P(FramePipelineTest, AFrameSupersededWhileItWaitsHasNoCoarseField) {
+  auto carrier = Open(LatestWins(CoarseConfig()));
+  {
+    JobBlocker blocker(context().jobs);
+    for (int n = 1; n <= 2; ++n) ASSERT_OK(carrier->Send(GoodFrame(n)));
+    Answers(*carrier, 1);
+  }
+  Answers(*carrier, 2);
+  EXPECT_THAT(carrier->order(), testing::ElementsAre("result 1", "coarse 2", "field 2", "result 2"));
 }
 
 class CrowdedPipelineTest : public SessionTest {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,11 +57,17 @@ class Carrier {
   // The answers so far.
   std::vector<v1::FrameResult>& Answers() {
     while (std::optional<FramePipeline::Event> event = pipeline_->Next()) {
-      if (event->answered == nullptr) continue;
+      if (event->answered == nullptr) {
+        order_.push_back((event->field.coarse() ? "coarse " : "field ") + std::to_string(event->field.frame_number()));
+        continue;
+      }
       answers_.push_back(pipeline_->MakeResult(*event->answered, std::chrono::nanoseconds(0)).result());
+      order_.push_back("result " + std::to_string(answers_.back().frame_number()));
     }
     return answers_;
   }
+  // What came, in its order: "coarse 1", "field 1", "result 1".
+  const std::vector<std::string>& order() const { return order_; }
   // The stream breaks.
   void Break() {
     session_->Detach(carrier_);
@@ -90,6 +97,7 @@ class Carrier {
   int64_t carrier_ = 0;
   std::shared_ptr<FramePipeline> pipeline_;
   std::vector<v1::FrameResult> answers_;
+  std::vector<std::string> order_;
   mutable std::mutex mutex_;
   absl::Status ended_;
 };

@@ -46,6 +46,9 @@ TEST(SessionStatisticsTest, CountsEachFateOnce) {
     EXPECT_EQ(count, 1);
   }
   EXPECT_EQ(proto.frames_in_flight(), 0);
+  EXPECT_EQ(proto.coarse_fields(), 0);
+  statistics.CoarseFieldSent();
+  EXPECT_EQ(statistics.ToProto().coarse_fields(), 1);
   EXPECT_EQ(proto.peak_frames_in_flight(), kFrameFates);
   // The latencies of answers with a result alone.
   EXPECT_EQ(proto.latency_p50_ms(), 10);
