@@ -100,11 +100,17 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   return plan;
 }
 
-std::string CostKind(absl::string_view work, const RegistrationPlan& plan) {
-  std::string kind(work);
+std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const std::optional<FieldRequest>& field) {
+  const v1::RegistrationOptions& asked = plan.asked;
+  std::string kind =
+      absl::StrCat(work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
+                   asked.moving_mask().empty() ? "" : "+moving_mask");
+  if (field) absl::StrAppend(&kind, "+field", static_cast<int>(field->form));
   for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
   return kind;
 }
+
+int64_t CostSize(const Geometry& fixed, const Geometry& moving) { return fixed.voxels() + moving.voxels(); }
 
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan) {
   absl::StatusOr<FieldRequest> request = FieldRequestFromProto(field);

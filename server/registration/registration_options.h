@@ -4,6 +4,7 @@
 #define INTRAWARP_SERVER_REGISTRATION_REGISTRATION_OPTIONS_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,9 +43,11 @@ struct RegistrationPlan {
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms);
 
-// What the cost of a registration depends on besides the size of its fixed image (CostModel): the kind of work
-// ("frame", "register") and the stages as asked for.
-std::string CostKind(absl::string_view work, const RegistrationPlan& plan);
+// What the cost of a registration depends on besides the size of its images (CostModel): the kind of work ("frame",
+// "register"), the stages as asked for, whether there are a budget and masks, and the form of the field, if any.
+std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const std::optional<FieldRequest>& field);
+// The voxels of both images.
+int64_t CostSize(const Geometry& fixed, const Geometry& moving);
 
 // The field that a request wants of each result. Errors name it within "field"; control points come from an ffd stage
 // alone, a velocity from a log-demons stage.

@@ -66,6 +66,8 @@ struct RegisterCall {
   // What evaluates the field; null for none and for control points.
   std::shared_ptr<const FieldSource> field_source;
   RegistrationOutcome outcome;
+  // Its job did all of its work.
+  bool is_whole = false;
   // The transform that the result names, once that is made.
   std::shared_ptr<const StoredTransform> stored;
   LatencyBreakdown latency;
@@ -140,6 +142,7 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
   if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);
+  call.is_whole = call.outcome.result.stop_reason != StopReason::kBudget;
   return absl::OkStatus();
 }
 
@@ -228,8 +231,9 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
     stream->SendProgress(SerializeMessage(response));
   });
   Job job;
-  job.cost_kind = CostKind("register", call->plan);
-  job.cost_size = call->fixed->image.geometry().voxels();
+  job.cost_kind = CostKind("register", call->plan, call->field);
+  job.cost_size = CostSize(call->fixed->image.geometry(), call->moving->image.geometry());
+  job.completed = [call] { return call->is_whole; };
   job.workspace_bytes = claim.workspace_bytes;
   job.checkpoint = [call](const Progress& progress) { return call->stream->control().Check(progress); };
   job.on_held = [call](Clock::duration held) {

@@ -231,8 +231,9 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
   job.owner = frame.get();
   if (frame->deadline) job.deadline = frame->begin + *frame->deadline;
   const SessionSetup& setup = session_->setup();
-  job.cost_kind = CostKind("frame", setup.plan);
-  job.cost_size = (setup.resident_is_fixed ? setup.resident->image.geometry() : frame->geometry).voxels();
+  job.cost_kind = CostKind("frame", setup.plan, setup.field);
+  job.cost_size = CostSize(setup.resident->image.geometry(), frame->geometry);
+  job.completed = [frame] { return frame->is_whole; };
   job.workspace_bytes = FrameJobBytes(context_.device, *frame);
   job.checkpoint = [frame](const Progress& progress) { return frame->control->Check(progress); };
   job.on_held = [frame](SchedulerClock::Duration held) {
@@ -249,6 +250,7 @@ void FramePipeline::RunJob(const Frame& frame, const absl::StatusOr<const ExecCo
   frame->latency.Add(Phase::kQueue, context_.seams.steady_now() - frame->ready);
   absl::Status status = ctx.status();
   if (MayStart(*frame, &status)) status = RunFrame(**ctx, *frame);
+  frame->is_whole = status.ok() && frame->outcome.result.stop_reason != StopReason::kBudget;
   if (status.ok() && frame->is_good_start) session_->SetStart(carrier_, *frame);
   frame->memory.reset();
   frame->extra.reset();

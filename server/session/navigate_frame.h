@@ -66,6 +66,8 @@ struct NavigateFrame {
   RegistrationOutcome outcome;
   // The outcome serves the next frame as a start: it is no worse than its own, and one that the engine takes.
   bool is_good_start = false;
+  // Its job did all of its work; the job's alone.
+  bool is_whole = false;
   FrameRecord record;
 };
 

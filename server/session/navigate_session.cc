@@ -42,8 +42,8 @@ absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
 // By what frames of the kind cost before; nullopt when nothing is known, or the session has no rate.
 std::optional<double> PredictedLoad(const DeviceContext& context, const SessionSetup& setup) {
   if (!setup.rate_hz) return std::nullopt;
-  const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
-  const auto cost = context.jobs.costs().Predict(CostKind("frame", setup.plan), fixed.voxels());
+  const int64_t size = CostSize(setup.resident->image.geometry(), setup.expected.geometry);
+  const auto cost = context.jobs.costs().Predict(CostKind("frame", setup.plan, setup.field), size);
   if (!cost) return std::nullopt;
   return *setup.rate_hz * std::chrono::duration<double>(cost->expected).count();
 }

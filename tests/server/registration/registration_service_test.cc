@@ -538,7 +538,8 @@ TEST_P(RegistrationServiceTest, CallsBeyondCapacityAreRefusedAtOnceAndTheOthersA
   RegistrationPlan plan;
   plan.asked = Request().options();
   for (int i = 0; i < 60; ++i) {
-    context().jobs.costs().Observe(CostKind("register", plan), FixedGrid().voxels(), std::chrono::seconds(200));
+    context().jobs.costs().Observe(CostKind("register", plan, std::nullopt), CostSize(FixedGrid(), MovingGrid()),
+                                   std::chrono::seconds(200));
   }
   JobBlocker blocker(context().jobs);
   std::atomic<int> answered = 0;

@@ -351,6 +351,24 @@ TEST_P(FramePipelineTest, TheFirstChunkOfALargerFramePageLocks) {
   EXPECT_GT(context().pinned.leased_bytes(), leased);
 }
 
+TEST_P(FramePipelineTest, TheCostOfAFrameThatWasCutShortIsNotLearnt) {
+  for (const bool best_effort : {false, true}) {
+    v1::NavigateConfig config = RigidConfig();
+    config.mutable_options()->mutable_budget()->set_nanos(1);
+    config.mutable_options()->set_best_effort(best_effort);
+    auto carrier = Open(config);
+    ASSERT_OK(carrier->Send(GoodFrame(1)));
+    EXPECT_EQ(Answers(*carrier, 1)[0].status().code() == 0, best_effort);
+    EXPECT_TRUE(Eventually([&] { return context().jobs.pending() == 0; }));
+    EXPECT_EQ(context().jobs.costs().cells(), 0u);
+    carrier->Finish();
+  }
+  auto carrier = Open(RigidConfig());
+  ASSERT_OK(carrier->Send(GoodFrame(1)));
+  Answers(*carrier, 1);
+  EXPECT_TRUE(Eventually([&] { return context().jobs.costs().cells() == 1; }));
+}
+
 TEST_P(FramePipelineTest, StopDropsWhatIsUnderWay) {
   FieldGate gate;
   v1::NavigateConfig config = FieldConfig();
