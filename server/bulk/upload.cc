@@ -182,35 +182,54 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     }
     INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
     INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
+    const int64_t bytes = kind_->spec().total_bytes;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       EndBusy();
     }
-    TakeSlabs();
+    TakeSlabs(bytes);
     return absl::OkStatus();
   }
 
   // The object is made on the device's own threads. While it waits for slabs and for them it is nobody's: the end of
   // the call gives it back.
-  void TakeSlabs() {
-    const int64_t bytes = kind_->spec().total_bytes;
-    if (device_->device.kind() == DeviceKind::kCpu || bytes == 0) return SubmitMake(nullptr);
+  void TakeSlabs(int64_t bytes) {
+    if (device_->device.kind() == DeviceKind::kCpu || bytes == 0) return TakeWorkspace(nullptr);
     context_.uploads.slabs().Take(bytes, [self = shared_from_this()](absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
-      self->SubmitMake(std::move(pair));
+      self->TakeWorkspace(std::move(pair));
     });
   }
 
-  void SubmitMake(absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
-    absl::Status status = pair.status();
+  // Which the job of a stream before this one may still have.
+  void TakeWorkspace(absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+    std::shared_ptr<UploadWorkspace> workspace;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_) return;
-      if (pair.ok()) {
-        pair_ = *std::move(pair);
-        status =
-            Submit([self = shared_from_this()](const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); });
-      }
-      if (status.ok()) return;
+      if (pair.ok()) pair_ = *std::move(pair);
+      if (kind_->JobWorkspaceBytes()) workspace = writer_.workspace();
+    }
+    if (!pair.ok()) return FailToSubmit(pair.status());
+    if (workspace == nullptr) return SubmitMake(nullptr);
+    workspace->Take([self = shared_from_this()](std::shared_ptr<const Grant> grant) { self->SubmitMake(grant); });
+  }
+
+  // Null: the object is copied, which takes no workspace.
+  void SubmitMake(std::shared_ptr<const Grant> workspace) {
+    absl::Status status;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
+      status = Submit([self = shared_from_this(), workspace = std::move(workspace)](
+                          const absl::StatusOr<const ExecContext*>& ctx) { self->Make(ctx); });
+    }
+    if (!status.ok()) FailToSubmit(status);
+  }
+
+  void FailToSubmit(const absl::Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (finished_) return;
       busy_ = true;
     }
     Fail(status);
@@ -225,7 +244,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     job.checkpoint = [self = shared_from_this()](const Progress&) {
       return self->finished() ? Decision::kCancel : Decision::kContinue;
     };
-    job.run = [make = std::move(make), workspace = writer_.workspace()](const auto& ctx) { make(ctx); };
+    job.run = std::move(make);
     const int max = device_->jobs.capacity(job.job_class);
     const absl::Status status = device_->jobs.Submit(std::move(job));
     if (absl::IsResourceExhausted(status)) return WithReason(status, v1::QUEUE_FULL, InUse(max, max));
@@ -299,6 +318,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     if (device_ != nullptr) device_->jobs.Cancel(this);
     if (busy_) return;
     writer_ = UploadWriter();
+    kind_.reset();  // with what Make made
     pair_.reset();
     arrived_.Clear();
   }

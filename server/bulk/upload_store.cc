@@ -25,6 +25,30 @@ absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view fie
   return InvalidField(field, absl::StrCat("must have 1 to ", kMaxCharacters, " characters"));
 }
 
+void UploadWorkspace::Take(ReadyFn ready) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // What goes is let go of after the lock.
+    if (taken_) return next_.swap(ready);
+    taken_ = true;
+  }
+  ready(Hand());
+}
+
+std::shared_ptr<const Grant> UploadWorkspace::Hand() {
+  return std::shared_ptr<const Grant>(&grant_, [self = shared_from_this()](const Grant*) { self->PassOn(); });
+}
+
+void UploadWorkspace::PassOn() {
+  ReadyFn next;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    next.swap(next_);
+    taken_ = next != nullptr;
+  }
+  if (next) next(Hand());
+}
+
 UploadWriter::~UploadWriter() {
   if (upload_ == nullptr) return;
   const std::shared_ptr<UploadRecord> kept = upload_;  // let go after the lock
@@ -126,7 +150,7 @@ absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
   claim.transforms = spec.transforms;
   claim.uploads = 1;
   INTRAWARP_ASSIGN_OR_RETURN(upload.grant, ledger_.Admit(claim));
-  upload.workspace = std::make_shared<Grant>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
+  upload.workspace = std::make_shared<UploadWorkspace>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
   if (spec.total_bytes == 0) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(upload.memory, StagingMemory::Reserve(spec.total_bytes));
   return absl::OkStatus();

@@ -61,6 +61,27 @@ absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view fie
 // Tells a writer that it has lost its upload, and why.
 using EndedFn = std::function<void(const absl::Status&)>;
 
+// The workspace of the jobs that make an upload's object: one at a time has it, also when the stream of the next one
+// has taken over. Thread-safe.
+class UploadWorkspace : public std::enable_shared_from_this<UploadWorkspace> {
+ public:
+  using ReadyFn = std::function<void(std::shared_ptr<const Grant>)>;
+
+  explicit UploadWorkspace(Grant grant) : grant_(std::move(grant)) {}
+  // Calls `ready` with the grant: at once, or when the last pointer to it has gone, on the thread of that. Whoever
+  // waits gives way to a later call, and is dropped.
+  void Take(ReadyFn ready);
+
+ private:
+  std::shared_ptr<const Grant> Hand();
+  void PassOn();
+
+  const Grant grant_;
+  std::mutex mutex_;
+  bool taken_ = false;
+  ReadyFn next_;
+};
+
 // The store's record of one upload.
 struct UploadRecord {
   UploadSpec spec;
@@ -69,8 +90,7 @@ struct UploadRecord {
   bool prepared = false;
   absl::Status reserved;
   Grant grant;
-  // Of the job that makes the object.
-  std::shared_ptr<Grant> workspace;
+  std::shared_ptr<UploadWorkspace> workspace;
   StagingMemory memory;  // empty for no bytes
   io::Sha256 hash;       // of the bytes received
   bool verified = false;
@@ -114,7 +134,7 @@ class UploadWriter {
   // Where the object will be.
   int device() const { return upload_->grant.device(); }
   // The grant for UploadSpec::workspace_bytes.
-  std::shared_ptr<const Grant> workspace() const { return upload_->workspace; }
+  std::shared_ptr<UploadWorkspace> workspace() const { return upload_->workspace; }
 
   // Takes the next bytes of this writer's stream; what was received before is passed over. The errors of
   // ValidatePlace and CopyPayload; ABORTED.
