@@ -80,9 +80,10 @@ class RawCall::State final : public grpc::ClientBidiReactor<grpc::ByteBuffer, gr
   absl::Status WaitUntilDone() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return done_ || abandoned_ || (cancelled_ && writing_); });
-    if (!done_ && !abandoned_) return absl::CancelledError("the call was cancelled");
-    if (!done_) return absl::UnavailableError("the connection has gone silent");
-    return FromGrpcStatus(status_);
+    if (done_ && status_.ok()) return absl::OkStatus();
+    // Its end, when that has come, is the cancellation of Abandon.
+    if (abandoned_) return absl::UnavailableError("the connection has gone silent");
+    return done_ ? FromGrpcStatus(status_) : absl::CancelledError("the call was cancelled");
   }
 
   void Cancel() {
