@@ -200,16 +200,16 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     });
   }
 
-  // Which the job of a stream before this one may still have.
+  // The job of a stream before this one may still have the workspace.
   void TakeWorkspace(absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+    if (!pair.ok()) return FailToSubmit(pair.status());
     std::shared_ptr<UploadWorkspace> workspace;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (finished_) return;
-      if (pair.ok()) pair_ = *std::move(pair);
+      pair_ = *std::move(pair);
       if (kind_->JobWorkspaceBytes()) workspace = writer_.workspace();
     }
-    if (!pair.ok()) return FailToSubmit(pair.status());
     if (workspace == nullptr) return SubmitMake(nullptr);
     workspace->Take([self = shared_from_this()](std::shared_ptr<const Grant> grant) { self->SubmitMake(grant); });
   }
