@@ -33,7 +33,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const Clie
   // Servers are on the local network; a proxy that the environment names for the web is not for them.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Of what is received: frames of a chunk instead of 16 KiB, larger reads of the socket, and a window that is open
+  // The client receives frames of a chunk instead of 16 KiB, by larger reads of the socket, in a window that is open
   // from the first stream on, instead of one that grows from 64 KiB with the measured round trips.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 64 << 10);

@@ -44,7 +44,7 @@ class GridReceiver {
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_FLOAT32;
   float scale_ = 0;
   int64_t value_bytes_ = sizeof(float);
-  // Of a 16-bit encoding: the last byte of the chunk before where it ends within a number, then a chunk.
+  // A 16-bit encoding has here the last byte of the chunk before, where that ends within a number, then a chunk.
   std::vector<char> encoded_;
   size_t left_over_ = 0;
   size_t decoded_ = 0;

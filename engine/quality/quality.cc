@@ -226,7 +226,7 @@ void RotateAway(int p, int q, double s[3][3]) {
   }
 }
 
-// What is judged of a shape, and by what; nullopt when nothing is wrong. Written so that NaN is wrong.
+// The reason says which number is wrong, and its limit; nullopt when nothing is wrong. NaN is wrong.
 std::optional<ReviewReason> Implausible(const AffineShape& shape) {
   constexpr ReviewCause kCause = ReviewCause::kImplausibleAffine;
   if (shape.mirrors) return ReviewReason{kCause, -1.0, 0.0};

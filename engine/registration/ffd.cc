@@ -366,7 +366,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   }
 }
 
-// Of a position and of a refined one.
+// The device memory that a position and a refined one take.
 int64_t PositionBytes(const Geometry& grid) { return 2 * Arena::Rounded(Elements(grid) * sizeof(float)); }
 
 int64_t WorkspaceBytes(const Device& device, const PreparedImage& fixed, const PreparedImage&,

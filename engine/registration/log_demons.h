@@ -66,7 +66,7 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
                                                        const AffineMap& affine, const ConstVelocityView& initial,
                                                        const VelocityFn& on_coarse = {});
 int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage& moving);
-// What the stage has taken when it calls on_coarse.
+// The device memory that the stage has taken from the arena when it calls on_coarse.
 int64_t LogDemonsCoarseBytes(const PreparedImage& fixed);
 
 // INVALID_ARGUMENT, naming the field: a value that is set is out of its range (stage.h).

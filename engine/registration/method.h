@@ -68,7 +68,7 @@ struct Method {
   // Device memory that run and objective take from the arena.
   int64_t (*workspace_bytes)(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,
                              const StageOptions& options);
-  // What run has taken from the arena when it calls task.coarse. The transform that it makes for the call holds no more
+  // The bytes that run has taken from the arena when it calls task.coarse. The transform of the call holds no more
   // device memory than the result's. Null for a method that is not deformable.
   int64_t (*coarse_bytes)(const PreparedImage& fixed, const StageOptions& options);
   // Device memory that the result's transform holds at most.

@@ -65,7 +65,7 @@ class CostModel {
   size_t cells() const;
 
  private:
-  // Of the jobs alone or of those beside others.
+  // The cost of jobs that ran alone, or of those beside others.
   struct Cost {
     int samples = 0;
     int quick = 0;         // jobs in a row that took less than half of the mean

@@ -39,7 +39,7 @@ class JobQueue {
   // The predicted time until a job of the class and without a deadline would start if it were submitted now. Work
   // without a prediction counts as nothing.
   virtual SchedulerClock::Duration PredictedWait(JobClass job_class) = 0;
-  // What jobs cost before.
+  // The costs learnt from earlier jobs.
   virtual CostModel& costs() = 0;
 };
 
