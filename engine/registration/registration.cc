@@ -99,9 +99,12 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
 }
 
 int64_t RegistrationResultBytes(const RegistrationInput& input) {
-  const Geometry& fixed = input.fixed->geometry();
-  const StageOptions last = Resolved(input.stages.back(), fixed);
-  return MethodOf(last).result_bytes(fixed, last);
+  return StageResultBytes(input.stages.back(), input.fixed->geometry());
+}
+
+int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed) {
+  const StageOptions resolved = Resolved(stage, fixed);
+  return MethodOf(resolved).result_bytes(fixed, resolved);
 }
 
 absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {

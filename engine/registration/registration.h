@@ -49,6 +49,8 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
 // Device memory that the result's transform holds at most, for a valid input; a little less when a budget ends an ffd
 // stage early.
 int64_t RegistrationResultBytes(const RegistrationInput& input);
+// The same after one stage, for a fixed image on `fixed`.
+int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed);
 
 // Validates the input (validate.h) and runs the stages. Looks at ctx.Checkpoint between iterations (on CUDA every few):
 // kStop returns the best so far with stop_reason kBudget, kCancel returns CANCELLED. A stage without time is left out,

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/ledger/grant_pool.h"
 #include "server/rpc/errors.h"
 
 namespace intrawarp::server {
@@ -50,6 +51,12 @@ Amounts Least(const Amounts& a, const Amounts& b) {
   return least;
 }
 
+Amounts Difference(const Amounts& a, const Amounts& b) {
+  Amounts difference = a;
+  for (const Resource resource : kAll) difference[resource] -= b[resource];
+  return difference;
+}
+
 }  // namespace
 
 int64_t& Amounts::operator[](Resource resource) {
@@ -78,6 +85,7 @@ Grant& Grant::operator=(Grant&& other) noexcept {
   std::swap(ledger_, other.ledger_);
   std::swap(share_, other.share_);
   std::swap(held_, other.held_);
+  std::swap(pool_, other.pool_);
   return *this;
 }
 
@@ -87,6 +95,12 @@ void Grant::Shrink(const Amounts& amounts) {
   if (ledger_ == nullptr) return;
   Claim left = held_;
   static_cast<Amounts&>(left) = Least(held_, amounts);
+  if (pool_ != nullptr) {
+    Grant rest = Split(Difference(held_, left));
+    rest.pool_ = nullptr;
+    pool_->TakeBack(std::move(rest));
+    return;
+  }
   std::lock_guard<std::mutex> lock(ledger_->mutex_);
   ledger_->Remove(held_, share_);
   ledger_->Add(left, share_);
@@ -103,13 +117,27 @@ Grant Grant::Split(const Amounts& amounts) {
   if (ledger_ == nullptr) return Grant();
   Claim part = held_, rest = held_;
   static_cast<Amounts&>(part) = Least(held_, amounts);
-  for (const Resource resource : kAll) rest[resource] -= part[resource];
+  static_cast<Amounts&>(rest) = Difference(held_, part);
   std::lock_guard<std::mutex> lock(ledger_->mutex_);
   ledger_->Remove(held_, share_);
   ledger_->Add(rest, share_);
   ledger_->Add(part, share_);
   held_ = rest;
-  return Grant(ledger_, share_, part);
+  Grant split(ledger_, share_, part);
+  split.pool_ = pool_;
+  return split;
+}
+
+void Grant::Merge(Grant other) {
+  if (other.ledger_ == nullptr) return;
+  Claim both = held_;
+  for (const Resource resource : kAll) both[resource] += other.held_[resource];
+  std::lock_guard<std::mutex> lock(ledger_->mutex_);
+  ledger_->Remove(held_, share_);
+  ledger_->Remove(other.held_, other.share_);
+  ledger_->Add(both, share_);
+  held_ = both;
+  other.ledger_ = nullptr;
 }
 
 Ledger::Ledger(const LedgerOptions& options) : options_(WithDevices(options)), accounts_(1 + options_.devices.size()) {}

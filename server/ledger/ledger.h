@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -29,8 +30,9 @@
 
 namespace intrawarp::server {
 
-// Transforms that a session holds at once: the 16 that it keeps, those of frames in flight, the start of the next one.
-inline constexpr int kSessionTransforms = 24;
+// Transforms that a session holds at once: the 16 that it keeps, those of frames in flight, the start of the next one,
+// and the room for as many in flight that it holds back.
+inline constexpr int kSessionTransforms = 28;
 
 enum class Share { kCommon, kSession };
 inline constexpr int kShares = 2;
@@ -79,7 +81,10 @@ struct Claim : Amounts {
   int device = 0;
 };
 
-// What was admitted; gives it back when it goes. Movable; empty by default. The ledger must outlive it.
+class GrantPool;
+
+// What was admitted; gives it back when it goes, to the ledger, or to the pool that lent it. Movable; empty by default.
+// The ledger must outlive it.
 class Grant {
  public:
   Grant() = default;
@@ -91,20 +96,26 @@ class Grant {
   int64_t resident_bytes() const { return held_.resident_bytes; }
   // Whose memory it holds; 0 for an empty grant.
   int device() const { return held_.device; }
+  // Whether a pool gets it back.
+  bool is_lent() const { return pool_ != nullptr; }
 
   // Gives back what is beyond `amounts`, resource by resource.
   void Shrink(const Amounts& amounts);
   void ShrinkResident(int64_t bytes);
-  // Moves `amounts`, or what there is of them, into a grant of its own.
+  // Moves `amounts`, or what there is of them, into a grant of its own, which gives back to where this one does.
   Grant Split(const Amounts& amounts);
+  // Takes over all that `other` holds: a grant of the same ledger, share and device, whose workspace is 0.
+  void Merge(Grant other);
 
  private:
+  friend class GrantPool;
   friend class Ledger;
   Grant(class Ledger* ledger, Share share, const Claim& held) : ledger_(ledger), share_(share), held_(held) {}
 
   class Ledger* ledger_ = nullptr;
   Share share_ = Share::kCommon;
   Claim held_;
+  std::shared_ptr<GrantPool> pool_;  // null: none lent it
 };
 
 // The memory of a device: of both shares together, and the part that only sessions can use. What is no memory of a

@@ -8,6 +8,8 @@
 #include <deque>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
+#include "server/ledger/grant_pool.h"
 #include "server/store/transform_store.h"
 
 namespace intrawarp::server {
@@ -28,8 +30,13 @@ class KeptResults {
   // what the ledger can reclaim goes before. Drops nothing when that would not suffice, and no result whose memory
   // others hold.
   void MakeRoom(int64_t needed, const Ledger& ledger, int device = 0);
+  // The same for resident bytes that are lent by `pool`.
+  void MakeRoom(int64_t needed, const GrantPool& pool);
 
  private:
+  // `room`: what there is already. A result whose memory does not come back to there, by `counts`, stays.
+  void MakeRoom(int64_t needed, int64_t room, absl::FunctionRef<bool(const Grant&)> counts);
+
   TransformStore& store_;
   const size_t count_;
   std::deque<std::shared_ptr<const StoredTransform>> results_;  // oldest first

@@ -140,11 +140,13 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
 }
 
 int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
-  RegistrationInput until = input;
+  return RegistrationMemoryBytes(input.stages, input.fixed->geometry());
+}
+
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed) {
   int64_t before = 0, most = 0;
-  for (size_t stages = 1; stages <= input.stages.size(); ++stages) {
-    until.stages.assign(input.stages.begin(), input.stages.begin() + static_cast<int64_t>(stages));
-    const int64_t result = RegistrationResultBytes(until);
+  for (const StageOptions& stage : stages) {
+    const int64_t result = StageResultBytes(stage, fixed);
     most = std::max(most, before + result);
     before = result;
   }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,6 +71,7 @@ CoarseHook CoarseFieldHook(const Device& device, const Geometry& fixed);
 // Device memory of the transforms that RegisterAndAssess makes: at the end of a stage there are two, of which the
 // result remains.
 int64_t RegistrationMemoryBytes(const RegistrationInput& input);
+int64_t RegistrationMemoryBytes(const std::vector<StageOptions>& stages, const Geometry& fixed);
 
 // Workspace of RegisterAndAssess.
 int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& input);

@@ -29,10 +29,17 @@ v1::SessionState ToProto(NavigateSession::State state) {
   return v1::SESSION_STATE_UNSPECIFIED;
 }
 
-// Bytes of the largest field that a frame of the expected grid has; 0 without one, and for control points.
+// The grid of the fixed image of a frame as expected.
+const Geometry& ExpectedFixed(const SessionSetup& setup) {
+  return setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+}
+
+// Bytes of the largest field that a frame of the expected grid has; 0 without one.
 absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
-  if (!setup.field || setup.field->form == FieldForm::kControlPoints) return 0;
-  const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+  if (!setup.field) return 0;
+  const Geometry& fixed = ExpectedFixed(setup);
+  // Control points are the whole result.
+  if (setup.field->form == FieldForm::kControlPoints) return StageResultBytes(setup.plan.stages.back(), fixed);
   absl::StatusOr<Geometry> grid = FieldGrid(*setup.field, fixed);
   // The region does not fit the grid that is expected; the frames will show which one it fits.
   if (!grid.ok()) return 0;
@@ -49,6 +56,13 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
 }
 
 }  // namespace
+
+Amounts ResultRoom(const SessionSetup& setup) {
+  const int64_t computing = RegistrationMemoryBytes(setup.plan.stages, ExpectedFixed(setup));
+  const int64_t each = StageResultBytes(setup.plan.stages.back(), ExpectedFixed(setup));
+  const int others = setup.max_pending + 1;
+  return {.resident_bytes = computing + others * each, .transforms = 1 + others};
+}
 
 absl::Status SessionEnded(const char* cause) {
   return WithReason(absl::AbortedError(absl::StrCat("the stream no longer carries its session: ", cause)),
@@ -78,6 +92,9 @@ absl::Status NavigateSession::Reserve() {
   claim.job_class = JobClass::kFrame;
   claim.sessions = 1;
   claim.workspace_bytes = SessionWorkspaceBytes(context_.device, setup_);
+  const Amounts room = ResultRoom(setup_);
+  claim.resident_bytes = room.resident_bytes;
+  claim.transforms = room.transforms;
   const int fields = field_bytes == 0 ? 0 : count * (setup_.coarse_field ? 2 : 1);
   claim.pinned_bytes = count * PinnedClaim(frame_bytes) + fields * PinnedClaim(field_bytes);
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context_, claim, Share::kSession));
@@ -85,6 +102,7 @@ absl::Status NavigateSession::Reserve() {
   if (fields > 0) INTRAWARP_RETURN_IF_ERROR(field_buffers_.Lease(context_, grant, fields, field_bytes));
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ == State::kClosed) return absl::CancelledError("the session was closed");
+  room_ = GrantPool::Create(grant.Split(room));
   grant_ = std::move(grant);
   return absl::OkStatus();
 }
@@ -165,6 +183,8 @@ void NavigateSession::Free() {
     std::lock_guard<std::mutex> lock(mutex_);
     start = std::move(start_);
     grant = std::move(grant_);
+    if (room_ != nullptr) room_->Close();
+    room_.reset();
     kept_.reset();
   }
   context_.sessions.Erase(*this);
@@ -188,7 +208,15 @@ absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t by
   std::lock_guard<std::mutex> lock(mutex_);
   if (!kept_) return absl::CancelledError("the session was closed");
   kept_->MakeRoom(bytes, context_.ledger, context_.index);
-  return server::ReserveResult(context_, bytes, Share::kSession);
+  const Amounts amounts{.resident_bytes = bytes, .transforms = 1};
+  absl::StatusOr<Grant> grant =
+      context_.ledger.Admit({amounts, JobClass::kFrame, context_.index}, Share::kSession);
+  if (grant.ok()) return std::make_shared<Grant>(*std::move(grant));
+  if (room_ == nullptr) return grant.status();
+  kept_->MakeRoom(bytes, *room_);
+  if (std::optional<Grant> own = room_->Lend(amounts)) return std::make_shared<Grant>(*std::move(own));
+  context_.metrics.CountRejection(ReasonOf(grant.status()));
+  return grant.status();
 }
 
 std::shared_ptr<const GoodResult> NavigateSession::start() const {

@@ -25,6 +25,7 @@
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/device/replication.h"
+#include "server/ledger/grant_pool.h"
 #include "server/registration/kept_results.h"
 #include "server/server_context.h"
 #include "server/session/frame_buffers.h"
@@ -40,6 +41,10 @@ struct GoodResult {
   std::shared_ptr<Grant> reservation;
   Transform transform;
 };
+
+// Room for the results of frames as expected that live at once: the one that is computed, those that wait to be sent,
+// and the start of the next frame.
+Amounts ResultRoom(const SessionSetup& setup);
 
 // Why a stream no longer carries its session: ABORTED (SESSION_ENDED) with the cause "resumed", "closed" or "idle".
 absl::Status SessionEnded(const char* cause);
@@ -64,8 +69,8 @@ class NavigateSession {
   v1::Session Describe() const;
 
   // Takes what the frames will hold, so that no other client can: a pinned buffer for each frame that can be in flight
-  // and one for each field of each, and the workspace of a frame. Left to each frame, from the share of sessions:
-  // device memory and a place for its result, and pinned memory for control points, whose number only a result tells.
+  // and one for each field of each, the workspace of a frame, and device memory and places for their results. A frame
+  // larger than expected takes what is missing from the share of sessions.
   // Errors: those of Ledger::Admit, CANCELLED when it was closed meanwhile. May take as long as page-locking takes.
   // Once.
   absl::Status Reserve();
@@ -90,7 +95,8 @@ class NavigateSession {
   std::shared_ptr<PinnedBuffer> TakeFrameBuffer(int64_t bytes) { return frame_buffers_.Take(bytes); }
   // A buffer of the session's for a field, or, for a size or number beyond those, a lease from the pool.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFieldBuffer(int64_t bytes);
-  // Room for a result; the oldest kept results give way.
+  // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the session
+  // has taken.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);
 
   // Where the next frame starts; null: as the config says.
@@ -138,6 +144,7 @@ class NavigateSession {
   std::shared_ptr<const GoodResult> start_;
   std::optional<KeptResults> kept_;  // until closed
   Grant grant_;                      // a place, and workspace for a frame
+  std::shared_ptr<GrantPool> room_;  // for results; null before Reserve and when closed
   SessionStatistics statistics_;
 };
 

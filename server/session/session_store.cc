@@ -54,6 +54,7 @@ absl::StatusOr<DeviceContext*> SessionStore::Place(ServerContext& context, Sessi
   const Inputs inputs = InputsOf(setup);
   Claim claim;
   claim.workspace_bytes = SessionWorkspaceBytes(context.devices[0].device, setup);
+  claim.resident_bytes = ResultRoom(setup).resident_bytes;
   std::vector<PlacementState> states = PlacementStates(context, inputs, JobClass::kFrame, claim, Share::kSession);
   for (const Pointer& session : List("", std::numeric_limits<int>::max())) {
     states[session->context().index].load += session->ExpectedLoad();

@@ -204,7 +204,7 @@ TEST_P(LedgerServiceTest, ServerInfoTellsWhatIsInUsePerShare) {
   EXPECT_EQ(resources.pinned_memory().capacity(), 64 * kMiB);
   EXPECT_EQ(resources.pinned_memory().session_reserve(), 16 * kMiB);
   EXPECT_EQ(resources.workspace_memory().in_use(), 7);
-  EXPECT_EQ(resources.transforms().capacity(), 4096 + 24 * 8);
+  EXPECT_EQ(resources.transforms().capacity(), 4096 + kSessionTransforms * 8);
   EXPECT_EQ(resources.sessions().capacity(), 8);
   EXPECT_EQ(response.info().limits().result_ttl().seconds(), 24 * 3600);
 }

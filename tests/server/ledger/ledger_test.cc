@@ -213,6 +213,9 @@ TEST(LedgerTest, GrantsShrinkAndSplit) {
   grant.ShrinkResident(10);
   EXPECT_EQ(ledger.in_use(Resource::kResident), 10);
   EXPECT_EQ(ledger.in_use(Resource::kTransforms), 1);
+  grant.Merge(*ledger.Admit({{.resident_bytes = 7, .transforms = 2}}));
+  EXPECT_EQ(grant.held(), (Claim{{.resident_bytes = 17, .transforms = 3}}));
+  EXPECT_EQ(ledger.in_use(Resource::kResident), 17);
   Grant empty;
   EXPECT_EQ(empty.Split({.resident_bytes = 1}).resident_bytes(), 0);
 }

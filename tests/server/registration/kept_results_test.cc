@@ -17,7 +17,9 @@ class KeptResultsTest : public testing::Test {
  protected:
   // Stores a result of so many bytes and keeps it.
   std::shared_ptr<Grant> Keep(const std::string& id, int64_t bytes) {
-    auto reservation = std::make_shared<Grant>(*ledger_.Admit({{.resident_bytes = bytes}}));
+    return Store(id, std::make_shared<Grant>(*ledger_.Admit({{.resident_bytes = bytes}})));
+  }
+  std::shared_ptr<Grant> Store(const std::string& id, std::shared_ptr<Grant> reservation) {
     const auto stored = std::make_shared<const StoredTransform>(
         StoredTransform{id, {}, std::nullopt, reservation, Transform(AffineMap::Identity())});
     EXPECT_TRUE(store_.Insert(stored).ok());
@@ -78,6 +80,19 @@ TEST_F(KeptResultsTest, AResultWhoseMemoryOthersHoldStays) {
   EXPECT_THAT(Ids(), ElementsAre("a"));
   kept_.MakeRoom(90, ledger_);
   EXPECT_THAT(Ids(), ElementsAre("a"));
+}
+
+TEST_F(KeptResultsTest, RoomInAPoolComesFromItsOwnPartsAlone) {
+  const auto pool = GrantPool::Create(*ledger_.Admit({{.resident_bytes = 50}}));
+  Keep("a", 30);
+  Store("b", std::make_shared<Grant>(*pool->Lend({.resident_bytes = 30})));
+  kept_.MakeRoom(51, *pool);
+  EXPECT_THAT(Ids(), ElementsAre("a", "b"));
+  kept_.MakeRoom(50, ledger_);
+  EXPECT_THAT(Ids(), ElementsAre("b"));
+  kept_.MakeRoom(50, *pool);
+  EXPECT_THAT(Ids(), IsEmpty());
+  EXPECT_EQ(pool->resident_bytes(), 50);
 }
 
 }  // namespace
