@@ -209,8 +209,7 @@ absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t by
   if (!kept_) return absl::CancelledError("the session was closed");
   kept_->MakeRoom(bytes, context_.ledger, context_.index);
   const Amounts amounts{.resident_bytes = bytes, .transforms = 1};
-  absl::StatusOr<Grant> grant =
-      context_.ledger.Admit({amounts, JobClass::kFrame, context_.index}, Share::kSession);
+  absl::StatusOr<Grant> grant = context_.ledger.Admit({amounts, JobClass::kFrame, context_.index}, Share::kSession);
   if (grant.ok()) return std::make_shared<Grant>(*std::move(grant));
   if (room_ == nullptr) return grant.status();
   kept_->MakeRoom(bytes, *room_);

@@ -95,8 +95,8 @@ class NavigateSession {
   std::shared_ptr<PinnedBuffer> TakeFrameBuffer(int64_t bytes) { return frame_buffers_.Take(bytes); }
   // A buffer of the session's for a field, or, for a size or number beyond those, a lease from the pool.
   absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFieldBuffer(int64_t bytes);
-  // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the session
-  // has taken.
+  // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the
+  // session has taken.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);
 
   // Where the next frame starts; null: as the config says.

@@ -86,7 +86,8 @@ TEST_F(GrantPoolTest, ThreadsLoseNothing) {
     threads.emplace_back([&pool, t] {
       std::mt19937 random(t);
       for (int i = 0; i < 2000; ++i) {
-        std::optional<Grant> part = pool->Lend({.resident_bytes = static_cast<int64_t>(random() % 30), .transforms = 1});
+        std::optional<Grant> part =
+            pool->Lend({.resident_bytes = static_cast<int64_t>(random() % 30), .transforms = 1});
         if (part) part->ShrinkResident(static_cast<int64_t>(random() % 30));
       }
     });

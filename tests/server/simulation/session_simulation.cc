@@ -66,7 +66,8 @@ WorldOptions RandomOptions(uint64_t seed) {
   options.limits.max_sessions = static_cast<int>(dice.Uniform(1, kMostSessions));
   LedgerOptions& ledger = options.ledger;
   ledger.lanes = options.scheduling.lanes;
-  ledger.capacity = {.resident_bytes = 1 << 20,
+  // In half of the runs the results of a few sessions take it all.
+  ledger.capacity = {.resident_bytes = dice.Chance(50) ? 1 << 20 : dice.Uniform(1, 8) << 13,
                      .workspace_bytes = int64_t{1} << 40,
                      .pinned_bytes = dice.Uniform(1, 16) << 17,
                      .uploading_bytes = 1 << 20,
@@ -148,7 +149,8 @@ class Simulation {
   void NextClaim() {
     if (claims_left_-- <= 0) return;
     Claim claim;
-    claim.resident_bytes = world_.dice.Chance(50) ? world_.dice.Uniform(0, 1 << 20) : 0;
+    const int64_t resident = world_.ledger.capacity(Resource::kResident);
+    claim.resident_bytes = world_.dice.Chance(50) ? world_.dice.Uniform(0, resident) : 0;
     claim.pinned_bytes = world_.dice.Chance(50) ? world_.dice.Uniform(0, 1 << 20) : 0;
     claim.transforms = world_.dice.Uniform(0, 12);
     absl::StatusOr<Grant> grant = world_.ledger.Admit(claim);

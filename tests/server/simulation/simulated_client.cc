@@ -31,13 +31,19 @@ SimulatedClient::SimulatedClient(World& world, int index)
       actions_left_(world.dice.Uniform(1, 25)),
       config_(RandomConfig()) {}
 
+template <typename Stage>
+void SimulatedClient::SetShort(Stage& stage) {
+  stage.set_levels(1);
+  stage.set_iterations(static_cast<int>(world_.dice.Uniform(1, 3)));
+}
+
 v1::NavigateConfig SimulatedClient::RandomConfig() {
   Dice& dice = world_.dice;
   v1::NavigateConfig config;
   config.set_fixed(absl::StrCat("volumes/", kResident));
-  v1::RigidStage& stage = *config.mutable_options()->add_stages()->mutable_rigid();
-  stage.set_levels(1);
-  stage.set_iterations(static_cast<int>(dice.Uniform(1, 3)));
+  v1::Stage& stage = *config.mutable_options()->add_stages();
+  // The result of the second holds device memory.
+  dice.Chance(70) ? SetShort(*stage.mutable_rigid()) : SetShort(*stage.mutable_log_demons());
   if (dice.Chance(50)) config.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   const bool latest_wins = dice.Chance(50);
   if (latest_wins) config.set_overload_policy(v1::OVERLOAD_POLICY_LATEST_WINS);

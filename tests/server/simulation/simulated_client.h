@@ -32,6 +32,8 @@ class SimulatedClient {
 
  private:
   v1::NavigateConfig RandomConfig();
+  template <typename Stage>
+  void SetShort(Stage& stage);
   void Connect(bool resume);
   void Act();
   void SendFrame();

@@ -380,8 +380,7 @@ void SimulatedStream::CheckSuperseded(const v1::FrameResult& result, const std::
 // What a session was promised when it opened does not run out, and a sound device fails nobody.
 void SimulatedStream::CheckRefusal(const Frame& frame, v1::ErrorReason reason) {
   if (world_.options.fault) return;
-  const bool is_memory =
-      reason == v1::PINNED_MEMORY || reason == v1::RESIDENT_MEMORY || reason == v1::EXCEEDS_CAPACITY;
+  const bool is_memory = reason == v1::PINNED_MEMORY || reason == v1::RESIDENT_MEMORY || reason == v1::EXCEEDS_CAPACITY;
   const bool is_of_another_size = !frame.is_expected && is_memory;
   Check(is_of_another_size,
         absl::StrCat("a session has what it was promised, but a frame got ", v1::ErrorReason_Name(reason)));
