@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/registration/affine.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,8 +7,11 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
+#include "engine/metric/nmi.h"
+#include "engine/registration/affine.h"
 #include "engine/registration/gauss_newton.h"
 
 namespace intrawarp {
@@ -83,6 +84,19 @@ void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   }
 }
 
+// The parameters that follow from the whole images at the finest level, and from the samples there may be at this one.
+void SetIntensities(const RegistrationImages& images, double samples, AffineObjective* objective) {
+  const VolumeStatistics &f = images.fixed->statistics(), &m = images.moving->statistics();
+  if (objective->metric == MetricKind::kSsd) objective->intensity_scale = 1 / f.stddev;
+  objective->fixed_minimum = f.minimum;
+  objective->fixed_maximum = f.maximum;
+  objective->moving_minimum = m.minimum;
+  objective->moving_maximum = m.maximum;
+  objective->fixed_stddev = f.stddev;
+  objective->moving_stddev = m.stddev;
+  objective->nmi_bins = NmiBinsFor(samples);
+}
+
 Level MakeLevel(const RegistrationImages& images, const Settings& settings, int index) {
   const PyramidLevel& fixed = images.fixed->levels()[index];
   const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
@@ -97,7 +111,7 @@ Level MakeLevel(const RegistrationImages& images, const Settings& settings, int 
                      fixed.mean_gradient,
                      kMovingEdge * moving.mean_gradient,
                      1.0};
-  if (settings.metric == MetricKind::kSsd) level.objective.intensity_scale = 1 / images.fixed->statistics().stddev;
+  SetIntensities(images, fixed_mask.count, &level.objective);
   level.physical_to_moving = PhysicalToIndex(moving.volume.geometry);
   level.normalized_to_physical =
       Compose(IndexToPhysical(fixed.volume.geometry), NormalizedToIndex(fixed.volume.geometry));
@@ -157,11 +171,16 @@ StopReason ToStopReason(GaussNewtonStatus status) {
   }
 }
 
-absl::Status NotStarted(GaussNewtonStatus why) {
+absl::Status NotStarted(MetricKind metric, GaussNewtonStatus why) {
   switch (why) {
     case GaussNewtonStatus::kNoWeight:
-      return FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
-                        "no gradients where the images (masks) overlap, which ngf needs");
+      if (metric == MetricKind::kNgf) {
+        return FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
+                          "no gradients where the images (masks) overlap, which ngf needs");
+      }
+      return absl::FailedPreconditionError(
+          absl::StrCat("fixed, moving: constant where the images (masks) overlap, so that ", MetricName(metric),
+                       " compares nothing"));
     case GaussNewtonStatus::kNotFinite:
       return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
     default:
@@ -213,7 +232,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
     } else if (index == 0 && best->decision == Decision::kContinue) {
-      return NotStarted(state.status);
+      return NotStarted(settings.metric, state.status);
     }
     if (best->decision == Decision::kStop) return result;
     if (index == 0) result.value = state.value;
@@ -238,10 +257,7 @@ bool StartsFrom(const Transform&) { return true; }
 template <typename Options>
 absl::Status Validate(const StageOptions& stage, const Geometry&) {
   const auto& options = std::get<Options>(stage);
-  INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
-  const MetricKind metric = MetricOf(stage);
-  if (metric == MetricKind::kSsd || metric == MetricKind::kNgf) return absl::OkStatus();
-  return FieldError(absl::StatusCode::kUnimplemented, "metric", "rigid and affine stages take ssd and ngf");
+  return ValidateEffort(options.levels, options.iterations);
 }
 
 template <typename Options>
@@ -252,8 +268,9 @@ StageOptions ResolvedStage(const StageOptions& stage, const Geometry&) {
   return options;
 }
 
-int64_t WorkspaceBytes(const Device&, const PreparedImage&, const PreparedImage&, const StageOptions&) {
-  return AffineObjectiveWorkspaceBytes() + Arena::Rounded(sizeof(GaussNewtonState));
+int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage&, const StageOptions& stage) {
+  return AffineObjectiveWorkspaceBytes(MetricOf(stage), fixed.geometry().size) +
+         Arena::Rounded(sizeof(GaussNewtonState));
 }
 
 int64_t ResultBytes(const Geometry&, const StageOptions&) { return 0; }

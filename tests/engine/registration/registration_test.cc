@@ -170,6 +170,97 @@ TEST_P(RegistrationTest, RecoversRandomMapsIn2d) {
   }
 }
 
+// The same tissue has other intensities in the moving image, which neither rise nor fall with those of the fixed one.
+void ChangeIntensities(Pair* pair) {
+  for (float& v : pair->moving) v = 400 + 0.07f * (v - 85) * (v - 85);
+}
+
+// Intensities that a smooth gain of 0.7 to 1.3 multiplies, as that of a surface coil.
+void ApplyGain(Pair* pair) {
+  const AffineMap to_physical = IndexToPhysical(pair->moving_grid);
+  const Int3 n = pair->moving_grid.size;
+  for (int64_t i = 0; i < pair->moving_grid.voxels(); ++i) {
+    const int64_t row = i / n.x, plane = row / n.y;
+    const Vec3d p =
+        to_physical({static_cast<double>(i % n.x), static_cast<double>(row % n.y), static_cast<double>(plane)});
+    pair->moving[i] *= static_cast<float>(1 + 0.3 * std::sin(p.x / 30 + 0.5) * std::cos(p.y / 35 + p.z / 40));
+  }
+}
+
+struct MetricCase {
+  MetricKind metric;
+  void (*change)(Pair*);
+  double tolerance;  // voxels
+};
+constexpr MetricCase kMetricCases[] = {{MetricKind::kNmi, ChangeIntensities, 0.25},
+                                       {MetricKind::kLncc, ApplyGain, 0.4}};
+
+std::string Describe(const MetricCase& of, bool is_2d, uint32_t seed) {
+  return std::string(MetricName(of.metric)) + (is_2d ? ", 2-D" : ", 3-D") + ", seed " + std::to_string(seed);
+}
+
+TEST_P(RegistrationTest, RecoversAffineMapsBetweenUnlikeIntensities) {
+  for (const MetricCase& of : kMetricCases) {
+    for (bool is_2d : {false, true}) {
+      for (uint32_t seed = 41; seed <= 44; ++seed) {
+        SCOPED_TRACE(Describe(of, is_2d, seed));
+        Pair pair = MakePair(seed, is_2d, false, false);
+        of.change(&pair);
+        absl::StatusOr<RegistrationResult> result = Run(pair, {AffineOptions{of.metric}});
+        ASSERT_OK(result) << result.status();
+        EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), of.tolerance);
+        EXPECT_FALSE(result->worse_than_start);
+      }
+    }
+  }
+}
+
+TEST_P(RegistrationTest, RecoversRigidMapsBetweenUnlikeIntensities) {
+  for (const MetricCase& of : kMetricCases) {
+    for (bool is_2d : {false, true}) {
+      for (uint32_t seed = 51; seed <= 54; ++seed) {
+        SCOPED_TRACE(Describe(of, is_2d, seed));
+        Pair pair = MakePair(seed, is_2d, true, false);
+        of.change(&pair);
+        absl::StatusOr<RegistrationResult> result = Run(pair, {RigidOptions{of.metric}});
+        ASSERT_OK(result) << result.status();
+        EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), of.tolerance);
+        EXPECT_NEAR(std::abs(Determinant(result->transform.affine())), 1, 1e-9);
+        EXPECT_EQ(result->stop_reason, StopReason::kConverged);
+      }
+    }
+  }
+}
+
+// The memory that admission reserves is enough for every metric.
+TEST_P(RegistrationTest, WorkspaceIsAsAnnounced) {
+  const Pair pair = MakePair(60, false, true, false);
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  for (const MetricTraits& traits : kMetricTable) {
+    const RegistrationInput input{
+        &fixed, &moving, nullptr, nullptr, {RigidOptions{traits.kind, 2, 3}}, AffineMap::Identity()};
+    OwnedContext owned = *OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input));
+    const absl::Status status = Register(owned.context(), input).status();
+    EXPECT_TRUE(status.ok()) << traits.name << " " << status;
+  }
+}
+
+// Both images vary, but not where they overlap.
+TEST_P(RegistrationTest, SaysWhenAnImageIsConstantWhereTheyOverlap) {
+  const Geometry grid{.size = {16, 16, 16}};
+  std::vector<float> values(grid.voxels(), 0), selected(grid.voxels(), 0);
+  for (int i = 0; i < 16 * 16; ++i) values[i * 16 + 15] = 1;
+  for (int i = 0; i < 16 * 16; ++i)
+    for (int x = 0; x < 10; ++x) selected[i * 16 + x] = 1;
+  const PreparedImage image = Prepare(values, grid), mask = Prepare(selected, grid);
+  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
+    const RegistrationInput input{&image, &image, &mask, nullptr, {AffineOptions{metric}}, AffineMap::Identity()};
+    const absl::Status status = Register(ctx(), input).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("constant where the images (masks) overlap"));
+  }
+}
+
 TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
   for (uint32_t seed = 31; seed <= 34; ++seed) {
     for (bool is_2d : {false, true}) {
@@ -189,7 +280,7 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
 
 TEST_P(RegistrationTest, IsBitIdenticalWhenRunAgain) {
   const Pair pair = MakePair(3, false, false, false);
-  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
     const AffineMap first = Run(pair, {AffineOptions{metric}})->transform.affine();
     const AffineMap second = Run(pair, {AffineOptions{metric}})->transform.affine();
     EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
@@ -215,6 +306,24 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
       as_truth.truth = there;
       EXPECT_LT(MeanErrorVoxels(as_truth, here), 1e-3) << "seed " << seed;
     }
+  }
+}
+
+TEST_P(RegistrationTest, AgreesWithTheCpuBetweenUnlikeIntensities) {
+  if (device().kind() == DeviceKind::kCpu) GTEST_SKIP() << "compares another device with the CPU";
+  for (const MetricCase& of : kMetricCases) {
+    Pair pair = MakePair(61, false, true, false);
+    of.change(&pair);
+    const AffineMap here = Run(pair, {RigidOptions{of.metric}})->transform.affine();
+    OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), kWorkspaceBytes);
+    const ExecContext cpu_ctx = cpu.context();
+    const PreparedImage fixed =
+        *PreparedImage::Prepare(cpu_ctx, pair.fixed.data(), PixelType::kFloat32, 1, 0, pair.fixed_grid);
+    const PreparedImage moving =
+        *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+    pair.truth = Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {RigidOptions{of.metric}}, std::nullopt})
+                     ->transform.affine();
+    EXPECT_LT(MeanErrorVoxels(pair, here), 5e-3) << MetricName(of.metric);
   }
 }
 
@@ -321,7 +430,7 @@ TEST_P(RegistrationTest, SmallestImages) {
     std::vector<float> values(grid.voxels());
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
     const PreparedImage image = Prepare(values, grid);
-    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
       absl::StatusOr<RegistrationResult> result =
           Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, AffineMap::Identity()});
       if (result.ok()) {
@@ -362,7 +471,7 @@ TEST_P(RegistrationTest, AnImageIsNotWorseThanItself) {
           values.push_back(static_cast<float>(Anatomy(to_physical({double(x), double(y), double(z)}) - Center(grid))));
         }
     const PreparedImage image = Prepare(values, grid);
-    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
       absl::StatusOr<RegistrationResult> result =
           Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, std::nullopt});
       ASSERT_OK(result) << result.status();
