@@ -65,24 +65,17 @@ struct Pair {
   AffineMap truth;
 };
 
-// moving(y) = anatomy(y), fixed(x) = anatomy(T(x)); grids of different size, spacing and handedness.
-Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
+// moving(y) = anatomy(y), fixed(x) = anatomy(T(x)); the grids are placed about the body.
+Pair MakePair(Geometry f, Geometry m, const AffineMap& truth, bool inverted) {
   Pair pair;
-  pair.truth = RandomAffine(seed, is_2d, rigid);
-  Geometry& f = pair.fixed_grid;
-  Geometry& m = pair.moving_grid;
-  f.size = {72, 63, is_2d ? 1 : 58};
-  f.spacing = {2.25, 2.25, 2.5};
-  m.size = {77, 70, is_2d ? 1 : 66};
-  m.spacing = {2, 2.2, 2.1};
-  m.direction[0][0] = -1;  // left-handed
+  pair.truth = truth;
   const auto place = [](Geometry& g, Vec3d center) {
     const Vec3d c = Center(g);
     g.origin = g.origin + (center - c);
   };
   place(m, {0, 0, 0});
   const Vec3d body = Inverse(pair.truth)({0, 0, 0});
-  place(f, {0.7 * body.x, 0.7 * body.y, is_2d ? 0 : 0.7 * body.z});
+  place(f, {0.7 * body.x, 0.7 * body.y, f.is_2d() ? 0 : 0.7 * body.z});
   const auto sample = [&](const Geometry& g, const AffineMap& t) {
     std::vector<float> values;
     const AffineMap to_physical = IndexToPhysical(g);
@@ -93,12 +86,22 @@ Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
         }
     return values;
   };
+  pair.fixed_grid = f;
+  pair.moving_grid = m;
   pair.fixed = sample(f, pair.truth);
   pair.moving = sample(m, AffineMap::Identity());
   if (inverted) {
     for (float& v : pair.moving) v = 700 - 3.7f * v;
   }
   return pair;
+}
+
+// Grids of different size, spacing and handedness.
+Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
+  Geometry f{.size = {72, 63, is_2d ? 1 : 58}, .spacing = {2.25, 2.25, 2.5}};
+  Geometry m{.size = {77, 70, is_2d ? 1 : 66}, .spacing = {2, 2.2, 2.1}};
+  m.direction[0][0] = -1;  // left-handed
+  return MakePair(f, m, RandomAffine(seed, is_2d, rigid), inverted);
 }
 
 // Mean distance between found and true transform over the body's voxels, in fixed voxels.
@@ -229,6 +232,22 @@ TEST_P(RegistrationTest, RecoversRigidMapsBetweenUnlikeIntensities) {
         EXPECT_EQ(result->stop_reason, StopReason::kConverged);
       }
     }
+  }
+}
+
+// A thin slab of few samples at the coarsest level, where a sheared map can have the lower NMI.
+TEST_P(RegistrationTest, NmiOfFewSamplesDoesNotShearAnAffineMapAway) {
+  const Geometry fixed{.size = {104, 92, 84}, .spacing = {1.5, 1.5, 1.7}};
+  Geometry slab{.size = {100, 100, 18}, .spacing = {1.5, 1.5, 2.4}};
+  slab.direction[0][0] = -1;
+  for (uint32_t seed : {3, 10}) {
+    Pair pair = MakePair(fixed, slab, RandomAffine(seed, false, true), false);
+    ChangeIntensities(&pair);
+    const PreparedImage f = Prepare(pair.fixed, pair.fixed_grid), m = Prepare(pair.moving, pair.moving_grid);
+    const absl::StatusOr<RegistrationResult> result =
+        Register(ctx(), {&f, &m, nullptr, nullptr, {AffineOptions{MetricKind::kNmi}}, AffineMap::Identity()});
+    ASSERT_OK(result) << result.status();
+    EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.25) << "seed " << seed;
   }
 }
 
