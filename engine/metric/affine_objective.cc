@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/metric/lncc.h"
+#include "engine/metric/nmi.h"
+#include "engine/metric/stored_images.h"
 
 namespace intrawarp {
 namespace {
@@ -38,12 +41,17 @@ AffineMap NormalizedToIndex(const Geometry& fixed) {
 
 absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
                                      NormalEquations* sums) {
-  if (!TraitsOf(objective.metric).has_hessian) {
-    return absl::UnimplementedError(absl::StrCat("metric: ", MetricName(objective.metric), " has no affine objective"));
+  if (objective.nmi_bins < 4 || objective.nmi_bins > kNmiBins) {
+    return absl::InvalidArgumentError(absl::StrCat("nmi_bins: ", objective.nmi_bins, " is not in [4, ", kNmiBins, "]"));
   }
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", objective.fixed_mask, objective.fixed.geometry));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", objective.moving_mask, objective.moving.geometry));
   return INTRAWARP_DISPATCH(ctx, EvaluateAffineObjective, objective, w, sums);
+}
+
+int64_t AffineObjectiveWorkspaceBytes(MetricKind metric, Int3 fixed) {
+  if (metric != MetricKind::kLncc) return kAffineSumsBytes;
+  return kAffineSumsBytes + 3 * Arena::Rounded(Voxels(fixed) * sizeof(float)) + LnccWorkspaceBytes(fixed);
 }
 
 }  // namespace intrawarp

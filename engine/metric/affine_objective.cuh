@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernels of the affine objective (affine_objective.h). One launch evaluates value, gradient and Hessian:
+// The launches of the affine objective (affine_objective.h) on CUDA. The last one sums value, gradient and Hessian:
 // every block sums its samples, the last block of a group sums the group, the last of all sums the groups and calls
 // `finish` with the result, so that an optimiser can take its step in the same launch. The order of summation depends
 // on the image's size alone.
 //
-// Traffic: each fixed and moving voxel is read once (8 bytes a fixed voxel); nothing is written per voxel. SSD is bound
-// by instruction issue, NGF by it twice over (ARCHITECTURE.md has the figures).
+// Traffic of SSD and NGF: each fixed and moving voxel is read once (8 bytes a fixed voxel); nothing is written per
+// voxel. SSD is bound by instruction issue, NGF by it twice over. NMI reads both twice; LNCC writes and reads the
+// warped image and its derivative besides what EvaluateLncc does.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_CUH_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_CUH_
 
@@ -14,15 +15,40 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/cuda_device.h"
+#include "engine/metric/affine_moments.cuh"
 #include "engine/metric/affine_objective.h"
 #include "engine/metric/affine_reduce.cuh"
+#include "engine/metric/affine_terms.h"
+#include "engine/metric/lncc.h"
+#include "engine/metric/lncc_affine.cuh"
 #include "engine/metric/ngf_affine.cuh"
+#include "engine/metric/nmi.cuh"
+#include "engine/metric/nmi_affine.cuh"
 #include "engine/metric/ssd_affine.cuh"
 
 namespace intrawarp::cuda {
 
+inline absl::Status SetUpNmi(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs* args) {
+  constexpr int kCells = kNmiBins * kNmiBins;
+  args->fixed_bins = FixedScale(objective);
+  args->moving_bins = MovingScale(objective);
+  INTRAWARP_ASSIGN_OR_RETURN(args->histogram, ctx.arena().Allocate<unsigned long long>(kCells));
+  INTRAWARP_ASSIGN_OR_RETURN(args->nmi_derivative, ctx.arena().Allocate<float>(kCells));
+  INTRAWARP_ASSIGN_OR_RETURN(args->nmi_curvature, ctx.arena().Allocate<float>(kNmiBins));
+  return ctx.device().Fill(args->histogram, 0, sizeof(*args->histogram) * kCells, ctx.stream());
+}
+
+inline absl::Status SetUpLncc(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs* args) {
+  const int64_t voxels = objective.fixed.geometry.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(args->warped, ctx.arena().Allocate<float>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(args->voxel_derivative, ctx.arena().Allocate<float>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(args->voxel_curvature, ctx.arena().Allocate<float>(voxels));
+  return absl::OkStatus();
+}
+
 // Takes workspace from the arena (it stays taken: use an ArenaScope) and clears it.
 inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs* args) {
+  *args = {};
   const Geometry& fixed = objective.fixed.geometry;
   args->fixed = objective.fixed.data;
   args->moving = objective.moving.data;
@@ -41,53 +67,108 @@ inline absl::Status SetUpObjective(const ExecContext& ctx, const AffineObjective
   INTRAWARP_ASSIGN_OR_RETURN(args->block_sums, ctx.arena().Allocate<double>(kObjectiveSums * kMaxObjectiveBlocks));
   INTRAWARP_ASSIGN_OR_RETURN(args->group_sums, ctx.arena().Allocate<double>(kObjectiveSums * kMaxObjectiveGroups));
   INTRAWARP_ASSIGN_OR_RETURN(args->tickets, ctx.arena().Allocate<unsigned>(kMaxObjectiveGroups + 1));
+  INTRAWARP_ASSIGN_OR_RETURN(args->value, ctx.arena().Allocate<MetricValue>(1));
+  INTRAWARP_ASSIGN_OR_RETURN(args->skip, ctx.arena().Allocate<int>(1));
+  if (objective.metric == MetricKind::kNmi) INTRAWARP_RETURN_IF_ERROR(SetUpNmi(ctx, objective, args));
+  if (objective.metric == MetricKind::kLncc) INTRAWARP_RETURN_IF_ERROR(SetUpLncc(ctx, objective, args));
   return ctx.device().Fill(args->tickets, 0, sizeof(unsigned) * (kMaxObjectiveGroups + 1), ctx.stream());
 }
 
 inline int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// Enqueues one evaluation. Finish, on the device: Done() skips the launch, Position() is W, and operator()(sums) is
-// called by every thread of the last block, with the sums in shared memory.
-template <typename Finish>
-absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs args,
-                                   const Finish& finish) {
-  const Int3 n = args.fixed_size;
+// The cut of the fixed image into pieces of 32 columns and a run of rows.
+inline void SetPieces(ObjectiveArgs* args) {
+  const Int3 n = args->fixed_size;
   const int64_t voxels = int64_t{n.x} * n.y * n.z;
-  const bool masked = args.fixed_mask != nullptr || args.moving_mask != nullptr;
-  const cudaStream_t stream = CudaStream(ctx);
-  if (objective.metric == MetricKind::kSsd) {
-    args.run = voxels >= (1 << 21) ? 32 : voxels >= (1 << 18) ? 16 : 8;
-    args.pieces = CeilDivide(n.x, 32) * CeilDivide(n.y, args.run) * n.z;
-    args.pieces_per_worker = CeilDivide(args.pieces, 528 * kSsdWarps);
-    const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kSsdWarps);
-    if (masked) {
-      AffineSsdKernel<true><<<blocks, kSsdThreads, 0, stream>>>(args, finish);
-    } else {
-      AffineSsdKernel<false><<<blocks, kSsdThreads, 0, stream>>>(args, finish);
-    }
+  args->run = voxels >= (1 << 21) ? 32 : voxels >= (1 << 18) ? 16 : 8;
+  args->pieces = CeilDivide(n.x, 32) * CeilDivide(n.y, args->run) * n.z;
+  args->pieces_per_worker = CeilDivide(args->pieces, 528 * kMomentWarps);
+}
+
+inline bool IsMasked(const ObjectiveArgs& args) { return args.fixed_mask != nullptr || args.moving_mask != nullptr; }
+
+template <class Term, typename Finish>
+absl::Status LaunchMoments(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish) {
+  const int blocks = CeilDivide(args.pieces, int64_t{args.pieces_per_worker} * kMomentWarps);
+  if (IsMasked(args)) {
+    AffineMomentKernel<Term, true><<<blocks, kMomentThreads, 0, CudaStream(ctx)>>>(args, finish);
   } else {
-    const bool is_3d = n.z > 1 || args.moving_size.z > 1;
-    const int tiles = CeilDivide(n.x, kNgfTileX) * CeilDivide(n.y, kNgfTileY);
-    args.run = 1;
-    if (is_3d) {
-      args.run = 32;
-      while (args.run > 4 && tiles * CeilDivide(n.z, args.run) < 264) args.run /= 2;
-    }
-    args.pieces = tiles * CeilDivide(n.z, args.run);
-    args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
-    const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
-    if (is_3d && masked) {
-      AffineNgfKernel<3, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-    } else if (is_3d) {
-      AffineNgfKernel<3, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-    } else if (masked) {
-      AffineNgfKernel<2, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-    } else {
-      AffineNgfKernel<2, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
-    }
+    AffineMomentKernel<Term, false><<<blocks, kMomentThreads, 0, CudaStream(ctx)>>>(args, finish);
   }
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
+}
+
+template <typename Finish>
+absl::Status LaunchNmi(const ExecContext& ctx, const ObjectiveArgs& args, const Finish& finish) {
+  // Integer sums are the same for any number of blocks.
+  constexpr int kMaxBlocks = 528;
+  const int blocks = std::min(kMaxBlocks, CeilDivide(args.pieces, kNmiCountWarps));
+  if (IsMasked(args)) {
+    AffineNmiCountKernel<true><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
+  } else {
+    AffineNmiCountKernel<false><<<blocks, kNmiCountThreads, 0, CudaStream(ctx)>>>(args, finish);
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  const NmiArgs nmi{args.skip,           args.histogram,     args.moving_bins, args.value,
+                    args.nmi_derivative, args.nmi_curvature, nullptr};
+  NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return LaunchMoments<NmiTerm>(ctx, args, finish);
+}
+
+template <typename Finish>
+absl::Status LaunchLncc(const ExecContext& ctx, const AffineObjective& objective, const ObjectiveArgs& args,
+                        const Finish& finish) {
+  const int blocks = CeilDivide(args.pieces, kWarpWarps);
+  if (IsMasked(args)) {
+    AffineWarpKernel<true><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
+  } else {
+    AffineWarpKernel<false><<<blocks, kWarpThreads, 0, CudaStream(ctx)>>>(args, finish);
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  INTRAWARP_RETURN_IF_ERROR(intrawarp::EvaluateLncc(ctx, MakeLnccTask(objective, args.warped, args.voxel_curvature),
+                                                    args.skip, args.voxel_derivative, args.value));
+  return LaunchMoments<StoredTerm>(ctx, args, finish);
+}
+
+template <typename Finish>
+absl::Status LaunchNgf(const ExecContext& ctx, ObjectiveArgs args, const Finish& finish) {
+  const Int3 n = args.fixed_size;
+  const bool is_3d = n.z > 1 || args.moving_size.z > 1, masked = IsMasked(args);
+  const cudaStream_t stream = CudaStream(ctx);
+  const int tiles = CeilDivide(n.x, kNgfTileX) * CeilDivide(n.y, kNgfTileY);
+  args.run = 1;
+  if (is_3d) {
+    args.run = 32;
+    while (args.run > 4 && tiles * CeilDivide(n.z, args.run) < 264) args.run /= 2;
+  }
+  args.pieces = tiles * CeilDivide(n.z, args.run);
+  args.pieces_per_worker = CeilDivide(args.pieces, is_3d ? kMaxObjectiveBlocks : 1056);
+  const int blocks = CeilDivide(args.pieces, args.pieces_per_worker);
+  if (is_3d && masked) {
+    AffineNgfKernel<3, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
+  } else if (is_3d) {
+    AffineNgfKernel<3, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
+  } else if (masked) {
+    AffineNgfKernel<2, true><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
+  } else {
+    AffineNgfKernel<2, false><<<blocks, kNgfThreads, 0, stream>>>(args, finish);
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
+  return absl::OkStatus();
+}
+
+// Enqueues one evaluation. Finish, on the device: Done() skips it, Position() is W, and operator()(sums) is called by
+// every thread of the last block, with the sums in shared memory.
+template <typename Finish>
+absl::Status LaunchAffineObjective(const ExecContext& ctx, const AffineObjective& objective, ObjectiveArgs args,
+                                   const Finish& finish) {
+  if (objective.metric == MetricKind::kNgf) return LaunchNgf(ctx, args, finish);
+  SetPieces(&args);
+  if (objective.metric == MetricKind::kNmi) return LaunchNmi(ctx, args, finish);
+  if (objective.metric == MetricKind::kLncc) return LaunchLncc(ctx, objective, args, finish);
+  return LaunchMoments<SsdTerm>(ctx, args, finish);
 }
 
 }  // namespace intrawarp::cuda

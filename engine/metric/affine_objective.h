@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registration objective of an affine map, with its gradient and Gauss-Newton Hessian, in one pass over the fixed
-// image. Derivatives are explicit and matrix-free, and nothing is stored per voxel (Tramnitzke 2014, chapter 2; ssd.h
-// gives the full reference).
+// The registration objective of an affine map, with its gradient and Gauss-Newton Hessian. Derivatives are explicit and
+// matrix-free (Tramnitzke 2014, chapter 2; ssd.h gives the full reference). SSD and NGF take one pass over the fixed
+// image and store nothing per voxel; NMI takes one pass for the joint histogram and one for the sums; LNCC stores the
+// warped image, and the derivative by each of its voxels.
 //
 // The map is given in index space: the moving index of the fixed voxel i is W (q, 1), where q = (i - centre) / radius
 // with centre = (n - 1) / 2 and radius = max(n - 1, 1) / 2 per axis, so q lies in [-1, 1] and an entry of W is a
@@ -9,17 +10,24 @@
 //
 //   SSD  D = 1/N sum 1/2 (T - R)^2                   (ssd.h)
 //   NGF  D = 1/N sum |v|^2 - <u, v>^2                 (ngf.h)
+//   NMI  D = 2 - (H(R) + H(T)) / H(R, T)              (nmi.h)
+//   LNCC D = 1 - 1/N sum cc                           (lncc.h)
 //
 // with T the moving image at the mapped voxel, R the fixed image, u and v the normalised gradients of T and R, and N
-// the weight of the samples that count: each weighs 1 for SSD, |v|^2 for NGF. A sample counts when its fixed voxel is
-// in the mask and every point it needs (for NGF the neighbours of the central differences, too) lies inside both images
-// and the moving mask.
+// the weight of the samples that count: each weighs |v|^2 for NGF, and 1 for the others. A sample counts when its fixed
+// voxel is in the mask and every point it needs (for NGF the neighbours of the central differences, too) lies inside
+// both images and the moving mask.
 //
 // NGF's Hessian is 2 sum <u, v>^2 J^T J with J = n(R) x du/dW and n(R) the direction of g(R). This is the Gauss-Newton
 // matrix of the equal sum of squares |u x v|^2 (up to terms of eta) where u and v are in line, and less where they are
 // not, as the true Hessian is. Tramnitzke's eq. 31, the product of the derivative of r = <u, v> with itself, vanishes
 // as the images come into line: there r is at its maximum, so steps would become too long just where they should be
 // exact.
+//
+// NMI and LNCC give the derivative r(i) of D by the moving value of sample i, and a curvature h(i) in it that is never
+// negative; both headers derive theirs. The gradient is the sum of r dT/dW, which is that of D without the change of N,
+// and the Hessian the sum of h (dT/dW)^T (dT/dW). Where D is 1 the images say nothing of each other (one of them is
+// constant there), and the samples weigh nothing.
 #ifndef INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 #define INTRAWARP_ENGINE_METRIC_AFFINE_OBJECTIVE_H_
 
@@ -41,7 +49,8 @@ INTRAWARP_HD constexpr int HessianEntry(int row, int column) {
   return row * kAffineParameters - row * (row - 1) / 2 + (column - row);
 }
 
-// Sums over the samples that count, not yet divided by N, which is `weight`. `hessian` is the upper triangle, row by
+// Sums over the samples that count, not yet divided by N, which is `weight` (for NMI and LNCC N times D and its
+// derivatives). `hessian` is the upper triangle, row by
 // row (HessianEntry).
 struct NormalEquations {
   double value = 0;
@@ -64,6 +73,13 @@ struct AffineObjective {
   double moving_edge = 0;
   // SSD: intensities are multiplied by this, so that values do not depend on their unit.
   double intensity_scale = 1;
+  // NMI and LNCC: of the whole images at the finest level.
+  float fixed_minimum = 0, fixed_maximum = 1, moving_minimum = 0, moving_maximum = 1;
+  double fixed_stddev = 1, moving_stddev = 1;
+  // NMI: bins of each image, in [4, kNmiBins]; NmiBinsFor gives as many as the samples can fill.
+  int nmi_bins = 64;
+  // In voxels of the fixed image.
+  double lncc_sigma = 2.5;
 };
 
 // q as a function of the fixed index, and back.
@@ -71,14 +87,16 @@ AffineMap IndexToNormalized(const Geometry& fixed);
 AffineMap NormalizedToIndex(const Geometry& fixed);
 
 // The sums at W, on the context's device; waits for the stream. INVALID_ARGUMENT when a mask is not as large as its
-// image. Workspace: AffineObjectiveWorkspaceBytes.
+// image, or a parameter is out of range. Workspace: AffineObjectiveWorkspaceBytes.
 absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
                                      NormalEquations* sums);
 
-// Device memory that one evaluation takes from the arena, whatever the images' size.
-constexpr int64_t AffineObjectiveWorkspaceBytes() { return int64_t{2} << 20; }
+// Device memory that one evaluation takes from the arena, for fixed images of at most `fixed` voxels.
+int64_t AffineObjectiveWorkspaceBytes(MetricKind metric, Int3 fixed);
+// The part of it that every metric takes.
+inline constexpr int64_t kAffineSumsBytes = int64_t{2} << 20;
 
-// The CPU takes no workspace, and is bit-identical for any number of cores.
+// The CPU is bit-identical for any number of cores.
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status EvaluateAffineObjective(const ExecContext& ctx,
                                                                   const AffineObjective& objective, const AffineMap& w,
                                                                   NormalEquations* sums);)

@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <iterator>
 
+#include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
 #include "engine/metric/affine_objective.h"
 #include "engine/metric/affine_plan.h"
+#include "engine/metric/affine_terms.h"
+#include "engine/metric/lncc.h"
+#include "engine/metric/nmi_plan.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/metric/affine_objective_cpu.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "engine/metric/affine_rows-inl.h"
+#include "engine/metric/lncc_affine-inl.h"
 #include "engine/metric/ngf_affine-inl.h"
+#include "engine/metric/nmi_affine-inl.h"
 #include "engine/metric/ssd_affine-inl.h"
 #include "hwy/highway.h"
 
@@ -19,18 +29,48 @@ namespace cpu {
 namespace HWY_NAMESPACE {
 
 size_t ScratchFloats(const AffinePlan& plan) {
-  return plan.objective.metric == MetricKind::kSsd
-             ? WarpedRowFloats(plan.size.x)
-             : AffineNgfBrick::ScratchFloats(plan.size.x, BrickBlocks(plan.size.y).block);
+  return plan.objective.metric == MetricKind::kNgf
+             ? AffineNgfBrick::ScratchFloats(plan.size.x, BrickBlocks(plan.size.y).block)
+             : WarpedRowFloats(plan.size.x);
 }
 
-void EvaluateBrick(const AffinePlan& plan, Range y, Range z, float* scratch, NormalEquations* sums) {
-  if (plan.objective.metric == MetricKind::kNgf) return AffineNgfBrick(plan, y, z, scratch).Evaluate(sums);
-  SsdRows ssd(plan, scratch);
+template <class Rows>
+void AddRows(Range y, Range z, Rows& rows) {
   for (int k = z.begin; k < z.end; ++k) {
-    for (int j = y.begin; j < y.end; ++j) ssd.Add(j, k);
+    for (int j = y.begin; j < y.end; ++j) rows.Add(j, k);
   }
-  ssd.Finish(sums);
+}
+
+template <class Term>
+void SumRows(const AffinePlan& plan, const Term& term, Range y, Range z, float* scratch, NormalEquations* sums) {
+  AffineRows<Term> rows(plan, term, scratch);
+  AddRows(y, z, rows);
+  rows.Finish(sums);
+}
+
+void EvaluateBrick(const AffinePlan& plan, const AffineTables& tables, Range y, Range z, float* scratch,
+                   NormalEquations* sums) {
+  switch (plan.objective.metric) {
+    case MetricKind::kSsd:
+      return SumRows(plan, SsdTerm(plan), y, z, scratch, sums);
+    case MetricKind::kNgf:
+      return AffineNgfBrick(plan, y, z, scratch).Evaluate(sums);
+    case MetricKind::kNmi:
+      return SumRows(plan, NmiTerm(plan, tables.polynomials), y, z, scratch, sums);
+    case MetricKind::kLncc:
+      return SumRows(plan, StoredTerm(plan, tables.derivative, tables.curvature), y, z, scratch, sums);
+  }
+}
+
+void CountBrick(const AffinePlan& plan, Range y, Range z, const HistogramTask& task, float* scratch) {
+  NmiCountRows rows(plan, task, scratch);
+  AddRows(y, z, rows);
+  rows.Finish();
+}
+
+void WarpBrick(const AffinePlan& plan, Range y, Range z, float* scratch, float* warped) {
+  WarpRows rows(plan, warped, scratch);
+  AddRows(y, z, rows);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -44,6 +84,17 @@ namespace {
 
 HWY_EXPORT(ScratchFloats);
 HWY_EXPORT(EvaluateBrick);
+HWY_EXPORT(CountBrick);
+HWY_EXPORT(WarpBrick);
+
+// The bricks of the fixed grid.
+struct Bricks {
+  explicit Bricks(Int3 size) : y(BrickBlocks(size.y)), z(BrickBlocks(size.z)) {}
+  int count() const { return y.count() * z.count(); }
+  Range RangeY(int64_t brick) const { return y[static_cast<int>(brick % y.count())]; }
+  Range RangeZ(int64_t brick) const { return z[static_cast<int>(brick / y.count())]; }
+  AxisBlocks y, z;
+};
 
 void Add(NormalEquations& total, const NormalEquations& part) {
   total.value += part.value;
@@ -53,23 +104,105 @@ void Add(NormalEquations& total, const NormalEquations& part) {
   for (int i = 0; i < kAffineHessianEntries; ++i) total.hessian[i] += part.hessian[i];
 }
 
-}  // namespace
-
-absl::Status EvaluateAffineObjective(const ExecContext&, const AffineObjective& objective, const AffineMap& w,
-                                     NormalEquations* sums) {
-  const AffinePlan plan(objective, w);
-  const AxisBlocks y = BrickBlocks(plan.size.y), z = BrickBlocks(plan.size.z);
+NormalEquations SumBricks(const AffinePlan& plan, const AffineTables& tables) {
+  const Bricks bricks(plan.size);
   const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
-  *sums = OrderedReduce(
-      int64_t{y.count()} * z.count(), NormalEquations{},
+  return OrderedReduce(
+      bricks.count(), NormalEquations{},
       [&](int64_t i) {
-        const int brick = static_cast<int>(i);
         NormalEquations part;
         HWY_DYNAMIC_DISPATCH(EvaluateBrick)
-        (plan, y[brick % y.count()], z[brick / y.count()], ThreadScratch<float>(floats), &part);
+        (plan, tables, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), &part);
         return part;
       },
       Add);
+}
+
+// From the sums of derivative and curvature of D to those of its N-fold.
+NormalEquations Weighted(const MetricValue& d, NormalEquations sums) {
+  const double weight = SampleWeight(d);
+  sums.samples = d.samples;
+  sums.weight = weight;
+  sums.value = weight > 0 ? weight * d.metric : 0;
+  for (double& g : sums.gradient) g *= weight;
+  for (double& h : sums.hessian) h *= weight;
+  return sums;
+}
+
+// Bricks whose windows are counted together: enough samples that the bins are few beside them.
+constexpr int64_t kHistogramVoxels = 1 << 16;
+AxisBlocks HistogramChunks(const Bricks& bricks, const Geometry& fixed) {
+  const int64_t voxels = std::max<int64_t>(1, fixed.voxels() / bricks.count());
+  return {bricks.count(), static_cast<int>(std::clamp<int64_t>(kHistogramVoxels / voxels, 1, bricks.count()))};
+}
+
+// Adds the joint histogram to `counts`. Integers are the same in any order.
+void CountHistogram(const AffinePlan& plan, std::atomic<int64_t>* counts) {
+  const Bricks bricks(plan.size);
+  const AxisBlocks chunks = HistogramChunks(bricks, plan.objective.fixed.geometry);
+  const size_t row_floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan), stride = HistogramStride(plan.size.x);
+  ParallelFor(chunks.count(), [&](int64_t i) {
+    int64_t totals[kHistogramCells] = {};
+    float* scratch = ThreadScratch<float>(row_floats + kHistogramCopies * kHistogramCells + 3 * stride);
+    auto* copies = reinterpret_cast<uint32_t*>(scratch + row_floats);
+    auto* places = reinterpret_cast<int32_t*>(copies + kHistogramCopies * kHistogramCells);
+    std::fill_n(copies, kHistogramCopies * kHistogramCells, 0u);
+    const HistogramTask task{copies, places, reinterpret_cast<uint16_t*>(places + stride), totals};
+    const Range chunk = chunks[static_cast<int>(i)];
+    for (int brick = chunk.begin; brick < chunk.end; ++brick) {
+      HWY_DYNAMIC_DISPATCH(CountBrick)(plan, bricks.RangeY(brick), bricks.RangeZ(brick), task, scratch);
+    }
+    for (int cell = 0; cell < kHistogramCells; ++cell) {
+      if (totals[cell] != 0) counts[cell].fetch_add(totals[cell], std::memory_order_relaxed);
+    }
+  });
+}
+
+void EvaluateNmi(const AffinePlan& plan, NormalEquations* sums) {
+  std::atomic<int64_t> counted[kHistogramCells] = {};
+  CountHistogram(plan, counted);
+  int64_t counts[kHistogramCells];
+  std::copy(std::begin(counted), std::end(counted), counts);
+  float derivative[kHistogramCells], curvature[kNmiBins];
+  const MetricValue d = NmiFromHistogram(counts, MovingScale(plan.objective), derivative, curvature);
+  *sums = {};
+  if (SampleWeight(d) > 0) {
+    alignas(64) float polynomials[4 * kHistogramCells];
+    MakeNmiPolynomials(derivative, curvature, polynomials);
+    *sums = SumBricks(plan, {polynomials, nullptr, nullptr});
+  }
+  *sums = Weighted(d, *sums);
+}
+
+absl::Status EvaluateLncc(const ExecContext& ctx, const AffinePlan& plan, NormalEquations* sums) {
+  ArenaScope scope(ctx.arena());
+  const int64_t voxels = plan.objective.fixed.geometry.voxels();
+  INTRAWARP_ASSIGN_OR_RETURN(float* warped, ctx.arena().Allocate<float>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(float* derivative, ctx.arena().Allocate<float>(voxels));
+  INTRAWARP_ASSIGN_OR_RETURN(float* curvature, ctx.arena().Allocate<float>(voxels));
+  const Bricks bricks(plan.size);
+  const size_t floats = HWY_DYNAMIC_DISPATCH(ScratchFloats)(plan);
+  ParallelFor(bricks.count(), [&](int64_t i) {
+    HWY_DYNAMIC_DISPATCH(WarpBrick)(plan, bricks.RangeY(i), bricks.RangeZ(i), ThreadScratch<float>(floats), warped);
+  });
+  MetricValue d;
+  INTRAWARP_RETURN_IF_ERROR(
+      intrawarp::EvaluateLncc(ctx, MakeLnccTask(plan.objective, warped, curvature), nullptr, derivative, &d));
+  *sums = Weighted(d, SampleWeight(d) > 0 ? SumBricks(plan, {nullptr, derivative, curvature}) : NormalEquations{});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status EvaluateAffineObjective(const ExecContext& ctx, const AffineObjective& objective, const AffineMap& w,
+                                     NormalEquations* sums) {
+  const AffinePlan plan(objective, w);
+  if (objective.metric == MetricKind::kLncc) return EvaluateLncc(ctx, plan, sums);
+  if (objective.metric == MetricKind::kNmi) {
+    EvaluateNmi(plan, sums);
+  } else {
+    *sums = SumBricks(plan, {});
+  }
   return absl::OkStatus();
 }
 

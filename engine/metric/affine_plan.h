@@ -40,6 +40,15 @@ struct AffinePlan {
   AffineMap to_moving;
 };
 
+// Inputs of the summing pass that depend on the metric; the others are null.
+struct AffineTables {
+  // NMI: MakeNmiPolynomials.
+  const float* polynomials = nullptr;
+  // LNCC: by each voxel of the warped image.
+  const float* derivative = nullptr;
+  const float* curvature = nullptr;
+};
+
 // An axis cut into blocks that are alike but for the last.
 struct AxisBlocks {
   int size, block;

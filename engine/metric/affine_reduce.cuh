@@ -8,6 +8,8 @@
 
 #include "engine/geometry/vec.h"
 #include "engine/metric/affine_objective.h"
+#include "engine/metric/metric.h"
+#include "engine/metric/nmi.h"
 
 namespace intrawarp::cuda {
 
@@ -16,9 +18,9 @@ inline constexpr int kObjectiveSums = 96;
 inline constexpr int kMaxObjectiveBlocks = 2048;
 inline constexpr int kObjectiveGroup = 32;
 inline constexpr int kMaxObjectiveGroups = kMaxObjectiveBlocks / kObjectiveGroup;
-// SetUpObjective's part of the workspace; the rest is for a position and a result.
-static_assert(sizeof(double) * kObjectiveSums * (kMaxObjectiveBlocks + kMaxObjectiveGroups) + (64 << 10) <=
-              AffineObjectiveWorkspaceBytes());
+// SetUpObjective's part of the workspace but for images; the rest is for NMI's tables, a position and a result.
+static_assert(sizeof(double) * kObjectiveSums * (kMaxObjectiveBlocks + kMaxObjectiveGroups) + (128 << 10) <=
+              kAffineSumsBytes);
 
 // The lanes of one warp, for functions that take a Lanes.
 struct WarpLanes {
@@ -49,6 +51,18 @@ struct ObjectiveArgs {
   double* block_sums;
   double* group_sums;
   unsigned* tickets;
+  // NMI and LNCC, in device memory: D and the number of its samples, and whether the evaluation is skipped.
+  MetricValue* value;
+  int* skip;
+  // NMI: kNmiBins x kNmiBins counts, which are 0 between evaluations, the derivative table and a curvature a bin.
+  NmiScale fixed_bins, moving_bins;
+  unsigned long long* histogram;
+  float* nmi_derivative;
+  float* nmi_curvature;
+  // LNCC, on the fixed grid: the warped moving image, and the derivative and the curvature by each of its voxels.
+  float* warped;
+  float* voxel_derivative;
+  float* voxel_curvature;
 };
 
 // Moving index as a float function of the fixed index, from W; in shared memory of each block.

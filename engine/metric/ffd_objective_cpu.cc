@@ -261,7 +261,7 @@ class NmiEvaluator final : public Evaluator {
     *value = NmiFromHistogram(counts_, MovingScale(rows_.objective), forces ? derivative : nullptr);
     *scale = 1;
     if (!forces) return absl::OkStatus();
-    MakePolynomials(derivative);
+    MakeNmiPolynomials(derivative, nullptr, polynomials_);
     ParallelFor(bricks(), [&](int64_t i) {
       HWY_DYNAMIC_DISPATCH(NmiBrick)
       (rows_, node_rows_, static_cast<int>(i), bins_, polynomials_, ThreadScratch<float>(scratch_floats_), partial(i));
@@ -270,7 +270,7 @@ class NmiEvaluator final : public Evaluator {
   }
 
   void Count() {
-    const int stride = RowStride(rows_.size.x);
+    const int stride = HistogramStride(rows_.size.x);
     ParallelFor(chunks_.count(), [&](int64_t i) {
       int64_t* totals = histograms_ + i * kHistogramCells;
       std::fill_n(totals, kHistogramCells, int64_t{0});
@@ -290,19 +290,6 @@ class NmiEvaluator final : public Evaluator {
         for (int i = 0; i < kNmiBins; ++i) sums[i] += from[i];
       }
     });
-  }
-
-  // sum over k of derivative[place + k] * BsplineDerivatives(t)[k], in powers of t.
-  void MakePolynomials(const float* derivative) {
-    for (int fixed = 0; fixed < kNmiBins; ++fixed) {
-      for (int cell = 0; cell < kNmiWindowCells; ++cell) {
-        const float* d = derivative + fixed * kNmiBins + cell;
-        float* p = polynomials_ + 4 * (fixed * kNmiBins + cell);
-        p[0] = 0.5f * (d[2] - d[0]);
-        p[1] = d[0] - 2 * d[1] + d[2];
-        p[2] = 0.5f * (d[3] - d[0]) + 1.5f * (d[1] - d[2]);
-      }
-    }
   }
 
   const AxisBlocks chunks_;

@@ -321,7 +321,8 @@ class CudaFfdEvaluator final : public FfdEvaluator {
   absl::Status Count(const ExecContext& ctx, FfdArgs args) {
     args.tiles = count_tiles_;
     INTRAWARP_RETURN_IF_ERROR(few_copies_ ? CountCopies<1>(ctx, args) : CountCopies<4>(ctx, args));
-    NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(args, derivative_);
+    const NmiArgs nmi{args.skip, args.histogram, args.moving_bins, args.value, derivative_, nullptr, args.next_piece};
+    NmiKernel<<<1, kNmiThreads, 0, CudaStream(ctx)>>>(nmi);
     INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
     return absl::OkStatus();
   }

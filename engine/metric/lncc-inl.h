@@ -383,6 +383,13 @@ void MarchCoefficients(const LnccPlan& plan, int64_t index, float* scratch_float
           hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), hn::Mul(scale, all)), d, result + x);
         }
         std::memcpy(plan.voxel_gradient + row, result, width * sizeof(float));
+        if (plan.task.curvature == nullptr) continue;
+        for (int x = 0; x < count; x += kLanes) {
+          const VF raw = hn::LoadU(d, warped + x);
+          const VF h = hn::Mul(scale, hn::LoadU(d, sum + stride + x));
+          hn::StoreU(hn::IfThenElseZero(hn::Eq(raw, raw), h), d, result + x);
+        }
+        std::memcpy(plan.task.curvature + row, result, width * sizeof(float));
       }
     }
   }

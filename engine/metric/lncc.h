@@ -8,9 +8,17 @@
 // over the samples alone, truncated at 3 sigma (Cachier et al. 2003 for the Gaussian window; the squared coefficient as
 // Avants et al. 2008). A window in which either variance is not above its floor counts as cc = 0.
 //
+// Gauss-Newton steps need a curvature as well. 1 - cc_j is the smallest sum of window weights times (f - a m - b)^2
+// over all a and b, in units of <f', f'>: a least-squares problem whose residual has the slope -a_j = -<f', m'> / <m',
+// m'> in m(i). With a and b held (Kaufman's approximation of a separable problem), the Gauss-Newton matrix of D in the
+// warped image is diagonal, with
+//   h(i) = 2/N sum_j G(i - j) / W_j cc_j / var_j(m),     W_j the sum of the window's weights,
+// the mean of cc over the local variance of m: the factor of m(i) in dD/dm(i).
+//
 // P. Cachier, E. Bardinet, D. Dormont, X. Pennec and N. Ayache, "Iconic feature based nonrigid registration: the PASHA
 // algorithm", Computer Vision and Image Understanding 89, 2003. B. Avants, C. Epstein, M. Grossman and J. Gee,
-// "Symmetric diffeomorphic image registration with cross-correlation", Medical Image Analysis 12, 2008.
+// "Symmetric diffeomorphic image registration with cross-correlation", Medical Image Analysis 12, 2008. L. Kaufman, "A
+// variable projection method for solving separable nonlinear least squares problems", BIT 15, 1975.
 #ifndef INTRAWARP_ENGINE_METRIC_LNCC_H_
 #define INTRAWARP_ENGINE_METRIC_LNCC_H_
 
@@ -26,6 +34,9 @@ namespace intrawarp {
 // The window is ceil(3 sigma) voxels to either side; wider ones than that of kMaxLnccSigma are refused.
 inline constexpr double kMaxLnccSigma = 16.0 / 3;
 
+// Objectives take local variances below this part of the whole image's variance for flat.
+inline constexpr double kLnccFlat = 1e-6;
+
 // The fixed image f and the warped moving image m on the same grid, in device memory. m is NaN where a voxel is no
 // sample (it has no source, or is masked); f is finite.
 struct LnccTask {
@@ -37,6 +48,8 @@ struct LnccTask {
   // Local variances not above these count as flat; and those that float32 does not resolve, some 1e-6 of the mean
   // squared difference of the window from its surroundings' mean.
   double fixed_floor = 0, moving_floor = 0;
+  // Unless null, an evaluation with a gradient writes h(i) for every voxel i here, 0 where i is no sample.
+  float* curvature = nullptr;
 };
 
 // Writes D to *value, and dD/dm(i) for every voxel i to `voxel_gradient`, 0 where i is no sample; both in device

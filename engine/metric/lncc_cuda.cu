@@ -51,6 +51,7 @@ struct LnccArgs {
   float* sums;
   float* coefficients;
   float* voxel_gradient;
+  float* curvature;
   MetricValue* value;
   const int* skip;
   float fixed_floor, moving_floor;
@@ -441,6 +442,7 @@ __global__ void __launch_bounds__(kRunThreads) LnccVoxelGradientKernel(const __g
     const size_t at = (z0 + o) * plane + column;
     const float m = __ldg(args.warped + at) - scalars.moving_mean, f = __ldg(args.fixed + at) - scalars.fixed_mean;
     args.voxel_gradient[at] = m == m ? scalars.scale * (f * sums[0][o] + (m * sums[1][o] + sums[2][o])) : 0.0f;
+    if (args.curvature != nullptr) args.curvature[at] = m == m ? scalars.scale * sums[1][o] : 0.0f;
   }
 }
 
@@ -496,6 +498,7 @@ absl::Status EvaluateLncc(const ExecContext& ctx, const LnccTask& task, const in
   args.voxels = Voxels(task.size);
   args.partials = static_cast<int>(LnccPartials(args.tiles));
   args.voxel_gradient = voxel_gradient;
+  args.curvature = task.curvature;
   args.value = value;
   args.skip = skip;
   args.fixed_floor = static_cast<float>(task.fixed_floor);

@@ -7,7 +7,8 @@
 // The derivative of cc_j in m(i) is G(i - j) (A_j f(i) + B_j m(i) + C_j) with
 //   A = 2 fm / (ff mm W),  B = -A fm / mm,  C = -A f_j - B m_j,
 // (all 0 where the window is flat), so that the gradient by a voxel is
-//   r(i) = -1/N (f(i) S[A](i) + m(i) S[B](i) + S[C](i)).
+//   r(i) = -1/N (f(i) S[A](i) + m(i) S[B](i) + S[C](i)),
+// and the curvature h(i) = -1/N S[B](i).
 // Four passes: x and y of the six sums; z of the six, which gives A, B, C; x and y of these; z of these.
 //
 // Moments don't change when a constant is subtracted from the images, but their float32 sums do. The image is cut into

@@ -17,18 +17,16 @@ struct MetricTraits {
   MetricKind kind;
   // The word of the command line and of reports.
   const char* name;
-  // The affine objective has its Gauss-Newton matrix.
-  bool has_hessian;
   // A sample's term needs the warped moving image around it. Such a metric is evaluated on a stored warped image, and
   // its derivative by each of that image's voxels, the voxel gradient, is stored, too.
   bool needs_neighborhood;
 };
 
 inline constexpr MetricTraits kMetricTable[] = {
-    {MetricKind::kSsd, "ssd", true, false},
-    {MetricKind::kNgf, "ngf", true, true},
-    {MetricKind::kNmi, "nmi", false, false},
-    {MetricKind::kLncc, "lncc", false, true},
+    {MetricKind::kSsd, "ssd", false},
+    {MetricKind::kNgf, "ngf", true},
+    {MetricKind::kNmi, "nmi", false},
+    {MetricKind::kLncc, "lncc", true},
 };
 
 constexpr const MetricTraits& TraitsOf(MetricKind kind) { return kMetricTable[static_cast<int>(kind)]; }

@@ -24,16 +24,29 @@ double Entropy(const double* p, int count) {
   return h;
 }
 
+// B N E[(dD/dm(i))^2 | f], the score being sampled where a window is centred on a bin.
+float Curvature(const double* joint, const float* derivative, double fixed_bin, double scale) {
+  if (!(fixed_bin > 0)) return 0;
+  double sum = 0;
+  for (int m = 1; m + 1 < kNmiBins; ++m) {
+    const double score = 0.5 * (static_cast<double>(derivative[m + 1]) - derivative[m - 1]);
+    sum += joint[m] * score * score;
+  }
+  return static_cast<float>(scale * sum / fixed_bin);
+}
+
 }  // namespace
 
-NmiScale NmiFixedScale(float minimum, float maximum) { return MakeNmiScale(minimum, maximum, kNmiBins); }
-NmiScale NmiMovingScale(float minimum, float maximum) { return MakeNmiScale(minimum, maximum, kNmiWindowCells); }
+int NmiBinsFor(double samples) { return static_cast<int>(std::clamp(std::cbrt(samples), 8.0, double{kNmiBins})); }
+NmiScale NmiFixedScale(float minimum, float maximum, int bins) { return MakeNmiScale(minimum, maximum, bins); }
+NmiScale NmiMovingScale(float minimum, float maximum, int bins) { return MakeNmiScale(minimum, maximum, bins - 3); }
 
-MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* derivative) {
+MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* derivative, float* curvature) {
   int64_t total = 0;
   for (int i = 0; i < kNmiBins * kNmiBins; ++i) total += counts[i];
   if (total == 0) {
     if (derivative != nullptr) std::fill_n(derivative, kNmiBins * kNmiBins, 0.0f);
+    if (curvature != nullptr) std::fill_n(curvature, kNmiBins, 0.0f);
     return {std::numeric_limits<double>::quiet_NaN(), 0};
   }
   std::vector<double> joint(kNmiBins * kNmiBins), fixed_bins(kNmiBins), moving_bins(kNmiBins);
@@ -59,6 +72,9 @@ MetricValue NmiFromHistogram(const int64_t* counts, NmiScale moving, float* deri
                                         marginals * std::log(std::max(joint[f * kNmiBins + m], floor))));
       }
     }
+  }
+  for (int f = 0; f < kNmiBins && curvature != nullptr; ++f) {
+    curvature[f] = Curvature(&joint[f * kNmiBins], derivative + f * kNmiBins, fixed_bins[f], together * samples);
   }
   return {2 - marginals / together, samples};
 }

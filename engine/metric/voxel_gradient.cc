@@ -7,9 +7,6 @@
 namespace intrawarp {
 namespace {
 
-// Windows with less than this part of the whole image's variance count as flat.
-constexpr double kLnccFlat = 1e-6;
-
 LnccTask MakeLnccTask(const FfdObjective& o, const float* warped) {
   LnccTask task{o.fixed.data, warped, o.fixed.geometry.size, o.lncc_sigma};
   task.fixed_floor = kLnccFlat * o.fixed_stddev * o.fixed_stddev;

@@ -9,8 +9,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
+#include "engine/metric/nmi.h"
 #include "engine/registration/gauss_newton.h"
 
 namespace intrawarp {
@@ -18,6 +20,8 @@ namespace {
 
 // The coarsest level is the first whose longest axis is at most this.
 constexpr int kCoarsestAxis = 24;
+// The longest axis of a level along which an affine stage of NMI has a rigid companion.
+constexpr int kCompanionAxis = 32;
 // Coarser levels stop at steps of about a hundredth of a voxel: the minimum of the next level is farther away.
 constexpr double kCoarseValueTolerance = 1e-5, kCoarseStepTolerance = 1e-3, kCoarseGradientTolerance = 1e-3;
 
@@ -83,6 +87,19 @@ void SetRigid(const Level& level, GaussNewtonProblem* problem) {
   }
 }
 
+// The parameters that follow from the whole images at the finest level, and from the samples there may be at this one.
+void SetIntensities(const RegistrationImages& images, double samples, AffineObjective* objective) {
+  const VolumeStatistics &f = images.fixed->statistics(), &m = images.moving->statistics();
+  if (objective->metric == MetricKind::kSsd) objective->intensity_scale = 1 / f.stddev;
+  objective->fixed_minimum = f.minimum;
+  objective->fixed_maximum = f.maximum;
+  objective->moving_minimum = m.minimum;
+  objective->moving_maximum = m.maximum;
+  objective->fixed_stddev = f.stddev;
+  objective->moving_stddev = m.stddev;
+  objective->nmi_bins = NmiBinsFor(samples);
+}
+
 Level MakeLevel(const RegistrationImages& images, const Settings& settings, int index) {
   const PyramidLevel& fixed = images.fixed->levels()[index];
   const int moving_index = MatchingLevel(*images.moving, fixed.volume.geometry);
@@ -97,7 +114,7 @@ Level MakeLevel(const RegistrationImages& images, const Settings& settings, int 
                      fixed.mean_gradient,
                      kMovingEdge * moving.mean_gradient,
                      1.0};
-  if (settings.metric == MetricKind::kSsd) level.objective.intensity_scale = 1 / images.fixed->statistics().stddev;
+  SetIntensities(images, fixed_mask.count, &level.objective);
   level.physical_to_moving = PhysicalToIndex(moving.volume.geometry);
   level.normalized_to_physical =
       Compose(IndexToPhysical(fixed.volume.geometry), NormalizedToIndex(fixed.volume.geometry));
@@ -157,11 +174,16 @@ StopReason ToStopReason(GaussNewtonStatus status) {
   }
 }
 
-absl::Status NotStarted(GaussNewtonStatus why) {
+absl::Status NotStarted(MetricKind metric, GaussNewtonStatus why) {
   switch (why) {
     case GaussNewtonStatus::kNoWeight:
-      return FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
-                        "no gradients where the images (masks) overlap, which ngf needs");
+      if (metric == MetricKind::kNgf) {
+        return FieldError(absl::StatusCode::kFailedPrecondition, "fixed",
+                          "no gradients where the images (masks) overlap, which ngf needs");
+      }
+      return absl::FailedPreconditionError(
+          absl::StrCat("fixed, moving: constant where the images (masks) overlap, so that ", MetricName(metric),
+                       " compares nothing"));
     case GaussNewtonStatus::kNotFinite:
       return absl::FailedPreconditionError("fixed, moving: intensities so large (or small) that sums are not finite");
     default:
@@ -181,6 +203,67 @@ int CoarsestLevel(const RegistrationImages& images, std::optional<int> levels_at
   return levels_at_most.has_value() ? std::min(coarsest, *levels_at_most - 1) : coarsest;
 }
 
+// A place to start from, and the start of the stage that it goes back to.
+struct Candidate {
+  AffineMap place, start;
+};
+
+struct BestRun {
+  LevelRun run;
+  AffineMap start;
+};
+
+// The best of the runs from all candidates, up to the first that a checkpoint stops.
+absl::StatusOr<BestRun> RunFromAll(const ExecContext& ctx, const Level& level, const std::vector<Candidate>& candidates,
+                                   const Progress& progress) {
+  std::optional<BestRun> best;
+  for (const Candidate& candidate : candidates) {
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, candidate.place, progress));
+    if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->run.state))) {
+      best = BestRun{run, candidate.start};
+    }
+    if (run.decision != Decision::kStop) continue;
+    best->run.decision = Decision::kStop;
+    break;
+  }
+  return *std::move(best);
+}
+
+// Whether an affine stage should follow a rigid run along this level as well: the joint histogram of so few samples can
+// fall for a scale or a shear.
+bool NeedsRigidCompanion(const Settings& settings, const Geometry& fixed) {
+  return !settings.rigid && settings.metric == MetricKind::kNmi &&
+         std::max({fixed.size.x, fixed.size.y, fixed.size.z}) <= kCompanionAxis;
+}
+
+// The places that a stage goes on from, level by level: those of its own runs, and along the coarsest levels that of a
+// rigid companion.
+struct Places {
+  std::vector<Candidate> own, rigid;
+};
+
+// Moves the companion along a level where the stage needs one, and lets it compete where it no longer does.
+absl::Status FollowRigid(const ExecContext& ctx, const Settings& settings, Level level, bool finest,
+                         const Progress& progress, Places* places) {
+  if (places->rigid.empty()) return absl::OkStatus();
+  if (finest || !NeedsRigidCompanion(settings, level.objective.fixed.geometry)) {
+    places->own.insert(places->own.end(), places->rigid.begin(), places->rigid.end());
+    places->rigid.clear();
+    return absl::OkStatus();
+  }
+  level.problem.rigid = true;
+  INTRAWARP_ASSIGN_OR_RETURN(const BestRun best, RunFromAll(ctx, level, places->rigid, progress));
+  if (best.run.state.started) places->rigid = {{ToPhysicalSpace(level, best.run.state.current), best.start}};
+  return absl::OkStatus();
+}
+
+Places FirstPlaces(const StageTask& task, const Settings& settings, const Geometry& coarsest) {
+  Places places;
+  for (const AffineMap& start : task.starts) places.own.push_back({start, start});
+  if (NeedsRigidCompanion(settings, coarsest)) places.rigid = places.own;
+  return places;
+}
+
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const Settings settings = ToSettings(task.options);
   const int levels = CoarsestLevel(task.images, settings.levels) + 1;
@@ -189,33 +272,24 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   result.start = task.starts.front();
   result.transform = Transform(result.start, domain);
   result.report.options = WithLevels(task.options, levels);
-  std::vector<AffineMap> candidates = task.starts;
+  Places places = FirstPlaces(task, settings, task.images.fixed->levels()[levels - 1].volume.geometry);
   for (int index = levels - 1; index >= 0; --index) {
     const Level level = MakeLevel(task.images, settings, index);
     const Progress progress{task.index, levels - 1 - index, levels, 0, 0};
-    std::optional<LevelRun> best;
-    for (const AffineMap& start : candidates) {
-      INTRAWARP_ASSIGN_OR_RETURN(LevelRun run, RunLevel(ctx, level, start, progress));
-      if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->state))) {
-        best = std::move(run);
-        if (candidates.size() > 1) result.start = start;
-      }
-      if (run.decision == Decision::kStop) {
-        best->decision = Decision::kStop;
-        break;
-      }
-    }
-    const GaussNewtonState& state = best->state;
+    INTRAWARP_RETURN_IF_ERROR(FollowRigid(ctx, settings, level, index == 0, progress, &places));
+    INTRAWARP_ASSIGN_OR_RETURN(const BestRun best, RunFromAll(ctx, level, places.own, progress));
+    const GaussNewtonState& state = best.run.state;
+    if (places.own.size() > 1) result.start = best.start;
     if (state.started) {
       const AffineMap found = ToPhysicalSpace(level, state.current);
       result.transform = Transform(found, domain);
-      candidates = {found};
+      places.own = {{found, best.start}};
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
-    } else if (index == 0 && best->decision == Decision::kContinue) {
-      return NotStarted(state.status);
+    } else if (index == 0 && best.run.decision == Decision::kContinue) {
+      return NotStarted(settings.metric, state.status);
     }
-    if (best->decision == Decision::kStop) return result;
+    if (best.run.decision == Decision::kStop) return result;
     if (index == 0) result.value = state.value;
     if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }
@@ -238,10 +312,7 @@ bool StartsFrom(const Transform&) { return true; }
 template <typename Options>
 absl::Status Validate(const StageOptions& stage, const Geometry&) {
   const auto& options = std::get<Options>(stage);
-  INTRAWARP_RETURN_IF_ERROR(ValidateEffort(options.levels, options.iterations));
-  const MetricKind metric = MetricOf(stage);
-  if (metric == MetricKind::kSsd || metric == MetricKind::kNgf) return absl::OkStatus();
-  return FieldError(absl::StatusCode::kUnimplemented, "metric", "rigid and affine stages take ssd and ngf");
+  return ValidateEffort(options.levels, options.iterations);
 }
 
 template <typename Options>
@@ -252,8 +323,9 @@ StageOptions ResolvedStage(const StageOptions& stage, const Geometry&) {
   return options;
 }
 
-int64_t WorkspaceBytes(const Device&, const PreparedImage&, const PreparedImage&, const StageOptions&) {
-  return AffineObjectiveWorkspaceBytes() + Arena::Rounded(sizeof(GaussNewtonState));
+int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage&, const StageOptions& stage) {
+  return AffineObjectiveWorkspaceBytes(MetricOf(stage), fixed.geometry().size) +
+         Arena::Rounded(sizeof(GaussNewtonState));
 }
 
 int64_t ResultBytes(const Geometry&, const StageOptions&) { return 0; }

@@ -3,8 +3,8 @@
 // affine linear image registration", master's thesis, University of Luebeck, algorithm 1). Both run from each of their
 // starts at the coarsest level, and go on with the best.
 //
-// Values are means in the optimiser's unit, where a bad start is about 1: NGF as it is, SSD in variances of the fixed
-// image. Reports give SSD in the images' own intensities.
+// Values are in the optimiser's unit, where a bad start is about 1: NGF, NMI and LNCC as they are, SSD in variances of
+// the fixed image. Reports give SSD in the images' own intensities.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
 #define INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_
 
@@ -13,7 +13,8 @@
 namespace intrawarp {
 
 // run: FAILED_PRECONDITION when there is no objective at the finest level: too little overlap, no gradients in it
-// (NGF), or sums that overflow. The result's value is absent when a budget ended the stage before the finest level.
+// (NGF), an image that is constant in it (NMI, LNCC), or sums that overflow. The result's value is absent when a budget
+// ended the stage before the finest level.
 extern const Method kRigidMethod;
 extern const Method kAffineMethod;
 

@@ -45,7 +45,7 @@ struct GaussNewtonProblem {
   // A position with fewer samples is refused.
   double min_samples = 0;
   int max_iterations = 50;
-  // Stops 1 to 3. Values are about 1 at a bad start (SSD is in units of the fixed image's variance), steps and W are in
+  // Stops 1 to 3. Values are about 1 at a bad start (SSD is in variances of the fixed image), steps and W are in
   // moving voxels at the faces of the fixed image.
   double value_tolerance = 2.5e-6;
   double step_tolerance = 1e-5;

@@ -27,7 +27,7 @@ inline constexpr int kMaxIterations = 10000;
 // - levels: pyramid levels at most, finest included. Unset: as many as the images (masks) allow.
 // - iterations: iterations at most, for each level.
 
-// A rotation and a translation; scale and shear of the start are kept. Metrics: ssd and ngf.
+// A rotation and a translation; scale and shear of the start are kept. Every metric.
 struct RigidOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kSsd;
   static constexpr int kDefaultIterations = 50;
@@ -37,7 +37,7 @@ struct RigidOptions {
   std::optional<int> iterations = std::nullopt;
 };
 
-// An affine map. Metrics: ssd and ngf.
+// An affine map. Every metric.
 struct AffineOptions {
   static constexpr MetricKind kDefaultMetric = MetricKind::kSsd;
   static constexpr int kDefaultIterations = 50;

@@ -74,6 +74,13 @@ void BenchObjective(benchmark::State& state, Device* device, MetricKind metric, 
                             images.fixed.levels()[0].mean_gradient,
                             images.moving.levels()[0].mean_gradient,
                             0.01};
+  const VolumeStatistics &f = images.fixed.statistics(), &m = images.moving.statistics();
+  objective.fixed_minimum = f.minimum;
+  objective.fixed_maximum = f.maximum;
+  objective.moving_minimum = m.minimum;
+  objective.moving_maximum = m.maximum;
+  objective.fixed_stddev = f.stddev;
+  objective.moving_stddev = m.stddev;
   AffineMap w = NormalizedToIndex(images.fixed.geometry());
   w.m[0][1] += 0.01 * size.x;
   w.m[1][3] += 0.37;
@@ -122,7 +129,7 @@ std::string SizeName(Int3 n) { return n.z > 1 ? absl::StrCat(n.x, "x", n.y, "x",
 
 void RegisterAll(Device* device) {
   for (const Int3 size : {Int3{512, 512, 1}, Int3{4096, 4096, 1}, Int3{128, 128, 128}, Int3{256, 256, 256}}) {
-    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
       const std::string name = absl::StrCat(device->name(), "/", MetricName(metric), "/", SizeName(size));
       benchmark::RegisterBenchmark(absl::StrCat(name, "/objective").c_str(), BenchObjective, device, metric, size)
           ->UseManualTime()

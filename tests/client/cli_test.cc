@@ -326,8 +326,6 @@ TEST_F(CliTest, ABudgetEndsTheRegistration) {
 
 TEST_F(CliTest, RegistrationsThatCannotBeHaveTheirCause) {
   Fail(Register({"--method=affine,log-demons,ffd"}), "INVALID_ARGUMENT", "options.stages[2].method");
-  Fail(Register({"--method=affine", "--metric=nmi"}), "UNIMPLEMENTED", "options.stages[0].affine.metric");
-  Fail(Register({"--method=affine", "--metric=lncc"}), "UNIMPLEMENTED", "options.stages[0].affine.metric");
   Fail(Register({"--method=affine,ffd", "--spacing_vox=1e9"}), "INVALID_ARGUMENT", "options.stages[1].ffd.spacing_vox");
   Fail(Register({"--method=affine", "--initial=transforms/nothing"}), "NOT_FOUND", "transforms/nothing");
   Fail(Register({"--method=affine", "--initial=" + Pair("landmarks_fixed.csv")}), "INVALID_ARGUMENT",

@@ -34,7 +34,29 @@ struct HostProblem {
   HostVolume fixed, moving;
   double fixed_edge = 0.03, moving_edge = 0.05;
   double intensity_scale = 1;
+  int nmi_bins = 32;
+  double lncc_sigma = 2;
 };
+
+struct Intensities {
+  float minimum = std::numeric_limits<float>::infinity(), maximum = -std::numeric_limits<float>::infinity();
+  double stddev = 0;
+};
+// Of the voxels that are numbers.
+Intensities IntensitiesOf(const HostVolume& v) {
+  Intensities all;
+  double count = 0, sum = 0, squares = 0;
+  for (float value : v.data) {
+    if (std::isnan(value)) continue;
+    all.minimum = std::min(all.minimum, value);
+    all.maximum = std::max(all.maximum, value);
+    count += 1;
+    sum += value;
+    squares += double{value} * value;
+  }
+  all.stddev = std::sqrt(std::max(0.0, squares / count - sum / count * (sum / count)));
+  return all;
+}
 
 // Of the magnitudes of the terms.
 constexpr double kTolerance = 1e-5;
@@ -198,7 +220,215 @@ void AddNgfReference(const HostProblem& problem, const AffineMap& w, Int3 p, Ref
   reference->sums.samples += 1;
 }
 
-Reference EvaluateReference(const HostProblem& problem, const AffineMap& w) {
+// ---- NMI and LNCC: D, and its derivative by each sample's moving value and the curvature in it. ----
+
+// The derivative, the curvature and what rounding may make of them, for every fixed voxel; 0 where there is no sample.
+struct VoxelTerms {
+  explicit VoxelTerms(size_t voxels) : derivative(voxels), uncertainty(voxels), curvature(voxels) {}
+  double value = std::numeric_limits<double>::quiet_NaN();
+  double samples = 0;
+  std::vector<double> derivative, uncertainty, curvature;
+  double curvature_tolerance = 0;
+};
+
+struct WarpedVoxel {
+  Vec3d q;
+  Sample sample;
+  bool counts = false;
+};
+
+std::vector<WarpedVoxel> WarpReference(const HostProblem& problem, const AffineMap& w) {
+  std::vector<WarpedVoxel> warped;
+  const Int3 n = problem.fixed.geometry.size;
+  for (int z = 0; z < n.z; ++z) {
+    for (int y = 0; y < n.y; ++y) {
+      for (int x = 0; x < n.x; ++x) {
+        WarpedVoxel v;
+        v.q = NormalizedReference(problem.fixed.geometry, {x, y, z});
+        v.counts = problem.fixed.InMask({x, y, z}) && SampleReference(problem.moving, w(v.q), &v.sample);
+        warped.push_back(v);
+      }
+    }
+  }
+  return warped;
+}
+
+double LogOf(double p, double floor) { return std::log(std::max(p, floor)); }
+
+// `unit`: windows are counted in multiples of it, as the operator does; 0: exactly.
+VoxelTerms NmiReference(const HostProblem& problem, const std::vector<WarpedVoxel>& warped, double unit) {
+  const Intensities f = IntensitiesOf(problem.fixed), m = IntensitiesOf(problem.moving);
+  const auto inverse = [](double range) { return range > 0 ? 1 / range : 0; };
+  // In float32 as the operator has it: a fixed value that lies on the edge of a bin must fall to the same side.
+  const float fixed_scale = static_cast<float>(problem.nmi_bins * inverse(double{f.maximum} - f.minimum));
+  const double moving_scale = (problem.nmi_bins - 3) * inverse(double{m.maximum} - m.minimum);
+  struct Place {
+    int bin = 0, cell = 0;
+    double t = 0;
+  };
+  std::vector<Place> places(warped.size());
+  std::vector<double> joint(64 * 64), fixed(64), moving(64);
+  VoxelTerms terms(warped.size());
+  for (size_t i = 0; i < warped.size(); ++i) {
+    if (!warped[i].counts) continue;
+    Place& p = places[i];
+    p.bin = std::min(63, static_cast<int>((problem.fixed.data[i] - f.minimum) * fixed_scale));
+    const double position = std::clamp((warped[i].sample.value - m.minimum) * moving_scale, 0.0, 61.0);
+    p.cell = std::min(static_cast<int>(position), 60);
+    p.t = position - p.cell;
+    const double t = p.t, s = 1 - t;
+    double w[4] = {s * s * s / 6, (4 - 6 * t * t + 3 * t * t * t) / 6, (4 - 6 * s * s + 3 * s * s * s) / 6,
+                   t * t * t / 6};
+    if (unit > 0) {
+      for (int k : {0, 1, 3}) w[k] = unit * std::nearbyint(w[k] / unit);
+      w[2] = 1 - w[0] - w[1] - w[3];
+    }
+    for (int k = 0; k < 4; ++k) joint[64 * p.bin + p.cell + k] += w[k];
+    terms.samples += 1;
+  }
+  if (terms.samples == 0) return terms;
+  double marginals = 0, together = 0;
+  const auto entropy = [](double p) { return p > 0 ? -p * std::log(p) : 0; };
+  for (int i = 0; i < 64 * 64; ++i) {
+    joint[i] /= terms.samples;
+    fixed[i / 64] += joint[i];
+    moving[i % 64] += joint[i];
+    together += entropy(joint[i]);
+  }
+  for (int i = 0; i < 64; ++i) marginals += entropy(fixed[i]) + entropy(moving[i]);
+  terms.value = 2 - marginals / together;
+  // dD/dp up to a constant; bins that rounding left empty count as half a unit.
+  const double floor = 0.5 * unit / terms.samples + 1e-300;
+  const auto slope = [&](int bin, int k) {
+    return (together * LogOf(moving[k], floor) - marginals * LogOf(joint[64 * bin + k], floor)) / (together * together);
+  };
+  double curvature[64] = {};
+  for (int bin = 0; bin < 64; ++bin) {
+    for (int k = 1; k < 63 && fixed[bin] > 0; ++k) {
+      const double score = 0.5 * moving_scale * (slope(bin, k + 1) - slope(bin, k - 1));
+      curvature[bin] += together * joint[64 * bin + k] / fixed[bin] * score * score / terms.samples;
+    }
+  }
+  for (size_t i = 0; i < warped.size(); ++i) {
+    if (!warped[i].counts) continue;
+    const Place& p = places[i];
+    const double t = p.t, s = 1 - t;
+    const double d[4] = {-s * s / 2, t * (3 * t - 4) / 2, s * (4 - 3 * s) / 2, t * t / 2};
+    double largest = 0;
+    for (int k = 0; k < 4; ++k) {
+      terms.derivative[i] += moving_scale * slope(p.bin, p.cell + k) * d[k] / terms.samples;
+      largest = std::max(largest, std::abs(slope(p.bin, p.cell + k)));
+    }
+    terms.uncertainty[i] = 2e-3 * moving_scale * largest / terms.samples;
+    terms.curvature[i] = curvature[p.bin];
+  }
+  terms.curvature_tolerance = 1e-2;
+  return terms;
+}
+
+// Sums over the Gaussian window around every voxel, axis by axis; the window is symmetric: its own transpose.
+std::vector<double> WindowSums(const std::vector<double>& in, Int3 n, double sigma) {
+  const int r = static_cast<int>(std::ceil(3 * sigma));
+  const int64_t stride[3] = {1, n.x, int64_t{n.x} * n.y};
+  std::vector<double> from = in, to(in.size());
+  for (int axis = 0; axis < 3; ++axis) {
+    for (int64_t i = 0; i < static_cast<int64_t>(in.size()); ++i) {
+      const int at = static_cast<int>(i / stride[axis] % n[axis]);
+      double sum = 0;
+      for (int k = std::max(-r, -at); k <= std::min(r, n[axis] - 1 - at); ++k) {
+        sum += std::exp(-0.5 * k * k / (sigma * sigma)) * from[i + k * stride[axis]];
+      }
+      to[i] = sum;
+    }
+    std::swap(from, to);
+  }
+  return from;
+}
+
+VoxelTerms LnccReference(const HostProblem& problem, const std::vector<WarpedVoxel>& warped) {
+  const size_t voxels = warped.size();
+  const Intensities f = IntensitiesOf(problem.fixed), m = IntensitiesOf(problem.moving);
+  VoxelTerms terms(voxels);
+  const auto window_sums = [&](const auto& of) {
+    std::vector<double> q(voxels, 0.0);
+    for (size_t i = 0; i < voxels; ++i) {
+      if (warped[i].counts) q[i] = of(problem.fixed.data[i] - f.minimum, warped[i].sample.value - m.minimum);
+    }
+    return WindowSums(q, problem.fixed.geometry.size, problem.lncc_sigma);
+  };
+  const auto w = window_sums([](double, double) { return 1.0; }), sf = window_sums([](double a, double) { return a; }),
+             sm = window_sums([](double, double b) { return b; }),
+             sff = window_sums([](double a, double) { return a * a; }),
+             smm = window_sums([](double, double b) { return b * b; }),
+             sfm = window_sums([](double a, double b) { return a * b; });
+  // A window's weights, the regression of f on m that it gives, and the magnitudes of what cancels in it.
+  std::vector<double> one(voxels), slope(voxels), offset(voxels), magnitude(voxels), h(voxels);
+  double sum = 0;
+  for (size_t j = 0; j < voxels; ++j) {
+    if (!warped[j].counts) continue;
+    terms.samples += 1;
+    const double fj = sf[j] / w[j], mj = sm[j] / w[j];
+    const double ff = sff[j] / w[j] - fj * fj, mm = smm[j] / w[j] - mj * mj, fm = sfm[j] / w[j] - fj * mj;
+    if (!(ff > 1e-6 * f.stddev * f.stddev && mm > 1e-6 * m.stddev * m.stddev)) continue;
+    sum += fm * fm / (ff * mm);
+    const double outer = 2 * fm / (ff * mm) / w[j];
+    one[j] = outer;
+    slope[j] = outer * fm / mm;
+    offset[j] = outer * (fm / mm * mj - fj);
+    magnitude[j] = std::abs(outer) * (std::sqrt(ff) + std::abs(fm / mm) * std::sqrt(mm));
+    h[j] = 2 * fm * fm / (ff * mm) / mm / w[j];
+  }
+  if (terms.samples == 0) return terms;
+  terms.value = 1 - sum / terms.samples;
+  const Int3 n = problem.fixed.geometry.size;
+  one = WindowSums(one, n, problem.lncc_sigma);
+  slope = WindowSums(slope, n, problem.lncc_sigma);
+  offset = WindowSums(offset, n, problem.lncc_sigma);
+  magnitude = WindowSums(magnitude, n, problem.lncc_sigma);
+  h = WindowSums(h, n, problem.lncc_sigma);
+  for (size_t i = 0; i < voxels; ++i) {
+    if (!warped[i].counts) continue;
+    const double a = problem.fixed.data[i] - f.minimum, b = warped[i].sample.value - m.minimum;
+    terms.derivative[i] = -(a * one[i] - b * slope[i] + offset[i]) / terms.samples;
+    terms.uncertainty[i] = 4e-3 * magnitude[i] / terms.samples;
+    terms.curvature[i] = h[i] / terms.samples;
+  }
+  terms.curvature_tolerance = 2e-3;
+  return terms;
+}
+
+Reference SumTerms(const std::vector<WarpedVoxel>& warped, const VoxelTerms& terms) {
+  Reference reference;
+  reference.sums.samples = terms.samples;
+  if (!(terms.value < 1 - 1e-9)) return reference;
+  reference.sums.weight = terms.samples;
+  reference.sums.value = terms.samples * terms.value;
+  reference.magnitudes.value = 10 * terms.samples;
+  for (size_t i = 0; i < warped.size(); ++i) {
+    if (!warped[i].counts) continue;
+    const double ambiguous = warped[i].sample.ambiguous ? kAmbiguousWeight : 0;
+    Derivative j;
+    AddDerivative(warped[i].sample.gradient, warped[i].q, 1, &j);
+    const double r = terms.samples * terms.derivative[i], h = terms.samples * terms.curvature[i];
+    AddGradient(j, r, 1 + ambiguous, &reference);
+    AddSquare(j, h, terms.curvature_tolerance / kTolerance + ambiguous, &reference);
+    for (int k = 0; k < 12; ++k) {
+      reference.magnitudes.gradient[k] += terms.samples * terms.uncertainty[i] / kTolerance * j.magnitude[k];
+    }
+  }
+  return reference;
+}
+
+// `unit` as in NmiReference.
+Reference EvaluateReference(const HostProblem& problem, const AffineMap& w, double unit = 1.0 / 4096) {
+  if (problem.metric == MetricKind::kNmi) {
+    const std::vector<WarpedVoxel> warped = WarpReference(problem, w);
+    return SumTerms(warped, NmiReference(problem, warped, unit));
+  }
+  if (problem.metric == MetricKind::kLncc) {
+    const std::vector<WarpedVoxel> warped = WarpReference(problem, w);
+    return SumTerms(warped, LnccReference(problem, warped));
+  }
   Reference reference;
   const Int3 n = problem.fixed.geometry.size;
   for (int z = 0; z < n.z; ++z) {
@@ -287,6 +517,15 @@ class AffineObjectiveTest : public DeviceTest {
     o.fixed_edge = problem.fixed_edge;
     o.moving_edge = problem.moving_edge;
     o.intensity_scale = problem.intensity_scale;
+    const Intensities f = IntensitiesOf(problem.fixed), m = IntensitiesOf(problem.moving);
+    o.fixed_minimum = f.minimum;
+    o.fixed_maximum = f.maximum;
+    o.moving_minimum = m.minimum;
+    o.moving_maximum = m.maximum;
+    o.fixed_stddev = f.stddev;
+    o.moving_stddev = m.stddev;
+    o.nmi_bins = problem.nmi_bins;
+    o.lncc_sigma = problem.lncc_sigma;
     return o;
   }
 
@@ -321,7 +560,7 @@ class AffineObjectiveTest : public DeviceTest {
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(AffineObjectiveTest);
 
-constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf};
+constexpr MetricKind kMetrics[] = {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc};
 
 std::string Describe(const HostProblem& p) {
   return std::string(MetricName(p.metric)) + " fixed " + SizeString(p.fixed.geometry) + " moving " +
@@ -429,7 +668,8 @@ TEST_P(AffineObjectiveTest, MatchesReferenceWithMasks) {
 }
 
 TEST_P(AffineObjectiveTest, NotANumberOutsideTheMasksDoesNotCount) {
-  for (MetricKind metric : kMetrics) {
+  // LNCC takes fixed images that are finite everywhere (lncc.h).
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi}) {
     HostProblem p = MakeProblem(metric, {24, 22, 20}, {24, 22, 20}, 450);
     p.fixed.mask.assign(p.fixed.data.size(), 1);
     p.moving.mask.assign(p.moving.data.size(), 1);
@@ -556,9 +796,11 @@ TEST_P(AffineObjectiveTest, GradientMatchesFiniteDifferences) {
         AffineMap plus = w, minus = w;
         plus.m[i / 4][i % 4] += h;
         minus.m[i / 4][i % 4] -= h;
-        const Reference a = EvaluateReference(p, plus), b = EvaluateReference(p, minus);
+        const Reference a = EvaluateReference(p, plus, 0), b = EvaluateReference(p, minus, 0);
         ASSERT_EQ(a.sums.samples, b.sums.samples);
-        EXPECT_NEAR(sums.gradient[i], (a.sums.value - b.sums.value) / (2 * h), 1e-3 * scale) << i;
+        // NMI's counts are rounded, its reference's here are not.
+        const double tolerance = metric == MetricKind::kNmi ? 1e-2 : 1e-3;
+        EXPECT_NEAR(sums.gradient[i], (a.sums.value - b.sums.value) / (2 * h), tolerance * scale) << i;
       }
     }
   }
@@ -640,13 +882,62 @@ TEST_P(AffineObjectiveTest, RefusesAMaskOfAnotherSize) {
   EXPECT_EQ(EvaluateAffineObjective(ctx(), o, w, &sums).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_P(AffineObjectiveTest, RefusesAMetricWithoutAHessian) {
-  HostProblem p = MakeProblem(MetricKind::kSsd, {9, 8, 7}, {9, 8, 7}, 980);
+TEST_P(AffineObjectiveTest, RefusesParametersOutOfRange) {
+  HostProblem p = MakeProblem(MetricKind::kNmi, {9, 8, 7}, {9, 8, 7}, 980);
+  const AffineMap w = MakeMap(p, {});
   AffineObjective o = UploadProblem(p);
   NormalEquations sums;
+  for (int bins : {-1, 3, 65}) {
+    o.nmi_bins = bins;
+    EXPECT_EQ(EvaluateAffineObjective(ctx(), o, w, &sums).code(), absl::StatusCode::kInvalidArgument) << bins;
+  }
+  o = UploadProblem(p);
+  o.metric = MetricKind::kLncc;
+  for (double sigma : {0.0, 6.0}) {
+    o.lncc_sigma = sigma;
+    EXPECT_EQ(EvaluateAffineObjective(ctx(), o, w, &sums).code(), absl::StatusCode::kInvalidArgument) << sigma;
+  }
+}
+
+// A constant says nothing of any image.
+TEST_P(AffineObjectiveTest, ConstantImagesWeighNothing) {
   for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
-    o.metric = metric;
-    EXPECT_EQ(EvaluateAffineObjective(ctx(), o, MakeMap(p, {}), &sums).code(), absl::StatusCode::kUnimplemented);
+    const HostProblem varied = MakeProblem(metric, {20, 11, 7}, {20, 11, 7}, 990);
+    for (int constant = 1; constant < 4; ++constant) {
+      HostProblem p = varied;
+      if (constant & 1) std::fill(p.fixed.data.begin(), p.fixed.data.end(), 3.0f);
+      if (constant & 2) std::fill(p.moving.data.begin(), p.moving.data.end(), -2.0f);
+      SCOPED_TRACE(Describe(p) + " constant " + std::to_string(constant));
+      const NormalEquations sums = Evaluate(UploadProblem(p), MakeMap(p, {}));
+      EXPECT_EQ(sums.samples, 20 * 11 * 7);
+      EXPECT_EQ(sums.value, 0);
+      EXPECT_EQ(sums.weight, 0);
+      for (double g : sums.gradient) EXPECT_EQ(g, 0);
+      for (double h : sums.hessian) EXPECT_EQ(h, 0);
+    }
+  }
+}
+
+// The Hessian is positive semi-definite: no direction has a negative curvature.
+TEST_P(AffineObjectiveTest, CurvatureIsNeverNegative) {
+  for (MetricKind metric : kMetrics) {
+    const HostProblem p = MakeProblem(metric, {33, 30, 21}, {33, 30, 21}, 995);
+    MapOptions map;
+    map.degrees = {1.3, -1.4, 3.1};
+    const NormalEquations sums = Evaluate(UploadProblem(p), MakeMap(p, map));
+    for (uint32_t seed = 1; seed < 40; ++seed) {
+      const std::vector<float> v = RandomFloats(kAffineParameters, seed);
+      double product = 0, scale = 0;
+      for (int r = 0; r < kAffineParameters; ++r) {
+        for (int c = 0; c < kAffineParameters; ++c) {
+          const double term = sums.hessian[HessianEntry(std::min(r, c), std::max(r, c))] * v[r] * v[c];
+          product += term;
+          scale += std::abs(term);
+        }
+      }
+      EXPECT_GE(product, -1e-6 * scale) << MetricName(metric) << " " << seed;
+      EXPECT_GT(scale, 0);
+    }
   }
 }
 

@@ -403,10 +403,6 @@ TEST_P(FfdTest, RefusesWhatItCannotRegister) {
   for (int iterations : {-1, 0, 10001}) {
     expect_fault(with([&](FfdOptions& o) { o.iterations = iterations; }), kInvalid, "stages[1].iterations");
   }
-  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
-    expect_fault(error(image, image, {AffineOptions{metric}}), absl::StatusCode::kUnimplemented, "stages[0].metric");
-    expect_fault(error(image, image, {RigidOptions{metric}}), absl::StatusCode::kUnimplemented, "stages[0].metric");
-  }
   expect_fault(error(image, image, {Ffd(MetricKind::kSsd), AffineOptions{}}), kInvalid, "stages[1].method");
   EXPECT_EQ(error(constant, image, {Ffd(MetricKind::kNmi)}).message(), "fixed: the image is constant");
   EXPECT_EQ(error(image, constant, {Ffd(MetricKind::kLncc)}).message(), "moving: the image is constant");

@@ -65,24 +65,17 @@ struct Pair {
   AffineMap truth;
 };
 
-// moving(y) = anatomy(y), fixed(x) = anatomy(T(x)); grids of different size, spacing and handedness.
-Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
+// moving(y) = anatomy(y), fixed(x) = anatomy(T(x)); the grids are placed about the body.
+Pair MakePair(Geometry f, Geometry m, const AffineMap& truth, bool inverted) {
   Pair pair;
-  pair.truth = RandomAffine(seed, is_2d, rigid);
-  Geometry& f = pair.fixed_grid;
-  Geometry& m = pair.moving_grid;
-  f.size = {72, 63, is_2d ? 1 : 58};
-  f.spacing = {2.25, 2.25, 2.5};
-  m.size = {77, 70, is_2d ? 1 : 66};
-  m.spacing = {2, 2.2, 2.1};
-  m.direction[0][0] = -1;  // left-handed
+  pair.truth = truth;
   const auto place = [](Geometry& g, Vec3d center) {
     const Vec3d c = Center(g);
     g.origin = g.origin + (center - c);
   };
   place(m, {0, 0, 0});
   const Vec3d body = Inverse(pair.truth)({0, 0, 0});
-  place(f, {0.7 * body.x, 0.7 * body.y, is_2d ? 0 : 0.7 * body.z});
+  place(f, {0.7 * body.x, 0.7 * body.y, f.is_2d() ? 0 : 0.7 * body.z});
   const auto sample = [&](const Geometry& g, const AffineMap& t) {
     std::vector<float> values;
     const AffineMap to_physical = IndexToPhysical(g);
@@ -93,12 +86,22 @@ Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
         }
     return values;
   };
+  pair.fixed_grid = f;
+  pair.moving_grid = m;
   pair.fixed = sample(f, pair.truth);
   pair.moving = sample(m, AffineMap::Identity());
   if (inverted) {
     for (float& v : pair.moving) v = 700 - 3.7f * v;
   }
   return pair;
+}
+
+// Grids of different size, spacing and handedness.
+Pair MakePair(uint32_t seed, bool is_2d, bool rigid, bool inverted) {
+  Geometry f{.size = {72, 63, is_2d ? 1 : 58}, .spacing = {2.25, 2.25, 2.5}};
+  Geometry m{.size = {77, 70, is_2d ? 1 : 66}, .spacing = {2, 2.2, 2.1}};
+  m.direction[0][0] = -1;  // left-handed
+  return MakePair(f, m, RandomAffine(seed, is_2d, rigid), inverted);
 }
 
 // Mean distance between found and true transform over the body's voxels, in fixed voxels.
@@ -170,6 +173,113 @@ TEST_P(RegistrationTest, RecoversRandomMapsIn2d) {
   }
 }
 
+// The same tissue has other intensities in the moving image, which neither rise nor fall with those of the fixed one.
+void ChangeIntensities(Pair* pair) {
+  for (float& v : pair->moving) v = 400 + 0.07f * (v - 85) * (v - 85);
+}
+
+// Intensities that a smooth gain of 0.7 to 1.3 multiplies, as that of a surface coil.
+void ApplyGain(Pair* pair) {
+  const AffineMap to_physical = IndexToPhysical(pair->moving_grid);
+  const Int3 n = pair->moving_grid.size;
+  for (int64_t i = 0; i < pair->moving_grid.voxels(); ++i) {
+    const int64_t row = i / n.x, plane = row / n.y;
+    const Vec3d p =
+        to_physical({static_cast<double>(i % n.x), static_cast<double>(row % n.y), static_cast<double>(plane)});
+    pair->moving[i] *= static_cast<float>(1 + 0.3 * std::sin(p.x / 30 + 0.5) * std::cos(p.y / 35 + p.z / 40));
+  }
+}
+
+struct MetricCase {
+  MetricKind metric;
+  void (*change)(Pair*);
+  double tolerance;  // voxels
+};
+constexpr MetricCase kMetricCases[] = {{MetricKind::kNmi, ChangeIntensities, 0.25},
+                                       {MetricKind::kLncc, ApplyGain, 0.4}};
+
+std::string Describe(const MetricCase& of, bool is_2d, uint32_t seed) {
+  return std::string(MetricName(of.metric)) + (is_2d ? ", 2-D" : ", 3-D") + ", seed " + std::to_string(seed);
+}
+
+TEST_P(RegistrationTest, RecoversAffineMapsBetweenUnlikeIntensities) {
+  for (const MetricCase& of : kMetricCases) {
+    for (bool is_2d : {false, true}) {
+      for (uint32_t seed = 41; seed <= 44; ++seed) {
+        SCOPED_TRACE(Describe(of, is_2d, seed));
+        Pair pair = MakePair(seed, is_2d, false, false);
+        of.change(&pair);
+        absl::StatusOr<RegistrationResult> result = Run(pair, {AffineOptions{of.metric}});
+        ASSERT_OK(result) << result.status();
+        EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), of.tolerance);
+        EXPECT_FALSE(result->worse_than_start);
+      }
+    }
+  }
+}
+
+TEST_P(RegistrationTest, RecoversRigidMapsBetweenUnlikeIntensities) {
+  for (const MetricCase& of : kMetricCases) {
+    for (bool is_2d : {false, true}) {
+      for (uint32_t seed = 51; seed <= 54; ++seed) {
+        SCOPED_TRACE(Describe(of, is_2d, seed));
+        Pair pair = MakePair(seed, is_2d, true, false);
+        of.change(&pair);
+        absl::StatusOr<RegistrationResult> result = Run(pair, {RigidOptions{of.metric}});
+        ASSERT_OK(result) << result.status();
+        EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), of.tolerance);
+        EXPECT_NEAR(std::abs(Determinant(result->transform.affine())), 1, 1e-9);
+        EXPECT_EQ(result->stop_reason, StopReason::kConverged);
+      }
+    }
+  }
+}
+
+// A thin slab of few samples at the coarsest level, where a sheared map can have the lower NMI.
+TEST_P(RegistrationTest, NmiOfFewSamplesDoesNotShearAnAffineMapAway) {
+  const Geometry fixed{.size = {104, 92, 84}, .spacing = {1.5, 1.5, 1.7}};
+  Geometry slab{.size = {100, 100, 18}, .spacing = {1.5, 1.5, 2.4}};
+  slab.direction[0][0] = -1;
+  for (uint32_t seed : {3, 10}) {
+    Pair pair = MakePair(fixed, slab, RandomAffine(seed, false, true), false);
+    ChangeIntensities(&pair);
+    const PreparedImage f = Prepare(pair.fixed, pair.fixed_grid), m = Prepare(pair.moving, pair.moving_grid);
+    const absl::StatusOr<RegistrationResult> result =
+        Register(ctx(), {&f, &m, nullptr, nullptr, {AffineOptions{MetricKind::kNmi}}, AffineMap::Identity()});
+    ASSERT_OK(result) << result.status();
+    EXPECT_LT(MeanErrorVoxels(pair, result->transform.affine()), 0.25) << "seed " << seed;
+  }
+}
+
+// The memory that admission reserves is enough for every metric.
+TEST_P(RegistrationTest, WorkspaceIsAsAnnounced) {
+  const Pair pair = MakePair(60, false, true, false);
+  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+  for (const MetricTraits& traits : kMetricTable) {
+    const RegistrationInput input{
+        &fixed, &moving, nullptr, nullptr, {RigidOptions{traits.kind, 2, 3}}, AffineMap::Identity()};
+    OwnedContext owned = *OwnedContext::Create(device(), RegistrationWorkspaceBytes(device(), input));
+    const absl::Status status = Register(owned.context(), input).status();
+    EXPECT_TRUE(status.ok()) << traits.name << " " << status;
+  }
+}
+
+// Both images vary, but not where they overlap.
+TEST_P(RegistrationTest, SaysWhenAnImageIsConstantWhereTheyOverlap) {
+  const Geometry grid{.size = {16, 16, 16}};
+  std::vector<float> values(grid.voxels(), 0), selected(grid.voxels(), 0);
+  for (int i = 0; i < 16 * 16; ++i) values[i * 16 + 15] = 1;
+  for (int i = 0; i < 16 * 16; ++i)
+    for (int x = 0; x < 10; ++x) selected[i * 16 + x] = 1;
+  const PreparedImage image = Prepare(values, grid), mask = Prepare(selected, grid);
+  for (MetricKind metric : {MetricKind::kNmi, MetricKind::kLncc}) {
+    const RegistrationInput input{&image, &image, &mask, nullptr, {AffineOptions{metric}}, AffineMap::Identity()};
+    const absl::Status status = Register(ctx(), input).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("constant where the images (masks) overlap"));
+  }
+}
+
 TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
   for (uint32_t seed = 31; seed <= 34; ++seed) {
     for (bool is_2d : {false, true}) {
@@ -189,7 +299,7 @@ TEST_P(RegistrationTest, RigidFindsARigidMapAndStaysRigid) {
 
 TEST_P(RegistrationTest, IsBitIdenticalWhenRunAgain) {
   const Pair pair = MakePair(3, false, false, false);
-  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+  for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
     const AffineMap first = Run(pair, {AffineOptions{metric}})->transform.affine();
     const AffineMap second = Run(pair, {AffineOptions{metric}})->transform.affine();
     EXPECT_EQ(std::memcmp(&first, &second, sizeof(first)), 0);
@@ -215,6 +325,24 @@ TEST_P(RegistrationTest, AgreesWithTheCpu) {
       as_truth.truth = there;
       EXPECT_LT(MeanErrorVoxels(as_truth, here), 1e-3) << "seed " << seed;
     }
+  }
+}
+
+TEST_P(RegistrationTest, AgreesWithTheCpuBetweenUnlikeIntensities) {
+  if (device().kind() == DeviceKind::kCpu) GTEST_SKIP() << "compares another device with the CPU";
+  for (const MetricCase& of : kMetricCases) {
+    Pair pair = MakePair(61, false, true, false);
+    of.change(&pair);
+    const AffineMap here = Run(pair, {RigidOptions{of.metric}})->transform.affine();
+    OwnedContext cpu = *OwnedContext::Create(TestDevice("cpu"), kWorkspaceBytes);
+    const ExecContext cpu_ctx = cpu.context();
+    const PreparedImage fixed =
+        *PreparedImage::Prepare(cpu_ctx, pair.fixed.data(), PixelType::kFloat32, 1, 0, pair.fixed_grid);
+    const PreparedImage moving =
+        *PreparedImage::Prepare(cpu_ctx, pair.moving.data(), PixelType::kFloat32, 1, 0, pair.moving_grid);
+    pair.truth = Register(cpu_ctx, {&fixed, &moving, nullptr, nullptr, {RigidOptions{of.metric}}, std::nullopt})
+                     ->transform.affine();
+    EXPECT_LT(MeanErrorVoxels(pair, here), 5e-3) << MetricName(of.metric);
   }
 }
 
@@ -321,7 +449,7 @@ TEST_P(RegistrationTest, SmallestImages) {
     std::vector<float> values(grid.voxels());
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
     const PreparedImage image = Prepare(values, grid);
-    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
       absl::StatusOr<RegistrationResult> result =
           Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, AffineMap::Identity()});
       if (result.ok()) {
@@ -362,7 +490,7 @@ TEST_P(RegistrationTest, AnImageIsNotWorseThanItself) {
           values.push_back(static_cast<float>(Anatomy(to_physical({double(x), double(y), double(z)}) - Center(grid))));
         }
     const PreparedImage image = Prepare(values, grid);
-    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf}) {
+    for (MetricKind metric : {MetricKind::kSsd, MetricKind::kNgf, MetricKind::kNmi, MetricKind::kLncc}) {
       absl::StatusOr<RegistrationResult> result =
           Register(ctx(), {&image, &image, nullptr, nullptr, {AffineOptions{metric}}, std::nullopt});
       ASSERT_OK(result) << result.status();
