@@ -10,14 +10,6 @@ def distances(found, true):
     return {'mean': float(length.mean()), 'p95': float(np.percentile(length, 95)), 'max': float(length.max())}
 
 
-def dice(fixed, warped, labels):
-    """Of each of `labels`; NaN for one that is in neither map."""
-    count = lambda values: np.bincount(values.ravel(), minlength=max(labels) + 1)[labels].astype(float)
-    both = count(fixed) + count(warped)
-    with np.errstate(invalid='ignore'):
-        return 2 * count(fixed[fixed == warped]) / both
-
-
 def learn2reg_determinant(displacement_vox):
     """det(I + du/dx) as Learn2Reg takes it: central differences [-1/2, 0, 1/2] in voxels, two voxels cut off each face.
 

@@ -18,6 +18,7 @@ class Results:
             first, self.records = read(path)
             if first != settings:
                 raise methods.Failed(f'{path} was made otherwise ({first}); name another folder with --out')
+            end_whole_lines(path)
         else:
             self._append(settings)
         self._done = {self._key_of(record) for record in self.records}
@@ -49,6 +50,12 @@ def read(path):
             if number + 1 < len(lines):
                 raise
     return values[0], values[1:]
+
+
+def end_whole_lines(path):
+    """Cuts off what follows the last line break."""
+    content = path.read_bytes()
+    path.write_bytes(content[:content.rfind(b'\n') + 1])
 
 
 def program_of(binaries):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registers seeded cases with known maps and says how often the answer is right, refused or silently wrong.
 
-See tests/accuracy/run_robustness. A case is good when the mean error over the body, where it has a counterpart, is below
-two voxels of the fixed image.
+See tests/accuracy/run_robustness. A case is good when the mean error over the body, where it has a counterpart, is
+below two voxels of the fixed image.
 """
 
 import argparse
@@ -10,6 +10,8 @@ import os
 import pathlib
 import sys
 import time
+
+import numpy as np
 
 import answers
 import measures
@@ -126,14 +128,17 @@ def share(records, name):
     return 100 * sum(record['class'] == name for record in records) / len(records)
 
 
+def share_good(records):
+    return 100 * sum(record.get('mean_vox', np.inf) < GOOD_VOXELS for record in records) / len(records)
+
+
 def row(title, records):
     names = ('success', 'false alarm', 'refused', 'silent failure', 'failed')
     errors = sorted(record['mean_vox'] for record in records if 'mean_vox' in record)
-    good = sum(error < GOOD_VOXELS for error in errors)
     median = f'{errors[len(errors) // 2]:.2f}' if errors else '-'
     folded = sum(record.get('min_det', 1) <= 0 for record in records)
     counts = [str(sum(record['class'] == name for record in records)) for name in names]
-    return (f'| {title} | {len(records)} | {100 * good / len(records):.0f} % | ' + ' | '.join(counts)
+    return (f'| {title} | {len(records)} | {share_good(records):.0f} % | ' + ' | '.join(counts)
             + f' | {median} | {folded} |')
 
 
@@ -141,8 +146,8 @@ def table(records, way):
     """By kind, and within the kinds that have an amplitude by fifths of its range."""
     mine = [record for record in records if record['way'] == way]
     yield f'### {way}\n'
-    yield ('| kind, amplitude | cases | error below 2 voxels | success | false alarm | refused | silent failure | failed '
-           '| median error, voxels | folded |')
+    yield ('| kind, amplitude | cases | error below 2 voxels | success | false alarm | refused | silent failure '
+           '| failed | median error, voxels | folded |')
     yield '|---' * 10 + '|'
     for kind, unit in robustness_cases.AMPLITUDES.items():
         here = [record for record in mine if record['kind'] == kind]
@@ -166,7 +171,7 @@ def charts(records):
         for way in ways:
             groups = [((low + high) / 2, group)
                       for low, high, group in bins_of([r for r in here if r['way'] == way] or here[:1])]
-            good = [(x, 100 * sum(r.get('mean_vox', 1e9) < GOOD_VOXELS for r in group) / len(group)) for x, group in groups]
+            good = [(x, share_good(group)) for x, group in groups]
             lines.append(svg.Line(f'{way}, right' if len(ways) > 1 else 'right', good))
             if way == Ours.name:
                 lines.append(svg.Line('silently wrong', [(x, share(group, 'silent failure')) for x, group in groups]))
@@ -195,7 +200,8 @@ def parse_arguments():
                         'two voxels; default: no method, or affine,ffd where the program chooses none')
     parser.add_argument('--peers', action='store_true')
     parser.add_argument('--peer_seeds', type=int, default=48)
-    parser.add_argument('--minutes', type=float, default=600, help='no case is begun after this long; run again to go on')
+    parser.add_argument('--minutes', type=float, default=600,
+                        help='no case is begun after this long; run again to go on')
     parser.add_argument('--summary', action='store_true', help='only the table and the plot of what was run before')
     return parser.parse_args()
 
@@ -224,7 +230,8 @@ def main():
             ways = [(Ours(command_line, options), seeds)]
             if arguments.peers:
                 ways += [(Theirs(peer), seeds[:arguments.peer_seeds]) for peer in nonrigid_peers.available()]
-            print(f'intrawarp on {device}: {" ".join(options) or "its default method"}; seeds {seeds[0]} to {seeds[-1]}')
+            print(f'intrawarp on {device}: {" ".join(options) or "its default method"}; '
+                  f'seeds {seeds[0]} to {seeds[-1]}')
             cases = robustness_cases.Cases([str(binaries / 'intrawarp'), 'phantom'], arguments.data, work)
             finished = run_cases(cases, ways, done, deadline, work)
     except methods.Failed as reason:

@@ -118,8 +118,9 @@ class Cases:
 
     def _of_phantom(self, seed, settings):
         folder = self._work / 'phantom'
-        methods.execute([*self._phantom, f'--out={folder}', '--size=72x72x54', '--spacing=4.4444', f'--seed={seed % 50}',
-                         f'--amplitude_mm={settings.deformation_mm:.6g}'], self._work / 'phantom.log')
+        methods.execute([*self._phantom, f'--out={folder}', '--size=72x72x54', '--spacing=4.4444',
+                         f'--seed={seed % 50}', f'--amplitude_mm={settings.deformation_mm:.6g}'],
+                        self._work / 'phantom.log')
         fixed = known_maps.Volume.read(folder / 'fixed.nii.gz')
         points = fixed.points()
         field = mappings.Displacement.read(folder / 'field.nii.gz')

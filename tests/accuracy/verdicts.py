@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the verdicts of a stated set of good and bad registrations against their truth. See tests/accuracy/run_verdicts."""
+"""Holds the verdicts of a stated set of good and bad registrations against their truth.
+
+See tests/accuracy/run_verdicts; verdict_cases.py says what the set holds.
+"""
 
 import argparse
 import collections
