@@ -17,6 +17,7 @@ import answers
 import measures
 import methods
 import nonrigid_peers
+import paired_statistics
 import pairs
 import results
 import robustness_cases
@@ -113,14 +114,13 @@ def run_cases(cases, ways, done, deadline, work):
     return True
 
 
-def bins_of(records, count=BINS):
-    """Groups of like amplitude: (lowest, highest, records)."""
-    ordered = sorted(records, key=lambda record: record['amplitude'])
-    low, high = ordered[0]['amplitude'], ordered[-1]['amplitude']
-    width = (high - low) / count or 1
-    groups = [[] for _ in range(count)]
-    for record in ordered:
-        groups[min(count - 1, int((record['amplitude'] - low) / width))].append(record)
+def bins_of(kind, records):
+    """Fifths of the kind's range of amplitude that hold records: (lowest, highest, records)."""
+    _, low, high = robustness_cases.AMPLITUDES[kind]
+    width = (high - low) / BINS
+    groups = [[] for _ in range(BINS)]
+    for record in records:
+        groups[min(BINS - 1, int((record['amplitude'] - low) / width))].append(record)
     return [(low + i * width, low + (i + 1) * width, group) for i, group in enumerate(groups) if group]
 
 
@@ -149,13 +149,13 @@ def table(records, way):
     yield ('| kind, amplitude | cases | error below 2 voxels | success | false alarm | refused | silent failure '
            '| failed | median error, voxels | folded |')
     yield '|---' * 10 + '|'
-    for kind, unit in robustness_cases.AMPLITUDES.items():
+    for kind, (unit, _, _) in robustness_cases.AMPLITUDES.items():
         here = [record for record in mine if record['kind'] == kind]
         if not here:
             continue
         yield row(f'**{kind}** ({unit})', here)
         if len(here) >= 4 * BINS and way == Ours.name:
-            yield from (row(f'{kind} {low:.3g} to {high:.3g}', group) for low, high, group in bins_of(here))
+            yield from (row(f'{kind} {low:.3g} to {high:.3g}', group) for low, high, group in bins_of(kind, here))
     yield row('**all**', mine)
     yield ''
 
@@ -163,24 +163,34 @@ def table(records, way):
 def charts(records):
     """Good answers and silent failures against amplitude, for each kind; peers beside them."""
     ways = sorted({record['way'] for record in records}, key=lambda way: way != Ours.name)
-    for kind, unit in robustness_cases.AMPLITUDES.items():
+    for kind, (unit, *limits) in robustness_cases.AMPLITUDES.items():
         here = [record for record in records if record['kind'] == kind]
         if not here:
             continue
         lines = []
         for way in ways:
             groups = [((low + high) / 2, group)
-                      for low, high, group in bins_of([r for r in here if r['way'] == way] or here[:1])]
+                      for low, high, group in bins_of(kind, [record for record in here if record['way'] == way])]
             good = [(x, share_good(group)) for x, group in groups]
             lines.append(svg.Line(f'{way}, right' if len(ways) > 1 else 'right', good))
             if way == Ours.name:
                 lines.append(svg.Line('silently wrong', [(x, share(group, 'silent failure')) for x, group in groups]))
-        yield svg.Chart(kind, unit, lines)
+        yield svg.Chart(kind, unit, limits, lines)
+
+
+def beside_peers(records, ways):
+    """Errors of the peers beside ours on the seeds that both have, over the cases with a result."""
+    errors = {way: {record['seed']: record['mean_vox'] for record in records
+                    if record['way'] == way and 'mean_vox' in record} for way in ways}
+    ours = errors.pop(Ours.name, {})
+    comparisons = paired_statistics.compare(ours, errors)
+    return [*paired_statistics.table('mean error, voxels', Ours.name, comparisons), ''] if comparisons else []
 
 
 def summarise(records, out):
     ways = sorted({record['way'] for record in records}, key=lambda way: way != Ours.name)
-    text = '\n'.join(line for way in ways for line in table(records, way))
+    lines = [line for way in ways for line in table(records, way)]
+    text = '\n'.join([*lines, *beside_peers(records, ways)])
     (out / 'table.md').write_text(text + '\n', encoding='utf-8')
     svg.write(out / 'robustness.svg', list(charts(records)))
     print(text)

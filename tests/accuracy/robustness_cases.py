@@ -18,12 +18,13 @@ import pairs
 CYCLE = ('motion', 'rotation', 'shift', 'crop', 'gamma', 'inversion', 'motion', 'rotation',
          'bias', 'noise', 'resection', 'combined', 'gain', 'modality', 'shift', 'combined')
 
-# The number that a kind of case is ordered by, and its unit.
+# The number that a kind of case is ordered by: its unit and its range.
 AMPLITUDES = {
-    'motion': 'mm, largest', 'rotation': 'degrees', 'shift': 'mm', 'crop': '% cut off one axis',
-    'gamma': 'log2 of the exponent, either sign', 'inversion': 'mm, largest', 'bias': 'largest log gain',
-    'noise': '% of the range', 'resection': 'mm, radius', 'combined': 'mm, largest',
-    'gain': 'log2 of the gain, either sign', 'modality': 'mm, largest',
+    'motion': ('mm, largest', 10, 60), 'rotation': ('degrees', 0, 180), 'shift': ('mm', 0, 80),
+    'combined': ('mm, largest', 5, 45), 'crop': ('% cut off one axis', 0, 60), 'resection': ('mm, radius', 8, 35),
+    'noise': ('% of the range', 0, 40), 'bias': ('largest log gain', 0, 1),
+    'gamma': ('log2 of the exponent, either sign', 0, 1.5), 'gain': ('log2 of the gain, either sign', 0, 1.5),
+    'inversion': ('mm, largest', 5, 12), 'modality': ('mm, largest', 5, 12),
 }
 UNLIKE = ('gamma', 'inversion', 'bias', 'modality')
 
@@ -72,23 +73,19 @@ def kind_of(seed):
 def draw(kind, random):
     """The amplitude of a case and what goes with it; mild motion goes with everything."""
     mild = Settings(kind, 0, random.uniform(5, 12), random.uniform(0, 10), random.uniform(0, 10))
-    if kind == 'motion':
-        mild.amplitude = mild.deformation_mm = random.uniform(10, 60)
-    elif kind == 'rotation':
-        mild.amplitude = mild.degrees = random.uniform(0, 180)
-        mild.deformation_mm = 5
-    elif kind == 'shift':
-        mild.amplitude = mild.shift_mm = random.uniform(0, 80)
-        mild.deformation_mm = 5
-    elif kind == 'combined':
-        mild.amplitude = mild.deformation_mm = random.uniform(5, 45)
-        mild.degrees, mild.shift_mm = random.uniform(0, 30), random.uniform(0, 40)
-    elif kind in ('inversion', 'modality'):
+    if kind in ('inversion', 'modality'):
         mild.amplitude = mild.deformation_mm
-    else:
-        low, high = {'crop': (0, 60), 'gamma': (0, 1.5), 'bias': (0, 1), 'noise': (0, 40), 'resection': (8, 35),
-                     'gain': (0, 1.5)}[kind]
-        mild.amplitude = random.uniform(low, high)
+        return mild
+    _, low, high = AMPLITUDES[kind]
+    mild.amplitude = random.uniform(low, high)
+    if kind in ('motion', 'combined'):
+        mild.deformation_mm = mild.amplitude
+    if kind == 'combined':
+        mild.degrees, mild.shift_mm = random.uniform(0, 30), random.uniform(0, 40)
+    elif kind == 'rotation':
+        mild.degrees, mild.deformation_mm = mild.amplitude, 5
+    elif kind == 'shift':
+        mild.shift_mm, mild.deformation_mm = mild.amplitude, 5
     return mild
 
 

@@ -4,7 +4,7 @@
 import dataclasses
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_TOP, MARGIN_BOTTOM = 380, 260, 56, 34, 48
+WIDTH, HEIGHT, MARGIN_LEFT, MARGIN_TOP, MARGIN_BOTTOM = 380, 290, 56, 34, 84
 COLOURS = ('#1b6ca8', '#c0392b', '#7f8c8d', '#e08e0b', '#2d8659', '#7d3c98')
 
 
@@ -18,6 +18,7 @@ class Line:
 class Chart:
     title: str
     x_title: str
+    x_range: tuple
     lines: list
     y_title: str = '% of cases'
     y_range: tuple = (0, 100)
@@ -36,9 +37,7 @@ def write(path, charts, columns=3):
 
 
 def _chart(chart):
-    xs = [x for line in chart.lines for x, _ in line.points] or [0, 1]
-    low, high = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
-    y_low, y_high = chart.y_range
+    (low, high), (y_low, y_high) = chart.x_range, chart.y_range
     left, right, top, bottom = MARGIN_LEFT, WIDTH - 12, MARGIN_TOP, HEIGHT - MARGIN_BOTTOM
     at_x = lambda x: left + (x - low) / (high - low) * (right - left)
     at_y = lambda y: bottom - (y - y_low) / (y_high - y_low) * (bottom - top)
@@ -56,8 +55,7 @@ def _chart(chart):
         points = ' '.join(f'{at_x(x):.1f},{at_y(y):.1f}' for x, y in line.points)
         yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
         yield from (f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="2.5" fill="{colour}"/>' for x, y in line.points)
-    place = left
-    for line, colour in zip(chart.lines, COLOURS):
-        yield f'<rect x="{place}" y="{HEIGHT - 13}" width="9" height="9" fill="{colour}"/>'
-        yield f'<text x="{place + 12}" y="{HEIGHT - 5}">{escape(line.name)}</text>'
-        place += 20 + 6.2 * len(line.name)
+    for number, (line, colour) in enumerate(zip(chart.lines, COLOURS)):
+        x, y = left + number % 2 * (right - left) / 2, bottom + 40 + number // 2 * 14
+        yield f'<rect x="{x:.1f}" y="{y}" width="9" height="9" fill="{colour}"/>'
+        yield f'<text x="{x + 13:.1f}" y="{y + 8}">{escape(line.name)}</text>'

@@ -27,7 +27,7 @@ class Classes(unittest.TestCase):
                          ['success', 'false alarm', 'refused', 'silent failure', 'refused'])
 
     def test_are_counted_by_kind_and_amplitude(self):
-        records = [record(i, 'motion', 10 + i, 3 if i >= 16 else 1, 'ok') for i in range(20)]
+        records = [record(i, 'motion', 10 + 2.5 * i, 3 if i >= 16 else 1, 'ok') for i in range(20)]
         lines = list(robustness.table(records, 'intrawarp'))
         rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| motion')]
         self.assertEqual(len(rows), robustness.BINS)
