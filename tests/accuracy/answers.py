@@ -30,6 +30,10 @@ class Answer:
     def refused(self):
         return REFUSAL in self.error
 
+    def affine_part(self):
+        """Of the map: what a deformable stage started from."""
+        return mappings.Affine(np.array(self.report['matrix'], dtype=float).reshape(4, 4))
+
     @property
     def verdict(self):
         """ok, review, refused (an error that the images explain) or failed."""
@@ -58,7 +62,7 @@ class CommandLine:
         if done.returncode != 0:
             return Answer(seconds, error=(done.stderr.strip().splitlines() or ['no message'])[-1])
         values = json.loads(report.read_text())
-        mapping = mappings.Displacement.read(field) if dense else mappings.Affine(np.array(values['matrix']))
+        mapping = mappings.Displacement.read(field) if dense else mappings.Affine(np.array(values['matrix'], dtype=float))
         self.delete(done.stdout.split()[-1])
         return Answer(seconds, values, mapping)
 

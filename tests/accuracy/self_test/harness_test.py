@@ -35,6 +35,14 @@ class Classes(unittest.TestCase):
         self.assertEqual(sum(int(row[1]) for row in rows), 20)
 
 
+    def test_a_stage_that_leaves_the_affine_part_for_worse_is_counted(self):
+        records = [{**record(i, 'noise', 5, error, 'ok'), 'affine_vox': affine}
+                   for i, (error, affine) in enumerate([(1.2, 0.5), (0.6, 0.5), (0.1, 3)])]
+        self.assertEqual([robustness.spoiled(r) for r in records], [True, False, False])
+        total = list(robustness.table(records, 'intrawarp'))[-2]
+        self.assertEqual(total.split('|')[-3].strip(), '1')
+
+
 class Files(unittest.TestCase):
 
     def setUp(self):
