@@ -19,7 +19,7 @@ REFUSAL = 'FAILED_PRECONDITION'
 
 @dataclasses.dataclass
 class Answer:
-    """Exactly one of `report` and `error` is set; `mapping` goes with a report."""
+    """Either `report` and `mapping` are set, or `error` is."""
 
     seconds: float
     report: dict | None = None
@@ -61,10 +61,10 @@ class CommandLine:
         seconds = time.monotonic() - started
         if done.returncode != 0:
             return Answer(seconds, error=(done.stderr.strip().splitlines() or ['no message'])[-1])
-        values = json.loads(report.read_text())
-        mapping = mappings.Displacement.read(field) if dense else mappings.Affine(np.array(values['matrix'], dtype=float))
         self.delete(done.stdout.split()[-1])
-        return Answer(seconds, values, mapping)
+        answer = Answer(seconds, json.loads(report.read_text()))
+        answer.mapping = mappings.Displacement.read(field) if dense else answer.affine_part()
+        return answer
 
     def delete(self, transform):
         subprocess.run([*self._command, 'transform', 'delete', transform], capture_output=True, check=False)

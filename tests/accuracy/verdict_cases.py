@@ -136,7 +136,7 @@ def liver_task(makers, subject, fixed, moving):
 
 
 def labelled(makers, work):
-    """The pairs of tests/accuracy/run with labels, their images coarser, and the X-rays of hands with landmarks (2-D)."""
+    """The pairs of tests/accuracy/run with labels, their images coarser, and the hands with landmarks (2-D)."""
     families = itertools.chain(pairs.malf(makers.data, work), pairs.lapirn(makers.data, work),
                                pairs.prostate(makers.data, work), pairs.fair(makers.data, work))
     references = {}
