@@ -78,13 +78,27 @@ def conclusion(records):
             f'ones are review ({shares[1]:.1f} %).')
 
 
+def wrong(records):
+    """One line for each verdict that does not fit its label."""
+    for record in records:
+        if (record['good'], record['verdict']) in ((False, 'ok'), (True, 'review')):
+            error = f'{record["mean_vox"]:.2f} voxels' if 'mean_vox' in record else (
+                f'{record["mean_mm"]:.2f} mm' if 'mean_mm' in record else
+                f'Dice {record["dice"]:.3f}' if 'dice' in record else 'no truth')
+            label = 'good' if record['good'] else 'bad'
+            yield f'{label}, {record["verdict"]}: {record["key"]}: {error}; {", ".join(record["reasons"])}'
+
+
 def summarise(records, out, compare):
     before = {record['key']: record for record in results.read(compare)[1]} if compare else None
     text = '\n'.join([*table(records, before), '', conclusion(records)])
     if before:
-        shared = [before[record['key']] for record in records if record['key'] in before]
-        text += f'\nBefore: {conclusion(shared)}'
+        shared = [record for record in records if record['key'] in before]
+        text += f'\nBefore: {conclusion([before[record["key"]] for record in shared])}'
+        changed = sum(before[record['key']]['verdict'] != record['verdict'] for record in shared)
+        text += f'\n{changed} of {len(shared)} verdicts differ.'
     (out / 'table.md').write_text(text + '\n', encoding='utf-8')
+    (out / 'wrong.txt').write_text('\n'.join(wrong(records)) + '\n', encoding='utf-8')
     print(text)
 
 

@@ -88,6 +88,13 @@ class Verdicts(unittest.TestCase):
         self.assertEqual([cell.strip() for cell in total.strip('|').split('|')][1:],
                          ['6', '1', '1', '1', '2', '1', '2', '0', '1', '0', '0'])
 
+    def test_that_do_not_fit_are_named(self):
+        records = [{'key': 'a', 'good': False, 'verdict': 'ok', 'mean_vox': 12.5, 'reasons': []},
+                   {'key': 'b', 'good': True, 'verdict': 'review', 'dice': 0.5, 'reasons': ['not converged']},
+                   {'key': 'c', 'good': True, 'verdict': 'ok', 'reasons': []}]
+        self.assertEqual(list(verdicts.wrong(records)), ['bad, ok: a: 12.50 voxels; ',
+                                                         'good, review: b: Dice 0.500; not converged'])
+
     def test_the_set_is_large_and_its_keys_are_unique(self):
         makers = verdict_cases.Makers(None, None, pathlib.Path())
         families = (verdict_cases.known, verdict_cases.turned, verdict_cases.wrong_starts, verdict_cases.noise,
