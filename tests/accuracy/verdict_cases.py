@@ -43,12 +43,13 @@ LABELLED_AXIS = 96  # voxels; labels keep their own grids
 
 @dataclasses.dataclass
 class Task:
-    """Files to register, more options, and judge(answer) -> (good, figures)."""
+    """Files to register, more options, judge(answer) -> (good, figures), and the error that makes an answer bad."""
 
     fixed: object
     moving: object
     judge: Callable
     options: list = dataclasses.field(default_factory=list)
+    limit_mm: float = 5
 
 
 @dataclasses.dataclass
@@ -98,7 +99,8 @@ class Makers:
 
 
 def written(work, fixed, moving, judge, options=()):
-    return Task(fixed.write(work / 'fixed.nii'), moving.write(work / 'moving.nii'), judge, list(options))
+    return Task(fixed.write(work / 'fixed.nii'), moving.write(work / 'moving.nii'), judge, list(options),
+                robustness.GOOD_VOXELS * fixed.voxel_mm())
 
 
 def known(makers, count=195):
@@ -150,7 +152,7 @@ def labelled(makers, work):
 
 def labelled_task(makers, pair, work, references):
     if pair.fixed_labels is None:  # hands: the domain is 20 units wide
-        return Task(pair.fixed, pair.moving, by_landmarks(pair.fixed_points, pair.moving_points, 1))
+        return Task(pair.fixed, pair.moving, by_landmarks(pair.fixed_points, pair.moving_points, 1), limit_mm=1)
 
     def dice_of(mapping):
         labels = methods.resample_nearest(nibabel.load(pair.fixed_labels), nibabel.load(pair.moving_labels), mapping)

@@ -19,12 +19,13 @@ import robustness_cases
 import verdict_cases
 
 
-def record_of(entry, task, command_line, work):
-    """One registration, judged."""
+def record_of(entry, task, command_line, more, work):
+    """One registration, judged. {limit_mm} in `more` stands for the error that makes the answer bad."""
     ours = verdict_cases.WAYS.get(entry.way, [])
-    options = command_line.default_options() if ours is None else ours
-    linear = any('rigid' in option or option == '--method=affine' for option in [*options, *task.options])
-    answer = command_line.register(task.fixed, task.moving, [*options, *task.options], work, dense=not linear)
+    options = [*(command_line.default_options() if ours is None else ours), *task.options,
+               *(option.replace('{limit_mm}', f'{task.limit_mm:.3f}') for option in more)]
+    linear = any(option == '--method=affine' or option == '--method=rigid' for option in options)
+    answer = command_line.register(task.fixed, task.moving, options, work, dense=not linear)
     record = {'key': entry.key, 'family': entry.family, 'way': entry.way, 'verdict': answer.verdict,
               'seconds': round(answer.seconds, 2)}
     if answer.report is None:
@@ -34,13 +35,13 @@ def record_of(entry, task, command_line, work):
             'report': answers.numbers_of(answer.report)}
 
 
-def run_entries(chosen, command_line, done, deadline, work):
+def run_entries(chosen, command_line, more, done, deadline, work):
     """True when every entry was run before the deadline."""
     left = [entry for entry in chosen if not done.has(entry.key)]
     for number, entry in enumerate(left):
         if time.monotonic() > deadline:
             return False
-        done.add(record_of(entry, entry.make(work), command_line, work))
+        done.add(record_of(entry, entry.make(work), command_line, more, work))
         if number % 50 == 49:
             print(f'{number + 1} of {len(left)} registrations', file=sys.stderr, flush=True)
     return True
@@ -108,6 +109,8 @@ def parse_arguments():
     parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('INTRAWARP_TEST_DATA'))
     parser.add_argument('--device', default='auto')
     parser.add_argument('--out', type=pathlib.Path, default=pathlib.Path('build/verdicts'))
+    parser.add_argument('--options', default='', help='more options of intrawarp register, by blanks; {limit_mm} '
+                        'stands for the error that makes an answer bad')
     parser.add_argument('--every', type=int, default=1, help='only each N-th registration, from all over the set')
     parser.add_argument('--families', default='', help='substrings of the families to run, by comma')
     parser.add_argument('--minutes', type=float, default=600, help='none is begun after this long; run again to go on')
@@ -141,11 +144,12 @@ def main():
         binaries = methods.find_binaries(arguments.bin)
         with methods.server(binaries, arguments.device, arguments.out / 'server.log') as (address, device):
             command_line = answers.CommandLine(binaries / 'intrawarp', address)
-            settings = {'program': results.program_of(binaries), 'device': arguments.device}
+            more = arguments.options.split()
+            settings = {'program': results.program_of(binaries), 'device': arguments.device, 'options': more}
             done = results.Results(path, settings, ('key',))
             chosen = chosen_entries(arguments, command_line, binaries, work)
             print(f'intrawarp on {device}: {len(chosen)} registrations')
-            finished = run_entries(chosen, command_line, done, deadline, work)
+            finished = run_entries(chosen, command_line, more, done, deadline, work)
     except methods.Failed as reason:
         print(f'tests/accuracy/run_verdicts: {reason}', file=sys.stderr)
         return 1
