@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared by deploy/quickstart, tests/run and tests/accuracy/run. Sourced from bash, from the repository's root.
+# Shared by deploy/quickstart, tests/run and the programs of tests/accuracy. Sourced from bash, from the repository's root.
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }

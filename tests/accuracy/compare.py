@@ -9,6 +9,7 @@ import sys
 import nibabel
 import numpy as np
 
+import datasets
 import demons_peers
 import mappings
 import methods
@@ -142,7 +143,7 @@ class Comparison:
 def compare(arguments, ways):
     comparison = Comparison(ways, arguments.out)
     print(comparison.head(), flush=True)
-    for pair in pairs.prepare(arguments.data, arguments.out / 'prepared'):
+    for pair in datasets.prepare(arguments.data, arguments.out / 'prepared'):
         if arguments.method == 'log-demons' and pair.metric != 'ssd':
             continue
         if any(part in pair.name for part in arguments.pairs.split(',')):
