@@ -242,6 +242,12 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "with --budget_ms: the best result so far instead of an error"},
+      {.name = "error_limit_mm",
+       .type = FlagType::kNumber,
+       .placeholder = "MM",
+       .help = "review where a larger error is expected; default 5",
+       .minimum = 1e-3,
+       .maximum = 1e6},
   };
 }
 
@@ -266,6 +272,7 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
     parsed.options.mutable_budget()->set_nanos(static_cast<int32_t>(ms % 1000) * 1000000);
   }
   if (flags.Has("best_effort")) parsed.options.set_best_effort(true);
+  if (flags.Has("error_limit_mm")) parsed.options.set_error_limit_mm(flags.Number("error_limit_mm", 0));
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");
   parsed.initial = flags.String("initial");

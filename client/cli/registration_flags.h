@@ -14,13 +14,14 @@
 namespace intrawarp::cli {
 
 // --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
-// --best_effort. Where --method is not required, affine is what it means.
+// --best_effort, --error_limit_mm. Where --method is not required, affine is what it means.
 std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required);
 
 struct RegistrationFlags {
   // As given: "affine,ffd".
   std::string method;
-  // Stages, budget and best_effort are filled in; masks and the start are resources that are resolved later.
+  // Stages, budget, best_effort and error_limit_mm are filled in; masks and the start are resources that are resolved
+  // later.
   v1::RegistrationOptions options;
   std::string fixed_mask;
   std::string moving_mask;

@@ -130,6 +130,22 @@ Json InverseConsistency(const v1::Report& report) {
   return {{"mean", Finite(consistency.mean_mm())}, {"max", Finite(consistency.max_mm())}};
 }
 
+Json ErrorEstimate(const v1::Report& report) {
+  if (!report.has_error()) return nullptr;
+  const v1::ErrorEstimate& error = report.error();
+  const auto value = [](bool has, double number) { return has ? Finite(number) : Json(nullptr); };
+  return {{"quantile", Finite(error.quantile())},
+          {"expected", Finite(error.expected_mm())},
+          {"bound", Finite(error.bound_mm())},
+          {"bound_p95", Finite(error.bound_p95_mm())},
+          {"bound_max", Finite(error.bound_max_mm())},
+          {"judged_fraction", Finite(error.judged_fraction())},
+          {"agreement", Finite(error.agreement())},
+          {"chance", Finite(error.chance())},
+          {"affine_expected", value(error.has_affine_expected_mm(), error.affine_expected_mm())},
+          {"deformation", value(error.has_deformation_mm(), error.deformation_mm())}};
+}
+
 // "plus-times" of SEMIRING_PLUS_TIMES; empty for UNSPECIFIED and for values of a later version.
 std::string EnumWord(absl::string_view name, absl::string_view prefix) {
   if (!absl::ConsumePrefix(&name, prefix) || name == "UNSPECIFIED") return "";
@@ -182,6 +198,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"affine_shape", AffineShape(report)},
           {"jacobian", Jacobian(report)},
           {"inverse_consistency_mm", InverseConsistency(report)},
+          {"predicted_error_mm", ErrorEstimate(report)},
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
           {"latency_ms", Latency(report.latency())},

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
+#include "engine/quality/deformation_gate.h"
 #include "engine/quality/quality_kernels.h"
 #include "engine/transform/control_grid.h"
 
@@ -202,6 +203,12 @@ const char* ReviewText(ReviewCause cause) {
       return "not converged";
     case ReviewCause::kImplausibleAffine:
       return "implausible affine map";
+    case ReviewCause::kErrorAboveLimit:
+      return "error above the limit";
+    case ReviewCause::kUnrelatedImages:
+      return "unrelated images";
+    case ReviewCause::kDeformationRejected:
+      return "deformation rejected";
   }
   return "";
 }
@@ -251,7 +258,25 @@ AffineShape ShapeOf(const AffineMap& map) {
   return {std::sqrt(std::max(0.0, least)), std::sqrt(most), Determinant(map) < 0};
 }
 
-std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged) {
+namespace {
+
+void AddErrorReasons(const ErrorEstimate& error, double limit_mm, std::vector<ReviewReason>& reasons) {
+  const double unrelated = kUnrelatedChances * error.chance;
+  if (error.agreement < unrelated) reasons.push_back({ReviewCause::kUnrelatedImages, error.agreement, unrelated});
+  // Written so that NaN is above.
+  if (!(error.expected_mm <= limit_mm)) {
+    reasons.push_back({ReviewCause::kErrorAboveLimit, error.expected_mm, limit_mm});
+  }
+}
+
+bool IsWithin(const std::optional<ErrorEstimate>& error, double limit_mm) {
+  return error.has_value() && error->expected_mm <= limit_mm;
+}
+
+}  // namespace
+
+std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, Ending ending,
+                                        double error_limit_mm) {
   std::vector<ReviewReason> reasons;
   if (worse_than_start) reasons.push_back({ReviewCause::kWorseThanStart});
   const double folding = report.jacobian.nonpositive_fraction;
@@ -259,7 +284,12 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   // Written so that NaN is low.
   if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
   if (const std::optional<ReviewReason> reason = Implausible(report.affine)) reasons.push_back(*reason);
-  if (!converged) reasons.push_back({ReviewCause::kNotConverged});
+  if (report.rejected_gain) {
+    reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
+  }
+  if (report.error) AddErrorReasons(*report.error, error_limit_mm, reasons);
+  const bool excused = ending == Ending::kUnfinished && IsWithin(report.error, error_limit_mm);
+  if (ending != Ending::kConverged && !excused) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
+#include "engine/quality/predicted_error.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -69,8 +70,18 @@ struct InverseConsistency {
 absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
 size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
 
-enum class ReviewCause { kWorseThanStart, kFolding, kLowOverlap, kNotConverged, kImplausibleAffine };
-// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map".
+enum class ReviewCause {
+  kWorseThanStart,
+  kFolding,
+  kLowOverlap,
+  kNotConverged,
+  kImplausibleAffine,
+  kErrorAboveLimit,
+  kUnrelatedImages,
+  kDeformationRejected,
+};
+// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "error above
+// the limit", "unrelated images", "deformation rejected".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -98,6 +109,10 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
+  // Absent where there is too little structure to judge by.
+  std::optional<ErrorEstimate> error;
+  // The gain of a deformation that was rejected (deformation_gate.h); absent: none was.
+  std::optional<double> rejected_gain;
   // Empty: ok.
   std::vector<ReviewReason> review_reasons;
 };
@@ -110,9 +125,23 @@ inline constexpr double kLowOverlap = 0.4;
 inline constexpr double kLeastStretch = 0.5;
 inline constexpr double kMostStretch = 2.0;
 
+// The expected error that is held against the estimate's, in mm, where a request names none.
+inline constexpr double kDefaultErrorLimitMm = 5;
+
+// How a registration ended, as far as the verdict goes.
+enum class Ending {
+  kConverged,
+  // Out of iterations, or without descent: a reason unless the predicted error is within the limit.
+  kUnfinished,
+  // Cut short by a budget: always a reason.
+  kCutShort,
+};
+
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
-// start.
-std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, bool converged);
+// start. An error estimate adds two: an agreement below kUnrelatedChances times chance, and an expected error above
+// `error_limit_mm`.
+std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, Ending ending,
+                                        double error_limit_mm = kDefaultErrorLimitMm);
 
 }  // namespace intrawarp
 

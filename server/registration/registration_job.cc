@@ -10,6 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/convert.h"
+#include "engine/quality/deformation_gate.h"
+#include "engine/quality/predicted_error.h"
+#include "engine/quality/residual_probe.h"
+#include "engine/transform/undeformed.h"
 #include "server/bulk/bulk_stream.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/rpc_support.h"
@@ -94,19 +98,79 @@ absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const std::optional<Fie
   return field->lease(FieldBytes(field->request, *grid));
 }
 
-absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationTask& task,
-                                     const RegistrationResult& result, LatencyBreakdown& latency) {
+Ending EndingOf(StopReason reason) {
+  switch (reason) {
+    case StopReason::kConverged:
+      return Ending::kConverged;
+    case StopReason::kBudget:
+      return Ending::kCutShort;
+    case StopReason::kIterationLimit:
+    case StopReason::kNoProgress:
+      return Ending::kUnfinished;
+  }
+  return Ending::kUnfinished;
+}
+
+struct Masks {
+  ConstMaskView fixed, moving;
+};
+
+absl::StatusOr<Masks> BinarizeMasks(const ExecContext& ctx, const RegistrationInput& in) {
+  Masks masks;
+  INTRAWARP_ASSIGN_OR_RETURN(masks.fixed, Binarize(ctx, in.fixed_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(masks.moving, Binarize(ctx, in.moving_mask));
+  return masks;
+}
+
+absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
+                                    const Transform& transform) {
+  return ProbeResidual(ctx, *in.fixed, *in.moving, masks.fixed, masks.moving, transform);
+}
+
+// Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result. `probe`
+// is that of the result, and `report` has its estimate.
+absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
+                              const ResidualProbe& probe, RegistrationResult& result, QualityReport& report) {
+  INTRAWARP_ASSIGN_OR_RETURN(const double deformation, MeanDeformation(ctx, result.transform, probe));
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe before, Probe(ctx, in, masks, Transform(result.transform.affine())));
+  const std::optional<ErrorEstimate> affine = PredictError(before);
+  if (!affine) return absl::OkStatus();
+  const double gain =
+      GainOf({affine->expected_mm, report.error->expected_mm, deformation, std::min(probe.node_mm.x, probe.node_mm.y)});
+  if (!(gain >= kLeastGain)) {
+    INTRAWARP_ASSIGN_OR_RETURN(result.transform, Undeformed(ctx, std::move(result.transform)));
+    report.rejected_gain = gain;
+    report.error = affine;
+  }
+  report.error->affine_expected_mm = affine->expected_mm;
+  report.error->deformation_mm = deformation;
+  return absl::OkStatus();
+}
+
+// The error that is predicted, which may cost the result its deformation: therefore before a field is sent.
+absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, RegistrationResult& result,
+                   QualityReport& report, LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kAssess);
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(ctx, in, masks, result.transform));
+  report.error = PredictError(probe);
+  if (!report.error || result.transform.is_affine()) return absl::OkStatus();
+  return JudgeDeformation(ctx, in, masks, probe, result, report);
+}
+
+// Fills what Judge has left.
+absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const RegistrationResult& result,
+                    QualityReport& report, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAssess);
   ArenaScope scope(ctx.arena());
   const RegistrationInput& in = task.input;
-  INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView fixed_mask, Binarize(ctx, in.fixed_mask));
-  INTRAWARP_ASSIGN_OR_RETURN(ConstMaskView moving_mask, Binarize(ctx, in.moving_mask));
+  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
   const Transform header_alignment(AffineMap::Identity());
-  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before,
-                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, header_alignment));
-  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after,
-                             MeasureSimilarity(ctx, *in.fixed, *in.moving, fixed_mask, moving_mask, result.transform));
-  QualityReport report;
+  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult before, MeasureSimilarity(ctx, *in.fixed, *in.moving, masks.fixed,
+                                                                        masks.moving, header_alignment));
+  INTRAWARP_ASSIGN_OR_RETURN(SimilarityResult after, MeasureSimilarity(ctx, *in.fixed, *in.moving, masks.fixed,
+                                                                       masks.moving, result.transform));
   report.before = before.similarity;
   report.after = after.similarity;
   report.overlap = after.overlap;
@@ -117,8 +181,9 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   } else if (result.transform.has_velocity()) {
     INTRAWARP_ASSIGN_OR_RETURN(report.inverse_consistency, MeasureInverseConsistency(ctx, result.transform));
   }
-  report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
-  return report;
+  report.review_reasons =
+      ReviewReasons(report, result.worse_than_start, EndingOf(result.stop_reason), task.error_limit_mm);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -134,7 +199,7 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
   });
   const int64_t measure = static_cast<int64_t>(
       std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
-                InverseConsistencyWorkspaceBytes(fixed)}));
+                InverseConsistencyWorkspaceBytes(fixed), ResidualProbeWorkspaceBytes(fixed)}));
   const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
   return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
 }
@@ -180,11 +245,13 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task.field, fixed, latency));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> coarse, LeaseField(task.coarse_field, fixed, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
+  if (control.cancelled()) return control.CancelStatus();
+  INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task.input, outcome.result, outcome.quality, latency));
   const Transform& transform = outcome.result.transform;
   if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
-  INTRAWARP_ASSIGN_OR_RETURN(outcome.quality, Assess(ctx, task, outcome.result, latency));
+  INTRAWARP_RETURN_IF_ERROR(Assess(ctx, task, outcome.result, outcome.quality, latency));
   return outcome;
 }
 

@@ -56,6 +56,8 @@ struct RegistrationTask {
   // The field as it stands before the finest level (CoarseHook), with the same request; not as a stream. Takes a
   // CoarseFieldHook in `input`. The budget does not run while it is made. Unset: none is wanted.
   std::optional<FieldOutput> coarse_field = std::nullopt;
+  // The expected error above which the verdict is review.
+  double error_limit_mm = kDefaultErrorLimitMm;
 };
 
 struct RegistrationOutcome {

@@ -17,6 +17,7 @@ namespace intrawarp::server {
 namespace {
 
 constexpr std::chrono::hours kMaxBudget{24};
+constexpr double kMaxErrorLimitMm = 1e6;
 
 absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::RegistrationOptions& options) {
   if (options.stages_size() < 1 || options.stages_size() > kMaxStages) {
@@ -97,6 +98,13 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
     INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget", kMaxBudget));
   }
   plan.best_effort = options.best_effort();
+  if (options.has_error_limit_mm()) {
+    // Written so that NaN fails.
+    if (!(options.error_limit_mm() > 0 && options.error_limit_mm() <= kMaxErrorLimitMm)) {
+      return InvalidField("error_limit_mm", absl::StrCat("must be above 0 and at most ", kMaxErrorLimitMm));
+    }
+    plan.error_limit_mm = options.error_limit_mm();
+  }
   return plan;
 }
 

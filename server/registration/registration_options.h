@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/quality/quality.h"
 #include "engine/registration/registration.h"
 #include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
@@ -36,6 +37,7 @@ struct RegistrationPlan {
   std::shared_ptr<const StoredTransform> initial_transform;
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
+  double error_limit_mm = kDefaultErrorLimitMm;
 };
 
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names

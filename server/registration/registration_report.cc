@@ -64,6 +64,12 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_NOT_CONVERGED;
     case ReviewCause::kImplausibleAffine:
       return v1::VERDICT_CAUSE_IMPLAUSIBLE_AFFINE;
+    case ReviewCause::kErrorAboveLimit:
+      return v1::VERDICT_CAUSE_ERROR_ABOVE_LIMIT;
+    case ReviewCause::kUnrelatedImages:
+      return v1::VERDICT_CAUSE_UNRELATED_IMAGES;
+    case ReviewCause::kDeformationRejected:
+      return v1::VERDICT_CAUSE_DEFORMATION_REJECTED;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -74,6 +80,21 @@ v1::VerdictReason ToProto(const ReviewReason& from) {
   to.set_message(ReviewText(from.cause));
   if (from.value) to.set_value(*from.value);
   if (from.limit) to.set_limit(*from.limit);
+  return to;
+}
+
+v1::ErrorEstimate ToProto(const ErrorEstimate& from) {
+  v1::ErrorEstimate to;
+  to.set_quantile(kErrorQuantile);
+  to.set_expected_mm(from.expected_mm);
+  to.set_bound_mm(from.bound_mm);
+  to.set_bound_p95_mm(from.bound_p95_mm);
+  to.set_bound_max_mm(from.bound_max_mm);
+  to.set_judged_fraction(from.judged_fraction);
+  to.set_agreement(from.agreement);
+  to.set_chance(from.chance);
+  if (from.affine_expected_mm) to.set_affine_expected_mm(*from.affine_expected_mm);
+  if (from.deformation_mm) to.set_deformation_mm(*from.deformation_mm);
   return to;
 }
 
@@ -91,6 +112,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
     to->mutable_inverse_consistency()->set_mean_mm(from.inverse_consistency->mean_mm);
     to->mutable_inverse_consistency()->set_max_mm(from.inverse_consistency->max_mm);
   }
+  if (from.error) *to->mutable_error() = ToProto(*from.error);
   to->set_verdict(from.review_reasons.empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
@@ -127,6 +149,7 @@ void CountStop(StopReason reason, Metrics& metrics) {
 v1::RegistrationOptions ResolvedOptions(const RegistrationPlan& plan, const std::vector<StageReport>& stages) {
   v1::RegistrationOptions resolved = plan.asked;
   resolved.set_best_effort(plan.best_effort);
+  resolved.set_error_limit_mm(plan.error_limit_mm);
   resolved.clear_stages();
   for (const StageReport& stage : stages) *resolved.add_stages() = StageToProto(stage.options);
   return resolved;

@@ -139,6 +139,7 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   if (call.stream->control().cancelled()) return call.stream->control().CancelStatus();
   RegistrationTask task{call.input, [&call](int64_t) { return call.result_grant; }, call.plan.budget,
                         call.plan.best_effort, MakeFieldOutput(call, call.result_grant)};
+  task.error_limit_mm = call.plan.error_limit_mm;
   absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
   if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);

@@ -147,6 +147,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   task.reserve = hooks.reserve;
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
+  task.error_limit_mm = setup.plan.error_limit_mm;
   task.field = hooks.field;
   task.coarse_field = hooks.coarse_field;
   if (task.coarse_field) task.input.coarse = CoarseFieldHook(ctx.device(), task.input.fixed->geometry());

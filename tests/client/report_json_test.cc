@@ -34,6 +34,17 @@ v1::Report Filled() {
         affine_shape { min_stretch: 0.75 max_stretch: 1.25 mirrors: false }
         jacobian { min: 0.5 max: 2 nonpositive_fraction: 0 }
         inverse_consistency { mean_mm: 0.125 max_mm: 0.5 }
+        error {
+          quantile: 0.95
+          expected_mm: 1.5
+          bound_mm: 3
+          bound_p95_mm: 6
+          bound_max_mm: 12
+          judged_fraction: 0.5
+          agreement: 0.875
+          chance: 0.0625
+          affine_expected_mm: 4
+        }
         verdict: VERDICT_REVIEW
         reasons { cause: VERDICT_CAUSE_LOW_OVERLAP message: "low overlap" value: 0.25 limit: 0.4 }
         reasons { cause: VERDICT_CAUSE_NOT_CONVERGED message: "not converged" }
@@ -145,6 +156,18 @@ TEST(ReportJsonTest, Golden) {
     "mean": 0.125,
     "max": 0.5
   },
+  "predicted_error_mm": {
+    "quantile": 0.95,
+    "expected": 1.5,
+    "bound": 3.0,
+    "bound_p95": 6.0,
+    "bound_max": 12.0,
+    "judged_fraction": 0.5,
+    "agreement": 0.875,
+    "chance": 0.0625,
+    "affine_expected": 4.0,
+    "deformation": null
+  },
   "verdict": "review",
   "reasons": [
     "low overlap",
@@ -188,12 +211,14 @@ TEST(ReportJsonTest, WhatIsUndefinedIsNull) {
   v1::Report report = Filled();
   report.clear_inverse_consistency();
   report.clear_affine();
+  report.clear_error();
   report.mutable_before()->set_ncc(std::numeric_limits<double>::quiet_NaN());
   report.mutable_jacobian()->set_max(std::numeric_limits<double>::infinity());
   report.set_verdict(v1::VERDICT_UNSPECIFIED);
   const Json json = ReportToJson("affine", report);
   EXPECT_TRUE(json["inverse_consistency_mm"].is_null());
   EXPECT_TRUE(json["matrix"].is_null());
+  EXPECT_TRUE(json["predicted_error_mm"].is_null());
   EXPECT_TRUE(json["similarity"]["before"]["ncc"].is_null());
   EXPECT_TRUE(json["jacobian"]["max"].is_null());
   EXPECT_TRUE(json["verdict"].is_null());

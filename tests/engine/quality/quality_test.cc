@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "engine/quality/deformation_gate.h"
 #include "engine/transform/control_grid.h"
 #include "tests/engine/device_test.h"
 
@@ -598,8 +599,9 @@ TEST_P(QualityTest, JacobianOfAControlGridIsExact) {
 // --- Verdict ---
 
 std::vector<ReviewCause> Causes(const QualityReport& report, bool worse_than_start, bool converged) {
+  const Ending ending = converged ? Ending::kConverged : Ending::kUnfinished;
   std::vector<ReviewCause> causes;
-  for (const ReviewReason& reason : ReviewReasons(report, worse_than_start, converged)) causes.push_back(reason.cause);
+  for (const ReviewReason& reason : ReviewReasons(report, worse_than_start, ending)) causes.push_back(reason.cause);
   return causes;
 }
 
@@ -660,7 +662,7 @@ TEST(ReviewReasonsTest, AnAffineMapThatNoBodyNeedsIsForAPersonToSee) {
   const auto judge = [&](double scale) {
     map.m[1][1] = scale;
     report.affine = ShapeOf(map);
-    return ReviewReasons(report, false, true);
+    return ReviewReasons(report, false, Ending::kConverged);
   };
   EXPECT_THAT(judge(kLeastStretch), IsEmpty());
   EXPECT_THAT(judge(kMostStretch), IsEmpty());
@@ -679,12 +681,55 @@ TEST(ReviewReasonsTest, AnAffineMapThatNoBodyNeedsIsForAPersonToSee) {
 TEST(ReviewReasonsTest, SaysWhatItJudgedByWhat) {
   QualityReport report;
   report.overlap = 0.25;
-  const std::vector<ReviewReason> reasons = ReviewReasons(report, true, true);
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, true, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 2u);
   EXPECT_FALSE(reasons[0].value || reasons[0].limit);
   EXPECT_EQ(reasons[1].value, 0.25);
   EXPECT_EQ(reasons[1].limit, kLowOverlap);
   EXPECT_STREQ(ReviewText(reasons[1].cause), "low overlap");
+}
+
+QualityReport WithError(double expected_mm, double agreement) {
+  QualityReport report;
+  report.overlap = 1;
+  report.error = ErrorEstimate{.expected_mm = expected_mm, .agreement = agreement, .chance = 0.1};
+  return report;
+}
+
+TEST(ReviewReasonsTest, AnErrorAboveItsLimitIsForAPersonToSee) {
+  EXPECT_THAT(ReviewReasons(WithError(5, 1), false, Ending::kConverged), IsEmpty());
+  const std::vector<ReviewReason> reasons = ReviewReasons(WithError(5.1, 1), false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kErrorAboveLimit);
+  EXPECT_EQ(reasons[0].value, 5.1);
+  EXPECT_EQ(reasons[0].limit, kDefaultErrorLimitMm);
+  EXPECT_THAT(ReviewReasons(WithError(5.1, 1), false, Ending::kConverged, 6), IsEmpty());
+  EXPECT_EQ(ReviewReasons(WithError(NAN, 1), false, Ending::kConverged).size(), 1u);
+}
+
+TEST(ReviewReasonsTest, AgreementByChanceIsForAPersonToSee) {
+  EXPECT_THAT(ReviewReasons(WithError(1, 0.14), false, Ending::kConverged), IsEmpty());
+  const std::vector<ReviewReason> reasons = ReviewReasons(WithError(1, 0.12), false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
+  EXPECT_EQ(reasons[0].value, 0.12);
+  EXPECT_NEAR(*reasons[0].limit, 0.13, 1e-12);
+}
+
+TEST(ReviewReasonsTest, OutOfIterationsIsNoReasonWhereTheErrorIsSmall) {
+  EXPECT_THAT(ReviewReasons(WithError(1, 1), false, Ending::kUnfinished), IsEmpty());
+  EXPECT_EQ(ReviewReasons(WithError(1, 1), false, Ending::kCutShort)[0].cause, ReviewCause::kNotConverged);
+  EXPECT_EQ(ReviewReasons(WithError(9, 1), false, Ending::kUnfinished).back().cause, ReviewCause::kNotConverged);
+}
+
+TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.rejected_gain = -0.5;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kDeformationRejected);
+  EXPECT_EQ(reasons[0].value, -0.5);
+  EXPECT_EQ(reasons[0].limit, kLeastGain);
 }
 
 }  // namespace

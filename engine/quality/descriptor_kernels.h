@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two versions of ComputeDescriptors, and the arithmetic of a voxel that they share. Internal to this room.
+#ifndef INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_
+#define INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/base/host_device.h"
+#include "engine/device/exec_context.h"
+#include "engine/geometry/vec.h"
+#include "engine/quality/descriptor.h"
+
+namespace intrawarp {
+
+// The differences n_b - n_a between the neighbours of a channel, up to their sign.
+inline constexpr int kDescriptorDifferences = 6;
+
+// The mean squared differences around a voxel, by difference.
+struct Differences {
+  float mean[kDescriptorDifferences];
+};
+
+// Axes i and j of difference k: n_b - n_a = e_j - e_i for k = 0, 1, 2 and -e_j - e_i for k = 3, 4, 5.
+INTRAWARP_HD inline Int3 DifferenceOf(int k) {
+  Int3 d{0, 0, 0};
+  d[k % 3] = -1;
+  d[(k + 1) % 3] = k < 3 ? 1 : -1;
+  return d;
+}
+
+INTRAWARP_HD inline int Clamped(int i, int n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+
+INTRAWARP_HD inline int64_t ClampedPlace(Int3 size, int x, int y, int z) {
+  return (int64_t{Clamped(z, size.z)} * size.y + Clamped(y, size.y)) * size.x + Clamped(x, size.x);
+}
+
+// The six q at a voxel: squared differences from its neighbours.
+INTRAWARP_HD inline Differences DifferencesAt(const float* image, Int3 size, Int3 voxel) {
+  Differences q;
+  const float here = image[ClampedPlace(size, voxel.x, voxel.y, voxel.z)];
+  for (int k = 0; k < kDescriptorDifferences; ++k) {
+    const Int3 d = DifferenceOf(k);
+    const float difference = here - image[ClampedPlace(size, voxel.x + d.x, voxel.y + d.y, voxel.z + d.z)];
+    q.mean[k] = difference * difference;
+  }
+  return q;
+}
+
+INTRAWARP_HD inline void Add(const Differences& q, Differences* sum) {
+  for (int k = 0; k < kDescriptorDifferences; ++k) sum->mean[k] += q.mean[k];
+}
+
+// The means of q around a voxel from the sums of q along x, three voxels each.
+INTRAWARP_HD inline Differences MeanOfRows(const Differences* along_x, Int3 size, Int3 voxel) {
+  Differences sum{};
+  for (int dz = -1; dz <= 1; ++dz) {
+    for (int dy = -1; dy <= 1; ++dy) Add(along_x[ClampedPlace(size, voxel.x, voxel.y + dy, voxel.z + dz)], &sum);
+  }
+  for (float& mean : sum.mean) mean *= 1.0f / 27;
+  return sum;
+}
+
+// Channel c is difference k = c / 2. The first of its two pairs starts at +e_i; the second ends there mirrored, at -e_j
+// for k < 3 (the pair -e_j, -e_i has the same difference) and at +e_j for the others.
+INTRAWARP_HD inline Int3 FirstNeighbour(int c) {
+  const int k = c / 2;
+  Int3 n{0, 0, 0};
+  if (c % 2 == 0) {
+    n[k % 3] = 1;
+  } else {
+    n[(k + 1) % 3] = k < 3 ? -1 : 1;
+  }
+  return n;
+}
+
+INTRAWARP_HD inline Descriptor DescriptorAt(const Differences* means, Int3 size, Int3 voxel, float floor) {
+  float s[kDescriptorChannels], least = INFINITY, sum = 0;
+  for (int c = 0; c < kDescriptorChannels; ++c) {
+    const Int3 n = FirstNeighbour(c);
+    s[c] = means[ClampedPlace(size, voxel.x + n.x, voxel.y + n.y, voxel.z + n.z)].mean[c / 2];
+    least = fminf(least, s[c]);
+    sum += s[c];
+  }
+  Descriptor out;
+  out.variation = fmaxf(sum * (1.0f / kDescriptorChannels) - least, 0.0f);
+  const float scale = -1 / fmaxf(out.variation, floor);
+  for (int c = 0; c < kDescriptorChannels; ++c) {
+    out.channel[c] = static_cast<uint8_t>(255 * expf(scale * (s[c] - least)) + 0.5f);
+  }
+  return out;
+}
+
+// Workspace, one a voxel each.
+struct DescriptorWorkspace {
+  Differences* along_x = nullptr;
+  Differences* means = nullptr;
+};
+
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image, Int3 size,
+                                                             float floor, const DescriptorWorkspace& workspace,
+                                                             Descriptor* out);)
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_QUALITY_DESCRIPTOR_KERNELS_H_

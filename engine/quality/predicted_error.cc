@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/predicted_error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace intrawarp {
+namespace {
+
+// Nodes a unit of each feature.
+struct ErrorModel {
+  double constant;
+  double own_offset, smoothed_offset;
+  double own_vagueness, smoothed_vagueness;
+};
+constexpr ErrorModel kExpected{0.18, 0.20, 0.61, 0.41, 2.5};
+constexpr ErrorModel kBound{0.915, 0.317, 0.367, 2.06, 13.28};
+
+double Length(const float offset[3]) {
+  return std::sqrt(static_cast<double>(offset[0]) * offset[0] + static_cast<double>(offset[1]) * offset[1] +
+                   static_cast<double>(offset[2]) * offset[2]);
+}
+
+double Vagueness(const CostMinimum& minimum) {
+  const double distinctness = minimum.rival > 0 ? 1 - minimum.best / minimum.rival : 0;
+  return std::max(0.0, 0.5 - distinctness);
+}
+
+double Apply(const ErrorModel& model, const BlockMatch& match) {
+  return model.constant + model.own_offset * Length(match.own.offset) +
+         model.smoothed_offset * Length(match.smoothed.offset) + model.own_vagueness * Vagueness(match.own) +
+         model.smoothed_vagueness * Vagueness(match.smoothed);
+}
+
+// The value of which `fraction` of the values are no larger; `values` are not empty and are reordered.
+double Quantile(std::vector<double>& values, double fraction) {
+  const auto rank = static_cast<size_t>(std::ceil(fraction * static_cast<double>(values.size())));
+  const auto nth = values.begin() + static_cast<int64_t>(std::max<size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+// A displacement of at most one node on each axis among all: 3 of 2 kSearchRadius + 1 on each axis that is searched.
+double Chance(bool is_2d) { return std::pow(3.0 / (2 * kSearchRadius + 1), is_2d ? 2 : 3); }
+
+}  // namespace
+
+BlockError PredictBlockError(const BlockMatch& match, Vec3d node_mm) {
+  const double expected = Apply(kExpected, match), bound = std::max(expected, Apply(kBound, match));
+  return {expected * node_mm.x, bound * node_mm.x};
+}
+
+std::optional<ErrorEstimate> PredictError(const ResidualProbe& probe) {
+  std::vector<double> expected, bounds;
+  int64_t covered = 0, near = 0;
+  for (const BlockMatch& match : probe.matches) {
+    covered += match.covered;
+    if (match.matched == 0) continue;
+    const BlockError error = PredictBlockError(match, probe.node_mm);
+    expected.push_back(error.expected_mm);
+    bounds.push_back(error.bound_mm);
+    near += match.smoothed.reach <= 1;
+  }
+  if (expected.size() < kLeastBlocks) return std::nullopt;
+  const auto count = static_cast<double>(expected.size());
+  ErrorEstimate estimate;
+  estimate.expected_mm = Quantile(expected, 0.5);
+  estimate.bound_mm = Quantile(bounds, 0.5);
+  estimate.bound_p95_mm = Quantile(bounds, 0.95);
+  estimate.bound_max_mm = *std::max_element(bounds.begin(), bounds.end());
+  estimate.judged_fraction = count / static_cast<double>(covered);
+  estimate.agreement = static_cast<double>(near) / count;
+  estimate.chance = Chance(probe.blocks.is_2d());
+  return estimate;
+}
+
+}  // namespace intrawarp

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far off a result may be, predicted from what the residual probe saw of it.
+//
+// Each matched block predicts, in nodes of the probe, the expected error and the bound below which kErrorQuantile of
+// the errors lie: linear in the lengths of its two offsets and in how vague its two minima are, which is max(0, 1/2 -
+// (1 - best / rival)). The coefficients are those of a least-squares and of a quantile regression (Koenker and Bassett
+// 1978) on known maps and landmarks; docs/accuracy.md says on which, and how often the bound holds on others. The probe
+// does not see errors along structure, nor those of a deformation that makes unlike things alike.
+#ifndef INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
+#define INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
+
+#include <optional>
+
+#include "engine/quality/residual_probe.h"
+
+namespace intrawarp {
+
+inline constexpr double kErrorQuantile = 0.95;
+
+// Of one block, in mm.
+struct BlockError {
+  double expected_mm = 0;
+  double bound_mm = 0;
+};
+// For a block that is matched.
+BlockError PredictBlockError(const BlockMatch& match, Vec3d node_mm);
+
+// Over the region of interest: the matched blocks, which are those with structure inside masks and overlap.
+struct ErrorEstimate {
+  // The median of the expected errors.
+  double expected_mm = 0;
+  // The median, the 0.95 quantile and the largest of the bounds.
+  double bound_mm = 0;
+  double bound_p95_mm = 0;
+  double bound_max_mm = 0;
+  // Matched blocks among those that both images cover.
+  double judged_fraction = 0;
+  // The part of the matched blocks whose smoothed costs have their minimum within one node of zero, and the part that
+  // chance would put there: a displacement drawn from all that are searched.
+  double agreement = 0;
+  double chance = 0;
+  // Of a transform with a deformation that was held against its affine part (deformation_gate.h): expected_mm of the
+  // affine part alone, and the mean length of the deformation.
+  std::optional<double> affine_expected_mm = std::nullopt;
+  std::optional<double> deformation_mm = std::nullopt;
+};
+
+// Absent with fewer than kLeastBlocks matched blocks: there is too little to judge by.
+inline constexpr int kLeastBlocks = 16;
+std::optional<ErrorEstimate> PredictError(const ResidualProbe& probe);
+
+// An agreement below so many times chance says that the images have nothing in common where the result puts them.
+inline constexpr double kUnrelatedChances = 1.3;
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_

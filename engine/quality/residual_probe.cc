@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/residual_probe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/status_macros.h"
+#include "engine/quality/residual_probe_kernels.h"
+
+namespace intrawarp {
+namespace {
+
+// The floor of descriptors, in variances of the image: below it, differences count as noise.
+constexpr double kDescriptorFloor = 1e-3;
+// Blocks of less variation, in variances of the fixed image, are not matched.
+constexpr double kLeastVariation = 1e-3;
+
+// The coarsest level that is no coarser than the probe: its smallest spacing is at most 1.1 times a node.
+const PyramidLevel& LevelFor(const PreparedImage& image, double node_mm) {
+  const PyramidLevel* chosen = &image.levels().front();
+  for (const PyramidLevel& level : image.levels()) {
+    const Geometry& g = level.volume.geometry;
+    const double finest = std::min({g.spacing.x, g.spacing.y, g.is_2d() ? g.spacing.x : g.spacing.z});
+    if (finest <= 1.1 * node_mm) chosen = &level;
+  }
+  return *chosen;
+}
+
+ProbedImage MakeProbed(const PreparedImage& image, ConstMaskView mask, double node_mm) {
+  const ConstVolumeView level = LevelFor(image, node_mm).volume;
+  ProbedImage probed;
+  probed.data = level.data;
+  probed.size = level.geometry.size;
+  probed.to_level = PhysicalToIndex(level.geometry);
+  probed.mask = mask.data;
+  if (mask.data == nullptr) return probed;
+  probed.to_mask = PhysicalToIndex(mask.geometry);
+  probed.mask_size = mask.geometry.size;
+  return probed;
+}
+
+// The domain of `grid` in `counts` voxels.
+Geometry Divided(const Geometry& grid, Int3 counts) {
+  Geometry out = grid;
+  Vec3d first{};
+  for (int a = 0; a < 3; ++a) {
+    const double factor = static_cast<double>(grid.size[a]) / counts[a];
+    out.size[a] = counts[a];
+    out.spacing[a] = grid.spacing[a] * factor;
+    first[a] = 0.5 * factor - 0.5;
+  }
+  out.origin = IndexToPhysical(grid)(first);
+  return out;
+}
+
+float Floor(const PreparedImage& image) {
+  const double variance = image.statistics().stddev * image.statistics().stddev;
+  return static_cast<float>(std::max(kDescriptorFloor * variance, 1e-30));
+}
+
+// The grid of blocks: block i covers nodes [i kBlockSide, (i + 1) kBlockSide).
+Geometry BlockGrid(const Geometry& probe) {
+  Geometry out = probe;
+  out.size = BlockCounts(probe.size);
+  Vec3d first{};
+  for (int a = 0; a < 3; ++a) {
+    const int side = probe.size[a] == 1 ? 1 : kBlockSide;
+    out.spacing[a] = probe.spacing[a] * side;
+    first[a] = 0.5 * (side - 1);
+  }
+  out.origin = IndexToPhysical(probe)(first);
+  return out;
+}
+
+}  // namespace
+
+Geometry ProbeGrid(const Geometry& fixed) {
+  double domain = 1, voxel = 1;
+  const int axes = fixed.is_2d() ? 2 : 3;
+  for (int a = 0; a < axes; ++a) {
+    domain *= fixed.size[a] * fixed.spacing[a];
+    voxel *= fixed.spacing[a];
+  }
+  const auto nodes = static_cast<double>(fixed.is_2d() ? kProbeNodes2d : kProbeNodes);
+  const double side = std::pow(std::max(domain / nodes, voxel), 1.0 / axes);
+  Int3 counts{1, 1, 1};
+  for (int a = 0; a < axes; ++a) {
+    const double wanted = std::round(fixed.size[a] * fixed.spacing[a] / side);
+    counts[a] = static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(nodes)));
+  }
+  return Divided(fixed, counts);
+}
+
+absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
+                                            const PreparedImage& moving, ConstMaskView fixed_mask,
+                                            ConstMaskView moving_mask, const Transform& transform) {
+  const Geometry grid = ProbeGrid(fixed.geometry());
+  const int64_t nodes = grid.voxels();
+  ArenaScope scope(ctx.arena());
+  ProbeSamples samples;
+  INTRAWARP_ASSIGN_OR_RETURN(samples.fixed, ctx.arena().Allocate<float>(nodes));
+  INTRAWARP_ASSIGN_OR_RETURN(samples.moving, ctx.arena().Allocate<float>(nodes));
+  INTRAWARP_ASSIGN_OR_RETURN(samples.valid, ctx.arena().Allocate<uint8_t>(nodes));
+  const double node_mm = std::min(grid.spacing.x, grid.spacing.y);
+  const AffineMap to_physical = IndexToPhysical(grid);
+  const ProbeSampling sampling{grid.size, to_physical, MakeForwardMap(transform, to_physical, AffineMap::Identity()),
+                               MakeProbed(fixed, fixed_mask, node_mm), MakeProbed(moving, moving_mask, node_mm)};
+  INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SampleProbe, sampling, samples));
+  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * fixed_descriptors, ctx.arena().Allocate<Descriptor>(nodes));
+  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * moving_descriptors, ctx.arena().Allocate<Descriptor>(nodes));
+  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples.fixed, grid}, Floor(fixed), fixed_descriptors));
+  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples.moving, grid}, Floor(moving), moving_descriptors));
+  INTRAWARP_ASSIGN_OR_RETURN(BlockMatch * matches, ctx.arena().Allocate<BlockMatch>(BlockCount(grid.size)));
+  ResidualProbe probe;
+  probe.intensity_variance = fixed.statistics().stddev * fixed.statistics().stddev;
+  // Above 0, so that an image without any variation is not matched.
+  const auto least = static_cast<float>(std::max(kLeastVariation * probe.intensity_variance, 1e-30));
+  INTRAWARP_RETURN_IF_ERROR(MatchBlocks(ctx, {fixed_descriptors, samples.valid}, {moving_descriptors, samples.valid},
+                                        grid.size, least, matches));
+  probe.blocks = BlockGrid(grid);
+  probe.node_mm = grid.spacing;
+  probe.matches.resize(BlockCount(grid.size));
+  INTRAWARP_RETURN_IF_ERROR(
+      ctx.device().Copy(probe.matches.data(), matches, probe.matches.size() * sizeof(BlockMatch), ctx.stream()));
+  INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
+  return probe;
+}
+
+size_t ResidualProbeWorkspaceBytes(const Geometry& fixed) {
+  const Geometry grid = ProbeGrid(fixed);
+  const size_t nodes = grid.voxels();
+  return 2 * Arena::Rounded(nodes * sizeof(float)) + Arena::Rounded(nodes) +
+         2 * Arena::Rounded(nodes * sizeof(Descriptor)) + Arena::Rounded(BlockCount(grid.size) * sizeof(BlockMatch)) +
+         std::max(DescriptorWorkspaceBytes(grid), MatchBlocksWorkspaceBytes(grid.size));
+}
+
+}  // namespace intrawarp

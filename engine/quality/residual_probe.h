@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left to move after a registration, seen by neither its metric nor its optimiser: descriptors (descriptor.h)
+// of the fixed and of the warped moving image are matched block by block (block_match.h) around the result.
+#ifndef INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_H_
+#define INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/image/pyramid.h"
+#include "engine/quality/block_match.h"
+#include "engine/transform/transform.h"
+
+namespace intrawarp {
+
+// The grid of the probe: the fixed image's domain with cubic nodes (square ones in 2-D), so many that they are about
+// kProbeNodes (kProbeNodes2d), but no finer than the image.
+inline constexpr int64_t kProbeNodes = 400000;
+inline constexpr int64_t kProbeNodes2d = 128 * 128;
+Geometry ProbeGrid(const Geometry& fixed);
+
+struct ResidualProbe {
+  // The grid of the blocks: its voxels are blocks, their centres the blocks' centres, ends included.
+  Geometry blocks;
+  // mm a node on each axis.
+  Vec3d node_mm;
+  // One a block.
+  std::vector<BlockMatch> matches;
+  // Of the fixed image, in squared intensities; what variations are measured in.
+  double intensity_variance = 0;
+};
+
+// Waits for the stream. Masks are those of MeasureSimilarity (quality.h). Workspace: ResidualProbeWorkspaceBytes.
+absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
+                                            const PreparedImage& moving, ConstMaskView fixed_mask,
+                                            ConstMaskView moving_mask, const Transform& transform);
+size_t ResidualProbeWorkspaceBytes(const Geometry& fixed);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_H_

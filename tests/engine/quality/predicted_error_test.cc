@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/quality/predicted_error.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "engine/quality/deformation_gate.h"
+
+namespace intrawarp {
+namespace {
+
+BlockMatch Matched(float offset, int reach, float best) {
+  BlockMatch match;
+  match.nodes = 125;
+  match.covered = match.matched = 1;
+  match.own = {{offset, 0, 0}, reach, best + 1, best, 100, 80};
+  match.smoothed = match.own;
+  return match;
+}
+
+BlockMatch Sharp() { return Matched(0.1f, 0, 10); }
+// What unrelated images give: a minimum anywhere, hardly below its rival.
+BlockMatch Vague() { return Matched(3, 3, 98); }
+
+ResidualProbe ProbeOf(std::vector<BlockMatch> matches, int slices = 2) {
+  ResidualProbe probe;
+  probe.blocks.size = {static_cast<int>(matches.size()) / slices, 1, slices};
+  probe.node_mm = {2, 2, 2};
+  probe.matches = std::move(matches);
+  return probe;
+}
+
+TEST(PredictedErrorTest, GrowsWithWhatIsLeftToMoveAndWithDoubt) {
+  const Vec3d node{2, 2, 2};
+  const BlockError still = PredictBlockError(Sharp(), node);
+  const BlockError moved = PredictBlockError(Matched(2, 2, 10), node);
+  const BlockError vague = PredictBlockError(Matched(0.1f, 0, 98), node);
+  EXPECT_GT(still.expected_mm, 0);
+  EXPECT_LT(still.expected_mm, 1);
+  EXPECT_GT(moved.expected_mm, still.expected_mm + 2);
+  EXPECT_GT(vague.expected_mm, still.expected_mm + 1);
+  for (const BlockError& error : {still, moved, vague}) EXPECT_GE(error.bound_mm, error.expected_mm);
+  EXPECT_GT(moved.bound_mm, still.bound_mm);
+  EXPECT_GT(vague.bound_mm, still.bound_mm);
+}
+
+TEST(PredictedErrorTest, IsInMillimetres) {
+  const BlockError fine = PredictBlockError(Sharp(), {1, 1, 1}), coarse = PredictBlockError(Sharp(), {3, 3, 3});
+  EXPECT_NEAR(coarse.expected_mm, 3 * fine.expected_mm, 1e-12);
+  EXPECT_NEAR(coarse.bound_mm, 3 * fine.bound_mm, 1e-12);
+}
+
+TEST(PredictedErrorTest, SumsUpTheMatchedBlocks) {
+  std::vector<BlockMatch> matches(40, Sharp());
+  for (int i = 0; i < 10; ++i) matches[i] = Vague();
+  // Covered, but without structure; and outside the overlap.
+  for (int i = 30; i < 35; ++i) matches[i].matched = 0;
+  for (int i = 35; i < 40; ++i) matches[i] = BlockMatch();
+  const std::optional<ErrorEstimate> error = PredictError(ProbeOf(matches));
+  ASSERT_TRUE(error.has_value());
+  const BlockError sharp = PredictBlockError(Sharp(), {2, 2, 2}), vague = PredictBlockError(Vague(), {2, 2, 2});
+  EXPECT_NEAR(error->expected_mm, sharp.expected_mm, 1e-12);
+  EXPECT_NEAR(error->bound_mm, sharp.bound_mm, 1e-12);
+  EXPECT_NEAR(error->bound_p95_mm, vague.bound_mm, 1e-12);
+  EXPECT_NEAR(error->bound_max_mm, vague.bound_mm, 1e-12);
+  EXPECT_NEAR(error->judged_fraction, 30.0 / 35, 1e-12);
+  EXPECT_NEAR(error->agreement, 20.0 / 30, 1e-12);
+  EXPECT_NEAR(error->chance, 27.0 / 343, 1e-12);
+  EXPECT_FALSE(error->affine_expected_mm || error->deformation_mm);
+}
+
+TEST(PredictedErrorTest, ChanceInAPlaneIsGreater) {
+  const std::optional<ErrorEstimate> error = PredictError(ProbeOf(std::vector<BlockMatch>(20, Sharp()), 1));
+  ASSERT_TRUE(error.has_value());
+  EXPECT_NEAR(error->chance, 9.0 / 49, 1e-12);
+}
+
+TEST(PredictedErrorTest, TooFewBlocksAreNoEvidence) {
+  EXPECT_FALSE(PredictError(ProbeOf(std::vector<BlockMatch>(kLeastBlocks - 1, Sharp()), 1)).has_value());
+  EXPECT_TRUE(PredictError(ProbeOf(std::vector<BlockMatch>(kLeastBlocks, Sharp()), 1)).has_value());
+  EXPECT_FALSE(PredictError(ProbeOf({}, 1)).has_value());
+}
+
+TEST(DeformationGateTest, AWayThatTakesTheErrorDownIsWorthIt) {
+  // 6 mm moved, 5 mm gained; the whole of it for nothing; the whole of it for the worse.
+  EXPECT_NEAR(GainOf({6, 1, 6, 2.5}), 5.0 / 6, 1e-12);
+  EXPECT_NEAR(GainOf({3, 3, 6, 2.5}), 0, 1e-12);
+  EXPECT_LT(GainOf({3, 4, 6, 2.5}), 0);
+}
+
+TEST(DeformationGateTest, AWayBeyondTheSearchCountsAsFarAsThat) {
+  EXPECT_NEAR(GainOf({7, 1, 40, 2.5}), 6 / 7.5, 1e-12);
+}
+
+TEST(DeformationGateTest, ASmallWayIsNotJudged) {
+  EXPECT_EQ(GainOf({1, 1.2, 1.2, 2.5}), 1);
+  EXPECT_LT(GainOf({1, 1.2, 1.3, 2.5}), 0);
+}
+
+}  // namespace
+}  // namespace intrawarp

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Good and bad pairs, registered as a server does it: a bad result is for review, a good one is ok.
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/phantom/phantom.h"
+#include "engine/quality/deformation_gate.h"
+#include "server/registration/registration_job.h"
+#include "tests/engine/device_test.h"
+
+namespace intrawarp::server {
+namespace {
+
+using testing::Contains;
+using testing::IsEmpty;
+using testing::Not;
+
+phantom::PhantomOptions Options(uint32_t seed, double amplitude_mm, bool inverted = false) {
+  phantom::PhantomOptions options;
+  options.size = {64, 64, 48};
+  options.spacing = {5, 5, 5};
+  options.seed = seed;
+  options.amplitude_mm = amplitude_mm;
+  options.invert_intensities = inverted;
+  return options;
+}
+
+class VerdictTest : public DeviceTest {
+ protected:
+  PreparedImage Prepare(const io::HostVolume& v) {
+    return *PreparedImage::Prepare(ctx(), v.pixels.data(), v.pixel_type, v.rescale_slope, v.rescale_intercept,
+                                   v.geometry);
+  }
+  PreparedImage Prepare(const std::vector<float>& voxels, const Geometry& grid) {
+    return *PreparedImage::Prepare(ctx(), voxels.data(), PixelType::kFloat32, 1, 0, grid);
+  }
+  RegistrationOutcome Run(const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages,
+                          double error_limit_mm = kDefaultErrorLimitMm) {
+    RegistrationInput input;
+    input.fixed = &fixed;
+    input.moving = &moving;
+    input.stages = std::move(stages);
+    OwnedContext owned = *OwnedContext::Create(device(), static_cast<size_t>(RegistrationJobBytes(device(), input)));
+    JobControl control(seams_, std::nullopt);
+    RegistrationTask task{input, [](int64_t) { return std::make_shared<Grant>(); }, std::nullopt, false, std::nullopt};
+    task.error_limit_mm = error_limit_mm;
+    LatencyBreakdown latency;
+    absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(owned.context(), task, control, latency);
+    EXPECT_OK(outcome.status()) << outcome.status();
+    return *std::move(outcome);
+  }
+
+  const Seams seams_ = SystemSeams();
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(VerdictTest);
+
+const StageOptions kSsd = AffineOptions{.metric = MetricKind::kSsd};
+const StageOptions kNgf = AffineOptions{.metric = MetricKind::kNgf};
+
+std::vector<ReviewCause> Causes(const RegistrationOutcome& outcome) {
+  std::vector<ReviewCause> causes;
+  for (const ReviewReason& reason : outcome.quality.review_reasons) causes.push_back(reason.cause);
+  return causes;
+}
+
+// The mean length of T(p) - truth over the body.
+double MeanError(const phantom::Phantom& made, const std::vector<Vec3d>& mapped) {
+  double sum = 0;
+  for (size_t i = 0; i < mapped.size(); ++i) {
+    const Vec3d d = mapped[i] - made.moving_landmarks[i];
+    sum += std::sqrt(Dot(d, d)) / static_cast<double>(mapped.size());
+  }
+  return sum;
+}
+
+TEST_P(VerdictTest, GoodResultsAreOk) {
+  const phantom::Phantom still = *phantom::MakePhantom(Options(1, 0)), moved = *phantom::MakePhantom(Options(2, 20)),
+                         inverted = *phantom::MakePhantom(Options(3, 15, true));
+  const FfdOptions ffd{.metric = MetricKind::kNmi};
+  EXPECT_THAT(Causes(Run(Prepare(still.fixed), Prepare(still.moving), {kSsd})), IsEmpty());
+  EXPECT_THAT(Causes(Run(Prepare(moved.fixed), Prepare(moved.moving), {kSsd, LogDemonsOptions()})), IsEmpty());
+  const RegistrationOutcome nmi = Run(Prepare(inverted.fixed), Prepare(inverted.moving), {kNgf, ffd});
+  EXPECT_THAT(Causes(nmi), IsEmpty());
+  ASSERT_TRUE(nmi.quality.error.has_value());
+  EXPECT_GT(nmi.quality.error->agreement, 0.8);
+  EXPECT_GT(*nmi.quality.error->affine_expected_mm, nmi.quality.error->expected_mm);
+  EXPECT_GT(*nmi.quality.error->deformation_mm, 1);
+}
+
+TEST_P(VerdictTest, NoiseIsForReview) {
+  Geometry grid;
+  grid.size = {48, 44, 40};
+  const PreparedImage fixed = Prepare(RandomFloats(grid.voxels(), 1), grid),
+                      moving = Prepare(RandomFloats(grid.voxels(), 2), grid);
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kUnrelatedImages));
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd, FfdOptions{.levels = 1, .iterations = 20}})), Not(IsEmpty()));
+}
+
+TEST_P(VerdictTest, UnrelatedImagesAreForReview) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(1, 0));
+  const PreparedImage fixed = Prepare(made.fixed);
+  // A body of another build: its axes are exchanged.
+  std::vector<float> other(made.moving.geometry.voxels());
+  const std::vector<float> voxels = io::ToFloat(made.moving);
+  const Int3 n = made.moving.geometry.size;
+  for (int64_t i = 0; i < static_cast<int64_t>(other.size()); ++i) {
+    const int x = static_cast<int>(i % n.x), y = static_cast<int>(i / n.x % n.y), z = static_cast<int>(i / n.x / n.y);
+    other[i] = voxels[(int64_t{x * n.z / n.x} * n.y + y) * n.x + z * n.x / n.z];
+  }
+  const PreparedImage moving = Prepare(other, made.moving.geometry);
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kErrorAboveLimit));
+  EXPECT_THAT(Causes(Run(fixed, moving, {kNgf})), Contains(ReviewCause::kErrorAboveLimit));
+}
+
+TEST_P(VerdictTest, AMetricThatDoesNotSuitIsForReview) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(4, 20, true));
+  const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kErrorAboveLimit));
+  EXPECT_THAT(Causes(Run(fixed, moving, {kNgf, LogDemonsOptions()})), Not(IsEmpty()));
+}
+
+// The affine map of a body that was lifted by 50 mm is right as far as it goes; that is not far enough.
+TEST_P(VerdictTest, AnAffineMapOfADeformedBodyIsHeldAgainstTheLimit) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(5, 50));
+  const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kErrorAboveLimit));
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd}, 100)), IsEmpty());
+}
+
+TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(6, 0, true));
+  const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
+  const RegistrationOutcome spoiled = Run(fixed, moving, {kNgf, FfdOptions{.metric = MetricKind::kSsd}});
+  EXPECT_THAT(Causes(spoiled), Contains(ReviewCause::kDeformationRejected));
+  ASSERT_TRUE(spoiled.result.transform.has_control_grid());
+  const ConstFieldView grid = spoiled.result.transform.control_grid();
+  EXPECT_THAT(Download(grid.data, 3 * grid.geometry.voxels()), testing::Each(0.0f));
+  std::vector<double> points;
+  for (const Vec3d p : made.fixed_landmarks) points.insert(points.end(), {p.x, p.y, p.z});
+  ASSERT_OK(MapPoints(ctx(), spoiled.result.transform, false, absl::MakeSpan(points)));
+  std::vector<Vec3d> mapped;
+  for (size_t i = 0; i < points.size(); i += 3) mapped.push_back({points[i], points[i + 1], points[i + 2]});
+  EXPECT_LT(MeanError(made, mapped), 1.5);
+  ASSERT_TRUE(spoiled.quality.rejected_gain.has_value());
+  EXPECT_LT(*spoiled.quality.rejected_gain, kLeastGain);
+  EXPECT_EQ(spoiled.quality.error->expected_mm, *spoiled.quality.error->affine_expected_mm);
+  // What is measured is what is returned.
+  EXPECT_NEAR(spoiled.quality.jacobian.min, spoiled.quality.jacobian.max, 1e-6);
+
+  const RegistrationOutcome demons = Run(fixed, moving, {kNgf, LogDemonsOptions()});
+  EXPECT_THAT(Causes(demons), Contains(ReviewCause::kDeformationRejected));
+  EXPECT_TRUE(demons.result.transform.has_velocity());
+}
+
+}  // namespace
+}  // namespace intrawarp::server
