@@ -69,8 +69,17 @@ struct InverseConsistency {
 absl::StatusOr<InverseConsistency> MeasureInverseConsistency(const ExecContext& ctx, const Transform& transform);
 size_t InverseConsistencyWorkspaceBytes(const Geometry& domain);
 
-enum class ReviewCause { kWorseThanStart, kFolding, kLowOverlap, kNotConverged, kImplausibleAffine };
-// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map".
+enum class ReviewCause {
+  kWorseThanStart,
+  kFolding,
+  kLowOverlap,
+  kNotConverged,
+  kImplausibleAffine,
+  kAmbiguousStart,
+  kMirrored
+};
+// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
+// start", "mirrored images".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -98,6 +107,9 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
+  // Of the search of a start (registration/starts.h); absent where a start was given, or where nothing was to compare.
+  std::optional<double> start_margin;
+  std::optional<double> mirror_lead;
   // Empty: ok.
   std::vector<ReviewReason> review_reasons;
 };
@@ -109,6 +121,12 @@ inline constexpr double kLowOverlap = 0.4;
 // space is marked "implausible affine map". Bodies differ by less: a child's head is 0.7 of an adult's.
 inline constexpr double kLeastStretch = 0.5;
 inline constexpr double kMostStretch = 2.0;
+
+// A start with a smaller margin is marked "ambiguous start"; a mirrored candidate that leads by more marks the images
+// "mirrored images". On known pairs right starts have margins of 0.14 and more and wrong ones below 0.1; a pair that is
+// not mirrored leads by 0.016 at most (docs/accuracy.md, Starts).
+inline constexpr double kLeastStartMargin = 0.1;
+inline constexpr double kMostMirrorLead = 0.02;
 
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
 // start.

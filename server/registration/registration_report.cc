@@ -64,6 +64,10 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_NOT_CONVERGED;
     case ReviewCause::kImplausibleAffine:
       return v1::VERDICT_CAUSE_IMPLAUSIBLE_AFFINE;
+    case ReviewCause::kAmbiguousStart:
+      return v1::VERDICT_CAUSE_AMBIGUOUS_START;
+    case ReviewCause::kMirrored:
+      return v1::VERDICT_CAUSE_MIRRORED;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
