@@ -117,6 +117,10 @@ absl::StatusOr<QualityReport> Assess(const ExecContext& ctx, const RegistrationT
   } else if (result.transform.has_velocity()) {
     INTRAWARP_ASSIGN_OR_RETURN(report.inverse_consistency, MeasureInverseConsistency(ctx, result.transform));
   }
+  if (result.starts) {
+    report.start_margin = result.starts->margin;
+    report.mirror_lead = result.starts->mirror_lead;
+  }
   report.review_reasons = ReviewReasons(report, result.worse_than_start, result.stop_reason == StopReason::kConverged);
   return report;
 }
