@@ -146,6 +146,34 @@ Json ErrorEstimate(const v1::Report& report) {
           {"deformation", value(error.has_deformation_mm(), error.deformation_mm())}};
 }
 
+std::string StartWord(v1::StartKind kind) {
+  switch (kind) {
+    case v1::START_KIND_HEADER:
+      return "header";
+    case v1::START_KIND_CENTER_OF_MASS:
+      return "center_of_mass";
+    case v1::START_KIND_ROTATION:
+      return "rotation";
+    case v1::START_KIND_MIRRORED:
+      return "mirrored";
+    default:
+      return "";
+  }
+}
+
+Json Starts(const v1::Report& report) {
+  Json rows = Json::array();
+  for (const v1::StartCandidate& start : report.starts()) {
+    rows.push_back({{"kind", NameOrNull(StartWord(start.kind()))},
+                    {"rotation_deg", Finite(start.rotation_deg())},
+                    {"score_before", start.has_score_before() ? Finite(start.score_before()) : Json(nullptr)},
+                    {"score_after", Finite(start.score_after())},
+                    {"overlap", Finite(start.overlap())},
+                    {"matrix", Matrix(start.end())}});
+  }
+  return rows;
+}
+
 // "plus-times" of SEMIRING_PLUS_TIMES; empty for UNSPECIFIED and for values of a later version.
 std::string EnumWord(absl::string_view name, absl::string_view prefix) {
   if (!absl::ConsumePrefix(&name, prefix) || name == "UNSPECIFIED") return "";
@@ -201,6 +229,8 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"predicted_error_mm", ErrorEstimate(report)},
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
+          {"starts", Starts(report)},
+          {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},
           {"latency_ms", Latency(report.latency())},
           {"options", Options(report)}};
 }

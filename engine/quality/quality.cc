@@ -203,6 +203,10 @@ const char* ReviewText(ReviewCause cause) {
       return "not converged";
     case ReviewCause::kImplausibleAffine:
       return "implausible affine map";
+    case ReviewCause::kAmbiguousStart:
+      return "ambiguous start";
+    case ReviewCause::kMirrored:
+      return "mirrored images";
     case ReviewCause::kErrorAboveLimit:
       return "error above the limit";
     case ReviewCause::kUnrelatedImages:
@@ -284,6 +288,12 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   // Written so that NaN is low.
   if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
   if (const std::optional<ReviewReason> reason = Implausible(report.affine)) reasons.push_back(*reason);
+  if (report.start_margin.value_or(1) < kLeastStartMargin) {
+    reasons.push_back({ReviewCause::kAmbiguousStart, report.start_margin, kLeastStartMargin});
+  }
+  if (report.mirror_lead.value_or(0) > kMostMirrorLead) {
+    reasons.push_back({ReviewCause::kMirrored, report.mirror_lead, kMostMirrorLead});
+  }
   if (report.rejected_gain) {
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
   }

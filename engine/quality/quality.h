@@ -76,12 +76,14 @@ enum class ReviewCause {
   kLowOverlap,
   kNotConverged,
   kImplausibleAffine,
+  kAmbiguousStart,
+  kMirrored,
   kErrorAboveLimit,
   kUnrelatedImages,
   kDeformationRejected,
 };
-// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "error above
-// the limit", "unrelated images", "deformation rejected".
+// In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
+// start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -109,6 +111,9 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
+  // Of the search of a start (registration/starts.h); absent where a start was given, or where nothing was to compare.
+  std::optional<double> start_margin;
+  std::optional<double> mirror_lead;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
   // The gain of a deformation that was rejected (deformation_gate.h); absent: none was.
@@ -124,6 +129,12 @@ inline constexpr double kLowOverlap = 0.4;
 // space is marked "implausible affine map". Bodies differ by less: a child's head is 0.7 of an adult's.
 inline constexpr double kLeastStretch = 0.5;
 inline constexpr double kMostStretch = 2.0;
+
+// A start with a smaller margin is marked "ambiguous start"; a mirrored candidate that leads by more marks the images
+// "mirrored images". On known pairs right starts have margins of 0.14 and more and wrong ones below 0.1; a pair that is
+// not mirrored leads by 0.016 at most (docs/accuracy.md, Starts).
+inline constexpr double kLeastStartMargin = 0.1;
+inline constexpr double kMostMirrorLead = 0.02;
 
 // The expected error that is held against the estimate's, in mm, where a request names none.
 inline constexpr double kDefaultErrorLimitMm = 5;

@@ -356,4 +356,26 @@ constinit const Method kAffineMethod = {.name = "affine",
                                         .run = Run,
                                         .objective = Objective};
 
+int CoarsestAffineLevel(const RegistrationImages& images) { return CoarsestLevel(images, std::nullopt); }
+
+absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& at, const AffineMap& map) {
+  const Level level = MakeLevel(at.images, {true, at.metric, std::nullopt, 1}, at.index);
+  NormalEquations sums;
+  INTRAWARP_RETURN_IF_ERROR(EvaluateAffineObjective(ctx, level.objective, ToIndexSpace(level, map), &sums));
+  SampledValue result{std::nullopt, sums.samples};
+  if (sums.samples < level.problem.min_samples || !(sums.weight > 0)) return result;
+  const double value = sums.value / sums.weight;
+  if (std::isfinite(value)) result.value = value;
+  return result;
+}
+
+absl::StatusOr<RigidRun> RunRigidLevel(const ExecContext& ctx, const AffineLevel& at, const AffineMap& start,
+                                       int iterations, const Progress& progress) {
+  const Level level = MakeLevel(at.images, {true, at.metric, std::nullopt, iterations}, at.index);
+  INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, start, progress));
+  const GaussNewtonState& state = run.state;
+  return RigidRun{state.started ? ToPhysicalSpace(level, state.current) : start, ValueOf(state), state.evaluations,
+                  run.decision};
+}
+
 }  // namespace intrawarp

@@ -18,6 +18,34 @@ namespace intrawarp {
 extern const Method kRigidMethod;
 extern const Method kAffineMethod;
 
+// Index of the coarsest level that both methods use: the first whose longest axis is at most 24, of those whose mask
+// selects a voxel.
+int CoarsestAffineLevel(const RegistrationImages& images);
+
+// The objective at one fixed level, apart from a stage; for the search of a start (starts.h).
+struct AffineLevel {
+  const RegistrationImages& images;
+  MetricKind metric;
+  int index;
+};
+
+// The objective of `map` (fixed to moving, LPS mm) in the optimiser's unit; absent where a stage could not start there.
+// Waits for the stream.
+absl::StatusOr<SampledValue> AffineValue(const ExecContext& ctx, const AffineLevel& level, const AffineMap& map);
+
+struct RigidRun {
+  AffineMap map;
+  SampledValue value;
+  int evaluations = 0;
+  // kStop: the budget ended the run early.
+  Decision decision = Decision::kContinue;
+};
+
+// The rigid optimiser at that level, from `start`, whose scale, shear and handedness it keeps. Looks at the checkpoint
+// as a stage does; kCancel returns CANCELLED. Waits for the stream.
+absl::StatusOr<RigidRun> RunRigidLevel(const ExecContext& ctx, const AffineLevel& level, const AffineMap& start,
+                                       int iterations, const Progress& progress);
+
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_

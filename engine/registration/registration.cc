@@ -16,21 +16,20 @@ namespace {
 // minimum ends within its tolerances of it, on either side.
 constexpr double kWorse = 1e-5;
 
-// The places where the first stage may start. Without a given one: header alignment, and the translation that brings
-// the centres of mass together.
-std::vector<AffineMap> Starts(const RegistrationInput& input) {
-  if (input.initial.has_value()) return {*input.initial};
-  if (input.initial_transform != nullptr) return {input.initial_transform->affine()};
-  AffineMap shift = AffineMap::Identity();
-  const Vec3d d = input.moving->statistics().center_of_mass - input.fixed->statistics().center_of_mass;
-  for (int r = 0; r < 3; ++r) shift.m[r][3] = d[r];
-  return {AffineMap::Identity(), shift};
+bool IsGivenAStart(const RegistrationInput& input) {
+  return input.initial.has_value() || input.initial_transform != nullptr;
 }
 
 std::vector<StageOptions> ResolvedStages(const RegistrationInput& input) {
   std::vector<StageOptions> stages;
   for (const StageOptions& stage : input.stages) stages.push_back(Resolved(stage, input.fixed->geometry()));
   return stages;
+}
+
+// A rigid stage that takes the workspace of the search of a start.
+StageOptions SearchOptions(const RegistrationInput& input) {
+  const RigidOptions search{.metric = StartMetric(MetricOf(input.stages.front()))};
+  return Resolved(search, input.fixed->geometry());
 }
 
 // The state between stages.
@@ -47,6 +46,27 @@ struct Pipeline {
   // Index of the last stage that ran.
   int last = 0;
 };
+
+// Sets where the first stage starts.
+absl::Status ChooseStart(const ExecContext& ctx, Pipeline* pipeline) {
+  const RegistrationInput& input = pipeline->input;
+  if (input.initial_transform != nullptr) {
+    pipeline->starts = {input.initial_transform->affine()};
+    pipeline->first_start = *input.initial_transform;
+    return absl::OkStatus();
+  }
+  if (input.initial.has_value()) {
+    pipeline->starts = {*input.initial};
+    return absl::OkStatus();
+  }
+  const StageOptions& first = pipeline->stages.front();
+  INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx, pipeline->images, MetricOf(first)));
+  const bool as_proposed = MethodOf(first).is_deformable && search.kind != StartKind::kRotation;
+  pipeline->starts = {as_proposed ? search.start : search.found};
+  pipeline->first_start = Transform(search.start);
+  pipeline->result.starts = std::move(search.report);
+  return absl::OkStatus();
+}
 
 absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const StageOptions& options = pipeline->stages[index];
@@ -89,6 +109,10 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   for (const StageOptions& stage : stages) {
     bytes = std::max(bytes, MethodOf(stage).workspace_bytes(device, *input.fixed, *input.moving, stage));
   }
+  if (!IsGivenAStart(input)) {
+    const StageOptions search = SearchOptions(input);
+    bytes = std::max(bytes, MethodOf(search).workspace_bytes(device, *input.fixed, *input.moving, search));
+  }
   const Method& last = MethodOf(stages.back());
   if (input.coarse && last.is_deformable) {
     bytes = std::max(bytes, last.coarse_bytes(*input.fixed, stages.back()) + input.coarse->workspace_bytes);
@@ -116,8 +140,8 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", images.fixed_masks[0].count));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", images.moving_masks[0].count));
-  Pipeline pipeline{input, ResolvedStages(input), std::move(images), Starts(input), std::nullopt, {}, std::nullopt, 0};
-  if (input.initial_transform != nullptr) pipeline.first_start = *input.initial_transform;
+  Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0};
+  INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, &pipeline));
   RegistrationResult& result = pipeline.result;
   for (int index = 0; index < static_cast<int>(input.stages.size()); ++index) {
     const bool out_of_time = result.stop_reason == StopReason::kBudget;

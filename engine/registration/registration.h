@@ -12,6 +12,7 @@
 #include "engine/image/pyramid.h"
 #include "engine/registration/coarse_hook.h"
 #include "engine/registration/stage.h"
+#include "engine/registration/starts.h"
 #include "engine/transform/transform.h"
 
 namespace intrawarp {
@@ -23,7 +24,8 @@ struct RegistrationInput {
   const PreparedImage* fixed_mask = nullptr;
   const PreparedImage* moving_mask = nullptr;
   std::vector<StageOptions> stages;
-  // Fixed to moving, LPS mm. Unset: the better of header alignment and centre of mass, judged at the coarsest level.
+  // Fixed to moving, LPS mm. Unset: the winner of a search among header alignment, the centres of mass and rotations
+  // about them (starts.h).
   std::optional<AffineMap> initial;
   // A start instead of `initial`: its affine part starts the first stage; its control grid or velocity is continued by
   // the first deformable stage, whose method must be the one that made it (ffd.h, log_demons.h). Null: none.
@@ -39,6 +41,9 @@ struct RegistrationResult {
   Transform transform{AffineMap::Identity()};
   StopReason stop_reason = StopReason::kConverged;
   std::vector<StageReport> stages;
+  // The search of the start; absent where one was given. A first stage that is deformable starts from header alignment
+  // (or the centres of mass) as proposed where that won, and any other first stage from the winner as optimised.
+  std::optional<StartReport> starts;
   // The objective of the last stage at the finest level is clearly above that at the start of the first stage, or is
   // undefined (too little overlap) where the start had one.
   bool worse_than_start = false;

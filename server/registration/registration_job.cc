@@ -181,6 +181,10 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
   } else if (result.transform.has_velocity()) {
     INTRAWARP_ASSIGN_OR_RETURN(report.inverse_consistency, MeasureInverseConsistency(ctx, result.transform));
   }
+  if (result.starts) {
+    report.start_margin = result.starts->margin;
+    report.mirror_lead = result.starts->mirror_lead;
+  }
   report.review_reasons =
       ReviewReasons(report, result.worse_than_start, EndingOf(result.stop_reason), task.error_limit_mm);
   return absl::OkStatus();

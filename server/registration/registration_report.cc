@@ -64,6 +64,10 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_NOT_CONVERGED;
     case ReviewCause::kImplausibleAffine:
       return v1::VERDICT_CAUSE_IMPLAUSIBLE_AFFINE;
+    case ReviewCause::kAmbiguousStart:
+      return v1::VERDICT_CAUSE_AMBIGUOUS_START;
+    case ReviewCause::kMirrored:
+      return v1::VERDICT_CAUSE_MIRRORED;
     case ReviewCause::kErrorAboveLimit:
       return v1::VERDICT_CAUSE_ERROR_ABOVE_LIMIT;
     case ReviewCause::kUnrelatedImages:
@@ -117,6 +121,33 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
 
+v1::StartKind ToProto(StartKind kind) {
+  switch (kind) {
+    case StartKind::kHeader:
+      return v1::START_KIND_HEADER;
+    case StartKind::kCenterOfMass:
+      return v1::START_KIND_CENTER_OF_MASS;
+    case StartKind::kRotation:
+      return v1::START_KIND_ROTATION;
+    case StartKind::kMirrored:
+      return v1::START_KIND_MIRRORED;
+  }
+  return v1::START_KIND_UNSPECIFIED;
+}
+
+void AddStarts(const StartReport& from, v1::Report* to) {
+  for (const StartCandidate& candidate : from.candidates) {
+    v1::StartCandidate* start = to->add_starts();
+    start->set_kind(ToProto(candidate.kind));
+    start->set_rotation_deg(candidate.rotation_deg);
+    if (candidate.score_before) start->set_score_before(*candidate.score_before);
+    start->set_score_after(candidate.score_after);
+    start->set_overlap(candidate.overlap);
+    *start->mutable_end() = AffineMapToProto(candidate.end);
+  }
+  if (from.margin) to->set_start_margin(*from.margin);
+}
+
 FrameOutcome OutcomeOf(const absl::Status& status) {
   const v1::ErrorReason reason = ReasonOf(status);
   if (reason == v1::EXCEEDS_CAPACITY || reason == v1::DEADLINE_UNREACHABLE) return FrameOutcome::kRejected;
@@ -166,6 +197,7 @@ v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, c
   for (const StageReport& stage : outcome.result.stages) *report.add_stages() = ToProto(stage);
   *report.mutable_affine() = AffineMapToProto(outcome.result.transform.affine());
   AddQuality(outcome.quality, &report);
+  if (outcome.result.starts) AddStarts(*outcome.result.starts, &report);
   *report.mutable_latency() = LatencyToProto(latency);
   return report;
 }

@@ -48,6 +48,16 @@ v1::Report Filled() {
         verdict: VERDICT_REVIEW
         reasons { cause: VERDICT_CAUSE_LOW_OVERLAP message: "low overlap" value: 0.25 limit: 0.4 }
         reasons { cause: VERDICT_CAUSE_NOT_CONVERGED message: "not converged" }
+        starts {
+          kind: START_KIND_ROTATION
+          rotation_deg: 90
+          score_before: 0.5
+          score_after: 0.125
+          overlap: 1
+          end { values: [ 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1 ] }
+        }
+        starts { kind: START_KIND_CENTER_OF_MASS score_after: 0.25 overlap: 0.75 }
+        start_margin: 0.25
         latency {
           receive_ms: 1
           admit_ms: 2
@@ -173,6 +183,50 @@ TEST(ReportJsonTest, Golden) {
     "low overlap",
     "not converged"
   ],
+  "starts": [
+    {
+      "kind": "rotation",
+      "rotation_deg": 90.0,
+      "score_before": 0.5,
+      "score_after": 0.125,
+      "overlap": 1.0,
+      "matrix": [
+        [
+          1.0,
+          0.0,
+          0.0,
+          0.0
+        ],
+        [
+          0.0,
+          1.0,
+          0.0,
+          0.0
+        ],
+        [
+          0.0,
+          0.0,
+          1.0,
+          0.0
+        ],
+        [
+          0.0,
+          0.0,
+          0.0,
+          1.0
+        ]
+      ]
+    },
+    {
+      "kind": "center_of_mass",
+      "rotation_deg": 0.0,
+      "score_before": null,
+      "score_after": 0.25,
+      "overlap": 0.75,
+      "matrix": null
+    }
+  ],
+  "start_margin": 0.25,
   "latency_ms": {
     "receive": 1.0,
     "admit": 2.0,
@@ -230,8 +284,9 @@ TEST(ReportJsonTest, AFailedFrameHasItsCauseAndNoNumbers) {
   EXPECT_EQ(json["frame"], "001.nii");
   EXPECT_EQ(json["error"], "FAILED_PRECONDITION: no overlap");
   EXPECT_EQ(json["method"], "affine");
-  for (const char* name : {"device", "stop_reason", "stages", "matrix", "similarity", "overlap", "jacobian",
-                           "inverse_consistency_mm", "verdict", "reasons", "latency_ms", "options"}) {
+  for (const char* name :
+       {"device", "stop_reason", "stages", "matrix", "similarity", "overlap", "jacobian", "inverse_consistency_mm",
+        "verdict", "reasons", "starts", "start_margin", "latency_ms", "options"}) {
     ASSERT_TRUE(json.contains(name)) << name;
     EXPECT_TRUE(json[name].is_null()) << name;
   }

@@ -605,6 +605,26 @@ std::vector<ReviewCause> Causes(const QualityReport& report, bool worse_than_sta
   return causes;
 }
 
+TEST(ReviewReasonsTest, AStartWithoutAMarginAndMirroredImages) {
+  QualityReport report;
+  report.overlap = 1;
+  report.start_margin = kLeastStartMargin;
+  report.mirror_lead = kMostMirrorLead;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre());
+  report.start_margin = 0.09;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  report.mirror_lead = 0.03;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, true);
+  ASSERT_EQ(reasons.size(), 2u);
+  EXPECT_EQ(reasons[0].value, 0.09);
+  EXPECT_EQ(reasons[0].limit, kLeastStartMargin);
+  EXPECT_EQ(reasons[1].cause, ReviewCause::kMirrored);
+  EXPECT_EQ(reasons[1].value, 0.03);
+  EXPECT_EQ(reasons[1].limit, kMostMirrorLead);
+  EXPECT_STREQ(ReviewText(ReviewCause::kAmbiguousStart), "ambiguous start");
+  EXPECT_STREQ(ReviewText(ReviewCause::kMirrored), "mirrored images");
+}
+
 TEST(ReviewReasonsTest, SaysWhyAPersonShouldLook) {
   QualityReport report;
   report.overlap = 0.9;

@@ -397,7 +397,8 @@ TEST_P(RegistrationTest, StopsAndCancelsAtACheckpoint) {
   });
   ASSERT_OK(stopped) << stopped.status();
   EXPECT_EQ(stopped->stop_reason, StopReason::kBudget);
-  EXPECT_EQ(calls, 4);
+  // The search of a start stops there, and the stage asks once more.
+  EXPECT_EQ(calls, 5);
   EXPECT_EQ(Run(pair, {AffineOptions{}}, [](const Progress&) { return Decision::kCancel; }).status().code(),
             absl::StatusCode::kCancelled);
 }

@@ -3,6 +3,7 @@
 
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "server/registration/registration_options.h"
@@ -213,6 +214,57 @@ TEST_P(RegistrationServiceTest, StartsWhereItIsTold) {
   EXPECT_LT(Distance(MapOf(from_matrix.result->report().affine()), TrueMap(), FixedGrid()), 0.1);
   EXPECT_EQ(from_matrix.result->report().affine().SerializeAsString(),
             from_transform.result->report().affine().SerializeAsString());
+}
+
+TEST_P(RegistrationServiceTest, SearchesItsStartAndReportsTheCandidates) {
+  // Turned by 130 degrees about the z axis.
+  const double c = std::cos(130 * M_PI / 180), s = std::sin(130 * M_PI / 180);
+  AffineMap turn = AffineMap::Identity();
+  turn.m[0][0] = turn.m[1][1] = c;
+  turn.m[0][1] = -s;
+  turn.m[1][0] = s;
+  const Vec3d center = Center(FixedGrid()), shift = center - turn(center);
+  for (int r = 0; r < 3; ++r) turn.m[r][3] = shift[r];
+  PutVolume("fixed", FixedGrid(), Blobs(FixedGrid(), center, kScale, turn));
+  PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
+  v1::RegisterRequest request = Request(StageKind::kRigid);
+  const RegisterAnswer found = Register(request);
+  *request.mutable_options()->mutable_initial_affine() = AffineMapToProto(turn);
+  const RegisterAnswer given = Register(request);
+
+  ASSERT_TRUE(found.status.ok() && given.status.ok()) << found.status.error_message();
+  const v1::Report& report = found.result->report();
+  EXPECT_LT(Distance(MapOf(report.affine()), turn, FixedGrid()), 0.25);
+  ASSERT_GT(report.starts_size(), 1);
+  EXPECT_EQ(report.starts(0).kind(), v1::START_KIND_ROTATION);
+  EXPECT_EQ(report.starts(report.starts_size() - 1).kind(), v1::START_KIND_MIRRORED);
+  EXPECT_LT(report.starts(0).score_after(), report.starts(0).score_before());
+  EXPECT_GT(report.starts(0).overlap(), 0.9);
+  EXPECT_LT(Distance(MapOf(report.starts(0).end()), turn, FixedGrid()), 3);
+  EXPECT_GT(report.start_margin(), 0.1);
+  EXPECT_EQ(given.result->report().starts_size(), 0);
+  EXPECT_FALSE(given.result->report().has_start_margin());
+}
+
+TEST_P(RegistrationServiceTest, MirroredImagesAreForReview) {
+  const Vec3d center = Center(FixedGrid());
+  AffineMap mirror = AffineMap::Identity();
+  mirror.m[0][0] = -1;
+  mirror.m[0][3] = 2 * center.x;
+  PutVolume("fixed", FixedGrid(), Blobs(FixedGrid(), center, kScale, mirror));
+  PutVolume("moving", MovingGrid(), Blobs(MovingGrid(), center, kScale, AffineMap::Identity()));
+  const RegisterAnswer answer = Register(Request(StageKind::kRigid));
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::Report& report = answer.result->report();
+  EXPECT_EQ(report.verdict(), v1::VERDICT_REVIEW);
+  EXPECT_FALSE(report.affine_shape().mirrors());
+  const auto mirrored = std::find_if(report.reasons().begin(), report.reasons().end(), [](const v1::VerdictReason& r) {
+    return r.cause() == v1::VERDICT_CAUSE_MIRRORED;
+  });
+  ASSERT_NE(mirrored, report.reasons().end());
+  EXPECT_EQ(mirrored->message(), "mirrored images");
+  EXPECT_GT(mirrored->value(), mirrored->limit());
 }
 
 TEST_P(RegistrationServiceTest, MasksSelectWhatCounts) {
