@@ -74,14 +74,14 @@ Geometry BlockGrid(const Geometry& probe) {
 
 }  // namespace
 
-Geometry ProbeGrid(const Geometry& fixed) {
+Geometry ProbeGrid(const Geometry& fixed, int64_t nodes_wanted) {
   double domain = 1, voxel = 1;
   const int axes = fixed.is_2d() ? 2 : 3;
   for (int a = 0; a < axes; ++a) {
     domain *= fixed.size[a] * fixed.spacing[a];
     voxel *= fixed.spacing[a];
   }
-  const auto nodes = static_cast<double>(fixed.is_2d() ? kProbeNodes2d : kProbeNodes);
+  const auto nodes = static_cast<double>(fixed.is_2d() ? kProbeNodes2d : nodes_wanted);
   const double side = std::pow(std::max(domain / nodes, voxel), 1.0 / axes);
   Int3 counts{1, 1, 1};
   for (int a = 0; a < axes; ++a) {
@@ -93,8 +93,9 @@ Geometry ProbeGrid(const Geometry& fixed) {
 
 absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
                                             const PreparedImage& moving, ConstMaskView fixed_mask,
-                                            ConstMaskView moving_mask, const Transform& transform) {
-  const Geometry grid = ProbeGrid(fixed.geometry());
+                                            ConstMaskView moving_mask, const Transform& transform,
+                                            int64_t nodes_wanted) {
+  const Geometry grid = ProbeGrid(fixed.geometry(), nodes_wanted);
   const int64_t nodes = grid.voxels();
   ArenaScope scope(ctx.arena());
   ProbeSamples samples;

@@ -16,10 +16,11 @@
 namespace intrawarp {
 
 // The grid of the probe: the fixed image's domain with cubic nodes (square ones in 2-D), so many that they are about
-// kProbeNodes (kProbeNodes2d), but no finer than the image.
+// `nodes` (kProbeNodes2d), but no finer than the image. The cost of a probe is in proportion; its errors are in nodes.
 inline constexpr int64_t kProbeNodes = 400000;
+inline constexpr int64_t kFrameProbeNodes = 100000;
 inline constexpr int64_t kProbeNodes2d = 128 * 128;
-Geometry ProbeGrid(const Geometry& fixed);
+Geometry ProbeGrid(const Geometry& fixed, int64_t nodes = kProbeNodes);
 
 struct ResidualProbe {
   // The grid of the blocks: its voxels are blocks, their centres the blocks' centres, ends included.
@@ -32,10 +33,12 @@ struct ResidualProbe {
   double intensity_variance = 0;
 };
 
-// Waits for the stream. Masks are those of MeasureSimilarity (quality.h). Workspace: ResidualProbeWorkspaceBytes.
+// Waits for the stream. Masks are those of MeasureSimilarity (quality.h), `nodes` at most kProbeNodes. Workspace:
+// ResidualProbeWorkspaceBytes.
 absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
                                             const PreparedImage& moving, ConstMaskView fixed_mask,
-                                            ConstMaskView moving_mask, const Transform& transform);
+                                            ConstMaskView moving_mask, const Transform& transform,
+                                            int64_t nodes = kProbeNodes);
 size_t ResidualProbeWorkspaceBytes(const Geometry& fixed);
 
 }  // namespace intrawarp

@@ -386,7 +386,7 @@ absl::StatusOr<StartSearch> StartFinder::Run() {
 
 }  // namespace
 
-MetricKind StartMetric(MetricKind metric) { return TraitsOf(metric).has_hessian ? metric : MetricKind::kNgf; }
+MetricKind StartMetric(MetricKind metric) { return metric == MetricKind::kSsd ? metric : MetricKind::kNgf; }
 
 absl::StatusOr<StartSearch> SearchStart(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric) {
   return StartFinder(ctx, images, metric).Run();

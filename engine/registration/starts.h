@@ -76,7 +76,8 @@ struct StartSearch {
   StartReport report;
 };
 
-// The metric that a search uses for a first stage of `metric`: NGF where that has no affine objective.
+// The metric that a search uses for a first stage of `metric`: SSD for SSD, NGF for all others. Margins are calibrated
+// for these two.
 MetricKind StartMetric(MetricKind metric);
 
 // The metric of the first stage. Looks at the checkpoint between evaluations: kStop returns what is known so far,

@@ -123,8 +123,8 @@ absl::StatusOr<Masks> BinarizeMasks(const ExecContext& ctx, const RegistrationIn
 }
 
 absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
-                                    const Transform& transform) {
-  return ProbeResidual(ctx, *in.fixed, *in.moving, masks.fixed, masks.moving, transform);
+                                    const Transform& transform, int64_t nodes = kProbeNodes) {
+  return ProbeResidual(ctx, *in.fixed, *in.moving, masks.fixed, masks.moving, transform, nodes);
 }
 
 // Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result. `probe`
@@ -147,7 +147,7 @@ absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& i
   return absl::OkStatus();
 }
 
-// The error that is predicted, which may cost the result its deformation: therefore before a field is sent.
+// The error that is predicted, which may cost the result its deformation: therefore before the field is sent.
 absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, RegistrationResult& result,
                    QualityReport& report, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAssess);
@@ -159,7 +159,18 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, Registra
   return JudgeDeformation(ctx, in, masks, probe, result, report);
 }
 
-// Fills what Judge has left.
+// The error that is predicted for a frame whose field has been sent.
+absl::Status JudgeFrame(const ExecContext& ctx, const RegistrationInput& in, const RegistrationResult& result,
+                        QualityReport& report, LatencyBreakdown& latency) {
+  PhaseTimer timer(latency, Phase::kAssess);
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(ctx, in, masks, result.transform, kFrameProbeNodes));
+  report.error = PredictError(probe);
+  return absl::OkStatus();
+}
+
+// Fills what the judge has left.
 absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const RegistrationResult& result,
                     QualityReport& report, LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kAssess);
@@ -250,11 +261,13 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> coarse, LeaseField(task.coarse_field, fixed, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
   if (control.cancelled()) return control.CancelStatus();
-  INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task.input, outcome.result, outcome.quality, latency));
+  const bool is_frame = task.scrutiny == Scrutiny::kFrame;
+  if (!is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task.input, outcome.result, outcome.quality, latency));
   const Transform& transform = outcome.result.transform;
   if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
+  if (is_frame) INTRAWARP_RETURN_IF_ERROR(JudgeFrame(ctx, task.input, outcome.result, outcome.quality, latency));
   INTRAWARP_RETURN_IF_ERROR(Assess(ctx, task, outcome.result, outcome.quality, latency));
   return outcome;
 }

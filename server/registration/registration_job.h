@@ -42,6 +42,14 @@ struct FieldOutput {
   AdvanceFn advanced;
 };
 
+// How closely a result is looked at (residual_probe.h).
+enum class Scrutiny {
+  // A full probe before the field is sent: a deformation that it does not believe is taken out (deformation_gate.h).
+  kFull,
+  // A probe of kFrameProbeNodes after the field is sent, on which the verdict alone depends.
+  kFrame,
+};
+
 struct RegistrationTask {
   RegistrationInput input;
   // Asked for RegistrationMemoryBytes before the work, so that it is not done in vain.
@@ -58,6 +66,7 @@ struct RegistrationTask {
   std::optional<FieldOutput> coarse_field = std::nullopt;
   // The expected error above which the verdict is review.
   double error_limit_mm = kDefaultErrorLimitMm;
+  Scrutiny scrutiny = Scrutiny::kFull;
 };
 
 struct RegistrationOutcome {

@@ -145,6 +145,7 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
                                        : MakeRegistrationInput(setup.plan, *image, resident);
   if (initial != nullptr) StartFrom(*initial, &task.input);
   task.reserve = hooks.reserve;
+  task.scrutiny = Scrutiny::kFrame;
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   task.error_limit_mm = setup.plan.error_limit_mm;

@@ -614,7 +614,7 @@ TEST(ReviewReasonsTest, AStartWithoutAMarginAndMirroredImages) {
   report.start_margin = 0.09;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
   report.mirror_lead = 0.03;
-  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, true);
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 2u);
   EXPECT_EQ(reasons[0].value, 0.09);
   EXPECT_EQ(reasons[0].limit, kLeastStartMargin);
