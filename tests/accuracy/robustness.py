@@ -172,9 +172,14 @@ def table(records, way):
     yield ''
 
 
+def ways_of(records):
+    """Ours first, then the peers in the order in which they ran."""
+    return sorted(dict.fromkeys(record['way'] for record in records), key=lambda way: way != Ours.name)
+
+
 def charts(records):
     """Good answers and silent failures against amplitude, for each kind; peers beside them."""
-    ways = sorted({record['way'] for record in records}, key=lambda way: way != Ours.name)
+    ways = ways_of(records)
     for kind, (unit, *limits) in robustness_cases.AMPLITUDES.items():
         here = [record for record in records if record['kind'] == kind]
         if not here:
@@ -200,7 +205,7 @@ def beside_peers(records, ways):
 
 
 def summarise(records, out):
-    ways = sorted({record['way'] for record in records}, key=lambda way: way != Ours.name)
+    ways = ways_of(records)
     lines = [line for way in ways for line in table(records, way)]
     text = '\n'.join([*lines, *beside_peers(records, ways)])
     (out / 'table.md').write_text(text + '\n', encoding='utf-8')

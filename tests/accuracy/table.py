@@ -20,7 +20,7 @@ import pairs
 import results
 
 # The measures that ways are compared in, by the name of the record's field.
-MEASURES = {'error': 'mean distance of landmarks, mm', 'dice': 'Dice', 'sd_log_j': 'SDlogJ', 'seconds': 'seconds'}
+MEASURES = {'error': 'mean distance of landmarks', 'dice': 'Dice', 'sd_log_j': 'SDlogJ', 'seconds': 'seconds'}
 
 
 def displacement_on(image, mapping):
