@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matching blocks of one descriptor volume in another on the same grid: the displacement that a block would still like
-// to make, and how sure of it it is.
+// Matching blocks of one descriptor volume in another on the same grid: the displacement that suits each block best,
+// and how far its cost lies below that of others.
 //
 // The grid is cut into cubes of kBlockSide nodes (smaller at its ends). The cost of displacement l, with every
 // component in [-kSearchRadius, kSearchRadius], is the mean over the block's nodes p of the sum over the channels of

@@ -62,8 +62,8 @@ INTRAWARP_HD inline Differences MeanOfRows(const Differences* along_x, Int3 size
   return sum;
 }
 
-// Channel c is difference k = c / 2. The first of its two pairs starts at +e_i; the second ends there mirrored, at -e_j
-// for k < 3 (the pair -e_j, -e_i has the same difference) and at +e_j for the others.
+// n_a of channel c, whose difference is k = c / 2: +e_i for even channels; for odd ones -e_j where k < 3, +e_j
+// elsewhere.
 INTRAWARP_HD inline Int3 FirstNeighbour(int c) {
   const int k = c / 2;
   Int3 n{0, 0, 0};

@@ -54,9 +54,8 @@ absl::StatusOr<Body> ReadBody(const ExecContext& ctx, const PreparedImage& image
   const Int3 n = volume.geometry.size;
   const size_t stride = std::max<size_t>(1, voxels.size() / kPoints);
   for (size_t k = 0; k < voxels.size(); k += stride) {
-    const int64_t i = voxels[k];
-    body.points.push_back(to_physical(
-        {static_cast<double>(i % n.x), static_cast<double>(i / n.x % n.y), static_cast<double>(i / n.x / n.y)}));
+    const int64_t x = voxels[k] % n.x, row = voxels[k] / n.x, y = row % n.y, z = row / n.y;
+    body.points.push_back(to_physical({static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)}));
   }
   return body;
 }

@@ -67,7 +67,16 @@ double Lead(double score, double rival, double v0) {
   return gain > kLeastGain ? (rival - score) / gain : 0;
 }
 
-Vec3d PlaneNormal(const Geometry& g) { return {g.direction[0][2], g.direction[1][2], g.direction[2][2]}; }
+Vec3d Axis(const Geometry& g, int axis) { return {g.direction[0][axis], g.direction[1][axis], g.direction[2][axis]}; }
+
+// The map after a reflection along the unit vector `along` (Householder).
+AffineMap Reflected(const AffineMap& map, Vec3d along) {
+  AffineMap reflected = map;
+  const Vec3d image = map.Linear(along);
+  for (int r = 0; r < 3; ++r)
+    for (int c = 0; c < 3; ++c) reflected.m[r][c] -= 2 * image[r] * along[c];
+  return reflected;
+}
 
 class StartFinder {
  public:
@@ -76,7 +85,7 @@ class StartFinder {
         images_(images),
         metric_(StartMetric(metric)),
         is_2d_(images.fixed->geometry().is_2d()),
-        rotations_(is_2d_ ? PlaneRotations(PlaneNormal(images.fixed->geometry())) : CoarseRotations()),
+        rotations_(is_2d_ ? PlaneRotations(Axis(images.fixed->geometry(), 2)) : CoarseRotations()),
         coarsest_(CoarsestAffineLevel(images)),
         screening_(coarsest_) {
     const int next = coarsest_ + 1;
@@ -140,9 +149,10 @@ AffineMap StartFinder::AboutCenters(AffineMap linear) const {
 
 Trials StartFinder::Rotated(const std::vector<Quaternion>& rotations, bool mirrored) const {
   Trials trials;
+  const Vec3d along = is_2d_ ? Axis(images_.fixed->geometry(), 0) : Vec3d{1, 0, 0};
   for (const Quaternion& rotation : rotations) {
-    AffineMap linear = RotationMap(rotation);
-    for (int r = 0; mirrored && r < 3; ++r) linear.m[r][0] = -linear.m[r][0];
+    const AffineMap turned = RotationMap(rotation);
+    const AffineMap linear = mirrored ? Reflected(turned, along) : turned;
     Trial trial;
     trial.candidate.rotation_deg = RotationAngle(rotation);
     const bool turns = trial.candidate.rotation_deg > kNoRotation;
@@ -386,7 +396,7 @@ absl::StatusOr<StartSearch> StartFinder::Run() {
 
 }  // namespace
 
-MetricKind StartMetric(MetricKind metric) { return metric == MetricKind::kSsd ? metric : MetricKind::kNgf; }
+MetricKind StartMetric(MetricKind metric) { return metric == MetricKind::kSsd ? MetricKind::kSsd : MetricKind::kNgf; }
 
 absl::StatusOr<StartSearch> SearchStart(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric) {
   return StartFinder(ctx, images, metric).Run();

@@ -36,7 +36,8 @@ enum class StartKind { kHeader, kCenterOfMass, kRotation, kMirrored };
 
 struct StartCandidate {
   StartKind kind = StartKind::kHeader;
-  // The angle of the rotation about the centre of mass, degrees; of a mirrored candidate: after x was reflected.
+  // The angle of the rotation about the centre of mass, degrees; of a mirrored candidate: after a reflection
+  // of x (in 2-D along the first axis of the fixed grid).
   double rotation_deg = 0;
   // Fixed to moving, LPS mm: before and after the optimisation.
   AffineMap start = AffineMap::Identity();
@@ -76,8 +77,8 @@ struct StartSearch {
   StartReport report;
 };
 
-// The metric that a search uses for a first stage of `metric`: SSD for SSD, NGF for all others. Margins are calibrated
-// for these two.
+// The metric that a search uses for a first stage of `metric`: SSD for SSD, and NGF, which finds its way on a level of
+// 12^3 voxels where joint histograms and local windows have too few samples, for the rest.
 MetricKind StartMetric(MetricKind metric);
 
 // The metric of the first stage. Looks at the checkpoint between evaluations: kStop returns what is known so far,

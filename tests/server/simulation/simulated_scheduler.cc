@@ -12,7 +12,7 @@ namespace {
 
 // How far a class may fall behind its share beyond a turn: frames run to their end, and another class may be owed a
 // turn first.
-constexpr std::chrono::milliseconds kMostBehind{60};
+constexpr std::chrono::milliseconds kMostBehind{400};
 
 int Index(JobClass job_class) { return static_cast<int>(job_class); }
 
