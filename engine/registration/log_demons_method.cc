@@ -47,6 +47,12 @@ absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const Af
   return hook.call(ctx, unfolded.transform);
 }
 
+Progress AtTheEnd(int stage, const StageReport& report) {
+  const int levels = *OptionsOf(report.options).levels;
+  if (report.levels.empty()) return {stage, levels - 1, levels, 0, 0};
+  return {stage, levels - 1, levels, report.levels.back().iterations, report.levels.back().value_after};
+}
+
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const LogDemonsOptions& options = OptionsOf(task.options);
   const Geometry& domain = task.images.fixed->geometry();
@@ -64,8 +70,9 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
                                                                            result.start, initial, on_coarse));
   INTRAWARP_RETURN_IF_ERROR(
       MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
+  const Progress progress = AtTheEnd(task.index, stage.report);
   INTRAWARP_ASSIGN_OR_RETURN(UnfoldedTransform unfolded,
-                             MakeUnfoldedTransform(ctx, result.start, std::move(stage.velocity), domain));
+                             MakeUnfoldedTransform(ctx, result.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
   result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.rounds > 0);
   result.report = std::move(stage.report);

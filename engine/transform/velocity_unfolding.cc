@@ -13,11 +13,11 @@
 namespace intrawarp {
 namespace {
 
-constexpr int kSmoothingRounds = 8;
+constexpr int kSmoothingRounds = 10;
 // More than any finite float32 takes to become harmless.
 constexpr int kMostRounds = kSmoothingRounds + 160;
 // Passes of the binomial mean in the first round, and in any.
-constexpr int kFirstPasses = 8, kMostPasses = 256;
+constexpr int kFirstPasses = 4, kMostPasses = 256;
 // Points of paths per voxel of the grid; where there are more, the velocity is smoothed as a whole.
 constexpr int kMostPathPoints = 32;
 // As an exponential of kMaxSquarings has.
@@ -120,7 +120,7 @@ absl::Status Change(const ExecContext& ctx, FieldView velocity, const Folds& fol
   const int passes = std::min(kFirstPasses << round, kMostPasses);
   INTRAWARP_ASSIGN_OR_RETURN(const int steps, PathSteps(ctx, {velocity.data, velocity.geometry}));
   if (8 * folds.cells * steps <= kMostPathPoints * Voxels(size)) {
-    return SmoothAlongPaths(ctx, velocity, folds, steps, 2 + round, passes);
+    return SmoothAlongPaths(ctx, velocity, folds, steps, 1 + round, passes);
   }
   // The same variance as that of the passes.
   const double sigma = std::sqrt(0.5 * passes);
@@ -156,13 +156,15 @@ size_t CountFoldedCellsWorkspaceBytes(Int3 size) {
 }
 
 absl::StatusOr<UnfoldedTransform> MakeUnfoldedTransform(const ExecContext& ctx, const AffineMap& affine,
-                                                        Buffer velocity, const Geometry& domain) {
+                                                        Buffer velocity, const Geometry& domain,
+                                                        const Progress* progress) {
   UnfoldedTransform result;
   for (;; ++result.rounds) {
     INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeVelocityTransform(ctx, affine, std::move(velocity), domain));
     ArenaScope scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Folds folds, FindFolds(ctx, result.transform));
     if (folds.cells == 0) return result;
+    if (progress != nullptr && ctx.Checkpoint(*progress) == Decision::kCancel) return absl::CancelledError("cancelled");
     if (result.rounds == kMostRounds) return absl::FailedPreconditionError("velocity: not finite");
     INTRAWARP_ASSIGN_OR_RETURN(velocity, ChangedVelocity(ctx, result.transform, folds, result.rounds));
   }

@@ -37,12 +37,13 @@ struct UnfoldedTransform {
 
 // MakeVelocityTransform (velocity.h) of `velocity`, changed until neither exp(v) nor exp(-v) has a cell that folds.
 // Every round smooths v along the paths of the cells that fold (everywhere when those are many), over a region that
-// grows by a voxel and with a variance that doubles from round to round. A velocity that still folds after 8 rounds is
+// grows by a voxel and with a variance that doubles from round to round. A velocity that still folds after 10 rounds is
 // halved until it does not; this ends, as exp(0) is the identity. A velocity whose exponentials do not fold is kept to
 // the bit. Bit-identical from run to run. Waits for the stream. FAILED_PRECONDITION for a velocity that is not finite;
 // RESOURCE_EXHAUSTED without memory for the fields. Workspace: UnfoldedTransformWorkspaceBytes.
 absl::StatusOr<UnfoldedTransform> MakeUnfoldedTransform(const ExecContext& ctx, const AffineMap& affine,
-                                                        Buffer velocity, const Geometry& domain);
+                                                        Buffer velocity, const Geometry& domain,
+                                                        const Progress* progress = nullptr);
 int64_t UnfoldedTransformWorkspaceBytes(Int3 size);
 
 }  // namespace intrawarp

@@ -231,6 +231,22 @@ TEST_P(VelocityUnfoldingTest, RunsAreBitIdentical) {
             Download(second->transform.velocity().data, v.size()));
 }
 
+TEST_P(VelocityUnfoldingTest, OnlyACancelEndsIt) {
+  const Geometry g = ObliqueGeometry({21, 18, 13});
+  const std::vector<float> v = Noise(g, 0.5, 30, 11);
+  const Progress progress;
+  for (const Decision decision : {Decision::kStop, Decision::kCancel}) {
+    const auto made = MakeUnfoldedTransform(ctx([&](const Progress&) { return decision; }), AffineMap::Identity(),
+                                            Memory(v), g, &progress);
+    if (decision == Decision::kCancel) {
+      EXPECT_EQ(made.status().code(), absl::StatusCode::kCancelled);
+    } else {
+      ASSERT_OK(made);
+      EXPECT_EQ(Folded(made->transform.displacement().data, g), 0);
+    }
+  }
+}
+
 TEST_P(VelocityUnfoldingTest, RefusesAVelocityThatIsNotFinite) {
   const Geometry g = ObliqueGeometry({5, 4, 3});
   std::vector<float> v(3 * g.voxels());
