@@ -288,7 +288,9 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   // Written so that NaN is low.
   if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
   if (const std::optional<ReviewReason> reason = Implausible(report.affine)) reasons.push_back(*reason);
-  if (report.start_margin.value_or(1) < kLeastStartMargin) {
+  const bool is_within = IsWithin(report.error, error_limit_mm);
+  const bool agrees = is_within && report.error->agreement >= kCertainAgreement;
+  if (report.start_margin.value_or(1) < kLeastStartMargin && !agrees) {
     reasons.push_back({ReviewCause::kAmbiguousStart, report.start_margin, kLeastStartMargin});
   }
   if (report.mirror_lead.value_or(0) > kMostMirrorLead) {
@@ -298,7 +300,7 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
   }
   if (report.error) AddErrorReasons(*report.error, error_limit_mm, reasons);
-  const bool excused = ending == Ending::kUnfinished && IsWithin(report.error, error_limit_mm);
+  const bool excused = ending == Ending::kUnfinished && is_within;
   if (ending != Ending::kConverged && !excused) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
 }

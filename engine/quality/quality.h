@@ -135,6 +135,9 @@ inline constexpr double kMostStretch = 2.0;
 // 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
+// A start without a margin is no reason where the predicted error is within the limit and so many blocks agree: a wrong
+// start leaves few that do.
+inline constexpr double kCertainAgreement = 0.8;
 
 // The expected error that is held against the estimate's, in mm, where a request names none.
 inline constexpr double kDefaultErrorLimitMm = 5;

@@ -35,8 +35,9 @@
 
 namespace intrawarp {
 
-// The method of a pipeline (log_demons_method.cc): chooses a start, runs the stage below, and smooths a velocity whose
-// exponential folds. The result's value is absent when the last value of the stage does not stand for it.
+// The method of a pipeline (log_demons_method.cc): chooses a start, runs the stage below, and smooths its velocity
+// until neither exponential folds between any voxels (velocity_unfolding.h). The same holds for the transform that a
+// coarse hook gets. The result's value is absent when the last value of the stage does not stand for it.
 extern const Method kLogDemonsMethod;
 
 // A velocity in voxels of `size` (index units, three float32 a voxel) on the fixed image's domain; device memory.

@@ -5,10 +5,10 @@
 #include <variant>
 
 #include "engine/base/status_macros.h"
-#include "engine/quality/quality.h"
 #include "engine/registration/log_demons.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
+#include "engine/transform/velocity_unfolding.h"
 
 namespace intrawarp {
 namespace {
@@ -23,49 +23,6 @@ absl::StatusOr<ConstVelocityView> VelocityOn(const ExecContext& ctx, const Trans
   INTRAWARP_RETURN_IF_ERROR(EvaluateVelocity(ctx, *transform, grid, 0, grid.voxels(), velocity));
   INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, PhysicalToIndex(grid).Cast<float>(), grid.size, velocity));
   return ConstVelocityView{velocity, grid.size};
-}
-
-// The smallest determinant of exp(v).
-absl::StatusOr<double> LeastDeterminant(const ExecContext& ctx, const Transform& transform, const Geometry& domain) {
-  INTRAWARP_ASSIGN_OR_RETURN(const JacobianStatistics jacobian, MeasureJacobian(ctx, transform, domain));
-  const double affine = Determinant(transform.affine());
-  return (affine > 0 ? jacobian.min : jacobian.max) / affine;
-}
-
-struct Unfolded {
-  Transform transform{AffineMap::Identity()};
-  bool smoothed = false;
-};
-
-// The transform of `velocity` (mm), smoothed by a voxel at a time while its exponential folds. A smooth enough velocity
-// never folds, but with a small diffusion sigma smoothness depends on the images.
-absl::StatusOr<Unfolded> MakeUnfolded(const ExecContext& ctx, const AffineMap& affine, Buffer velocity,
-                                      const Geometry& domain) {
-  constexpr double kLeast = 0.01;
-  constexpr int kRounds = 8;
-  const size_t bytes = 3 * sizeof(float) * domain.voxels();
-  Unfolded result;
-  for (int round = 0;; ++round) {
-    INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeVelocityTransform(ctx, affine, std::move(velocity), domain));
-    INTRAWARP_ASSIGN_OR_RETURN(const double least, LeastDeterminant(ctx, result.transform, domain));
-    if (least >= kLeast || round == kRounds) return result;
-    result.smoothed = true;
-    ArenaScope scope(ctx.arena());
-    INTRAWARP_ASSIGN_OR_RETURN(float* const smooth, ctx.arena().Allocate<float>(3 * domain.voxels()));
-    INTRAWARP_RETURN_IF_ERROR(
-        SmoothVectorField(ctx, result.transform.velocity().data, domain.size, Vec3d{1, 1, 1}, smooth));
-    // Gives the fields back before the next ones are allocated.
-    result.transform = Transform(affine);
-    INTRAWARP_ASSIGN_OR_RETURN(velocity, ctx.device().Allocate(bytes, ctx.stream()));
-    INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(velocity.as<float>(), smooth, bytes, ctx.stream()));
-  }
-}
-
-int64_t UnfoldedWorkspaceBytes(const Geometry& domain) {
-  const int64_t field = Arena::Rounded(3 * sizeof(float) * domain.voxels());
-  return field + std::max({VelocityTransformWorkspaceBytes(domain.size),
-                           static_cast<int64_t>(SmoothVectorFieldWorkspaceBytes(domain.size)),
-                           static_cast<int64_t>(JacobianWorkspaceBytes(domain))});
 }
 
 // The stage's last value may stand for the objective at its result unless
@@ -85,8 +42,15 @@ absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const Af
   INTRAWARP_ASSIGN_OR_RETURN(Buffer in_mm, ctx.device().Allocate(bytes, ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(in_mm.as<float>(), velocity.data, bytes, ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, in_mm.as<float>()));
-  INTRAWARP_ASSIGN_OR_RETURN(const Transform transform, MakeVelocityTransform(ctx, affine, std::move(in_mm), domain));
-  return hook.call(ctx, transform);
+  INTRAWARP_ASSIGN_OR_RETURN(const UnfoldedTransform unfolded,
+                             MakeUnfoldedTransform(ctx, affine, std::move(in_mm), domain));
+  return hook.call(ctx, unfolded.transform);
+}
+
+Progress AtTheEnd(int stage, const StageReport& report) {
+  const int levels = *OptionsOf(report.options).levels;
+  if (report.levels.empty()) return {stage, levels - 1, levels, 0, 0};
+  return {stage, levels - 1, levels, report.levels.back().iterations, report.levels.back().value_after};
 }
 
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
@@ -106,9 +70,11 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
                                                                            result.start, initial, on_coarse));
   INTRAWARP_RETURN_IF_ERROR(
       MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
-  INTRAWARP_ASSIGN_OR_RETURN(Unfolded unfolded, MakeUnfolded(ctx, result.start, std::move(stage.velocity), domain));
+  const Progress progress = AtTheEnd(task.index, stage.report);
+  INTRAWARP_ASSIGN_OR_RETURN(UnfoldedTransform unfolded,
+                             MakeUnfoldedTransform(ctx, result.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
-  result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.smoothed);
+  result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.rounds > 0);
   result.report = std::move(stage.report);
   return result;
 }
@@ -130,13 +96,14 @@ int64_t InitialBytes(const Geometry& domain) { return Arena::Rounded(3 * sizeof(
 
 int64_t WorkspaceBytes(const Device&, const PreparedImage& fixed, const PreparedImage& moving, const StageOptions&) {
   const Geometry& domain = fixed.geometry();
-  return InitialBytes(domain) + std::max(LogDemonsWorkspaceBytes(fixed, moving), UnfoldedWorkspaceBytes(domain));
+  return InitialBytes(domain) +
+         std::max(LogDemonsWorkspaceBytes(fixed, moving), UnfoldedTransformWorkspaceBytes(domain.size));
 }
 
 // The workspace of the exponentials counts in full, although the hook may take the same memory after them.
 int64_t CoarseBytes(const PreparedImage& fixed, const StageOptions&) {
   return InitialBytes(fixed.geometry()) + LogDemonsCoarseBytes(fixed) +
-         VelocityTransformWorkspaceBytes(fixed.geometry().size);
+         UnfoldedTransformWorkspaceBytes(fixed.geometry().size);
 }
 
 int64_t ResultBytes(const Geometry& fixed, const StageOptions&) { return VelocityTransformBytes(fixed.size); }

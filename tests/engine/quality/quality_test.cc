@@ -613,6 +613,11 @@ TEST(ReviewReasonsTest, AStartWithoutAMarginAndMirroredImages) {
   EXPECT_THAT(Causes(report, false, true), ElementsAre());
   report.start_margin = 0.09;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  report.error = ErrorEstimate{.expected_mm = 1, .agreement = kCertainAgreement};
+  EXPECT_THAT(Causes(report, false, true), IsEmpty());
+  report.error->agreement = 0.7;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  report.error.reset();
   report.mirror_lead = 0.03;
   const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 2u);

@@ -12,6 +12,7 @@
 #include "engine/quality/quality.h"
 #include "engine/transform/vector_field.h"
 #include "engine/transform/velocity.h"
+#include "engine/transform/velocity_unfolding.h"
 #include "tests/engine/registration/textured_pair.h"
 
 namespace intrawarp {
@@ -398,6 +399,49 @@ TEST_P(LogDemonsTest, PipelineDoesNotFold) {
   const auto result = RunPipeline(pair, {options});
   ASSERT_OK(result);
   EXPECT_GT(MeasureJacobian(ctx(), result->transform, pair.fixed_grid)->min, 0);
+}
+
+// The images of two scanners: the moving one inverted, gained, and with structures that the other lacks.
+Pair MakeUnlikePair(bool is_2d) {
+  Pair pair = MakePair(6, is_2d);
+  const Texture other(91, is_2d);
+  size_t i = 0;
+  ForEachPoint(pair.moving_grid, [&](Vec3d p, Int3) {
+    pair.moving[i] = static_cast<float>(300 - 1.2 * pair.moving[i] + 0.5 * other(p));
+    ++i;
+  });
+  return pair;
+}
+
+// The forces between such images carry voxels that are neighbours so far apart that samples of the flow fold.
+TEST_P(LogDemonsTest, PipelineDoesNotFoldOnUnlikeIntensities) {
+  std::vector<LogDemonsOptions> all(6);
+  all[0].max_step = 100;
+  all[1].fluid_sigma = 0;
+  all[2].diffusion_sigma = 0;
+  all[3].momentum = 0.99;
+  all[4].match_intensities = true;
+  all[5].update = VelocityUpdate::kBch;
+  for (const bool is_2d : {false, true}) {
+    const Pair pair = MakeUnlikePair(is_2d);
+    int64_t without_remedy = 0;
+    for (size_t k = 0; k < all.size(); ++k) {
+      SCOPED_TRACE(testing::Message() << "options " << k << (is_2d ? ", 2-D" : ""));
+      const auto rough = Run(pair, all[k]);
+      ASSERT_OK(rough) << rough.status();
+      Buffer u = *device().Allocate(3 * sizeof(float) * pair.fixed_grid.voxels(), ctx().stream());
+      ASSERT_OK(VelocityDisplacement(ctx(), rough->velocity.as<float>(), 1, {u.as<float>(), pair.fixed_grid}));
+      const int64_t n = *CountFoldedCells(ctx(), {u.as<float>(), pair.fixed_grid});
+      without_remedy += n;
+      const auto result = RunPipeline(pair, {all[k]});
+      ASSERT_OK(result) << result.status();
+      const Transform& t = result->transform;
+      EXPECT_EQ(*CountFoldedCells(ctx(), t.displacement()), 0);
+      EXPECT_EQ(*CountFoldedCells(ctx(), t.backward()), 0);
+      EXPECT_GT(MeasureJacobian(ctx(), t, pair.fixed_grid)->min, 0);
+    }
+    EXPECT_GT(without_remedy, 100);
+  }
 }
 
 TEST_P(LogDemonsTest, PipelineEndsWithAVelocity) {
