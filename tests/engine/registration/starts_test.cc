@@ -209,24 +209,6 @@ TEST_P(StartsTest, MirroredImagesOfAPlaneAcrossTheAxesAreRecognised) {
   EXPECT_NE(search.kind, StartKind::kMirrored);
 }
 
-TEST_P(StartsTest, MasksSayWhatCounts) {
-  // Garbage beside the body, masked out in both images.
-  const AffineMap truth = Shifted(RotationMap(RandomRotation(4, false)), {5, -4, 3});
-  const auto near_body = [](Vec3d p) { return Dot(p, p) < 54 * 54; };
-  const auto garbage = [&](Vec3d p) { return near_body(p) ? Anatomy(p) : 150 * std::sin(0.1 * p.x) + 150; };
-  const Geometry fixed = Grid({61, 58, 54}, {2.25, 2.25, 2.5}), moving = Grid({66, 63, 60}, {2.1, 2.2, 2.2});
-  const Pair pair{Sample(fixed, [&](Vec3d p) { return near_body(truth(p)) ? Anatomy(truth(p)) : 40 + p.y; }),
-                  Sample(moving, garbage), truth};
-  const PreparedImage fixed_mask = Sample(fixed, [&](Vec3d p) { return near_body(truth(p)); });
-  const PreparedImage moving_mask = Sample(moving, near_body);
-  const auto error = [&](const PreparedImage* fixed_count, const PreparedImage* moving_count) {
-    const RegistrationInput input{&pair.fixed, &pair.moving, fixed_count, moving_count, {RigidOptions{}}, std::nullopt};
-    return Error(pair, Register(ctx(), input)->transform.affine());
-  };
-  EXPECT_LT(error(&fixed_mask, &moving_mask), 0.5);
-  EXPECT_GT(error(nullptr, nullptr), 2);
-}
-
 TEST_P(StartsTest, ABallHasNoMarginAndKeepsTheHeader) {
   // A speck makes the image other than its rotations, by too little to decide.
   const auto ball = +[](Vec3d p) { return Ball(p) + Ball({8 * (p.x - 24), 8 * p.y, 8 * p.z}) / 40; };

@@ -126,7 +126,7 @@ TEST_P(VerdictTest, AnAffineMapOfADeformedBodyIsHeldAgainstTheLimit) {
   const phantom::Phantom made = *phantom::MakePhantom(Options(5, 50));
   const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
   EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kErrorAboveLimit));
-  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd}, 100)), IsEmpty());
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd}, 100)), Not(Contains(ReviewCause::kErrorAboveLimit)));
 }
 
 TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
