@@ -211,7 +211,14 @@ TEST_P(TransformServiceTest, AClientThatGoesAwayDuringAnUploadLeavesNothing) {
   auto writer = bulk_->Upload(&rpc, &response);
   ASSERT_TRUE(writer->Write(requests[0]));
   ASSERT_TRUE(writer->Write(requests[1]));
-  ASSERT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kResident) > 0; }));
+  // An upload of which nothing was taken would go with its stream.
+  v1::GetUploadStatusRequest asked;
+  asked.set_upload_id(requests[0].header().upload_id());
+  v1::GetUploadStatusResponse progress;
+  ASSERT_TRUE(Eventually([&] {
+    grpc::ClientContext call;
+    return bulk_->GetUploadStatus(&call, asked, &progress).ok() && progress.committed_bytes() > 0;
+  }));
 
   rpc.TryCancel();
 
