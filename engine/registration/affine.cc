@@ -203,27 +203,15 @@ int CoarsestLevel(const RegistrationImages& images, std::optional<int> levels_at
   return levels_at_most.has_value() ? std::min(coarsest, *levels_at_most - 1) : coarsest;
 }
 
-// A place to start from, and the start of the stage that it goes back to.
-struct Candidate {
-  AffineMap place, start;
-};
-
-struct BestRun {
-  LevelRun run;
-  AffineMap start;
-};
-
-// The best of the runs from all candidates, up to the first that a checkpoint stops.
-absl::StatusOr<BestRun> RunFromAll(const ExecContext& ctx, const Level& level, const std::vector<Candidate>& candidates,
-                                   const Progress& progress) {
-  std::optional<BestRun> best;
-  for (const Candidate& candidate : candidates) {
-    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, candidate.place, progress));
-    if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->run.state))) {
-      best = BestRun{run, candidate.start};
-    }
+// The best of the runs from all places, up to the first that a checkpoint stops.
+absl::StatusOr<LevelRun> RunFromAll(const ExecContext& ctx, const Level& level, const std::vector<AffineMap>& places,
+                                    const Progress& progress) {
+  std::optional<LevelRun> best;
+  for (const AffineMap& place : places) {
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, place, progress));
+    if (!best.has_value() || IsBetter(ValueOf(run.state), ValueOf(best->state))) best = run;
     if (run.decision != Decision::kStop) continue;
-    best->run.decision = Decision::kStop;
+    best->decision = Decision::kStop;
     break;
   }
   return *std::move(best);
@@ -236,32 +224,26 @@ bool NeedsRigidCompanion(const Settings& settings, const Geometry& fixed) {
          std::max({fixed.size.x, fixed.size.y, fixed.size.z}) <= kCompanionAxis;
 }
 
-// The places that a stage goes on from, level by level: those of its own runs, and along the coarsest levels that of a
-// rigid companion.
+// The places that a stage goes on from, level by level: that of its own run, and along the coarsest levels that of a
+// rigid companion, which joins it in the end.
 struct Places {
-  std::vector<Candidate> own, rigid;
+  std::vector<AffineMap> own;
+  std::optional<AffineMap> rigid;
 };
 
 // Moves the companion along a level where the stage needs one, and lets it compete where it no longer does.
 absl::Status FollowRigid(const ExecContext& ctx, const Settings& settings, Level level, bool finest,
                          const Progress& progress, Places* places) {
-  if (places->rigid.empty()) return absl::OkStatus();
+  if (!places->rigid.has_value()) return absl::OkStatus();
   if (finest || !NeedsRigidCompanion(settings, level.objective.fixed.geometry)) {
-    places->own.insert(places->own.end(), places->rigid.begin(), places->rigid.end());
-    places->rigid.clear();
+    places->own.push_back(*places->rigid);
+    places->rigid.reset();
     return absl::OkStatus();
   }
   level.problem.rigid = true;
-  INTRAWARP_ASSIGN_OR_RETURN(const BestRun best, RunFromAll(ctx, level, places->rigid, progress));
-  if (best.run.state.started) places->rigid = {{ToPhysicalSpace(level, best.run.state.current), best.start}};
+  INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, *places->rigid, progress));
+  if (run.state.started) places->rigid = ToPhysicalSpace(level, run.state.current);
   return absl::OkStatus();
-}
-
-Places FirstPlaces(const StageTask& task, const Settings& settings, const Geometry& coarsest) {
-  Places places;
-  for (const AffineMap& start : task.starts) places.own.push_back({start, start});
-  if (NeedsRigidCompanion(settings, coarsest)) places.rigid = places.own;
-  return places;
 }
 
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
@@ -269,27 +251,26 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const int levels = CoarsestLevel(task.images, settings.levels) + 1;
   const Geometry& domain = task.images.fixed->geometry();
   StageResult result;
-  result.start = task.starts.front();
-  result.transform = Transform(result.start, domain);
+  result.transform = Transform(task.start, domain);
   result.report.options = WithLevels(task.options, levels);
-  Places places = FirstPlaces(task, settings, task.images.fixed->levels()[levels - 1].volume.geometry);
+  Places places{{task.start}, std::nullopt};
+  if (NeedsRigidCompanion(settings, task.images.fixed->levels()[levels - 1].volume.geometry)) places.rigid = task.start;
   for (int index = levels - 1; index >= 0; --index) {
     const Level level = MakeLevel(task.images, settings, index);
     const Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     INTRAWARP_RETURN_IF_ERROR(FollowRigid(ctx, settings, level, index == 0, progress, &places));
-    INTRAWARP_ASSIGN_OR_RETURN(const BestRun best, RunFromAll(ctx, level, places.own, progress));
-    const GaussNewtonState& state = best.run.state;
-    if (places.own.size() > 1) result.start = best.start;
+    INTRAWARP_ASSIGN_OR_RETURN(const LevelRun best, RunFromAll(ctx, level, places.own, progress));
+    const GaussNewtonState& state = best.state;
     if (state.started) {
       const AffineMap found = ToPhysicalSpace(level, state.current);
       result.transform = Transform(found, domain);
-      places.own = {{found, best.start}};
+      places.own = {found};
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
-    } else if (index == 0 && best.run.decision == Decision::kContinue) {
+    } else if (index == 0 && best.decision == Decision::kContinue) {
       return NotStarted(settings.metric, state.status);
     }
-    if (best.run.decision == Decision::kStop) return result;
+    if (best.decision == Decision::kStop) return result;
     if (index == 0) result.value = state.value;
     if (index == 0) result.report.stop_reason = ToStopReason(state.status);
   }

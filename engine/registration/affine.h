@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rigid and the affine method: Gauss-Newton from the coarsest level to the finest (Tramnitzke 2014, "GPU based
-// affine linear image registration", master's thesis, University of Luebeck, algorithm 1). Both run from each of their
-// starts at the coarsest level, and go on with the best.
+// affine linear image registration", master's thesis, University of Luebeck, algorithm 1).
 //
 // Values are in the optimiser's unit, where a bad start is about 1: NGF, NMI and LNCC as they are, SSD in variances of
 // the fixed image. Reports give SSD in the images' own intensities.

@@ -287,25 +287,6 @@ absl::StatusOr<Decision> Unfold(const ExecContext& ctx, const Level& level, cons
   return Decision::kContinue;
 }
 
-// The start that the metric likes best at the coarsest level, with u = 0.
-absl::StatusOr<AffineMap> ChooseStart(const ExecContext& ctx, const RegistrationImages& images,
-                                      const FfdOptions& options, const std::vector<AffineMap>& starts) {
-  if (starts.size() == 1) return starts.front();
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
-                             LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/false));
-  AffineMap best = starts.front();
-  SampledValue best_value;
-  for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(
-        const SampledValue value,
-        MetricAt(ctx, images, *options.metric, static_cast<int>(grids.size()) - 1, Transform(start), grids.back()));
-    if (!IsBetter(value, best_value)) continue;
-    best = start;
-    best_value = value;
-  }
-  return best;
-}
-
 // The control points as they are, on the finest grid already.
 absl::Status GiveCoarse(const ExecContext& ctx, const CoarseHook& hook, const AffineMap& affine, const float* position,
                         const Geometry& grid, const Geometry& domain) {
@@ -319,7 +300,6 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const Geometry& domain = images.fixed->geometry();
   const Transform* initial = task.initial != nullptr && task.initial->has_control_grid() ? task.initial : nullptr;
   StageResult result;
-  INTRAWARP_ASSIGN_OR_RETURN(result.start, ChooseStart(ctx, images, options, task.starts));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<Geometry> grids,
                              LevelGrids(*images.fixed, options, Levels(images, options), /*keep=*/initial != nullptr));
   const int levels = static_cast<int>(grids.size());
@@ -334,11 +314,11 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
 
   for (int index = levels - 1;; --index) {
     if (index == 0 && levels > 1 && task.coarse != nullptr) {
-      INTRAWARP_RETURN_IF_ERROR(GiveCoarse(ctx, *task.coarse, result.start, position, grids[0], domain));
+      INTRAWARP_RETURN_IF_ERROR(GiveCoarse(ctx, *task.coarse, task.start, position, grids[0], domain));
     }
     ArenaScope level_scope(ctx.arena());
     INTRAWARP_ASSIGN_OR_RETURN(const Level level,
-                               MakeLevel(ctx, images, *options.metric, index, result.start, grids[index]));
+                               MakeLevel(ctx, images, *options.metric, index, task.start, grids[index]));
     const DescentProblem problem = MakeProblem(level, options);
     Progress progress{task.index, levels - 1 - index, levels, 0, 0};
     INTRAWARP_ASSIGN_OR_RETURN(const LevelRun run, RunLevel(ctx, level, problem, weights, progress, position));
@@ -357,7 +337,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
       if (unfolded == Decision::kStop) result.report.stop_reason = StopReason::kBudget;
     }
     if (index == 0 || decision == Decision::kStop) {
-      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, result.start, position, level.grid, domain));
+      INTRAWARP_ASSIGN_OR_RETURN(result.transform, MakeTransform(ctx, task.start, position, level.grid, domain));
       return result;
     }
     if (grids[index - 1] == level.grid) continue;

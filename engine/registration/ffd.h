@@ -5,8 +5,7 @@
 // A stage that continues a control grid keeps its own finest spacing on every level, so that nothing of the grid is
 // lost, and leaves out levels of larger voxels than that. When the result of the finest level folds, its control points
 // are smoothed until it no longer does (fold_smoothing.h), within limits: of rounds, and of time, which a checkpoint
-// asks for every few rounds. Without a start to continue, the best of several affine starts is the one that the metric
-// likes best at the coarsest level, with u = 0.
+// asks for every few rounds.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_FFD_H_
 #define INTRAWARP_ENGINE_REGISTRATION_FFD_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers that every method shares: a registration's images and masks by level, overlap, the choice among starts.
+// Helpers that every method shares: a registration's images and masks by level, overlap, which of two runs is better.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_LEVELS_H_
 #define INTRAWARP_ENGINE_REGISTRATION_LEVELS_H_
 

@@ -401,20 +401,4 @@ absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext
   return value.value;
 }
 
-absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
-                                               const LogDemonsOptions& options, const std::vector<AffineMap>& starts) {
-  AffineMap best = starts.front();
-  if (starts.size() == 1) return best;
-  const int coarsest = Levels(images, options, /*warm=*/false) - 1;
-  SampledValue best_value;
-  for (const AffineMap& start : starts) {
-    INTRAWARP_ASSIGN_OR_RETURN(const SampledValue value,
-                               ObjectiveAt(ctx, images, Resolved(options, /*warm=*/false), coarsest, start, {}));
-    if (!IsBetter(value, best_value)) continue;
-    best = start;
-    best_value = value;
-  }
-  return best;
-}
-
 }  // namespace intrawarp

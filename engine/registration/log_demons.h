@@ -85,11 +85,6 @@ absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity);
 
-// The one of `starts` that overlaps enough and has the least mean squared difference at the stage's coarsest level,
-// without a velocity. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
-absl::StatusOr<AffineMap> ChooseLogDemonsStart(const ExecContext& ctx, const RegistrationImages& images,
-                                               const LogDemonsOptions& options, const std::vector<AffineMap>& starts);
-
 }  // namespace intrawarp
 
 #endif  // INTRAWARP_ENGINE_REGISTRATION_LOG_DEMONS_H_

@@ -58,21 +58,20 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   const Geometry& domain = task.images.fixed->geometry();
   ArenaScope scope(ctx.arena());
   StageResult result;
-  INTRAWARP_ASSIGN_OR_RETURN(result.start, ChooseLogDemonsStart(ctx, task.images, options, task.starts));
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView initial, VelocityOn(ctx, task.initial, domain));
   VelocityFn on_coarse;
   if (task.coarse != nullptr) {
     on_coarse = [&](const ConstVelocityView& velocity) {
-      return GiveCoarse(ctx, *task.coarse, result.start, velocity, domain);
+      return GiveCoarse(ctx, *task.coarse, task.start, velocity, domain);
     };
   }
-  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsStageResult stage, RunLogDemonsStage(ctx, task.images, options, task.index,
-                                                                           result.start, initial, on_coarse));
+  INTRAWARP_ASSIGN_OR_RETURN(LogDemonsStageResult stage,
+                             RunLogDemonsStage(ctx, task.images, options, task.index, task.start, initial, on_coarse));
   INTRAWARP_RETURN_IF_ERROR(
       MapVectors(ctx, IndexToPhysical(domain).Cast<float>(), domain.size, stage.velocity.as<float>()));
   const Progress progress = AtTheEnd(task.index, stage.report);
   INTRAWARP_ASSIGN_OR_RETURN(UnfoldedTransform unfolded,
-                             MakeUnfoldedTransform(ctx, result.start, std::move(stage.velocity), domain, &progress));
+                             MakeUnfoldedTransform(ctx, task.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
   result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.rounds > 0);
   result.report = std::move(stage.report);

@@ -29,8 +29,8 @@ struct StageTask {
   const StageOptions& options;
   // The stage's place in the pipeline, for Progress.
   int index = 0;
-  // One or more places to start from, of which the stage takes the best; fixed to moving, LPS mm.
-  std::vector<AffineMap> starts;
+  // Where to start; fixed to moving, LPS mm.
+  AffineMap start = AffineMap::Identity();
   // The transform that a deformable stage continues when it has the stage's native form (control grid, velocity); null:
   // none.
   const Transform* initial = nullptr;
@@ -41,8 +41,6 @@ struct StageTask {
 struct StageResult {
   // Its domain is the fixed image's grid; its memory is freed in the order of the context's stream.
   Transform transform{AffineMap::Identity()};
-  // The one of the task's starts that the result goes back to.
-  AffineMap start = AffineMap::Identity();
   // The method's objective (see Method) of the transform, when the run has it at hand.
   std::optional<double> value;
   StageReport report;

@@ -37,7 +37,8 @@ struct Pipeline {
   const RegistrationInput& input;
   std::vector<StageOptions> stages;
   RegistrationImages images;
-  std::vector<AffineMap> starts;
+  // Where the next stage starts.
+  AffineMap start = AffineMap::Identity();
   // Where the first stage started.
   std::optional<Transform> first_start;
   RegistrationResult result;
@@ -51,18 +52,19 @@ struct Pipeline {
 absl::Status ChooseStart(const ExecContext& ctx, Pipeline* pipeline) {
   const RegistrationInput& input = pipeline->input;
   if (input.initial_transform != nullptr) {
-    pipeline->starts = {input.initial_transform->affine()};
+    pipeline->start = input.initial_transform->affine();
     pipeline->first_start = *input.initial_transform;
     return absl::OkStatus();
   }
   if (input.initial.has_value()) {
-    pipeline->starts = {*input.initial};
+    pipeline->start = *input.initial;
+    pipeline->first_start = Transform(*input.initial);
     return absl::OkStatus();
   }
   const StageOptions& first = pipeline->stages.front();
   INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx, pipeline->images, MetricOf(first)));
   const bool as_proposed = MethodOf(first).is_deformable && search.kind != StartKind::kRotation;
-  pipeline->starts = {as_proposed ? search.start : search.found};
+  pipeline->start = as_proposed ? search.start : search.found;
   pipeline->first_start = Transform(search.start);
   pipeline->result.starts = std::move(search.report);
   return absl::OkStatus();
@@ -75,9 +77,8 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const bool is_last = index + 1 == static_cast<int>(pipeline->stages.size());
   const CoarseHook* coarse = is_last && pipeline->input.coarse ? &*pipeline->input.coarse : nullptr;
   INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, {pipeline->images, options, index,
-                                                                            pipeline->starts, initial, coarse}));
-  if (!pipeline->first_start.has_value()) pipeline->first_start = Transform(stage.start);
-  pipeline->starts = {stage.transform.affine()};
+                                                                            pipeline->start, initial, coarse}));
+  pipeline->start = stage.transform.affine();
   pipeline->value = stage.value;
   pipeline->last = index;
   pipeline->result.stop_reason = stage.report.stop_reason;

@@ -580,55 +580,6 @@ TEST_P(LogDemonsTest, PipelineThatMatchesIntensitiesKnowsThatItIsWorse) {
   EXPECT_FALSE(better->worse_than_start);
 }
 
-// A pattern that the coarsest level averages away is aligned at one start, everything else at the other.
-TEST_P(LogDemonsTest, StartIsChosenAtTheCoarsestLevel) {
-  Pair pair;
-  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
-  const auto body = [](Int3 v) { return v.x > 12 && v.x < 25 && v.y > 10 && v.y < 24 && v.z > 9 ? 20.0f : 0.0f; };
-  ForEachPoint(pair.fixed_grid, [&](Vec3d, Int3 v) {
-    const float pattern = v.x % 2 * 300.0f;
-    pair.fixed.push_back(body(v) + pattern);
-    pair.moving.push_back(body({v.x - 3, v.y, v.z}) + pattern);
-  });
-  AffineMap of_body = AffineMap::Identity();
-  of_body.m[0][3] = 3;
-  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
-  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
-                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
-  OwnedContext exact = *OwnedContext::Create(device(), LogDemonsWorkspaceBytes(fixed, moving));
-  LogDemonsOptions options = Options();
-  const std::vector<AffineMap> starts = {AffineMap::Identity(), of_body};
-  const auto coarse = ChooseLogDemonsStart(exact.context(), images, options, starts);
-  ASSERT_OK(coarse) << coarse.status();
-  EXPECT_EQ(coarse->m[0][3], 3);
-  options.levels = 1;
-  const auto fine = ChooseLogDemonsStart(exact.context(), images, options, starts);
-  ASSERT_OK(fine) << fine.status();
-  EXPECT_EQ(fine->m[0][3], 0);
-}
-
-// Where little but surroundings overlaps, nothing differs.
-TEST_P(LogDemonsTest, AStartOfLittleOverlapIsNotComparedByItsValue) {
-  Pair pair;
-  pair.fixed_grid.size = pair.moving_grid.size = {40, 36, 32};
-  ForEachPoint(pair.fixed_grid, [&](Vec3d p, Int3) {
-    const auto body = [](Vec3d d) { return static_cast<float>(100 * std::exp(-Dot(d, d) / 40)); };
-    pair.fixed.push_back(body(p - Vec3d{20, 18, 16}));
-    pair.moving.push_back(body(p - Vec3d{23, 18, 16}));
-  });
-  AffineMap apart = AffineMap::Identity();
-  apart.m[0][3] = 32;
-  const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
-  const RegistrationImages images{&fixed, &moving, *BuildMaskLevels(ctx(), "fixed_mask", fixed, nullptr),
-                                  *BuildMaskLevels(ctx(), "moving_mask", moving, nullptr)};
-  const AffineMap identity = AffineMap::Identity();
-  for (const std::vector<AffineMap>& starts : {std::vector<AffineMap>{identity, apart}, {apart, identity}}) {
-    const auto start = ChooseLogDemonsStart(ctx(), images, Options(), starts);
-    ASSERT_OK(start) << start.status();
-    EXPECT_EQ(start->m[0][3], 0);
-  }
-}
-
 TEST_P(LogDemonsTest, PipelineIsBitIdentical) {
   const Pair pair = MakePair(5);
   const auto first = RunPipeline(pair, {Options()}), second = RunPipeline(pair, {Options()});
