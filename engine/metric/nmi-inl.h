@@ -88,7 +88,7 @@ class WindowCounter {
   }
   static constexpr int kStep = std::min(kLanes, 8);
 
-  // As NmiFixedPoint.
+  // This is NmiFixedPoint.
   static HWY_INLINE VI FixedPoint(VF weight) {
     return hn::Sub(hn::BitCast(DI(), hn::MulAdd(weight, Splat(static_cast<float>(kNmiOne)), Splat(8388608.0f))),
                    hn::Set(DI(), 0x4b000000));

@@ -91,7 +91,7 @@ __device__ inline T NmiBlockSum(T value, T* scratch) {
 
 __device__ inline double EntropyTerm(double p, double log_p) { return p > 0 ? -p * log_p : 0; }
 
-// What NmiKernel reads and writes, in device memory.
+// The arguments of NmiKernel, in device memory.
 struct NmiArgs {
   const int* skip;
   unsigned long long* histogram;

@@ -32,8 +32,9 @@ inline int HistogramStride(int n) { return (n + 31) / 16 * 16; }
 
 inline NmiScale MovingScale(const FfdObjective& o) { return NmiMovingScale(o.moving_minimum, o.moving_maximum); }
 
-// Of each place of a window the derivative as a0 + t (a1 + t a2), from the table of NmiFromHistogram, and the curvature
-// of its fixed bin (0 where `curvature` is null). `polynomials`: a0 a1 a2 h of each, 4 * kHistogramCells floats.
+// Each place of a window has its derivative as a0 + t (a1 + t a2), from the table of NmiFromHistogram, and the
+// curvature of its fixed bin (0 where `curvature` is null). `polynomials`: a0 a1 a2 h of each, 4 * kHistogramCells
+// floats.
 inline void MakeNmiPolynomials(const float* derivative, const float* curvature, float* polynomials) {
   for (int fixed = 0; fixed < kNmiBins; ++fixed) {
     for (int cell = 0; cell < kNmiWindowCells; ++cell) {

@@ -42,7 +42,7 @@ struct BlockMatch {
   int32_t matched = 0;
   // Mean variation of F over the nodes.
   float variation = 0;
-  // Of the block's own costs, which place an error best, and of the costs smoothed over the 26 blocks around it with
+  // The block's own costs place an error best; the others are the costs smoothed over the 26 blocks around it with
   // the weights 1 2 1 on each axis, which noise moves least.
   CostMinimum own, smoothed;
 };

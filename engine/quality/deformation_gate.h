@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a deformation is worth its way: what it moves has to come nearer to what both images show.
+// The gate asks if a deformation is worth its way: the tissue that it moves has to come nearer to its counterpart.
 //
 // A deformation that is right and moves the tissue by d mm takes about d mm off the error. One that fits noise, or
 // makes unlike things alike, moves it as far, and the residual probe sees hardly less error than with the affine part

@@ -17,7 +17,7 @@ namespace intrawarp {
 
 inline constexpr double kErrorQuantile = 0.95;
 
-// Of one block, in mm.
+// The prediction for one block, in mm.
 struct BlockError {
   double expected_mm = 0;
   double bound_mm = 0;
@@ -39,7 +39,7 @@ struct ErrorEstimate {
   // chance would put there: a displacement drawn from all that are searched.
   double agreement = 0;
   double chance = 0;
-  // Of a transform with a deformation that was held against its affine part (deformation_gate.h): expected_mm of the
+  // These two are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm of the
   // affine part alone, and the mean length of the deformation.
   std::optional<double> affine_expected_mm = std::nullopt;
   std::optional<double> deformation_mm = std::nullopt;

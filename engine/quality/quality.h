@@ -111,7 +111,8 @@ struct QualityReport {
   JacobianStatistics jacobian;
   // Absent where the method has no inverse.
   std::optional<InverseConsistency> inverse_consistency;
-  // Of the search of a start (registration/starts.h); absent where a start was given, or where nothing was to compare.
+  // The search of a start gives these (registration/starts.h); absent where a start was given, or nothing was to
+  // compare.
   std::optional<double> start_margin;
   std::optional<double> mirror_lead;
   // Absent where there is too little structure to judge by.

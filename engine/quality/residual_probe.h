@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left to move after a registration, seen by neither its metric nor its optimiser: descriptors (descriptor.h)
-// of the fixed and of the warped moving image are matched block by block (block_match.h) around the result.
+// The probe sees what is left to move after a registration, without its metric and its optimiser: descriptors
+// (descriptor.h) of the fixed and of the warped moving image are matched block by block (block_match.h) around the
+// result.
 #ifndef INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_H_
 #define INTRAWARP_ENGINE_QUALITY_RESIDUAL_PROBE_H_
 
@@ -29,7 +30,7 @@ struct ResidualProbe {
   Vec3d node_mm;
   // One a block.
   std::vector<BlockMatch> matches;
-  // Of the fixed image, in squared intensities; what variations are measured in.
+  // The fixed image's variance in squared intensities, the unit of variations.
   double intensity_variance = 0;
 };
 

@@ -10,7 +10,7 @@ namespace intrawarp {
 namespace {
 
 constexpr size_t kPoints = 400;
-// Of the image's range (statistics.h).
+// A part of the image's range (statistics.h).
 constexpr double kAboveBackground = 0.1;
 
 std::vector<int64_t> VoxelsOf(const PreparedImage& image, const std::vector<float>& values,

@@ -18,7 +18,7 @@ namespace intrawarp {
 struct Body {
   Geometry grid;
   AffineMap to_index;
-  // Of the grid; empty: every voxel counts.
+  // The voxels of the grid that count; empty: every voxel.
   std::vector<uint8_t> mask;
   // LPS mm; about 400 at most, evenly taken in the order of the voxels.
   std::vector<Vec3d> points;

@@ -60,7 +60,7 @@ struct StartReport {
   // (s - m) / (v0 - min(s, m)) with the scores s and m of the best proper and the best mirrored candidate: above 0
   // where the mirrored one fits better. Absent without either.
   std::optional<double> mirror_lead;
-  // Of the objective, on all levels.
+  // Evaluations of the objective, on all levels.
   int evaluations = 0;
 };
 

@@ -20,7 +20,7 @@ constexpr int kMostRounds = kSmoothingRounds + 160;
 constexpr int kFirstPasses = 4, kMostPasses = 256;
 // Points of paths per voxel of the grid; where there are more, the velocity is smoothed as a whole.
 constexpr int kMostPathPoints = 32;
-// As an exponential of kMaxSquarings has.
+// An exponential of kMaxSquarings has as many.
 constexpr int kMostSteps = 1 << kMaxSquarings;
 
 int64_t Voxels(Int3 size) { return int64_t{size.x} * size.y * size.z; }
@@ -59,7 +59,7 @@ absl::StatusOr<Folds> FindFolds(const ExecContext& ctx, const Transform& transfo
   return folds;
 }
 
-// As many steps as make each of them a voxel at most.
+// The number of steps that makes each of them a voxel at most.
 absl::StatusOr<int> PathSteps(const ExecContext& ctx, ConstFieldView velocity) {
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(float* const on_device, ctx.arena().Allocate<float>(1));

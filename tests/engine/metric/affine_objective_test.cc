@@ -42,7 +42,7 @@ struct Intensities {
   float minimum = std::numeric_limits<float>::infinity(), maximum = -std::numeric_limits<float>::infinity();
   double stddev = 0;
 };
-// Of the voxels that are numbers.
+// The voxels that are numbers count.
 Intensities IntensitiesOf(const HostVolume& v) {
   Intensities all;
   double count = 0, sum = 0, squares = 0;

@@ -22,7 +22,7 @@ BlockMatch Matched(float offset, int reach, float best) {
 }
 
 BlockMatch Sharp() { return Matched(0.1f, 0, 10); }
-// What unrelated images give: a minimum anywhere, hardly below its rival.
+// Unrelated images give a minimum anywhere, hardly below its rival.
 BlockMatch Vague() { return Matched(3, 3, 98); }
 
 ResidualProbe ProbeOf(std::vector<BlockMatch> matches, int slices = 2) {

@@ -146,7 +146,7 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   ASSERT_TRUE(spoiled.quality.rejected_gain.has_value());
   EXPECT_LT(*spoiled.quality.rejected_gain, kLeastGain);
   EXPECT_EQ(spoiled.quality.error->expected_mm, *spoiled.quality.error->affine_expected_mm);
-  // What is measured is what is returned.
+  // The measurement is that of the answer.
   EXPECT_NEAR(spoiled.quality.jacobian.min, spoiled.quality.jacobian.max, 1e-6);
 
   const RegistrationOutcome demons = Run(fixed, moving, {kNgf, LogDemonsOptions()});
