@@ -64,9 +64,9 @@ struct DescriptorVolume {
 };
 
 // `out` holds BlockCount(size), x fastest. A block is matched when it is covered and its variation is at least
-// `least_variation`. Stream-ordered. A block's own costs are quotients of
-// exact integers: CPU and CUDA give the same bits for the same descriptors; the variation and the smoothed costs agree
-// to float32 rounding.
+// `least_variation`. Stream-ordered. A block's own costs are quotients of exact integers: CPU and CUDA give the same
+// bits for the same descriptors; the variation and the smoothed costs agree to float32 rounding. Workspace:
+// MatchBlocksWorkspaceBytes.
 absl::Status MatchBlocks(const ExecContext& ctx, const DescriptorVolume& fixed, const DescriptorVolume& moving,
                          Int3 size, float least_variation, BlockMatch* out);
 size_t MatchBlocksWorkspaceBytes(Int3 size);

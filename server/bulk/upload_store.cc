@@ -28,7 +28,7 @@ absl::Status ValidateUploadId(absl::string_view upload_id, absl::string_view fie
 void UploadWorkspace::Take(ReadyFn ready) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    // What goes is let go of after the lock.
+    // The caller lets go of the old task after the lock.
     if (taken_) return next_.swap(ready);
     taken_ = true;
   }

@@ -83,8 +83,8 @@ struct Claim : Amounts {
 
 class GrantPool;
 
-// What was admitted; gives it back when it goes, to the ledger, or to the pool that lent it. Movable; empty by default.
-// The ledger must outlive it.
+// A grant holds an admitted claim and gives it back when it goes: to the ledger, or to the pool that lent it. Movable;
+// empty by default. The ledger must outlive it.
 class Grant {
  public:
   Grant() = default;

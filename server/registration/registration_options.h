@@ -45,8 +45,9 @@ struct RegistrationPlan {
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
                                                 const TransformStore& transforms);
 
-// What the cost of a registration depends on besides the size of its images (CostModel): the kind of work ("frame",
-// "register"), the stages as asked for, whether there are a budget and masks, and the form of the field, if any.
+// The cost of a registration depends on this word besides the size of its images (CostModel): the kind of work
+// ("frame", "register"), the stages as asked for, whether there are a budget and masks, and the form of the field, if
+// any.
 std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const std::optional<FieldRequest>& field);
 // The voxels of both images.
 int64_t CostSize(const Geometry& fixed, const Geometry& moving);

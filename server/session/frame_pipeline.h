@@ -38,7 +38,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   using Time = NavigateFrame::Time;
   static constexpr int kMaxUnanswered = 256;
 
-  // What is to be sent next: a field of a frame, the coarse one first, or its result.
+  // An event is sent: a field of a frame, the coarse one first, or its result.
   struct Event {
     // A result, which MakeResult makes when its turn has come; null: a field.
     std::shared_ptr<NavigateFrame> answered;

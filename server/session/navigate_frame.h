@@ -52,7 +52,7 @@ struct NavigateFrame {
   // The pixels; given back as soon as they are on the device. Null until the first chunk where the session has no
   // buffer for them.
   std::shared_ptr<PinnedBuffer> memory;
-  // What the frame takes beyond its session's memory, until its job has ended; null: nothing.
+  // The frame takes this beyond its session's memory, until its job has ended; null: nothing.
   std::shared_ptr<Grant> extra;
   const Time begin;
   Time ready;  // the last byte was there

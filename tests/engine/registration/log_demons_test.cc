@@ -658,7 +658,7 @@ TEST_P(LogDemonsTest, GivesNoCoarseTransformWithoutACoarseLevel) {
   ExpectNoneOfAStoppedStage(MakePair(3), options);
 }
 
-// As the frames of a session: from a velocity the stage runs two levels.
+// A stage that starts from a velocity runs two levels, like the frames of a session.
 TEST_P(LogDemonsTest, GivesACoarseTransformWhenItStartsFromAVelocity) {
   const Pair pair = MakePair(5);
   const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);

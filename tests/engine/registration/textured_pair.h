@@ -134,7 +134,7 @@ class TexturedPairTest : public DeviceTest {
     return MeanDistance(pair, Download(out, 3 * g.voxels()), margin, [](Vec3d p) { return p; });
   }
 
-  // What a CoarseHook saw: how often it was called, the levels that had begun by then, and its transform's domain,
+  // A CoarseHook's record: how often it was called, the levels that had begun by then, and its transform's domain,
   // forms and distance to the truth.
   struct CoarseSeen {
     int calls = 0;

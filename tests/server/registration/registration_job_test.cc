@@ -104,7 +104,7 @@ TEST_P(RegistrationJobTest, AFieldAddsItsRingToTheClaim) {
   EXPECT_EQ(with.transforms, 1);
 }
 
-// What a job announced, by name.
+// Records what a job announced, by name.
 class Announced {
  public:
   explicit Announced(Device& device) : device_(device) {}
