@@ -38,7 +38,7 @@ struct BlockMatch {
   int32_t nodes = 0;
   // 1: half of the block's nodes or more count without a displacement.
   int32_t covered = 0;
-  // 1: the block has costs, too; otherwise the minima below are not set.
+  // 1: the block has structure and costs, too; otherwise the minima below are not set.
   int32_t matched = 0;
   // Mean variation of F over the nodes.
   float variation = 0;
@@ -57,16 +57,20 @@ inline int64_t BlockCount(Int3 size) {
   return int64_t{n.x} * n.y * n.z;
 }
 
-// A volume of descriptors: byte i of `valid` is not 0 where descriptor i counts.
+// A volume of descriptors and its noise (descriptor.h), in device memory: byte i of `valid` is not 0 where descriptor i
+// counts.
 struct DescriptorVolume {
   const Descriptor* descriptors = nullptr;
   const uint8_t* valid = nullptr;
+  const float* noise = nullptr;
 };
 
-// `out` holds BlockCount(size), x fastest. A block is matched when it is covered and its variation is at least
-// `least_variation`. Stream-ordered. A block's own costs are quotients of exact integers: CPU and CUDA give the same
-// bits for the same descriptors; the variation and the smoothed costs agree to float32 rounding. Workspace:
-// MatchBlocksWorkspaceBytes.
+// A block has structure when its variation is at least `least_variation` and so many times the noise of F.
+inline constexpr float kStructureNoises = 2;
+
+// `out` holds BlockCount(size), x fastest. A block is matched when it is covered and has structure. Stream-ordered. A
+// block's own costs are quotients of exact integers: CPU and CUDA give the same bits for the same descriptors; the
+// variation, means of costs and the smoothed costs agree to float32 rounding. Workspace: MatchBlocksWorkspaceBytes.
 absl::Status MatchBlocks(const ExecContext& ctx, const DescriptorVolume& fixed, const DescriptorVolume& moving,
                          Int3 size, float least_variation, BlockMatch* out);
 size_t MatchBlocksWorkspaceBytes(Int3 size);

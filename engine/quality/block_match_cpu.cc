@@ -122,6 +122,14 @@ BlockMatch CostBlock(const BlockMatchInput& in, int block, Window* w) {
   return match;
 }
 
+// The minimum of the costs of all displacements, of which those without one are infinite.
+CostMinimum MinimumOf(const float* costs) {
+  const int best = BestDisplacement(costs);
+  CostSurroundings around;
+  for (int s = 0; s < kSearchCount; ++s) AddCost(best, s, costs[s], &around);
+  return MinimumAt(costs, best, around);
+}
+
 void FillMinima(const BlockMatchInput& in, int block, BlockMatch* match) {
   if (match->matched == 0) return;
   match->own = MinimumOf(in.costs + int64_t{block} * kSearchCount);

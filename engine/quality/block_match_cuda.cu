@@ -5,114 +5,189 @@
 namespace intrawarp::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kWarp = 32;
 constexpr int kWindowSide = kBlockSide + 2 * kSearchRadius;
 constexpr int kWindowNodes = kWindowSide * kWindowSide * kWindowSide;
 
+// CostKernel: one thread for each plane z of the block's nodes and each (y, z) of a displacement.
+constexpr int kRowsOfDisplacements = kSearchSide * kSearchSide;
+constexpr int kCostThreads = 256;
+static_assert(kCostThreads >= kBlockSide * kRowsOfDisplacements);
+constexpr int kMinimaThreads = 128;
+
+// The channels of a descriptor in three words, and the sum of their squares; -1: the node does not count.
+struct alignas(16) PackedNode {
+  uint32_t channels[kDescriptorChannels / 4];
+  int squares;
+};
+
 struct Shared {
-  Descriptor fixed[kBlockNodes];
-  Descriptor moving[kWindowNodes];
-  uint8_t fixed_valid[kBlockNodes];
-  uint8_t moving_valid[kWindowNodes];
-  int present;
+  PackedNode fixed[kBlockNodes];
+  PackedNode moving[kWindowNodes];
+  float variation[kBlockNodes];
+  // The sum of squared distances and the number of nodes of each displacement.
+  int sums[kSearchCount], counts[kSearchCount];
   BlockMatch match;
 };
 
-// Copies the cube of `side` nodes from `first`; nodes outside the grid are not valid. All threads call it.
-__device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, int side, Descriptor* descriptors,
-                         uint8_t* valid) {
-  for (int i = threadIdx.x; i < side * side * side; i += kThreads) {
+__device__ int ProductSum(const PackedNode& a, const PackedNode& b) {
+  unsigned sum = 0;
+#pragma unroll
+  for (int w = 0; w < kDescriptorChannels / 4; ++w) sum = __dp4a(a.channels[w], b.channels[w], sum);
+  return static_cast<int>(sum);
+}
+
+// Copies the cube of `side` nodes from `first`, and their variations unless `variation` is null; nodes outside the grid
+// do not count. All threads call it.
+__device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, int side, PackedNode* nodes,
+                         float* variation) {
+  for (int i = threadIdx.x; i < side * side * side; i += kCostThreads) {
     const int x = first.x + i % side, y = first.y + i / side % side, z = first.z + i / (side * side);
     const bool inside = x >= 0 && y >= 0 && z >= 0 && x < size.x && y < size.y && z < size.z;
     const int64_t place = (int64_t{z} * size.y + y) * size.x + x;
-    if (inside) descriptors[i] = from.descriptors[place];
-    valid[i] = inside && from.valid[place] != 0;
+    PackedNode node{{0, 0, 0}, -1};
+    if (inside && from.valid[place] != 0) {
+      const uint4 words = *reinterpret_cast<const uint4*>(from.descriptors + place);
+      node = {{words.x, words.y, words.z}, 0};
+      node.squares = ProductSum(node, node);
+      if (variation != nullptr) variation[i] = __uint_as_float(words.w);
+    }
+    nodes[i] = node;
   }
 }
 
-__device__ int WindowPlace(Int3 l, Int3 p) {
-  return ((l.z + kSearchRadius + p.z) * kWindowSide + l.y + kSearchRadius + p.y) * kWindowSide + l.x + kSearchRadius +
-         p.x;
-}
-
-__device__ Int3 BlockNode(int i) {
-  return {i % kBlockSide, i / kBlockSide % kBlockSide, i / (kBlockSide * kBlockSide)};
-}
-
-// By one thread: the nodes that count without a displacement, and whether the block is to be matched.
+// By the first warp: the nodes that count without a displacement, and whether the block is to be matched.
 __device__ void CountNodes(const BlockMatchInput& in, Int3 first, Shared* s) {
-  BlockMatch match;
-  int present = 0;
+  int present = 0, nodes = 0;
   double variation = 0;
-  for (int i = 0; i < kBlockNodes; ++i) {
-    const Int3 p = BlockNode(i);
-    present += first.x + p.x < in.size.x && first.y + p.y < in.size.y && first.z + p.z < in.size.z;
-    if (s->fixed_valid[i] == 0 || s->moving_valid[WindowPlace({0, 0, 0}, p)] == 0) continue;
-    ++match.nodes;
-    variation += s->fixed[i].variation;
+  for (int i = threadIdx.x; i < kBlockNodes; i += kWarp) {
+    const int x = i % kBlockSide, y = i / kBlockSide % kBlockSide, z = i / (kBlockSide * kBlockSide);
+    present += first.x + x < in.size.x && first.y + y < in.size.y && first.z + z < in.size.z;
+    const int there = ((z + kSearchRadius) * kWindowSide + y + kSearchRadius) * kWindowSide + x + kSearchRadius;
+    if ((s->fixed[i].squares | s->moving[there].squares) < 0) continue;
+    ++nodes;
+    variation += s->variation[i];
   }
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    present += __shfl_down_sync(~0u, present, lanes);
+    nodes += __shfl_down_sync(~0u, nodes, lanes);
+    variation += __shfl_down_sync(~0u, variation, lanes);
+  }
+  if (threadIdx.x != 0) return;
+  BlockMatch match;
+  match.nodes = nodes;
   SetVariation(in, present, variation, &match);
   s->match = match;
 }
 
-__device__ float Cost(const Shared& s, Int3 l) {
-  int64_t sum = 0;
-  int count = 0;
-  for (int i = 0; i < kBlockNodes; ++i) {
-    const int there = WindowPlace(l, BlockNode(i));
-    if (s.fixed_valid[i] == 0 || s.moving_valid[there] == 0) continue;
-    sum += SquaredDistance(s.fixed[i], s.moving[there]);
-    ++count;
+// Adds the nodes of plane z to the kSearchSide displacements (x, ly, lz), of which the first is (-kSearchRadius, ly,
+// lz): each node of a row of the window meets up to kBlockSide nodes of the block, which stay in registers. ly and lz
+// count from 0. With n nodes in common, sum (f - m)^2 = sum (f^2 + m^2 - 2 f m) in exact integers.
+__device__ void AddPlane(int z, int ly, int lz, Shared* s) {
+  int sums[kSearchSide] = {}, counts[kSearchSide] = {};
+  for (int y = 0; y < kBlockSide; ++y) {
+    PackedNode fixed[kBlockSide];
+#pragma unroll
+    for (int x = 0; x < kBlockSide; ++x) fixed[x] = s->fixed[(z * kBlockSide + y) * kBlockSide + x];
+    const PackedNode* row = s->moving + ((z + lz) * kWindowSide + y + ly) * kWindowSide;
+#pragma unroll
+    for (int there = 0; there < kWindowSide; ++there) {
+      const PackedNode moving = row[there];
+#pragma unroll
+      for (int x = 0; x < kBlockSide; ++x) {
+        const int lx = there - x;
+        if (lx < 0 || lx >= kSearchSide || (fixed[x].squares | moving.squares) < 0) continue;
+        sums[lx] += fixed[x].squares + moving.squares - 2 * ProductSum(fixed[x], moving);
+        ++counts[lx];
+      }
+    }
   }
-  return MeanCost(sum, count, s.match.nodes);
+  const int first = (lz * kSearchSide + ly) * kSearchSide;
+#pragma unroll
+  for (int lx = 0; lx < kSearchSide; ++lx) {
+    atomicAdd(&s->sums[first + lx], sums[lx]);
+    atomicAdd(&s->counts[first + lx], counts[lx]);
+  }
 }
 
 // One block of threads a block of nodes: everything but the minima; the costs go to in.costs.
-__global__ void __launch_bounds__(kThreads) CostKernel(BlockMatchInput in, BlockMatch* out) {
+__global__ void __launch_bounds__(kCostThreads) CostKernel(BlockMatchInput in, BlockMatch* out) {
   // BlockMatch has initialisers, which __shared__ variables may not have.
   __shared__ alignas(alignof(Shared)) unsigned char raw[sizeof(Shared)];
   Shared* s = reinterpret_cast<Shared*>(raw);
   const int block = blockIdx.x;
   const Int3 at = BlockAt(in.blocks, block);
   const Int3 first{at.x * kBlockSide, at.y * kBlockSide, at.z * kBlockSide};
-  CopyCube(in.fixed, in.size, first, kBlockSide, s->fixed, s->fixed_valid);
+  CopyCube(in.fixed, in.size, first, kBlockSide, s->fixed, s->variation);
   CopyCube(in.moving, in.size, {first.x - kSearchRadius, first.y - kSearchRadius, first.z - kSearchRadius}, kWindowSide,
-           s->moving, s->moving_valid);
+           s->moving, nullptr);
+  for (int i = threadIdx.x; i < kSearchCount; i += kCostThreads) s->sums[i] = s->counts[i] = 0;
   __syncthreads();
-  if (threadIdx.x == 0) CountNodes(in, first, s);
+  if (threadIdx.x < kWarp) CountNodes(in, first, s);
   __syncthreads();
   const bool matched = s->match.matched != 0;
-  for (int i = threadIdx.x; i < kSearchCount; i += kThreads) {
-    const Int3 l = DisplacementOf(i);
-    in.costs[int64_t{block} * kSearchCount + i] = matched && IsSearched(in.size, l) ? Cost(*s, l) : INFINITY;
+  if (matched && threadIdx.x < kBlockSide * kRowsOfDisplacements) {
+    const int row = threadIdx.x % kRowsOfDisplacements;
+    AddPlane(threadIdx.x / kRowsOfDisplacements, row % kSearchSide, row / kSearchSide, s);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kSearchCount; i += kCostThreads) {
+    const bool wanted = matched && IsSearched(in.size, DisplacementOf(i));
+    in.costs[int64_t{block} * kSearchCount + i] =
+        wanted ? MeanCost(s->sums[i], s->counts[i], s->match.nodes) : INFINITY;
   }
   if (threadIdx.x == 0) out[block] = s->match;
 }
 
+// By a whole warp: BestDisplacement. Costs are not negative, so that their bits are in their order.
+__device__ int BestOfWarp(const float* costs) {
+  unsigned long long least = ~0ull;
+  for (int i = threadIdx.x % kWarp; i < kSearchCount; i += kWarp) {
+    const unsigned long long cost = __float_as_uint(costs[i]);
+    least = min(least, cost << 32 | static_cast<unsigned>(SquaredLength(DisplacementOf(i))) << 16 | i);
+  }
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) least = min(least, __shfl_xor_sync(~0u, least, lanes));
+  return static_cast<int>(least & 0xffff);
+}
+
+// By a whole warp: MinimumOf, which its first thread writes.
+__device__ void MinimumOfWarp(const float* costs, CostMinimum* minimum) {
+  const int best = BestOfWarp(costs);
+  CostSurroundings around;
+  for (int i = threadIdx.x % kWarp; i < kSearchCount; i += kWarp) AddCost(best, i, costs[i], &around);
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    around.sum += __shfl_down_sync(~0u, around.sum, lanes);
+    around.count += __shfl_down_sync(~0u, around.count, lanes);
+    around.rival = fminf(around.rival, __shfl_down_sync(~0u, around.rival, lanes));
+  }
+  if (threadIdx.x % kWarp == 0) *minimum = MinimumAt(costs, best, around);
+}
+
 // One block of threads a block of nodes, after CostKernel.
-__global__ void __launch_bounds__(kThreads) MinimaKernel(BlockMatchInput in, BlockMatch* out) {
+__global__ void __launch_bounds__(kMinimaThreads) MinimaKernel(BlockMatchInput in, BlockMatch* out) {
   __shared__ float own[kSearchCount], smoothed[kSearchCount];
   const int block = blockIdx.x;
   // The same for every thread of the block.
   if (out[block].matched == 0) return;
   const Int3 at = BlockAt(in.blocks, block);
-  for (int i = threadIdx.x; i < kSearchCount; i += kThreads) {
+  for (int i = threadIdx.x; i < kSearchCount; i += kMinimaThreads) {
     own[i] = in.costs[int64_t{block} * kSearchCount + i];
     smoothed[i] = SmoothedCost(in, at, i);
   }
   __syncthreads();
-  // Two warps, one minimum each; the other threads are done.
-  if (threadIdx.x == 0) out[block].own = MinimumOf(own);
-  if (threadIdx.x == 32) out[block].smoothed = MinimumOf(smoothed);
+  // Two warps, one minimum each; the others are done.
+  const int warp = threadIdx.x / kWarp;
+  if (warp == 0) MinimumOfWarp(own, &out[block].own);
+  if (warp == 1) MinimumOfWarp(smoothed, &out[block].smoothed);
 }
 
 }  // namespace
 
 absl::Status MatchBlocks(const ExecContext& ctx, const BlockMatchInput& in, BlockMatch* out) {
   const auto blocks = static_cast<unsigned>(BlockCount(in.size));
-  CostKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(in, out);
+  CostKernel<<<blocks, kCostThreads, 0, CudaStream(ctx)>>>(in, out);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
-  MinimaKernel<<<blocks, kThreads, 0, CudaStream(ctx)>>>(in, out);
+  MinimaKernel<<<blocks, kMinimaThreads, 0, CudaStream(ctx)>>>(in, out);
   INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGetLastError());
   return absl::OkStatus();
 }

@@ -41,22 +41,14 @@ INTRAWARP_HD inline bool IsSearched(Int3 size, Int3 l) {
   return (size.x > 1 || l.x == 0) && (size.y > 1 || l.y == 0) && (size.z > 1 || l.z == 0);
 }
 
-INTRAWARP_HD inline int SquaredDistance(const Descriptor& a, const Descriptor& b) {
-  int sum = 0;
-  for (int c = 0; c < kDescriptorChannels; ++c) {
-    const int d = int{a.channel[c]} - int{b.channel[c]};
-    sum += d * d;
-  }
-  return sum;
-}
-
 // Sets variation, covered and matched, for match->nodes of `present` nodes in the grid, whose variations add up to
 // `variation`.
 INTRAWARP_HD inline void SetVariation(const BlockMatchInput& in, int present, double variation, BlockMatch* match) {
   if (match->nodes == 0) return;
   match->variation = static_cast<float>(variation / match->nodes);
   match->covered = 2 * match->nodes >= present;
-  match->matched = match->covered != 0 && match->variation >= in.least_variation;
+  const float least = fmaxf(in.least_variation, kStructureNoises * *in.fixed.noise);
+  match->matched = match->covered != 0 && match->variation >= least;
 }
 
 // The mean of a sum over `count` nodes of a block with `nodes`; infinite where too few count.
@@ -73,40 +65,43 @@ INTRAWARP_HD inline float ParabolaVertex(float below, float here, float above) {
   return curvature > 0 ? fminf(fmaxf(0.5f * (below - above) / curvature, -0.5f), 0.5f) : 0.0f;
 }
 
+INTRAWARP_HD inline int SquaredLength(Int3 l) { return l.x * l.x + l.y * l.y + l.z * l.z; }
+
 // The least cost; of equal ones the shortest displacement's, then the first.
 INTRAWARP_HD inline int BestDisplacement(const float* costs) {
-  int best = SearchOf({0, 0, 0}), best_length = 0;
+  int best = SearchOf({0, 0, 0});
   for (int s = 0; s < kSearchCount; ++s) {
-    const Int3 l = DisplacementOf(s);
-    const int length = l.x * l.x + l.y * l.y + l.z * l.z;
-    if (costs[s] < costs[best] || (costs[s] == costs[best] && length < best_length)) {
-      best = s;
-      best_length = length;
-    }
+    const bool is_shorter = SquaredLength(DisplacementOf(s)) < SquaredLength(DisplacementOf(best));
+    if (costs[s] < costs[best] || (costs[s] == costs[best] && is_shorter)) best = s;
   }
   return best;
 }
 
-// The minimum of the costs of all displacements, of which those without one are infinite.
-INTRAWARP_HD inline CostMinimum MinimumOf(const float* costs) {
-  const int best = BestDisplacement(costs);
-  const Int3 at = DisplacementOf(best);
+// The sum and the number of all costs, and the least one that is two or more nodes from the best displacement.
+struct CostSurroundings {
   double sum = 0;
   int count = 0;
   float rival = INFINITY;
-  for (int s = 0; s < kSearchCount; ++s) {
-    if (!HasCost(costs[s])) continue;
-    sum += costs[s];
-    ++count;
-    const Int3 l = DisplacementOf(s), d{l.x - at.x, l.y - at.y, l.z - at.z};
-    const bool is_near = d.x >= -1 && d.x <= 1 && d.y >= -1 && d.y <= 1 && d.z >= -1 && d.z <= 1;
-    if (!is_near) rival = fminf(rival, costs[s]);
-  }
+};
+
+// Adds the cost of displacement `search`, which may be infinite.
+INTRAWARP_HD inline void AddCost(int best, int search, float cost, CostSurroundings* around) {
+  if (!HasCost(cost)) return;
+  around->sum += cost;
+  ++around->count;
+  const Int3 at = DisplacementOf(best), l = DisplacementOf(search), d{l.x - at.x, l.y - at.y, l.z - at.z};
+  const bool is_near = d.x >= -1 && d.x <= 1 && d.y >= -1 && d.y <= 1 && d.z >= -1 && d.z <= 1;
+  if (!is_near) around->rival = fminf(around->rival, cost);
+}
+
+// The minimum at BestDisplacement(costs), with what was added up of all costs.
+INTRAWARP_HD inline CostMinimum MinimumAt(const float* costs, int best, const CostSurroundings& around) {
+  const Int3 at = DisplacementOf(best);
   CostMinimum minimum;
   minimum.zero = costs[SearchOf({0, 0, 0})];
   minimum.best = costs[best];
-  minimum.mean = count > 0 ? static_cast<float>(sum / count) : 0.0f;
-  minimum.rival = HasCost(rival) ? rival : minimum.mean;
+  minimum.mean = around.count > 0 ? static_cast<float>(around.sum / around.count) : 0.0f;
+  minimum.rival = HasCost(around.rival) ? around.rival : minimum.mean;
   int stride = 1;
   for (int a = 0; a < 3; ++a, stride *= kSearchSide) {
     const int far = at[a] < 0 ? -at[a] : at[a];

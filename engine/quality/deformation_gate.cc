@@ -9,29 +9,12 @@
 #include "engine/base/status_macros.h"
 
 namespace intrawarp {
-namespace {
-
-// x y z of the centres of the matched blocks, LPS mm.
-std::vector<double> MatchedCentres(const ResidualProbe& probe) {
-  const AffineMap to_physical = IndexToPhysical(probe.blocks);
-  std::vector<double> points;
-  int64_t block = 0;
-  for (int z = 0; z < probe.blocks.size.z; ++z) {
-    for (int y = 0; y < probe.blocks.size.y; ++y) {
-      for (int x = 0; x < probe.blocks.size.x; ++x, ++block) {
-        if (probe.matches[block].matched == 0) continue;
-        const Vec3d p = to_physical({static_cast<double>(x), static_cast<double>(y), static_cast<double>(z)});
-        points.insert(points.end(), {p.x, p.y, p.z});
-      }
-    }
-  }
-  return points;
-}
-
-}  // namespace
 
 absl::StatusOr<double> MeanDeformation(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe) {
-  const std::vector<double> points = MatchedCentres(probe);
+  std::vector<double> points;
+  for (const MatchedBlock& block : MatchedBlocks(probe)) {
+    points.insert(points.end(), {block.centre.x, block.centre.y, block.centre.z});
+  }
   if (points.empty() || transform.is_affine()) return 0.0;
   std::vector<double> mapped = points;
   ArenaScope scope(ctx.arena());

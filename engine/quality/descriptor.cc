@@ -6,16 +6,19 @@
 
 namespace intrawarp {
 
-absl::Status ComputeDescriptors(const ExecContext& ctx, ConstVolumeView image, float floor, Descriptor* out) {
+absl::Status ComputeDescriptors(const ExecContext& ctx, ConstVolumeView image, const uint8_t* valid, float floor,
+                                Descriptor* out, float* noise) {
   ArenaScope scope(ctx.arena());
   DescriptorWorkspace workspace;
   INTRAWARP_ASSIGN_OR_RETURN(workspace.along_x, ctx.arena().Allocate<Differences>(image.geometry.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(workspace.means, ctx.arena().Allocate<Differences>(image.geometry.voxels()));
-  return INTRAWARP_DISPATCH(ctx, ComputeDescriptors, image.data, image.geometry.size, floor, workspace, out);
+  INTRAWARP_ASSIGN_OR_RETURN(workspace.counts, ctx.arena().Allocate<int>(kNoiseBins));
+  return INTRAWARP_DISPATCH(ctx, ComputeDescriptors, image.data, valid, image.geometry.size, floor, workspace, out,
+                            noise);
 }
 
 size_t DescriptorWorkspaceBytes(const Geometry& geometry) {
-  return 2 * Arena::Rounded(geometry.voxels() * sizeof(Differences));
+  return 2 * Arena::Rounded(geometry.voxels() * sizeof(Differences)) + Arena::Rounded(kNoiseBins * sizeof(int));
 }
 
 }  // namespace intrawarp

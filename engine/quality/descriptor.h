@@ -5,7 +5,7 @@
 // The six neighbours of voxel x at distance 1 are paired, opposite ones excepted, which gives 12 channels. Channel
 // (a, b) measures S_ab = the mean of (I(y + n_a) - I(y + n_b))^2 over the 3 x 3 x 3 voxels y around x; with
 // m_ab = S_ab - min S and the variation v = mean of m, its value is exp(-m_ab / max(v, floor)), here in steps of 1/255.
-// The floor takes noise out of places without structure: their channels are all 1.
+// The floor takes noise out of places without structure: their channels are all near 1.
 //
 // A neighbour outside the image is the nearest voxel inside, on each axis. S_ab is the mean of
 // q(y) = (I(y) - I(y + n_b - n_a))^2 around x + n_a, so that 6 mean volumes serve 12 channels; at a face this clamps
@@ -30,9 +30,18 @@ struct alignas(16) Descriptor {
   float variation;
 };
 
-// One descriptor a voxel. `floor`, in squared intensities, is above 0. Voxels are finite. Stream-ordered. CPU and CUDA
-// agree to one step of a channel and to float32 rounding of the variation.
-absl::Status ComputeDescriptors(const ExecContext& ctx, ConstVolumeView image, float floor, Descriptor* out);
+// The noise of an image shows where it has no structure: there v is about the mean of what noise alone makes it. It is
+// estimated as the kNoiseQuantile quantile of v over the valid voxels, 0 without any; an image with structure nearly
+// everywhere is taken for a noisier one than it is.
+inline constexpr double kNoiseQuantile = 0.1;
+// The floor is so many times the noise, unless `floor` is more.
+inline constexpr float kFloorNoises = 4;
+
+// One descriptor a voxel, and the noise in squared intensities at `noise`, in device memory. `floor`, in squared
+// intensities, is above 0. Byte i of `valid` is not 0 where voxel i counts for the noise. Voxels are finite.
+// Stream-ordered. CPU and CUDA agree to one step of a channel and to float32 rounding of variation and noise.
+absl::Status ComputeDescriptors(const ExecContext& ctx, ConstVolumeView image, const uint8_t* valid, float floor,
+                                Descriptor* out, float* noise);
 size_t DescriptorWorkspaceBytes(const Geometry& geometry);
 
 }  // namespace intrawarp

@@ -26,10 +26,27 @@ void SumAlongX(const float* image, Int3 size, int y, int z, Differences* out) {
   }
 }
 
+// The noise from the variations in `out`.
+float NoiseOf(const Descriptor* out, const uint8_t* valid, int64_t voxels, int* counts) {
+  std::fill_n(counts, kNoiseBins, 0);
+  int64_t total = 0;
+  for (int64_t i = 0; i < voxels; ++i) {
+    if (valid[i] == 0) continue;
+    ++counts[NoiseBin(out[i].variation)];
+    ++total;
+  }
+  if (total == 0) return 0;
+  const double rank = kNoiseQuantile * static_cast<double>(total);
+  int64_t below = 0;
+  int bin = 0;
+  while (static_cast<double>(below + counts[bin]) < rank) below += counts[bin++];
+  return NoiseIn(bin, rank, below, counts[bin]);
+}
+
 }  // namespace
 
-absl::Status ComputeDescriptors(const ExecContext&, const float* image, Int3 size, float floor,
-                                const DescriptorWorkspace& workspace, Descriptor* out) {
+absl::Status ComputeDescriptors(const ExecContext&, const float* image, const uint8_t* valid, Int3 size, float floor,
+                                const DescriptorWorkspace& workspace, Descriptor* out, float* noise) {
   ForRows(size, [&](int64_t row, int y, int z) { SumAlongX(image, size, y, z, workspace.along_x + row * size.x); });
   ForRows(size, [&](int64_t row, int y, int z) {
     for (int x = 0; x < size.x; ++x) {
@@ -37,7 +54,14 @@ absl::Status ComputeDescriptors(const ExecContext&, const float* image, Int3 siz
     }
   });
   ForRows(size, [&](int64_t row, int y, int z) {
-    for (int x = 0; x < size.x; ++x) out[row * size.x + x] = DescriptorAt(workspace.means, size, {x, y, z}, floor);
+    for (int x = 0; x < size.x; ++x) {
+      out[row * size.x + x].variation = DistancesAt(workspace.means, size, {x, y, z}).variation;
+    }
+  });
+  *noise = NoiseOf(out, valid, int64_t{size.x} * size.y * size.z, workspace.counts);
+  const float raised = std::max(floor, kFloorNoises * *noise);
+  ForRows(size, [&](int64_t row, int y, int z) {
+    for (int x = 0; x < size.x; ++x) out[row * size.x + x] = DescriptorAt(workspace.means, size, {x, y, z}, raised);
   });
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "absl/status/status.h"
 #include "engine/base/host_device.h"
@@ -75,32 +76,73 @@ INTRAWARP_HD inline Int3 FirstNeighbour(int c) {
   return n;
 }
 
-INTRAWARP_HD inline Descriptor DescriptorAt(const Differences* means, Int3 size, Int3 voxel, float floor) {
-  float s[kDescriptorChannels], least = INFINITY, sum = 0;
+// m of every channel at a voxel, and v.
+struct ChannelDistances {
+  float m[kDescriptorChannels];
+  float variation;
+};
+
+INTRAWARP_HD inline ChannelDistances DistancesAt(const Differences* means, Int3 size, Int3 voxel) {
+  ChannelDistances out;
+  float least = INFINITY, sum = 0;
   for (int c = 0; c < kDescriptorChannels; ++c) {
     const Int3 n = FirstNeighbour(c);
-    s[c] = means[ClampedPlace(size, voxel.x + n.x, voxel.y + n.y, voxel.z + n.z)].mean[c / 2];
-    least = fminf(least, s[c]);
-    sum += s[c];
+    out.m[c] = means[ClampedPlace(size, voxel.x + n.x, voxel.y + n.y, voxel.z + n.z)].mean[c / 2];
+    least = fminf(least, out.m[c]);
+    sum += out.m[c];
   }
-  Descriptor out;
   out.variation = fmaxf(sum * (1.0f / kDescriptorChannels) - least, 0.0f);
+  for (float& m : out.m) m -= least;
+  return out;
+}
+
+INTRAWARP_HD inline Descriptor DescriptorAt(const Differences* means, Int3 size, Int3 voxel, float floor) {
+  const ChannelDistances distances = DistancesAt(means, size, voxel);
+  Descriptor out;
+  out.variation = distances.variation;
   const float scale = -1 / fmaxf(out.variation, floor);
   for (int c = 0; c < kDescriptorChannels; ++c) {
-    out.channel[c] = static_cast<uint8_t>(255 * expf(scale * (s[c] - least)) + 0.5f);
+    out.channel[c] = static_cast<uint8_t>(255 * expf(scale * distances.m[c]) + 0.5f);
   }
   return out;
 }
 
-// Workspace, one a voxel each.
+// Variations are counted in bins by the leading bits of a float that is not negative: eight bins between powers of two.
+inline constexpr int kNoiseBinShift = 20;
+inline constexpr int kNoiseBins = 1 << (31 - kNoiseBinShift);
+
+INTRAWARP_HD inline int NoiseBin(float variation) {
+  uint32_t bits;
+  memcpy(&bits, &variation, sizeof(bits));
+  return static_cast<int>(bits >> kNoiseBinShift);
+}
+
+// The least value of a bin.
+INTRAWARP_HD inline float NoiseBinStart(int bin) {
+  const uint32_t bits = static_cast<uint32_t>(bin) << kNoiseBinShift;
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// The quantile that lies in `bin`, which holds `count` values and has `below` values before it: as if the bin's values
+// were spread evenly.
+INTRAWARP_HD inline float NoiseIn(int bin, double rank, int64_t below, int count) {
+  const float start = NoiseBinStart(bin), width = NoiseBinStart(bin + 1) - start;
+  return start + width * static_cast<float>((rank - static_cast<double>(below)) / count);
+}
+
+// Workspace: one a voxel each, and kNoiseBins counts.
 struct DescriptorWorkspace {
   Differences* along_x = nullptr;
   Differences* means = nullptr;
+  int* counts = nullptr;
 };
 
-INTRAWARP_DECLARE_ON_DEVICES(absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image, Int3 size,
-                                                             float floor, const DescriptorWorkspace& workspace,
-                                                             Descriptor* out);)
+INTRAWARP_DECLARE_ON_DEVICES(absl::Status ComputeDescriptors(const ExecContext& ctx, const float* image,
+                                                             const uint8_t* valid, Int3 size, float floor,
+                                                             const DescriptorWorkspace& workspace, Descriptor* out,
+                                                             float* noise);)
 
 }  // namespace intrawarp
 

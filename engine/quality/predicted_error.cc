@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace intrawarp {
@@ -14,8 +15,8 @@ struct ErrorModel {
   double own_offset, smoothed_offset;
   double own_vagueness, smoothed_vagueness;
 };
-constexpr ErrorModel kExpected{0.18, 0.20, 0.61, 0.41, 2.5};
-constexpr ErrorModel kBound{0.915, 0.317, 0.367, 2.06, 13.28};
+constexpr ErrorModel kExpected{0.05, 0.10, 1.09, 0.33, 1.79};
+constexpr ErrorModel kBound{1.00, 0.23, 0.40, 1.51, 24.4};
 
 double Length(const float offset[3]) {
   return std::sqrt(static_cast<double>(offset[0]) * offset[0] + static_cast<double>(offset[1]) * offset[1] +
@@ -73,6 +74,34 @@ std::optional<ErrorEstimate> PredictError(const ResidualProbe& probe) {
   estimate.agreement = static_cast<double>(near) / count;
   estimate.chance = Chance(probe.blocks.is_2d());
   return estimate;
+}
+
+ErrorMap MapErrors(const ResidualProbe& probe) {
+  ErrorMap map{probe.blocks, {}, {}};
+  for (const BlockMatch& match : probe.matches) {
+    const BlockError error = match.matched != 0 ? PredictBlockError(match, probe.node_mm) : BlockError{NAN, NAN};
+    map.expected_mm.push_back(static_cast<float>(error.expected_mm));
+    map.bound_mm.push_back(static_cast<float>(error.bound_mm));
+  }
+  return map;
+}
+
+std::vector<PointError> PredictErrorsAt(const ResidualProbe& probe, const std::vector<Vec3d>& points) {
+  const std::vector<MatchedBlock> blocks = MatchedBlocks(probe);
+  std::vector<PointError> errors;
+  if (blocks.empty()) return errors;
+  for (const Vec3d& point : points) {
+    const MatchedBlock* nearest = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const MatchedBlock& block : blocks) {
+      const double square = Dot(block.centre - point, block.centre - point);
+      if (nearest != nullptr && !(square < least)) continue;
+      nearest = &block;
+      least = square;
+    }
+    errors.push_back({PredictBlockError(*nearest->match, probe.node_mm), std::sqrt(least)});
+  }
+  return errors;
 }
 
 }  // namespace intrawarp

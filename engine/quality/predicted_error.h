@@ -10,6 +10,7 @@
 #define INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
 
 #include <optional>
+#include <vector>
 
 #include "engine/quality/residual_probe.h"
 
@@ -39,9 +40,10 @@ struct ErrorEstimate {
   // chance would put there: a displacement drawn from all that are searched.
   double agreement = 0;
   double chance = 0;
-  // These two are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm of the
-  // affine part alone, and the mean length of the deformation.
+  // These are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm and
+  // agreement of the affine part alone, and the mean length of the deformation.
   std::optional<double> affine_expected_mm = std::nullopt;
+  std::optional<double> affine_agreement = std::nullopt;
   std::optional<double> deformation_mm = std::nullopt;
 };
 
@@ -49,8 +51,27 @@ struct ErrorEstimate {
 inline constexpr int kLeastBlocks = 16;
 std::optional<ErrorEstimate> PredictError(const ResidualProbe& probe);
 
+// The prediction at every block of `blocks`, x fastest; NaN where a block is not matched.
+struct ErrorMap {
+  Geometry blocks;
+  std::vector<float> expected_mm, bound_mm;
+};
+ErrorMap MapErrors(const ResidualProbe& probe);
+
+// The prediction at a point: that of the nearest matched block, of equally near ones the first.
+struct PointError {
+  BlockError error;
+  // From the point to the block's centre.
+  double distance_mm = 0;
+};
+// Points are LPS mm. Empty when no block is matched. Time: points times blocks.
+std::vector<PointError> PredictErrorsAt(const ResidualProbe& probe, const std::vector<Vec3d>& points);
+
 // An agreement below so many times chance says that the images have nothing in common where the result puts them.
 inline constexpr double kUnrelatedChances = 1.3;
+// A deformation can make any two images alike: one that began at an affine result whose agreement is below so many
+// times chance says nothing of them.
+inline constexpr double kUnrelatedStartChances = 1.0;
 
 }  // namespace intrawarp
 

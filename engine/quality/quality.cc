@@ -213,6 +213,8 @@ const char* ReviewText(ReviewCause cause) {
       return "unrelated images";
     case ReviewCause::kDeformationRejected:
       return "deformation rejected";
+    case ReviewCause::kErrorUnknown:
+      return "error unknown";
   }
   return "";
 }
@@ -266,7 +268,12 @@ namespace {
 
 void AddErrorReasons(const ErrorEstimate& error, double limit_mm, std::vector<ReviewReason>& reasons) {
   const double unrelated = kUnrelatedChances * error.chance;
-  if (error.agreement < unrelated) reasons.push_back({ReviewCause::kUnrelatedImages, error.agreement, unrelated});
+  const double start = kUnrelatedStartChances * error.chance;
+  if (error.agreement < unrelated) {
+    reasons.push_back({ReviewCause::kUnrelatedImages, error.agreement, unrelated});
+  } else if (error.affine_agreement && *error.affine_agreement < start) {
+    reasons.push_back({ReviewCause::kUnrelatedImages, *error.affine_agreement, start});
+  }
   // Written so that NaN is above.
   if (!(error.expected_mm <= limit_mm)) {
     reasons.push_back({ReviewCause::kErrorAboveLimit, error.expected_mm, limit_mm});
@@ -296,10 +303,11 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   if (report.mirror_lead.value_or(0) > kMostMirrorLead) {
     reasons.push_back({ReviewCause::kMirrored, report.mirror_lead, kMostMirrorLead});
   }
-  if (report.rejected_gain) {
+  if (report.rejected_gain && !agrees) {
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
   }
   if (report.error) AddErrorReasons(*report.error, error_limit_mm, reasons);
+  if (!report.error && report.can_have_error) reasons.push_back({ReviewCause::kErrorUnknown});
   const bool excused = ending == Ending::kUnfinished && is_within;
   if (ending != Ending::kConverged && !excused) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;

@@ -81,9 +81,10 @@ enum class ReviewCause {
   kErrorAboveLimit,
   kUnrelatedImages,
   kDeformationRejected,
+  kErrorUnknown,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
-// start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected".
+// start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -117,6 +118,11 @@ struct QualityReport {
   std::optional<double> mirror_lead;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
+  // The fixed image has the blocks that an estimate takes, whether or not it has the structure (kLeastBlocks).
+  bool can_have_error = false;
+  // On demand, and not without `error`.
+  std::optional<ErrorMap> error_map;
+  std::vector<PointError> error_at;
   // The gain of a deformation that was rejected (deformation_gate.h); absent: none was.
   std::optional<double> rejected_gain;
   // Empty: ok.
@@ -136,8 +142,9 @@ inline constexpr double kMostStretch = 2.0;
 // 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
-// A start without a margin is no reason where the predicted error is within the limit and so many blocks agree: a wrong
-// start leaves few that do.
+// A start without a margin, or a deformation that was rejected, is no reason where the predicted error of the answer is
+// within the limit and so many blocks agree: a wrong start leaves few that do, and what is left of a rejected
+// deformation is an affine result that stands by itself.
 inline constexpr double kCertainAgreement = 0.8;
 
 // The expected error that is held against the estimate's, in mm, where a request names none.
@@ -153,8 +160,9 @@ enum class Ending {
 };
 
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
-// start. An error estimate adds two: an agreement below kUnrelatedChances times chance, and an expected error above
-// `error_limit_mm`.
+// start. An error estimate adds two: an agreement below kUnrelatedChances times chance (of the affine part before a
+// deformation: kUnrelatedStartChances), and an expected error above `error_limit_mm`. So does its absence where
+// can_have_error says that there could be one.
 std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, Ending ending,
                                         double error_limit_mm = kDefaultErrorLimitMm);
 

@@ -2,6 +2,7 @@
 #include "engine/quality/residual_probe.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "engine/base/status_macros.h"
@@ -58,6 +59,15 @@ float Floor(const PreparedImage& image) {
   return static_cast<float>(std::max(kDescriptorFloor * variance, 1e-30));
 }
 
+// The descriptors of an image's samples on the grid of the probe, in the arena.
+absl::StatusOr<DescriptorVolume> Describe(const ExecContext& ctx, const PreparedImage& image, const float* samples,
+                                          const uint8_t* valid, const Geometry& grid) {
+  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(grid.voxels()));
+  INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
+  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples, grid}, valid, Floor(image), descriptors, noise));
+  return DescriptorVolume{descriptors, valid, noise};
+}
+
 // The grid of blocks: block i covers nodes [i kBlockSide, (i + 1) kBlockSide).
 Geometry BlockGrid(const Geometry& probe) {
   Geometry out = probe;
@@ -72,23 +82,54 @@ Geometry BlockGrid(const Geometry& probe) {
   return out;
 }
 
+// The side in mm of a cubic (square, straight) node of which `nodes` fill the axes that are divided, no smaller than a
+// voxel in the mean of those axes.
+double NodeSide(const Geometry& fixed, const std::array<bool, 3>& divided, double nodes) {
+  double domain = 1, voxel = 1;
+  int axes = 0;
+  for (int a = 0; a < 3; ++a) {
+    if (!divided[a]) continue;
+    domain *= fixed.size[a] * fixed.spacing[a];
+    voxel *= fixed.spacing[a];
+    ++axes;
+  }
+  return std::pow(std::max(domain / nodes, voxel), 1.0 / axes);
+}
+
 }  // namespace
 
 Geometry ProbeGrid(const Geometry& fixed, int64_t nodes_wanted) {
-  double domain = 1, voxel = 1;
-  const int axes = fixed.is_2d() ? 2 : 3;
-  for (int a = 0; a < axes; ++a) {
-    domain *= fixed.size[a] * fixed.spacing[a];
-    voxel *= fixed.spacing[a];
-  }
   const auto nodes = static_cast<double>(fixed.is_2d() ? kProbeNodes2d : nodes_wanted);
-  const double side = std::pow(std::max(domain / nodes, voxel), 1.0 / axes);
+  std::array<bool, 3> divided{true, true, !fixed.is_2d()};
+  double side = 0;
+  // An axis shorter than a node's side leaves the nodes to the others, whose side is then larger.
+  for (bool changed = true; changed;) {
+    side = NodeSide(fixed, divided, nodes);
+    changed = false;
+    for (int a = 0; a < 3; ++a) {
+      const bool is_thin = divided[a] && fixed.size[a] * fixed.spacing[a] < side * (1 - 1e-9);
+      if (is_thin) divided[a] = false;
+      changed = changed || is_thin;
+    }
+  }
   Int3 counts{1, 1, 1};
-  for (int a = 0; a < axes; ++a) {
-    const double wanted = std::round(fixed.size[a] * fixed.spacing[a] / side);
-    counts[a] = static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(nodes)));
+  for (int a = 0; a < 3; ++a) {
+    const double wanted = divided[a] ? std::round(fixed.size[a] * fixed.spacing[a] / side) : 1.0;
+    counts[a] = static_cast<int>(std::clamp(wanted, 1.0, nodes));
   }
   return Divided(fixed, counts);
+}
+
+std::vector<MatchedBlock> MatchedBlocks(const ResidualProbe& probe) {
+  const AffineMap to_physical = IndexToPhysical(probe.blocks);
+  const Int3 n = probe.blocks.size;
+  std::vector<MatchedBlock> blocks;
+  for (int i = 0; i < static_cast<int>(probe.matches.size()); ++i) {
+    if (probe.matches[i].matched == 0) continue;
+    const Int3 block{i % n.x, i / n.x % n.y, i / n.x / n.y};
+    blocks.push_back({to_physical(ToVec3d(block)), &probe.matches[i]});
+  }
+  return blocks;
 }
 
 absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
@@ -107,17 +148,16 @@ absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const Prepar
   const ProbeSampling sampling{grid.size, to_physical, MakeForwardMap(transform, to_physical, AffineMap::Identity()),
                                MakeProbed(fixed, fixed_mask, node_mm), MakeProbed(moving, moving_mask, node_mm)};
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SampleProbe, sampling, samples));
-  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * fixed_descriptors, ctx.arena().Allocate<Descriptor>(nodes));
-  INTRAWARP_ASSIGN_OR_RETURN(Descriptor * moving_descriptors, ctx.arena().Allocate<Descriptor>(nodes));
-  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples.fixed, grid}, Floor(fixed), fixed_descriptors));
-  INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples.moving, grid}, Floor(moving), moving_descriptors));
+  INTRAWARP_ASSIGN_OR_RETURN(const DescriptorVolume fixed_descriptors,
+                             Describe(ctx, fixed, samples.fixed, samples.valid, grid));
+  INTRAWARP_ASSIGN_OR_RETURN(const DescriptorVolume moving_descriptors,
+                             Describe(ctx, moving, samples.moving, samples.valid, grid));
   INTRAWARP_ASSIGN_OR_RETURN(BlockMatch * matches, ctx.arena().Allocate<BlockMatch>(BlockCount(grid.size)));
   ResidualProbe probe;
   probe.intensity_variance = fixed.statistics().stddev * fixed.statistics().stddev;
   // Above 0, so that an image without any variation is not matched.
   const auto least = static_cast<float>(std::max(kLeastVariation * probe.intensity_variance, 1e-30));
-  INTRAWARP_RETURN_IF_ERROR(MatchBlocks(ctx, {fixed_descriptors, samples.valid}, {moving_descriptors, samples.valid},
-                                        grid.size, least, matches));
+  INTRAWARP_RETURN_IF_ERROR(MatchBlocks(ctx, fixed_descriptors, moving_descriptors, grid.size, least, matches));
   probe.blocks = BlockGrid(grid);
   probe.node_mm = grid.spacing;
   probe.matches.resize(BlockCount(grid.size));
@@ -131,7 +171,8 @@ size_t ResidualProbeWorkspaceBytes(const Geometry& fixed) {
   const Geometry grid = ProbeGrid(fixed);
   const size_t nodes = grid.voxels();
   return 2 * Arena::Rounded(nodes * sizeof(float)) + Arena::Rounded(nodes) +
-         2 * Arena::Rounded(nodes * sizeof(Descriptor)) + Arena::Rounded(BlockCount(grid.size) * sizeof(BlockMatch)) +
+         2 * (Arena::Rounded(nodes * sizeof(Descriptor)) + Arena::Rounded(sizeof(float))) +
+         Arena::Rounded(BlockCount(grid.size) * sizeof(BlockMatch)) +
          std::max(DescriptorWorkspaceBytes(grid), MatchBlocksWorkspaceBytes(grid.size));
 }
 

@@ -20,7 +20,7 @@ namespace intrawarp {
 // `nodes` (kProbeNodes2d), but no finer than the image. The cost of a probe is in proportion; its errors are in nodes.
 inline constexpr int64_t kProbeNodes = 400000;
 inline constexpr int64_t kFrameProbeNodes = 100000;
-inline constexpr int64_t kProbeNodes2d = 128 * 128;
+inline constexpr int64_t kProbeNodes2d = 74 * 74;
 Geometry ProbeGrid(const Geometry& fixed, int64_t nodes = kProbeNodes);
 
 struct ResidualProbe {
@@ -33,6 +33,13 @@ struct ResidualProbe {
   // The fixed image's variance in squared intensities, the unit of variations.
   double intensity_variance = 0;
 };
+
+// The matched blocks, x fastest, with their centres in LPS mm. The probe must outlive them.
+struct MatchedBlock {
+  Vec3d centre;
+  const BlockMatch* match = nullptr;
+};
+std::vector<MatchedBlock> MatchedBlocks(const ResidualProbe& probe);
 
 // Waits for the stream. Masks are those of MeasureSimilarity (quality.h), `nodes` at most kProbeNodes. Workspace:
 // ResidualProbeWorkspaceBytes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/quality/block_match.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -36,10 +37,11 @@ Volume RandomVolume(Int3 size, uint32_t seed, double valid_part) {
 
 class BlockMatchTest : public DeviceTest {
  protected:
-  std::vector<BlockMatch> Match(const Volume& fixed, const Volume& moving, Int3 size) {
+  std::vector<BlockMatch> Match(const Volume& fixed, const Volume& moving, Int3 size, float noise = 0) {
     auto* out = Poisoned<BlockMatch>(BlockCount(size));
-    EXPECT_OK(MatchBlocks(ctx(), {Upload(fixed.descriptors), Upload(fixed.valid)},
-                          {Upload(moving.descriptors), Upload(moving.valid)}, size, kLeastVariation, out));
+    const float* on_device = Upload(std::vector<float>{noise});
+    EXPECT_OK(MatchBlocks(ctx(), {Upload(fixed.descriptors), Upload(fixed.valid), on_device},
+                          {Upload(moving.descriptors), Upload(moving.valid), on_device}, size, kLeastVariation, out));
     return Download(out, BlockCount(size));
   }
 };
@@ -198,6 +200,31 @@ TEST_P(BlockMatchTest, LeavesOutBlocksWithoutStructure) {
   ASSERT_EQ(matches[1].matched, 1);
   // Its neighbour has no part in its smoothed costs.
   EXPECT_NEAR(matches[1].smoothed.best, matches[1].own.best, 1e-5 * matches[1].own.best);
+}
+
+TEST_P(BlockMatchTest, LeavesOutBlocksThatVaryNoMoreThanNoise) {
+  const Int3 size{10, 5, 5};
+  Volume fixed = RandomVolume(size, 5, 1);
+  const Volume moving = RandomVolume(size, 6, 1);
+  for (int64_t i = 0; i < static_cast<int64_t>(fixed.descriptors.size()); ++i) {
+    fixed.descriptors[i].variation = i % 10 < 5 ? 9.0f : 11.0f;
+  }
+  const std::vector<BlockMatch> matches = Match(fixed, moving, size, 5);
+  EXPECT_EQ(matches[0].covered, 1);
+  EXPECT_EQ(matches[0].matched, 0);
+  EXPECT_EQ(matches[1].matched, 1);
+}
+
+TEST_P(BlockMatchTest, OfEqualCostsTheShortestDisplacementIsTheBest) {
+  const Int3 size{15, 15, 15};
+  Volume flat = RandomVolume(size, 9, 1);
+  for (Descriptor& d : flat.descriptors) std::fill_n(d.channel, kDescriptorChannels, uint8_t{255});
+  for (const BlockMatch& match : Match(flat, flat, size)) {
+    ASSERT_EQ(match.matched, 1);
+    EXPECT_EQ(match.own.reach, 0);
+    EXPECT_EQ(match.own.best, 0);
+    EXPECT_EQ(match.smoothed.reach, 0);
+  }
 }
 
 TEST_P(BlockMatchTest, TheSameBitsEachTime) {

@@ -84,6 +84,47 @@ TEST(PredictedErrorTest, TooFewBlocksAreNoEvidence) {
   EXPECT_FALSE(PredictError(ProbeOf({}, 1)).has_value());
 }
 
+// Three blocks along x, 10 mm apart from (0, 5, 5) on; the one in the middle is not matched.
+ResidualProbe ThreeBlocks() {
+  BlockMatch flat = Sharp();
+  flat.matched = 0;
+  ResidualProbe probe = ProbeOf({Sharp(), flat, Vague()}, 1);
+  probe.blocks.spacing = {10, 10, 10};
+  probe.blocks.origin = {0, 5, 5};
+  return probe;
+}
+
+TEST(PredictedErrorTest, AMapHasTheFiguresOfEachBlock) {
+  const ErrorMap map = MapErrors(ThreeBlocks());
+  EXPECT_EQ(map.blocks.size, (Int3{3, 1, 1}));
+  ASSERT_EQ(map.expected_mm.size(), 3u);
+  ASSERT_EQ(map.bound_mm.size(), 3u);
+  const BlockError sharp = PredictBlockError(Sharp(), {2, 2, 2}), vague = PredictBlockError(Vague(), {2, 2, 2});
+  EXPECT_FLOAT_EQ(map.expected_mm[0], static_cast<float>(sharp.expected_mm));
+  EXPECT_FLOAT_EQ(map.bound_mm[0], static_cast<float>(sharp.bound_mm));
+  EXPECT_TRUE(std::isnan(map.expected_mm[1]) && std::isnan(map.bound_mm[1]));
+  EXPECT_FLOAT_EQ(map.bound_mm[2], static_cast<float>(vague.bound_mm));
+}
+
+TEST(PredictedErrorTest, APointHasTheFiguresOfTheNearestBlockWithStructure) {
+  const std::vector<PointError> errors =
+      PredictErrorsAt(ThreeBlocks(), {{1, 5, 5}, {10, 5, 5}, {11, 5, 5}, {20, 5, 105}});
+  ASSERT_EQ(errors.size(), 4u);
+  const BlockError sharp = PredictBlockError(Sharp(), {2, 2, 2}), vague = PredictBlockError(Vague(), {2, 2, 2});
+  const double bounds[] = {sharp.bound_mm, sharp.bound_mm, vague.bound_mm, vague.bound_mm};
+  const double distances[] = {1, 10, 9, 100};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(errors[i].error.bound_mm, bounds[i]) << i;
+    EXPECT_NEAR(errors[i].distance_mm, distances[i], 1e-12) << i;
+  }
+  EXPECT_EQ(errors[0].error.expected_mm, sharp.expected_mm);
+}
+
+TEST(PredictedErrorTest, WithoutABlockThereIsNothingToSayAtAPoint) {
+  EXPECT_TRUE(PredictErrorsAt(ProbeOf({BlockMatch()}, 1), {{0, 0, 0}}).empty());
+  EXPECT_TRUE(MapErrors(ProbeOf({}, 1)).bound_mm.empty());
+}
+
 TEST(DeformationGateTest, AWayThatTakesTheErrorDownIsWorthIt) {
   // 6 mm moved, 5 mm gained; the whole of it for nothing; the whole of it for the worse.
   EXPECT_NEAR(GainOf({6, 1, 6, 2.5}), 5.0 / 6, 1e-12);

@@ -747,14 +747,42 @@ TEST(ReviewReasonsTest, OutOfIterationsIsNoReasonWhereTheErrorIsSmall) {
   EXPECT_EQ(ReviewReasons(WithError(9, 1), false, Ending::kUnfinished).back().cause, ReviewCause::kNotConverged);
 }
 
-TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSee) {
-  QualityReport report = WithError(1, 1);
+TEST(ReviewReasonsTest, ADeformationThatBeganAtNothingInCommonIsForAPersonToSee) {
+  QualityReport report = WithError(1, 0.9);
+  report.error->affine_agreement = 0.1;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->affine_agreement = 0.09;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
+  EXPECT_EQ(reasons[0].value, 0.09);
+  EXPECT_EQ(reasons[0].limit, 0.1);
+}
+
+TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSeeUnlessTheAffinePartStandsByItself) {
+  QualityReport report = WithError(1, kCertainAgreement);
   report.rejected_gain = -0.5;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->agreement = 0.79;
   const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 1u);
   EXPECT_EQ(reasons[0].cause, ReviewCause::kDeformationRejected);
   EXPECT_EQ(reasons[0].value, -0.5);
   EXPECT_EQ(reasons[0].limit, kLeastGain);
+  report.error->agreement = 1;
+  report.error->expected_mm = 5.1;
+  EXPECT_EQ(ReviewReasons(report, false, Ending::kConverged)[0].cause, ReviewCause::kDeformationRejected);
+}
+
+TEST(ReviewReasonsTest, AnErrorThatCannotBeEstimatedIsForAPersonToSee) {
+  QualityReport report;
+  report.overlap = 1;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.can_have_error = true;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kErrorUnknown);
+  EXPECT_STREQ(ReviewText(reasons[0].cause), "error unknown");
 }
 
 }  // namespace

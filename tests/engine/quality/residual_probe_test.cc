@@ -82,6 +82,25 @@ TEST(ProbeGridTest, IsNoFinerThanTheImageAndKeepsAPlane) {
   EXPECT_EQ(ProbeGrid(Grid({1, 1, 1}, 3)).size, (Int3{1, 1, 1}));
 }
 
+TEST(ProbeGridTest, AnAxisThinnerThanANodeLeavesThemToTheOthers) {
+  for (int thin = 0; thin < 3; ++thin) {
+    Geometry fixed = Grid({4096, 4096, 4096}, 1);
+    fixed.size[thin] = 2;
+    fixed.spacing[thin] = 0.01;
+    const Geometry grid = ProbeGrid(fixed);
+    EXPECT_EQ(grid.size[thin], 1);
+    EXPECT_NEAR(static_cast<double>(grid.voxels()), static_cast<double>(kProbeNodes), 0.01 * kProbeNodes);
+  }
+  // The most blocks that a map can have.
+  Geometry plate = Grid({16384, 25, 1}, 1);
+  plate.size.z = 2;
+  plate.spacing.z = 1e-3;
+  EXPECT_LT(BlockCount(ProbeGrid(plate).size), 20000);
+  Geometry line = Grid({1, 1, 900}, 1);
+  line.spacing = {0.1, 0.2, 3};
+  EXPECT_EQ(ProbeGrid(line).size, (Int3{1, 1, 900}));
+}
+
 TEST_P(ResidualProbeTest, SeesHowFarARightMapIsOff) {
   const Geometry grid = Grid({40, 44, 36}, 2);
   const Vec3d truth{6, -4, 2}, left{2.6, -1.4, 3.2};
