@@ -65,6 +65,11 @@ bool IsBetter(const SampledValue& a, const SampledValue& b) {
   return *a.value < *b.value;
 }
 
+bool IsClearlyWorse(std::optional<double> before, std::optional<double> after) {
+  constexpr double kWorse = 1e-5;
+  return before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));
+}
+
 int EvaluationsAtOnce(const ExecContext& ctx, const Geometry& fixed) {
   if (!ctx.is_cuda()) return 1;
   return fixed.voxels() >= kLargeVoxels ? kAtOnceLarge : kAtOnceSmall;

@@ -48,6 +48,11 @@ struct SampledValue {
 // value.
 bool IsBetter(const SampledValue& a, const SampledValue& b);
 
+// True when an objective (about 1 at a bad start; absent where it is undefined) ended clearly above its start: closer
+// ones are as good as each other, since a registration that starts at a minimum ends within its tolerances of it, on
+// either side.
+bool IsClearlyWorse(std::optional<double> before, std::optional<double> after);
+
 // Evaluations to be enqueued between two looks at the checkpoint.
 int EvaluationsAtOnce(const ExecContext& ctx, const Geometry& fixed);
 

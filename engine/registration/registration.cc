@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/registration/automatic.h"
 #include "engine/registration/mask_levels.h"
 #include "engine/registration/method.h"
 #include "engine/registration/validate.h"
 
 namespace intrawarp {
 namespace {
-
-// Objectives (about 1 at a bad start) closer than this are as good as each other: a registration that starts at a
-// minimum ends within its tolerances of it, on either side.
-constexpr double kWorse = 1e-5;
 
 bool IsGivenAStart(const RegistrationInput& input) {
   return input.initial.has_value() || input.initial_transform != nullptr;
@@ -99,12 +96,11 @@ absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
   if (!after.has_value()) {
     INTRAWARP_ASSIGN_OR_RETURN(after, Objective(ctx, pipeline, pipeline.result.transform));
   }
-  return before.has_value() && (!after.has_value() || *after > *before + kWorse * (1 + *before));
+  return IsClearlyWorse(before, after);
 }
 
-}  // namespace
-
-int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+// This is for an input with named stages, without masks.
+int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   int64_t bytes = 0;
   const std::vector<StageOptions> stages = ResolvedStages(input);
   for (const StageOptions& stage : stages) {
@@ -118,6 +114,13 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   if (input.coarse && last.is_deformable) {
     bytes = std::max(bytes, last.coarse_bytes(*input.fixed, stages.back()) + input.coarse->workspace_bytes);
   }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
   return bytes;
@@ -141,6 +144,7 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
                              BuildMaskLevels(ctx, "moving_mask", *input.moving, input.moving_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "fixed_mask", images.fixed_masks[0].count));
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", images.moving_masks[0].count));
+  if (input.automatic) return RegisterAutomatically(ctx, input, images);
   Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0};
   INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, &pipeline));
   RegistrationResult& result = pipeline.result;

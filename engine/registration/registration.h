@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
 #include "engine/image/pyramid.h"
+#include "engine/registration/choice.h"
 #include "engine/registration/coarse_hook.h"
 #include "engine/registration/stage.h"
 #include "engine/registration/starts.h"
@@ -31,8 +32,11 @@ struct RegistrationInput {
   // the first deformable stage, whose method must be the one that made it (ffd.h, log_demons.h). Null: none.
   const Transform* initial_transform = nullptr;
   // Called at most once: before the finest level of the last stage, when that is deformable and runs another level
-  // before. It changes no bit of the result. Unset: no coarse transform is wanted.
+  // before. It changes no bit of the result. Not called with `automatic`, where a deformation may be taken out again.
+  // Unset: no coarse transform is wanted.
   std::optional<CoarseHook> coarse = std::nullopt;
+  // Metrics and weights of `stages`, which are AutomaticStages(), are chosen by the images (automatic.h).
+  bool automatic = false;
 };
 
 struct RegistrationResult {
@@ -47,7 +51,17 @@ struct RegistrationResult {
   // The objective of the last stage at the finest level is clearly above that at the start of the first stage, or is
   // undefined (too little overlap) where the start had one.
   bool worse_than_start = false;
+  // With `automatic`: what was chosen, and why.
+  std::optional<Choice> choice;
 };
+
+// An automatic registration as stages: an affine one and two of ffd, of whose results the better remains, with metrics
+// that every input allows. They give the form and the size of its result.
+std::vector<StageOptions> AutomaticStages();
+// Pipelines that together run all metrics that an automatic registration may try on such a fixed image: the affine ones
+// (after a rigid one with the metric of the search of a start, where that is another), and one deformation each. They
+// are valid wherever AutomaticStages() are, and RegistrationWorkspaceBytes suffices for them.
+std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed);
 
 // Device memory that Register takes from the arena of a context on `device`, for a valid input.
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input);

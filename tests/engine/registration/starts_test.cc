@@ -256,7 +256,14 @@ TEST_P(StartsTest, LittleOverlapDoesNotWin) {
 
 TEST_P(StartsTest, StopsAndCancels) {
   const Pair pair = MakePair(RotationMap(RandomRotation(5, false)), false, false);
-  for (const int after : {0, 1, 5, 15, 40}) {
+  int checkpoints = 0;
+  const ExecContext counting = ctx([&checkpoints](const Progress&) {
+    ++checkpoints;
+    return Decision::kContinue;
+  });
+  ASSERT_OK(SearchStart(counting, pair.images(), MetricKind::kSsd));
+  ASSERT_GT(checkpoints, 15);
+  for (const int after : {0, 1, 5, checkpoints / 2, checkpoints - 1}) {
     int calls = 0;
     const auto decide = [&](Decision decision) {
       calls = 0;

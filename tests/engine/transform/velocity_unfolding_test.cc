@@ -117,6 +117,7 @@ class VelocityUnfoldingTest : public DeviceTest {
   // Cells of exp(v), made without any remedy.
   int64_t FoldedWithoutRemedy(const std::vector<float>& velocity, const Geometry& g) {
     const auto plain = MakeVelocityTransform(ctx(), AffineMap::Identity(), Memory(velocity), g);
+    EXPECT_OK(device().Synchronize(ctx().stream()));
     return Folded(plain->displacement().data, g);
   }
 

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/automatic.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "engine/quality/deformation_gate.h"
+#include "engine/quality/residual_probe.h"
+#include "engine/registration/affine.h"
+#include "engine/registration/automatic_rules.h"
+#include "engine/registration/ffd.h"
+#include "engine/registration/method.h"
+#include "engine/transform/undeformed.h"
+
+namespace intrawarp {
+namespace {
+
+FfdOptions DeformableStage(MetricKind metric) {
+  return FfdOptions{.metric = metric, .bending_weight = FfdOptions::DefaultBendingWeight(metric)};
+}
+
+DeformationTrial TrialOf(const FfdOptions& options) {
+  DeformationTrial trial;
+  trial.metric = *options.metric;
+  trial.bending_weight = *options.bending_weight;
+  return trial;
+}
+
+class AutomaticRegistration {
+ public:
+  AutomaticRegistration(const ExecContext& ctx, const RegistrationInput& input, const RegistrationImages& images)
+      : ctx_(ctx), input_(input), images_(images), fixed_(input.fixed->geometry()) {}
+
+  absl::StatusOr<RegistrationResult> Run() {
+    INTRAWARP_RETURN_IF_ERROR(FindStart());
+    INTRAWARP_RETURN_IF_ERROR(AlignAffinely());
+    INTRAWARP_RETURN_IF_ERROR(Deform());
+    INTRAWARP_ASSIGN_OR_RETURN(result_.worse_than_start, IsWorse());
+    result_.choice = std::move(choice_);
+    return std::move(result_);
+  }
+
+ private:
+  struct Aligned {
+    StageResult stage;
+    std::optional<ErrorEstimate> error;
+  };
+  struct Deformed {
+    StageResult stage;
+    FfdOptions options;
+    // Its place in choice_.deformations.
+    size_t trial = 0;
+  };
+
+  absl::Status FindStart();
+  absl::Status AlignAffinely();
+  absl::StatusOr<Aligned> TryAffine(MetricKind metric);
+  absl::Status Deform();
+  absl::Status TryDeformation(const FfdOptions& options);
+  absl::Status TryAnotherDeformation(const FfdOptions& options);
+  absl::StatusOr<DeformationTrial> Judge(const FfdOptions& options, const Transform& transform);
+  absl::Status Answer();
+  absl::StatusOr<bool> IsWorse();
+
+  absl::StatusOr<ResidualProbe> Probe(const Transform& transform) {
+    return ProbeResidual(ctx_, *images_.fixed, *images_.moving, images_.fixed_masks[0].mask,
+                         images_.moving_masks[0].mask, transform);
+  }
+  const AffineMap& Affine() const { return affine_.stage.transform.affine(); }
+  StageOptions ResolvedStage(const StageOptions& stage) const { return Resolved(stage, fixed_); }
+
+  const ExecContext& ctx_;
+  const RegistrationInput& input_;
+  const RegistrationImages& images_;
+  const Geometry& fixed_;
+  // The start of the affine trials, and the start that the result is compared with.
+  AffineMap start_ = AffineMap::Identity();
+  std::optional<Transform> first_start_;
+  Aligned affine_;
+  // The best deformation so far, or the last that was rejected.
+  std::optional<Deformed> best_;
+  Choice choice_;
+  RegistrationResult result_;
+  // A budget has ended a stage.
+  bool is_stopped_ = false;
+};
+
+absl::Status AutomaticRegistration::FindStart() {
+  if (input_.initial_transform != nullptr) {
+    start_ = input_.initial_transform->affine();
+    first_start_ = *input_.initial_transform;
+  } else if (input_.initial.has_value()) {
+    start_ = *input_.initial;
+    first_start_ = Transform(start_);
+  } else {
+    INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx_, images_, SearchMetric(fixed_)));
+    start_ = search.found;
+    first_start_ = Transform(search.start);
+    result_.starts = std::move(search.report);
+  }
+  return absl::OkStatus();
+}
+
+// FAILED_PRECONDITION where the metric is undefined at the start: another one may not be.
+absl::StatusOr<AutomaticRegistration::Aligned> AutomaticRegistration::TryAffine(MetricKind metric) {
+  const StageOptions options = ResolvedStage(AffineOptions{.metric = metric});
+  Aligned affine;
+  INTRAWARP_ASSIGN_OR_RETURN(affine.stage, kAffineMethod.run(ctx_, {images_, options, 0, start_, nullptr, nullptr}));
+  if (affine.stage.report.stop_reason == StopReason::kBudget) return affine;
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(affine.stage.transform));
+  affine.error = PredictError(probe);
+  return affine;
+}
+
+absl::Status AutomaticRegistration::AlignAffinely() {
+  std::optional<Aligned> best;
+  absl::Status failure;
+  size_t chosen = 0;
+  for (const MetricKind metric : AffineMetrics(fixed_)) {
+    absl::StatusOr<Aligned> tried = TryAffine(metric);
+    if (!tried.ok() && !absl::IsFailedPrecondition(tried.status())) return tried.status();
+    choice_.affine.push_back({metric, std::nullopt, tried.ok(), false});
+    failure.Update(tried.status());
+    if (!tried.ok()) continue;
+    choice_.affine.back().error = tried->error;
+    is_stopped_ = is_stopped_ || tried->stage.report.stop_reason == StopReason::kBudget;
+    if (!best.has_value() || IsAhead(tried->error, best->error)) {
+      best = *std::move(tried);
+      chosen = choice_.affine.size() - 1;
+    }
+    if (is_stopped_) break;
+  }
+  if (!best.has_value()) return failure;
+  affine_ = *std::move(best);
+  choice_.affine[chosen].is_chosen = true;
+  choice_.stages.push_back(AffineOptions{.metric = choice_.affine[chosen].metric});
+  result_.stages.push_back(affine_.stage.report);
+  return absl::OkStatus();
+}
+
+absl::Status AutomaticRegistration::Deform() {
+  if (!is_stopped_) {
+    INTRAWARP_ASSIGN_OR_RETURN(choice_.intensities, MeasureIntensityRelation(ctx_, images_, Affine()));
+  }
+  choice_.reason = ReasonFor(fixed_, choice_.intensities);
+  INTRAWARP_RETURN_IF_ERROR(TryDeformation(DeformableStage(MetricKind::kNmi)));
+  if (choice_.reason == ChoiceReason::kLinearIntensities && !is_stopped_) {
+    INTRAWARP_RETURN_IF_ERROR(TryAnotherDeformation(DeformableStage(MetricKind::kLncc)));
+  }
+  const bool has_one = choice_.deformations[best_->trial].is_accepted;
+  if (!has_one && !is_stopped_ && TakesStrongBending(affine_.error)) {
+    INTRAWARP_RETURN_IF_ERROR(
+        TryAnotherDeformation(FfdOptions{.metric = MetricKind::kNmi, .bending_weight = kStrongBending}));
+  }
+  return Answer();
+}
+
+// Runs an ffd stage from the affine result and keeps its result where it is the best so far. The best so far and the
+// new one are two results, as AutomaticStages() has them.
+absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
+  const StageOptions resolved = ResolvedStage(options);
+  INTRAWARP_ASSIGN_OR_RETURN(StageResult stage,
+                             kFfdMethod.run(ctx_, {images_, resolved, 1, Affine(), input_.initial_transform, nullptr}));
+  is_stopped_ = is_stopped_ || stage.report.stop_reason == StopReason::kBudget;
+  INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial, Judge(options, stage.transform));
+  const DeformationTrial* best = best_.has_value() ? &choice_.deformations[best_->trial] : nullptr;
+  const bool is_better =
+      best == nullptr || !best->is_accepted || (trial.is_accepted && !is_stopped_ && IsAhead(trial.error, best->error));
+  if (is_better) best_ = Deformed{std::move(stage), options, choice_.deformations.size()};
+  choice_.deformations.push_back(std::move(trial));
+  return absl::OkStatus();
+}
+
+// The same with a result already, which remains where the stage has none.
+absl::Status AutomaticRegistration::TryAnotherDeformation(const FfdOptions& options) {
+  const absl::Status status = TryDeformation(options);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  DeformationTrial trial = TrialOf(options);
+  trial.has_result = trial.is_accepted = false;
+  choice_.deformations.push_back(std::move(trial));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeformationTrial> AutomaticRegistration::Judge(const FfdOptions& options, const Transform& transform) {
+  DeformationTrial trial = TrialOf(options);
+  if (!affine_.error.has_value()) return trial;
+  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(transform));
+  trial.error = PredictError(probe);
+  if (!trial.error.has_value()) return trial;
+  INTRAWARP_ASSIGN_OR_RETURN(trial.deformation_mm, MeanDeformation(ctx_, transform, probe));
+  const double node_mm = std::min(probe.node_mm.x, probe.node_mm.y);
+  return Judged(std::move(trial), {affine_.error, IsOnALine(choice_.intensities), node_mm});
+}
+
+// Makes the result of the best deformation, or, where that was rejected, of the affine part in its form.
+absl::Status AutomaticRegistration::Answer() {
+  DeformationTrial& trial = choice_.deformations[best_->trial];
+  trial.is_chosen = true;
+  result_.stop_reason = is_stopped_ ? StopReason::kBudget : best_->stage.report.stop_reason;
+  result_.stages.push_back(std::move(best_->stage.report));
+  result_.transform = std::move(best_->stage.transform);
+  choice_.stages.push_back(best_->options);
+  choice_.error = trial.is_accepted ? trial.error : affine_.error;
+  if (!trial.error.has_value()) return absl::OkStatus();
+  choice_.error->affine_expected_mm = affine_.error->expected_mm;
+  choice_.error->affine_agreement = affine_.error->agreement;
+  choice_.error->deformation_mm = trial.deformation_mm;
+  if (trial.is_accepted) return absl::OkStatus();
+  choice_.rejected_gain = trial.gain;
+  best_->stage.value.reset();
+  INTRAWARP_ASSIGN_OR_RETURN(result_.transform, Undeformed(ctx_, std::move(result_.transform)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> AutomaticRegistration::IsWorse() {
+  const StageOptions last = ResolvedStage(best_->options);
+  const auto objective = [&](const Transform& transform) {
+    return kFfdMethod.objective(ctx_, images_, last, transform);
+  };
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> before, objective(*first_start_));
+  std::optional<double> after = best_->stage.value;
+  if (!after.has_value()) {
+    INTRAWARP_ASSIGN_OR_RETURN(after, objective(result_.transform));
+  }
+  return IsClearlyWorse(before, after);
+}
+
+}  // namespace
+
+int64_t AutomaticWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  const PreparedImage &fixed = *input.fixed, &moving = *input.moving;
+  int64_t bytes = static_cast<int64_t>(
+      std::max(ResidualProbeWorkspaceBytes(fixed.geometry()), MeanDeformationWorkspaceBytes(fixed.geometry())));
+  std::vector<StageOptions> stages = {RigidOptions{.metric = SearchMetric(fixed.geometry())}};
+  for (const std::vector<StageOptions>& pipeline : AutomaticPipelines(fixed.geometry())) {
+    stages.insert(stages.end(), pipeline.begin(), pipeline.end());
+  }
+  for (const StageOptions& stage : stages) {
+    const StageOptions resolved = Resolved(stage, fixed.geometry());
+    bytes = std::max(bytes, MethodOf(resolved).workspace_bytes(device, fixed, moving, resolved));
+  }
+  return bytes;
+}
+
+absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx, const RegistrationInput& input,
+                                                         const RegistrationImages& images) {
+  return AutomaticRegistration(ctx, input, images).Run();
+}
+
+std::vector<StageOptions> AutomaticStages() {
+  const FfdOptions deformable{.metric = MetricKind::kNmi};
+  return {AffineOptions{.metric = MetricKind::kNmi}, deformable, deformable};
+}
+
+std::vector<std::vector<StageOptions>> AutomaticPipelines(const Geometry& fixed) {
+  const std::vector<MetricKind> metrics = AffineMetrics(fixed);
+  std::vector<StageOptions> stages;
+  if (SearchMetric(fixed) != metrics.front()) stages.push_back(RigidOptions{.metric = SearchMetric(fixed)});
+  for (const MetricKind metric : metrics) stages.push_back(AffineOptions{.metric = metric});
+  std::vector<std::vector<StageOptions>> pipelines;
+  for (const MetricKind metric : DeformableMetrics(fixed)) {
+    pipelines.push_back(stages);
+    pipelines.back().push_back(DeformableStage(metric));
+  }
+  return pipelines;
+}
+
+}  // namespace intrawarp

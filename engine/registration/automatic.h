@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registration that chooses: an affine and an ffd stage at their default resolution, whose metrics and weight
+// follow from the images. Only these are chosen, so that the size of the result and the workspace are known before.
+//
+// - The start is searched once, with NGF (starts.h), unless one is given.
+// - The affine stage runs with every metric of kAffineTrials (in 2-D of kPlaneTrials) from that start. The residual
+//   probe, which no metric can deceive, picks the result with the smallest expected error; the first in the list, NGF,
+//   stays where another is ahead by less than kClearlySmaller.
+// - The deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight line
+//   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again.
+// - The deformation gate judges each deformation. Where the intensities lie on no straight line, and the affine result
+//   agrees already, in kAgreedAlready of the blocks to within a node of the probe, a deformation whose mean length is
+//   above kContradictionNodes contradicts that, and is rejected, too. Where the affine result does not agree yet, NMI
+//   with kStrongBending follows on rejected deformations. Without an accepted one the answer is the affine part.
+// - LNCC and strong bending are optional: where such a trial has no result (FAILED_PRECONDITION), the earlier one
+// stays.
+// - A budget that ends a trial, whichever it is, leaves trials untried: the answer's stop_reason is kBudget.
+//
+// automatic_rules.h has the rules as functions, docs/accuracy.md the figures that they come from.
+#ifndef INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
+#define INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/device/exec_context.h"
+#include "engine/registration/registration.h"
+
+namespace intrawarp {
+
+// These take an input with `automatic`, for RegistrationWorkspaceBytes and Register (registration.h), which say what
+// they do and what they return. The workspace suffices for the chosen stages by name, too.
+int64_t AutomaticWorkspaceBytes(const Device& device, const RegistrationInput& input);
+absl::StatusOr<RegistrationResult> RegisterAutomatically(const ExecContext& ctx, const RegistrationInput& input,
+                                                         const RegistrationImages& images);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_H_

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/registration/automatic_rules.h"
+
+#include "absl/types/span.h"
+#include "engine/quality/deformation_gate.h"
+
+namespace intrawarp {
+namespace {
+
+// NGF takes central differences on every axis of the fixed image that is longer than one voxel.
+bool HasGradients(const Geometry& fixed) { return fixed.size.x != 2 && fixed.size.y != 2 && fixed.size.z != 2; }
+
+}  // namespace
+
+std::vector<MetricKind> AffineMetrics(const Geometry& fixed) {
+  const absl::Span<const MetricKind> all =
+      fixed.is_2d() ? absl::MakeConstSpan(kPlaneTrials) : absl::MakeConstSpan(kAffineTrials);
+  std::vector<MetricKind> metrics;
+  for (const MetricKind metric : all) {
+    if (metric != MetricKind::kNgf || HasGradients(fixed)) metrics.push_back(metric);
+  }
+  return metrics;
+}
+
+std::vector<MetricKind> DeformableMetrics(const Geometry& fixed) {
+  if (fixed.is_2d()) return {MetricKind::kNmi};
+  return {MetricKind::kNmi, MetricKind::kLncc};
+}
+
+MetricKind SearchMetric(const Geometry& fixed) { return HasGradients(fixed) ? MetricKind::kNgf : MetricKind::kSsd; }
+
+bool IsOnALine(const std::optional<IntensityRelation>& intensities) {
+  return intensities.has_value() && intensities->linearity() >= kLeastLinearity;
+}
+
+ChoiceReason ReasonFor(const Geometry& fixed, const std::optional<IntensityRelation>& intensities) {
+  if (fixed.is_2d()) return ChoiceReason::kPlane;
+  if (!intensities.has_value()) return ChoiceReason::kUnknownIntensities;
+  return IsOnALine(intensities) && intensities->correlation > 0 ? ChoiceReason::kLinearIntensities
+                                                                : ChoiceReason::kOtherIntensities;
+}
+
+bool IsAhead(const std::optional<ErrorEstimate>& a, const std::optional<ErrorEstimate>& b) {
+  if (!a.has_value() || !b.has_value()) return a.has_value() && !b.has_value();
+  return a->expected_mm < kClearlySmaller * b->expected_mm;
+}
+
+DeformationTrial Judged(DeformationTrial trial, const AffineEvidence& affine) {
+  if (!affine.error.has_value() || !trial.error.has_value()) return trial;
+  trial.gain = GainOf({affine.error->expected_mm, trial.error->expected_mm, trial.deformation_mm, affine.node_mm});
+  trial.contradicts = !affine.is_on_a_line && affine.error->agreement >= kAgreedAlready &&
+                      trial.deformation_mm > kContradictionNodes * affine.node_mm;
+  trial.is_accepted = *trial.gain >= kLeastGain && !trial.contradicts;
+  return trial;
+}
+
+bool TakesStrongBending(const std::optional<ErrorEstimate>& affine) {
+  return affine.has_value() && affine->agreement < kAgreedAlready;
+}
+
+}  // namespace intrawarp

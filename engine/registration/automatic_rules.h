@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules by which an automatic registration chooses (automatic.h): plain functions of numbers.
+#ifndef INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_RULES_H_
+#define INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_RULES_H_
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "engine/geometry/geometry.h"
+#include "engine/metric/metric.h"
+#include "engine/quality/predicted_error.h"
+#include "engine/registration/choice.h"
+#include "engine/registration/intensity_relation.h"
+
+namespace intrawarp {
+
+inline constexpr std::array kAffineTrials = {MetricKind::kNgf, MetricKind::kNmi};
+inline constexpr std::array kPlaneTrials = {MetricKind::kNgf, MetricKind::kNmi, MetricKind::kSsd};
+// A result is ahead where its expected error is below this part of the one before it.
+inline constexpr double kClearlySmaller = 0.95;
+inline constexpr double kLeastLinearity = 0.93;
+inline constexpr double kStrongBending = 20;
+// ErrorEstimate.agreement of an affine result.
+inline constexpr double kAgreedAlready = 0.9;
+inline constexpr double kContradictionNodes = 1.25;
+
+// For a fixed image on this grid: the metrics of the affine trials and of those deformable ones that intensities allow,
+// in their order, and that of the search of a start. NGF is none of them where an axis of two voxels has no gradients.
+std::vector<MetricKind> AffineMetrics(const Geometry& fixed);
+std::vector<MetricKind> DeformableMetrics(const Geometry& fixed);
+MetricKind SearchMetric(const Geometry& fixed);
+
+// True when intensities are known to lie on a straight line, rising or falling.
+bool IsOnALine(const std::optional<IntensityRelation>& intensities);
+ChoiceReason ReasonFor(const Geometry& fixed, const std::optional<IntensityRelation>& intensities);
+
+// True when result `a` is clearly better than `b`. A result of unknown error is behind every other.
+bool IsAhead(const std::optional<ErrorEstimate>& a, const std::optional<ErrorEstimate>& b);
+
+// The evidence that a deformation is judged by, beside its own numbers.
+struct AffineEvidence {
+  // At the affine result.
+  std::optional<ErrorEstimate> error;
+  bool is_on_a_line = false;
+  // Side of a node of the probe.
+  double node_mm = 1;
+};
+// The trial with `gain`, `contradicts` and `is_accepted` that follow from its error and deformation_mm. Without either
+// estimate it is returned as it is.
+DeformationTrial Judged(DeformationTrial trial, const AffineEvidence& affine);
+
+// True when NMI with kStrongBending is tried after rejected deformations.
+bool TakesStrongBending(const std::optional<ErrorEstimate>& affine);
+
+}  // namespace intrawarp
+
+#endif  // INTRAWARP_ENGINE_REGISTRATION_AUTOMATIC_RULES_H_

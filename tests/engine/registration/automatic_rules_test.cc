@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of the automatic registration on made-up numbers, on either side of every limit.
+#include "engine/registration/automatic_rules.h"
+
+#include <optional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace intrawarp {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr double kNodeMm = 4;
+
+ErrorEstimate Estimate(double expected_mm, double agreement = 0.5) {
+  ErrorEstimate estimate;
+  estimate.expected_mm = expected_mm;
+  estimate.agreement = agreement;
+  return estimate;
+}
+
+IntensityRelation Relation(double correlation, double correlation_ratio) {
+  return {correlation, correlation_ratio, 1000};
+}
+
+DeformationTrial Moved(double deformation_mm, std::optional<ErrorEstimate> error) {
+  DeformationTrial trial;
+  trial.deformation_mm = deformation_mm;
+  trial.error = error;
+  return trial;
+}
+
+TEST(AutomaticRulesTest, NgfNeedsGradients) {
+  const Geometry volume{.size = {9, 8, 7}}, plane{.size = {9, 8, 1}}, thin{.size = {9, 2, 7}}, strip{.size = {2, 9, 1}};
+  EXPECT_THAT(AffineMetrics(volume), ElementsAre(MetricKind::kNgf, MetricKind::kNmi));
+  EXPECT_THAT(AffineMetrics(plane), ElementsAre(MetricKind::kNgf, MetricKind::kNmi, MetricKind::kSsd));
+  EXPECT_THAT(AffineMetrics(thin), ElementsAre(MetricKind::kNmi));
+  EXPECT_THAT(AffineMetrics(strip), ElementsAre(MetricKind::kNmi, MetricKind::kSsd));
+  EXPECT_EQ(SearchMetric(volume), MetricKind::kNgf);
+  EXPECT_EQ(SearchMetric(thin), MetricKind::kSsd);
+}
+
+TEST(AutomaticRulesTest, ALineIsToldByItsLinearity) {
+  const Geometry volume{.size = {9, 8, 7}}, plane{.size = {9, 8, 1}};
+  // r^2 / eta^2 is 0.94 and 0.92.
+  const IntensityRelation rising = Relation(0.5, 0.25 / 0.94), falling = Relation(-0.5, 0.25 / 0.94);
+  const IntensityRelation bent = Relation(0.5, 0.25 / 0.92);
+  EXPECT_TRUE(IsOnALine(rising));
+  EXPECT_TRUE(IsOnALine(falling));
+  EXPECT_FALSE(IsOnALine(bent));
+  EXPECT_FALSE(IsOnALine(std::nullopt));
+  EXPECT_EQ(ReasonFor(volume, rising), ChoiceReason::kLinearIntensities);
+  EXPECT_EQ(ReasonFor(volume, falling), ChoiceReason::kOtherIntensities);
+  EXPECT_EQ(ReasonFor(volume, bent), ChoiceReason::kOtherIntensities);
+  EXPECT_EQ(ReasonFor(volume, std::nullopt), ChoiceReason::kUnknownIntensities);
+  EXPECT_EQ(ReasonFor(plane, rising), ChoiceReason::kPlane);
+}
+
+TEST(AutomaticRulesTest, AheadIsClearlySmaller) {
+  EXPECT_TRUE(IsAhead(Estimate(0.94), Estimate(1)));
+  EXPECT_FALSE(IsAhead(Estimate(0.96), Estimate(1)));
+  EXPECT_TRUE(IsAhead(Estimate(9), std::nullopt));
+  EXPECT_FALSE(IsAhead(std::nullopt, Estimate(9)));
+  EXPECT_FALSE(IsAhead(std::nullopt, std::nullopt));
+}
+
+// 5 mm of way that take 1.1 and 0.9 mm off the error: gains of 0.22 and 0.18.
+TEST(AutomaticRulesTest, ADeformationHasToGain) {
+  const AffineEvidence affine{Estimate(4), /*is_on_a_line=*/true, kNodeMm};
+  const DeformationTrial worth = Judged(Moved(5, Estimate(2.9)), affine),
+                         vain = Judged(Moved(5, Estimate(3.1)), affine);
+  EXPECT_NEAR(*worth.gain, 0.22, 1e-12);
+  EXPECT_TRUE(worth.is_accepted);
+  EXPECT_NEAR(*vain.gain, 0.18, 1e-12);
+  EXPECT_FALSE(vain.is_accepted);
+  EXPECT_FALSE(vain.contradicts);
+  // A way of less than half a node does little harm.
+  EXPECT_TRUE(Judged(Moved(1.9, Estimate(4.5)), affine).is_accepted);
+}
+
+// The limits are an agreement of 0.9 and a way of 1.25 nodes, 5 mm.
+TEST(AutomaticRulesTest, ADeformationMayNotContradictAnAffineResultThatAgrees) {
+  const auto judged = [](double deformation_mm, double agreement, bool is_on_a_line) {
+    return Judged(Moved(deformation_mm, Estimate(1)), {Estimate(9, agreement), is_on_a_line, kNodeMm});
+  };
+  const DeformationTrial contradiction = judged(5.1, 0.91, false);
+  EXPECT_TRUE(contradiction.contradicts);
+  EXPECT_FALSE(contradiction.is_accepted);
+  EXPECT_GT(*contradiction.gain, 1);
+  for (const DeformationTrial& trial : {judged(4.9, 0.91, false), judged(5.1, 0.89, false), judged(5.1, 0.91, true)}) {
+    EXPECT_FALSE(trial.contradicts);
+    EXPECT_TRUE(trial.is_accepted);
+  }
+}
+
+// A deformation can make any two images alike: its own estimate alone judges nothing.
+TEST(AutomaticRulesTest, WithoutBothEstimatesThereIsNoJudgement) {
+  for (const DeformationTrial& trial : {Judged(Moved(9, Estimate(1)), {std::nullopt, false, kNodeMm}),
+                                        Judged(Moved(9, std::nullopt), {Estimate(1, 0.95), false, kNodeMm})}) {
+    EXPECT_FALSE(trial.gain.has_value());
+    EXPECT_TRUE(trial.is_accepted);
+    EXPECT_FALSE(trial.contradicts);
+  }
+}
+
+TEST(AutomaticRulesTest, StrongBendingFollowsWhereTheAffineResultDoesNotAgree) {
+  EXPECT_TRUE(TakesStrongBending(Estimate(1, 0.89)));
+  EXPECT_FALSE(TakesStrongBending(Estimate(1, 0.91)));
+  EXPECT_FALSE(TakesStrongBending(std::nullopt));
+}
+
+TEST(AutomaticRulesTest, ATrialWithoutAResultIsDescribed) {
+  Choice choice;
+  choice.affine.push_back({MetricKind::kNgf, std::nullopt, true, true});
+  choice.deformations.resize(2);
+  choice.deformations[1].metric = MetricKind::kLncc;
+  choice.deformations[1].has_result = choice.deformations[1].is_accepted = false;
+  EXPECT_THAT(Describe(choice), HasSubstr("The deformation of nmi with bending weight 0 could not be judged."));
+  EXPECT_THAT(Describe(choice), HasSubstr("The deformation of lncc with bending weight 0 has no result."));
+}
+
+}  // namespace
+}  // namespace intrawarp
