@@ -11,6 +11,7 @@
 #include "engine/schedule/copy_lane.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/bulk/upload_header.h"
 #include "server/bulk/upload_kind.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
@@ -18,31 +19,15 @@
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/worker_pool.h"
-#include "server/sparse/sparse_matrix_kind.h"
-#include "server/transform/transform_kind.h"
-#include "server/volume/volume_kind.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
 
 constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
 
-absl::StatusOr<std::unique_ptr<UploadKind>> ParseContent(const v1::UploadHeader& header, const ServerContext& context) {
-  switch (header.content_case()) {
-    case v1::UploadHeader::kVolume:
-      return ParseVolumeUpload(header, context);
-    case v1::UploadHeader::kSparseMatrix:
-      return ParseSparseMatrixUpload(header, context);
-    case v1::UploadHeader::kTransform:
-      return ParseTransformUpload(header, context);
-    case v1::UploadHeader::CONTENT_NOT_SET:
-      break;
-  }
-  return InvalidField("content", "volume, sparse_matrix or transform must be given");
-}
-
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
-  absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseContent(header, context);
+  absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseUploadHeader(header, context);
   if (!kind.ok()) return Within("header", kind.status());
   return kind;
 }
@@ -144,6 +129,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       Answer(*resident);
       return absl::OkStatus();
     }
+    if (context_.durable.enabled()) origin_.header = header.SerializeAsString();
     const auto lost = [weak = weak_from_this()](const absl::Status& why) {
       if (const std::shared_ptr<Upload> self = weak.lock()) self->LoseUpload(why);
     };
@@ -182,13 +168,22 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     }
     INTRAWARP_RETURN_IF_ERROR(writer_.Verify());
     INTRAWARP_RETURN_IF_ERROR(kind_->Validate(writer_.data()));
+    context_.durable.Run([self = shared_from_this()] { self->KeepPayload(); });
+    return absl::OkStatus();
+  }
+
+  // The bytes are on the disk before there is an object of them.
+  void KeepPayload() {
     const int64_t bytes = kind_->spec().total_bytes;
+    auto kept = context_.durable.Keep(kind_->spec().content_digest,
+                                      {static_cast<const char*>(writer_.data()), static_cast<size_t>(bytes)});
+    if (!kept.ok()) return Fail(kept.status());
+    origin_.payload = *std::move(kept);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       EndBusy();
     }
     TakeSlabs(bytes);
-    return absl::OkStatus();
   }
 
   // The object is made on the device's own threads. While it waits for slabs and for them it is nobody's: the end of
@@ -259,14 +254,12 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
       busy_ = true;
       pair = std::move(pair_);
     }
-    absl::Status status = MakeFrom(ctx, std::move(pair));
+    const absl::Status status = MakeFrom(ctx, std::move(pair));
     context_.uploads.slabs().Retry();
     // Only the device's memory can run out here: the resident share was reserved before.
     if (absl::IsResourceExhausted(status)) context_.metrics.CountDeviceError(DeviceError::kOutOfMemory, device_->index);
-    if (status.ok()) status = Store();
     if (!status.ok()) return Fail(status);
-    std::lock_guard<std::mutex> lock(mutex_);
-    EndBusy();
+    context_.durable.Run([self = shared_from_this()] { self->StoreObject(); });
   }
 
   absl::Status MakeFrom(const absl::StatusOr<const ExecContext*>& ctx, std::shared_ptr<SlabPair> pair) {
@@ -275,21 +268,25 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     return kind_->Make(**ctx, upload);
   }
 
-  absl::Status Store() {
-    std::lock_guard<std::mutex> lock(mutex_);
+  // May wait for the disk, so without the mutex.
+  void StoreObject() {
     // A call that is over stores nothing; the bytes received may be resumed.
-    if (finished_) return Cancelled();
+    const absl::StatusOr<v1::UploadResponse> stored = finished() ? Cancelled() : Store();
+    if (!stored.ok()) return Fail(stored.status());
+    std::lock_guard<std::mutex> lock(mutex_);
+    Answer(*stored);
+    EndBusy();
+  }
+
+  absl::StatusOr<v1::UploadResponse> Store() {
     // Another upload of the same may have been faster.
     INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
     if (resident) {
       writer_.Drop();
-      Answer(*resident);
-      return absl::OkStatus();
+      return *resident;
     }
     INTRAWARP_ASSIGN_OR_RETURN(Grant reservation, writer_.Claim());
-    INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse stored, kind_->Store(context_, std::move(reservation)));
-    Answer(stored);
-    return absl::OkStatus();
+    return kind_->Store(context_, std::move(reservation), origin_);
   }
 
   // With the mutex held.
@@ -319,6 +316,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     if (busy_) return;
     writer_ = UploadWriter();
     kind_.reset();  // with what Make made
+    origin_ = ObjectOrigin();
     pair_.reset();
     arrived_.Clear();
   }
@@ -337,6 +335,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   // Someone uses what follows, without the mutex.
   bool busy_ = false;
   std::unique_ptr<UploadKind> kind_;
+  ObjectOrigin origin_;
   UploadWriter writer_;
   DeviceContext* device_ = nullptr;  // of the upload; set once, with the mutex held
   std::shared_ptr<SlabPair> pair_;   // while it waits for the device

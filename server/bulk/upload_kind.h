@@ -4,6 +4,7 @@
 #ifndef INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
 #define INTRAWARP_SERVER_BULK_UPLOAD_KIND_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,8 +20,22 @@
 #include "server/bulk/upload_store.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
+#include "server/store/durable_objects.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
+
+// A kept object has these beside its content.
+struct KeptIdentity {
+  std::string id;
+  bool id_was_chosen = false;
+  std::string digest;
+  std::chrono::system_clock::time_point create_time;
+  std::optional<Expiry> expiry;
+  std::optional<RequestKey> request;
+  // ObjectOrigin::description.
+  std::string description;
+};
 
 // Thread-compatible: one thread at a time works for an upload.
 class UploadKind {
@@ -36,8 +51,12 @@ class UploadKind {
   virtual std::optional<int64_t> JobWorkspaceBytes() const = 0;
   // Makes the object from the bytes, and synchronises the stream.
   virtual absl::Status Make(const ExecContext& ctx, StagedUpload& upload) = 0;
-  // Stores what Make made, which takes the reservation with it. Once.
-  virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) = 0;
+  // Stores what Make made, which takes the reservation with it. Once. Waits for the disk on a server that keeps its
+  // objects.
+  virtual absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
+                                                   const ObjectOrigin& origin) = 0;
+  // The same for an object that was kept when the server stopped. ALREADY_EXISTS.
+  virtual absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) = 0;
 
  protected:
   explicit UploadKind(UploadSpec spec) : spec_(std::move(spec)) {}
@@ -50,33 +69,47 @@ class UploadKind {
 // "{field}: ...". The identity is left to the kind.
 absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes);
 
-// The resident object that makes an upload needless, null when there is none; ALREADY_EXISTS.
+// The resident object that makes an upload needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED for the id
+// of a lost object.
 template <typename Store>
 auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
   using Stored = typename Store::Pointer::element_type;
   if (spec.id.empty()) return store.FindByDigest(spec.identity_digest);
   auto same_id = store.Find(spec.id);
-  if (!same_id.ok()) return nullptr;
+  if (absl::IsNotFound(same_id.status())) return nullptr;
+  if (!same_id.ok()) return same_id.status();
   if ((*same_id)->digest == spec.identity_digest) return *std::move(same_id);
   return AlreadyExists(Stored::Name(spec.id));
 }
 
 // Stores `stored` under the id that the upload wants, or under a new one.
 template <typename Store, typename Stored>
-absl::Status InsertUploaded(Store& store, const UploadSpec& spec, const Seams& seams,
+absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSpec& spec, const ObjectOrigin& origin,
                             const std::shared_ptr<Stored>& stored) {
   stored->id = spec.id;
   stored->digest = spec.identity_digest;
-  stored->create_time = seams.system_now();
-  stored->expiry = ExpiryAfter(seams, spec.ttl);
-  if (!spec.id.empty()) return store.Insert(stored);
+  stored->create_time = context.seams.system_now();
+  stored->expiry = ExpiryAfter(context.seams, spec.ttl);
+  if (!spec.id.empty()) return context.durable.Insert(store, stored, origin);
   stored->id_was_chosen = true;
   absl::Status inserted;
   do {
-    stored->id = RandomId(seams);
-    inserted = store.Insert(stored);
+    stored->id = RandomId(context.seams);
+    inserted = context.durable.Insert(store, stored, origin);
   } while (absl::IsAlreadyExists(inserted));
   return inserted;
+}
+
+// Stores `stored` as it was kept.
+template <typename Store, typename Stored>
+absl::Status InsertKept(Store& store, const KeptIdentity& identity, const std::shared_ptr<Stored>& stored) {
+  stored->id = identity.id;
+  stored->id_was_chosen = identity.id_was_chosen;
+  stored->digest = identity.digest;
+  stored->create_time = identity.create_time;
+  stored->expiry = identity.expiry;
+  if constexpr (requires { stored->request; }) stored->request = identity.request;
+  return store.Insert(stored);
 }
 
 }  // namespace intrawarp::server

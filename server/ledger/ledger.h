@@ -41,7 +41,8 @@ enum class Resource {
   kResident,   // bytes of device memory of objects and of results on their way
   kWorkspace,  // bytes of device memory of started jobs
   kPinned,     // bytes of host memory for transfers
-  kUploading,  // bytes of unfinished uploads, on the host or the device, whichever is more
+  kUploading,  // bytes of unfinished uploads, on the host or the device, whichever is more; of results until the state
+               // directory has them
   kTransforms,
   kStreams,
   kUploads,

@@ -9,6 +9,7 @@
 #include "server/rpc/rpc_support.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_call.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
@@ -39,9 +40,9 @@ absl::Status List(const MatrixStore& matrices, const v1::ListSparseMatricesReque
   return absl::OkStatus();
 }
 
-absl::Status Delete(MatrixStore& matrices, const std::string& name) {
+absl::Status Delete(ServerContext& context, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, "name"));
-  return matrices.Erase(id);
+  return context.durable.Erase(context.matrices, id);
 }
 
 // Bulk methods are raw, the others typed.
@@ -67,7 +68,11 @@ class MatrixService final : public Base {
   grpc::ServerUnaryReactor* DeleteSparseMatrix(grpc::CallbackServerContext* call,
                                                const v1::DeleteSparseMatrixRequest* request,
                                                v1::DeleteSparseMatrixResponse*) override {
-    return Finished(call, Delete(context_.matrices, request->name()));
+    grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+    context_.durable.Run([&context = context_, reactor, name = request->name()] {
+      reactor->Finish(ToGrpcStatus(Delete(context, name)));
+    });
+    return reactor;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Multiply(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request) override {

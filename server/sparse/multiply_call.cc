@@ -17,6 +17,7 @@
 #include "server/bulk/bulk_stream.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/device_bytes.h"
+#include "server/bulk/object_content.h"
 #include "server/device/replication.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
@@ -25,6 +26,7 @@
 #include "server/rpc/wire.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_request.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
@@ -103,6 +105,10 @@ struct MultiplyCall {
   std::shared_ptr<BulkBuffer> bulk;
   // What is kept.
   std::shared_ptr<StoredMatrix> kept;
+  // On a server that keeps its objects: how it is made again, and what holds its memory until then.
+  Grant content_grant;
+  ObjectContent content;
+  ObjectOrigin origin;
   LatencyBreakdown latency;
   ProductRecord record;
 };
@@ -211,7 +217,7 @@ absl::Status PatternStep(MultiplyCall& call, const ExecContext& ctx) {
 int64_t ValueBytes(const MultiplyPlan& plan) { return plan.pattern().entries * BytesPerValue(plan.value_type()); }
 
 // The product becomes a matrix that is accounted for what it takes.
-void Keep(MultiplyCall& call) {
+absl::Status Keep(MultiplyCall& call, const ExecContext& ctx) {
   ProductMemory memory = std::exchange(call.memory, ProductMemory());
   const ConstPatternView c = memory.plan.pattern();
   auto kept = std::make_shared<StoredMatrix>();
@@ -219,7 +225,14 @@ void Keep(MultiplyCall& call) {
   memory.reservation.ShrinkResident(MatrixResidentBytes(c.rows, c.entries, kept->matrix.view().type));
   kept->reservation = std::move(memory.reservation);
   call.kept = std::move(kept);
+  if (call.context.durable.enabled()) {
+    v1::UploadHeader header;
+    *header.mutable_sparse_matrix()->mutable_shape() = call.shape;
+    INTRAWARP_ASSIGN_OR_RETURN(call.content, CopyContent(ctx, std::move(header), WireBytes(call.kept->matrix.view()),
+                                                         std::move(call.content_grant)));
+  }
   call.step = Step::kDone;
+  return absl::OkStatus();
 }
 
 void BeginDownload(MultiplyCall& call, std::shared_ptr<PinnedBuffer> pinned) {
@@ -239,9 +252,12 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
   const ConstPatternView c = memory.plan.pattern();
   // Before the work, so that it is not done in vain.
   std::shared_ptr<PinnedBuffer> pinned;
-  if (!task.keep_id) {
-    INTRAWARP_ASSIGN_OR_RETURN(
-        pinned, LeasePinned(call.context, TotalBytes(WireBytes({c, memory.plan.value_type(), nullptr}))));
+  const int64_t wire_bytes = TotalBytes(WireBytes({c, memory.plan.value_type(), nullptr}));
+  if (task.keep_id) {
+    const int64_t bytes = ContentClaim(call.context, wire_bytes);
+    INTRAWARP_ASSIGN_OR_RETURN(call.content_grant, Admit(call.context, {{.uploading_bytes = bytes}}));
+  } else {
+    INTRAWARP_ASSIGN_OR_RETURN(pinned, LeasePinned(call.context, wire_bytes));
   }
   {
     PhaseTimer timer(call.latency, Phase::kOptimise);
@@ -259,11 +275,8 @@ absl::Status ValuesStep(MultiplyCall& call, const ExecContext& ctx) {
                                              MatrixResidentBytes(c.rows, c.entries, memory.plan.value_type())));
   task.a = task.b = task.mask = task.addend = nullptr;
   SendProgress(call, v1::MultiplyProgress::STEP_MULTIPLIED);
-  if (task.keep_id) {
-    Keep(call);
-  } else {
-    BeginDownload(call, std::move(pinned));
-  }
+  if (task.keep_id) return Keep(call, ctx);
+  BeginDownload(call, std::move(pinned));
   return absl::OkStatus();
 }
 
@@ -314,6 +327,15 @@ absl::Status RunSteps(MultiplyCall& call, const ExecContext& ctx) {
   return absl::OkStatus();
 }
 
+// Under the id that it has.
+absl::Status InsertKept(MultiplyCall& call) {
+  v1::MultiplyResult result;
+  *result.mutable_sparse_matrix() = SparseMatrixToProto(*call.kept);
+  *result.mutable_report() = call.kept->report;
+  call.origin.description = result.SerializeAsString();
+  return call.context.durable.Insert(call.context.matrices, call.kept, call.origin);
+}
+
 // Stores what is kept.
 absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
   StoredMatrix& kept = *call.kept;
@@ -322,12 +344,12 @@ absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
   kept.report = report;
   if (!call.key.id.empty()) kept.request = call.key;
   kept.id = *call.task.keep_id;
-  if (!kept.id.empty()) return call.context.matrices.Insert(call.kept);
+  if (!kept.id.empty()) return InsertKept(call);
   kept.id_was_chosen = true;
   absl::Status inserted;
   do {
     kept.id = RandomId(call.context.seams);
-    inserted = call.context.matrices.Insert(call.kept);
+    inserted = InsertKept(call);
   } while (absl::IsAlreadyExists(inserted));
   return inserted;
 }
@@ -357,6 +379,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
   *response.mutable_result()->mutable_report() = MakeReport(call);
   if (call.kept != nullptr) {
     const absl::Status stored = Store(call, response.result().report());
+    call.origin = ObjectOrigin();
     if (!stored.ok()) {
       call.record.Failed(stored);
       return stored;
@@ -374,18 +397,37 @@ void Fail(MultiplyCall& call, const absl::Status& status) {
   call.task = ProductTask();
   call.memory = ProductMemory();
   call.kept = nullptr;
+  call.content_grant = Grant();
+  call.content = ObjectContent();
+  call.origin = ObjectOrigin();
   if (call.bulk != nullptr) call.bulk->Abandon();
   call.stream->Close(status);
 }
 
-void Succeed(const std::shared_ptr<MultiplyCall>& call) {
+void SendResult(const std::shared_ptr<MultiplyCall>& call) {
+  const auto make = [call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); };
+  if (call->kept == nullptr) return call->stream->SendResult(make, nullptr);
   std::function<void()> undo;
   // A matrix that nobody learned of goes again, unless its request can be repeated.
-  if (call->kept != nullptr && call->key.id.empty()) {
-    undo = [&matrices = call->context.matrices, kept = call->kept] { matrices.Erase(kept); };
+  if (call->key.id.empty()) {
+    undo = [&context = call->context, kept = call->kept] {
+      context.durable.Run([&context, kept] { context.durable.Erase(context.matrices, kept); });
+    };
   }
-  call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
-                           std::move(undo));
+  call->stream->SendKeptResult(make, std::move(undo));
+}
+
+// The matrix is written before it is answered.
+void KeepResult(const std::shared_ptr<MultiplyCall>& call) {
+  absl::StatusOr<ObjectOrigin> origin = KeepContent(call->context.durable, std::exchange(call->content, {}));
+  if (!origin.ok()) return Fail(*call, origin.status());
+  call->origin = *std::move(origin);
+  SendResult(call);
+}
+
+void Succeed(const std::shared_ptr<MultiplyCall>& call) {
+  if (call->kept == nullptr || !call->context.durable.enabled()) return SendResult(call);
+  call->context.durable.Run([call] { KeepResult(call); });
 }
 
 // Answers a repeated request with the first one's matrix.

@@ -101,7 +101,7 @@ absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrice
   }
   if (keep.id().empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(ValidateId(keep.id(), "keep.id"));
-  return matrices.Find(keep.id()).ok() ? AlreadyExists(SparseMatrixName(keep.id())) : absl::OkStatus();
+  return CheckIdIsFree(matrices, keep.id());
 }
 
 }  // namespace

@@ -93,16 +93,32 @@ class SparseMatrixKind final : public UploadKind {
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     return status.ok() ? synchronized : status;
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
-    auto stored = std::make_shared<StoredMatrix>();
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
+                                           const ObjectOrigin& origin) override {
+    const std::shared_ptr<StoredMatrix> stored = TakeMatrix(std::move(reservation));
     stored->content_digest = spec().content_digest;
-    stored->reservation = std::move(reservation);
-    stored->matrix = std::move(matrix_);
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.matrices, spec(), context.seams, stored));
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.matrices, spec(), origin, stored));
     return Answer(*stored, /*already_resident=*/false);
+  }
+  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
+    const std::shared_ptr<StoredMatrix> stored = TakeMatrix(std::move(reservation));
+    // A product has neither digest.
+    if (!identity.digest.empty()) stored->content_digest = spec().content_digest;
+    v1::MultiplyResult result;
+    if (!result.ParseFromString(identity.description))
+      return absl::DataLossError("the report of the product is damaged");
+    stored->report = result.report();
+    return InsertKept(context.matrices, identity, stored);
   }
 
  private:
+  std::shared_ptr<StoredMatrix> TakeMatrix(Grant reservation) {
+    auto stored = std::make_shared<StoredMatrix>();
+    stored->reservation = std::move(reservation);
+    stored->matrix = std::move(matrix_);
+    return stored;
+  }
+
   static v1::UploadResponse Answer(const StoredMatrix& stored, bool already_resident) {
     v1::UploadResponse response;
     *response.mutable_sparse_matrix() = SparseMatrixToProto(stored);

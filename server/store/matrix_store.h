@@ -12,6 +12,7 @@
 #include "engine/sparse/csr.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "server/rpc/rpc_support.h"
+#include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
@@ -20,6 +21,7 @@ namespace intrawarp::server {
 // Member order matters: the matrix is freed before its reservation is given back.
 struct StoredMatrix {
   static std::string Name(absl::string_view id) { return SparseMatrixName(id); }
+  static constexpr state::ObjectKind kKind = state::ObjectKind::kSparseMatrix;
 
   std::string id;
   // By the server. Under an id that a client wanted, a matrix is that client's, to delete when it likes.

@@ -52,17 +52,25 @@ class ResidentStore {
   absl::Status Insert(Pointer object) {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::string id = object->id;
-    if (objects_.count(id) != 0) return AlreadyExists(Stored::Name(id));
+    if (objects_.count(id) != 0 || lost_.count(id) != 0) return AlreadyExists(Stored::Name(id));
     objects_.emplace(id, std::move(object));
     return absl::OkStatus();
   }
 
-  // NOT_FOUND names it.
+  // NOT_FOUND names it; the error that MarkLost was given.
   absl::StatusOr<Pointer> Find(const std::string& id) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(id);
-    if (it == objects_.end()) return NotFound(Stored::Name(id));
-    return it->second;
+    if (it != objects_.end()) return it->second;
+    const auto lost = lost_.find(id);
+    if (lost != lost_.end()) return lost->second;
+    return NotFound(Stored::Name(id));
+  }
+
+  // An object of this id is kept but cannot be had, for this reason: its id stays taken until it is erased.
+  void MarkLost(const std::string& id, const absl::Status& why) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    lost_[id] = why;
   }
 
   // One whose id the server chose; null when there is none.
@@ -79,7 +87,7 @@ class ResidentStore {
     Pointer erased;  // freed after the lock
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(id);
-    if (it == objects_.end()) return NotFound(Stored::Name(id));
+    if (it == objects_.end()) return lost_.erase(id) != 0 ? absl::OkStatus() : NotFound(Stored::Name(id));
     erased = std::move(it->second);
     objects_.erase(it);
     return absl::OkStatus();
@@ -104,6 +112,16 @@ class ResidentStore {
       if (ends) expired.push_back(std::move(it->second));
       it = ends ? objects_.erase(it) : std::next(it);
     }
+  }
+
+  // The objects that end at `now` or before.
+  std::vector<Pointer> Expired(std::chrono::steady_clock::time_point now) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<Pointer> expired;
+    for (const auto& [id, object] : objects_) {
+      if (object->expiry && object->expiry->end <= now) expired.push_back(object);
+    }
+    return expired;
   }
 
   // In order of id, those after `after`, at most `limit`.
@@ -133,7 +151,16 @@ class ResidentStore {
 
   mutable std::mutex mutex_;
   std::map<std::string, Pointer> objects_;
+  std::map<std::string, absl::Status> lost_;
 };
+
+// ALREADY_EXISTS when an object has the id; the error that MarkLost was given when it is a lost object's.
+template <typename Stored>
+absl::Status CheckIdIsFree(const ResidentStore<Stored>& store, const std::string& id) {
+  const absl::Status found = store.Find(id).status();
+  if (found.ok()) return AlreadyExists(Stored::Name(id));
+  return absl::IsNotFound(found) ? absl::OkStatus() : found;
+}
 
 }  // namespace intrawarp::server
 

@@ -13,6 +13,7 @@
 #include "engine/transform/transform.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/rpc/rpc_support.h"
+#include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
@@ -20,6 +21,7 @@ namespace intrawarp::server {
 
 struct StoredTransform {
   static std::string Name(absl::string_view id) { return TransformName(id); }
+  static constexpr state::ObjectKind kKind = state::ObjectKind::kTransform;
 
   std::string id;
   std::chrono::system_clock::time_point create_time;

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/image/pyramid.h"
 #include "server/rpc/rpc_support.h"
+#include "server/state/catalogue.h"
 #include "server/store/replicas.h"
 #include "server/store/resident_store.h"
 
@@ -19,6 +20,7 @@ namespace intrawarp::server {
 // Member order matters: the image is freed before its reservation is given back.
 struct StoredVolume {
   static std::string Name(absl::string_view id) { return VolumeName(id); }
+  static constexpr state::ObjectKind kKind = state::ObjectKind::kVolume;
 
   std::string id;
   // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.

@@ -66,15 +66,19 @@ absl::StatusOr<AffineMap> AffineFromProto(const v1::AffineMap& from, absl::strin
   return affine;
 }
 
-absl::Status ValidateControlGrid(const Geometry& grid) {
+// A cubic spline has four control points a tile; an axis with one, on which the domain has one voxel, has no spline.
+absl::Status ValidateControlGrid(const Geometry& grid, const std::optional<Geometry>& domain) {
+  bool spans = false;
   for (int a = 0; a < 3; ++a) {
-    // A cubic spline has four control points a tile; an axis with one has no spline.
-    if (grid.size[a] < 4 && !(a == 2 && grid.size[a] == 1)) {
-      return InvalidField("geometry.size",
-                          absl::StrCat(SizeString(grid), " control points, must be 4 or more along each axis"));
+    const bool is_thin = grid.size[a] == 1 && (!domain || domain->size[a] == 1);
+    if (grid.size[a] < 4 && !is_thin) {
+      return InvalidField("geometry.size", absl::StrCat(SizeString(grid),
+                                                        " control points, must be 4 or more along each axis on which "
+                                                        "the domain has more than one voxel"));
     }
+    spans |= !is_thin;
   }
-  return absl::OkStatus();
+  return spans ? absl::OkStatus() : InvalidField("geometry.size", "is one control point, must be 4 along an axis");
 }
 
 absl::StatusOr<FieldForm> FormFromProto(v1::FieldEncoding encoding) {
@@ -98,7 +102,6 @@ absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const
   if (!grid.ok()) return Within("geometry", grid.status());
   field.grid = *grid;
   INTRAWARP_ASSIGN_OR_RETURN(field.form, FormFromProto(header.encoding()));
-  if (field.form == FieldForm::kControlPoints) INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid(field.grid));
   if (field.form != FieldForm::kDisplacement) {
     INTRAWARP_ASSIGN_OR_RETURN(content.affine, AffineFromProto(header.affine(), "affine"));
   }
@@ -109,6 +112,9 @@ absl::StatusOr<TransformContent> ParseField(const v1::FieldHeader& header, const
     absl::StatusOr<Geometry> domain = GeometryFromProto(header.domain());
     if (!domain.ok()) return Within("domain", domain.status());
     field.domain = *domain;
+  }
+  if (field.form == FieldForm::kControlPoints) {
+    INTRAWARP_RETURN_IF_ERROR(ValidateControlGrid(field.grid, field.domain));
   }
   absl::Status size = ValidateOutputSize(context, field.grid);
   if (!size.ok()) return Within("geometry", size);
@@ -199,14 +205,34 @@ class TransformKind final : public UploadKind {
     return status.ok() ? synchronized : status;
   }
 
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
-    auto stored = std::make_shared<StoredTransform>(
-        StoredTransform{"", {}, std::nullopt, std::make_shared<Grant>(std::move(reservation)), std::move(transform_)});
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.transforms, spec(), context.seams, stored));
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
+                                           const ObjectOrigin& origin) override {
+    const std::shared_ptr<StoredTransform> stored = TakeTransform(std::move(reservation));
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.transforms, spec(), origin, stored));
     return Answer(*stored, /*already_resident=*/false);
   }
 
+  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
+    const std::shared_ptr<StoredTransform> stored = TakeTransform(std::move(reservation));
+    if (identity.description.empty()) return InsertKept(context.transforms, identity, stored);
+    v1::Transform description;
+    if (!description.ParseFromString(identity.description)) {
+      return absl::DataLossError("the report of the transform is damaged");
+    }
+    if (description.has_report()) stored->report = description.report();
+    if (stored->transform.is_affine() && description.has_domain()) {
+      INTRAWARP_ASSIGN_OR_RETURN(const Geometry domain, GeometryFromProto(description.domain()));
+      stored->transform = Transform(stored->transform.affine(), domain);
+    }
+    return InsertKept(context.transforms, identity, stored);
+  }
+
  private:
+  std::shared_ptr<StoredTransform> TakeTransform(Grant reservation) {
+    return std::make_shared<StoredTransform>(
+        StoredTransform{"", {}, std::nullopt, std::make_shared<Grant>(std::move(reservation)), std::move(transform_)});
+  }
+
   absl::Status MakeField(const ExecContext& ctx, Buffer buffer) {
     const FieldContent& field = *content_.field;
     switch (field.form) {

@@ -14,6 +14,7 @@
 #include "server/rpc/admit_call.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
+#include "server/store/durable_objects.h"
 #include "server/transform/transform_download.h"
 
 namespace intrawarp::server {
@@ -39,9 +40,9 @@ absl::Status List(ServerContext& context, const v1::ListTransformsRequest& reque
   return absl::OkStatus();
 }
 
-absl::Status Delete(ServerContext& context, const v1::DeleteTransformRequest& request) {
-  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(request.name(), "name"));
-  return context.transforms.Erase(id);
+absl::Status Delete(ServerContext& context, const std::string& name) {
+  INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, "name"));
+  return context.durable.Erase(context.transforms, id);
 }
 
 absl::Status ValidatePoints(const v1::MapPointsRequest& request, int max_points) {
@@ -138,7 +139,11 @@ class TransformServiceImpl final : public Service {
   }
   grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
                                             v1::DeleteTransformResponse*) override {
-    return Answer(rpc, Delete(context_, *request));
+    grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    context_.durable.Run([&context = context_, reactor, name = request->name()] {
+      reactor->Finish(ToGrpcStatus(Delete(context, name)));
+    });
+    return reactor;
   }
   grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext*, const v1::MapPointsRequest* request,
                                       v1::MapPointsResponse* response) override {

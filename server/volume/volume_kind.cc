@@ -78,17 +78,26 @@ class VolumeKind final : public UploadKind {
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     return status.ok() ? synchronized : status;
   }
-  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation) override {
+  absl::StatusOr<v1::UploadResponse> Store(ServerContext& context, Grant reservation,
+                                           const ObjectOrigin& origin) override {
+    const std::shared_ptr<StoredVolume> stored = TakeVolume(std::move(reservation));
+    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context, context.volumes, spec(), origin, stored));
+    return Answer(*stored, /*already_resident=*/false);
+  }
+  absl::Status Restore(ServerContext& context, Grant reservation, const KeptIdentity& identity) override {
+    return InsertKept(context.volumes, identity, TakeVolume(std::move(reservation)));
+  }
+
+ private:
+  std::shared_ptr<StoredVolume> TakeVolume(Grant reservation) {
     auto stored = std::make_shared<StoredVolume>();
     stored->pixel_type = content_.pixel_type;
     stored->content_digest = spec().content_digest;
     stored->reservation = std::move(reservation);
     stored->image = std::move(image_);
-    INTRAWARP_RETURN_IF_ERROR(InsertUploaded(context.volumes, spec(), context.seams, stored));
-    return Answer(*stored, /*already_resident=*/false);
+    return stored;
   }
 
- private:
   absl::Status Prepare(const ExecContext& ctx, const void* pixels) {
     INTRAWARP_ASSIGN_OR_RETURN(image_, PreparedImage::Prepare(ctx, pixels, content_.pixel_type, content_.rescale.slope,
                                                               content_.rescale.intercept, content_.geometry));

@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/rpc/rpc_support.h"
+#include "server/store/durable_objects.h"
 #include "server/volume/volume_messages.h"
 
 namespace intrawarp::server {
@@ -38,9 +39,9 @@ absl::Status List(const VolumeStore& volumes, const v1::ListVolumesRequest& requ
   return absl::OkStatus();
 }
 
-absl::Status Delete(VolumeStore& volumes, const std::string& name) {
+absl::Status Delete(ServerContext& context, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
-  return volumes.Erase(id);
+  return context.durable.Erase(context.volumes, id);
 }
 
 }  // namespace
@@ -60,7 +61,10 @@ grpc::ServerUnaryReactor* VolumeService::ListVolumes(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContext* call,
                                                       const v1::DeleteVolumeRequest* request,
                                                       v1::DeleteVolumeResponse*) {
-  return Finished(call, Delete(context_.volumes, request->name()));
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  context_.durable.Run(
+      [&context = context_, reactor, name = request->name()] { reactor->Finish(ToGrpcStatus(Delete(context, name))); });
+  return reactor;
 }
 
 }  // namespace intrawarp::server

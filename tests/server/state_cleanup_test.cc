@@ -712,6 +712,8 @@ TEST_F(SilentClientTest, MayWaitBetweenFrames) {
   call = Begin(kNavigate, {4});
   // The field's header, its chunk, the result.
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(call->Read().has_value());
+  // The frame's job may still be at its end when its result has been read.
+  EXPECT_TRUE(Eventually([&] { return context().jobs.pending() == 0; }));
   Roundtrip(test_.channel);
   WaitForWorkers();
   EXPECT_TRUE(StaysWhenIdle());

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/restore.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/copy_lane.h"
+#include "intrawarp/v1/bulk.pb.h"
+#include "server/bulk/staging_memory.h"
+#include "server/bulk/upload_header.h"
+#include "server/bulk/upload_kind.h"
+#include "server/device/replication.h"
+#include "server/monitor/log.h"
+#include "server/rpc/errors.h"
+#include "server/rpc/worker_pool.h"
+#include "server/store/durable_objects.h"
+
+namespace intrawarp::server {
+namespace {
+
+using std::chrono::system_clock;
+
+// Payloads in host memory at once.
+constexpr int kThreads = 4;
+
+system_clock::time_point TimeOf(int64_t nanoseconds) {
+  return system_clock::time_point(
+      std::chrono::duration_cast<system_clock::duration>(std::chrono::nanoseconds(nanoseconds)));
+}
+
+KeptIdentity IdentityOf(const state::ObjectRow& row, const Seams& seams) {
+  KeptIdentity identity{row.id,       row.id_was_chosen, row.identity,   TimeOf(row.create_time),
+                        std::nullopt, std::nullopt,      row.description};
+  if (row.expire_time) {
+    const system_clock::time_point end = TimeOf(*row.expire_time);
+    const auto left = std::chrono::duration_cast<std::chrono::steady_clock::duration>(end - seams.system_now());
+    identity.expiry = Expiry{end, seams.steady_now() + left};
+  }
+  if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint};
+  return identity;
+}
+
+// Limits of uploads do not count: what was accepted or computed once stays.
+ServerLimits WithoutUploadLimits(ServerLimits limits) {
+  limits.max_volume_bytes = limits.max_matrix_bytes = std::numeric_limits<int64_t>::max();
+  return limits;
+}
+
+ServerContext WithLimits(const ServerContext& from, const ServerLimits& limits) {
+  return {from.devices,           from.workers,      from.receivers,  from.pinned,  from.ledger,
+          from.volumes,           from.matrices,     from.transforms, from.uploads, from.sessions,
+          from.metrics,           from.stream_watch, limits,          from.seams,   from.register_requests,
+          from.multiply_requests, from.durable};
+}
+
+absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const state::ObjectRow& row, const ServerContext& context) {
+  v1::UploadHeader header;
+  if (!header.ParseFromString(row.header)) return absl::DataLossError("its header is damaged");
+  const ServerLimits limits = WithoutUploadLimits(context.limits);
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<UploadKind> kind, ParseUploadHeader(header, WithLimits(context, limits)));
+  if (kind->spec().total_bytes == row.payload_bytes) return kind;
+  return absl::DataLossError("its header is that of another payload");
+}
+
+// Makes the object on the device's own thread, and waits for it.
+absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
+  // Outlives the waiter, who may go while set_value still runs.
+  const auto made = std::make_shared<std::promise<absl::Status>>();
+  const auto make = [made, &kind, data](const absl::StatusOr<const ExecContext*>& ctx) {
+    StagedUpload upload(data, nullptr);
+    made->set_value(ctx.ok() ? kind.Make(**ctx, upload) : ctx.status());
+  };
+  const std::optional<int64_t> workspace_bytes = kind.JobWorkspaceBytes();
+  if (workspace_bytes) {
+    Job job;
+    job.workspace_bytes = *workspace_bytes;
+    job.run = make;
+    INTRAWARP_RETURN_IF_ERROR(device.jobs.Submit(std::move(job)));
+  } else {
+    INTRAWARP_RETURN_IF_ERROR(device.copies.Submit(make));
+  }
+  return made->get_future().get();
+}
+
+absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(row, context));
+  const UploadSpec& spec = kind->spec();
+  DeviceContext& device = PlaceObject(context);
+  Claim claim;
+  claim.device = device.index;
+  claim.resident_bytes = spec.resident_bytes;
+  claim.workspace_bytes = spec.workspace_bytes;
+  // An object that exceeds the limit of uploads takes all of it.
+  claim.uploading_bytes =
+      std::min(std::max(spec.resident_bytes, spec.total_bytes), context.ledger.capacity(Resource::kUploading));
+  claim.transforms = spec.transforms;
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, context.ledger.Admit(claim));
+  StagingMemory memory;
+  if (spec.total_bytes > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(spec.total_bytes));
+  }
+  const absl::Span<char> bytes(memory.data(), static_cast<size_t>(spec.total_bytes));
+  INTRAWARP_RETURN_IF_ERROR(context.durable.state().Read(row, bytes));
+  INTRAWARP_RETURN_IF_ERROR(kind->Validate(memory.data()));
+  INTRAWARP_RETURN_IF_ERROR(Make(device, *kind, memory.data()));
+  Grant reservation = grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
+  return kind->Restore(context, std::move(reservation), IdentityOf(row, context.seams));
+}
+
+void MarkLost(ServerContext& context, const state::ObjectRow& row, const absl::Status& why) {
+  const std::string name = state::ObjectName(row.kind, row.id);
+  Log(Severity::kError, "object_not_restored", {{"object", name}, {"cause", why.ToString()}});
+  const absl::Status damaged = ObjectDamaged(name, why.message());
+  switch (row.kind) {
+    case state::ObjectKind::kVolume:
+      return context.volumes.MarkLost(row.id, damaged);
+    case state::ObjectKind::kSparseMatrix:
+      return context.matrices.MarkLost(row.id, damaged);
+    case state::ObjectKind::kTransform:
+      return context.transforms.MarkLost(row.id, damaged);
+  }
+}
+
+// The outcome for each row. Several are read and verified at once, while the device makes one.
+std::vector<absl::Status> RestoreAll(ServerContext& context, const std::vector<state::ObjectRow>& rows) {
+  std::vector<absl::Status> outcomes(rows.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < rows.size(); i = next++) outcomes[i] = RestoreObject(context, rows[i]);
+  };
+  {
+    const int threads = std::clamp(context.limits.max_queued_jobs, 1, kThreads);
+    WorkerPool workers(threads);
+    for (int i = 0; i < threads; ++i) workers.Submit(work);
+  }
+  // Alone they need less memory for work.
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (absl::IsResourceExhausted(outcomes[i])) outcomes[i] = RestoreObject(context, rows[i]);
+  }
+  return outcomes;
+}
+
+}  // namespace
+
+absl::Status RestoreObjects(ServerContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<state::ObjectRow> rows, context.durable.state().List());
+  const std::vector<absl::Status> outcomes = RestoreAll(context, rows);
+  int64_t restored = 0, bytes = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (outcomes[i].ok()) {
+      ++restored;
+      bytes += rows[i].payload_bytes;
+    } else {
+      MarkLost(context, rows[i], outcomes[i]);
+    }
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  Log(Severity::kInfo, "restored",
+      {{"objects", absl::StrCat(restored)},
+       {"lost", absl::StrCat(static_cast<int64_t>(rows.size()) - restored)},
+       {"bytes", absl::StrCat(bytes)},
+       {"ms", absl::StrCat(std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count())}});
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/state/spool.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "io/digest.h"
+
+namespace intrawarp::state {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+bool IsDigestName(const std::string& name) {
+  return name.size() == 2 * io::Sha256::kBytes && std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
+         });
+}
+
+absl::Status Damaged(const std::string& digest, absl::string_view how) {
+  return absl::DataLossError(absl::StrCat(Spool::FileName(digest), " ", how));
+}
+
+// An open payload of the size that it should have.
+absl::StatusOr<std::unique_ptr<File>> OpenWhole(FileLayer& files, const std::string& path, const std::string& digest,
+                                                int64_t bytes) {
+  absl::StatusOr<std::unique_ptr<File>> file = files.Open(path, OpenMode::kRead);
+  if (absl::IsNotFound(file.status())) return Damaged(digest, "is missing");
+  INTRAWARP_RETURN_IF_ERROR(file.status());
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t size, (*file)->Size());
+  if (size == bytes) return file;
+  return Damaged(digest, absl::StrCat("has ", size, " bytes instead of ", bytes));
+}
+
+absl::Status ReadPiece(File& file, const std::string& digest, int64_t offset, absl::Span<char> to) {
+  INTRAWARP_ASSIGN_OR_RETURN(const size_t read, file.ReadAt(offset, to.data(), to.size()));
+  return read == to.size() ? absl::OkStatus() : Damaged(digest, "ends too early");
+}
+
+}  // namespace
+
+std::string Spool::FileName(const std::string& digest) {
+  return absl::StrCat("spool/", absl::BytesToHexString(digest));
+}
+
+std::string Spool::Path(const std::string& digest) const {
+  return absl::StrCat(folder_, "/", absl::BytesToHexString(digest));
+}
+
+absl::Status Spool::Create() { return files_.MakeDirectory(folder_); }
+
+absl::Status Spool::WriteTemporary(const std::string& path, absl::Span<const char> bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files_.Open(path, OpenMode::kWrite));
+  const auto total = static_cast<int64_t>(bytes.size());
+  for (int64_t begin = 0; begin < total; begin += kPieceBytes) {
+    const int64_t piece = std::min(kPieceBytes, total - begin);
+    INTRAWARP_RETURN_IF_ERROR(file->WriteAt(begin, bytes.data() + begin, static_cast<size_t>(piece)));
+  }
+  return file->Sync();
+}
+
+absl::Status Spool::Write(const std::string& digest, absl::Span<const char> bytes) {
+  const std::string temporary = absl::StrCat(folder_, "/new-", next_temporary_++);
+  absl::Status status = WriteTemporary(temporary, bytes);
+  if (status.ok()) status = files_.Rename(temporary, Path(digest));
+  if (!status.ok()) {
+    (void)files_.Remove(temporary);  // what it leaves, Sweep removes
+    return status;
+  }
+  return files_.SyncDirectory(folder_);
+}
+
+absl::Status Spool::Read(const std::string& digest, absl::Span<char> to) const {
+  const auto total = static_cast<int64_t>(to.size());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenWhole(files_, Path(digest), digest, total));
+  io::Sha256 hash;
+  for (int64_t begin = 0; begin < total; begin += kPieceBytes) {
+    const absl::Span<char> piece = to.subspan(static_cast<size_t>(begin), static_cast<size_t>(kPieceBytes));
+    INTRAWARP_RETURN_IF_ERROR(ReadPiece(*file, digest, begin, piece));
+    hash.Update(piece.data(), piece.size());
+  }
+  return hash.Finish() == digest ? absl::OkStatus() : Damaged(digest, "does not have its SHA-256");
+}
+
+absl::Status Spool::Verify(const std::string& digest, int64_t bytes) const {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, OpenWhole(files_, Path(digest), digest, bytes));
+  std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, bytes)));
+  io::Sha256 hash;
+  for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
+    const absl::Span<char> piece(buffer.data(), static_cast<size_t>(std::min(kPieceBytes, bytes - begin)));
+    INTRAWARP_RETURN_IF_ERROR(ReadPiece(*file, digest, begin, piece));
+    hash.Update(piece.data(), piece.size());
+  }
+  return hash.Finish() == digest ? absl::OkStatus() : Damaged(digest, "does not have its SHA-256");
+}
+
+absl::Status Spool::Remove(const std::string& digest) {
+  const absl::Status removed = files_.Remove(Path(digest));
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+absl::StatusOr<Spool::Contents> Spool::List() const {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
+  Contents contents;
+  for (const std::string& name : names) {
+    if (IsDigestName(name)) {
+      contents.digests.push_back(absl::HexStringToBytes(name));
+    } else {
+      contents.others.push_back(name);
+    }
+  }
+  return contents;
+}
+
+absl::StatusOr<int> Spool::Sweep(const std::function<bool(const std::string& digest)>& is_used) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Contents contents, List());
+  int removed = 0;
+  for (const std::string& name : contents.others) {
+    INTRAWARP_RETURN_IF_ERROR(files_.Remove(absl::StrCat(folder_, "/", name)));
+    ++removed;
+  }
+  for (const std::string& digest : contents.digests) {
+    if (is_used(digest)) continue;
+    INTRAWARP_RETURN_IF_ERROR(files_.Remove(Path(digest)));
+    ++removed;
+  }
+  return removed;
+}
+
+}  // namespace intrawarp::state

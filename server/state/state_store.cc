@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/state/state_store.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace intrawarp::state {
+namespace {
+
+std::string LockPath(const std::string& directory) { return directory + "/lock"; }
+std::string CataloguePath(const std::string& directory) { return directory + "/catalogue.db"; }
+
+// The digests of the payloads that rows need.
+std::set<std::string> PayloadsOf(const std::vector<ObjectRow>& rows) {
+  std::set<std::string> payloads;
+  for (const ObjectRow& row : rows) {
+    if (row.payload_bytes > 0) payloads.insert(row.payload);
+  }
+  return payloads;
+}
+
+}  // namespace
+
+KeptPayload::~KeptPayload() {
+  if (store_ != nullptr && bytes_ > 0) store_->Release(digest_);
+}
+
+absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Open(FileLayer& files, const std::string& directory,
+                                                             int64_t now) {
+  std::unique_ptr<StateStore> store(new StateStore(files, directory));
+  INTRAWARP_RETURN_IF_ERROR(store->Start(now));
+  return store;
+}
+
+// A new catalogue knows no payload: the sweep would remove them all.
+absl::Status StateStore::CheckCatalogueIsThere() {
+  const absl::StatusOr<std::unique_ptr<File>> file = files_.Open(CataloguePath(directory_), OpenMode::kRead);
+  if (!file.ok() && !absl::IsNotFound(file.status())) return file.status();
+  int64_t bytes = 0;
+  if (file.ok()) {
+    INTRAWARP_ASSIGN_OR_RETURN(bytes, (*file)->Size());
+  }
+  if (bytes > 0) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool_.List());
+  if (contents.digests.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("catalogue.db is missing or empty, and spool/ holds ", contents.digests.size(),
+                   " payloads: bring the catalogue back, or empty spool/ to begin anew"));
+}
+
+absl::Status StateStore::Start(int64_t now) {
+  INTRAWARP_ASSIGN_OR_RETURN(lock_, files_.Lock(LockPath(directory_)));
+  INTRAWARP_RETURN_IF_ERROR(spool_.Create());
+  INTRAWARP_RETURN_IF_ERROR(CheckCatalogueIsThere());
+  INTRAWARP_ASSIGN_OR_RETURN(catalogue_, Catalogue::Open(files_, CataloguePath(directory_)));
+  // The names of the catalogue and of the spool folder.
+  INTRAWARP_RETURN_IF_ERROR(files_.SyncDirectory(directory_));
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue_->List());
+  for (const ObjectRow& row : rows) {
+    if (row.expire_time && *row.expire_time <= now) expired_.emplace(row.kind, row.id);
+  }
+  const absl::Status removed = RemoveExpired();
+  // A full disk takes no removal either; what is not expired can be served.
+  if (!removed.ok() && !absl::IsResourceExhausted(removed)) return removed;
+  return SweepSpool();
+}
+
+absl::Status StateStore::RemoveExpired() {
+  while (!expired_.empty()) {
+    const auto& [kind, id] = *expired_.begin();
+    const absl::Status removed = RemoveRow(kind, id);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+    expired_.erase(expired_.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StateStore::SweepSpool() {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue_->List());
+  const std::set<std::string> used = PayloadsOf(rows);
+  return spool_.Sweep([&](const std::string& digest) { return used.count(digest) != 0; }).status();
+}
+
+bool StateStore::IsInUse(const std::string& digest) {
+  if (handles_.count(digest) != 0 || doubtful_.count(digest) != 0) return true;
+  const absl::StatusOr<bool> used = catalogue_->UsesPayload(digest);
+  return !used.ok() || *used;
+}
+
+void StateStore::RemoveUnused(const std::string& digest) {
+  if (!IsInUse(digest)) (void)spool_.Remove(digest);  // what it leaves, the next start removes
+}
+
+void StateStore::Release(const std::string& digest) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = handles_.find(digest);
+  if (--it->second > 0) return;
+  handles_.erase(it);
+  RemoveUnused(digest);
+}
+
+absl::StatusOr<KeptPayload> StateStore::Keep(const std::string& digest, absl::Span<const char> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size == 0) return KeptPayload(this, digest, 0);
+  bool is_kept = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    INTRAWARP_ASSIGN_OR_RETURN(is_kept, catalogue_->UsesPayload(digest));
+    ++handles_[digest];
+  }
+  KeptPayload payload(this, digest, size);
+  // A payload that was damaged since is written again.
+  if (is_kept && spool_.Verify(digest, size).ok()) return payload;
+  INTRAWARP_RETURN_IF_ERROR(spool_.Write(digest, bytes));
+  return payload;
+}
+
+// The next transaction that succeeds takes the place of one that failed.
+void StateStore::AfterTransaction(bool succeeded) {
+  in_doubt_ = !succeeded;
+  if (in_doubt_ && catalogue_->Settle().ok()) in_doubt_ = false;
+  if (in_doubt_) return;
+  for (const std::string& digest : std::exchange(doubtful_, {})) RemoveUnused(digest);
+}
+
+absl::Status StateStore::Commit(ObjectRow row, const KeptPayload& payload) {
+  row.payload = payload.digest();
+  row.payload_bytes = payload.bytes();
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_RETURN_IF_ERROR(RemoveExpired());
+  const absl::Status inserted = catalogue_->Insert(row);
+  if (absl::IsAlreadyExists(inserted)) return inserted;
+  if (!inserted.ok() && row.payload_bytes > 0) doubtful_.insert(row.payload);
+  AfterTransaction(inserted.ok());
+  return inserted;
+}
+
+absl::Status StateStore::Remove(ObjectKind kind, const std::string& id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return RemoveRow(kind, id);
+}
+
+absl::Status StateStore::RemoveRow(ObjectKind kind, const std::string& id) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string payload, catalogue_->PayloadOf(kind, id));
+  const absl::Status removed = catalogue_->Remove(kind, id);
+  AfterTransaction(removed.ok());
+  if (removed.ok() && !payload.empty()) RemoveUnused(payload);
+  return removed;
+}
+
+absl::StatusOr<std::vector<ObjectRow>> StateStore::List() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<ObjectRow> rows, catalogue_->List());
+  std::erase_if(rows, [&](const ObjectRow& row) { return expired_.count({row.kind, row.id}) != 0; });
+  return rows;
+}
+
+absl::Status StateStore::Read(const ObjectRow& row, absl::Span<char> to) {
+  return to.empty() ? absl::OkStatus() : spool_.Read(row.payload, to);
+}
+
+int64_t StateStore::FreeBytes() const { return files_.FreeBytes(directory_).value_or(0); }
+
+absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& directory) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool exists, files.Exists(CataloguePath(directory)));
+  if (!exists) return absl::NotFoundError(absl::StrCat(directory, " holds no catalogue"));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<DirectoryLock> lock, files.Lock(LockPath(directory)));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Catalogue> catalogue,
+                             Catalogue::Open(files, CataloguePath(directory)));
+  StateReport report;
+  const absl::Status sound = catalogue->CheckIntegrity();
+  if (!sound.ok()) report.errors.push_back(std::string(sound.message()));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue->List());
+  const Spool spool(files, directory + "/spool");
+  for (const ObjectRow& row : rows) {
+    ++report.objects;
+    report.payload_bytes += row.payload_bytes;
+    if (row.payload_bytes == 0) continue;
+    const absl::Status verified = spool.Verify(row.payload, row.payload_bytes);
+    if (verified.ok()) continue;
+    report.errors.push_back(absl::StrCat(ObjectName(row.kind, row.id), ": ", std::string(verified.message())));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool.List());
+  const std::set<std::string> used = PayloadsOf(rows);
+  report.leftover_files = static_cast<int64_t>(contents.others.size());
+  for (const std::string& digest : contents.digests) report.leftover_files += used.count(digest) == 0 ? 1 : 0;
+  return report;
+}
+
+}  // namespace intrawarp::state

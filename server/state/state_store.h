@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// StateStore: the objects that a state directory keeps: their rows in the catalogue, their payloads in the spool.
+//
+// The layout of a state directory: "lock", "catalogue.db" with its write-ahead log, and "spool/" (spool.h).
+//
+// An object is kept once Commit has returned OK: its payload was synced before, and its row is. A removal takes the row
+// first, then the payload unless another row needs it. A payload whose row never came goes when its handle goes; what a
+// crash left behind goes at the next Open.
+//
+// Errors are those of FileLayer and Catalogue. Every function may wait for the disk. Thread safety: safe for concurrent
+// use.
+#ifndef INTRAWARP_SERVER_STATE_STATE_STORE_H_
+#define INTRAWARP_SERVER_STATE_STATE_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/state/catalogue.h"
+#include "server/state/file_layer.h"
+#include "server/state/spool.h"
+
+namespace intrawarp::state {
+
+// A payload on the disk that stays there at least as long as the handle. Movable; empty by default.
+class KeptPayload {
+ public:
+  KeptPayload() = default;
+  KeptPayload(KeptPayload&& other) noexcept { *this = std::move(other); }
+  KeptPayload& operator=(KeptPayload&& other) noexcept {
+    std::swap(store_, other.store_);
+    std::swap(digest_, other.digest_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~KeptPayload();
+
+  const std::string& digest() const { return digest_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class StateStore;
+  KeptPayload(class StateStore* store, std::string digest, int64_t bytes)
+      : store_(store), digest_(std::move(digest)), bytes_(bytes) {}
+
+  class StateStore* store_ = nullptr;
+  std::string digest_;
+  int64_t bytes_ = 0;
+};
+
+class StateStore {
+ public:
+  // Opens the directory, which exists, or fills an empty one; removes rows whose time was over at `now` (nanoseconds
+  // since 1970), which on a full disk only become invisible, and files that belong to no row. FAILED_PRECONDITION while
+  // another process uses it, for a newer version, and for payloads without a catalogue. `files` outlives the store.
+  static absl::StatusOr<std::unique_ptr<StateStore>> Open(FileLayer& files, const std::string& directory, int64_t now);
+
+  // Writes a payload, whose SHA-256 is `digest`. The handle must not outlive the store.
+  absl::StatusOr<KeptPayload> Keep(const std::string& digest, absl::Span<const char> bytes);
+  // Keeps the object whose payload is `payload`; sets the row's payload to it. ALREADY_EXISTS.
+  absl::Status Commit(ObjectRow row, const KeptPayload& payload);
+  // NOT_FOUND.
+  absl::Status Remove(ObjectKind kind, const std::string& id);
+
+  // In order of kind and id.
+  absl::StatusOr<std::vector<ObjectRow>> List();
+  // Brings the payload of a row to `to`, which has its size, and verifies it: DATA_LOSS names the file.
+  absl::Status Read(const ObjectRow& row, absl::Span<char> to);
+  // For messages of a full disk; 0 when the file system does not answer.
+  int64_t FreeBytes() const;
+
+ private:
+  friend class KeptPayload;
+  StateStore(FileLayer& files, const std::string& directory)
+      : files_(files), directory_(directory), spool_(files, directory + "/spool") {}
+  absl::Status Start(int64_t now);
+  absl::Status CheckCatalogueIsThere();
+  absl::Status SweepSpool();
+  void Release(const std::string& digest);
+  // With the mutex held.
+  absl::Status RemoveExpired();
+  absl::Status RemoveRow(ObjectKind kind, const std::string& id);
+  bool IsInUse(const std::string& digest);
+  void RemoveUnused(const std::string& digest);
+  void AfterTransaction(bool succeeded);
+
+  FileLayer& files_;
+  const std::string directory_;
+  std::unique_ptr<DirectoryLock> lock_;
+  Spool spool_;
+  std::mutex mutex_;
+  std::unique_ptr<Catalogue> catalogue_;
+  // Handles by digest.
+  std::map<std::string, int> handles_;
+  // Rows whose time was over at the start and whose removal failed: the next commit repeats it.
+  std::set<std::pair<ObjectKind, std::string>> expired_;
+  // Payloads that nobody needs if the last transaction, which failed, is not on the disk.
+  std::set<std::string> doubtful_;
+  bool in_doubt_ = false;
+};
+
+// The findings of Check. A state directory is sound when `errors` is empty.
+struct StateReport {
+  int64_t objects = 0;
+  int64_t payload_bytes = 0;
+  // Files that belong to no object, which the next start removes.
+  int64_t leftover_files = 0;
+  // One a line, each naming its object.
+  std::vector<std::string> errors;
+};
+// Verifies a directory that no server uses: the catalogue, and the size and SHA-256 of every payload. Changes no
+// object. FAILED_PRECONDITION while a server uses it, NOT_FOUND when it holds no catalogue.
+absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& directory);
+
+}  // namespace intrawarp::state
+
+#endif  // INTRAWARP_SERVER_STATE_STATE_STORE_H_

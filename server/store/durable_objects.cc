@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/store/durable_objects.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/errors.h"
+
+namespace intrawarp::server {
+namespace {
+
+// The disk works on one at a time; the others hide its latency.
+constexpr int kThreads = 4;
+
+}  // namespace
+
+int64_t NanosecondsOf(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+absl::Status DurableObjects::Open(state::FileLayer& files, const std::string& directory,
+                                  std::chrono::system_clock::time_point now) {
+  absl::StatusOr<std::unique_ptr<state::StateStore>> opened =
+      state::StateStore::Open(files, directory, NanosecondsOf(now));
+  if (!opened.ok()) {
+    return absl::Status(opened.status().code(),
+                        absl::StrCat("--state_dir=", directory, ": ", opened.status().message()));
+  }
+  state_ = *std::move(opened);
+  workers_ = std::make_unique<WorkerPool>(kThreads);
+  return absl::OkStatus();
+}
+
+void DurableObjects::Run(std::function<void()> work) {
+  {
+    std::lock_guard<std::mutex> lock(running_mutex_);
+    if (workers_ != nullptr) return workers_->Submit(std::move(work));
+  }
+  work();
+}
+
+void DurableObjects::Shutdown() {
+  std::unique_ptr<WorkerPool> ended;
+  {
+    std::lock_guard<std::mutex> lock(running_mutex_);
+    ended = std::move(workers_);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const state::KeptPayload>> DurableObjects::Keep(const std::string& digest,
+                                                                               absl::Span<const char> bytes) {
+  if (!enabled()) return nullptr;
+  absl::StatusOr<state::KeptPayload> kept = state_->Keep(digest, bytes);
+  if (!kept.ok()) return StateError(kept.status());
+  // Letting go may remove a file.
+  return std::shared_ptr<const state::KeptPayload>(
+      new state::KeptPayload(*std::move(kept)),
+      [this](const state::KeptPayload* gone) { Run([gone] { delete gone; }); });
+}
+
+absl::Status DurableObjects::StateError(const absl::Status& status) const {
+  if (absl::IsResourceExhausted(status)) {
+    return WithReason(absl::ResourceExhaustedError("the disk of the state directory is full"), v1::STATE_FULL,
+                      {{"available_bytes", absl::StrCat(state_->FreeBytes())}});
+  }
+  return WithReason(absl::UnavailableError(absl::StrCat("state directory: ", status.message())), v1::STATE_UNAVAILABLE);
+}
+
+absl::Status DurableObjects::RemoveRow(state::ObjectKind kind, const std::string& id) {
+  const absl::Status removed = state_->Remove(kind, id);
+  return removed.ok() || absl::IsNotFound(removed) ? absl::OkStatus() : StateError(removed);
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// DurableObjects: the way by which objects enter a store and leave it on a server that keeps them (--state_dir). An
+// object is in its store once it is kept, and leaves it once it is no longer kept. Without a state directory every
+// function goes straight to the store.
+//
+// Functions that are marked "waits" wait for the disk; they are called by work that Run runs.
+//
+// Thread safety: safe for concurrent use after Open.
+#ifndef INTRAWARP_SERVER_STORE_DURABLE_OBJECTS_H_
+#define INTRAWARP_SERVER_STORE_DURABLE_OBJECTS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/base/status_macros.h"
+#include "server/rpc/rpc_support.h"
+#include "server/rpc/worker_pool.h"
+#include "server/state/state_store.h"
+
+namespace intrawarp::server {
+
+// How an object can be made again: its upload header and payload, and the answer of what computed it.
+struct ObjectOrigin {
+  std::string header;
+  std::string description;
+  // Null without a state directory.
+  std::shared_ptr<const state::KeptPayload> payload;
+};
+
+int64_t NanosecondsOf(std::chrono::system_clock::time_point time);
+
+class DurableObjects {
+ public:
+  DurableObjects() = default;
+  // Does what Shutdown does.
+  ~DurableObjects() { Shutdown(); }
+
+  // Opens the state directory. Once, before the first call. `files` outlives it. The errors of StateStore::Open.
+  absl::Status Open(state::FileLayer& files, const std::string& directory, std::chrono::system_clock::time_point now);
+  bool enabled() const { return state_ != nullptr; }
+  // Only when enabled.
+  state::StateStore& state() { return *state_; }
+
+  // Runs `work` on a thread that may wait for the disk; at once on this thread without a state directory and after
+  // Shutdown. Whoever calls it has at most one task waiting.
+  void Run(std::function<void()> work);
+  // Runs what waits, then ends the threads. Idempotent. Not from a task.
+  void Shutdown();
+
+  // Writes a payload, whose SHA-256 is `digest`; null without a state directory. Waits. Errors: STATE_FULL,
+  // STATE_UNAVAILABLE.
+  absl::StatusOr<std::shared_ptr<const state::KeptPayload>> Keep(const std::string& digest,
+                                                                 absl::Span<const char> bytes);
+
+  // Keeps the object, then inserts it into its store. Waits. ALREADY_EXISTS; errors as of Keep.
+  template <typename Store>
+  absl::Status Insert(Store& store, typename Store::Pointer object, const ObjectOrigin& origin) {
+    if (!enabled()) return store.Insert(std::move(object));
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::string id = object->id;
+    if (!absl::IsNotFound(store.Find(id).status())) return AlreadyExists(StoredOf<Store>::Name(id));
+    const absl::Status kept = state_->Commit(RowOf(*object, origin), *origin.payload);
+    if (absl::IsAlreadyExists(kept)) return AlreadyExists(StoredOf<Store>::Name(id));
+    if (!kept.ok()) return StateError(kept);
+    const absl::Status inserted = store.Insert(std::move(object));
+    // A session's result, which is not kept, may have taken the id.
+    if (!inserted.ok()) (void)state_->Remove(StoredOf<Store>::kKind, id);
+    return inserted;
+  }
+
+  // Waits. NOT_FOUND; STATE_FULL and STATE_UNAVAILABLE, after which the object is still there.
+  template <typename Store>
+  absl::Status Erase(Store& store, const std::string& id) {
+    if (!enabled()) return store.Erase(id);
+    std::lock_guard<std::mutex> lock(mutex_);
+    const absl::Status found = store.Find(id).status();
+    if (absl::IsNotFound(found)) return found;
+    INTRAWARP_RETURN_IF_ERROR(RemoveRow(StoredOf<Store>::kKind, id));
+    return store.Erase(id);
+  }
+
+  // Erases this very object, unless it went before. Waits. It stays when its row cannot be removed.
+  template <typename Store>
+  void Erase(Store& store, const typename Store::Pointer& object) {
+    if (!enabled()) return store.Erase(object);
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = store.Find(object->id);
+    if (!found.ok() || *found != object) return;
+    if (RemoveRow(StoredOf<Store>::kKind, object->id).ok()) store.Erase(object);
+  }
+
+  // Erases the objects that end at `now` or before. Waits.
+  template <typename Store>
+  void Expire(Store& store, std::chrono::steady_clock::time_point now) {
+    if (!enabled()) return store.Expire(now);
+    for (const auto& object : store.Expired(now)) Erase(store, object);
+  }
+
+ private:
+  template <typename Store>
+  using StoredOf = typename Store::Pointer::element_type;
+
+  template <typename Stored>
+  static state::ObjectRow RowOf(const Stored& object, const ObjectOrigin& origin) {
+    state::ObjectRow row;
+    row.kind = Stored::kKind;
+    row.id = object.id;
+    row.id_was_chosen = object.id_was_chosen;
+    row.header = origin.header;
+    row.description = origin.description;
+    row.identity = object.digest;
+    row.create_time = NanosecondsOf(object.create_time);
+    if (object.expiry) row.expire_time = NanosecondsOf(object.expiry->time);
+    if constexpr (requires { object.request; }) {
+      if (object.request) {
+        row.request_id = object.request->id;
+        row.request_fingerprint = object.request->fingerprint;
+      }
+    }
+    return row;
+  }
+
+  // STATE_FULL or STATE_UNAVAILABLE for an error of the state directory.
+  absl::Status StateError(const absl::Status& status) const;
+  // OK also when there is no such row.
+  absl::Status RemoveRow(state::ObjectKind kind, const std::string& id);
+
+  std::unique_ptr<state::StateStore> state_;
+  std::mutex mutex_;  // held while a row and its store change together
+  std::mutex running_mutex_;
+  std::unique_ptr<WorkerPool> workers_;  // null: Run runs at once
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_STORE_DURABLE_OBJECTS_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/state/catalogue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/server/state/test_files.h"
+
+namespace intrawarp::state {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// With zeros and bytes above 127 in everything that is not text.
+ObjectRow Row(ObjectKind kind, const std::string& id) {
+  ObjectRow row;
+  row.kind = kind;
+  row.id = id;
+  row.id_was_chosen = true;
+  row.header = std::string("h\0\xff", 3) + id;
+  row.payload = std::string(32, '\x80');
+  row.payload_bytes = int64_t{1} << 40;
+  row.identity = std::string(32, '\0');
+  row.create_time = 1'700'000'000'123'456'789;
+  row.expire_time = row.create_time + 1;
+  row.request_id = "r-" + id;
+  row.request_fingerprint = std::string("\0f", 2);
+  return row;
+}
+
+std::unique_ptr<Catalogue> OpenIn(FileLayer& files) {
+  auto catalogue = Catalogue::Open(files, "d/c.db");
+  EXPECT_TRUE(catalogue.ok()) << catalogue.status();
+  return catalogue.ok() ? *std::move(catalogue) : nullptr;
+}
+
+TEST(Catalogue, RowsComeBackAsTheyWent) {
+  MemoryDisk disk;
+  ObjectRow plain;
+  plain.kind = ObjectKind::kTransform;
+  plain.id = "plain";
+  const ObjectRow full = Row(ObjectKind::kVolume, "full");
+  {
+    const auto catalogue = OpenIn(disk);
+    ASSERT_TRUE(catalogue->Insert(plain).ok());
+    ASSERT_TRUE(catalogue->Insert(full).ok());
+    EXPECT_EQ(catalogue->Insert(full).code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(*catalogue->UsesPayload(full.payload));
+    EXPECT_FALSE(*catalogue->UsesPayload(std::string(32, 'x')));
+  }
+  const auto catalogue = OpenIn(disk);
+  const auto rows = catalogue->List();
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(*rows, ElementsAre(full, plain));
+  EXPECT_TRUE(catalogue->CheckIntegrity().ok());
+}
+
+TEST(Catalogue, ARemovedRowIsGoneAndItsIdIsFree) {
+  MemoryDisk disk;
+  const auto catalogue = OpenIn(disk);
+  const ObjectRow row = Row(ObjectKind::kVolume, "a");
+  ASSERT_TRUE(catalogue->Insert(row).ok());
+  ASSERT_TRUE(catalogue->Insert(Row(ObjectKind::kTransform, "a")).ok()) << "ids belong to a kind";
+  EXPECT_TRUE(catalogue->Remove(row.kind, row.id).ok());
+  EXPECT_EQ(catalogue->Remove(row.kind, row.id).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(catalogue->PayloadOf(row.kind, row.id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(catalogue->Insert(row).ok());
+}
+
+TEST(Catalogue, AnInsertedRowOutlivesALossOfPower) {
+  for (int seed = 0; seed < 20; ++seed) {
+    MemoryDisk disk;
+    FaultyFiles files(disk, Fault::kGone);
+    auto catalogue = OpenIn(files);
+    for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(catalogue->Insert(Row(ObjectKind::kVolume, id)).ok());
+    ASSERT_TRUE(catalogue->Remove(ObjectKind::kVolume, "b").ok());
+    files.Unplug();
+    disk.LosePower(seed);
+    const auto after = OpenIn(disk);
+    ASSERT_NE(after, nullptr);
+    EXPECT_THAT(*after->List(), ElementsAre(Row(ObjectKind::kVolume, "a"), Row(ObjectKind::kVolume, "c"))) << seed;
+  }
+}
+
+TEST(Catalogue, AnOlderVersionIsBroughtForwardAndANewerOneRefused) {
+  MemoryDisk disk;
+  ASSERT_TRUE(OpenIn(disk)->Insert(Row(ObjectKind::kVolume, "a")).ok());
+  std::vector<const char*> later(Catalogue::Schema().begin(), Catalogue::Schema().end());
+  later.push_back("CREATE TABLE more (x INTEGER);");
+  {
+    const auto migrated = Catalogue::Open(disk, "d/c.db", later);
+    ASSERT_TRUE(migrated.ok()) << migrated.status();
+    EXPECT_THAT(*(*migrated)->List(), ElementsAre(Row(ObjectKind::kVolume, "a")));
+  }
+  const absl::Status refused = Catalogue::Open(disk, "d/c.db").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("has version 2, this program knows versions up to 1"));
+}
+
+TEST(Catalogue, AMigrationThatFailsLeavesTheOldVersion) {
+  MemoryDisk disk;
+  ASSERT_TRUE(OpenIn(disk)->Insert(Row(ObjectKind::kVolume, "a")).ok());
+  std::vector<const char*> wrong(Catalogue::Schema().begin(), Catalogue::Schema().end());
+  wrong.push_back("CREATE TABLE more (x INTEGER); INSERT INTO nowhere VALUES (1);");
+  EXPECT_FALSE(Catalogue::Open(disk, "d/c.db", wrong).ok());
+  EXPECT_THAT(*OpenIn(disk)->List(), ElementsAre(Row(ObjectKind::kVolume, "a")));
+}
+
+TEST(Catalogue, AFileThatIsNoCatalogueIsDataLoss) {
+  MemoryDisk disk;
+  const std::string text(8192, 'x');
+  ASSERT_TRUE((*disk.Open("d/c.db", OpenMode::kWrite))->WriteAt(0, text.data(), text.size()).ok());
+  EXPECT_EQ(Catalogue::Open(disk, "d/c.db").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace intrawarp::state

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server as a process that is killed at random moments under load: whatever it acknowledged is there after a new
+// start, bit for bit, and whatever it did not acknowledge is whole or absent. INTRAWARP_KILLS sets the number of kills.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client.h"
+#include "tests/client/process.h"
+
+namespace intrawarp::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kClients = 3;
+// Each client has so many at most, so that the largest set fits.
+constexpr size_t kMostObjects = 12;
+
+int Kills() {
+  const char* const kills = std::getenv("INTRAWARP_KILLS");
+  return kills == nullptr ? 20 : std::atoi(kills);
+}
+
+Geometry Box(int side) {
+  Geometry geometry;
+  geometry.size = {side, side, side};
+  return geometry;
+}
+
+std::vector<float> Voxels(const Geometry& geometry, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> voxels(static_cast<size_t>(geometry.voxels()));
+  for (float& voxel : voxels) voxel = static_cast<float>(random() % 1000);
+  return voxels;
+}
+
+// A soft ball, so that two of them register.
+std::vector<float> Ball(const Geometry& geometry, double shift) {
+  std::vector<float> voxels;
+  const Int3 n = geometry.size;
+  for (int z = 0; z < n.z; ++z) {
+    for (int y = 0; y < n.y; ++y) {
+      for (int x = 0; x < n.x; ++x) {
+        const double r2 = (x - n.x / 2.0 - shift) * (x - n.x / 2.0 - shift) + (y - n.y / 2.0) * (y - n.y / 2.0) +
+                          2 * (z - n.z / 2.0) * (z - n.z / 2.0);
+        voxels.push_back(static_cast<float>(1000 * std::exp(-r2 / 30)));
+      }
+    }
+  }
+  return voxels;
+}
+
+HostCsr<float> Diagonal(int32_t size, float value) {
+  HostCsr<float> csr;
+  csr.rows = csr.columns = size;
+  for (int32_t i = 0; i < size; ++i) {
+    csr.column_indices.push_back(i);
+    csr.values.push_back(value);
+    csr.row_offsets.push_back(i + 1);
+  }
+  return csr;
+}
+
+bool Same(const HostCsr<float>& a, const HostCsr<float>& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.row_offsets == b.row_offsets &&
+         a.column_indices == b.column_indices && a.values == b.values;
+}
+
+absl::string_view BytesOf(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+// The content of an object: the floats of a volume or field, or the value on the diagonal of a matrix; and the report
+// of a computed one.
+struct Content {
+  std::vector<float> values;
+  int32_t side = 0;  // of a matrix
+  std::string report;
+};
+
+// One client's objects by name, as the server acknowledged them.
+struct Model {
+  std::map<std::string, Content> kept;
+  // The object of the operation that the kill interrupted: present or not, but never damaged. A deletion leaves its
+  // content here.
+  std::map<std::string, Content> open;
+};
+
+class Worker {
+ public:
+  Worker(int number, uint32_t seed) : number_(number), random_(seed) {}
+
+  Model& model() { return model_; }
+  int acknowledged() const { return acknowledged_; }
+
+  // Works until the server is gone.
+  void Work(Client& client) {
+    while (Step(client)) ++acknowledged_;
+  }
+
+ private:
+  std::string NextId() { return absl::StrCat("c", number_, "-", next_++); }
+
+  bool Step(Client& client) {
+    if (model_.kept.size() >= kMostObjects) return DeleteOne(client);
+    switch (random_() % 6) {
+      case 0:
+      case 1:
+        return PutVolume(client);
+      case 2:
+        return PutMatrix(client);
+      case 3:
+        return PutField(client);
+      case 4:
+        return Register(client);
+      default:
+        return random_() % 2 == 0 ? Multiply(client) : DeleteOne(client);
+    }
+  }
+
+  bool Acknowledge(const std::string& name, const absl::Status& status) {
+    if (!status.ok()) {
+      EXPECT_TRUE(absl::IsUnavailable(status)) << name << ": " << status;
+      return false;
+    }
+    model_.kept[name] = std::move(model_.open[name]);
+    model_.open.erase(name);
+    return true;
+  }
+
+  bool PutVolume(Client& client) {
+    const Geometry grid = Box(8 + static_cast<int>(random_() % 40));
+    const std::string id = NextId();
+    Content& content = model_.open["volumes/" + id];
+    content.values = Voxels(grid, random_());
+    VolumeUpload upload;
+    upload.id = id;
+    upload.geometry = grid;
+    upload.bytes = BytesOf(content.values);
+    return Acknowledge("volumes/" + id, client.UploadVolume(upload).status());
+  }
+
+  bool PutMatrix(Client& client) {
+    const std::string id = NextId();
+    Content& content = model_.open["sparseMatrices/" + id];
+    content.side = static_cast<int32_t>(1 + random_() % 1000);
+    content.values = {static_cast<float>(random_() % 1000)};
+    const SparseMatrix matrix = Diagonal(content.side, content.values[0]);
+    return Acknowledge("sparseMatrices/" + id, client.UploadSparseMatrix({id, &matrix, nullptr}).status());
+  }
+
+  bool PutField(Client& client) {
+    const Geometry grid = Box(4 + static_cast<int>(random_() % 12));
+    const std::string id = NextId();
+    Content& content = model_.open["transforms/" + id];
+    for (int c = 0; c < 3; ++c) {
+      const std::vector<float> part = Voxels(grid, random_());
+      content.values.insert(content.values.end(), part.begin(), part.end());
+    }
+    return Acknowledge("transforms/" + id, client.UploadField(id, grid, content.values).status());
+  }
+
+  bool Register(Client& client) {
+    const std::string id = NextId();
+    Content& content = model_.open["transforms/" + id];
+    v1::RegisterRequest request;
+    request.set_fixed("volumes/fixed");
+    request.set_moving("volumes/moving");
+    request.set_transform_id(id);
+    request.set_request_id(id);
+    v1::FfdStage& ffd = *request.mutable_options()->add_stages()->mutable_ffd();
+    ffd.set_levels(1);
+    ffd.set_iterations(2);
+    request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+    GridData field;
+    const auto result = client.Register(request, nullptr, SinkInto(&field));
+    if (result.ok()) {
+      content.values = std::move(field.values);
+      content.report = result->report().SerializeAsString();
+    }
+    return Acknowledge("transforms/" + id, result.status());
+  }
+
+  bool Multiply(Client& client) {
+    const std::string id = NextId();
+    Content& content = model_.open["sparseMatrices/" + id];
+    content.side = 100;
+    content.values = {6};
+    v1::MultiplyRequest request;
+    request.set_a("sparseMatrices/two");
+    request.set_b("sparseMatrices/three");
+    request.mutable_keep()->set_id(id);
+    const auto result = client.Multiply(request, nullptr, nullptr);
+    return Acknowledge("sparseMatrices/" + id, result.status());
+  }
+
+  bool DeleteOne(Client& client) {
+    if (model_.kept.empty()) return true;
+    auto it = model_.kept.begin();
+    std::advance(it, static_cast<int>(random_() % model_.kept.size()));
+    const std::string name = it->first;
+    model_.open[name] = std::move(it->second);
+    model_.kept.erase(it);
+    const absl::Status status = Delete(client, name);
+    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << name << ": " << status;
+    if (!status.ok()) return false;
+    model_.open.erase(name);
+    return true;
+  }
+
+  static absl::Status Delete(Client& client, const std::string& name) {
+    if (absl::StartsWith(name, "volumes/")) return client.DeleteVolume(name);
+    if (absl::StartsWith(name, "transforms/")) return client.DeleteTransform(name);
+    return client.DeleteSparseMatrix(name);
+  }
+
+  const int number_;
+  std::mt19937 random_;
+  int next_ = 0;
+  int acknowledged_ = 0;
+  Model model_;
+};
+
+class KillTest : public testing::Test {
+ protected:
+  std::unique_ptr<Client> Start() {
+    const auto begin = std::chrono::steady_clock::now();
+    server_ = std::make_unique<Process>(
+        std::vector<std::string>{INTRAWARPD, "--device=cpu", "--listen=127.0.0.1:0", "--http=127.0.0.1:0",
+                                 "--resident_bytes=256MiB", "--pinned_bytes=64MiB", "--state_dir=" + folder_.path()});
+    const std::string line = server_->WaitForLine("ready ");
+    EXPECT_NE(line, "") << server_->Wait().err;
+    slowest_start_ = std::max(slowest_start_, std::chrono::steady_clock::now() - begin);
+    const size_t from = line.find("grpc=") + 5;
+    const std::string address = line.substr(from, line.find(' ', from) - from);
+    ClientOptions options;
+    options.transfer_attempts = 1;  // a server that was killed does not come back
+    auto client = Client::Connect(address, options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  void PutInputs(Client& client) {
+    const Geometry grid = Box(16);
+    for (const char* id : {"fixed", "moving"}) {
+      const std::vector<float> voxels = Ball(grid, id[0] == 'f' ? 0 : 1.5);
+      VolumeUpload upload;
+      upload.id = id;
+      upload.geometry = grid;
+      upload.bytes = BytesOf(voxels);
+      ASSERT_TRUE(client.UploadVolume(upload).ok());
+    }
+    const SparseMatrix two = Diagonal(100, 2), three = Diagonal(100, 3);
+    ASSERT_TRUE(client.UploadSparseMatrix({"two", &two, nullptr}).ok());
+    ASSERT_TRUE(client.UploadSparseMatrix({"three", &three, nullptr}).ok());
+  }
+
+  // NOT_FOUND, or OK with what was compared.
+  absl::Status Compare(Client& client, const std::string& name, const Content& content) {
+    if (absl::StartsWith(name, "sparseMatrices/")) {
+      SparseMatrix matrix;
+      const auto got = client.DownloadSparseMatrix(name, &matrix);
+      if (!got.ok()) return got.status();
+      const HostCsr<float> expected = Diagonal(content.side, content.values[0]);
+      EXPECT_TRUE(Same(std::get<HostCsr<float>>(matrix), expected)) << name;
+      return absl::OkStatus();
+    }
+    GridData data;
+    if (absl::StartsWith(name, "volumes/")) {
+      const auto got = client.DownloadVolume(name, SinkInto(&data));
+      if (!got.ok()) return got.status();
+    } else {
+      v1::DownloadRequest request;
+      request.set_name(name);
+      request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+      const auto got = client.DownloadField(request, SinkInto(&data));
+      if (!got.ok()) return got.status();
+    }
+    // A registration whose answer did not come is not known.
+    EXPECT_TRUE(content.values.empty() || data.values == content.values) << name;
+    if (!content.report.empty()) {
+      const auto transform = client.GetTransform(name);
+      EXPECT_TRUE(transform.ok() && transform->report().SerializeAsString() == content.report) << name;
+    }
+    return absl::OkStatus();
+  }
+
+  // Compares everything, and settles what was open.
+  void Compare(Client& client, Model& model) {
+    for (const auto& [name, content] : model.kept) {
+      const absl::Status status = Compare(client, name, content);
+      if (!status.ok()) ++lost_;
+      EXPECT_TRUE(status.ok()) << name << " was acknowledged: " << status;
+    }
+    for (auto& [name, content] : std::exchange(model.open, {})) {
+      const absl::Status status = Compare(client, name, content);
+      EXPECT_TRUE(status.ok() || absl::IsNotFound(status)) << name << ": " << status;
+      if (status.ok()) model.kept[name] = std::move(content);
+    }
+  }
+
+  // Nothing is there that nobody brought.
+  void CountObjects(Client& client, const std::vector<std::unique_ptr<Worker>>& workers) {
+    std::set<std::string> expected = {"volumes/fixed", "volumes/moving", "sparseMatrices/two", "sparseMatrices/three"};
+    for (const auto& worker : workers) {
+      for (const auto& [name, content] : worker->model().kept) expected.insert(name);
+    }
+    std::set<std::string> found;
+    const auto volumes = client.ListVolumes();
+    const auto matrices = client.ListSparseMatrices();
+    const auto transforms = client.ListTransforms();
+    ASSERT_TRUE(volumes.ok() && matrices.ok() && transforms.ok());
+    for (const auto& volume : *volumes) found.insert(volume.name());
+    for (const auto& matrix : *matrices) found.insert(matrix.name());
+    for (const auto& transform : *transforms) found.insert(transform.name());
+    EXPECT_EQ(found, expected);
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Process> server_;
+  std::chrono::steady_clock::duration slowest_start_{};
+  int lost_ = 0;
+};
+
+TEST_F(KillTest, NothingAcknowledgedIsLost) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < kClients; ++i) workers.push_back(std::make_unique<Worker>(i, static_cast<uint32_t>(i + 1)));
+  std::mt19937 random(7);
+  std::unique_ptr<Client> client = Start();
+  PutInputs(*client);
+  const int kills = Kills();
+  int64_t compared = 0;
+  for (int kill = 0; kill < kills && !HasFailure(); ++kill) {
+    SCOPED_TRACE(absl::StrCat("kill ", kill));
+    std::vector<std::thread> threads;
+    for (const auto& worker : workers) threads.emplace_back([&] { worker->Work(*client); });
+    // Any moment will do.
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 400'000));
+    server_->Signal(SIGKILL);
+    for (std::thread& thread : threads) thread.join();
+    server_->Wait();
+    client = Start();
+    for (const auto& worker : workers) {
+      compared += static_cast<int64_t>(worker->model().kept.size());
+      Compare(*client, worker->model());
+    }
+    CountObjects(*client, workers);
+  }
+  int acknowledged = 0;
+  for (const auto& worker : workers) acknowledged += worker->acknowledged();
+  std::printf("%d kills, %d operations acknowledged, %lld objects compared, %d lost, slowest start %.0f ms\n", kills,
+              acknowledged, static_cast<long long>(compared), lost_,
+              std::chrono::duration<double, std::milli>(slowest_start_).count());
+  EXPECT_GT(acknowledged, kills);
+}
+
+TEST_F(KillTest, StateCheckVerifiesADirectoryThatNoServerUses) {
+  const std::vector<std::string> check = {INTRAWARP_CLI, "state", "check", folder_.path()};
+  const std::unique_ptr<Client> client = Start();
+  PutInputs(*client);
+  const ProcessResult in_use = RunProcess(check);
+  EXPECT_EQ(in_use.exit_status, 1);
+  EXPECT_THAT(in_use.err, HasSubstr("FAILED_PRECONDITION"));
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  const ProcessResult sound = RunProcess(check);
+  EXPECT_EQ(sound.exit_status, 0) << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("4 objects"));
+
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "spool")) {
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(7).put('\xa5');
+  }
+  const ProcessResult damaged = RunProcess(check);
+  EXPECT_EQ(damaged.exit_status, 1);
+  EXPECT_THAT(damaged.err, HasSubstr("DATA_LOSS"));
+  for (const char* name : {"volumes/fixed: spool/", "volumes/moving: spool/", "sparseMatrices/two: spool/"}) {
+    EXPECT_THAT(damaged.out, HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace intrawarp::client
