@@ -90,6 +90,11 @@ const std::vector<Flag>& Flags() {
          c.options.device = std::string(v);
          return ParseDevices(v).status();
        }},
+      {"state_dir", "DIR", "an existing folder where volumes, matrices and transforms are kept over a restart (none)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.state_dir = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();
+       }},
       {"resident_bytes", "BYTES",
        "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},

@@ -16,6 +16,7 @@
 #include "server/monitor/watchdog.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
+#include "server/state/file_layer.h"
 
 namespace intrawarp::server {
 
@@ -25,6 +26,10 @@ struct ServerOptions {
   std::string http = "127.0.0.1:9464";
   // As ParseDevices takes it.
   std::string device = "auto";
+  // The folder of kept objects; empty: none are kept.
+  std::string state_dir;
+  // The files of that folder. A test can put others in their place.
+  state::FileLayer* state_files = &state::PosixFiles();
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;

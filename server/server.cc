@@ -16,6 +16,7 @@
 #include "server/device/replication.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/restore.h"
 #include "server/version.h"
 
 namespace intrawarp::server {
@@ -187,6 +188,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
   INTRAWARP_RETURN_IF_ERROR(server->StartDevices());
+  INTRAWARP_RETURN_IF_ERROR(server->RestoreKept());
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
   return server;
 }
@@ -210,7 +212,7 @@ Server::Server(const ServerOptions& options, ServedDevices served)
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
                                    uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
-                                   register_requests_, multiply_requests_});
+                                   register_requests_, multiply_requests_, durable_});
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
@@ -222,6 +224,12 @@ absl::Status Server::StartDevices() {
   if (served_.size() == 1) return absl::OkStatus();
   ledger_.set_reclaim([this](int device, int64_t bytes) { DropReplicas(*context_, device, bytes); });
   return absl::OkStatus();
+}
+
+absl::Status Server::RestoreKept() {
+  if (options_.state_dir.empty()) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams.system_now()));
+  return RestoreObjects(*context_);
 }
 
 absl::Status Server::Serve() {
@@ -341,12 +349,21 @@ void Server::Housekeep() {
   std::lock_guard<std::mutex> lock(housekeep_mutex_);
   uploads_.Expire();
   const steady_clock::time_point now = options_.seams.steady_now();
-  volumes_.Expire(now);
-  matrices_.Expire(now);
-  transforms_.Expire(now);
+  ExpireObjects(now);
   sessions_.Expire(now);
   stream_watch_.Check(now, metrics_);
   for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);
+}
+
+// One expiry at a time: a disk that does not answer must not collect them.
+void Server::ExpireObjects(steady_clock::time_point now) {
+  if (expiring_.exchange(true)) return;
+  durable_.Run([this, now] {
+    durable_.Expire(volumes_, now);
+    durable_.Expire(matrices_, now);
+    durable_.Expire(transforms_, now);
+    expiring_ = false;
+  });
 }
 
 // A process gives up when its last device is lost or has hung for long enough.
@@ -401,6 +418,7 @@ void Server::Stop() {
   receivers_.Shutdown();
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   for (const auto& device : served_) device->Shutdown();
+  durable_.Shutdown();
   metrics_.set_sampler(nullptr);
   http_.reset();
   gate_.reset();

@@ -31,12 +31,14 @@
 #include "server/server_context.h"
 #include "server/services.h"
 #include "server/session/session_store.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 
 class Server {
  public:
-  // Serves when it returns. Errors: OpenDevice's; UNAVAILABLE when a port cannot be bound.
+  // Serves when it returns, with all objects that were kept. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
+  // bound; those of StateStore::Open.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // As Stop.
   ~Server();
@@ -62,6 +64,7 @@ class Server {
   Server(const ServerOptions& options, ServedDevices served);
   static absl::StatusOr<ServedDevices> OpenDevices(const ServerOptions& options);
   absl::Status StartDevices();
+  absl::Status RestoreKept();
   absl::Status Serve();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
@@ -72,6 +75,7 @@ class Server {
   DeviceSample SampleDevice(int index) const;
   void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
   void SampleResources(MetricsSample& sample) const;
+  void ExpireObjects(std::chrono::steady_clock::time_point now);
   void CheckDevice(int index);
   void ReportDevice(int index, const Watchdog::Finding& finding);
   void HousekeepingLoop();
@@ -89,6 +93,8 @@ class Server {
   VolumeStore volumes_;
   MatrixStore matrices_;
   TransformStore transforms_;
+  // Payloads go before what they lie in.
+  DurableObjects durable_;
   UploadStore uploads_;
   SessionStore sessions_;
   RequestTable register_requests_;
@@ -97,6 +103,7 @@ class Server {
   WorkerPool workers_;
   WorkerPool receivers_;
   StreamWatch stream_watch_;
+  std::atomic<bool> expiring_{false};
   std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;
   RpcMonitor monitor_;

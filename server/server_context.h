@@ -25,6 +25,7 @@
 
 namespace intrawarp::server {
 
+class DurableObjects;
 class SessionStore;
 class UploadStore;
 class WorkerPool;
@@ -73,6 +74,8 @@ struct ServerContext {
   // Requests with an id that are under way.
   RequestTable& register_requests;
   RequestTable& multiply_requests;
+  // The way of objects into the stores and out of them.
+  DurableObjects& durable;
 };
 
 struct DeviceContext : ServerContext {

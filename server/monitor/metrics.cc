@@ -45,10 +45,10 @@ constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "
                                                              "failed"};
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
 // Reasons that count as rejections; the values of the label are their names in lower case.
-constexpr v1::ErrorReason kRejections[] = {v1::QUEUE_FULL,       v1::RESIDENT_MEMORY,   v1::PINNED_MEMORY,
-                                           v1::TOO_MANY_STREAMS, v1::TOO_MANY_UPLOADS,  v1::TOO_MANY_TRANSFORMS,
-                                           v1::EXCEEDS_CAPACITY, v1::MULTIPLY_MEMORY,   v1::DEVICE_HUNG,
-                                           v1::WORKSPACE_MEMORY, v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE};
+constexpr v1::ErrorReason kRejections[] = {
+    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,      v1::PINNED_MEMORY,   v1::TOO_MANY_STREAMS, v1::TOO_MANY_UPLOADS,
+    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,     v1::MULTIPLY_MEMORY, v1::DEVICE_HUNG,      v1::WORKSPACE_MEMORY,
+    v1::TOO_MANY_SESSIONS,   v1::DEADLINE_UNREACHABLE, v1::STATE_FULL,      v1::STATE_UNAVAILABLE};
 constexpr char kTooManyConnections[] = "too_many_connections";
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
 constexpr std::array<const char*, 3> kDeviceErrorNames = {"out_of_memory", "lost", "hung"};

@@ -127,46 +127,64 @@ absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationIn
   return ProbeResidual(ctx, *in.fixed, *in.moving, masks.fixed, masks.moving, transform, nodes);
 }
 
-// Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result. `probe`
-// is that of the result, and `report` has its estimate.
+int64_t ProbeNodesOf(Scrutiny scrutiny) { return scrutiny == Scrutiny::kFrame ? kFrameProbeNodes : kProbeNodes; }
+
+// Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result, and
+// `probe`, which is that of the result, with it. `report` has the estimate of `probe`.
 absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
-                              const ResidualProbe& probe, RegistrationResult& result, QualityReport& report) {
+                              RegistrationResult& result, ResidualProbe& probe, QualityReport& report) {
   INTRAWARP_ASSIGN_OR_RETURN(const double deformation, MeanDeformation(ctx, result.transform, probe));
-  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe before, Probe(ctx, in, masks, Transform(result.transform.affine())));
+  INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe before, Probe(ctx, in, masks, Transform(result.transform.affine())));
   const std::optional<ErrorEstimate> affine = PredictError(before);
-  if (!affine) return absl::OkStatus();
+  if (!affine) {
+    // The start of the deformation is unknown, so that its own figures prove nothing.
+    report.error.reset();
+    return absl::OkStatus();
+  }
   const double gain =
       GainOf({affine->expected_mm, report.error->expected_mm, deformation, std::min(probe.node_mm.x, probe.node_mm.y)});
   if (!(gain >= kLeastGain)) {
     INTRAWARP_ASSIGN_OR_RETURN(result.transform, Undeformed(ctx, std::move(result.transform)));
     report.rejected_gain = gain;
     report.error = affine;
+    probe = std::move(before);
   }
   report.error->affine_expected_mm = affine->expected_mm;
+  report.error->affine_agreement = affine->agreement;
   report.error->deformation_mm = deformation;
   return absl::OkStatus();
 }
 
-// The error that is predicted, which may cost the result its deformation: therefore before the field is sent.
-absl::Status Judge(const ExecContext& ctx, const RegistrationInput& in, RegistrationResult& result,
-                   QualityReport& report, LatencyBreakdown& latency) {
-  PhaseTimer timer(latency, Phase::kAssess);
-  ArenaScope scope(ctx.arena());
-  INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
-  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(ctx, in, masks, result.transform));
-  report.error = PredictError(probe);
-  if (!report.error || result.transform.is_affine()) return absl::OkStatus();
-  return JudgeDeformation(ctx, in, masks, probe, result, report);
+// A registration that chose its stages has judged its result. False where it could not.
+bool TakeJudgement(const RegistrationResult& result, QualityReport& report) {
+  if (!result.choice.has_value() || !result.choice->error.has_value()) return false;
+  report.can_have_error = true;
+  report.error = result.choice->error;
+  report.rejected_gain = result.choice->rejected_gain;
+  return true;
 }
 
-// The error that is predicted for a frame whose field has been sent.
-absl::Status JudgeFrame(const ExecContext& ctx, const RegistrationInput& in, const RegistrationResult& result,
-                        QualityReport& report, LatencyBreakdown& latency) {
+// Fills in what is predicted of the error of a result. With Scrutiny::kFull that may cost the result its deformation.
+absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, RegistrationResult& result,
+                   QualityReport& report, LatencyBreakdown& latency) {
+  const bool is_judged = TakeJudgement(result, report);
+  if (is_judged && !task.error.map && task.error.points.empty()) return absl::OkStatus();
   PhaseTimer timer(latency, Phase::kAssess);
   ArenaScope scope(ctx.arena());
+  const RegistrationInput& in = task.input;
   INTRAWARP_ASSIGN_OR_RETURN(const Masks masks, BinarizeMasks(ctx, in));
-  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(ctx, in, masks, result.transform, kFrameProbeNodes));
-  report.error = PredictError(probe);
+  const int64_t nodes = is_judged ? kProbeNodes : ProbeNodesOf(task.scrutiny);
+  INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe probe, Probe(ctx, in, masks, result.transform, nodes));
+  if (!is_judged) {
+    report.can_have_error = static_cast<int>(probe.matches.size()) >= kLeastBlocks;
+    report.error = PredictError(probe);
+    if (!report.error) return absl::OkStatus();
+    if (task.scrutiny == Scrutiny::kFull && !result.transform.is_affine()) {
+      INTRAWARP_RETURN_IF_ERROR(JudgeDeformation(ctx, in, masks, result, probe, report));
+    }
+  }
+  if (task.error.map) report.error_map = MapErrors(probe);
+  report.error_at = PredictErrorsAt(probe, task.error.points);
   return absl::OkStatus();
 }
 
@@ -262,12 +280,13 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
   if (control.cancelled()) return control.CancelStatus();
   const bool is_frame = task.scrutiny == Scrutiny::kFrame;
-  if (!is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task.input, outcome.result, outcome.quality, latency));
+  // A deformation may be taken out: before the field is sent.
+  if (!is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task, outcome.result, outcome.quality, latency));
   const Transform& transform = outcome.result.transform;
   if (outcome.reservation != nullptr) outcome.reservation->ShrinkResident(transform.resident_bytes());
   if (task.field) INTRAWARP_RETURN_IF_ERROR(SendField(ctx, *task.field, transform, std::move(memory), latency));
   if (control.cancelled()) return control.CancelStatus();
-  if (is_frame) INTRAWARP_RETURN_IF_ERROR(JudgeFrame(ctx, task.input, outcome.result, outcome.quality, latency));
+  if (is_frame) INTRAWARP_RETURN_IF_ERROR(Judge(ctx, task, outcome.result, outcome.quality, latency));
   INTRAWARP_RETURN_IF_ERROR(Assess(ctx, task, outcome.result, outcome.quality, latency));
   return outcome;
 }

@@ -50,6 +50,13 @@ enum class Scrutiny {
   kFrame,
 };
 
+// The places where the predicted error is wanted, besides its figures over the region of interest.
+struct ErrorOutput {
+  bool map = false;
+  // LPS mm.
+  std::vector<Vec3d> points;
+};
+
 struct RegistrationTask {
   RegistrationInput input;
   // Asked for RegistrationMemoryBytes before the work, so that it is not done in vain.
@@ -66,6 +73,7 @@ struct RegistrationTask {
   std::optional<FieldOutput> coarse_field = std::nullopt;
   // The expected error above which the verdict is review.
   double error_limit_mm = kDefaultErrorLimitMm;
+  ErrorOutput error = {};
   Scrutiny scrutiny = Scrutiny::kFull;
 };
 

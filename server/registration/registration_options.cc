@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/registration/registration_options.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <variant>
@@ -18,11 +19,14 @@ namespace {
 
 constexpr std::chrono::hours kMaxBudget{24};
 constexpr double kMaxErrorLimitMm = 1e6;
+constexpr int kMaxErrorPoints = 1024;
 
 absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::RegistrationOptions& options) {
-  if (options.stages_size() < 1 || options.stages_size() > kMaxStages) {
-    return InvalidField("stages", absl::StrCat(options.stages_size(), " are given, must be 1 to ", kMaxStages));
+  if (options.stages_size() > kMaxStages) {
+    return InvalidField("stages",
+                        absl::StrCat(options.stages_size(), " are given, at most ", kMaxStages, " are allowed"));
   }
+  if (options.stages().empty()) return AutomaticStages();
   std::vector<StageOptions> stages;
   for (int i = 0; i < options.stages_size(); ++i) {
     absl::StatusOr<StageOptions> stage = StageFromProto(options.stages(i));
@@ -57,6 +61,24 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   return absl::OkStatus();
 }
 
+absl::StatusOr<ErrorOutput> ErrorFromProto(const v1::ErrorRequest& from) {
+  ErrorOutput error;
+  error.map = from.map();
+  if (from.points_size() % 3 != 0 || from.points_size() > 3 * kMaxErrorPoints) {
+    return InvalidField("points",
+                        absl::StrCat(from.points_size(), " numbers are given, must be three a point, at most ",
+                                     kMaxErrorPoints, " points"));
+  }
+  for (int i = 0; i < from.points_size(); i += 3) {
+    const Vec3d point{from.points(i), from.points(i + 1), from.points(i + 2)};
+    if (!std::isfinite(point.x) || !std::isfinite(point.y) || !std::isfinite(point.z)) {
+      return InvalidField("points", absl::StrCat("point ", i / 3, " is not finite"));
+    }
+    error.points.push_back(point);
+  }
+  return error;
+}
+
 // The same error about the field at another path.
 absl::Status Renamed(const absl::Status& status, const std::string& path) {
   absl::string_view description = status.message();
@@ -87,6 +109,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
   RegistrationPlan plan;
   plan.asked = options;
   INTRAWARP_ASSIGN_OR_RETURN(plan.stages, StagesFromProto(options));
+  plan.automatic = options.stages().empty();
   if (!options.fixed_mask().empty()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask"));
   }
@@ -105,6 +128,9 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
     }
     plan.error_limit_mm = options.error_limit_mm();
   }
+  absl::StatusOr<ErrorOutput> error = ErrorFromProto(options.error());
+  if (!error.ok()) return Within("error", error.status());
+  plan.error = *std::move(error);
   return plan;
 }
 
@@ -114,6 +140,7 @@ std::string CostKind(absl::string_view work, const RegistrationPlan& plan, const
       absl::StrCat(work, asked.has_budget() ? "+budget" : "", asked.fixed_mask().empty() ? "" : "+fixed_mask",
                    asked.moving_mask().empty() ? "" : "+moving_mask");
   if (field) absl::StrAppend(&kind, "+field", static_cast<int>(field->form));
+  if (plan.automatic) absl::StrAppend(&kind, "/auto");
   for (const v1::Stage& stage : plan.asked.stages()) absl::StrAppend(&kind, "/", stage.SerializeAsString());
   return kind;
 }
@@ -141,6 +168,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   if (plan.fixed_mask != nullptr) input.fixed_mask = &plan.fixed_mask->image;
   if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
   input.stages = plan.stages;
+  input.automatic = plan.automatic;
   input.initial = plan.initial;
   if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;

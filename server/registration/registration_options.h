@@ -18,6 +18,7 @@
 #include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/registration/registration_job.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 #include "server/transform/field_request.h"
@@ -28,6 +29,8 @@ struct RegistrationPlan {
   // As the request has them.
   v1::RegistrationOptions asked;
   std::vector<StageOptions> stages;
+  // The request names no stages: `stages` are AutomaticStages(), whose metrics and weights the engine chooses.
+  bool automatic = false;
   // Null: no mask.
   std::shared_ptr<const StoredVolume> fixed_mask;
   std::shared_ptr<const StoredVolume> moving_mask;
@@ -38,6 +41,7 @@ struct RegistrationPlan {
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
   double error_limit_mm = kDefaultErrorLimitMm;
+  ErrorOutput error;
 };
 
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names

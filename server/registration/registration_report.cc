@@ -10,6 +10,7 @@
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
+#include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
 namespace {
@@ -74,6 +75,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_UNRELATED_IMAGES;
     case ReviewCause::kDeformationRejected:
       return v1::VERDICT_CAUSE_DEFORMATION_REJECTED;
+    case ReviewCause::kErrorUnknown:
+      return v1::VERDICT_CAUSE_ERROR_UNKNOWN;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -98,8 +101,31 @@ v1::ErrorEstimate ToProto(const ErrorEstimate& from) {
   to.set_agreement(from.agreement);
   to.set_chance(from.chance);
   if (from.affine_expected_mm) to.set_affine_expected_mm(*from.affine_expected_mm);
+  if (from.affine_agreement) to.set_affine_agreement(*from.affine_agreement);
   if (from.deformation_mm) to.set_deformation_mm(*from.deformation_mm);
   return to;
+}
+
+v1::ErrorMap ToProto(const ErrorMap& from) {
+  v1::ErrorMap to;
+  *to.mutable_geometry() = GeometryToProto(from.blocks);
+  to.mutable_expected_mm()->Add(from.expected_mm.begin(), from.expected_mm.end());
+  to.mutable_bound_mm()->Add(from.bound_mm.begin(), from.bound_mm.end());
+  return to;
+}
+
+// The figures of an estimate, if there is one.
+void AddError(const QualityReport& from, v1::Report* to) {
+  if (!from.error) return;
+  *to->mutable_error() = ToProto(*from.error);
+  if (from.rejected_gain) to->mutable_error()->set_rejected_gain(*from.rejected_gain);
+  if (from.error_map) *to->mutable_error_map() = ToProto(*from.error_map);
+  for (const PointError& error : from.error_at) {
+    v1::PointError* at = to->add_error_at();
+    at->set_expected_mm(error.error.expected_mm);
+    at->set_bound_mm(error.error.bound_mm);
+    at->set_distance_mm(error.distance_mm);
+  }
 }
 
 void AddQuality(const QualityReport& from, v1::Report* to) {
@@ -116,7 +142,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
     to->mutable_inverse_consistency()->set_mean_mm(from.inverse_consistency->mean_mm);
     to->mutable_inverse_consistency()->set_max_mm(from.inverse_consistency->max_mm);
   }
-  if (from.error) *to->mutable_error() = ToProto(*from.error);
+  AddError(from, to);
   to->set_verdict(from.review_reasons.empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
@@ -146,6 +172,57 @@ void AddStarts(const StartReport& from, v1::Report* to) {
     *start->mutable_end() = AffineMapToProto(candidate.end);
   }
   if (from.margin) to->set_start_margin(*from.margin);
+}
+
+v1::ChoiceReason ToProto(ChoiceReason reason) {
+  switch (reason) {
+    case ChoiceReason::kLinearIntensities:
+      return v1::CHOICE_REASON_LINEAR_INTENSITIES;
+    case ChoiceReason::kOtherIntensities:
+      return v1::CHOICE_REASON_OTHER_INTENSITIES;
+    case ChoiceReason::kPlane:
+      return v1::CHOICE_REASON_PLANE;
+    case ChoiceReason::kUnknownIntensities:
+      return v1::CHOICE_REASON_UNKNOWN_INTENSITIES;
+  }
+  return v1::CHOICE_REASON_UNSPECIFIED;
+}
+
+v1::AffineTrial ToProto(const AffineTrial& from) {
+  v1::AffineTrial to;
+  to.set_metric(MetricToProto(from.metric));
+  to.set_has_result(from.has_result);
+  if (from.error) *to.mutable_error() = ToProto(*from.error);
+  to.set_chosen(from.is_chosen);
+  return to;
+}
+
+v1::DeformationTrial ToProto(const DeformationTrial& from) {
+  v1::DeformationTrial to;
+  to.set_metric(MetricToProto(from.metric));
+  to.set_bending_weight(from.bending_weight);
+  if (from.error) *to.mutable_error() = ToProto(*from.error);
+  if (from.gain) {
+    to.set_gain(*from.gain);
+    to.set_deformation_mm(from.deformation_mm);
+  }
+  to.set_contradicts(from.contradicts);
+  to.set_accepted(from.is_accepted);
+  to.set_chosen(from.is_chosen);
+  return to;
+}
+
+v1::Choice ToProto(const Choice& from) {
+  v1::Choice to;
+  to.set_text(Describe(from));
+  for (const AffineTrial& trial : from.affine) *to.add_affine() = ToProto(trial);
+  if (from.intensities) {
+    to.set_correlation(from.intensities->correlation);
+    to.set_correlation_ratio(from.intensities->correlation_ratio);
+  }
+  to.set_reason(ToProto(from.reason));
+  for (const DeformationTrial& trial : from.deformations) *to.add_deformations() = ToProto(trial);
+  return to;
 }
 
 FrameOutcome OutcomeOf(const absl::Status& status) {
@@ -197,6 +274,7 @@ v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, c
   for (const StageReport& stage : outcome.result.stages) *report.add_stages() = ToProto(stage);
   *report.mutable_affine() = AffineMapToProto(outcome.result.transform.affine());
   AddQuality(outcome.quality, &report);
+  if (outcome.result.choice) *report.mutable_choice() = ToProto(*outcome.result.choice);
   if (outcome.result.starts) AddStarts(*outcome.result.starts, &report);
   *report.mutable_latency() = LatencyToProto(latency);
   return report;
@@ -214,11 +292,16 @@ void AddLateness(std::chrono::nanoseconds limit, std::chrono::nanoseconds total,
 
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
-                                                                   const v1::Report& report) {
+                                                                   const v1::Report& report, ObjectOrigin origin) {
   auto stored = std::make_shared<const StoredTransform>(
       StoredTransform{std::move(identity.id), context.seams.system_now(), report, outcome.reservation,
                       outcome.result.transform, identity.expiry, std::move(identity.request)});
-  INTRAWARP_RETURN_IF_ERROR(context.transforms.Insert(stored));
+  if (origin.payload == nullptr) {
+    INTRAWARP_RETURN_IF_ERROR(context.transforms.Insert(stored));
+    return stored;
+  }
+  origin.description = TransformToProto(*stored, /*with_report=*/true).SerializeAsString();
+  INTRAWARP_RETURN_IF_ERROR(context.durable.Insert(context.transforms, stored, origin));
   return stored;
 }
 

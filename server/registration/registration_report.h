@@ -16,6 +16,7 @@
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/server_context.h"
+#include "server/store/durable_objects.h"
 #include "server/store/transform_store.h"
 
 namespace intrawarp::server {
@@ -33,10 +34,11 @@ struct ResultIdentity {
   std::optional<Expiry> expiry;
   std::optional<RequestKey> request;
 };
-// ALREADY_EXISTS when the id is taken. The place is that of outcome.reservation.
+// ALREADY_EXISTS when the id is taken. The place is that of outcome.reservation. With an origin that has a payload, the
+// result is kept (DurableObjects::Insert), which waits for the disk.
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
-                                                                   const v1::Report& report);
+                                                                   const v1::Report& report, ObjectOrigin origin = {});
 
 v1::Progress ProgressToProto(const Progress& progress);
 

@@ -13,6 +13,7 @@
 #include "proto/convert.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/download.h"
+#include "server/bulk/object_content.h"
 #include "server/device/replication.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
@@ -21,8 +22,10 @@
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/request_table.h"
+#include "server/store/durable_objects.h"
 #include "server/transform/field_request.h"
 #include "server/transform/field_stream.h"
+#include "server/transform/transform_content.h"
 
 namespace intrawarp::server {
 namespace {
@@ -68,6 +71,10 @@ struct RegisterCall {
   RegistrationOutcome outcome;
   // Its job did all of its work.
   bool is_whole = false;
+  // On a server that keeps its objects: how the transform is made again, and what holds its memory until then.
+  Grant content_grant;
+  ObjectContent content;
+  ObjectOrigin origin;
   // The transform that the result names, once that is made.
   std::shared_ptr<const StoredTransform> stored;
   LatencyBreakdown latency;
@@ -88,7 +95,7 @@ absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& reques
   call.transform_id = request.transform_id();
   if (!call.transform_id.empty()) {
     INTRAWARP_RETURN_IF_ERROR(ValidateId(call.transform_id, "transform_id"));
-    if (call.context.transforms.Find(call.transform_id).ok()) return AlreadyExists(TransformName(call.transform_id));
+    INTRAWARP_RETURN_IF_ERROR(CheckIdIsFree(call.context.transforms, call.transform_id));
   }
   if (request.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(call.ttl, DurationFromProto(request.ttl(), "ttl", kMaxTtl));
@@ -140,10 +147,14 @@ absl::Status RunJob(RegisterCall& call, const ExecContext& ctx) {
   RegistrationTask task{call.input, [&call](int64_t) { return call.result_grant; }, call.plan.budget,
                         call.plan.best_effort, MakeFieldOutput(call, call.result_grant)};
   task.error_limit_mm = call.plan.error_limit_mm;
+  task.error = call.plan.error;
   absl::StatusOr<RegistrationOutcome> outcome = RegisterAndAssess(ctx, task, call.stream->control(), call.latency);
   if (!outcome.ok()) return InRequest(call.plan.asked, outcome.status());
   call.outcome = *std::move(outcome);
   call.is_whole = call.outcome.result.stop_reason != StopReason::kBudget;
+  if (!call.context.durable.enabled()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(call.content,
+                             CopyTransform(ctx, call.outcome.result.transform, std::move(call.content_grant)));
   return absl::OkStatus();
 }
 
@@ -171,7 +182,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   if (identity.id.empty()) identity.id = RandomId(call.context.seams);
   if (!call.key.id.empty()) identity.request = call.key;
   absl::StatusOr<std::shared_ptr<const StoredTransform>> stored =
-      StoreResult(call.context, std::move(identity), call.outcome, report);
+      StoreResult(call.context, std::move(identity), call.outcome, report, std::move(call.origin));
   if (!stored.ok()) {
     call.record.Failed(stored.status());
     return stored.status();
@@ -182,24 +193,41 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   return SerializeMessage(ResultOf(*call.stored));
 }
 
-void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& status) {
-  if (!status.ok()) {
-    call->record.Failed(status);
-    call->ticket = RequestTicket();
-    call->grant = Grant();
-    call->result_grant = nullptr;
-    call->stream->Close(status);
-    return;
-  }
+void Fail(RegisterCall& call, const absl::Status& status) {
+  call.record.Failed(status);
+  call.ticket = RequestTicket();
+  call.grant = Grant();
+  call.content_grant = Grant();
+  call.result_grant = nullptr;
+  call.origin = ObjectOrigin();
+  call.stream->Close(status);
+}
+
+void SendResult(const std::shared_ptr<RegisterCall>& call) {
   // A result that nobody learned of goes again, unless its request can be repeated.
   std::function<void()> undo;
   if (call->key.id.empty()) {
     undo = [call] {
-      if (call->stored != nullptr) call->context.transforms.Erase(call->stored);
+      if (call->stored == nullptr) return;
+      call->context.durable.Run([call] { call->context.durable.Erase(call->context.transforms, call->stored); });
     };
   }
-  call->stream->SendResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
-                           std::move(undo));
+  call->stream->SendKeptResult([call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); },
+                               std::move(undo));
+}
+
+// The transform is written while its field is sent.
+void KeepResult(const std::shared_ptr<RegisterCall>& call) {
+  absl::StatusOr<ObjectOrigin> origin = KeepContent(call->context.durable, std::exchange(call->content, {}));
+  if (!origin.ok()) return Fail(*call, origin.status());
+  call->origin = *std::move(origin);
+  SendResult(call);
+}
+
+void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& status) {
+  if (!status.ok()) return Fail(*call, status);
+  if (!call->context.durable.enabled()) return SendResult(call);
+  call->context.durable.Run([call] { KeepResult(call); });
 }
 
 void FinishRepetition(RegisterCall& call, const absl::Status& status) {
@@ -221,11 +249,13 @@ absl::StatusOr<std::shared_ptr<Grant>> AdmitCall(RegisterCall& call, const Claim
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   call->input = MakeRegistrationInput(call->plan, call->fixed->image, call->moving->image);
   const Device& device = call->device->device;
-  INTRAWARP_ASSIGN_OR_RETURN(const Claim claim,
+  INTRAWARP_ASSIGN_OR_RETURN(Claim claim,
                              RegistrationClaim(device, call->input, call->field ? &*call->field : nullptr));
+  claim.uploading_bytes = ContentClaim(call->context, RegistrationMemoryBytes(call->input));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
   call->result_grant = std::make_shared<Grant>(
       call->grant.Split({.resident_bytes = RegistrationMemoryBytes(call->input), .transforms = claim.transforms}));
+  call->content_grant = call->grant.Split({.uploading_bytes = claim.uploading_bytes});
   call->stream->control().set_on_progress([stream = call->stream.get()](const Progress& progress) {
     v1::RegisterResponse response;
     *response.mutable_progress() = ProgressToProto(progress);

@@ -34,20 +34,6 @@ absl::StatusOr<std::optional<MetricKind>> MetricFromProto(v1::Metric metric) {
   }
 }
 
-v1::Metric MetricToProto(MetricKind metric) {
-  switch (metric) {
-    case MetricKind::kSsd:
-      return v1::METRIC_SSD;
-    case MetricKind::kNmi:
-      return v1::METRIC_NMI;
-    case MetricKind::kLncc:
-      return v1::METRIC_LNCC;
-    case MetricKind::kNgf:
-      return v1::METRIC_NGF;
-  }
-  return v1::METRIC_UNSPECIFIED;
-}
-
 absl::StatusOr<DescentMethod> OptimizerFromProto(v1::Optimizer optimizer) {
   switch (optimizer) {
     case v1::OPTIMIZER_UNSPECIFIED:
@@ -191,6 +177,20 @@ absl::StatusOr<StageOptions> MethodFromProto(const v1::Stage& from) {
 }
 
 }  // namespace
+
+v1::Metric MetricToProto(MetricKind metric) {
+  switch (metric) {
+    case MetricKind::kSsd:
+      return v1::METRIC_SSD;
+    case MetricKind::kNmi:
+      return v1::METRIC_NMI;
+    case MetricKind::kLncc:
+      return v1::METRIC_LNCC;
+    case MetricKind::kNgf:
+      return v1::METRIC_NGF;
+  }
+  return v1::METRIC_UNSPECIFIED;
+}
 
 absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from) {
   absl::StatusOr<StageOptions> stage = MethodFromProto(from);

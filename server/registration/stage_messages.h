@@ -13,6 +13,8 @@ namespace intrawarp::server {
 // method and for enum values that this version does not know. Ranges are left to ValidateRegistration.
 absl::StatusOr<StageOptions> StageFromProto(const v1::Stage& from);
 
+v1::Metric MetricToProto(MetricKind metric);
+
 // `from` is resolved: every field of the message is set.
 v1::Stage StageToProto(const StageOptions& from);
 

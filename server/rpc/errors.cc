@@ -78,6 +78,7 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::SERVER_STOPPING:
     case v1::DEVICE_LOST:
     case v1::DEVICE_HUNG:
+    case v1::STATE_UNAVAILABLE:
       return 5;
     default:
       return 0;
@@ -159,6 +160,11 @@ absl::Status NotFound(absl::string_view name) {
 
 absl::Status AlreadyExists(absl::string_view name) {
   return ResourceError(absl::StatusCode::kAlreadyExists, name, absl::StrCat(name, " exists already"));
+}
+
+absl::Status ObjectDamaged(absl::string_view name, absl::string_view why) {
+  const std::string message = absl::StrCat(name, " was kept, and cannot be loaded: ", why);
+  return WithReason(ResourceError(absl::StatusCode::kDataLoss, name, message), v1::OBJECT_DAMAGED);
 }
 
 absl::Status ExceedsCapacity(absl::string_view resource, int64_t asked, int64_t capacity) {

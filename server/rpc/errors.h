@@ -41,6 +41,9 @@ absl::Status InvalidField(absl::string_view path, absl::string_view description)
 absl::Status NotFound(absl::string_view name);
 absl::Status AlreadyExists(absl::string_view name);
 
+// DATA_LOSS OBJECT_DAMAGED for the resource `name`.
+absl::Status ObjectDamaged(absl::string_view name, absl::string_view why);
+
 // FAILED_PRECONDITION EXCEEDS_CAPACITY: `asked` is more than there is of `resource` ("pinned_memory") in all.
 absl::Status ExceedsCapacity(absl::string_view resource, int64_t asked, int64_t capacity);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/store/durable_objects.h"
+
 namespace intrawarp::server {
 namespace {
 
@@ -72,12 +74,41 @@ void JobStream::SendResult(ResponseQueue::ResultFn make, std::function<void()> u
   std::lock_guard<std::mutex> lock(mutex_);
   if (finished_) return;
   queue_.PushResult([this, make = std::move(make), undo = std::move(undo)](std::chrono::nanoseconds sending) {
-    absl::StatusOr<grpc::ByteBuffer> message = make(sending);
+    absl::StatusOr<std::optional<grpc::ByteBuffer>> message = make(sending);
     if (message.ok()) undo_ = undo;
     return message;
   });
   ending_ = true;
   Pump();
+}
+
+void JobStream::SendKeptResult(MakeKeptFn make, std::function<void()> undo) {
+  if (!context_.durable.enabled()) return SendResult(std::move(make), std::move(undo));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (finished_) return;
+  // `make` holds the stream.
+  queue_.PushResult([this, make = std::move(make), undo = std::move(undo)](std::chrono::nanoseconds sending) {
+    making_ = true;
+    context_.durable.Run([this, make, undo, sending] { Deliver(make(sending), undo); });
+    return std::optional<grpc::ByteBuffer>();
+  });
+  ending_ = true;
+  Pump();
+}
+
+void JobStream::Deliver(absl::StatusOr<grpc::ByteBuffer> message, const std::function<void()>& undo) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    making_ = false;
+    if (!finished_) {
+      if (!message.ok()) return FinishOnce(message.status());
+      undo_ = undo;
+      queue_.PushMessage(*std::move(message));
+      return Pump();
+    }
+  }
+  // The call has ended meanwhile.
+  if (message.ok() && undo) undo();
 }
 
 bool JobStream::Advanced() {
@@ -103,7 +134,7 @@ void JobStream::Pump() {
     writing_ = true;
     writing_message_ = **std::move(next);
     StartWrite(&writing_message_);
-  } else if (ending_ && queue_.empty()) {
+  } else if (ending_ && !making_ && queue_.empty()) {
     FinishOnce(absl::OkStatus());
   }
 }
@@ -121,7 +152,7 @@ void JobStream::OnWriteDone(bool ok) {
   queue_.Written();
   if (finished_) return;
   if (!ok) return FinishOnce(absl::CancelledError("the client is gone"));
-  delivered_ = ending_ && queue_.empty();
+  delivered_ = ending_ && !making_ && queue_.empty();
   Pump();
 }
 

@@ -53,8 +53,7 @@ absl::StatusOr<std::optional<grpc::ByteBuffer>> ResponseQueue::TakeWhole() {
   Item item = std::move(items_.front());
   items_.pop_front();
   if (!item.result) return std::optional<grpc::ByteBuffer>(std::move(item.message));
-  INTRAWARP_ASSIGN_OR_RETURN(grpc::ByteBuffer message, item.result(std::exchange(sending_, {})));
-  return std::optional<grpc::ByteBuffer>(std::move(message));
+  return item.result(std::exchange(sending_, {}));
 }
 
 }  // namespace intrawarp::server

@@ -23,7 +23,8 @@ namespace intrawarp::server {
 class ResponseQueue {
  public:
   // Makes the message; `sending` is how long bulk headers and chunks since the last result kept the transport busy.
-  using ResultFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
+  // nullopt: the message is made elsewhere, and pushed once it is there.
+  using ResultFn = std::function<absl::StatusOr<std::optional<grpc::ByteBuffer>>(std::chrono::nanoseconds sending)>;
 
   explicit ResponseQueue(int64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 

@@ -231,7 +231,8 @@ absl::Status FramePipeline::Submit(const Frame& frame) {
   job.owner = frame.get();
   if (frame->deadline) job.deadline = frame->begin + *frame->deadline;
   const SessionSetup& setup = session_->setup();
-  job.cost_kind = CostKind("frame", setup.plan, setup.field);
+  const std::shared_ptr<const GoodResult> start = session_->start();
+  job.cost_kind = FrameCostKind(setup, start != nullptr && !start->chosen.empty());
   job.cost_size = CostSize(setup.resident->image.geometry(), frame->geometry);
   job.completed = [frame] { return frame->is_whole; };
   job.workspace_bytes = FrameJobBytes(context_.device, *frame);
@@ -293,7 +294,8 @@ absl::Status FramePipeline::RunFrame(const ExecContext& ctx, NavigateFrame& fram
   FrameHooks hooks{[this](int64_t bytes) { return session_->ReserveResult(bytes); }, {}, {}};
   if (session_->setup().field) hooks.field = MakeFieldOutput(frame.number, /*coarse=*/false);
   if (session_->setup().coarse_field) hooks.coarse_field = MakeFieldOutput(frame.number, /*coarse=*/true);
-  return RegisterFrame(ctx, session_->setup(), start == nullptr ? nullptr : &start->transform, hooks, frame);
+  const FrameStart from = start == nullptr ? FrameStart() : FrameStart{&start->transform, start->chosen};
+  return RegisterFrame(ctx, session_->setup(), from, hooks, frame);
 }
 
 FieldOutput FramePipeline::MakeFieldOutput(int64_t frame_number, bool coarse) {

@@ -133,7 +133,7 @@ int64_t ExtraWorkspaceBytes(const Device& device, const SessionSetup& setup, con
   return FrameWorkspaceBytes(device, setup, {frame.geometry, frame.pixel_type, frame.total_bytes});
 }
 
-absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const Transform* initial,
+absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const FrameStart& start,
                            const FrameHooks& hooks, NavigateFrame& frame) {
   JobControl& control = *frame.control;
   if (control.cancelled()) return control.CancelStatus();
@@ -143,12 +143,17 @@ absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, co
   RegistrationTask task;
   task.input = setup.resident_is_fixed ? MakeRegistrationInput(setup.plan, resident, *image)
                                        : MakeRegistrationInput(setup.plan, *image, resident);
-  if (initial != nullptr) StartFrom(*initial, &task.input);
+  if (start.transform != nullptr) StartFrom(*start.transform, &task.input);
+  if (!start.chosen.empty()) {
+    task.input.stages = start.chosen;
+    task.input.automatic = false;
+  }
   task.reserve = hooks.reserve;
   task.scrutiny = Scrutiny::kFrame;
   task.budget = setup.plan.budget;
   task.best_effort = setup.plan.best_effort;
   task.error_limit_mm = setup.plan.error_limit_mm;
+  task.error = setup.plan.error;
   task.field = hooks.field;
   task.coarse_field = hooks.coarse_field;
   if (task.coarse_field) task.input.coarse = CoarseFieldHook(ctx.device(), task.input.fixed->geometry());

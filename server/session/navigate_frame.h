@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -91,10 +92,17 @@ struct FrameHooks {
   std::optional<FieldOutput> coarse_field;
 };
 
-// Uploads, prepares and registers a frame, starting from `initial` unless that is null, and fills in frame.outcome,
+struct FrameStart {
+  // Null: as the plan says.
+  const Transform* transform = nullptr;
+  // Stages instead of a choice; empty: as the plan says.
+  std::vector<StageOptions> chosen;
+};
+
+// Uploads, prepares and registers a frame from `start`, and fills in frame.outcome,
 // is_good_start and latency. Waits for the stream.
 // frame.control ends it early.
-absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const Transform* initial,
+absl::Status RegisterFrame(const ExecContext& ctx, const SessionSetup& setup, const FrameStart& start,
                            const FrameHooks& hooks, NavigateFrame& frame);
 
 }  // namespace intrawarp::server

@@ -50,7 +50,7 @@ absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
 std::optional<double> PredictedLoad(const DeviceContext& context, const SessionSetup& setup) {
   if (!setup.rate_hz) return std::nullopt;
   const int64_t size = CostSize(setup.resident->image.geometry(), setup.expected.geometry);
-  const auto cost = context.jobs.costs().Predict(CostKind("frame", setup.plan, setup.field), size);
+  const auto cost = context.jobs.costs().Predict(FrameCostKind(setup, /*has_chosen=*/setup.plan.automatic), size);
   if (!cost) return std::nullopt;
   return *setup.rate_hz * std::chrono::duration<double>(cost->expected).count();
 }
@@ -224,9 +224,14 @@ std::shared_ptr<const GoodResult> NavigateSession::start() const {
 }
 
 void NavigateSession::SetStart(int64_t carrier, const NavigateFrame& frame) {
-  auto start = std::make_shared<const GoodResult>(
-      GoodResult{frame.number, frame.outcome.reservation, frame.outcome.result.transform});
+  const RegistrationResult& result = frame.outcome.result;
+  GoodResult good{frame.number, frame.outcome.reservation, result.transform, {}};
+  // A budget may have kept the better choice from being tried.
+  const bool is_whole = result.stop_reason != StopReason::kBudget;
+  if (is_whole && result.choice && result.choice->is_deformed()) good.chosen = result.choice->stages;
   std::lock_guard<std::mutex> lock(mutex_);
+  if (good.chosen.empty() && start_ != nullptr) good.chosen = start_->chosen;
+  auto start = std::make_shared<const GoodResult>(std::move(good));
   // What goes is freed after the lock.
   if (IsCarriedBy(carrier)) start_.swap(start);
 }

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +41,8 @@ struct GoodResult {
   int64_t frame_number = 0;
   std::shared_ptr<Grant> reservation;
   Transform transform;
+  // The stages that were chosen for good, by this frame or one before it; empty: none were, or the config names them.
+  std::vector<StageOptions> chosen;
 };
 
 // Room for the results of frames as expected that live at once: the one that is computed, those that wait to be sent,

@@ -41,6 +41,10 @@ absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfi
 
 absl::Status CheckCoarseField(const v1::NavigateConfig& config, const RegistrationPlan& plan) {
   if (!config.has_field()) return InvalidField("coarse_field", "goes with `field` alone");
+  if (plan.automatic) {
+    return InvalidField("coarse_field",
+                        "goes with named stages alone: a deformation that is chosen may be taken out again");
+  }
   const StageOptions& last = plan.stages.back();
   if (std::holds_alternative<FfdOptions>(last) || std::holds_alternative<LogDemonsOptions>(last)) {
     return absl::OkStatus();
@@ -185,6 +189,10 @@ absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context,
   absl::StatusOr<SessionSetup> setup = ResolveConfig(context, config);
   if (!setup.ok()) return Within("config", setup.status());
   return setup;
+}
+
+std::string FrameCostKind(const SessionSetup& setup, bool has_chosen) {
+  return CostKind(has_chosen ? "frame+chosen" : "frame", setup.plan, setup.field);
 }
 
 absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -67,6 +68,9 @@ Inputs InputsOf(SessionSetup& setup);
 // Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
 // at.
 absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config);
+
+// CostKind of a frame: those of a session that has chosen its stages cost less than those that choose.
+std::string FrameCostKind(const SessionSetup& setup, bool has_chosen);
 
 // OK for a field that fits the fixed image's grid; INVALID_ARGUMENT names "field.region_size", say.
 absl::Status ValidateRegion(const FieldRequest& field, const Geometry& fixed);

