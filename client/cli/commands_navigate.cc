@@ -333,7 +333,7 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
       {.name = "session", .placeholder = "ID", .help = "the session's name; it is resumed when the connection breaks"},
       {.name = "session_report", .placeholder = "OUT.json", .help = "the session's counts and latency percentiles"},
   };
-  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : RegistrationFlagSpecs()) specs.push_back(std::move(spec));
   for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
 }
@@ -346,8 +346,8 @@ std::vector<Command> NavigateCommands() {
            .syntax = {.flags = NavigateFlagSpecs()},
            .run = Navigate,
            .notes = "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
-                    "good result; the exit status is then 1. Without --method: affine. A frame that --latest\n"
-                    "supersedes is no failure.\n"}};
+                    "good result; the exit status is then 1. Without --method the server chooses by the first frame.\n"
+                    "A frame that --latest supersedes is no failure.\n"}};
 }
 
 }  // namespace intrawarp::cli

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp register: one registration and its outputs.
+#include <unistd.h>
+
+#include <cmath>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +19,8 @@
 #include "engine/base/status_macros.h"
 #include "io/file.h"
 #include "io/nifti.h"
+#include "io/points.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -31,10 +36,23 @@ struct Outcome {
 };
 
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
-  const bool known = p.stage() >= 0 && p.stage() < options.stages_size();
+  const bool is_named = p.stage() >= 0 && p.stage() < options.stages_size();
+  // Without stages the server chooses: an affine one and ffd.
+  const std::string chosen = p.stage() == 0 ? "affine" : "ffd";
   line->Show(absl::StrFormat("%s: level %d of %d, iteration %d, value %.6g",
-                             known ? MethodOf(options.stages(p.stage())) : "stage", p.level() + 1, p.levels(),
+                             is_named ? MethodOf(options.stages(p.stage())) : chosen, p.level() + 1, p.levels(),
                              p.iteration(), p.value()));
+}
+
+absl::Status AskForErrors(const ParsedFlags& flags, v1::RegistrationOptions* options) {
+  if (flags.Has("error_map")) options->mutable_error()->set_map(true);
+  if (!flags.Has("error_at")) return absl::OkStatus();
+  const absl::StatusOr<std::vector<Vec3d>> points = io::ReadPoints(flags.String("error_at"));
+  if (!points.ok()) return Annotate(points.status(), flags.String("error_at"));
+  for (const Vec3d& p : *points) {
+    for (const double coordinate : {p.x, p.y, p.z}) options->mutable_error()->add_points(coordinate);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
@@ -42,6 +60,7 @@ absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFla
                                  Outcome* outcome) {
   v1::RegisterRequest request;
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), WithInputs(registration, temporaries));
+  INTRAWARP_RETURN_IF_ERROR(AskForErrors(flags, request.mutable_options()));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(flags.String("fixed")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
   if (flags.Has("field")) *request.mutable_field() = field;
@@ -102,6 +121,39 @@ absl::Status WriteReport(const Outcome& outcome, const std::string& method, cons
   return Annotate(io::WriteSmallFile(out, JsonText(ReportToJson(method, outcome.result.report()))), out);
 }
 
+absl::Status WriteErrorMap(const v1::Report& report, const std::string& out) {
+  if (!report.has_error_map()) {
+    return absl::FailedPreconditionError("--error_map: the images have too little structure to predict the error");
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const Geometry blocks, GeometryFromProto(report.error_map().geometry()));
+  if (blocks.voxels() != report.error_map().bound_mm_size()) {
+    return absl::InternalError("the server sent an error map of another size than it says");
+  }
+  return Annotate(io::WriteNifti(out, blocks, PixelType::kFloat32, report.error_map().bound_mm().data()), out);
+}
+
+// One line a point, in their order; its figures are nan where the images have too little structure to predict the
+// error.
+absl::Status WriteErrorsAt(const v1::Report& report, const v1::ErrorRequest& asked, const std::string& out) {
+  std::string text = "x,y,z,expected_mm,bound_mm,distance_mm\n";
+  v1::PointError unknown;
+  unknown.set_expected_mm(NAN);
+  unknown.set_bound_mm(NAN);
+  unknown.set_distance_mm(NAN);
+  for (int i = 0; i < asked.points_size() / 3; ++i) {
+    const v1::PointError& error = i < report.error_at_size() ? report.error_at(i) : unknown;
+    absl::StrAppendFormat(&text, "%.17g,%.17g,%.17g,%.6g,%.6g,%.6g\n", asked.points(3 * i), asked.points(3 * i + 1),
+                          asked.points(3 * i + 2), error.expected_mm(), error.bound_mm(), error.distance_mm());
+  }
+  return Annotate(io::WriteSmallFile(out, text), out);
+}
+
+absl::Status WriteErrors(const ParsedFlags& flags, const v1::Report& report) {
+  if (flags.Has("error_map")) INTRAWARP_RETURN_IF_ERROR(WriteErrorMap(report, flags.String("error_map")));
+  if (!flags.Has("error_at")) return absl::OkStatus();
+  return WriteErrorsAt(report, report.options().error(), flags.String("error_out"));
+}
+
 absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, Outcome outcome) {
   if (flags.Has("field")) {
     INTRAWARP_RETURN_IF_ERROR(
@@ -125,19 +177,25 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", {".tfm"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_map", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_out", {".csv"}));
   return CheckOutput(flags, "report");
 }
 
 // Native forms come from the method that has them.
 absl::Status CheckNativeForms(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
-  const v1::Stage& last = options.stages(options.stages_size() - 1);
-  if (flags.Has("grid") && !last.has_ffd()) {
+  if (flags.Has("grid") && !EndsIn(v1::Stage::kFfd, options)) {
     return absl::InvalidArgumentError("--grid: only ffd as the last stage has a control grid");
   }
-  if (flags.Has("velocity") && !last.has_log_demons()) {
+  if (flags.Has("velocity") && !EndsIn(v1::Stage::kLogDemons, options)) {
     return absl::InvalidArgumentError("--velocity: only log-demons as the last stage has a velocity");
   }
   return CheckFieldEncoding(flags, options);
+}
+
+// On a terminal, like progress.
+void ShowChoice(const v1::Report& report) {
+  if (report.has_choice() && isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s\n", report.choice().text().c_str());
 }
 
 absl::Status Register(const ParsedFlags& flags, Session& session) {
@@ -148,15 +206,20 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   if (!field.ok()) return UsageError(field.status());
   const absl::Status native = CheckNativeForms(flags, registration->options);
   if (!native.ok()) return UsageError(native);
+  if (flags.Has("error_at") != flags.Has("error_out")) {
+    return UsageError(absl::InvalidArgumentError("--error_at: goes with --error_out, and --error_out with --error_at"));
+  }
 
   Temporaries temporaries(session);
   Outcome outcome;
   INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
   std::printf("%s\n", outcome.result.transform().c_str());
   std::fflush(stdout);
+  ShowChoice(outcome.result.report());
   if (flags.Has("report")) {
     INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
   }
+  INTRAWARP_RETURN_IF_ERROR(WriteErrors(flags, outcome.result.report()));
   INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
   const absl::Status deleted = temporaries.DeleteAll();
   INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, field->encoding(), std::move(outcome)));
@@ -168,7 +231,7 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
       {.name = "fixed", .placeholder = "X", .help = "the image whose grid the transform maps from", .required = true},
       {.name = "moving", .placeholder = "X", .help = "the image that is aligned to it", .required = true},
   };
-  for (FlagSpec& spec : RegistrationFlagSpecs(/*method_required=*/true)) specs.push_back(std::move(spec));
+  for (FlagSpec& spec : RegistrationFlagSpecs()) specs.push_back(std::move(spec));
   for (FlagSpec spec : std::vector<FlagSpec>{
            {.name = "field", .placeholder = "OUT.nii.gz", .help = "the dense displacement field, LPS mm"},
            {.name = "grid", .placeholder = "OUT.tfm", .help = "the control grid of ffd, as ITK has it"},
@@ -177,6 +240,11 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
            .help = "the velocity of log-demons, whose exponential maps"},
            {.name = "warped", .placeholder = "OUT.nii.gz", .help = "the moving image on the fixed grid"},
            {.name = "report", .placeholder = "OUT.json", .help = "what was done and how good it is"},
+           {.name = "error_map",
+           .placeholder = "OUT.nii.gz",
+           .help = "what 95 % of the errors lie below, mm, block by block; NaN without structure"},
+           {.name = "error_at", .placeholder = "POINTS.csv", .help = "where to predict the error: x,y,z, LPS mm"},
+           {.name = "error_out", .placeholder = "OUT.csv", .help = "the errors predicted there"},
            {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
     specs.push_back(std::move(spec));
   }
@@ -187,15 +255,17 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
 }  // namespace
 
 std::vector<Command> RegisterCommands() {
-  return {{.name = "register",
-           .summary = "register a moving image to a fixed one; prints transforms/ID",
-           .syntax = {.flags = RegisterFlagSpecs()},
-           .run = Register,
-           .notes =
-               "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
-               "does, and ngf, which serves unlike intensities best, otherwise.\n"
-               "log-demons compares intensities as they are: give images of one modality, and --match_intensities\n"
-               "where gain and offset differ. Its map has an inverse, which warp and points --inverse use.\n"}};
+  return {
+      {.name = "register",
+       .summary = "register a moving image to a fixed one; prints transforms/ID",
+       .syntax = {.flags = RegisterFlagSpecs()},
+       .run = Register,
+       .notes =
+           "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"
+           "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
+           "does, and ngf, which serves unlike intensities best, otherwise.\n"
+           "log-demons compares intensities as they are: give images of one modality, and --match_intensities\n"
+           "where gain and offset differ. Its map has an inverse, which warp and points --inverse use.\n"}};
 }
 
 }  // namespace intrawarp::cli

@@ -24,6 +24,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+constexpr char kAutomatic[] = "auto";
+
 // The members of Stage.method, one a method.
 std::vector<const FieldDescriptor*> Methods() {
   const google::protobuf::OneofDescriptor& oneof = *v1::Stage::descriptor()->FindOneofByName("method");
@@ -80,7 +82,7 @@ absl::StatusOr<std::vector<const FieldDescriptor*>> ParseMethods(const std::stri
     methods.push_back(MethodFromName(name));
     if (methods.back() == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--method: must list rigid, affine, ffd or log-demons: '", name, "'"));
+          absl::StrCat("--method: must be auto, or list rigid, affine, ffd or log-demons: '", name, "'"));
     }
   }
   return methods;
@@ -143,15 +145,35 @@ bool DefaultsToSsd(const FieldDescriptor* method, const ParsedFlags& flags) {
   return IsLinear(method) || (is_log_demons && !flags.Has("match_intensities"));
 }
 
+// The stages that the flags name, with their options; none for auto, which takes no option of a stage.
+absl::Status SetStages(const ParsedFlags& flags, const std::string& method, v1::RegistrationOptions& options) {
+  if (method == kAutomatic) {
+    for (const std::string& flag : StageFlags()) {
+      INTRAWARP_RETURN_IF_ERROR(
+          CheckUsed(flags, flag, false, absl::StrCat("a named --method (", MethodsWith(flag), ")")));
+    }
+    return absl::OkStatus();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<const FieldDescriptor*> methods, ParseMethods(method));
+  const FieldDescriptor* last = methods.back();
+  const v1::Metric metric = MetricFromName(flags.String("metric"));
+  const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && DefaultsToSsd(last, flags));
+  for (size_t i = 0; i + 1 < methods.size(); ++i) {
+    Message& stage = AddStage(methods[i], options);
+    if (IsLinear(methods[i])) SetMetric(last_is_ssd ? v1::METRIC_SSD : v1::METRIC_NGF, stage);
+  }
+  return SetOptions(flags, AddStage(last, options));
+}
+
 }  // namespace
 
-std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
+std::vector<FlagSpec> RegistrationFlagSpecs() {
   constexpr double kMaxInt = 1e9, kMaxSigma = 64;
   return {
       {.name = "method",
-       .placeholder = "M[,M...]",
-       .help = "stages in order: rigid, affine, ffd, log-demons",
-       .required = method_required},
+       .placeholder = "auto|M[,M...]",
+       .help = "auto (default): affine and ffd, with what suits the images; or stages in order: rigid, affine, ffd, "
+               "log-demons"},
       {.name = "metric",
        .placeholder = "ssd|ngf|nmi|lncc",
        .help = "of the last stage; default: ssd for rigid, affine and log-demons, nmi for ffd",
@@ -253,18 +275,9 @@ std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required) {
 
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags) {
   RegistrationFlags parsed;
-  parsed.method = flags.String("method", "affine");
-  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<const FieldDescriptor*> methods, ParseMethods(parsed.method));
+  parsed.method = flags.String("method", kAutomatic);
   INTRAWARP_RETURN_IF_ERROR(CheckUsed(flags, "best_effort", flags.Has("budget_ms"), "--budget_ms"));
-
-  const FieldDescriptor* last = methods.back();
-  const v1::Metric metric = MetricFromName(flags.String("metric"));
-  const bool last_is_ssd = metric == v1::METRIC_SSD || (metric == v1::METRIC_UNSPECIFIED && DefaultsToSsd(last, flags));
-  for (size_t i = 0; i + 1 < methods.size(); ++i) {
-    Message& stage = AddStage(methods[i], parsed.options);
-    if (IsLinear(methods[i])) SetMetric(last_is_ssd ? v1::METRIC_SSD : v1::METRIC_NGF, stage);
-  }
-  INTRAWARP_RETURN_IF_ERROR(SetOptions(flags, AddStage(last, parsed.options)));
+  INTRAWARP_RETURN_IF_ERROR(SetStages(flags, parsed.method, parsed.options));
 
   if (flags.Has("budget_ms")) {
     const int64_t ms = flags.Integer("budget_ms");
@@ -279,9 +292,13 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
   return parsed;
 }
 
+bool EndsIn(v1::Stage::MethodCase method, const v1::RegistrationOptions& options) {
+  if (options.stages().empty()) return method == v1::Stage::kFfd;
+  return options.stages(options.stages_size() - 1).method_case() == method;
+}
+
 absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options) {
-  const v1::Stage& last = options.stages(options.stages_size() - 1);
-  if (flags.String("field_encoding") != "velocity" || last.has_log_demons()) return absl::OkStatus();
+  if (flags.String("field_encoding") != "velocity" || EndsIn(v1::Stage::kLogDemons, options)) return absl::OkStatus();
   return absl::InvalidArgumentError("--field_encoding: only log-demons as the last stage has a velocity");
 }
 

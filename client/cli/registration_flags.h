@@ -14,14 +14,14 @@
 namespace intrawarp::cli {
 
 // --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
-// --best_effort, --error_limit_mm. Where --method is not required, affine is what it means.
-std::vector<FlagSpec> RegistrationFlagSpecs(bool method_required);
+// --best_effort, --error_limit_mm. Without --method it is auto.
+std::vector<FlagSpec> RegistrationFlagSpecs();
 
 struct RegistrationFlags {
-  // As given: "affine,ffd".
+  // The words as given, "affine,ffd"; "auto" without any.
   std::string method;
-  // Stages, budget, best_effort and error_limit_mm are filled in; masks and the start are resources that are resolved
-  // later.
+  // Stages (none for auto), budget, best_effort and error_limit_mm are filled in; masks and the start are resources
+  // that are resolved later.
   v1::RegistrationOptions options;
   std::string fixed_mask;
   std::string moving_mask;
@@ -32,6 +32,9 @@ struct RegistrationFlags {
 // serves unlike intensities best, otherwise. INVALID_ARGUMENT (a wrong command line) for a method that does not exist
 // and for an option that no stage uses.
 absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flags);
+
+// True when the last stage is of that method; that of auto is ffd.
+bool EndsIn(v1::Stage::MethodCase method, const v1::RegistrationOptions& options);
 
 // INVALID_ARGUMENT (a wrong command line) for a --field_encoding that the last stage has not.
 absl::Status CheckFieldEncoding(const ParsedFlags& flags, const v1::RegistrationOptions& options);

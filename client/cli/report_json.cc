@@ -130,9 +130,8 @@ Json InverseConsistency(const v1::Report& report) {
   return {{"mean", Finite(consistency.mean_mm())}, {"max", Finite(consistency.max_mm())}};
 }
 
-Json ErrorEstimate(const v1::Report& report) {
-  if (!report.has_error()) return nullptr;
-  const v1::ErrorEstimate& error = report.error();
+Json ErrorEstimate(bool is_known, const v1::ErrorEstimate& error) {
+  if (!is_known) return nullptr;
   const auto value = [](bool has, double number) { return has ? Finite(number) : Json(nullptr); };
   return {{"quantile", Finite(error.quantile())},
           {"expected", Finite(error.expected_mm())},
@@ -143,7 +142,9 @@ Json ErrorEstimate(const v1::Report& report) {
           {"agreement", Finite(error.agreement())},
           {"chance", Finite(error.chance())},
           {"affine_expected", value(error.has_affine_expected_mm(), error.affine_expected_mm())},
-          {"deformation", value(error.has_deformation_mm(), error.deformation_mm())}};
+          {"affine_agreement", value(error.has_affine_agreement(), error.affine_agreement())},
+          {"deformation", value(error.has_deformation_mm(), error.deformation_mm())},
+          {"rejected_gain", value(error.has_rejected_gain(), error.rejected_gain())}};
 }
 
 std::string StartWord(v1::StartKind kind) {
@@ -178,6 +179,45 @@ Json Starts(const v1::Report& report) {
 std::string EnumWord(absl::string_view name, absl::string_view prefix) {
   if (!absl::ConsumePrefix(&name, prefix) || name == "UNSPECIFIED") return "";
   return absl::StrReplaceAll(absl::AsciiStrToLower(name), {{"_", "-"}});
+}
+
+Json AffineTrials(const v1::Choice& choice) {
+  Json rows = Json::array();
+  for (const v1::AffineTrial& trial : choice.affine()) {
+    rows.push_back({{"metric", NameOrNull(MetricName(trial.metric()))},
+                    {"has_result", trial.has_result()},
+                    {"predicted_error_mm", ErrorEstimate(trial.has_error(), trial.error())},
+                    {"chosen", trial.chosen()}});
+  }
+  return rows;
+}
+
+Json DeformationTrials(const v1::Choice& choice) {
+  Json rows = Json::array();
+  for (const v1::DeformationTrial& trial : choice.deformations()) {
+    rows.push_back({{"metric", NameOrNull(MetricName(trial.metric()))},
+                    {"bending_weight", Finite(trial.bending_weight())},
+                    {"predicted_error_mm", ErrorEstimate(trial.has_error(), trial.error())},
+                    {"gain", trial.has_gain() ? Finite(trial.gain()) : Json(nullptr)},
+                    {"deformation_mm", trial.has_deformation_mm() ? Finite(trial.deformation_mm()) : Json(nullptr)},
+                    {"contradicts", trial.contradicts()},
+                    {"accepted", trial.accepted()},
+                    {"chosen", trial.chosen()}});
+  }
+  return rows;
+}
+
+// The server's choice for want of named stages, and its reasons; null where stages were named.
+Json Choice(const v1::Report& report) {
+  if (!report.has_choice()) return nullptr;
+  const v1::Choice& choice = report.choice();
+  const std::string reason = EnumWord(v1::ChoiceReason_Name(choice.reason()), "CHOICE_REASON_");
+  return {{"text", choice.text()},
+          {"affine", AffineTrials(choice)},
+          {"correlation", choice.has_correlation() ? Finite(choice.correlation()) : Json(nullptr)},
+          {"correlation_ratio", choice.has_correlation_ratio() ? Finite(choice.correlation_ratio()) : Json(nullptr)},
+          {"reason", NameOrNull(reason)},
+          {"deformations", DeformationTrials(choice)}};
 }
 
 Json Latency(const v1::LatencyBreakdown& ms) {
@@ -226,11 +266,12 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"affine_shape", AffineShape(report)},
           {"jacobian", Jacobian(report)},
           {"inverse_consistency_mm", InverseConsistency(report)},
-          {"predicted_error_mm", ErrorEstimate(report)},
+          {"predicted_error_mm", ErrorEstimate(report.has_error(), report.error())},
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
           {"starts", Starts(report)},
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},
+          {"choice", Choice(report)},
           {"latency_ms", Latency(report.latency())},
           {"options", Options(report)}};
 }

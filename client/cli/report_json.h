@@ -16,7 +16,8 @@ namespace intrawarp::cli {
 // Keeps the order in which keys were added, so that a file reads as the contract lists them.
 using Json = nlohmann::ordered_json;
 
-// `method` is the list of stages as on the command line, "affine,ffd".
+// `method` is the list of stages as on the command line, "affine,ffd", or "auto"; the stages that auto chose stand in
+// the report.
 Json ReportToJson(const std::string& method, const v1::Report& report);
 
 // One frame of a navigation: the report, all null when the frame failed, with the file's name as "frame" and the cause

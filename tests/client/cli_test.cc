@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/geometry/vec.h"
 #include "io/itk_transform.h"
 #include "io/matrix_market.h"
@@ -29,6 +31,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 constexpr double kVoxelMm = 8;
 
@@ -250,6 +253,21 @@ TEST_F(CliTest, RegisterFindsTheKnownMap) {
   EXPECT_EQ(FileContents(Out("montage.png")).substr(1, 3), "PNG");
 }
 
+TEST_F(CliTest, RegisterWritesThePredictedError) {
+  Succeed(Register({"--method=affine", "--error_map=" + Out("bound.nii.gz"),
+                    "--error_at=" + Pair("landmarks_fixed.csv"), "--error_out=" + Out("errors.csv")}));
+  const auto map = io::ReadNifti(Out("bound.nii.gz"));
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->geometry.size, (Int3{8, 8, 6}));
+  const std::vector<float> bounds = io::ToFloat(*map);
+  EXPECT_TRUE(std::any_of(bounds.begin(), bounds.end(), [](float bound) { return bound > 0; }));
+  const std::vector<std::string> lines = absl::StrSplit(FileContents(Out("errors.csv")), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 1 + Value(io::ReadPoints(Pair("landmarks_fixed.csv"))).size());
+  EXPECT_EQ(lines[0], "x,y,z,expected_mm,bound_mm,distance_mm");
+  for (size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(std::count(lines[i].begin(), lines[i].end(), ','), 5);
+  EXPECT_THAT(lines[1], Not(HasSubstr("nan")));
+}
+
 TEST_F(CliTest, TheReportHasTheNamesOfTheContract) {
   Succeed(Register(
       {"--method=rigid,affine", "--metric=ngf", "--levels=2", "--iterations=5", "--report=" + Out("report.json")}));
@@ -285,6 +303,24 @@ TEST_F(CliTest, TheReportHasTheNamesOfTheContract) {
     EXPECT_GE(report["latency_ms"][phase], 0) << phase;
   }
   EXPECT_GT(report["latency_ms"]["optimise"], 0);
+}
+
+TEST_F(CliTest, RegisterChoosesWithoutAMethod) {
+  Succeed(Register({"--report=" + Out("chosen.json"), "--grid=" + Out("chosen.tfm")}));
+  const auto report = ReadJson(Out("chosen.json"));
+  EXPECT_EQ(report["method"], "auto");
+  ASSERT_EQ(report["stages"].size(), 2u);
+  EXPECT_EQ(report["stages"][0]["name"], "affine");
+  EXPECT_EQ(report["stages"][1]["name"], "ffd");
+  const auto& choice = report["choice"];
+  EXPECT_THAT(choice["text"].get<std::string>(), HasSubstr("affine stage"));
+  EXPECT_TRUE(choice["reason"].is_string());
+  EXPECT_EQ(choice["affine"].size(), 2u);
+  EXPECT_TRUE(choice["affine"][0]["chosen"].is_boolean());
+  EXPECT_GT(choice["deformations"].size(), 0u);
+  EXPECT_TRUE(choice["deformations"][0]["bending_weight"].is_number());
+  Succeed(Register({"--method=affine", "--report=" + Out("named.json")}));
+  EXPECT_TRUE(ReadJson(Out("named.json"))["choice"].is_null());
 }
 
 TEST_F(CliTest, RegisterTakesResidentVolumesMasksAndAStart) {
@@ -855,7 +891,7 @@ TEST_F(CliTest, AWrongCommandLineIsExitStatusTwo) {
   Wrong({"volume", "put", "a.nii", "b.nii"}, "b.nii");
   Wrong({"volume", "get", "volumes/a"}, "--out");
   Wrong({"volume", "get", "volumes/a", "--out=a.png"}, "--out");
-  Wrong(Register({}), "--method");
+  Wrong(Register({"--metric=ssd"}), "--metric");
   Wrong(Register({"--method=affine", "--method=affine"}), "--method");
   Wrong(Register({"--method=elastic"}), "--method");
   Wrong(Register({"--method=affine", "--metric=foo"}), "--metric");
@@ -865,6 +901,8 @@ TEST_F(CliTest, AWrongCommandLineIsExitStatusTwo) {
   Wrong(Register({"--method=affine", "--best_effort"}), "--best_effort");
   Wrong(Register({"--method=affine", "--field=a.mha"}), "--field");
   Wrong(Register({"--method=affine", "--montage=a.jpg"}), "--montage");
+  Wrong(Register({"--method=affine", "--error_map=a.csv"}), "--error_map");
+  Wrong(Register({"--method=affine", "--error_at=a.csv"}), "--error_at");
   Wrong({"warp", "--transform=t", "--moving=m", "--like=l", "--out=o.nii", "--interpolation=sinc"}, "--interpolation");
   Wrong({"phantom", "--out=x", "--size=1x2"}, "--size");
   const ProcessResult no_server = RunProcess({INTRAWARP_CLI, "volume", "list"});

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 absl::StatusOr<RegistrationFlags> Parse(const std::vector<std::string>& arguments) {
-  const auto flags = ParseFlags({.flags = RegistrationFlagSpecs(/*method_required=*/false)}, arguments);
+  const auto flags = ParseFlags({.flags = RegistrationFlagSpecs()}, arguments);
   EXPECT_TRUE(flags.ok()) << flags.status();
   return ParseRegistrationFlags(*flags);
 }
@@ -40,7 +40,7 @@ std::string Stages(const std::vector<std::string>& arguments) {
 }
 
 TEST(RegistrationFlagsTest, MetricOfTheStages) {
-  EXPECT_EQ(Stages({}), "affine/UNSPECIFIED ");
+  EXPECT_EQ(Stages({"--method=affine"}), "affine/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=rigid", "--metric=ngf"}), "rigid/NGF ");
   EXPECT_EQ(Stages({"--method=rigid,affine"}), "rigid/SSD affine/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=rigid,affine", "--metric=ssd"}), "rigid/SSD affine/SSD ");
@@ -50,6 +50,22 @@ TEST(RegistrationFlagsTest, MetricOfTheStages) {
   EXPECT_EQ(Stages({"--method=affine,log-demons", "--metric=lncc"}), "affine/NGF log-demons/LNCC ");
   EXPECT_EQ(Stages({"--method=affine,log-demons"}), "affine/SSD log-demons/UNSPECIFIED ");
   EXPECT_EQ(Stages({"--method=rigid,log-demons", "--match_intensities"}), "rigid/NGF log-demons/UNSPECIFIED ");
+}
+
+// Without stages the server chooses; the metric and the rest of a stage are its choice then.
+TEST(RegistrationFlagsTest, AutoIsTheDefault) {
+  for (const auto& arguments : {std::vector<std::string>{}, {"--method=auto"}, {"--budget_ms=5", "--initial=m.txt"}}) {
+    const auto parsed = Parse(arguments);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->method, "auto");
+    EXPECT_EQ(parsed->options.stages_size(), 0);
+    EXPECT_TRUE(EndsIn(v1::Stage::kFfd, parsed->options));
+    EXPECT_FALSE(EndsIn(v1::Stage::kLogDemons, parsed->options));
+  }
+  EXPECT_TRUE(EndsIn(v1::Stage::kAffine, Parse({"--method=affine"})->options));
+  EXPECT_EQ(Parse({"--metric=ssd"}).status().message(),
+            "--metric: only a named --method (rigid or affine or ffd or log-demons) uses it");
+  EXPECT_THAT(std::string(Parse({"--method=auto", "--levels=2"}).status().message()), HasSubstr("--levels"));
 }
 
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
@@ -98,7 +114,7 @@ TEST(RegistrationFlagsTest, OptionsOfFfd) {
 // So a new option of a stage is a flag as soon as the table of flags has it.
 TEST(RegistrationFlagsTest, EveryOptionOfAStageIsAFlag) {
   std::vector<std::string> flags;
-  for (const FlagSpec& spec : RegistrationFlagSpecs(true)) flags.push_back(spec.name);
+  for (const FlagSpec& spec : RegistrationFlagSpecs()) flags.push_back(spec.name);
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) {
     const google::protobuf::Descriptor& options = *methods.field(i)->message_type();
@@ -127,7 +143,9 @@ TEST(RegistrationFlagsTest, MasksAndStartAreKeptForLater) {
 }
 
 TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {
-  EXPECT_EQ(Parse({"--spacing_vox=5"}).status().message(), "--spacing_vox: only ffd as the last stage uses it");
+  EXPECT_EQ(Parse({"--method=affine", "--spacing_vox=5"}).status().message(),
+            "--spacing_vox: only ffd as the last stage uses it");
+  EXPECT_EQ(Parse({"--spacing_vox=5"}).status().message(), "--spacing_vox: only a named --method (ffd) uses it");
   EXPECT_THAT(std::string(Parse({"--method=ffd,affine", "--bending_weight=1"}).status().message()),
               HasSubstr("--bending_weight"));
   EXPECT_THAT(std::string(Parse({"--best_effort"}).status().message()), HasSubstr("--best_effort"));
@@ -144,7 +162,8 @@ TEST(RegistrationFlagsTest, AnOptionThatNoStageUsesIsAnError) {
 }
 
 TEST(RegistrationFlagsTest, UnknownMethodsAreErrors) {
-  for (const char* method : {"--method=bspline", "--method=affine,", "--method=,affine", "--method=affine;ffd"}) {
+  for (const char* method :
+       {"--method=bspline", "--method=affine,", "--method=,affine", "--method=affine;ffd", "--method=auto,ffd"}) {
     EXPECT_THAT(std::string(Parse({method}).status().message()), HasSubstr("--method: ")) << method;
   }
 }

@@ -44,6 +44,8 @@ v1::Report Filled() {
           agreement: 0.875
           chance: 0.0625
           affine_expected_mm: 4
+          affine_agreement: 0.5
+          rejected_gain: 0.125
         }
         verdict: VERDICT_REVIEW
         reasons { cause: VERDICT_CAUSE_LOW_OVERLAP message: "low overlap" value: 0.25 limit: 0.4 }
@@ -58,6 +60,20 @@ v1::Report Filled() {
         }
         starts { kind: START_KIND_CENTER_OF_MASS score_after: 0.25 overlap: 0.75 }
         start_margin: 0.25
+        choice {
+          text: "ngf, then nmi."
+          affine { metric: METRIC_NGF has_result: true chosen: true }
+          correlation: 0.5
+          reason: CHOICE_REASON_OTHER_INTENSITIES
+          deformations {
+            metric: METRIC_NMI
+            bending_weight: 0.5
+            gain: 0.125
+            deformation_mm: 4
+            contradicts: true
+            chosen: true
+          }
+        }
         latency {
           receive_ms: 1
           admit_ms: 2
@@ -176,7 +192,9 @@ TEST(ReportJsonTest, Golden) {
     "agreement": 0.875,
     "chance": 0.0625,
     "affine_expected": 4.0,
-    "deformation": null
+    "affine_agreement": 0.5,
+    "deformation": null,
+    "rejected_gain": 0.125
   },
   "verdict": "review",
   "reasons": [
@@ -227,6 +245,32 @@ TEST(ReportJsonTest, Golden) {
     }
   ],
   "start_margin": 0.25,
+  "choice": {
+    "text": "ngf, then nmi.",
+    "affine": [
+      {
+        "metric": "ngf",
+        "has_result": true,
+        "predicted_error_mm": null,
+        "chosen": true
+      }
+    ],
+    "correlation": 0.5,
+    "correlation_ratio": null,
+    "reason": "other-intensities",
+    "deformations": [
+      {
+        "metric": "nmi",
+        "bending_weight": 0.5,
+        "predicted_error_mm": null,
+        "gain": 0.125,
+        "deformation_mm": 4.0,
+        "contradicts": true,
+        "accepted": false,
+        "chosen": true
+      }
+    ]
+  },
   "latency_ms": {
     "receive": 1.0,
     "admit": 2.0,
@@ -286,7 +330,7 @@ TEST(ReportJsonTest, AFailedFrameHasItsCauseAndNoNumbers) {
   EXPECT_EQ(json["method"], "affine");
   for (const char* name :
        {"device", "stop_reason", "stages", "matrix", "similarity", "overlap", "jacobian", "inverse_consistency_mm",
-        "verdict", "reasons", "starts", "start_margin", "latency_ms", "options"}) {
+        "verdict", "reasons", "starts", "start_margin", "choice", "latency_ms", "options"}) {
     ASSERT_TRUE(json.contains(name)) << name;
     EXPECT_TRUE(json[name].is_null()) << name;
   }
