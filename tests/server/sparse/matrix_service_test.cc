@@ -859,8 +859,10 @@ TEST_F(SmallTransferTest, AProductWhoseAnswerFindsNoRoomIsRefusedBeforeItsValues
   EXPECT_EQ(refused.status.error_code(), grpc::RESOURCE_EXHAUSTED) << refused.status.error_message();
   EXPECT_EQ(DetailsOf(refused.status).reason, "PINNED_MEMORY");
   EXPECT_TRUE(DetailsOf(refused.status).retry);
-  ASSERT_FALSE(refused.progress.empty());
-  EXPECT_EQ(refused.progress.back().step(), v1::MultiplyProgress::STEP_PLANNED);
+  // An error overtakes progress that still waits to be sent: any part of it may have arrived.
+  for (const v1::MultiplyProgress& progress : refused.progress) {
+    EXPECT_NE(progress.step(), v1::MultiplyProgress::STEP_MULTIPLIED);
+  }
   v1::MultiplyRequest kept = ProductOf("column", "row");
   kept.mutable_keep()->set_id("c");
   EXPECT_TRUE(Multiply(*stub_, kept).status.ok()) << "needs no pinned memory";
