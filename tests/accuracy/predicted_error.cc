@@ -303,33 +303,20 @@ double Distance(Vec3d a, Vec3d b) {
   return std::sqrt(Dot(d, d));
 }
 
-// The matched blocks' centres, in the order of their matches.
-std::vector<std::pair<Vec3d, const BlockMatch*>> MatchedBlocks(const ResidualProbe& probe) {
-  std::vector<std::pair<Vec3d, const BlockMatch*>> blocks;
-  const AffineMap to_physical = IndexToPhysical(probe.blocks);
-  const Int3 n = probe.blocks.size;
-  for (int i = 0; i < static_cast<int>(probe.matches.size()); ++i) {
-    if (probe.matches[i].matched == 0) continue;
-    const Vec3d index{double(i % n.x), double(i / n.x % n.y), double(i / n.x / n.y)};
-    blocks.emplace_back(to_physical(index), &probe.matches[i]);
-  }
-  return blocks;
-}
-
 // Calls `judge` with every place whose truth is known: the block that speaks for it, its point, and the true one.
 template <typename Body>
 void ForEachPlace(const Pair& pair, const ResidualProbe& probe, const Body& judge) {
-  const auto blocks = MatchedBlocks(probe);
+  const std::vector<MatchedBlock> blocks = MatchedBlocks(probe);
   if (blocks.empty()) return;
   if (pair.map) {
-    for (const auto& [center, match] : blocks) judge(*match, center, pair.map(center));
+    for (const MatchedBlock& block : blocks) judge(*block.match, block.centre, pair.map(block.centre));
   }
   for (size_t i = 0; i < pair.landmarks.fixed.size(); ++i) {
     const Vec3d p = pair.landmarks.fixed[i];
     const auto nearest = std::min_element(blocks.begin(), blocks.end(), [&](const auto& a, const auto& b) {
-      return Distance(a.first, p) < Distance(b.first, p);
+      return Distance(a.centre, p) < Distance(b.centre, p);
     });
-    judge(*nearest->second, p, pair.landmarks.moving[i]);
+    judge(*nearest->match, p, pair.landmarks.moving[i]);
   }
 }
 

@@ -39,17 +39,22 @@ DEFORMABLE = ('default', 'ffd nmi', 'ffd ssd', 'ffd lncc', 'ffd ngf', 'log-demon
 FIRST_SEED = 100000  # apart from the seeds of tests/accuracy/robustness
 DICE_MARGIN = 0.01
 LABELLED_AXIS = 96  # voxels; labels keep their own grids
+PLACES = 1000  # of a body, where the predicted error is held against the true one
 
 
 @dataclasses.dataclass
 class Task:
-    """Files to register, more options, judge(answer) -> (good, figures), and the error that makes an answer bad."""
+    """Files to register, more options, judge(answer) -> (good, figures), and the error that makes an answer bad.
+
+    `places`: points of the fixed image and where they lie in the moving one, LPS mm; None without such a truth.
+    """
 
     fixed: object
     moving: object
     judge: Callable
     options: list = dataclasses.field(default_factory=list)
     limit_mm: float = 5
+    places: tuple | None = None
 
 
 @dataclasses.dataclass
@@ -98,9 +103,16 @@ class Makers:
         return self._volumes[path]
 
 
-def written(work, fixed, moving, judge, options=()):
+def written(work, fixed, moving, judge, options=(), places=None):
     return Task(fixed.write(work / 'fixed.nii'), moving.write(work / 'moving.nii'), judge, list(options),
-                robustness.GOOD_VOXELS * fixed.voxel_mm())
+                robustness.GOOD_VOXELS * fixed.voxel_mm(), places)
+
+
+def written_case(work, case, options=()):
+    """A case with its known map as the truth, which is also the truth at some places of the body."""
+    chosen = np.random.default_rng(1).choice(len(case.mapped), min(PLACES, len(case.mapped)), replace=False)
+    return written(work, case.fixed, case.moving, by_known_map(case), options,
+                   (case.points()[chosen], case.mapped[chosen]))
 
 
 def known(makers, count=195):
@@ -115,7 +127,7 @@ def known(makers, count=195):
 
 def known_task(makers, seed, work):
     case = makers.cases.make(seed)
-    return written(work, case.fixed, case.moving, by_known_map(case))
+    return written_case(work, case)
 
 
 LIVER_STATES = {'dataset18': ('exhMaster', 'cyc_1_10', 'cyc_3_10'), 'dataset26': ('exhMaster', 'cyc_1_6', 'cyc_4_7')}
@@ -134,7 +146,8 @@ def livers(makers):
 def liver_task(makers, subject, fixed, moving):
     folder = makers.data / 'reg3d/liver_4dmri_eth' / subject
     points = [pairs.read_csv_points(folder / f'{state}_landmarks_liver.csv') for state in (fixed, moving)]
-    return Task(folder / f'{fixed}.nii.gz', folder / f'{moving}.nii.gz', by_landmarks(*points, LANDMARK_LIMIT_MM))
+    return Task(folder / f'{fixed}.nii.gz', folder / f'{moving}.nii.gz', by_landmarks(*points, LANDMARK_LIMIT_MM),
+                places=points)
 
 
 def labelled(makers, work):
@@ -152,7 +165,8 @@ def labelled(makers, work):
 
 def labelled_task(makers, pair, work, references):
     if pair.fixed_labels is None:  # hands: the domain is 20 units wide
-        return Task(pair.fixed, pair.moving, by_landmarks(pair.fixed_points, pair.moving_points, 1), limit_mm=1)
+        return Task(pair.fixed, pair.moving, by_landmarks(pair.fixed_points, pair.moving_points, 1), limit_mm=1,
+                    places=(pair.fixed_points, pair.moving_points))
 
     def dice_of(mapping):
         labels = methods.resample_nearest(nibabel.load(pair.fixed_labels), nibabel.load(pair.moving_labels), mapping)
@@ -266,7 +280,7 @@ def turned_task(makers, work, number, path, degrees, axis):
     case = self_case(makers, path, np.random.default_rng([8, number, degrees, axis]))
     turn = known_maps.rotation_about(np.eye(3)[axis], degrees, case.moving.centre())
     case = with_moving(case, turn)
-    return written(work, case.fixed, case.moving, by_known_map(case))
+    return written_case(work, case)
 
 
 def mirrored_task(makers, work, number, path, axis):
@@ -305,8 +319,7 @@ def start_task(makers, work, number, path, start, way):
         change = known_maps.translation([90, 0, 0])
     matrix = work / 'initial.txt'
     np.savetxt(matrix, known_move @ change, fmt='%.9g')
-    return written(work, case.fixed, case.moving, by_known_map(case),
-                   [f'--method={way}', *(['--metric=ssd'] if way == 'affine' else []), f'--initial={matrix}'])
+    return written_case(work, case, [f'--method={way}', *(['--metric=ssd'] if way == 'affine' else []), f'--initial={matrix}'])
 
 
 def without_counterpart(makers):
@@ -338,7 +351,7 @@ def hole_task(makers, work, number, path, radius):
     fixed, hole = known_maps.resected(case.fixed, random, body.reshape(case.fixed.voxels.shape), radius)
     kept = ~hole.ravel()[case.indices]
     case = dataclasses.replace(case, fixed=fixed, indices=case.indices[kept], mapped=case.mapped[kept])
-    return written(work, case.fixed, case.moving, by_known_map(case))
+    return written_case(work, case)
 
 
 def wrong_metrics(makers):

@@ -12,11 +12,30 @@ import sys
 import time
 import zlib
 
+import numpy as np
+
 import answers
 import methods
 import results
 import robustness_cases
+import svg
 import verdict_cases
+
+
+def ask_for_errors(task, work):
+    """The options that ask for the predicted error at the task's places."""
+    np.savetxt(work / 'places.csv', task.places[0], delimiter=',', header='x,y,z', comments='', fmt='%.9g')
+    return [f'--error_at={work / "places.csv"}', f'--error_out={work / "errors.csv"}']
+
+
+def held_against_truth(task, answer, work):
+    """Figures of the true errors at the task's places beside the predicted ones, mm."""
+    predicted = np.loadtxt(work / 'errors.csv', delimiter=',', skiprows=1, ndmin=2)
+    true = np.linalg.norm(answer.mapping(np.asarray(task.places[0])) - task.places[1], axis=1)
+    expected, bound = predicted[:, 3], predicted[:, 4]
+    return {'places': len(true), 'below_bound': float(np.mean(true <= bound)), 'true_mean': float(np.mean(true)),
+            'true_p95': float(np.quantile(true, 0.95)), 'expected_mean': float(np.mean(expected)),
+            'bound_median': float(np.median(bound))}
 
 
 def record_of(entry, task, command_line, more, work):
@@ -24,6 +43,8 @@ def record_of(entry, task, command_line, more, work):
     ours = verdict_cases.WAYS.get(entry.way, [])
     options = [*(command_line.default_options() if ours is None else ours), *task.options,
                *(option.replace('{limit_mm}', f'{task.limit_mm:.3f}') for option in more)]
+    if task.places is not None:
+        options += ask_for_errors(task, work)
     linear = any(option == '--method=affine' or option == '--method=rigid' for option in options)
     answer = command_line.register(task.fixed, task.moving, options, work, dense=not linear)
     record = {'key': entry.key, 'family': entry.family, 'way': entry.way, 'verdict': answer.verdict,
@@ -31,6 +52,8 @@ def record_of(entry, task, command_line, more, work):
     if answer.report is None:
         return {**record, 'good': None, 'error': answer.error}
     good, figures = task.judge(answer)
+    if task.places is not None and answer.report['predicted_error_mm'] is not None:
+        record['predicted'] = held_against_truth(task, answer, work)
     return {**record, 'good': bool(good), **figures, 'reasons': answer.report['reasons'],
             'report': answers.numbers_of(answer.report)}
 
@@ -90,6 +113,37 @@ def wrong(records):
             yield f'{label}, {record["verdict"]}: {record["key"]}: {error}; {", ".join(record["reasons"])}'
 
 
+def bound_table(records):
+    """How often the true error lies below its bound, by family, over the results that are ok and over all."""
+    yield '| | results | mean true error, mm | expected, mm | bound, mm | below, % | ok alone | below, % |'
+    yield '|---|---|---|---|---|---|---|---|'
+    with_truth = [record for record in records if 'predicted' in record]
+    families = sorted({record['family'] for record in with_truth})
+    for name, group in [*((family, [r for r in with_truth if r['family'] == family]) for family in families),
+                        ('**all**', with_truth)]:
+        mean = lambda field, group=group: np.mean([record['predicted'][field] for record in group])
+        ok = [record['predicted']['below_bound'] for record in group if record['verdict'] == 'ok']
+        yield (f'| {name} | {len(group)} | {mean("true_mean"):.2f} | {mean("expected_mean"):.2f} | '
+               f'{mean("bound_median"):.1f} | {100 * mean("below_bound"):.1f} | {len(ok)} | '
+               f'{f"{100 * np.mean(ok):.1f}" if ok else ""} |')
+
+
+BOUND_KINDS = {'known maps': 'known map', 'livers, landmarks': 'livers', 'turned': 'turned', 'resection': 'resection'}
+
+
+def bound_chart(records, groups=6):
+    """The 95 % quantile of the true errors of a result over the median of its bounds: medians of sixths of the results."""
+    lines = []
+    for name, part in BOUND_KINDS.items():
+        chosen = sorted((record['predicted']['bound_median'], record['predicted']['true_p95']) for record in records
+                        if part in record['family'] and 'predicted' in record)
+        parts = [piece for piece in np.array_split(np.array(chosen), groups) if len(piece)]
+        lines.append(svg.Line(name, [tuple(np.median(piece, axis=0)) for piece in parts]))
+    limit = max([5, *(value for line in lines for point in line.points for value in point)])
+    lines.append(svg.Line('bound = error', [(0, 0), (limit, limit)]))
+    return svg.Chart('95 % quantile of the true errors', 'median bound, mm', (0, limit), lines, 'mm', (0, limit))
+
+
 def summarise(records, out, compare):
     before = {record['key']: record for record in results.read(compare)[1]} if compare else None
     text = '\n'.join([*table(records, before), '', conclusion(records)])
@@ -99,6 +153,9 @@ def summarise(records, out, compare):
         changed = sum(before[record['key']]['verdict'] != record['verdict'] for record in shared)
         text += f'\n{changed} of {len(shared)} verdicts differ.'
     (out / 'table.md').write_text(text + '\n', encoding='utf-8')
+    if any('predicted' in record for record in records):
+        (out / 'bounds.md').write_text('\n'.join(bound_table(records)) + '\n', encoding='utf-8')
+        svg.write(out / 'bounds.svg', [bound_chart(records)], columns=1)
     (out / 'wrong.txt').write_text('\n'.join(wrong(records)) + '\n', encoding='utf-8')
     print(text)
 
@@ -112,6 +169,7 @@ def parse_arguments():
     parser.add_argument('--options', default='', help='more options of intrawarp register, by blanks; {limit_mm} '
                         'stands for the error that makes an answer bad')
     parser.add_argument('--every', type=int, default=1, help='only each N-th registration, from all over the set')
+    parser.add_argument('--part', default='0/1', help='K/N: the K-th of N parts (from 0), for runs beside each other')
     parser.add_argument('--families', default='', help='substrings of the families to run, by comma')
     parser.add_argument('--minutes', type=float, default=600, help='none is begun after this long; run again to go on')
     parser.add_argument('--compare', type=pathlib.Path, help='results.jsonl of an earlier program, for a before column')
@@ -119,6 +177,7 @@ def parse_arguments():
     arguments = parser.parse_args()
     if arguments.data is None and not arguments.summary:
         parser.error('INTRAWARP_TEST_DATA is not set')
+    arguments.part, arguments.parts = map(int, arguments.part.split('/'))
     return arguments
 
 
@@ -128,7 +187,8 @@ def chosen_entries(arguments, command_line, binaries, work):
     entries = [entry for entry in verdict_cases.entries(makers, work)
                if any(part in entry.family for part in arguments.families.split(','))]
     # Scattered over the families, so that a run that is ended is a sample of the whole.
-    return sorted(entries, key=lambda entry: zlib.crc32(entry.key.encode()))[::arguments.every]
+    scattered = sorted(entries, key=lambda entry: zlib.crc32(entry.key.encode()))[::arguments.every]
+    return scattered[arguments.part::arguments.parts]
 
 
 def main():

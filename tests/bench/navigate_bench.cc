@@ -79,7 +79,7 @@ cli::CommandSyntax Syntax() {
        .minimum = 0,
        .maximum = 60},
   };
-  for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs(/*method_required=*/false)) specs.push_back(std::move(spec));
+  for (cli::FlagSpec& spec : cli::RegistrationFlagSpecs()) specs.push_back(std::move(spec));
   for (cli::FlagSpec& spec : cli::FieldFlagSpecs()) specs.push_back(std::move(spec));
   return {specs};
 }
@@ -96,6 +96,9 @@ absl::StatusOr<BenchOptions> ParseOptions(const std::vector<std::string>& argume
   options.amplitude = flags.Number("amplitude", 15);
   options.registration = registration.options;
   options.method = registration.method;
+  if (options.warm_levels > 0 && options.registration.stages().empty()) {
+    return absl::InvalidArgumentError("--warm_levels: only a named --method uses it");
+  }
   options.wants_field = flags.Has("field_encoding");
   INTRAWARP_ASSIGN_OR_RETURN(options.field, cli::ParseFieldFlags(flags, options.wants_field, "--field_encoding"));
   INTRAWARP_RETURN_IF_ERROR(cli::CheckFieldEncoding(flags, options.registration));

@@ -6,6 +6,9 @@ import tempfile
 import unittest
 from xml.etree import ElementTree
 
+import numpy as np
+
+import answers
 import methods
 import results
 import robustness
@@ -87,6 +90,22 @@ class Verdicts(unittest.TestCase):
         total = list(verdicts.table(records, before))[-1]
         self.assertEqual([cell.strip() for cell in total.strip('|').split('|')][1:],
                          ['6', '1', '1', '1', '2', '1', '2', '0', '1', '0', '0'])
+
+    def test_bounds_are_held_against_the_truth(self):
+        task = verdict_cases.Task(None, None, None, places=(np.zeros((4, 3)), np.zeros((4, 3))))
+        answer = answers.Answer(0, {}, lambda points: points + [[1, 0, 0], [2, 0, 0], [3, 0, 0], [4, 0, 0]])
+        with tempfile.TemporaryDirectory() as folder:
+            work = pathlib.Path(folder)
+            np.savetxt(work / 'errors.csv', [[0, 0, 0, 2, 3, 9]] * 4, delimiter=',', header='x', comments='')
+            figures = verdicts.held_against_truth(task, answer, work)
+        self.assertEqual((figures['places'], figures['below_bound'], figures['true_mean']), (4, 0.75, 2.5))
+        self.assertEqual((figures['expected_mean'], figures['bound_median']), (2, 3))
+        records = [{'family': 'livers', 'verdict': verdict, 'predicted': {**figures, 'below_bound': share}}
+                   for verdict, share in (('ok', 1.0), ('review', 0.5))]
+        self.assertEqual([cell.strip() for cell in list(verdicts.bound_table(records))[-1].strip('|').split('|')],
+                         ['**all**', '2', '2.50', '2.00', '3.0', '75.0', '1', '100.0'])
+        names = [line.name for line in verdicts.bound_chart(records).lines if line.points]
+        self.assertEqual(names, ['livers, landmarks', 'bound = error'])
 
     def test_that_do_not_fit_are_named(self):
         records = [{'key': 'a', 'good': False, 'verdict': 'ok', 'mean_vox': 12.5, 'reasons': []},

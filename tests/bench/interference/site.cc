@@ -129,7 +129,7 @@ void SleepUntil(double time) {
 }
 
 absl::StatusOr<v1::RegistrationOptions> OptionsOfMethod(const std::string& method) {
-  const cli::CommandSyntax syntax{cli::RegistrationFlagSpecs(/*method_required=*/true)};
+  const cli::CommandSyntax syntax{cli::RegistrationFlagSpecs()};
   INTRAWARP_ASSIGN_OR_RETURN(const cli::ParsedFlags flags,
                              cli::ParseFlags(syntax, {absl::StrCat("--method=", method)}));
   INTRAWARP_ASSIGN_OR_RETURN(const cli::RegistrationFlags registration, cli::ParseRegistrationFlags(flags));
