@@ -78,12 +78,52 @@ absl::Status ParseChunkBytes(absl::string_view value, int64_t* to) {
   return absl::OkStatus();
 }
 
+// A flag that names a file.
+Flag FileFlag(const char* name, const char* help, std::string AccessFiles::*to) {
+  return {name, "PATH", help, [to](absl::string_view v, CommandLine& c) {
+            c.options.access.*to = std::string(v);
+            return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
+          }};
+}
+
+// A flag with a limit of calls, where 0 means none.
+Flag CallLimitFlag(const char* name, const char* help, int CallLimitOptions::*to) {
+  return {name, "N", help, [to](absl::string_view v, CommandLine& c) -> absl::Status {
+            int32_t number = 0;
+            if (!absl::SimpleAtoi(v, &number) || number < 0) {
+              return absl::InvalidArgumentError("must be a number that is not negative");
+            }
+            c.options.call_limits.*to = number;
+            return absl::OkStatus();
+          }};
+}
+
 const std::vector<Flag>& Flags() {
   static const auto* const flags = new std::vector<Flag>{
       {"listen", "HOST:PORT", "where gRPC is served (127.0.0.1:50051); port 0 takes a free one",
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.listen); }},
       {"http", "HOST:PORT", "where /metrics and /healthz are served (127.0.0.1:9464)",
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.http); }},
+      FileFlag("tls_cert", "the server's certificate chain (PEM), read again when it changes", &AccessFiles::tls_cert),
+      FileFlag("tls_key", "its private key (PEM)", &AccessFiles::tls_key),
+      FileFlag("tls_client_ca", "the authorities (PEM) that certificates of clients come from",
+               &AccessFiles::tls_client_ca),
+      FileFlag("identities", "the callers by their certificates: lines of NAME ROLES SUBJECT (docs/security.md)",
+               &AccessFiles::identities),
+      FileFlag("tokens", "the callers by their tokens: lines as `intrawarp token new` prints them",
+               &AccessFiles::tokens),
+      {"insecure_no_identity_any_address", nullptr,
+       "serve whoever connects, also in plain text, on an address that is no loopback one",
+       [](absl::string_view, CommandLine& c) {
+         c.options.allow_no_identity = true;
+         return absl::OkStatus();
+       }},
+      CallLimitFlag("max_connection_calls", "calls of one connection under way (512; 0: no limit)",
+                    &CallLimitOptions::connection_calls),
+      CallLimitFlag("max_identity_calls", "calls of one identity under way (512; 0: no limit)",
+                    &CallLimitOptions::identity_calls),
+      CallLimitFlag("max_identity_rate", "calls a second of one identity (0: no limit)",
+                    &CallLimitOptions::identity_rate),
       {"device", "auto|cpu|cuda[:N[,M...]]",
        "what computes (auto: the first GPU that works, else the CPU); cuda:0,1 serves two GPUs",
        [](absl::string_view v, CommandLine& c) {

@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 #include "engine/schedule/scheduling_policy.h"
+#include "server/identity/call_limits.h"
+#include "server/identity/exposure.h"
 #include "server/monitor/watchdog.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
@@ -24,6 +26,11 @@ struct ServerOptions {
   // HOST:PORT; port 0 takes a free one.
   std::string listen = "127.0.0.1:50051";
   std::string http = "127.0.0.1:9464";
+  // Who may call, and what a caller may have under way.
+  AccessFiles access;
+  CallLimitOptions call_limits;
+  // Serves callers without an identity, also in plain text, on an address that is no loopback one.
+  bool allow_no_identity = false;
   // As ParseDevices takes it.
   std::string device = "auto";
   // The folder of kept objects; empty: none are kept.

@@ -17,6 +17,7 @@
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/restore.h"
+#include "server/rpc/caller.h"
 #include "server/version.h"
 
 namespace intrawarp::server {
@@ -30,11 +31,11 @@ constexpr int64_t kMessageSlack = 64 << 10;  // a message around a chunk
 constexpr auto kHousekeepingPeriod = std::chrono::seconds(1);
 constexpr milliseconds kKeepaliveTime{30000};
 constexpr milliseconds kKeepaliveTimeout{5000};
+// Until then a connection has shown its certificate, or goes.
+constexpr milliseconds kHandshakeTimeout{10000};
 // A connection without calls; clients connect again when they need it.
 constexpr milliseconds kConnectionIdle = std::chrono::minutes(30);
 constexpr int kMaxHeaderBytes = 8192;
-// Of WatchdogState, on the health page.
-constexpr const char* kStateNames[] = {"well", "hung", "lost"};
 // On one connection, beside the calls allowed in all: health and information get through.
 constexpr int kAskingStreams = 64;
 
@@ -152,6 +153,7 @@ void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& lim
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_calls + kAskingStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(kConnectionIdle.count()));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(kHandshakeTimeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kKeepaliveTime.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kKeepaliveTimeout.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -185,8 +187,10 @@ absl::StatusOr<Server::ServedDevices> Server::OpenDevices(const ServerOptions& o
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
+  INTRAWARP_RETURN_IF_ERROR(server->access_.Load());
   INTRAWARP_RETURN_IF_ERROR(server->StartDevices());
   INTRAWARP_RETURN_IF_ERROR(server->RestoreKept());
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
@@ -204,10 +208,11 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
+      access_(options_.access, options_.call_limits, metrics_, options_.seams),
       workers_(WorkerThreads()),
       receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
-      monitor_(metrics_, limits_.max_calls) {}
+      monitor_(metrics_, access_, limits_.max_calls) {}
 
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
@@ -237,6 +242,7 @@ absl::Status Server::Serve() {
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
+  access_.StartReloading([this] { monitor_.EndRevoked(); });
   housekeeping_ = std::thread([this] { HousekeepingLoop(); });
   return absl::OkStatus();
 }
@@ -250,7 +256,8 @@ absl::Status Server::ServeGrpc() {
   grpc::ServerBuilder builder;
   using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   ConnectionGate::Acceptor acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, grpc::InsecureServerCredentials());
+      builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, access_.credentials());
+  builder.SetContextAllocator(std::make_unique<CallContexts>());
   for (const NamedService& service : services_) builder.RegisterService(service.service.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits_.max_chunk_bytes + kMessageSlack));
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
@@ -284,16 +291,11 @@ bool Server::AnyIsWell() const {
                      [](const auto& device) { return device->watchdog().state() == WatchdogState::kWell; });
 }
 
-// With several devices a line for each follows the server's.
+// Nothing else: whoever can reach the port can ask. The metrics tell how each device is.
 HttpPage Server::HealthPage() const {
   HttpPage page;
   page.status = serving() ? 200 : 503;
   page.body = serving() ? "serving\n" : "not serving\n";
-  if (served_.size() == 1) return page;
-  for (const auto& device : served_) {
-    const char* const state = kStateNames[static_cast<int>(device->watchdog().state())];
-    absl::StrAppend(&page.body, device->device().name(), " ", state, "\n");
-  }
   return page;
 }
 
@@ -408,6 +410,7 @@ void Server::Stop() {
     housekeeping_wake_.notify_one();
     housekeeping_.join();
   }
+  access_.Stop();
   if (gate_ != nullptr) gate_->Stop();
   if (grpc_ != nullptr) {
     // NOT_SERVING for good.
@@ -424,6 +427,10 @@ void Server::Stop() {
   gate_.reset();
   grpc_.reset();
   WaitForTransport();
+}
+
+void Server::ReloadAccess() {
+  if (access_.Reload()) monitor_.EndRevoked();
 }
 
 // gRPC's own shutdown waits for health watches, which never end, and for idle clients that do not answer. Once our

@@ -24,6 +24,7 @@
 #include "server/monitor/http_server.h"
 #include "server/monitor/watchdog.h"
 #include "server/options.h"
+#include "server/rpc/access_control.h"
 #include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
 #include "server/rpc/stream_watch.h"
@@ -38,7 +39,7 @@ namespace intrawarp::server {
 class Server {
  public:
   // Serves when it returns, with all objects that were kept. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
-  // bound; those of StateStore::Open.
+  // bound; those of StateStore::Open, CheckExposure and AccessControl::Load.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // As Stop.
   ~Server();
@@ -50,6 +51,9 @@ class Server {
   const std::string& device_name() const { return device_name_; }
   // Of the first device.
   DeviceContext& context() { return devices_[0]; }
+
+  // The files of certificates and credentials are read again every second; a test can have it now.
+  void ReloadAccess();
 
   // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
   void Stop();
@@ -100,6 +104,7 @@ class Server {
   RequestTable register_requests_;
   RequestTable multiply_requests_;
   Metrics metrics_;
+  AccessControl access_;
   WorkerPool workers_;
   WorkerPool receivers_;
   StreamWatch stream_watch_;

@@ -35,18 +35,33 @@ constexpr int kInterruptedTwice = 130;
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
-                      ServerCommands, StateCommands, PhantomCommands}) {
+                      ServerCommands, StateCommands, TokenCommands, PhantomCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
 }
 
+// The global flags of a connection.
+CommandSyntax SecuritySyntax() {
+  return {{{.name = "tls_ca", .placeholder = "PATH", .help = "the authorities (PEM) of the server's certificate"},
+           {.name = "tls_cert", .placeholder = "PATH", .help = "the client's certificate chain (PEM)"},
+           {.name = "tls_key", .placeholder = "PATH", .help = "its private key (PEM)"},
+           {.name = "token_file", .placeholder = "PATH", .help = "a file that holds a token (intrawarp token new)"}}};
+}
+
+// Before the command.
+CommandSyntax GlobalSyntax() {
+  CommandSyntax syntax = SecuritySyntax();
+  syntax.flags.push_back({.name = "server", .placeholder = "HOST:PORT", .help = ""});
+  return syntax;
+}
+
 std::string GeneralHelp(const std::vector<Command>& commands) {
   std::string help =
-      "intrawarp --server=HOST:PORT COMMAND [...]\n\n"
+      "intrawarp --server=HOST:PORT [--tls_ca=PATH] COMMAND [...]\n\n"
       "Commands (intrawarp COMMAND --help says more):\n";
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
-  absl::StrAppend(&help,
+  absl::StrAppend(&help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
                   "\nX is volumes/ID or a file (.nii, .nii.gz), which is uploaded, used and deleted.\n"
                   "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
                   "command line.\n");
@@ -125,13 +140,21 @@ absl::Status FlushOutput(absl::Status status) {
   return status.ok() ? absl::DataLossError("stdout: could not be written") : status;
 }
 
-absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const std::string& server) {
+client::ClientOptions OptionsOf(const ParsedFlags& global) {
+  client::ClientOptions options;
+  options.security = {global.String("tls_ca"), global.String("tls_cert"), global.String("tls_key"),
+                      global.String("token_file")};
+  return options;
+}
+
+absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
   client::Cancellation interrupt;
   InterruptWatcher watcher(&interrupt);
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
-  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Connect(server);
+  absl::StatusOr<std::unique_ptr<client::Client>> client =
+      client::Client::Connect(global.String("server"), OptionsOf(global));
   if (!client.ok()) return client.status();
   Session session(client->get(), &interrupt);
   const absl::Status status = command.run(flags, session);
@@ -139,8 +162,8 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   return status;
 }
 
-absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const std::string& server) {
-  if (command.needs_server) return RunWithServer(command, flags, server);
+absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
+  if (command.needs_server) return RunWithServer(command, flags, global);
   client::Cancellation never;
   Session session(nullptr, &never);
   return command.run(flags, session);
@@ -156,8 +179,7 @@ int Main(const std::vector<std::string>& arguments) {
     std::fputs(GeneralHelp(commands).c_str(), stdout);
     return EXIT_SUCCESS;
   }
-  const CommandSyntax global_syntax = {{{.name = "server", .placeholder = "HOST:PORT", .help = ""}}};
-  const absl::StatusOr<ParsedFlags> global_flags = ParseFlags(global_syntax, global);
+  const absl::StatusOr<ParsedFlags> global_flags = ParseFlags(GlobalSyntax(), global);
   if (!global_flags.ok()) return Report(global_flags.status(), kWrongCommandLine);
   if (words.empty()) return WrongCommandLine("no command; intrawarp --help lists them");
 
@@ -180,7 +202,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (!flags.ok()) return Report(flags.status(), kWrongCommandLine);
   if (command->needs_server && !global_flags->Has("server")) return WrongCommandLine("--server: is missing");
 
-  const absl::Status status = FlushOutput(RunCommand(*command, *flags, global_flags->String("server")));
+  const absl::Status status = FlushOutput(RunCommand(*command, *flags, *global_flags));
   if (status.ok()) return EXIT_SUCCESS;
   return Report(status, IsUsageError(status) ? kWrongCommandLine : kFailed);
 }

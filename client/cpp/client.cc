@@ -6,8 +6,10 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <future>
+#include <utility>
 
 #include "client/cpp/client_impl.h"
+#include "client/cpp/credentials.h"
 
 namespace intrawarp::client {
 namespace {
@@ -19,7 +21,9 @@ constexpr int kFrameBytes = 1 << 20;
 constexpr int kWindowBytes = 8 << 20;
 
 // Channels with equal arguments share a connection; `role` keeps ours apart.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, const char* role) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options,
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                                           const char* role) {
   grpc::ChannelArguments arguments;
   arguments.SetString("intrawarp.role", role);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -42,21 +46,23 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const Clie
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace
 
-Client::Impl::Impl(const std::string& server_target, const ClientOptions& client_options)
+Client::Impl::Impl(const std::string& server_target, const ClientOptions& client_options,
+                   std::shared_ptr<grpc::ChannelCredentials> channel_credentials)
     : target(server_target),
       options(client_options),
-      control(MakeChannel(target, options, "control")),
+      credentials(std::move(channel_credentials)),
+      control(MakeChannel(target, options, credentials, "control")),
       volumes(control),
       matrices(control),
       transforms(control),
       server(control),
       health(control),
-      bulk_(MakeChannel(target, options, "bulk")) {}
+      bulk_(MakeChannel(target, options, credentials, "bulk")) {}
 
 std::shared_ptr<grpc::Channel> Client::Impl::bulk() {
   std::lock_guard<std::mutex> lock(bulk_mutex_);
@@ -65,7 +71,7 @@ std::shared_ptr<grpc::Channel> Client::Impl::bulk() {
 
 void Client::Impl::LeaveBulk(const std::shared_ptr<grpc::Channel>& silent) {
   std::lock_guard<std::mutex> lock(bulk_mutex_);
-  if (bulk_ == silent) bulk_ = MakeChannel(target, options, "bulk");
+  if (bulk_ == silent) bulk_ = MakeChannel(target, options, credentials, "bulk");
 }
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -76,7 +82,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
   if (options.transfer_attempts < 1) return absl::InvalidArgumentError("transfer_attempts: must be at least 1");
   if (options.stall_timeout.count() < 0) return absl::InvalidArgumentError("stall_timeout: must not be negative");
-  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options)));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials, MakeCredentials(options.security));
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options, std::move(credentials))));
 }
 
 absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {

@@ -41,7 +41,20 @@
 
 namespace intrawarp::client {
 
+// How a client proves who it is, and knows the server. Paths of PEM files; empty: none. Without tls_ca the connection
+// is plain text, and nothing else may be given. The files are read by Connect.
+struct ChannelSecurity {
+  // The authorities that the server's certificate must come from; it must name the host of the target.
+  std::string tls_ca;
+  // The client's certificate chain and private key, both or none.
+  std::string tls_cert;
+  std::string tls_key;
+  // A file whose only word is a bearer token.
+  std::string token_file;
+};
+
 struct ClientOptions {
+  ChannelSecurity security;
   // For calls with a single small answer; CallOptions.timeout overrides it.
   std::chrono::milliseconds unary_timeout{30000};
   // How long a connection with calls may be silent before it is probed, and how long the probe may take.
@@ -101,7 +114,7 @@ using ProgressCallback = std::function<void(const v1::Progress& progress)>;
 class Client {
  public:
   // Does not connect yet. `target` is HOST:PORT, or any gRPC name ("unix:/path"). INVALID_ARGUMENT for an empty target
-  // or options out of range.
+  // or options out of range; the errors of MakeCredentials.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, const ClientOptions& options = {});
   ~Client();
   Client(const Client&) = delete;

@@ -6,6 +6,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/impl/rpc_method.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/sync_stream.h>
 
@@ -47,7 +48,8 @@ struct UploadBytes {
 };
 
 struct Client::Impl {
-  Impl(const std::string& server_target, const ClientOptions& client_options);
+  Impl(const std::string& server_target, const ClientOptions& client_options,
+       std::shared_ptr<grpc::ChannelCredentials> channel_credentials);
 
   // The connection for everything that streams.
   std::shared_ptr<grpc::Channel> bulk();
@@ -62,6 +64,7 @@ struct Client::Impl {
 
   const std::string target;
   const ClientOptions options;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials;
   const std::shared_ptr<grpc::Channel> control;
   v1::VolumeService::Stub volumes;
   v1::SparseMatrixService::Stub matrices;

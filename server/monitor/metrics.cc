@@ -46,9 +46,13 @@ constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
 // Reasons that count as rejections; the values of the label are their names in lower case.
 constexpr v1::ErrorReason kRejections[] = {
-    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,      v1::PINNED_MEMORY,   v1::TOO_MANY_STREAMS, v1::TOO_MANY_UPLOADS,
-    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,     v1::MULTIPLY_MEMORY, v1::DEVICE_HUNG,      v1::WORKSPACE_MEMORY,
-    v1::TOO_MANY_SESSIONS,   v1::DEADLINE_UNREACHABLE, v1::STATE_FULL,      v1::STATE_UNAVAILABLE};
+    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,      v1::PINNED_MEMORY,   v1::TOO_MANY_STREAMS,  v1::TOO_MANY_UPLOADS,
+    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,     v1::MULTIPLY_MEMORY, v1::DEVICE_HUNG,       v1::WORKSPACE_MEMORY,
+    v1::TOO_MANY_SESSIONS,   v1::DEADLINE_UNREACHABLE, v1::STATE_FULL,      v1::STATE_UNAVAILABLE, v1::TOO_MANY_CALLS,
+    v1::CALL_RATE,           v1::OWNER_QUOTA};
+constexpr v1::ErrorReason kCallerRefusals[] = {v1::NOT_AUTHENTICATED, v1::ROLE_MISSING};
+constexpr std::array<const char*, 3> kAccessFileNames = {"tls", "tokens", "identities"};
+constexpr std::array<const char*, 2> kReloadOutcomes = {"failed", "ok"};
 constexpr char kTooManyConnections[] = "too_many_connections";
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
 constexpr std::array<const char*, 3> kDeviceErrorNames = {"out_of_memory", "lost", "hung"};
@@ -202,6 +206,8 @@ struct Metrics::Impl {
   std::map<v1::ErrorReason, Counter*> rejections;
   Counter* refused_connections;
   std::array<Counter*, kStallNames.size()> stalls;
+  std::map<v1::ErrorReason, Counter*> refused_callers;
+  std::array<std::array<Counter*, kReloadOutcomes.size()>, kAccessFileNames.size()> reloads;
 
   // Set from a sample at each scrape.
   Gauge* volumes;
@@ -228,6 +234,7 @@ struct Metrics::Impl {
   void AddProducts();
   void AddResources();
   void AddDevices();
+  void AddAccess();
   void AddProcess(std::chrono::system_clock::time_point start_time);
 
   const MethodSeries& Method(absl::string_view name) const {
@@ -360,6 +367,19 @@ void Metrics::Impl::AddResources() {
       &GaugeFamily(registry, "intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.").Add({});
 }
 
+void Metrics::Impl::AddAccess() {
+  auto& refused =
+      CounterFamily(registry, "intrawarp_callers_refused_total", "Calls refused for want of an identity or of a role.");
+  for (const v1::ErrorReason reason : kCallerRefusals) {
+    refused_callers[reason] = &refused.Add({{"reason", LowerName(reason)}});
+  }
+  auto& family = CounterFamily(registry, "intrawarp_access_reloads_total",
+                               "Changed files of certificates and credentials, taken up or found broken.");
+  for (size_t i = 0; i < reloads.size(); ++i) {
+    reloads[i] = AddCounters(family, "outcome", kReloadOutcomes, {{"file", kAccessFileNames[i]}});
+  }
+}
+
 void Metrics::Impl::AddDevices() {
   device_memory = &GaugeFamily(registry, "intrawarp_device_memory_bytes", "Memory of a GPU.");
   auto& healthy = GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.");
@@ -449,10 +469,13 @@ Metrics::Metrics(const BuildInfo& build, const std::vector<std::string>& devices
   impl_->AddProducts();
   impl_->AddResources();
   impl_->AddDevices();
+  impl_->AddAccess();
   impl_->AddProcess(start_time);
 }
 
 Metrics::~Metrics() = default;
+
+const char* NameOf(AccessFile file) { return kAccessFileNames[static_cast<int>(file)]; }
 
 void Metrics::RpcStarted(absl::string_view method) {
   const MethodSeries& series = impl_->Method(method);
@@ -523,6 +546,22 @@ void Metrics::CountRefusedConnection() { impl_->refused_connections->Increment()
 
 void Metrics::CountDeviceError(DeviceError error, int device) {
   impl_->devices[device].errors[static_cast<int>(error)]->Increment();
+}
+
+void Metrics::CountRefusedCaller(v1::ErrorReason reason) {
+  const auto it = impl_->refused_callers.find(reason);
+  if (it != impl_->refused_callers.end()) it->second->Increment();
+}
+
+void Metrics::CountReload(AccessFile file, bool taken_up) {
+  impl_->reloads[static_cast<int>(file)][taken_up ? 1 : 0]->Increment();
+}
+
+void Metrics::SetCertificateEnd(std::chrono::system_clock::time_point end) {
+  GaugeFamily(impl_->registry, "intrawarp_tls_certificate_not_after_timestamp_seconds",
+              "End of the server's TLS certificate, in seconds since 1970.")
+      .Add({})
+      .Set(std::chrono::duration<double>(end.time_since_epoch()).count());
 }
 
 void Metrics::CountStall(Stall stall) { impl_->stalls[static_cast<int>(stall)]->Increment(); }

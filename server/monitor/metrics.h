@@ -43,6 +43,11 @@ enum class DeviceError { kOutOfMemory, kLost, kHung };
 // Values of the label waits_for of streams_stalled: bytes that the client owes, bytes that it does not take.
 enum class Stall { kRead, kWrite };
 
+// Values of the label file of access_reloads: the certificate, key and authorities together, and the files of
+// credentials.
+enum class AccessFile { kTls, kTokens, kIdentities };
+const char* NameOf(AccessFile file);
+
 struct BuildInfo {
   std::string version;
   std::string revision;
@@ -134,6 +139,13 @@ class Metrics {
   void CountDeviceError(DeviceError error, int device = 0);
   // A stream was ended because its client made no progress.
   void CountStall(Stall stall);
+
+  // A caller that was turned away: NOT_AUTHENTICATED or ROLE_MISSING.
+  void CountRefusedCaller(v1::ErrorReason reason);
+  // A changed file was taken up, or was found to be broken.
+  void CountReload(AccessFile file, bool taken_up);
+  // The end of the server's TLS certificate.
+  void SetCertificateEnd(std::chrono::system_clock::time_point end);
 
   // Called for each scrape, one at a time; must not wait for the device. After set_sampler(nullptr) has returned it is
   // not called any more.

@@ -56,6 +56,10 @@ v1::ErrorReason DefaultReason(absl::StatusCode code) {
       return v1::CHUNK_OUT_OF_ORDER;
     case absl::StatusCode::kUnavailable:
       return v1::DEVICE_LOST;
+    case absl::StatusCode::kUnauthenticated:
+      return v1::NOT_AUTHENTICATED;
+    case absl::StatusCode::kPermissionDenied:
+      return v1::ROLE_MISSING;
     default:
       return v1::INTERNAL_ERROR;
   }
@@ -74,6 +78,8 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::QUEUE_FULL:
     case v1::TOO_MANY_STREAMS:
     case v1::TOO_MANY_UPLOADS:
+    case v1::TOO_MANY_CALLS:
+    case v1::CALL_RATE:
       return 1;
     case v1::SERVER_STOPPING:
     case v1::DEVICE_LOST:

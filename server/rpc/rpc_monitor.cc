@@ -14,6 +14,8 @@
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
+#include "server/identity/method_roles.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/refused_call.h"
 
@@ -24,6 +26,7 @@ using grpc::experimental::InterceptionHookPoints;
 namespace {
 
 constexpr char kTooManyCalls[] = "as many calls are under way as are allowed";
+constexpr char kRevoked[] = "the caller's identity was revoked";
 
 std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
   if (method.client_streaming()) return method.server_streaming() ? "bidi_stream" : "client_stream";
@@ -67,7 +70,10 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     monitor_.metrics_.RpcStarted(method_);
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     if (own_) ++monitor_.own_calls_;
-    admitted_ = ++Calls() <= monitor_.max_calls_;
+    if (++Calls() <= monitor_.max_calls_) return;
+    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+    refusal_ = WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
+                          InUse(monitor_.max_calls_, monitor_.max_calls_));
   }
 
   // A call that gRPC gave up before its handler could answer.
@@ -75,13 +81,15 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (!handled_) Handled(grpc::StatusCode::CANCELLED);
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     --Calls();
+    monitor_.identified_.erase(this);
     if (!own_) return;
     --monitor_.own_calls_;
     monitor_.changed_.notify_all();
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (!admitted_) Refuse(*methods);
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) LetIn();
+    if (!refusal_.ok()) Refuse(*methods);
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       Received(methods->GetRecvMessage());
     }
@@ -95,25 +103,55 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     methods->Proceed();
   }
 
+  // With the monitor's mutex held.
+  bool IsRevoked() const {
+    const absl::StatusOr<Identity> caller = monitor_.access_.Identify(context_);
+    return !caller.ok() || caller->name != CallerOf(context_).name || !MayCall(caller->roles, method_);
+  }
+  grpc_call* Ref() const {
+    grpc_call_ref(context_.c_call());
+    return context_.c_call();
+  }
+
  private:
+  // Finds out who calls, and whether that one may.
+  void LetIn() {
+    if (!refusal_.ok()) return;
+    const MethodRule* const rule = RuleOf(method_);
+    if (rule != nullptr && rule->is_open) return;
+    absl::StatusOr<Identity> caller = monitor_.access_.Identify(context_);
+    refusal_ = caller.status();
+    if (!caller.ok()) return;
+    SetCaller(context_, *caller);
+    refusal_ = monitor_.access_.Admit(method_, *caller, context_, place_);
+    if (!refusal_.ok() || !own_) return;
+    std::lock_guard<std::mutex> lock(monitor_.mutex_);
+    monitor_.identified_.insert(this);
+  }
   void Refuse(grpc::experimental::InterceptorBatchMethods& methods) {
     if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
       if (own_) {
         MarkRefused(*methods.GetRecvInitialMetadata());
       } else {
-        grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
+        grpc_call_cancel_with_status(context_.c_call(), static_cast<grpc_status_code>(refusal_.code()),
+                                     std::string(refusal_.message()).c_str(), nullptr);
       }
     }
     const bool received = methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE);
     if (received && own_ && unary_ && methods.GetRecvMessage() != nullptr) {
       static_cast<google::protobuf::Message*>(methods.GetRecvMessage())->Clear();
     }
-    if (own_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      const absl::Status status = WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
-                                             InUse(monitor_.max_calls_, monitor_.max_calls_));
-      methods.ModifySendStatus(ToGrpcStatus(status));
+    if (own_ && unary_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
+      ClearAnswer(methods);
     }
+    if (own_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      methods.ModifySendStatus(ToGrpcStatus(refusal_));
+    }
+  }
+  // The handler has answered an empty request, and the transport would send the answer beside the error.
+  static void ClearAnswer(grpc::experimental::InterceptorBatchMethods& methods) {
+    const void* const answer = methods.GetSendMessage();
+    if (answer != nullptr) static_cast<google::protobuf::Message*>(const_cast<void*>(answer))->Clear();
   }
   int64_t& Calls() { return only_asks_ ? monitor_.asking_calls_ : monitor_.calls_; }
   void Received(void* message) {
@@ -136,7 +174,8 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   const bool unary_;
   const std::chrono::steady_clock::time_point begin_;
   grpc::ServerContextBase& context_;
-  bool admitted_ = false;
+  absl::Status refusal_;  // OK: the call may begin
+  CallLimits::Place place_;
   bool handled_ = false;
 };
 
@@ -158,6 +197,21 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> RpcMonito
 int64_t RpcMonitor::calls() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return calls_;
+}
+
+void RpcMonitor::EndRevoked() {
+  std::vector<grpc_call*> revoked;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Interceptor* const call : identified_) {
+      if (call->IsRevoked()) revoked.push_back(call->Ref());
+    }
+  }
+  // The end of a call may come on this thread, and takes the mutex.
+  for (grpc_call* const call : revoked) {
+    grpc_call_cancel_with_status(call, GRPC_STATUS_UNAUTHENTICATED, kRevoked, nullptr);
+    grpc_call_unref(call);
+  }
 }
 
 bool RpcMonitor::WaitIdle(std::chrono::steady_clock::time_point deadline) {

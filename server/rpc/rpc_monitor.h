@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// RpcMonitor: sees every RPC through an interceptor: counts it in the metrics, bounds the number of those under way,
-// and knows them, so that a stop can wait for those of our services; others (health watches, reflection) never end by
-// themselves.
+// RpcMonitor: sees every RPC through an interceptor: counts it in the metrics, finds out who makes it (CallerOf) and
+// whether that one may, bounds the number of those under way, and knows them, so that a stop can wait for those of our
+// services; others (health watches, reflection) never end by themselves.
 //
 // A call beyond the limit ends RESOURCE_EXHAUSTED (TOO_MANY_STREAMS with ErrorInfo and RetryInfo; gRPC's own services
-// end without details). Its handler sees an empty request, or that the call is refused (refused_call.h), so nothing is
-// done for it. Calls that only ask (health, server information) have a limit of their own, so that others do not keep
+// end without details). A call that AccessControl refuses ends with its error. The handler of either sees an empty
+// request, or that the call is refused (refused_call.h), so nothing is done for it, and nothing of its answer is sent.
+// Calls that only ask (health, server information) have a limit of their own, so that others do not keep
 // them out.
 //
 // Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
@@ -22,10 +23,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "server/monitor/metrics.h"
+#include "server/rpc/access_control.h"
 
 namespace intrawarp::server {
 
@@ -35,7 +38,8 @@ std::vector<RpcMethod> AllMethods();
 class RpcMonitor {
  public:
   // At most `max_calls` under way, and as many again that only ask.
-  RpcMonitor(Metrics& metrics, int64_t max_calls) : metrics_(metrics), max_calls_(max_calls) {}
+  RpcMonitor(Metrics& metrics, AccessControl& access, int64_t max_calls)
+      : metrics_(metrics), access_(access), max_calls_(max_calls) {}
 
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
@@ -45,17 +49,22 @@ class RpcMonitor {
   // Calls under way, but for those that only ask.
   int64_t calls() const;
 
+  // Ends the calls whose caller has lost the identity, the name or the role with which they began: UNAUTHENTICATED.
+  void EndRevoked();
+
  private:
   class Interceptor;
   class Factory;
 
   Metrics& metrics_;
+  AccessControl& access_;
   const int64_t max_calls_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int64_t own_calls_ = 0;
-  int64_t calls_ = 0;         // but for those that only ask
-  int64_t asking_calls_ = 0;  // those
+  int64_t calls_ = 0;                  // but for those that only ask
+  int64_t asking_calls_ = 0;           // those
+  std::set<Interceptor*> identified_;  // calls of our services that were let in
 };
 
 }  // namespace intrawarp::server

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/caller.h"
+
+#include <utility>
+
+namespace intrawarp::server {
+namespace {
+
+class CallContext final : public grpc::CallbackServerContext {
+ public:
+  Identity caller;
+};
+
+}  // namespace
+
+const Identity& CallerOf(const grpc::ServerContextBase& call) {
+  const auto* const context = dynamic_cast<const CallContext*>(&call);
+  return context == nullptr ? Nobody() : context->caller;
+}
+
+void SetCaller(grpc::ServerContextBase& call, Identity caller) {
+  if (auto* const context = dynamic_cast<CallContext*>(&call)) context->caller = std::move(caller);
+}
+
+CallContexts::CallContexts() = default;
+CallContexts::~CallContexts() = default;
+
+grpc::CallbackServerContext* CallContexts::NewCallbackServerContext() {
+  auto context = std::make_unique<CallContext>();
+  CallContext* const made = context.get();
+  std::lock_guard<std::mutex> lock(mutex_);
+  contexts_.emplace(made, std::move(context));
+  return made;
+}
+
+void CallContexts::Release(grpc::CallbackServerContext* context) {
+  std::unique_ptr<grpc::CallbackServerContext> released;  // freed after the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = contexts_.find(context);
+  if (it == contexts_.end()) return;
+  released = std::move(it->second);
+  contexts_.erase(it);
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who makes a call: CallerOf, from the context that every handler gets. RpcMonitor notes the caller before the handler
+// runs; it stays until the call's OnDone.
+#ifndef INTRAWARP_SERVER_RPC_CALLER_H_
+#define INTRAWARP_SERVER_RPC_CALLER_H_
+
+#include <grpcpp/server_context.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "server/identity/identity.h"
+
+namespace intrawarp::server {
+
+// The caller, also of a call that was refused for another reason than its identity; Nobody() for a call without one.
+// Valid as long as the context.
+const Identity& CallerOf(const grpc::ServerContextBase& call);
+
+// Notes the caller. Without effect for a context that CallContexts has not made (of gRPC's own services, say).
+void SetCaller(grpc::ServerContextBase& call, Identity caller);
+
+// Makes the contexts of a server's calls. It owns them: a call that ends before its handler ran never gives its context
+// back. Thread-safe.
+class CallContexts final : public grpc::ContextAllocator {
+ public:
+  CallContexts();
+  ~CallContexts() override;
+  grpc::CallbackServerContext* NewCallbackServerContext() override;
+  void Release(grpc::CallbackServerContext* context) override;
+  using grpc::ContextAllocator::Release;
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const grpc::CallbackServerContext*, std::unique_ptr<grpc::CallbackServerContext>> contexts_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_CALLER_H_

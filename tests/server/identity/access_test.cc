@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who gets in: certificates, tokens, what a reload takes away, limits of one caller, and where a server may listen.
+#include <gmock/gmock.h>
+#include <openssl/ssl.h>
+
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client.h"
+#include "intrawarp/v1/bulk.grpc.pb.h"
+#include "intrawarp/v1/registration.grpc.pb.h"
+#include "intrawarp/v1/volume.grpc.pb.h"
+#include "tests/server/health_client.h"
+#include "tests/server/http_client.h"
+#include "tests/server/identity/access_fixture.h"
+#include "tests/server/raw_call.h"
+#include "tests/server/test_server.h"
+
+namespace intrawarp::server {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kInfo[] = "/intrawarp.v1.ServerService/GetServerInfo";
+constexpr char kNavigate[] = "/intrawarp.v1.RegistrationService/Navigate";
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 6000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+class TlsTest : public AccessTest {
+ protected:
+  TestCertificate Navigator(TestSubject subject = {}) const {
+    subject.common_name = "navigator";
+    subject.alternative_names = "URI:spiffe://hospital/nav";
+    return MakeCertificate(authority_, subject);
+  }
+  static constexpr char kIdentities[] = "or3 frame uri:spiffe://hospital/nav\n";
+};
+
+TEST_F(TlsTest, TakesTheCertificatesOfItsAuthorityThatAreListed) {
+  using std::chrono::hours;
+  StartWithCertificates(kIdentities);
+  const TestCertificate stranger = MakeCertificate(
+      MakeAuthority("elsewhere"), {.common_name = "navigator", .alternative_names = "URI:spiffe://hospital/nav"});
+  const TestCertificate unlisted =
+      MakeCertificate(authority_, {.common_name = "navigator", .alternative_names = "URI:spiffe://hospital/x"});
+  EXPECT_EQ(Code(WithCertificate(Navigator())), StatusCode::OK);
+  EXPECT_EQ(Code(WithCertificate({})), StatusCode::UNAVAILABLE) << "none";
+  EXPECT_EQ(Code(WithCertificate(stranger)), StatusCode::UNAVAILABLE) << "another authority's";
+  EXPECT_EQ(Code(WithCertificate(Navigator({.begins = hours(-48), .ends = hours(-1)}))), StatusCode::UNAVAILABLE)
+      << "expired";
+  EXPECT_EQ(Code(WithCertificate(Navigator({.begins = hours(1), .ends = hours(2)}))), StatusCode::UNAVAILABLE)
+      << "not valid yet";
+  EXPECT_EQ(Code(WithCertificate(unlisted)), StatusCode::UNAUTHENTICATED) << "unlisted";
+  EXPECT_EQ(Code({}), StatusCode::UNAVAILABLE) << "plain text";
+  Shown deceived = WithCertificate(Navigator());
+  deceived.trusts = MakeAuthority("elsewhere").certificate;
+  EXPECT_EQ(Code(deceived), StatusCode::UNAVAILABLE) << "a client that trusts another authority";
+}
+
+TEST_F(TlsTest, SpeaksTls12AndNothingOlder) {
+  AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  EXPECT_EQ(Handshake(server_->grpc_address(), TLS1_3_VERSION), "ok");
+  EXPECT_EQ(Handshake(server_->grpc_address(), TLS1_2_VERSION), "ok");
+  // gRPC closes the connection without an alert.
+  EXPECT_EQ(Handshake(server_->grpc_address(), TLS1_1_VERSION), "unexpected eof while reading");
+  EXPECT_EQ(Handshake(server_->grpc_address(), TLS1_VERSION), "unexpected eof while reading");
+}
+
+TEST_F(TlsTest, AServerCertificateIsTakenUpWhileItRuns) {
+  const std::string token = AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
+  const TestCertificate authority = MakeAuthority("new");
+  const TestCertificate certificate = MakeServerCertificate(authority);
+  Shown after = WithToken(token);
+  after.trusts = authority.certificate;
+  EXPECT_EQ(Code(after), StatusCode::UNAVAILABLE);
+  folder_.Write("server.pem", certificate.certificate);
+  server_->ReloadAccess();
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK) << "half of a change leaves the old certificate";
+  folder_.Write("server.key", certificate.key);
+  // By itself, within seconds.
+  EXPECT_TRUE(Eventually([&] { return Code(after) == StatusCode::OK; }));
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TlsTest, AnAuthorityThatIsReplacedLetsItsCertificatesInNoMore) {
+  StartWithCertificates(kIdentities);
+  const TestCertificate before = Navigator();
+  EXPECT_EQ(Code(WithCertificate(before)), StatusCode::OK);
+  const TestCertificate authority = MakeAuthority("new");
+  folder_.Write("clients.pem", authority.certificate);
+  server_->ReloadAccess();
+  EXPECT_EQ(Code(WithCertificate(before)), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Code(WithCertificate(
+                MakeCertificate(authority, {.common_name = "n", .alternative_names = "URI:spiffe://hospital/nav"}))),
+            StatusCode::OK);
+}
+
+TEST_F(TlsTest, ARevokedCertificateIsOutAtOnceAlsoOnItsOpenConnection) {
+  StartWithCertificates(kIdentities);
+  const TestCertificate lost = Navigator(), kept = Navigator();
+  const auto open = NewChannel(WithCertificate(lost));
+  EXPECT_TRUE(Ask(open).ok());
+  folder_.Write(
+      "identities",
+      absl::StrCat(kIdentities, "revoked sha256:", absl::BytesToHexString(CertificateDigest(lost.certificate)), "\n"));
+  server_->ReloadAccess();
+  EXPECT_EQ(Ask(open).error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Code(WithCertificate(kept)), StatusCode::OK);
+  folder_.Write("identities", "# nobody\n");
+  server_->ReloadAccess();
+  EXPECT_EQ(Code(WithCertificate(kept)), StatusCode::UNAUTHENTICATED);
+}
+
+class TokenTest : public AccessTest {
+ protected:
+  // Calls of Navigate under way.
+  bool NavigationsAre(int count) const {
+    const std::string scrape = server_->context().metrics.Scrape();
+    const size_t begin = scrape.find("grpc_server_in_flight{grpc_method=\"Navigate\"");
+    const std::string line = scrape.substr(begin, scrape.find('\n', begin) - begin);
+    return line.substr(line.rfind(' ')) == absl::StrCat(" ", count);
+  }
+};
+
+TEST_F(TokenTest, LetsItsBearerIn) {
+  const std::string token = AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
+  EXPECT_EQ(Code(WithToken(token + "x")), StatusCode::UNAUTHENTICATED) << "wrong";
+  EXPECT_EQ(Code(WithToken("")), StatusCode::UNAUTHENTICATED) << "absent";
+  EXPECT_EQ(Code({}), StatusCode::UNAVAILABLE) << "over plain text";
+  const grpc::Status refused = Ask(NewChannel(WithToken("wrong")));
+  EXPECT_EQ(DetailsOf(refused).reason, "NOT_AUTHENTICATED");
+  EXPECT_THAT(refused.error_message(), Not(HasSubstr("wrong")));
+  EXPECT_THAT(server_->context().metrics.Scrape(),
+              HasSubstr("intrawarp_callers_refused_total{reason=\"not_authenticated\"} 3\n"));
+}
+
+// A refused handler must not run, and the bytes of an answer must not travel beside the error.
+TEST_F(TokenTest, ARefusedCallIsSentNothing) {
+  const std::string frame = AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  for (const char* method : {kInfo, "/intrawarp.v1.VolumeService/ListVolumes", kNavigate,
+                             "/intrawarp.v1.BulkService/Upload", "/intrawarp.v1.SparseMatrixService/Multiply"}) {
+    RawCall call(NewChannel(WithToken("")), method, std::chrono::seconds(30));
+    call.Write(std::string());
+    call.WritesDone();
+    EXPECT_EQ(call.Read().value_or(""), "") << method;
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), StatusCode::UNAUTHENTICATED) << method;
+    EXPECT_EQ(DetailsOf(status).reason, "NOT_AUTHENTICATED") << method;
+  }
+  RawCall call(NewChannel(WithToken(frame)), "/intrawarp.v1.BulkService/Upload", std::chrono::seconds(30));
+  call.WritesDone();
+  EXPECT_EQ(call.Read(), std::nullopt);
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(DetailsOf(status).reason, "ROLE_MISSING");
+}
+
+TEST_F(TokenTest, HealthNeedsNoneAndTellsNothingElse) {
+  StartWithTokens();
+  EXPECT_EQ(CheckHealth(NewChannel(WithToken(""))), kServing);
+  EXPECT_EQ(HttpGet(server_->http_address(), "/healthz").body, "serving\n");
+}
+
+TEST_F(TokenTest, ATokenThatIsTakenBackEndsItsCalls) {
+  const std::string token = AddToken("or3", Role::kFrame), other = AddToken("or4", Role::kFrame);
+  StartWithTokens();
+  const auto channel = NewChannel(WithToken(token));
+  RawCall lost(channel, kNavigate), kept(NewChannel(WithToken(other)), kNavigate);
+  EXPECT_TRUE(Ask(channel).ok());
+  EXPECT_TRUE(Eventually([&] { return NavigationsAre(2); }));
+  folder_.Write("tokens", tokens_.substr(tokens_.find('\n') + 1));
+  server_->ReloadAccess();
+  EXPECT_EQ(lost.Read(), std::nullopt);
+  EXPECT_EQ(lost.Finish().error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Ask(channel).error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(Eventually([&] { return NavigationsAre(1); }));
+  kept.Cancel();
+}
+
+TEST_F(TokenTest, ABrokenFileLeavesTheOldOne) {
+  const std::string token = AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  folder_.Write("tokens", "broken");
+  server_->ReloadAccess();
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
+  EXPECT_THAT(server_->context().metrics.Scrape(),
+              HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"failed\"} 1\n"));
+  const std::string added = AddToken("or4", Role::kFrame);
+  server_->ReloadAccess();
+  EXPECT_EQ(Code(WithToken(added)), StatusCode::OK);
+  EXPECT_THAT(server_->context().metrics.Scrape(),
+              HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"ok\"} 1\n"));
+}
+
+TEST_F(TokenTest, ReachesTheServerThroughTheClientLibrary) {
+  const std::string token = AddToken("or3", Role::kFrame);
+  StartWithTokens();
+  client::ClientOptions options;
+  options.security.token_file = folder_.Write("token", token + "\n");
+  EXPECT_TRUE(absl::IsInvalidArgument(client::Client::Connect(server_->grpc_address(), options).status()))
+      << "a token over plain text";
+  options.security.tls_ca = folder_.Write("ca.pem", authority_.certificate);
+  const auto client = client::Client::Connect(server_->grpc_address(), options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*client)->GetServerInfo().ok());
+  EXPECT_TRUE(absl::IsPermissionDenied((*client)->DeleteVolume("volumes/x")));
+  options.security.token_file = folder_.Write("token", "two words");
+  EXPECT_TRUE(absl::IsInvalidArgument(client::Client::Connect(server_->grpc_address(), options).status()));
+  options.security.token_file = folder_.Path("absent");
+  EXPECT_TRUE(absl::IsNotFound(client::Client::Connect(server_->grpc_address(), options).status()));
+}
+
+TEST_F(TokenTest, ACallersCallsAreCounted) {
+  const std::string token = AddToken("or3", Role::kFrame), other = AddToken("or4", Role::kFrame);
+  StartWithTokens([](ServerOptions& options) { options.call_limits.identity_calls = 2; });
+  RawCall one(NewChannel(WithToken(token)), kNavigate), two(NewChannel(WithToken(token)), kNavigate);
+  grpc::Status refused;
+  EXPECT_TRUE(Eventually([&] { return !(refused = Ask(NewChannel(WithToken(token)))).ok(); }));
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailsOf(refused).reason, "TOO_MANY_CALLS");
+  EXPECT_TRUE(DetailsOf(refused).retry);
+  EXPECT_EQ(Code(WithToken(other)), StatusCode::OK);
+  one.Cancel();
+  EXPECT_TRUE(Eventually([&] { return Code(WithToken(token)) == StatusCode::OK; }));
+  two.Cancel();
+}
+
+TEST_F(TokenTest, AConnectionsCallsAreCounted) {
+  const std::string token = AddToken("or3", Role::kFrame);
+  StartWithTokens([](ServerOptions& options) { options.call_limits.connection_calls = 1; });
+  const auto channel = NewChannel(WithToken(token));
+  RawCall one(channel, kNavigate);
+  grpc::Status refused;
+  EXPECT_TRUE(Eventually([&] { return !(refused = Ask(channel)).ok(); }));
+  EXPECT_EQ(DetailsOf(refused).reason, "TOO_MANY_CALLS");
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK) << "another connection";
+  one.Cancel();
+}
+
+TEST_F(TokenTest, ACallersRateIsBounded) {
+  const std::string token = AddToken("or3", Role::kFrame), other = AddToken("or4", Role::kFrame);
+  const auto now = std::make_shared<std::atomic<int64_t>>(0);
+  StartWithTokens([&](ServerOptions& options) {
+    options.call_limits.identity_rate = 2;
+    options.watchdog.timeout = std::chrono::seconds(0);
+    const auto begin = std::chrono::steady_clock::now();
+    options.seams.steady_now = [now, begin] { return begin + std::chrono::seconds(now->load()); };
+  });
+  const auto channel = NewChannel(WithToken(token));
+  EXPECT_TRUE(Ask(channel).ok());
+  EXPECT_TRUE(Ask(channel).ok());
+  const grpc::Status refused = Ask(channel);
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailsOf(refused).reason, "CALL_RATE");
+  EXPECT_EQ(Code(WithToken(other)), StatusCode::OK);
+  ++*now;
+  EXPECT_TRUE(Ask(channel).ok());
+}
+
+class ExposureTest : public AccessTest {
+ protected:
+  absl::Status StartAt(const char* address, const AccessFiles& files, bool allow = false) {
+    ServerOptions options = Options();
+    options.listen = address;
+    options.access = files;
+    options.allow_no_identity = allow;
+    return Server::Start(options).status();
+  }
+};
+
+TEST_F(ExposureTest, AServerForEverybodyStaysOnLoopback) {
+  EXPECT_THAT(std::string(StartAt("0.0.0.0:0", {}).message()), HasSubstr("--insecure_no_identity_any_address"));
+  EXPECT_TRUE(absl::IsInvalidArgument(StartAt("0.0.0.0:0", TlsPaths())));
+  EXPECT_TRUE(StartAt("0.0.0.0:0", {}, /*allow=*/true).ok());
+  AccessFiles files = TlsPaths();
+  files.tokens = folder_.Write("tokens", MakeToken("a", Role::kFrame)->line);
+  EXPECT_TRUE(StartAt("0.0.0.0:0", files).ok());
+}
+
+TEST_F(ExposureTest, AServerWhoseFilesAreBrokenDoesNotStart) {
+  AccessFiles files = TlsPaths();
+  files.tokens = folder_.Write("tokens", "broken");
+  EXPECT_THAT(std::string(StartAt("127.0.0.1:0", files).message()), HasSubstr("--tokens: line 1: "));
+  files.tokens = folder_.Path("absent");
+  EXPECT_THAT(std::string(StartAt("127.0.0.1:0", files).message()), HasSubstr("--tokens: "));
+  files.tokens = folder_.Write("tokens", "");
+  files.tls_key = folder_.Write("server.key", MakeServerCertificate(authority_).key);
+  EXPECT_THAT(std::string(StartAt("127.0.0.1:0", files).message()), HasSubstr("--tls_key: is not that"));
+}
+
+}  // namespace
+}  // namespace intrawarp::server
