@@ -34,6 +34,7 @@ std::vector<Command> MatrixCommands();
 std::vector<Command> ServerCommands();
 std::vector<Command> StateCommands();
 std::vector<Command> TokenCommands();
+std::vector<Command> AuditCommands();
 std::vector<Command> PhantomCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
