@@ -135,6 +135,16 @@ const std::vector<Flag>& Flags() {
          c.options.state_dir = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();
        }},
+      {"audit_dir", "DIR", "an existing folder where every call and frame is recorded (none; docs/audit.md)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.audit_dir = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();
+       }},
+      {"audit_key", "FILE", "the key that makes the audit log unforgeable (none)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.audit_key = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
+       }},
       {"resident_bytes", "BYTES",
        "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},

@@ -37,6 +37,12 @@ struct ServerOptions {
   std::string state_dir;
   // The files of that folder. A test can put others in their place.
   state::FileLayer* state_files = &state::PosixFiles();
+  // The folder of the audit log; empty: there is none.
+  std::string audit_dir;
+  // The file of its key; empty: it has none.
+  std::string audit_key;
+  // The files of that folder, and the key's. A test can put others in their place.
+  state::FileLayer* audit_files = &state::PosixFiles();
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;

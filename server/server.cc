@@ -191,6 +191,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
   INTRAWARP_RETURN_IF_ERROR(server->access_.Load());
+  INTRAWARP_RETURN_IF_ERROR(server->OpenAudit());
   INTRAWARP_RETURN_IF_ERROR(server->StartDevices());
   INTRAWARP_RETURN_IF_ERROR(server->RestoreKept());
   INTRAWARP_RETURN_IF_ERROR(server->Serve());
@@ -209,10 +210,23 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
       metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       access_(options_.access, options_.call_limits, metrics_, options_.seams),
+      audit_(options_.seams),
       workers_(WorkerThreads()),
       receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
-      monitor_(metrics_, access_, limits_.max_calls) {}
+      monitor_(metrics_, access_, audit_, limits_.max_calls) {}
+
+absl::Status Server::OpenAudit() {
+  if (options_.audit_dir.empty()) return absl::OkStatus();
+  audit::AuditOptions options;
+  options.directory = options_.audit_dir;
+  if (!options_.audit_key.empty()) {
+    INTRAWARP_ASSIGN_OR_RETURN(options.key, audit::ReadKey(*options_.audit_files, options_.audit_key));
+  }
+  const BuildInfo build = ThisBuild();
+  return audit_.Open(*options_.audit_files, std::move(options),
+                     {{"version", build.version}, {"revision", build.revision}, {"devices", device_name_}});
+}
 
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
@@ -257,7 +271,7 @@ absl::Status Server::ServeGrpc() {
   using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   ConnectionGate::Acceptor acceptor =
       builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, access_.credentials());
-  builder.SetContextAllocator(std::make_unique<CallContexts>());
+  builder.SetContextAllocator(std::make_unique<CallContexts>(audit_));
   for (const NamedService& service : services_) builder.RegisterService(service.service.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits_.max_chunk_bytes + kMessageSlack));
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
@@ -307,6 +321,7 @@ MetricsSample Server::Sample() const {
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
   sample.longest_stall = stream_watch_.longest_wait();
+  sample.audit = {audit_.Available().ok(), audit_.head().seq, audit_.lost()};
   return sample;
 }
 
@@ -354,6 +369,7 @@ void Server::Housekeep() {
   ExpireObjects(now);
   sessions_.Expire(now);
   stream_watch_.Check(now, metrics_);
+  audit_.Check(now);
   for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);
 }
 
@@ -422,6 +438,7 @@ void Server::Stop() {
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   for (const auto& device : served_) device->Shutdown();
   durable_.Shutdown();
+  audit_.Close();
   metrics_.set_sampler(nullptr);
   http_.reset();
   gate_.reset();

@@ -25,6 +25,7 @@
 #include "server/monitor/watchdog.h"
 #include "server/options.h"
 #include "server/rpc/access_control.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/connection_gate.h"
 #include "server/rpc/rpc_monitor.h"
 #include "server/rpc/stream_watch.h"
@@ -55,6 +56,9 @@ class Server {
   // The files of certificates and credentials are read again every second; a test can have it now.
   void ReloadAccess();
 
+  // False while the audit log cannot be written.
+  bool audit_available() const { return audit_.Available().ok(); }
+
   // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
@@ -67,6 +71,7 @@ class Server {
 
   Server(const ServerOptions& options, ServedDevices served);
   static absl::StatusOr<ServedDevices> OpenDevices(const ServerOptions& options);
+  absl::Status OpenAudit();
   absl::Status StartDevices();
   absl::Status RestoreKept();
   absl::Status Serve();
@@ -105,6 +110,7 @@ class Server {
   RequestTable multiply_requests_;
   Metrics metrics_;
   AccessControl access_;
+  AuditTrail audit_;
   WorkerPool workers_;
   WorkerPool receivers_;
   StreamWatch stream_watch_;

@@ -51,6 +51,7 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
 
 absl::Status Send(ServerContext& context, const grpc::ByteBuffer& bytes, const std::shared_ptr<JobStream>& stream) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadRequest request, ParseMessage<v1::DownloadRequest>(bytes));
+  stream->audit().Name("object", request.name());
   if (absl::StartsWith(request.name(), TransformName(""))) return SendField(context, request, stream);
   return SendResident(context, request, stream);
 }

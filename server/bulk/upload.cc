@@ -16,6 +16,7 @@
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/replication.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/worker_pool.h"
@@ -46,13 +47,28 @@ absl::Status Incomplete(int64_t received, int64_t total) {
       v1::UPLOAD_INCOMPLETE, {{"received", absl::StrCat(received)}, {"total", absl::StrCat(total)}});
 }
 
+// The name of the object that an upload has become.
+std::string NameIn(const v1::UploadResponse& response) {
+  switch (response.object_case()) {
+    case v1::UploadResponse::kVolume:
+      return response.volume().name();
+    case v1::UploadResponse::kSparseMatrix:
+      return response.sparse_matrix().name();
+    case v1::UploadResponse::kTransform:
+      return response.transform().name();
+    case v1::UploadResponse::OBJECT_NOT_SET:
+      break;
+  }
+  return "";
+}
+
 absl::Status Cancelled() { return absl::CancelledError("the call was cancelled"); }
 
 class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer>>,
                      public std::enable_shared_from_this<Upload> {
  public:
   Upload(ServerContext& context, grpc::CallbackServerContext* call, grpc::ByteBuffer* response)
-      : CallReactor(context, *call), call_(call), response_(response) {}
+      : CallReactor(context, *call), call_(call), response_(response), audit_(AuditOf(*call)) {}
 
   void Start() {
     if (!Begin(shared_from_this())) return;
@@ -123,6 +139,8 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
 
   absl::Status ReceiveHeader(const v1::UploadHeader& header) {
     INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
+    audit_->Digest("content", kind_->spec().content_digest);
+    audit_->Digest("object", kind_->spec().identity_digest);
     INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
     if (resident) {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -292,6 +310,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
   // With the mutex held.
   void Answer(const v1::UploadResponse& response) {
     if (finished_) return;
+    audit_->Name("object", NameIn(response));
     *response_ = SerializeMessage(response);
     FinishOnce(absl::OkStatus());
   }
@@ -328,6 +347,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
 
   grpc::CallbackServerContext* const call_;
   grpc::ByteBuffer* const response_;
+  const std::shared_ptr<CallAudit> audit_;
   grpc::ByteBuffer message_;  // being read
   grpc::ByteBuffer arrived_;  // read, not yet taken
   bool has_arrived_ = false;

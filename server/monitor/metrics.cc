@@ -45,11 +45,12 @@ constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "
                                                              "failed"};
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
 // Reasons that count as rejections; the values of the label are their names in lower case.
-constexpr v1::ErrorReason kRejections[] = {
-    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,      v1::PINNED_MEMORY,   v1::TOO_MANY_STREAMS,  v1::TOO_MANY_UPLOADS,
-    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,     v1::MULTIPLY_MEMORY, v1::DEVICE_HUNG,       v1::WORKSPACE_MEMORY,
-    v1::TOO_MANY_SESSIONS,   v1::DEADLINE_UNREACHABLE, v1::STATE_FULL,      v1::STATE_UNAVAILABLE, v1::TOO_MANY_CALLS,
-    v1::CALL_RATE,           v1::OWNER_QUOTA};
+constexpr v1::ErrorReason kRejections[] = {v1::QUEUE_FULL,        v1::RESIDENT_MEMORY,   v1::PINNED_MEMORY,
+                                           v1::TOO_MANY_STREAMS,  v1::TOO_MANY_UPLOADS,  v1::TOO_MANY_TRANSFORMS,
+                                           v1::EXCEEDS_CAPACITY,  v1::MULTIPLY_MEMORY,   v1::DEVICE_HUNG,
+                                           v1::WORKSPACE_MEMORY,  v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE,
+                                           v1::STATE_FULL,        v1::STATE_UNAVAILABLE, v1::TOO_MANY_CALLS,
+                                           v1::AUDIT_UNAVAILABLE, v1::CALL_RATE,         v1::OWNER_QUOTA};
 constexpr v1::ErrorReason kCallerRefusals[] = {v1::NOT_AUTHENTICATED, v1::ROLE_MISSING};
 constexpr std::array<const char*, 3> kAccessFileNames = {"tls", "tokens", "identities"};
 constexpr std::array<const char*, 2> kReloadOutcomes = {"failed", "ok"};
@@ -220,6 +221,9 @@ struct Metrics::Impl {
   Family<Gauge>* device_memory;
   Gauge* pinned_kept;
   Gauge* longest_stall;
+  Gauge* audit_available;
+  Gauge* audit_records;
+  Counter* audit_lost;
   ProcessSeries process;
 
   // Held while a scrape is made.
@@ -235,6 +239,7 @@ struct Metrics::Impl {
   void AddResources();
   void AddDevices();
   void AddAccess();
+  void AddAudit();
   void AddProcess(std::chrono::system_clock::time_point start_time);
 
   const MethodSeries& Method(absl::string_view name) const {
@@ -380,6 +385,15 @@ void Metrics::Impl::AddAccess() {
   }
 }
 
+void Metrics::Impl::AddAudit() {
+  audit_available =
+      &GaugeFamily(registry, "intrawarp_audit_available", "0 while the audit log cannot be written.").Add({});
+  audit_records =
+      &GaugeFamily(registry, "intrawarp_audit_records", "Records of the audit log that are on the disk.").Add({});
+  audit_lost =
+      &CounterFamily(registry, "intrawarp_audit_records_lost_total", "Audit records that found no room.").Add({});
+}
+
 void Metrics::Impl::AddDevices() {
   device_memory = &GaugeFamily(registry, "intrawarp_device_memory_bytes", "Memory of a GPU.");
   auto& healthy = GaugeFamily(registry, "intrawarp_device_healthy", "1 while the device can be used.");
@@ -446,6 +460,9 @@ void Metrics::Impl::Apply(const MetricsSample& s) const {
   }
   pinned_kept->Set(s.pinned_kept_bytes);
   longest_stall->Set(Seconds(s.longest_stall));
+  audit_available->Set(s.audit.available ? 1 : 0);
+  audit_records->Set(static_cast<double>(s.audit.records));
+  audit_lost->Increment(static_cast<double>(s.audit.lost) - audit_lost->Value());
 }
 
 void Metrics::Impl::ApplyProcess() const {
@@ -470,6 +487,7 @@ Metrics::Metrics(const BuildInfo& build, const std::vector<std::string>& devices
   impl_->AddResources();
   impl_->AddDevices();
   impl_->AddAccess();
+  impl_->AddAudit();
   impl_->AddProcess(start_time);
 }
 

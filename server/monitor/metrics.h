@@ -103,6 +103,12 @@ struct MetricsSample {
   int64_t pinned_kept_bytes = 0;
   // How long the stream that has waited longest for its client has waited.
   std::chrono::nanoseconds longest_stall{0};
+  struct Audit {
+    bool available = true;
+    int64_t records = 0;
+    int64_t lost = 0;
+  };
+  Audit audit;
 };
 
 class Metrics {

@@ -9,6 +9,8 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/registration/registration_options.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/response_queue.h"
@@ -33,7 +35,10 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
                              public std::enable_shared_from_this<NavigateStream> {
  public:
   NavigateStream(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : CallReactor(context, rpc), deadline_(Deadline(rpc, context.seams)), queue_(context.limits.max_chunk_bytes) {}
+      : CallReactor(context, rpc),
+        deadline_(Deadline(rpc, context.seams)),
+        audit_(AuditOf(rpc)),
+        queue_(context.limits.max_chunk_bytes) {}
 
   void Start() {
     if (!BeginUnplaced(shared_from_this())) return;
@@ -124,10 +129,18 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     if (session_ != nullptr) return InvalidField("config", "is sent twice");
     INTRAWARP_RETURN_IF_ERROR(TakePlace(Share::kSession));
     INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config));
+    AuditSession(config);
     if (config.resume()) return Carry(session_->Resume(EndedFn()));
     opening_ = true;
     WarmUp(session_, [self = shared_from_this()](const absl::StatusOr<bool>& warm) { self->OnWarm(warm); });
     return absl::OkStatus();
+  }
+
+  void AuditSession(const v1::NavigateConfig& config) {
+    const SessionSetup& setup = session_->setup();
+    audit_->Name("session", SessionName(session_->id()));
+    audit_->Digest("resident", setup.resident->content_digest);
+    AuditPlan(setup.plan, config.options(), *audit_);
   }
 
   void OnWarm(const absl::StatusOr<bool>& warm) {
@@ -209,7 +222,12 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
         continue;
       }
       queue_.PushResult([this, frame = std::move(event->answered)](std::chrono::nanoseconds sending) {
-        return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(pipeline_->MakeResult(*frame, sending)));
+        const v1::NavigateResponse response = pipeline_->MakeResult(*frame, sending);
+        const v1::FrameResult& result = response.result();
+        audit_->Frame(SessionName(session_->id()),
+                      {frame->number, frame->checksums, frame->status, frame->latency.total()},
+                      result.has_report() ? &result.report() : nullptr);
+        return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(response));
       });
     }
   }
@@ -271,6 +289,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
   const std::optional<NavigateFrame::Time> deadline_;
+  const std::shared_ptr<CallAudit> audit_;
   std::shared_ptr<NavigateSession> session_;  // null before the config
   int64_t carrier_ = 0;                       // ours in the session; 0: we do not carry it yet
   std::shared_ptr<FramePipeline> pipeline_;   // null before we carry the session

@@ -12,6 +12,7 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/registration/stage_messages.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
@@ -195,6 +196,12 @@ absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from) {
   INTRAWARP_ASSIGN_OR_RETURN(AffineMap map, AffineMapFromProto(from));
   if (IsSingular(map)) return InvalidField("values", "the map is singular");
   return map;
+}
+
+void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit) {
+  if (plan.fixed_mask != nullptr) audit.Digest("fixed_mask", plan.fixed_mask->content_digest);
+  if (plan.moving_mask != nullptr) audit.Digest("moving_mask", plan.moving_mask->content_digest);
+  if (options.has_initial_transform()) audit.Name("initial_transform", options.initial_transform());
 }
 
 }  // namespace intrawarp::server

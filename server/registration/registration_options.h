@@ -25,6 +25,8 @@
 
 namespace intrawarp::server {
 
+class CallAudit;
+
 struct RegistrationPlan {
   // As the request has them.
   v1::RegistrationOptions asked;
@@ -73,6 +75,9 @@ absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore
 
 // As AffineMapFromProto; the error names "values" for a map that has no inverse in practice, too.
 absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from);
+
+// The masks and the start of a plan, which `options` asked for.
+void AuditPlan(const RegistrationPlan& plan, const v1::RegistrationOptions& options, CallAudit& audit);
 
 }  // namespace intrawarp::server
 

@@ -103,6 +103,13 @@ absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& reques
   return absl::OkStatus();
 }
 
+void AuditInputs(const RegisterCall& call, const v1::RegistrationOptions& options) {
+  CallAudit& audit = call.stream->audit();
+  audit.Digest("fixed", call.fixed->content_digest);
+  audit.Digest("moving", call.moving->content_digest);
+  AuditPlan(call.plan, options, audit);
+}
+
 absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ResolveResult(call, request));
   INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
@@ -111,6 +118,7 @@ absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
       ResolveOptions(request.options(), call.context.volumes, call.context.transforms);
   if (!plan.ok()) return Within("options", plan.status());
   call.plan = *std::move(plan);
+  AuditInputs(call, request.options());
   call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
   INTRAWARP_RETURN_IF_ERROR(InRequest(request.options(), ValidateRegistration(call.input)));
   if (!request.has_field()) return absl::OkStatus();
@@ -178,6 +186,9 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   if (budget && call.latency.total() > *budget) AddLateness(*budget, call.latency.total(), report);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;
   if (!call.ttl && default_ttl.count() > 0) call.ttl = default_ttl;
+  CallAudit& audit = call.stream->audit();
+  audit.Report(report);
+  if (call.origin.payload != nullptr) audit.Digest("result", call.origin.payload->digest());
   ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
   if (identity.id.empty()) identity.id = RandomId(call.context.seams);
   if (!call.key.id.empty()) identity.request = call.key;
@@ -188,6 +199,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
     return stored.status();
   }
   call.stored = *std::move(stored);
+  audit.Name("result", TransformName(call.stored->id));
   call.ticket = RequestTicket();  // from now on a repetition finds the result
   call.record.Succeeded(call.outcome, call.latency);
   return SerializeMessage(ResultOf(*call.stored));
@@ -233,6 +245,7 @@ void Finish(const std::shared_ptr<RegisterCall>& call, const absl::Status& statu
 void FinishRepetition(RegisterCall& call, const absl::Status& status) {
   call.record.Repeated();
   call.ticket = RequestTicket();
+  call.stream->audit().Name("repeated", TransformName(call.first->id));
   if (!status.ok()) return call.stream->Close(status);
   call.stream->SendResult([message = SerializeMessage(ResultOf(*call.first))](
                               std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },

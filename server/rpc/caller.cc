@@ -8,7 +8,10 @@ namespace {
 
 class CallContext final : public grpc::CallbackServerContext {
  public:
+  explicit CallContext(AuditTrail& trail) : audit(std::make_shared<CallAudit>(&trail)) {}
+
   Identity caller;
+  const std::shared_ptr<CallAudit> audit;
 };
 
 }  // namespace
@@ -22,11 +25,17 @@ void SetCaller(grpc::ServerContextBase& call, Identity caller) {
   if (auto* const context = dynamic_cast<CallContext*>(&call)) context->caller = std::move(caller);
 }
 
-CallContexts::CallContexts() = default;
+std::shared_ptr<CallAudit> AuditOf(const grpc::ServerContextBase& call) {
+  static const auto* const none = new std::shared_ptr<CallAudit>(std::make_shared<CallAudit>());
+  const auto* const context = dynamic_cast<const CallContext*>(&call);
+  return context == nullptr ? *none : context->audit;
+}
+
+CallContexts::CallContexts(AuditTrail& trail) : trail_(trail) {}
 CallContexts::~CallContexts() = default;
 
 grpc::CallbackServerContext* CallContexts::NewCallbackServerContext() {
-  auto context = std::make_unique<CallContext>();
+  auto context = std::make_unique<CallContext>(trail_);
   CallContext* const made = context.get();
   std::lock_guard<std::mutex> lock(mutex_);
   contexts_.emplace(made, std::move(context));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who makes a call: CallerOf, from the context that every handler gets. RpcMonitor notes the caller before the handler
-// runs; it stays until the call's OnDone.
+// runs; it stays until the call's OnDone. The context holds the call's audit, too (AuditOf).
 #ifndef INTRAWARP_SERVER_RPC_CALLER_H_
 #define INTRAWARP_SERVER_RPC_CALLER_H_
 
@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "server/identity/identity.h"
+#include "server/rpc/audit_trail.h"
 
 namespace intrawarp::server {
 
@@ -25,13 +26,15 @@ void SetCaller(grpc::ServerContextBase& call, Identity caller);
 // back. Thread-safe.
 class CallContexts final : public grpc::ContextAllocator {
  public:
-  CallContexts();
+  // `trail` outlives the contexts.
+  explicit CallContexts(AuditTrail& trail);
   ~CallContexts() override;
   grpc::CallbackServerContext* NewCallbackServerContext() override;
   void Release(grpc::CallbackServerContext* context) override;
   using grpc::ContextAllocator::Release;
 
  private:
+  AuditTrail& trail_;
   std::mutex mutex_;
   std::unordered_map<const grpc::CallbackServerContext*, std::unique_ptr<grpc::CallbackServerContext>> contexts_;
 };

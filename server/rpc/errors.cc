@@ -85,6 +85,7 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::DEVICE_LOST:
     case v1::DEVICE_HUNG:
     case v1::STATE_UNAVAILABLE:
+    case v1::AUDIT_UNAVAILABLE:
       return 5;
     default:
       return 0;

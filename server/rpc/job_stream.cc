@@ -36,6 +36,7 @@ std::shared_ptr<JobStream> JobStream::Create(ServerContext& context, const grpc:
 JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& call, std::optional<Time> deadline)
     : CallReactor(context, call),
       job_deadline_(JobDeadline(deadline, context.seams)),
+      audit_(AuditOf(call)),
       control_(context.seams, deadline),
       queue_(context.limits.max_chunk_bytes) {}
 

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_control.h"
 #include "server/rpc/response_queue.h"
@@ -37,6 +38,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   using MakeKeptFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
 
   JobControl& control() { return control_; }
+  CallAudit& audit() { return *audit_; }
   // When a job of the stream's has to end, so that its answer arrives before the call's deadline: a twentieth of the
   // call's time earlier, 20 ms at most. nullopt without a deadline.
   std::optional<std::chrono::steady_clock::time_point> job_deadline() const { return job_deadline_; }
@@ -75,6 +77,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   void Release() override;
 
   const std::optional<std::chrono::steady_clock::time_point> job_deadline_;
+  const std::shared_ptr<CallAudit> audit_;
   JobControl control_;
   ResponseQueue queue_;
   grpc::ByteBuffer writing_message_;

@@ -97,9 +97,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       const grpc::ByteBuffer* message = methods->GetSerializedSendMessage();
       if (message != nullptr) monitor_.metrics_.RpcSent(method_, static_cast<int64_t>(message->Length()));
     }
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      Handled(methods->GetSendStatus().error_code());
-    }
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) return End(*methods);
     methods->Proceed();
   }
 
@@ -124,6 +122,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (!caller.ok()) return;
     SetCaller(context_, *caller);
     refusal_ = monitor_.access_.Admit(method_, *caller, context_, place_);
+    if (refusal_.ok() && IsAudited(method_)) refusal_ = monitor_.audit_.Available();
     if (!refusal_.ok() || !own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     monitor_.identified_.insert(this);
@@ -152,6 +151,25 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   static void ClearAnswer(grpc::experimental::InterceptorBatchMethods& methods) {
     const void* const answer = methods.GetSendMessage();
     if (answer != nullptr) static_cast<google::protobuf::Message*>(const_cast<void*>(answer))->Clear();
+  }
+  AuditedCall Audited() const { return {method_, CallerOf(context_).name, context_.peer()}; }
+  // The status goes on its way once the call's record is synced.
+  void End(grpc::experimental::InterceptorBatchMethods& methods) {
+    const grpc::Status status = methods.GetSendStatus();
+    if (!refusal_.ok()) {
+      const bool is_stranger = absl::IsUnauthenticated(refusal_) || absl::IsPermissionDenied(refusal_);
+      if (is_stranger) monitor_.audit_.AppendRefusal(Audited(), status);
+    }
+    if (!refusal_.ok() || !IsAudited(method_)) {
+      Handled(status.error_code());
+      return methods.Proceed();
+    }
+    const auto synced = [this, &methods, code = status.error_code()](const absl::Status& record) {
+      if (!record.ok()) methods.ModifySendStatus(ToGrpcStatus(Unrecorded()));
+      Handled(record.ok() ? code : grpc::StatusCode::UNAVAILABLE);
+      methods.Proceed();  // may end the call, and this
+    };
+    AuditOf(context_)->Close(Audited(), status, std::chrono::steady_clock::now() - begin_, synced);
   }
   int64_t& Calls() { return only_asks_ ? monitor_.asking_calls_ : monitor_.calls_; }
   void Received(void* message) {

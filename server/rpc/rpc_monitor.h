@@ -9,6 +9,8 @@
 // Calls that only ask (health, server information) have a limit of their own, so that others do not keep
 // them out.
 //
+// A call that has an audit record (IsAudited) ends once its record is synced.
+//
 // Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
 //
 // Thread safety: safe for concurrent use. Outlives the gRPC server whose calls it sees.
@@ -29,6 +31,7 @@
 
 #include "server/monitor/metrics.h"
 #include "server/rpc/access_control.h"
+#include "server/rpc/audit_trail.h"
 
 namespace intrawarp::server {
 
@@ -38,8 +41,8 @@ std::vector<RpcMethod> AllMethods();
 class RpcMonitor {
  public:
   // At most `max_calls` under way, and as many again that only ask.
-  RpcMonitor(Metrics& metrics, AccessControl& access, int64_t max_calls)
-      : metrics_(metrics), access_(access), max_calls_(max_calls) {}
+  RpcMonitor(Metrics& metrics, AccessControl& access, AuditTrail& audit, int64_t max_calls)
+      : metrics_(metrics), access_(access), audit_(audit), max_calls_(max_calls) {}
 
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
@@ -58,6 +61,7 @@ class RpcMonitor {
 
   Metrics& metrics_;
   AccessControl& access_;
+  AuditTrail& audit_;
   const int64_t max_calls_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

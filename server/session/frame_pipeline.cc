@@ -110,6 +110,8 @@ absl::Status FramePipeline::TakeChunk(const wire::ReceivedChunk& chunk, Navigate
   }
   INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, frame.memory->as<char>() + frame.received_bytes));
   frame.received_bytes += chunk.size();
+  const uint32_t checksum = chunk.crc32c().value_or(0);
+  frame.checksums.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +51,8 @@ struct NavigateFrame {
   Rescale rescale;
   int64_t total_bytes = 0;
   int64_t received_bytes = 0;
+  // The CRC32C of its chunks, four bytes each, for its audit record.
+  std::string checksums;
   // The pixels; given back as soon as they are on the device. Null until the first chunk where the session has no
   // buffer for them.
   std::shared_ptr<PinnedBuffer> memory;

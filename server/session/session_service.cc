@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/rpc_support.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
@@ -71,6 +72,7 @@ grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* SessionService::CloseSession(grpc::CallbackServerContext* call,
                                                        const v1::CloseSessionRequest* request,
                                                        v1::CloseSessionResponse* response) {
+  AuditOf(*call)->Name("session", request->name());
   return Finished(call, Close(context_.sessions, request->name(), *response->mutable_session()));
 }
 

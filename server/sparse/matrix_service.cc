@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/rpc_support.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_call.h"
@@ -69,6 +70,7 @@ class MatrixService final : public Base {
                                                const v1::DeleteSparseMatrixRequest* request,
                                                v1::DeleteSparseMatrixResponse*) override {
     grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+    AuditOf(*call)->Name("object", request->name());
     context_.durable.Run([&context = context_, reactor, name = request->name()] {
       reactor->Finish(ToGrpcStatus(Delete(context, name)));
     });

@@ -377,6 +377,9 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
   call.latency.set_total(Clock::now() - call.begin);
   v1::MultiplyResponse response;
   *response.mutable_result()->mutable_report() = MakeReport(call);
+  CallAudit& audit = call.stream->audit();
+  audit.Device(call.device->device.name());
+  if (call.origin.payload != nullptr) audit.Digest("result", call.origin.payload->digest());
   if (call.kept != nullptr) {
     const absl::Status stored = Store(call, response.result().report());
     call.origin = ObjectOrigin();
@@ -384,6 +387,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
       call.record.Failed(stored);
       return stored;
     }
+    audit.Name("result", SparseMatrixName(call.kept->id));
     response = ResultOf(*call.kept);
   }
   call.ticket = RequestTicket();  // from now on a repetition finds what is kept
@@ -434,6 +438,7 @@ void Succeed(const std::shared_ptr<MultiplyCall>& call) {
 void Repeat(MultiplyCall& call, const StoredMatrix& first) {
   call.record.Repeated();
   call.ticket = RequestTicket();
+  call.stream->audit().Name("repeated", SparseMatrixName(first.id));
   call.stream->SendResult([message = SerializeMessage(ResultOf(first))](
                               std::chrono::nanoseconds) { return absl::StatusOr<grpc::ByteBuffer>(message); },
                           nullptr);
@@ -502,6 +507,22 @@ absl::Status Place(const std::shared_ptr<MultiplyCall>& call) {
   return absl::OkStatus();
 }
 
+// Products that are kept have no digest of their own without a state directory, but a name.
+void AuditInputs(const MultiplyCall& call) {
+  CallAudit& audit = call.stream->audit();
+  const ProductTask& task = call.task;
+  const auto add = [&audit](const char* role, const std::shared_ptr<const StoredMatrix>& matrix) {
+    if (matrix == nullptr) return;
+    audit.Name(role, SparseMatrixName(matrix->id));
+    audit.Digest(role, matrix->content_digest);
+  };
+  add("a", task.a);
+  add("b", task.b);
+  add("mask", task.mask);
+  add("addend", task.addend);
+  audit.Options(task.resolved);
+}
+
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
@@ -515,6 +536,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
+  AuditInputs(*call);
   return Place(call);
 }
 

@@ -135,9 +135,12 @@ std::string WarpEtag(const DownloadCall& call, v1::WarpVolumeRequest question) {
 
 absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::WarpVolumeRequest request, ParseMessage<v1::WarpVolumeRequest>(bytes));
+  call.stream->audit().Name("transform", request.transform());
+  call.stream->audit().Name("moving", request.moving());
   INTRAWARP_ASSIGN_OR_RETURN(call.interpolation, InterpolationFromProto(request.interpolation()));
   INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.transform(), "transform"));
   INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  call.stream->audit().Digest("moving", call.moving->content_digest);
   INTRAWARP_ASSIGN_OR_RETURN(call.grid, WarpGrid(call.context, request));
   call.inverse = request.inverse();
   call.fill = request.fill();

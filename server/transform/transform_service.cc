@@ -12,6 +12,7 @@
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/device/replication.h"
 #include "server/rpc/admit_call.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
 #include "server/store/durable_objects.h"
@@ -140,13 +141,15 @@ class TransformServiceImpl final : public Service {
   grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
                                             v1::DeleteTransformResponse*) override {
     grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
+    AuditOf(*rpc)->Name("object", request->name());
     context_.durable.Run([&context = context_, reactor, name = request->name()] {
       reactor->Finish(ToGrpcStatus(Delete(context, name)));
     });
     return reactor;
   }
-  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext*, const v1::MapPointsRequest* request,
+  grpc::ServerUnaryReactor* MapPoints(grpc::CallbackServerContext* rpc, const v1::MapPointsRequest* request,
                                       v1::MapPointsResponse* response) override {
+    AuditOf(*rpc)->Name("transform", request->transform());
     auto* call = new MapPointsCall(context_, response);
     call->Start(*request);
     return call;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/rpc_support.h"
 #include "server/store/durable_objects.h"
 #include "server/volume/volume_messages.h"
@@ -62,6 +63,7 @@ grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContex
                                                       const v1::DeleteVolumeRequest* request,
                                                       v1::DeleteVolumeResponse*) {
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  AuditOf(*call)->Name("object", request->name());
   context_.durable.Run(
       [&context = context_, reactor, name = request->name()] { reactor->Finish(ToGrpcStatus(Delete(context, name))); });
   return reactor;

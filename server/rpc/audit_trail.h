@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// AuditTrail: the audit log of a server, which may have none. CallAudit: what becomes the record of one call.
+//
+// A call that brings, makes, sends or takes away something has one record, which is synced before its status is sent,
+// and so has a call that was refused for its identity; a frame has one that is written soon after its answer. A server
+// whose log cannot be written refuses new calls of these kinds (AUDIT_UNAVAILABLE); the frames of open sessions go on.
+//
+// Thread safety: safe for concurrent use after Open.
+#ifndef INTRAWARP_SERVER_RPC_AUDIT_TRAIL_H_
+#define INTRAWARP_SERVER_RPC_AUDIT_TRAIL_H_
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/audit/audit_log.h"
+#include "server/rpc/rpc_support.h"
+
+namespace intrawarp::server {
+
+// Whether calls of the method have records ("intrawarp.v1.BulkService/Upload").
+bool IsAudited(absl::string_view method);
+
+// UNAVAILABLE (AUDIT_UNAVAILABLE): for a call whose record cannot be written, whatever it has done.
+absl::Status Unrecorded();
+
+// Who calls what.
+struct AuditedCall {
+  std::string method;
+  std::string who;
+  std::string peer;
+};
+
+class AuditTrail {
+ public:
+  explicit AuditTrail(const Seams& seams) : seams_(seams) {}
+  // As Close.
+  ~AuditTrail() { Close(); }
+
+  // Once, before the first call. The first record tells what `notes` say of the server. `files` outlives the trail. The
+  // errors of AuditLog::Open.
+  absl::Status Open(state::FileLayer& files, audit::AuditOptions options,
+                    std::vector<std::pair<std::string, std::string>> notes);
+  // Writes a last record, and what waits. Idempotent.
+  void Close();
+
+  bool enabled() const { return log_ != nullptr; }
+  // Unrecorded() while the log cannot be written.
+  absl::Status Available() const;
+  // With the time of now. `done` as of AuditLog::Append; within this call on a server without a log.
+  void Append(audit::AuditRecord record, audit::AuditLog::DoneFn done = nullptr);
+  // Records a caller that was refused: at most kRefusalsASecond, the others as a number in the next such record, so
+  // that nobody fills the disk.
+  void AppendRefusal(const AuditedCall& call, const grpc::Status& status);
+  // What stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
+  std::string NameDigest(absl::string_view name) const;
+
+  // The housekeeping calls this once a second.
+  void Check(std::chrono::steady_clock::time_point now);
+  audit::Position head() const;
+  int64_t lost() const;
+
+  static constexpr int kRefusalsASecond = 10;
+
+ private:
+  const Seams& seams_;
+  std::unique_ptr<audit::ChainHash> names_;
+  std::unique_ptr<audit::AuditLog> log_;
+  std::mutex mutex_;
+  int refusals_ = 0;  // in this second
+  int64_t unrecorded_refusals_ = 0;
+};
+
+struct AuditedFrame {
+  int64_t number = 0;
+  // The CRC32C of its chunks, four bytes each.
+  std::string checksums;
+  absl::Status status;
+  std::chrono::nanoseconds elapsed{0};
+};
+
+// Thread safety: safe for concurrent use.
+class CallAudit {
+ public:
+  // `trail` outlives it; null, or one without a log: nothing is recorded.
+  explicit CallAudit(AuditTrail* trail = nullptr) : trail_(trail != nullptr && trail->enabled() ? trail : nullptr) {}
+
+  // What the call uses and makes, by its role.
+  void Digest(absl::string_view role, const std::string& sha256);
+  void Name(absl::string_view role, absl::string_view resource);
+  void Options(const google::protobuf::Message& options);
+  void Device(absl::string_view device);
+  // The options, device and quality of the report.
+  void Report(const v1::Report& report);
+
+  // Writes the record of the call. Once.
+  void Close(const AuditedCall& call, const grpc::Status& status, std::chrono::nanoseconds elapsed,
+             audit::AuditLog::DoneFn done);
+
+  // Writes the record of an answered frame of the session "sessions/{id}". A frame that is OK has a report.
+  void Frame(absl::string_view session, const AuditedFrame& frame, const v1::Report* report);
+
+ private:
+  AuditTrail* const trail_;
+  std::mutex mutex_;
+  audit::AuditRecord record_;
+};
+
+// The audit of a call, from the context that every handler gets; of a context that the server has not made, one that
+// records nothing. It outlives the context where it must.
+std::shared_ptr<CallAudit> AuditOf(const grpc::ServerContextBase& call);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_RPC_AUDIT_TRAIL_H_

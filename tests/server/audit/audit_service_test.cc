@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server with an audit log, used by the client library: every call and frame has its record, no record tells an id,
+// and a disk that fails stops new work but no open session.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/client.h"
+#include "intrawarp/v1/volume.grpc.pb.h"
+#include "io/digest.h"
+#include "nlohmann/json.hpp"
+#include "server/audit/audit_verify.h"
+#include "tests/server/identity/access_fixture.h"
+#include "tests/server/matrix_client.h"
+#include "tests/server/navigate_frames.h"
+#include "tests/server/state/test_files.h"
+#include "tests/server/test_server.h"
+
+namespace intrawarp::server {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr char kPatient[] = "Mueller-Hans-1950";
+
+std::string Hex(absl::string_view bytes) { return absl::BytesToHexString(io::Sha256Of(bytes.data(), bytes.size())); }
+
+class AuditServiceTest : public testing::Test {
+ protected:
+  AuditServiceTest() {
+    std::string folder = testing::TempDir() + "/auditXXXXXX";
+    folder_ = mkdtemp(folder.data());
+    Start();
+  }
+  ~AuditServiceTest() override {
+    Stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Start() {
+    ServerOptions options = TestServer::DefaultOptions();
+    options.audit_dir = folder_;
+    options.audit_files = &disk_;
+    test_.emplace(options);
+    auto client = client::Client::Connect(test_->server->grpc_address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  void Stop() {
+    client_ = nullptr;
+    test_.reset();
+  }
+
+  std::string Text() const {
+    std::ifstream file(folder_ + "/audit-00000001.log");
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+  // The records of an action, after the server has stopped.
+  std::vector<json> Records(const std::string& action) const {
+    std::vector<json> records;
+    for (const absl::string_view line : absl::StrSplit(Text(), '\n', absl::SkipEmpty())) {
+      json record = json::parse(line.substr(audit::kHashDigits + 1));
+      if (absl::EndsWith(record["action"].get<std::string>(), action)) records.push_back(std::move(record));
+    }
+    return records;
+  }
+  json OnlyRecord(const std::string& action) const {
+    const std::vector<json> records = Records(action);
+    EXPECT_EQ(records.size(), 1u) << action;
+    return records.empty() ? json() : records[0];
+  }
+  std::vector<std::string> Errors() const {
+    const auto found = audit::VerifyAudit(state::PosixFiles(), folder_, audit::ChainHash(""));
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.ok() ? found->errors : std::vector<std::string>();
+  }
+
+  static absl::string_view Bytes(const std::vector<float>& voxels) {
+    return {reinterpret_cast<const char*>(voxels.data()), voxels.size() * sizeof(float)};
+  }
+  absl::Status Put(const std::string& id, const std::vector<float>& voxels) {
+    client::VolumeUpload upload;
+    upload.id = id;
+    upload.geometry = Grid();
+    upload.bytes = Bytes(voxels);
+    return client_->UploadVolume(upload).status();
+  }
+  absl::StatusOr<v1::RegisterResult> Register(const std::string& transform_id) {
+    v1::RegisterRequest request;
+    request.set_fixed("volumes/resident");
+    request.set_moving(absl::StrCat("volumes/", kPatient));
+    request.set_transform_id(transform_id);
+    SetMethod(*request.mutable_options()->add_stages(), StageKind::kRigid);
+    return client_->Register(request, nullptr, nullptr);
+  }
+  client::Frame MakeFrame(int n) {
+    frame_ = MovingFrame(Grid(), n);
+    client::Frame frame;
+    frame.number = n;
+    frame.geometry = Grid();
+    frame.bytes = Bytes(frame_);
+    return frame;
+  }
+
+  std::string folder_;
+  state::FaultyFiles disk_{state::PosixFiles(), state::Fault::kFull};
+  std::optional<TestServer> test_;
+  std::unique_ptr<client::Client> client_;
+  std::vector<float> frame_;
+};
+
+TEST_F(AuditServiceTest, EveryCallHasItsRecordAndNoneTellsAnId) {
+  const std::vector<float> resident = ResidentImage(), moving = MovingFrame(Grid(), 1);
+  ASSERT_TRUE(Put("resident", resident).ok());
+  ASSERT_TRUE(Put(kPatient, moving).ok());
+  const auto result = Register(absl::StrCat(kPatient, "-transform"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  client::GridData voxels;
+  ASSERT_TRUE(client_->DownloadVolume(absl::StrCat("volumes/", kPatient), client::SinkInto(&voxels)).ok());
+  v1::WarpVolumeRequest warp;
+  warp.set_transform(result->transform());
+  warp.set_moving(absl::StrCat("volumes/", kPatient));
+  warp.set_like_volume("volumes/resident");
+  ASSERT_TRUE(client_->WarpVolume(warp, client::SinkInto(&voxels)).ok());
+  const Vec3d point{1, 2, 3};
+  ASSERT_TRUE(client_->MapPoints(result->transform(), {&point, 1}, false).ok());
+  ASSERT_TRUE(client_->DeleteTransform(result->transform()).ok());
+  ASSERT_TRUE(client_->DeleteVolume(absl::StrCat("volumes/", kPatient)).ok());
+  EXPECT_TRUE(absl::IsNotFound(client_->DeleteVolume(absl::StrCat("volumes/", kPatient))));
+  EXPECT_EQ(client_->ListVolumes()->size(), 1u);
+  Stop();
+
+  EXPECT_THAT(Errors(), IsEmpty());
+  EXPECT_THAT(Text(), testing::Not(HasSubstr(kPatient)));
+  EXPECT_EQ(OnlyRecord("start")["seq"], 1);
+  EXPECT_FALSE(OnlyRecord("stop").is_null());
+  EXPECT_THAT(Records("ListVolumes"), IsEmpty());
+
+  const std::vector<json> uploads = Records("intrawarp.v1.BulkService/Upload");
+  ASSERT_EQ(uploads.size(), 2u);
+  EXPECT_EQ(uploads[0]["sha256"]["content"], Hex(Bytes(resident)));
+  EXPECT_EQ(uploads[1]["sha256"]["content"], Hex(Bytes(moving)));
+  EXPECT_EQ(uploads[0]["outcome"], "OK");
+  EXPECT_THAT(uploads[0]["peer"].get<std::string>(), HasSubstr("127.0.0.1"));
+
+  const json made = OnlyRecord("Register");
+  EXPECT_EQ(made["sha256"]["fixed"], Hex(Bytes(resident)));
+  EXPECT_EQ(made["sha256"]["moving"], Hex(Bytes(moving)));
+  EXPECT_EQ(made["outcome"], "OK");
+  EXPECT_TRUE(made["options"]["stages"][0].contains("rigid")) << made["options"];
+  EXPECT_EQ(made["quality"]["verdict"], v1::Verdict_Name(result->report().verdict()));
+  EXPECT_EQ(made["device"], result->report().device());
+  EXPECT_GT(made["ms"].get<double>(), 0);
+
+  // One name stands for one object in all records.
+  const std::string transform = made["names"]["result"], volume = uploads[1]["names"]["object"];
+  EXPECT_EQ(OnlyRecord("Download")["names"]["object"], volume);
+  EXPECT_EQ(OnlyRecord("WarpVolume")["names"]["transform"], transform);
+  EXPECT_EQ(OnlyRecord("WarpVolume")["sha256"]["moving"], Hex(Bytes(moving)));
+  EXPECT_EQ(OnlyRecord("MapPoints")["names"]["transform"], transform);
+  EXPECT_EQ(OnlyRecord("DeleteTransform")["names"]["object"], transform);
+  const std::vector<json> deletions = Records("DeleteVolume");
+  ASSERT_EQ(deletions.size(), 2u);
+  EXPECT_EQ(deletions[0]["names"]["object"], volume);
+  EXPECT_EQ(deletions[1]["outcome"], "NOT_FOUND");
+  EXPECT_EQ(deletions[1]["reason"], "RESOURCE_NOT_FOUND");
+}
+
+TEST_F(AuditServiceTest, ProductsAndTheirFailuresAreRecorded) {
+  const client::SparseMatrix matrix = RandomCsr<float>(20, 20, 3, 1);
+  client::SparseMatrixUpload upload;
+  upload.id = kPatient;
+  upload.matrix = &matrix;
+  const auto uploaded = client_->UploadSparseMatrix(upload);
+  ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+  v1::MultiplyRequest request;
+  request.set_a(uploaded->sparse_matrix().name());
+  request.set_b(uploaded->sparse_matrix().name());
+  request.mutable_keep()->set_id("kept");
+  ASSERT_TRUE(client_->Multiply(request, nullptr, nullptr).ok());
+  request.set_b("sparseMatrices/absent");
+  EXPECT_FALSE(client_->Multiply(request, nullptr, nullptr).ok());
+  ASSERT_TRUE(client_->DeleteSparseMatrix("sparseMatrices/kept").ok());
+  Stop();
+
+  EXPECT_THAT(Errors(), IsEmpty());
+  EXPECT_THAT(Text(), testing::Not(HasSubstr(kPatient)));
+  const std::vector<json> products = Records("Multiply");
+  ASSERT_EQ(products.size(), 2u);
+  EXPECT_EQ(products[0]["names"]["a"], OnlyRecord("Upload")["names"]["object"]);
+  EXPECT_EQ(products[0]["names"]["a"], products[0]["names"]["b"]);
+  EXPECT_EQ(products[0]["sha256"]["a"], OnlyRecord("Upload")["sha256"]["content"]);
+  EXPECT_EQ(products[0]["outcome"], "OK");
+  EXPECT_EQ(OnlyRecord("DeleteSparseMatrix")["names"]["object"], products[0]["names"]["result"]);
+  EXPECT_EQ(products[1]["outcome"], "NOT_FOUND");
+}
+
+TEST_F(AuditServiceTest, EachFrameOfASessionHasARecord) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  v1::NavigateConfig config = RigidConfig();
+  config.set_session_id(kPatient);
+  const auto stream = client_->Navigate(config);
+  for (int n = 1; n <= 3; ++n) {
+    ASSERT_TRUE(stream->Send(MakeFrame(n)).ok());
+    const auto answer = stream->Receive(nullptr);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+  }
+  ASSERT_TRUE(stream->CloseSend().ok());
+  EXPECT_FALSE(stream->Receive(nullptr)->has_value());
+  Stop();
+
+  EXPECT_THAT(Errors(), IsEmpty());
+  EXPECT_THAT(Text(), testing::Not(HasSubstr(kPatient)));
+  const json session = OnlyRecord("Navigate");
+  EXPECT_EQ(session["sha256"]["resident"], Hex(Bytes(ResidentImage())));
+  const std::vector<json> frames = Records("frame");
+  ASSERT_EQ(frames.size(), 3u);
+  for (size_t i = 0; i < frames.size(); ++i) {
+    EXPECT_EQ(frames[i]["frame"], i + 1);
+    EXPECT_EQ(frames[i]["names"]["session"], session["names"]["session"]);
+    EXPECT_EQ(frames[i]["outcome"], "OK");
+    EXPECT_TRUE(frames[i]["quality"].contains("affine"));
+    EXPECT_EQ(frames[i]["crc32c"].get<std::string>().size() % 8, 0u);
+  }
+  EXPECT_NE(frames[0]["crc32c"], frames[1]["crc32c"]);
+}
+
+TEST_F(AuditServiceTest, GoesOnAfterARestart) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  Stop();
+  Start();
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  Stop();
+  EXPECT_THAT(Errors(), IsEmpty());
+  EXPECT_EQ(Records("start").size(), 2u);
+  EXPECT_EQ(Records("stop").size(), 2u);
+  EXPECT_EQ(Records("Upload").size(), 2u);
+}
+
+TEST_F(AuditServiceTest, ADiskThatFailsStopsNewWorkAndNoOpenSession) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  const auto stream = client_->Navigate(RigidConfig());
+  ASSERT_TRUE(stream->WaitUntilOpened().ok());
+  disk_.Unplug();
+  // The first call learns it at its end, those after it at their beginning.
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status refused = Put(absl::StrCat("v", i), MovingFrame(Grid(), i));
+    EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("audit log"));
+  }
+  EXPECT_TRUE(absl::IsUnavailable(client_->DeleteVolume("volumes/resident")));
+  EXPECT_TRUE(client_->GetVolume("volumes/resident").ok()) << "asking is no work";
+  ASSERT_TRUE(stream->Send(MakeFrame(1)).ok());
+  const auto answer = stream->Receive(nullptr);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ((*answer)->result.status().code(), 0);
+  disk_.Replug();
+  while (!test_->server->audit_available()) std::this_thread::yield();
+  EXPECT_TRUE(client_->DeleteVolume("volumes/resident").ok());
+  stream->Cancel();
+  Stop();
+  EXPECT_THAT(Errors(), IsEmpty());
+  EXPECT_EQ(Records("frame").size(), 1u);
+}
+
+TEST_F(AuditServiceTest, ADamagedLogStopsTheStart) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  Stop();
+  std::string text = Text();
+  text.replace(text.find("Upload"), 6, "upload");
+  std::ofstream(folder_ + "/audit-00000001.log") << text;
+  ServerOptions options = TestServer::DefaultOptions();
+  options.audit_dir = folder_;
+  const auto started = Server::Start(options);
+  EXPECT_TRUE(absl::IsDataLoss(started.status())) << started.status();
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("was changed")));
+}
+
+TEST(AuditTrailTest, StrangersDoNotFillTheDisk) {
+  state::MemoryDisk disk;
+  const Seams seams = SystemSeams();
+  AuditTrail trail(seams);
+  audit::AuditOptions options;
+  options.directory = "audit";
+  ASSERT_TRUE(trail.Open(disk, options, {}).ok());
+  const auto refuse = [&] { trail.AppendRefusal({"a/method", "", "a peer"}, {grpc::UNAUTHENTICATED, ""}); };
+  for (int i = 0; i < AuditTrail::kRefusalsASecond + 15; ++i) refuse();
+  trail.Check(std::chrono::steady_clock::now());
+  refuse();
+  refuse();
+  trail.Close();
+  const auto file = disk.Open("audit/audit-00000001.log", state::OpenMode::kRead);
+  std::string text(static_cast<size_t>(*(*file)->Size()), ' ');
+  ASSERT_TRUE((*file)->ReadAt(0, text.data(), text.size()).ok());
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 1u + AuditTrail::kRefusalsASecond + 2 + 1);
+  EXPECT_THAT(lines[1 + AuditTrail::kRefusalsASecond], HasSubstr(R"("unrecorded_refusals":"15")"));
+  EXPECT_THAT(lines[2 + AuditTrail::kRefusalsASecond], testing::Not(HasSubstr("unrecorded")));
+}
+
+class AuditedAccessTest : public AccessTest {
+ protected:
+  // The text of the log, which the server has ended.
+  std::string StopAndRead() {
+    server_ = nullptr;
+    std::ifstream file(folder_.Path("audit-00000001.log"));
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+  grpc::Status DeleteVolume(const Shown& shown) {
+    grpc::ClientContext call;
+    v1::DeleteVolumeRequest request;
+    v1::DeleteVolumeResponse response;
+    request.set_name("volumes/v");
+    return v1::VolumeService::NewStub(NewChannel(shown))->DeleteVolume(&call, request, &response);
+  }
+};
+
+TEST_F(AuditedAccessTest, TellsWhoCallsAndWhoWasRefused) {
+  const std::string staging = AddToken("staging", Role::kStage), frames = AddToken("frames", Role::kFrame);
+  StartWithTokens([this](ServerOptions& options) { options.audit_dir = folder_.Path("."); });
+  EXPECT_EQ(DeleteVolume(WithToken(staging)).error_code(), grpc::NOT_FOUND);
+  EXPECT_EQ(DeleteVolume(WithToken(frames)).error_code(), grpc::PERMISSION_DENIED);
+  EXPECT_EQ(DeleteVolume(WithToken("wrong")).error_code(), grpc::UNAUTHENTICATED);
+  const std::string text = StopAndRead();
+  std::vector<json> records;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    records.push_back(json::parse(line.substr(audit::kHashDigits + 1)));
+  }
+  ASSERT_GE(records.size(), 4u);
+  EXPECT_EQ(records[1]["who"], "staging");
+  EXPECT_EQ(records[1]["outcome"], "NOT_FOUND");
+  EXPECT_EQ(records[2]["who"], "frames");
+  EXPECT_EQ(records[2]["reason"], "ROLE_MISSING");
+  EXPECT_FALSE(records[3].contains("who"));
+  EXPECT_EQ(records[3]["reason"], "NOT_AUTHENTICATED");
+  for (const std::string& token : {staging, frames}) EXPECT_THAT(text, testing::Not(HasSubstr(token)));
+}
+
+}  // namespace
+}  // namespace intrawarp::server
