@@ -34,6 +34,7 @@ std::vector<Command> MatrixCommands();
 std::vector<Command> ServerCommands();
 std::vector<Command> StateCommands();
 std::vector<Command> PhantomCommands();
+std::vector<Command> SelfTestCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
 absl::Status UsageError(absl::Status status);
