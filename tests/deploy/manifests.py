@@ -101,7 +101,7 @@ def check_overlay(overlay):
 
     labels = spec["template"]["metadata"]["labels"].items()
     services = of_kind(documents, "Service")
-    expect(spec["serviceName"] in [service["metadata"]["name"] for service in services], f"{overlay}: no service of the set")
+    expect(("Service", spec["serviceName"]) in names, f"{overlay}: the set has no service")
     for service in services:
         expect(service["spec"]["clusterIP"] == "None", f"{overlay}: {service['metadata']['name']} is not headless")
         expect(service["spec"]["selector"].items() <= labels, f"{overlay}: {service['metadata']['name']} finds no pod")

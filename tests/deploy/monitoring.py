@@ -119,8 +119,9 @@ def dashboard_expressions():
 
 def selectors(expression):
     """The metrics that an expression names, each with its matchers."""
-    without_labels = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", expression)
-    for name, matchers in re.findall(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?", re.sub(r"\[[^]]*\]", "", without_labels)):
+    bare = re.sub(r"\b(by|without|on|ignoring)\s*\([^)]*\)", "", expression)
+    bare = re.sub(r"\[[^]]*\]", "", bare)
+    for name, matchers in re.findall(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(\{[^}]*\})?", bare):
         if name not in WORDS:
             yield name + matchers
 
