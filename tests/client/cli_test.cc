@@ -166,6 +166,20 @@ TEST_F(CliTest, HealthAndServerInfo) {
   EXPECT_THAT(info, HasSubstr("methods: rigid affine"));
 }
 
+TEST_F(CliTest, TheServersReportHasItsNumbersAndNoNames) {
+  Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=somebody"});
+  const std::string out = Out("server.json");
+  EXPECT_EQ(Succeed({"server", "report", "--out=" + out}), "");
+  const nlohmann::json report = ReadJson(out);
+  EXPECT_EQ(report["serving"], true);
+  EXPECT_EQ(report["server"]["devices"][0]["name"], "cpu");
+  EXPECT_EQ(report["server"]["usage"]["volumes"], "1");
+  EXPECT_EQ(report["server"]["limits"]["max_uploads"], "64");
+  EXPECT_THAT(FileContents(out), Not(HasSubstr("somebody")));
+  Succeed({"volume", "delete", "volumes/somebody"});
+  Wrong({"server", "report"}, "--out: is missing");
+}
+
 TEST_F(CliTest, TheSelfTestTriesEveryMethod) {
   const std::string report = world->folder / "selftest.json";
   const ProcessResult run = Run({"selftest", "--report=" + report});
