@@ -2,13 +2,14 @@
 // intrawarpd: serves until SIGTERM or SIGINT, then stops gracefully; a second signal ends it at once. SIGHUP is
 // ignored, so that the volumes outlive the terminal that the server was started from.
 //
-// Exit status: 0 after a stop, 1 when it cannot start, 2 for a wrong command line, 3 when the device hung or was lost
-// (--watchdog_exit), for a supervisor that starts it again.
+// Exit status: 0 after a stop, 1 when it cannot start, 2 for a wrong command line or configuration file, 3 when the
+// device hung or was lost (--watchdog_exit), for a supervisor that starts it again. --check_config ends with 0 or 1.
 #include <grpc/support/log.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -91,11 +92,22 @@ void GiveUp() {
   _exit(kDeviceFailed);
 }
 
+int CheckConfig(const ServerOptions& options) {
+  const absl::Status status = CheckOptions(options);
+  if (!status.ok()) {
+    std::fprintf(stderr, "intrawarpd: %s\n", std::string(status.message()).c_str());
+    return EXIT_FAILURE;
+  }
+  std::puts("the configuration is good");
+  return EXIT_SUCCESS;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
   if (!command_line.ok()) {
     std::fprintf(stderr, "intrawarpd: %s\n", std::string(command_line.status().message()).c_str());
-    return kWrongCommandLine;
+    const bool is_check = std::count(arguments.begin(), arguments.end(), "--check_config") > 0;
+    return is_check ? EXIT_FAILURE : kWrongCommandLine;
   }
   if (command_line->help) {
     std::fputs(CommandLineHelp().c_str(), stdout);
@@ -105,6 +117,7 @@ int Main(const std::vector<std::string>& arguments) {
     std::printf("intrawarpd %s %s\n", ThisBuild().version.c_str(), ThisBuild().revision.c_str());
     return EXIT_SUCCESS;
   }
+  if (command_line->check_config) return CheckConfig(command_line->options);
   // For CUDA, before its first call: no kernel is loaded while a frame waits, and no two streams share a queue.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);

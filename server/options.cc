@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,6 +18,7 @@
 #include "absl/time/time.h"
 #include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
+#include "server/config_file.h"
 
 namespace intrawarp::server {
 namespace {
@@ -193,6 +198,16 @@ const std::vector<Flag>& Flags() {
          c.options.reflection = true;
          return absl::OkStatus();
        }},
+      {"config", "FILE", "read flags from FILE, one a line as NAME = VALUE; the command line wins over it (none)",
+       [](absl::string_view v, CommandLine& c) {
+         c.config_file = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
+       }},
+      {"check_config", nullptr, "only look whether the server could start so, and exit with 0 or 1; opens no port",
+       [](absl::string_view, CommandLine& c) {
+         c.check_config = true;
+         return absl::OkStatus();
+       }},
       {"version", nullptr, "print the version and exit",
        [](absl::string_view, CommandLine& c) {
          c.version = true;
@@ -207,6 +222,13 @@ const std::vector<Flag>& Flags() {
   return *flags;
 }
 
+// Null when there is none.
+const Flag* FindFlag(absl::string_view name) {
+  const auto found =
+      std::find_if(Flags().begin(), Flags().end(), [name](const Flag& flag) { return name == flag.name; });
+  return found == Flags().end() ? nullptr : &*found;
+}
+
 absl::Status SetFlag(absl::string_view argument, CommandLine& to) {
   absl::string_view name = argument;
   if (!absl::ConsumePrefix(&name, "--")) return absl::InvalidArgumentError(absl::StrCat(argument, ": is not a flag"));
@@ -214,16 +236,39 @@ absl::Status SetFlag(absl::string_view argument, CommandLine& to) {
   const bool has_value = equals != absl::string_view::npos;
   const absl::string_view value = has_value ? name.substr(equals + 1) : absl::string_view();
   name = name.substr(0, equals);
-  for (const Flag& flag : Flags()) {
-    if (name != flag.name) continue;
-    if (has_value != (flag.value != nullptr)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, has_value ? ": takes no value" : ": needs =VALUE"));
-    }
-    const absl::Status status = flag.set(value, to);
-    if (status.ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
+  const Flag* const flag = FindFlag(name);
+  if (flag == nullptr) return absl::InvalidArgumentError(absl::StrCat("--", name, ": there is no such flag"));
+  if (has_value != (flag->value != nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat("--", name, has_value ? ": takes no value" : ": needs =VALUE"));
   }
-  return absl::InvalidArgumentError(absl::StrCat("--", name, ": there is no such flag"));
+  const absl::Status status = flag->set(value, to);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
+}
+
+// What only a command line can say.
+bool IsForCommandLine(absl::string_view name) {
+  return name == "config" || name == "check_config" || name == "version" || name == "help";
+}
+
+absl::Status SetEntry(const ConfigEntry& entry, CommandLine& to) {
+  const Flag* const flag = FindFlag(entry.key);
+  if (flag == nullptr) return absl::InvalidArgumentError("there is no such flag");
+  if (IsForCommandLine(entry.key)) return absl::InvalidArgumentError("stands on the command line alone");
+  if (flag->value != nullptr) return flag->set(entry.value, to);
+  if (entry.value == "true") return flag->set("", to);
+  return entry.value == "false" ? absl::OkStatus() : absl::InvalidArgumentError("must be true or false");
+}
+
+absl::Status SetFromFile(const std::string& path, CommandLine& to) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
+  for (const ConfigEntry& entry : entries) {
+    const absl::Status status = SetEntry(entry, to);
+    if (status.ok()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": line ", entry.line, ": ", entry.key, ": ", status.message()));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -250,9 +295,37 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value) {
 }
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
+  CommandLine given;
+  for (const std::string& argument : arguments) INTRAWARP_RETURN_IF_ERROR(SetFlag(argument, given));
+  if (given.config_file.empty()) return given;
+  // The file first, then the command line over it.
   CommandLine command_line;
+  INTRAWARP_RETURN_IF_ERROR(SetFromFile(given.config_file, command_line));
   for (const std::string& argument : arguments) INTRAWARP_RETURN_IF_ERROR(SetFlag(argument, command_line));
   return command_line;
+}
+
+absl::Status CheckOptions(const ServerOptions& options) {
+  if (options.listen == options.http && !absl::EndsWith(options.listen, ":0")) {
+    return absl::FailedPreconditionError("--http: must be another address than --listen");
+  }
+  if (!options.state_dir.empty()) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(options.state_dir, error)) {
+      return absl::FailedPreconditionError("--state_dir: must be a folder that exists");
+    }
+    if (access(options.state_dir.c_str(), R_OK | W_OK | X_OK) != 0) {
+      return absl::FailedPreconditionError("--state_dir: must be readable and writable");
+    }
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> specs, ParseDevices(options.device));
+  for (const std::string& spec : specs) {
+    const absl::StatusOr<std::unique_ptr<Device>> device = options.open_device(spec);
+    if (!device.ok()) {
+      return absl::Status(device.status().code(), absl::StrCat("--device: ", device.status().message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string CommandLineHelp() {

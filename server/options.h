@@ -66,16 +66,26 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(absl::string_view value);
 
 struct CommandLine {
   ServerOptions options;
+  // As --config names it; empty: none.
+  std::string config_file;
+  // Only to look whether a server could start with these options.
+  bool check_config = false;
   bool help = false;
   bool version = false;
 };
 
 // Arguments without the program's name, as --name=value; a size takes a suffix KiB, MiB, GiB or TiB, a duration a unit
-// (500ms, 30s, 5m). INVALID_ARGUMENT, naming the flag, for what it does not understand.
+// (500ms, 30s, 5m). --config=FILE reads a file of flags first (config_file.h), so that the command line wins.
+// INVALID_ARGUMENT, naming the flag and for the file its line, for what it does not understand; errors of reading FILE.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments);
 
 // One line a flag.
 std::string CommandLineHelp();
+
+// Whether a server could start with these options, without opening a port or touching the state: the devices open, the
+// state directory is a folder that may be written to, the two addresses differ. FAILED_PRECONDITION or OpenDevice's
+// error, naming the flag.
+absl::Status CheckOptions(const ServerOptions& options);
 
 }  // namespace intrawarp::server
 

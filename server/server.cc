@@ -7,7 +7,9 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -360,6 +362,10 @@ void Server::SampleResources(MetricsSample& sample) const {
   }
   sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
   sample.tables.push_back({"connections", gate_->connections(), limits_.max_connections});
+  if (options_.state_dir.empty()) return;
+  std::error_code error;
+  const std::filesystem::space_info disk = std::filesystem::space(options_.state_dir, error);
+  if (!error) sample.state_disk = {static_cast<int64_t>(disk.available), static_cast<int64_t>(disk.capacity)};
 }
 
 void Server::Housekeep() {

@@ -36,6 +36,7 @@ std::vector<Command> StateCommands();
 std::vector<Command> TokenCommands();
 std::vector<Command> AuditCommands();
 std::vector<Command> PhantomCommands();
+std::vector<Command> SelfTestCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
 absl::Status UsageError(absl::Status status);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp server info, health
+// intrawarp server info, server report, health
+#include <google/protobuf/util/json_util.h>
+
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
+#include "client/cli/files.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
+#include "io/file.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -45,6 +49,24 @@ absl::Status Info(const ParsedFlags&, Session& session) {
   return absl::OkStatus();
 }
 
+// What a bug report needs of the server: everything that ServerInfo tells, which names no object of a client's.
+absl::Status WriteReport(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".json"}));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(info, &text, options).ok()) {
+    return absl::InternalError("the server's information cannot be written as JSON");
+  }
+  Json report = {{"serving", serving}};
+  report["server"] = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string out = flags.String("out");
+  return Annotate(io::WriteSmallFile(out, JsonText(report)), out);
+}
+
 absl::Status Health(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
   if (!serving) return absl::UnavailableError("the server is not serving");
@@ -60,6 +82,11 @@ std::vector<Command> ServerCommands() {
        .summary = "what the server is, what it can do, and what it holds",
        .syntax = {},
        .run = Info},
+      {.name = "server report",
+       .summary = "what a bug report needs of the server, as JSON",
+       .syntax = {.flags = {{.name = "out", .placeholder = "OUT.json", .help = "where to write it", .required = true}}},
+       .run = WriteReport,
+       .notes = "It names no volume, transform, matrix or session. docs/operators-guide.md lists what else to send.\n"},
       {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
   };
 }

@@ -35,7 +35,7 @@ constexpr int kInterruptedTwice = 130;
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
-                      ServerCommands, StateCommands, AuditCommands, TokenCommands, PhantomCommands}) {
+                      ServerCommands, StateCommands, AuditCommands, TokenCommands, PhantomCommands, SelfTestCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;

@@ -220,6 +220,8 @@ struct Metrics::Impl {
   Family<Gauge>* table_capacity;
   Family<Gauge>* device_memory;
   Gauge* pinned_kept;
+  Family<Gauge>* state_disk_free;
+  Family<Gauge>* state_disk_size;
   Gauge* longest_stall;
   Gauge* audit_available;
   Gauge* audit_records;
@@ -370,6 +372,10 @@ void Metrics::Impl::AddResources() {
   table_capacity = &GaugeFamily(registry, "intrawarp_table_capacity", "Places of a bounded table.");
   pinned_kept =
       &GaugeFamily(registry, "intrawarp_pinned_kept_bytes", "Pinned host memory that is kept for reuse.").Add({});
+  state_disk_free = &GaugeFamily(registry, "intrawarp_state_disk_free_bytes",
+                                 "Bytes that the server may still write on the state directory's file system.");
+  state_disk_size =
+      &GaugeFamily(registry, "intrawarp_state_disk_size_bytes", "Size of the state directory's file system.");
 }
 
 void Metrics::Impl::AddAccess() {
@@ -459,6 +465,10 @@ void Metrics::Impl::Apply(const MetricsSample& s) const {
     table_capacity->Add({{"table", use.what}}).Set(use.capacity);
   }
   pinned_kept->Set(s.pinned_kept_bytes);
+  if (s.state_disk) {
+    state_disk_free->Add({}).Set(s.state_disk->free_bytes);
+    state_disk_size->Add({}).Set(s.state_disk->size_bytes);
+  }
   longest_stall->Set(Seconds(s.longest_stall));
   audit_available->Set(s.audit.available ? 1 : 0);
   audit_records->Set(static_cast<double>(s.audit.records));

@@ -101,6 +101,12 @@ struct MetricsSample {
   // In places: "transforms", "streams".
   std::vector<MetricsUse> tables;
   int64_t pinned_kept_bytes = 0;
+  // Of the file system of the state directory; unset without one.
+  struct Disk {
+    int64_t free_bytes = 0;
+    int64_t size_bytes = 0;
+  };
+  std::optional<Disk> state_disk;
   // How long the stream that has waited longest for its client has waited.
   std::chrono::nanoseconds longest_stall{0};
   struct Audit {

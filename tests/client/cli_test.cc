@@ -166,6 +166,48 @@ TEST_F(CliTest, HealthAndServerInfo) {
   EXPECT_THAT(info, HasSubstr("methods: rigid affine"));
 }
 
+TEST_F(CliTest, TheServersReportHasItsNumbersAndNoNames) {
+  Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=somebody"});
+  const std::string out = Out("server.json");
+  EXPECT_EQ(Succeed({"server", "report", "--out=" + out}), "");
+  const nlohmann::json report = ReadJson(out);
+  EXPECT_EQ(report["serving"], true);
+  EXPECT_EQ(report["server"]["devices"][0]["name"], "cpu");
+  EXPECT_EQ(report["server"]["usage"]["volumes"], "1");
+  EXPECT_EQ(report["server"]["limits"]["max_uploads"], "64");
+  EXPECT_THAT(FileContents(out), Not(HasSubstr("somebody")));
+  Succeed({"volume", "delete", "volumes/somebody"});
+  Wrong({"server", "report"}, "--out: is missing");
+}
+
+TEST_F(CliTest, TheSelfTestTriesEveryMethod) {
+  const std::string report = world->folder / "selftest.json";
+  const ProcessResult run = Run({"selftest", "--report=" + report});
+  EXPECT_EQ(run.exit_status, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("passed: "));
+  const nlohmann::json json = ReadJson(report);
+  EXPECT_EQ(json["passed"], true);
+  std::vector<std::string> methods;
+  for (const nlohmann::json& test : json["cases"]) {
+    methods.push_back(test["method"]);
+    EXPECT_EQ(test["device"], "cpu");
+    EXPECT_GT(test["field_mean_mm"], 0);
+    EXPECT_LE(test["field_mean_mm"], test["limit_mm"]);
+  }
+  EXPECT_THAT(methods, ElementsAre("rigid", "affine", "ffd", "log-demons", "auto"));
+  // It leaves the server as it was.
+  EXPECT_THAT(Run({"volume", "list"}).out, Not(HasSubstr("volumes/")));
+  EXPECT_THAT(Run({"transform", "list"}).out, Not(HasSubstr("transforms/")));
+}
+
+TEST(CliSelfTest, FailsForAServerThatRegistersNothing) {
+  Process server({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu", "--max_volume_bytes=1000"});
+  const std::string address = Word(server.WaitForLine("ready "), "grpc=");
+  const ProcessResult run = RunProcess({INTRAWARP_CLI, "--server=" + address, "selftest"});
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("the self-test failed: rigid, affine, ffd, log-demons, auto"));
+}
+
 TEST_F(CliTest, VolumesComeBackAsTheyWere) {
   const std::string fixed = Pair("fixed.nii.gz");
   EXPECT_EQ(Succeed({"volume", "put", fixed, "--id=ct"}), "volumes/ct");

@@ -147,6 +147,24 @@ TEST(Intrawarpd, HelpAndVersionExitWell) {
   EXPECT_THAT(version.Output(), HasSubstr("intrawarpd "));
 }
 
+TEST(Intrawarpd, CheckConfigOpensNoPort) {
+  // The port is taken, which only a server that opens it would notice.
+  Process server(kFreePorts);
+  std::string line;
+  const std::smatch ready = Ready(server, line);
+  ASSERT_EQ(ready.size(), 4u);
+  Process good({"--check_config", "--device=cpu", "--listen=" + ready[1].str(), "--http=" + ready[2].str()});
+  EXPECT_EQ(good.Wait(), 0);
+  EXPECT_THAT(good.Output(), HasSubstr("the configuration is good"));
+  for (const char* fault : {"--state_dir=/nonexistent", "--device=cuda:99", "--bogus", "--config=/nonexistent"}) {
+    Process bad({"--check_config", fault});
+    EXPECT_EQ(bad.Wait(), 1) << fault;
+    EXPECT_THAT(bad.Errors(), HasSubstr("intrawarpd: "));
+  }
+  Process without_check({"--config=/nonexistent"});
+  EXPECT_EQ(without_check.Wait(), 2);
+}
+
 TEST(Intrawarpd, WhatCannotStartIsExitStatus1) {
   Process process({"--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cuda:99"});
   EXPECT_EQ(process.Wait(), 1);

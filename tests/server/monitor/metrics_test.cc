@@ -183,6 +183,7 @@ TEST(Metrics, GaugesAreSampledAtScrape) {
     sample.memory = {{"pinned", 5, 50}};
     sample.tables = {{"streams", 3, 64}};
     sample.longest_stall = std::chrono::seconds(7);
+    sample.state_disk = {8, 9};
     return sample;
   });
   EXPECT_THAT(metrics.Scrape(), HasSubstr("intrawarp_resident_objects{kind=\"volume\"} 1\n"));
@@ -200,6 +201,8 @@ TEST(Metrics, GaugesAreSampledAtScrape) {
   EXPECT_THAT(text, HasSubstr("intrawarp_watchdog_state{device=\"cpu\",state=\"well\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_since_checkpoint_seconds{class=\"batch\"} 40\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_longest_stall_seconds 7\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_state_disk_free_bytes 8\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_state_disk_size_bytes 9\n"));
   metrics.set_sampler(nullptr);
   metrics.Scrape();
   EXPECT_EQ(samples, 2);
