@@ -9,8 +9,8 @@
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
+#include "io/grid_files.h"
 #include "io/matrix_text.h"
-#include "io/nifti.h"
 #include "io/points.h"
 #include "proto/convert.h"
 
@@ -68,8 +68,10 @@ absl::Status Get(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".tfm", ".nii", ".nii.gz"}));
   const std::string out = flags.String("out"), name = flags.Positional(0);
   const absl::StatusOr<v1::FieldRequest> field =
-      ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii, .nii.gz)");
+      ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii[.gz], .nrrd, .nhdr, .mha, .mhd)");
   if (!field.ok()) return UsageError(field.status());
+  const absl::Status format = CheckFieldFormat(*field, "out", out);
+  if (!format.ok()) return UsageError(format);
   if (HasMatrixSuffix(out)) return GetMatrix(name, out, session);
   if (!HasControlGridSuffix(out)) return GetField(name, *field, out, session);
   return WriteControlGrid(name, out, session);
@@ -97,7 +99,7 @@ v1::Interpolation InterpolationFromName(const std::string& name) {
 }
 
 absl::Status Warp(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", io::GridSuffixes()));
   v1::WarpVolumeRequest request;
   request.set_inverse(flags.Has("inverse"));
   request.set_fill(static_cast<float>(flags.Number("fill")));
@@ -110,7 +112,7 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, client::SinkInto(&warped), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   const std::string out = flags.String("out");
-  return Annotate(io::WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);
+  return Annotate(io::WriteVolumeFile(out, warped.geometry, warped.values.data()), out);
 }
 
 absl::Status Points(const ParsedFlags& flags, Session& session) {
@@ -164,7 +166,10 @@ std::vector<Command> TransformCommands() {
        .syntax = {.flags = {kTransform,
                             {.name = "moving", .placeholder = "X", .help = "what is resampled", .required = true},
                             {.name = "like", .placeholder = "X", .help = "the grid of the result", .required = true},
-                            {.name = "out", .placeholder = "PATH", .help = ".nii or .nii.gz", .required = true},
+                            {.name = "out",
+                             .placeholder = "PATH",
+                             .help = ".nii[.gz], .nrrd, .nhdr, .mha or .mhd",
+                             .required = true},
                             kInverse,
                             {.name = "fill",
                              .type = FlagType::kNumber,

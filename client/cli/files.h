@@ -12,7 +12,7 @@
 
 namespace intrawarp::cli {
 
-bool HasVolumeSuffix(const std::string& path);       // .nii, .nii.gz
+bool HasVolumeSuffix(const std::string& path);       // io::GridSuffixes()
 bool HasMatrixSuffix(const std::string& path);       // .txt
 bool HasControlGridSuffix(const std::string& path);  // .tfm
 

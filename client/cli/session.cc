@@ -13,6 +13,7 @@
 #include "client/cli/matrix_files.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
+#include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
 
@@ -33,7 +34,7 @@ absl::Status Annotate(const absl::Status& status, const std::string& subject) {
 }
 
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path) {
-  absl::StatusOr<io::HostVolume> volume = io::ReadNifti(path);
+  absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(path);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;
 }
@@ -128,9 +129,11 @@ absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& p
 }
 
 absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, io::HoldsVelocity(path));
-  if (holds_velocity) return UploadVelocityFile(path);
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadField(path));
+  if (io::GridFormatOf(path) == io::GridFormat::kNifti) {
+    INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, io::HoldsVelocity(path));
+    if (holds_velocity) return UploadVelocityFile(path);
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadFieldFile(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;

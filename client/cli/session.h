@@ -70,7 +70,7 @@ class Temporaries {
   std::map<std::string, std::string> matrices_;
 };
 
-// ReadNifti, with the path in the message of an error.
+// The volume of a file, whose format its suffix tells. The path is in the message of an error.
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path);
 
 bool IsVolumeName(const std::string& x);
