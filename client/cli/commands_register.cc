@@ -174,7 +174,7 @@ absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", {".tfm"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", ItkSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_map", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_out", {".csv"}));

@@ -21,7 +21,15 @@ bool HasVolumeSuffix(const std::string& path) {
 }
 
 bool HasMatrixSuffix(const std::string& path) { return absl::EndsWith(path, ".txt"); }
-bool HasControlGridSuffix(const std::string& path) { return absl::EndsWith(path, ".tfm"); }
+bool HasItkSuffix(const std::string& path) {
+  return std::any_of(ItkSuffixes().begin(), ItkSuffixes().end(),
+                     [&](const std::string& suffix) { return absl::EndsWith(path, suffix); });
+}
+
+const std::vector<std::string>& ItkSuffixes() {
+  static const auto* const suffixes = new std::vector<std::string>{".tfm", ".h5", ".hdf5", ".hdf"};
+  return *suffixes;
+}
 
 absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
   if (!flags.Has(name)) return absl::OkStatus();

@@ -93,9 +93,10 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   if (IsTransformName(t)) return t;
   const auto known = transforms_.find(t);
   if (known != transforms_.end()) return known->second;
-  const absl::StatusOr<std::string> name = HasMatrixSuffix(t)        ? UploadMatrixFile(t)
-                                           : HasControlGridSuffix(t) ? UploadControlGridFile(t)
-                                                                     : UploadFieldFile(t);
+  const bool itk = HasItkSuffix(t) || (HasMatrixSuffix(t) && io::HoldsItkText(t));
+  const absl::StatusOr<std::string> name = itk                  ? UploadItkFile(t)
+                                           : HasMatrixSuffix(t) ? UploadMatrixFile(t)
+                                                                : UploadFieldFile(t);
   if (!name.ok()) return Annotate(name.status(), t);
   return name;
 }
@@ -108,13 +109,27 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   return transforms_[path];
 }
 
-absl::StatusOr<std::string> Temporaries::UploadControlGridFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const io::ControlGridFile file, io::ReadItkTransform(path));
+// A displacement field travels with its affine map in it, since the server stores no such pair.
+absl::StatusOr<std::string> Temporaries::UploadItkFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadItkTransform(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.coefficients};
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
+  switch (file.kind) {
+    case io::ItkTransform::Kind::kAffine:
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadAffine(id, file.affine, session_.call()).status());
+      break;
+    case io::ItkTransform::Kind::kControlGrid: {
+      const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.vectors};
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
+      break;
+    }
+    case io::ItkTransform::Kind::kDisplacement: {
+      const std::vector<float> field = io::WholeDisplacement(file);
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadField(id, file.grid, field, session_.call()).status());
+      break;
+    }
+  }
   return transforms_[path];
 }
 
