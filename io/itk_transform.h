@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control grids as ITK's text transform files (.tfm), which ITK, elastix (as an initial transform) and Slicer load.
+// Transforms as ITK's files, which ITK, ANTs, elastix (as an initial transform) and 3D Slicer load: text (.tfm, .txt)
+// and HDF5 (.h5, .hdf5, .hdf).
 //
-// A file is written as a CompositeTransform of an AffineTransform and a BSplineTransform of order 3. ITK applies the
-// last transform of a CompositeTransform first, so that the file maps x to A(x + u(x)), fixed to moving, LPS mm. ITK
-// has no spline on an axis with one control point: a 2-D grid is written with four equal planes along z around its own.
+// ITK applies the last transform of a CompositeTransform first. A file is read when it holds one transform, or a
+// CompositeTransform of affine ones around at most one that is not: a B-spline of order 3 or a displacement field. The
+// affine ones are composed. One that is applied before the B-spline or field moves the grid with it, which must remain
+// one whose axes are orthogonal. Every other list is UNIMPLEMENTED, since nothing may be left out in silence: a list
+// without a CompositeTransform, several transforms that are not affine, a grid that would be sheared, other types,
+// other dimensions than three, and 3D Slicer's inverse types.
 //
-// A file is read when it holds one B-spline, or a CompositeTransform of any number of affine transforms and then one
-// B-spline; the affine ones are composed. Every other list is UNIMPLEMENTED, since nothing may be left out in silence:
-// a list without a CompositeTransform, a B-spline before other transforms, several of them, other types.
+// The affine types: AffineTransform, MatrixOffsetTransformBase, Euler3DTransform, VersorTransform (about the origin
+// alone), VersorRigid3DTransform, Similarity3DTransform, ScaleTransform, TranslationTransform, IdentityTransform; each
+// as double and float.
 //
-// Files are taken for hostile: numbers are counted against the grid that the header states before they are stored.
-// Errors begin with the field at fault ("FixedParameters: ..."): INVALID_ARGUMENT, UNIMPLEMENTED, and
-// RESOURCE_EXHAUSTED "file: ..." above `max_bytes`. Thread-safe functions.
+// An affine map is written as an AffineTransform, a control grid as a CompositeTransform of an AffineTransform and a
+// BSplineTransform, a displacement field as a DisplacementFieldTransform, with an AffineTransform in a
+// CompositeTransform where there is one. ITK has no spline on an axis with one control point: a 2-D grid is written
+// with four equal planes along z around its own.
+//
+// Files are taken for hostile: numbers are counted against the grid that the file states, and against what the file can
+// hold, before memory is taken for them. Of an HDF5 file the library reads objects and samples that lie in the file
+// itself, unfiltered or deflated; links to other files, external storage and other filters are refused.
+//
+// Errors begin with the field at fault ("FixedParameters: ..."): INVALID_ARGUMENT, UNIMPLEMENTED, DATA_LOSS "file: ..."
+// for an HDF5 file that cannot be read, and RESOURCE_EXHAUSTED "file: ..." above `max_bytes`. Thread-safe functions.
 #ifndef INTRAWARP_IO_ITK_TRANSFORM_H_
 #define INTRAWARP_IO_ITK_TRANSFORM_H_
 
@@ -26,19 +38,35 @@
 
 namespace intrawarp::io {
 
-struct ControlGridFile {
+// T(x) = A(x + u(x)), fixed to moving, LPS mm.
+struct ItkTransform {
+  enum class Kind {
+    kAffine,        // u is 0
+    kControlGrid,   // u is the cubic B-spline with these control points
+    kDisplacement,  // u is linear between these samples
+  };
+  Kind kind = Kind::kAffine;
   AffineMap affine = AffineMap::Identity();
-  Geometry grid;                    // the lattice of the control points
-  std::vector<float> coefficients;  // 3 a control point, x y z interleaved, LPS mm
+  Geometry grid;               // of the control points or samples
+  std::vector<float> vectors;  // 3 a node of the grid, x y z interleaved, LPS mm
 };
 
-inline constexpr size_t kMaxItkTransformBytes = size_t{1} << 30;
+inline constexpr size_t kMaxItkTransformBytes = size_t{2} << 30;
 
-absl::StatusOr<ControlGridFile> ParseItkTransform(absl::string_view text);
-absl::StatusOr<ControlGridFile> ReadItkTransform(const std::string& path, size_t max_bytes = kMaxItkTransformBytes);
+// The text form.
+absl::StatusOr<ItkTransform> ParseItkTransform(absl::string_view text);
+std::string FormatItkTransform(const ItkTransform& transform);
+// Whether a text, or a file that can be read, begins like one.
+bool IsItkText(absl::string_view text);
+bool HoldsItkText(const std::string& path);
 
-std::string FormatItkTransform(const ControlGridFile& file);
-absl::Status WriteItkTransform(const std::string& path, const ControlGridFile& file);
+// By the suffix: HDF5 or text. The same input gives the same bytes; files are replaced at once (AtomicFile in file.h).
+absl::StatusOr<ItkTransform> ReadItkTransform(const std::string& path, size_t max_bytes = kMaxItkTransformBytes);
+absl::Status WriteItkTransform(const std::string& path, const ItkTransform& transform);
+
+// x + u(x) and A in one field: A(x + u(x)) - x at the nodes of a kDisplacement. Linear interpolation between the nodes
+// gives A(x + u(x)) between them, too.
+std::vector<float> WholeDisplacement(const ItkTransform& transform);
 
 }  // namespace intrawarp::io
 

@@ -4,19 +4,22 @@
 #include "io/nifti.h"
 
 #include <nifti1_io.h>
+#include <nifti2.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
+#include "io/axes.h"
 #include "io/file.h"
 #include "io/matrix_text.h"
 
@@ -24,6 +27,7 @@ namespace intrawarp::io {
 namespace {
 
 constexpr int64_t kHeaderBytes = 348;
+constexpr int64_t kHeader2Bytes = 540;
 constexpr int64_t kSingleFileOffset = 352;
 constexpr int64_t kMaxOffset = int64_t{256} << 20;
 constexpr int64_t kIoStep = int64_t{1} << 20;
@@ -126,38 +130,102 @@ absl::StatusOr<std::vector<uint8_t>> ReadToEnd(Reader& reader, int64_t size) {
 
 // ---- Header in ------------------------------------------------------------------------------------------------------
 
+// The header as NIfTI-2 has it; NIfTI-1's is widened.
 struct Header {
-  nifti_1_header raw;
+  nifti_2_header raw{};
+  double vox_offset = 0;  // raw's, before it became a whole number
+  int64_t bytes = kHeaderBytes;
   bool swapped = false;
   bool pair = false;  // the voxels lie in a .img file
+
+  // Where the voxels of a single file may begin: after the header and four bytes that announce extensions.
+  int64_t first_offset() const { return bytes + 4; }
 };
 
-absl::string_view IntentName(const nifti_1_header& h) {
+absl::string_view IntentName(const nifti_2_header& h) {
   return absl::string_view(h.intent_name, strnlen(h.intent_name, sizeof(h.intent_name)));
 }
-bool IsVelocity(const nifti_1_header& h) {
+bool IsVelocity(const nifti_2_header& h) {
   return h.intent_code == NIFTI_INTENT_VECTOR && IntentName(h) == kVelocityName;
 }
 
+nifti_2_header Widened(const nifti_1_header& h) {
+  nifti_2_header wide{};
+  wide.datatype = h.datatype;
+  wide.bitpix = h.bitpix;
+  std::copy(std::begin(h.dim), std::end(h.dim), wide.dim);
+  std::copy(std::begin(h.pixdim), std::end(h.pixdim), wide.pixdim);
+  wide.scl_slope = h.scl_slope;
+  wide.scl_inter = h.scl_inter;
+  wide.qform_code = h.qform_code;
+  wide.sform_code = h.sform_code;
+  wide.quatern_b = h.quatern_b, wide.quatern_c = h.quatern_c, wide.quatern_d = h.quatern_d;
+  wide.qoffset_x = h.qoffset_x, wide.qoffset_y = h.qoffset_y, wide.qoffset_z = h.qoffset_z;
+  std::copy(std::begin(h.srow_x), std::end(h.srow_x), wide.srow_x);
+  std::copy(std::begin(h.srow_y), std::end(h.srow_y), wide.srow_y);
+  std::copy(std::begin(h.srow_z), std::end(h.srow_z), wide.srow_z);
+  wide.xyzt_units = h.xyzt_units;
+  wide.intent_code = h.intent_code;
+  std::copy(std::begin(h.intent_name), std::end(h.intent_name), wide.intent_name);
+  return wide;
+}
+
+absl::StatusOr<Header> FromNifti1(nifti_1_header raw, Header header) {
+  if (header.swapped) swap_nifti_header(&raw, 1);
+  header.raw = Widened(raw);
+  header.vox_offset = raw.vox_offset;
+  header.pair = std::memcmp(raw.magic, "ni1", 4) == 0;
+  if (header.pair || std::memcmp(raw.magic, "n+1", 4) == 0) return header;
+  return Invalid("header: the magic is not that of NIfTI-1");
+}
+
+// Reverses the bytes of the numbers that are used.
+void SwapNifti2(nifti_2_header* h) {
+  for (int16_t* number : {&h->datatype, &h->bitpix}) nifti_swap_2bytes(1, number);
+  for (int32_t* number : {&h->qform_code, &h->sform_code, &h->xyzt_units, &h->intent_code})
+    nifti_swap_4bytes(1, number);
+  nifti_swap_8bytes(std::size(h->dim), h->dim);
+  nifti_swap_8bytes(std::size(h->pixdim), h->pixdim);
+  nifti_swap_8bytes(1, &h->vox_offset);
+  for (double* number : {&h->scl_slope, &h->scl_inter, &h->quatern_b, &h->quatern_c, &h->quatern_d, &h->qoffset_x,
+                         &h->qoffset_y, &h->qoffset_z}) {
+    nifti_swap_8bytes(1, number);
+  }
+  for (double* row : {h->srow_x, h->srow_y, h->srow_z}) nifti_swap_8bytes(4, row);
+}
+
+// `begin` holds the first kHeaderBytes of the header.
+absl::StatusOr<Header> FromNifti2(const nifti_1_header& begin, Header header, Reader& reader) {
+  header.bytes = kHeader2Bytes;
+  std::memcpy(&header.raw, &begin, kHeaderBytes);
+  const int64_t got = reader.Read(reinterpret_cast<uint8_t*>(&header.raw) + kHeaderBytes, kHeader2Bytes - kHeaderBytes);
+  if (got != kHeader2Bytes - kHeaderBytes) return reader.Broken("header", kHeaderBytes + got, kHeader2Bytes);
+  if (header.swapped) SwapNifti2(&header.raw);
+  header.vox_offset = static_cast<double>(header.raw.vox_offset);
+  static constexpr char kEnd[4] = {'\r', '\n', '\032', '\n'};
+  const bool single = std::memcmp(header.raw.magic, "n+2", 4) == 0;
+  header.pair = std::memcmp(header.raw.magic, "ni2", 4) == 0;
+  // The end of the magic shows what a transfer as text has done to the file.
+  if ((single || header.pair) && std::memcmp(header.raw.magic + 4, kEnd, 4) == 0) return header;
+  return Invalid("header: the magic is not that of NIfTI-2");
+}
+
 absl::StatusOr<Header> ReadHeader(Reader& reader) {
-  Header header;
-  const int64_t got = reader.Read(&header.raw, kHeaderBytes);
+  nifti_1_header begin;
+  const int64_t got = reader.Read(&begin, kHeaderBytes);
   if (got != kHeaderBytes) return reader.Broken("header", got, kHeaderBytes);
-  int32_t size = header.raw.sizeof_hdr;
-  if (size != kHeaderBytes && size != 540) {
+  Header header;
+  int32_t size = begin.sizeof_hdr;
+  if (size != kHeaderBytes && size != kHeader2Bytes) {
     size = static_cast<int32_t>(__builtin_bswap32(static_cast<uint32_t>(size)));
     header.swapped = true;
   }
-  if (size == 540) return absl::UnimplementedError("header: NIfTI-2 is not supported");
-  if (size != kHeaderBytes) return Invalid("header: not a NIfTI-1 file");
-  if (header.swapped) swap_nifti_header(&header.raw, 1);
-  if (std::memcmp(header.raw.magic, "n+1", 4) == 0) return header;
-  if (std::memcmp(header.raw.magic, "ni1", 4) != 0) return Invalid("header: the magic is not that of NIfTI-1");
-  header.pair = true;
-  return header;
+  if (size == kHeader2Bytes) return FromNifti2(begin, header, reader);
+  if (size != kHeaderBytes) return Invalid("header: not a NIfTI file");
+  return FromNifti1(begin, header);
 }
 
-absl::StatusOr<PixelType> PixelTypeOf(const nifti_1_header& h) {
+absl::StatusOr<PixelType> PixelTypeOf(const nifti_2_header& h) {
   static constexpr std::pair<int, PixelType> kTypes[] = {
       {DT_UINT8, PixelType::kUint8},     {DT_INT8, PixelType::kInt8},      {DT_UINT16, PixelType::kUint16},
       {DT_INT16, PixelType::kInt16},     {DT_UINT32, PixelType::kUint32},  {DT_INT32, PixelType::kInt32},
@@ -176,17 +244,19 @@ absl::StatusOr<PixelType> PixelTypeOf(const nifti_1_header& h) {
 }
 
 // The seven lengths; a length beyond dim[0] is 1.
-absl::StatusOr<std::vector<int>> DimsOf(const nifti_1_header& h) {
+absl::StatusOr<std::vector<int>> DimsOf(const nifti_2_header& h) {
   if (h.dim[0] < 1 || h.dim[0] > 7) return Invalid(absl::StrCat("size: dim[0] is ", h.dim[0], ", must be 1 to 7"));
   std::vector<int> dims(7, 1);
   for (int i = 0; i < h.dim[0]; ++i) {
     if (h.dim[i + 1] < 1) return Invalid(absl::StrCat("size: dim[", i + 1, "] is ", h.dim[i + 1], ", must be above 0"));
-    dims[i] = h.dim[i + 1];
+    if (h.dim[i + 1] > std::numeric_limits<int>::max())
+      return Invalid(absl::StrCat("size: dim[", i + 1, "] is too long"));
+    dims[i] = static_cast<int>(h.dim[i + 1]);
   }
   return dims;
 }
 
-absl::StatusOr<double> UnitOf(const nifti_1_header& h) {
+absl::StatusOr<double> UnitOf(const nifti_2_header& h) {
   const int unit = h.xyzt_units & 7;
   switch (unit) {
     case NIFTI_UNITS_UNKNOWN:
@@ -202,7 +272,7 @@ absl::StatusOr<double> UnitOf(const nifti_1_header& h) {
 }
 
 // pixdim in mm. It must be above 0 on every axis with more than one voxel.
-absl::StatusOr<Vec3d> PixdimOf(const nifti_1_header& h, Int3 size, double unit) {
+absl::StatusOr<Vec3d> PixdimOf(const nifti_2_header& h, Int3 size, double unit) {
   Vec3d spacing;
   for (int a = 0; a < 3; ++a) {
     const double pixdim = h.pixdim[a + 1];
@@ -218,54 +288,18 @@ absl::StatusOr<Vec3d> PixdimOf(const nifti_1_header& h, Int3 size, double unit) 
 void SetColumn(Geometry& g, int c, Vec3d v) {
   for (int r = 0; r < 3; ++r) g.direction[r][c] = v[r];
 }
-Vec3d Column(const Geometry& g, int c) { return {g.direction[0][c], g.direction[1][c], g.direction[2][c]}; }
-Vec3d Cross(Vec3d a, Vec3d b) { return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x}; }
-
-// The nearest orthonormal matrix, by Newton's iteration for the polar decomposition (Higham 1986): X <- (X + X^-T) / 2.
-void Orthonormalise(Geometry& g) {
-  for (int iteration = 0; iteration < 8; ++iteration) {
-    AffineMap x;
-    for (int r = 0; r < 3; ++r) std::copy(g.direction[r], g.direction[r] + 3, x.m[r]);
-    const AffineMap inverse = Inverse(x);
-    double change = 0;
-    for (int r = 0; r < 3; ++r) {
-      for (int c = 0; c < 3; ++c) {
-        const double next = 0.5 * (x.m[r][c] + inverse.m[c][r]);
-        change = std::max(change, std::abs(next - x.m[r][c]));
-        g.direction[r][c] = next;
-      }
-    }
-    if (change < 1e-15) return;
-  }
+absl::StatusOr<Geometry> FromSform(const nifti_2_header& h, const Geometry& g, double unit) {
+  const double* rows[3] = {h.srow_x, h.srow_y, h.srow_z};
+  Vec3d columns[3];
+  for (int c = 0; c < 3; ++c) columns[c] = {-unit * rows[0][c], -unit * rows[1][c], unit * rows[2][c]};
+  const Vec3d origin{-unit * rows[0][3], -unit * rows[1][3], unit * rows[2][3]};
+  INTRAWARP_ASSIGN_OR_RETURN(Geometry out, GeometryFromAxes(g.size, columns, origin));
+  if (g.size.z == 1 && columns[2] == Vec3d{0, 0, 0}) out.spacing.z = g.spacing.z;
+  return out;
 }
 
-bool IsIdentityLike(const Geometry& g) {
-  for (const auto& row : g.direction)
-    for (double v : row)
-      if (v != 0 && std::abs(v) != 1) return false;
-  return true;
-}
-
-absl::StatusOr<Geometry> FromSform(const nifti_1_header& h, Geometry g, double unit) {
-  const float* rows[3] = {h.srow_x, h.srow_y, h.srow_z};
-  for (int c = 0; c < 3; ++c) {
-    Vec3d column{-unit * rows[0][c], -unit * rows[1][c], unit * rows[2][c]};
-    const double length = std::hypot(column.x, column.y, column.z);
-    if (c == 2 && g.size.z == 1 && length == 0) {
-      SetColumn(g, 2, Cross(Column(g, 0), Column(g, 1)));
-      continue;
-    }
-    g.spacing[c] = length;
-    SetColumn(g, c, (1 / length) * column);
-  }
-  g.origin = {-unit * rows[0][3], -unit * rows[1][3], unit * rows[2][3]};
-  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(g));
-  if (!IsIdentityLike(g)) Orthonormalise(g);
-  return g;
-}
-
-// NIfTI-1's method 2: a unit quaternion (a, b, c, d) with a >= 0, and qfac, the sign of the third axis.
-absl::StatusOr<Geometry> FromQform(const nifti_1_header& h, Geometry g, double unit) {
+// NIfTI's method 2: a unit quaternion (a, b, c, d) with a >= 0, and qfac, the sign of the third axis.
+absl::StatusOr<Geometry> FromQform(const nifti_2_header& h, Geometry g, double unit) {
   double b = h.quatern_b, c = h.quatern_c, d = h.quatern_d;
   const double rest = 1 - (b * b + c * c + d * d);
   if (!(rest > -1e-3)) return Invalid("direction: the quaternion of the qform is not of unit length");
@@ -280,7 +314,7 @@ absl::StatusOr<Geometry> FromQform(const nifti_1_header& h, Geometry g, double u
   return g;
 }
 
-absl::StatusOr<Geometry> GeometryOf(const nifti_1_header& h, const std::vector<int>& dims) {
+absl::StatusOr<Geometry> GeometryOf(const nifti_2_header& h, const std::vector<int>& dims) {
   Geometry g;
   g.size = {dims[0], dims[1], dims[2]};
   INTRAWARP_ASSIGN_OR_RETURN(const double unit, UnitOf(h));
@@ -299,7 +333,7 @@ absl::StatusOr<Geometry> GeometryOf(const nifti_1_header& h, const std::vector<i
   return g;
 }
 
-absl::Status RescaleOf(const nifti_1_header& h, double* slope, double* intercept) {
+absl::Status RescaleOf(const nifti_2_header& h, double* slope, double* intercept) {
   *slope = 1;
   *intercept = 0;
   if (h.scl_slope == 0 || std::isnan(h.scl_slope)) return absl::OkStatus();
@@ -311,9 +345,9 @@ absl::Status RescaleOf(const nifti_1_header& h, double* slope, double* intercept
 }
 
 absl::StatusOr<int64_t> OffsetOf(const Header& header) {
-  const float offset = header.raw.vox_offset;
-  const int64_t least = header.pair ? 0 : kSingleFileOffset;
-  if (!(offset >= least && offset <= kMaxOffset) || offset != std::floor(offset)) {
+  const double offset = header.vox_offset;
+  const int64_t least = header.pair ? 0 : header.first_offset();
+  if (!(offset >= static_cast<double>(least) && offset <= kMaxOffset) || offset != std::floor(offset)) {
     return Invalid(
         absl::StrCat("vox_offset: is ", offset, ", must be a whole number from ", least, " to ", kMaxOffset));
   }
@@ -359,7 +393,7 @@ absl::StatusOr<OpenNifti> OpenAndReadHeader(const std::string& path) {
   const std::optional<std::string> header_path = Sibling(path, ".img", ".hdr");
   INTRAWARP_ASSIGN_OR_RETURN(Reader reader, Reader::Open(header_path.value_or(path)));
   INTRAWARP_ASSIGN_OR_RETURN(const Header header, ReadHeader(reader));
-  OpenNifti file{std::move(reader), header, kHeaderBytes, ""};
+  OpenNifti file{std::move(reader), header, header.bytes, ""};
   if (!header.pair) return file;
   const std::optional<std::string> voxels_path = Sibling(header_path.value_or(path), ".hdr", ".img");
   if (!voxels_path) return Invalid("header: its magic is that of a .hdr and .img pair");
@@ -383,16 +417,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadVoxelsOf(OpenNifti& file, int64_t count
   return voxels;
 }
 
-// voxels * components, when that many bytes are within the limit.
-absl::StatusOr<int64_t> CountOf(const Geometry& g, int64_t components, PixelType type, int64_t max_bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CheckedMultiply(g.voxels(), components));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t bytes, CheckedMultiply(count, BytesPerPixel(type)));
-  if (bytes <= max_bytes) return count;
-  return absl::ResourceExhaustedError(
-      absl::StrCat("size: ", SizeString(g), " takes ", bytes, " bytes, the limit is ", max_bytes));
-}
-
-absl::Status CheckVectorIntent(const nifti_1_header& h) {
+absl::Status CheckVectorIntent(const nifti_2_header& h) {
   if (absl::StartsWith(IntentName(h), "NREG")) {
     return absl::UnimplementedError("intent: a transformation of NiftyReg, not a displacement field");
   }
@@ -434,7 +459,7 @@ absl::StatusOr<AffineMap> ReadAffineComment(OpenNifti& file) {
   if (file.reader.Read(extender, sizeof(extender)) != sizeof(extender)) {
     return absl::DataLossError("header: is cut short");
   }
-  file.already_read = kSingleFileOffset;
+  file.already_read = file.header.first_offset();
   while (extender[0] != 0 && file.already_read < offset) {
     INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadExtension(file, offset));
     if (!absl::StartsWith(text, kAffineTag)) continue;
@@ -461,14 +486,14 @@ absl::Status Interleave(const std::vector<uint8_t>& planes, int64_t voxels, int 
   return absl::OkStatus();
 }
 
-absl::Status CheckVelocityIntent(const nifti_1_header& h) {
+absl::Status CheckVelocityIntent(const nifti_2_header& h) {
   return IsVelocity(h) ? absl::OkStatus() : Invalid("intent: must be 1007 (vector) with the name velocity");
 }
 
 // A field of vectors whose intent is `check`'s.
 absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
-                                      absl::Status (*check)(const nifti_1_header& h)) {
-  const nifti_1_header& h = file.header.raw;
+                                      absl::Status (*check)(const nifti_2_header& h)) {
+  const nifti_2_header& h = file.header.raw;
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
   const int components = dims[4];
   const bool right_count = components == 3 || (components == 2 && dims[2] == 1);
@@ -486,7 +511,7 @@ absl::StatusOr<HostField> ReadVectors(OpenNifti& file, int64_t max_bytes,
   if (unit != 1) return absl::UnimplementedError("units: of a displacement field must be mm");
   double slope, intercept;
   INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &slope, &intercept));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(field.geometry, components, type, max_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(field.geometry, components, type, max_bytes));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> planes, ReadVoxelsOf(file, count, type));
 
   const double to_lps = h.intent_code == NIFTI_INTENT_DISPVECT ? -1 : 1;
@@ -600,20 +625,11 @@ absl::Status WritePlane(AtomicFile& file, const float* displacement, int64_t vox
   return absl::OkStatus();
 }
 
-template <typename T>
-void ConvertToFloat(const HostVolume& volume, std::vector<float>& out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, volume.pixels.data() + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<float>(volume.rescale_slope * static_cast<double>(value) + volume.rescale_intercept);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(OpenNifti file, OpenAndReadHeader(path));
-  const nifti_1_header& h = file.header.raw;
+  const nifti_2_header& h = file.header.raw;
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int> dims, DimsOf(h));
   if (dims[3] > 1) return Invalid(absl::StrCat("size: ", dims[3], " time points (4-D), must be one"));
   if (dims[4] > 1) return Invalid(absl::StrCat("size: ", dims[4], " components per voxel (5-D), must be one"));
@@ -622,7 +638,7 @@ absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes)
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixel_type, PixelTypeOf(h));
   INTRAWARP_ASSIGN_OR_RETURN(volume.geometry, GeometryOf(h, dims));
   INTRAWARP_RETURN_IF_ERROR(RescaleOf(h, &volume.rescale_slope, &volume.rescale_intercept));
-  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountOf(volume.geometry, 1, volume.pixel_type, max_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t count, CountSamples(volume.geometry, 1, volume.pixel_type, max_bytes));
   INTRAWARP_ASSIGN_OR_RETURN(volume.pixels, ReadVoxelsOf(file, count, volume.pixel_type));
   return volume;
 }
@@ -696,37 +712,6 @@ absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, con
   INTRAWARP_RETURN_IF_ERROR(WriteVelocityHeader(file, header, affine));
   for (int c = 0; c < 3; ++c) INTRAWARP_RETURN_IF_ERROR(WritePlane(file, velocity, geometry.voxels(), c));
   return file.Commit();
-}
-
-std::vector<float> ToFloat(const HostVolume& volume) {
-  std::vector<float> out(volume.pixels.size() / BytesPerPixel(volume.pixel_type));
-  switch (volume.pixel_type) {
-    case PixelType::kUint8:
-      ConvertToFloat<uint8_t>(volume, out);
-      break;
-    case PixelType::kInt8:
-      ConvertToFloat<int8_t>(volume, out);
-      break;
-    case PixelType::kUint16:
-      ConvertToFloat<uint16_t>(volume, out);
-      break;
-    case PixelType::kInt16:
-      ConvertToFloat<int16_t>(volume, out);
-      break;
-    case PixelType::kUint32:
-      ConvertToFloat<uint32_t>(volume, out);
-      break;
-    case PixelType::kInt32:
-      ConvertToFloat<int32_t>(volume, out);
-      break;
-    case PixelType::kFloat32:
-      ConvertToFloat<float>(volume, out);
-      break;
-    case PixelType::kFloat64:
-      ConvertToFloat<double>(volume, out);
-      break;
-  }
-  return out;
 }
 
 }  // namespace intrawarp::io

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Volumes and displacement fields as NIfTI-1 files: .nii, .nii.gz, and for reading also .hdr/.img (or .hdr.gz/.img.gz).
+// Volumes and displacement fields as NIfTI files: .nii, .nii.gz, and for reading also .hdr/.img (or .hdr.gz/.img.gz).
+// NIfTI-1 and NIfTI-2 are read. NIfTI-1 is written: no axis of a Geometry is longer than its 16 bits hold.
 //
 // Geometry. NIfTI's world is RAS; ours is LPS, so the first two rows of every transform change sign on the way in and
 // out. The sform counts before the qform; a file with neither gets its spacing with the identity as direction (in LPS)
@@ -24,38 +25,14 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
+#include "io/volume.h"
 
 namespace intrawarp::io {
-
-// A volume on the host; x fastest, native byte order. The intensity of a pixel is slope * pixel + intercept.
-struct HostVolume {
-  Geometry geometry;
-  PixelType pixel_type = PixelType::kUint8;
-  double rescale_slope = 1;
-  double rescale_intercept = 0;
-  std::vector<uint8_t> pixels;  // geometry.voxels() * BytesPerPixel(pixel_type) bytes
-};
-
-// Displacements T(p) - p at the voxel centres, x y z interleaved, LPS mm.
-struct HostField {
-  Geometry geometry;
-  std::vector<float> displacement;  // 3 * geometry.voxels()
-};
-
-// T(x) = A(exp(v)(x)), fixed to moving: v at the voxel centres of the fixed image, x y z interleaved, LPS mm.
-struct HostVelocity {
-  AffineMap affine = AffineMap::Identity();
-  Geometry geometry;
-  std::vector<float> velocity;  // 3 * geometry.voxels()
-};
-
-inline constexpr int64_t kDefaultMaxVolumeBytes = int64_t{16} << 30;
 
 // One scalar volume of one time point. A slope of 0 or NaN means that there is no rescaling.
 absl::StatusOr<HostVolume> ReadNifti(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
@@ -81,9 +58,6 @@ absl::StatusOr<bool> HoldsVelocity(const std::string& path);
 absl::StatusOr<HostVelocity> ReadVelocity(const std::string& path, int64_t max_bytes = kDefaultMaxVolumeBytes);
 absl::Status WriteVelocity(const std::string& path, const AffineMap& affine, const Geometry& geometry,
                            const float* velocity);
-
-// The intensities of a volume as float32, rescaled.
-std::vector<float> ToFloat(const HostVolume& volume);
 
 }  // namespace intrawarp::io
 

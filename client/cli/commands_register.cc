@@ -18,7 +18,7 @@
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
-#include "io/nifti.h"
+#include "io/grid_files.h"
 #include "io/points.h"
 #include "proto/convert.h"
 
@@ -129,7 +129,7 @@ absl::Status WriteErrorMap(const v1::Report& report, const std::string& out) {
   if (blocks.voxels() != report.error_map().bound_mm_size()) {
     return absl::InternalError("the server sent an error map of another size than it says");
   }
-  return Annotate(io::WriteNifti(out, blocks, PixelType::kFloat32, report.error_map().bound_mm().data()), out);
+  return Annotate(io::WriteVolumeFile(out, blocks, report.error_map().bound_mm().data()), out);
 }
 
 // One line a point, in their order; its figures are nan where the images have too little structure to predict the
@@ -162,8 +162,7 @@ absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, 
   if (flags.Has("warped")) {
     const std::string out = flags.String("warped");
     const client::GridData& warped = outcome.warped;
-    INTRAWARP_RETURN_IF_ERROR(
-        Annotate(io::WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out));
+    INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteVolumeFile(out, warped.geometry, warped.values.data()), out));
   }
   if (!flags.Has("montage")) return absl::OkStatus();
   const std::string out = flags.String("montage");
@@ -172,12 +171,12 @@ absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, 
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", {".nii", ".nii.gz"}));
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", io::GridSuffixes()));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", {".tfm"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", ItkSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_map", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_map", io::GridSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "error_out", {".csv"}));
   return CheckOutput(flags, "report");
 }
@@ -204,6 +203,8 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
   const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field"), "--field");
   if (!field.ok()) return UsageError(field.status());
+  const absl::Status format = CheckFieldFormat(*field, "field", flags.String("field"));
+  if (!format.ok()) return UsageError(format);
   const absl::Status native = CheckNativeForms(flags, registration->options);
   if (!native.ok()) return UsageError(native);
   if (flags.Has("error_at") != flags.Has("error_out")) {

@@ -9,8 +9,8 @@
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
+#include "io/grid_files.h"
 #include "io/matrix_text.h"
-#include "io/nifti.h"
 #include "io/points.h"
 #include "proto/convert.h"
 
@@ -46,8 +46,8 @@ absl::Status GetMatrix(const std::string& name, const std::string& out, Session&
   INTRAWARP_ASSIGN_OR_RETURN(const v1::Transform transform, session.client().GetTransform(name, session.call()));
   if (transform.kind() != v1::TRANSFORM_KIND_AFFINE) {
     return absl::FailedPreconditionError(
-        absl::StrCat(name, " is more than a matrix; its field can be written to .nii or .nii.gz",
-                     transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm" : ""));
+        absl::StrCat(name, " is more than a matrix; its field can be written to .nii.gz, .nrrd or .mha",
+                     transform.kind() == v1::TRANSFORM_KIND_CONTROL_GRID ? ", its control grid to .tfm or .h5" : ""));
   }
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, AffineMapFromProto(transform.affine()));
   return Annotate(io::WriteMatrix(out, matrix), out);
@@ -64,15 +64,24 @@ absl::Status GetField(const std::string& name, const v1::FieldRequest& field, co
   return WriteFieldFile(out, header.encoding(), header.affine(), data);
 }
 
+std::vector<std::string> TransformSuffixes() {
+  std::vector<std::string> suffixes = {".txt"};
+  suffixes.insert(suffixes.end(), ItkSuffixes().begin(), ItkSuffixes().end());
+  suffixes.insert(suffixes.end(), io::GridSuffixes().begin(), io::GridSuffixes().end());
+  return suffixes;
+}
+
 absl::Status Get(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".txt", ".tfm", ".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", TransformSuffixes()));
   const std::string out = flags.String("out"), name = flags.Positional(0);
   const absl::StatusOr<v1::FieldRequest> field =
-      ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii, .nii.gz)");
+      ParseFieldFlags(flags, HasVolumeSuffix(out), "a field (.nii[.gz], .nrrd, .nhdr, .mha, .mhd)");
   if (!field.ok()) return UsageError(field.status());
+  const absl::Status format = CheckFieldFormat(*field, "out", out);
+  if (!format.ok()) return UsageError(format);
   if (HasMatrixSuffix(out)) return GetMatrix(name, out, session);
-  if (!HasControlGridSuffix(out)) return GetField(name, *field, out, session);
-  return WriteControlGrid(name, out, session);
+  if (!HasItkSuffix(out)) return GetField(name, *field, out, session);
+  return WriteItkFile(name, out, session);
 }
 
 absl::Status Delete(const ParsedFlags& flags, Session& session) {
@@ -97,7 +106,7 @@ v1::Interpolation InterpolationFromName(const std::string& name) {
 }
 
 absl::Status Warp(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", io::GridSuffixes()));
   v1::WarpVolumeRequest request;
   request.set_inverse(flags.Has("inverse"));
   request.set_fill(static_cast<float>(flags.Number("fill")));
@@ -110,7 +119,7 @@ absl::Status Warp(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(session.client().WarpVolume(request, client::SinkInto(&warped), session.call()));
   INTRAWARP_RETURN_IF_ERROR(temporaries.DeleteAll());
   const std::string out = flags.String("out");
-  return Annotate(io::WriteNifti(out, warped.geometry, PixelType::kFloat32, warped.values.data()), out);
+  return Annotate(io::WriteVolumeFile(out, warped.geometry, warped.values.data()), out);
 }
 
 absl::Status Points(const ParsedFlags& flags, Session& session) {
@@ -125,19 +134,20 @@ absl::Status Points(const ParsedFlags& flags, Session& session) {
   return Annotate(io::WritePoints(flags.String("out"), mapped), flags.String("out"));
 }
 
-const FlagSpec kTransform = {.name = "transform",
-                             .placeholder = "transforms/ID|PATH",
-                             .help =
-                                 "a field or velocity (.nii, .nii.gz), control grid (.tfm) or matrix (.txt) is "
-                                 "uploaded, used and deleted",
-                             .required = true};
+const FlagSpec kTransform = {
+    .name = "transform",
+    .placeholder = "transforms/ID|PATH",
+    .help =
+        "a field (.nii[.gz], .nrrd, .mha), velocity (.nii[.gz]), ITK's (.tfm, .h5) or matrix (.txt) is "
+        "uploaded, used and deleted",
+    .required = true};
 const FlagSpec kInverse = {
     .name = "inverse", .type = FlagType::kSwitch, .placeholder = "", .help = "through the inverse transform"};
 
 std::vector<FlagSpec> GetFlagSpecs() {
   std::vector<FlagSpec> specs = {{.name = "out",
                                   .placeholder = "PATH",
-                                  .help = ".txt: 4x4 matrix; .tfm: control grid, as ITK has it; .nii or .nii.gz: field",
+                                  .help = ".txt: 4x4 matrix; .tfm, .h5: as ITK has it; .nii[.gz], .nrrd, .mha: field",
                                   .required = true}};
   for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
@@ -164,7 +174,10 @@ std::vector<Command> TransformCommands() {
        .syntax = {.flags = {kTransform,
                             {.name = "moving", .placeholder = "X", .help = "what is resampled", .required = true},
                             {.name = "like", .placeholder = "X", .help = "the grid of the result", .required = true},
-                            {.name = "out", .placeholder = "PATH", .help = ".nii or .nii.gz", .required = true},
+                            {.name = "out",
+                             .placeholder = "PATH",
+                             .help = ".nii[.gz], .nrrd, .nhdr, .mha or .mhd",
+                             .required = true},
                             kInverse,
                             {.name = "fill",
                              .type = FlagType::kNumber,

@@ -7,7 +7,7 @@
 #include "client/cli/command.h"
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
-#include "io/nifti.h"
+#include "io/grid_files.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -51,12 +51,12 @@ absl::Status List(const ParsedFlags&, Session& session) {
 }
 
 absl::Status Get(const ParsedFlags& flags, Session& session) {
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".nii", ".nii.gz"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", io::GridSuffixes()));
   client::GridData data;
   INTRAWARP_RETURN_IF_ERROR(
       session.client().DownloadVolume(flags.Positional(0), client::SinkInto(&data), session.call()).status());
   const std::string out = flags.String("out");
-  return Annotate(io::WriteNifti(out, data.geometry, PixelType::kFloat32, data.values.data()), out);
+  return Annotate(io::WriteVolumeFile(out, data.geometry, data.values.data()), out);
 }
 
 absl::Status Delete(const ParsedFlags& flags, Session& session) {
@@ -77,8 +77,11 @@ std::vector<Command> VolumeCommands() {
        .syntax = {},
        .run = List},
       {.name = "volume get",
-       .summary = "download a volume as float32 NIfTI",
-       .syntax = {.flags = {{.name = "out", .placeholder = "PATH", .help = ".nii or .nii.gz", .required = true}},
+       .summary = "download a volume as float32",
+       .syntax = {.flags = {{.name = "out",
+                             .placeholder = "PATH",
+                             .help = ".nii[.gz], .nrrd, .nhdr, .mha or .mhd",
+                             .required = true}},
                   .positionals = {"volumes/ID"}},
        .run = Get},
       {.name = "volume delete",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control grid of a stored transform, into a file.
+// A stored transform, into a file in ITK's form.
 #ifndef INTRAWARP_CLIENT_CLI_CONTROL_GRID_H_
 #define INTRAWARP_CLIENT_CLI_CONTROL_GRID_H_
 
@@ -10,8 +10,13 @@
 
 namespace intrawarp::cli {
 
-// Writes "transforms/ID" to a .tfm file. FAILED_PRECONDITION for a transform without a control grid.
+// Writes the control grid of "transforms/ID" with its affine part to a file of ItkSuffixes(). FAILED_PRECONDITION for a
+// transform without a control grid.
 absl::Status WriteControlGrid(const std::string& transform, const std::string& path, Session& session);
+
+// Writes "transforms/ID" to such a file: an affine map or a control grid as it is, another one as its displacement
+// field.
+absl::Status WriteItkFile(const std::string& transform, const std::string& path, Session& session);
 
 }  // namespace intrawarp::cli
 

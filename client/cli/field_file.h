@@ -11,10 +11,14 @@
 
 namespace intrawarp::cli {
 
-// A .nii or .nii.gz file of displacements or, when that is what was asked for, of velocities, with the affine part
-// (`matrix`) of their transform. The path is in the message of an error.
+// A file of displacements, in the format of its suffix, or, when that is what was asked for, of velocities (NIfTI),
+// with the affine part of their transform. The path is in the message of an error.
 absl::Status WriteFieldFile(const std::string& path, v1::FieldEncoding encoding, const v1::AffineMap& affine_part,
                             const client::GridData& field);
+
+// INVALID_ARGUMENT (a wrong command line) for a velocity that would go into another format than NIfTI. `flag` names the
+// path.
+absl::Status CheckFieldFormat(const v1::FieldRequest& field, const std::string& flag, const std::string& path);
 
 }  // namespace intrawarp::cli
 

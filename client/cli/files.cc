@@ -10,21 +10,26 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "io/file.h"
+#include "io/grid_files.h"
 
 namespace intrawarp::cli {
-namespace {
-
-constexpr const char* kVolumeSuffixes[] = {".nii.gz", ".nii"};
-
-}  // namespace
 
 bool HasVolumeSuffix(const std::string& path) {
-  return std::any_of(std::begin(kVolumeSuffixes), std::end(kVolumeSuffixes),
-                     [&](const char* suffix) { return absl::EndsWith(path, suffix); });
+  const std::vector<std::string>& suffixes = io::GridSuffixes();
+  return std::any_of(suffixes.begin(), suffixes.end(),
+                     [&](const std::string& suffix) { return absl::EndsWith(path, suffix); });
 }
 
 bool HasMatrixSuffix(const std::string& path) { return absl::EndsWith(path, ".txt"); }
-bool HasControlGridSuffix(const std::string& path) { return absl::EndsWith(path, ".tfm"); }
+bool HasItkSuffix(const std::string& path) {
+  return std::any_of(ItkSuffixes().begin(), ItkSuffixes().end(),
+                     [&](const std::string& suffix) { return absl::EndsWith(path, suffix); });
+}
+
+const std::vector<std::string>& ItkSuffixes() {
+  static const auto* const suffixes = new std::vector<std::string>{".tfm", ".h5", ".hdf5", ".hdf"};
+  return *suffixes;
+}
 
 absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, const std::vector<std::string>& suffixes) {
   if (!flags.Has(name)) return absl::OkStatus();
@@ -50,7 +55,8 @@ absl::StatusOr<std::vector<std::string>> VolumesInFolder(const std::string& fold
     if (HasVolumeSuffix(entry->path().string())) paths.push_back(entry->path().string());
   }
   if (error) return io::FileError(folder, error.value());
-  if (paths.empty()) return absl::NotFoundError(absl::StrCat(folder, ": no .nii or .nii.gz files"));
+  if (paths.empty())
+    return absl::NotFoundError(absl::StrCat(folder, ": no volumes (", absl::StrJoin(io::GridSuffixes(), ", "), ")"));
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -59,8 +65,8 @@ std::string FileName(const std::string& path) { return std::filesystem::path(pat
 
 std::string Stem(const std::string& path) {
   std::string name = FileName(path);
-  for (const char* suffix : kVolumeSuffixes) {
-    if (absl::EndsWith(name, suffix)) return name.substr(0, name.size() - std::string(suffix).size());
+  for (const std::string& suffix : io::GridSuffixes()) {
+    if (absl::EndsWith(name, suffix)) return name.substr(0, name.size() - suffix.size());
   }
   return name;
 }

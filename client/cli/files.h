@@ -12,9 +12,12 @@
 
 namespace intrawarp::cli {
 
-bool HasVolumeSuffix(const std::string& path);       // .nii, .nii.gz
-bool HasMatrixSuffix(const std::string& path);       // .txt
-bool HasControlGridSuffix(const std::string& path);  // .tfm
+bool HasVolumeSuffix(const std::string& path);  // io::GridSuffixes()
+bool HasMatrixSuffix(const std::string& path);  // .txt
+bool HasItkSuffix(const std::string& path);     // ItkSuffixes()
+
+// The suffixes that transforms in ITK's form are written with.
+const std::vector<std::string>& ItkSuffixes();
 
 // Before work is begun for a file that the flag names, if it is given: a wrong command line (UsageError) when the name
 // has none of the suffixes (none given: any will do), NOT_FOUND when its folder does not exist.

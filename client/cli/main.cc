@@ -61,10 +61,11 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
       "intrawarp --server=HOST:PORT [--tls_ca=PATH] COMMAND [...]\n\n"
       "Commands (intrawarp COMMAND --help says more):\n";
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
-  absl::StrAppend(&help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
-                  "\nX is volumes/ID or a file (.nii, .nii.gz), which is uploaded, used and deleted.\n"
-                  "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
-                  "command line.\n");
+  absl::StrAppend(
+      &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
+      "\nX is volumes/ID or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), which is uploaded, used and deleted.\n"
+      "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
+      "command line.\n");
   return help;
 }
 

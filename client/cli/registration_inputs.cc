@@ -3,6 +3,7 @@
 
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
+#include "io/itk_transform.h"
 #include "io/matrix_text.h"
 #include "proto/convert.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1::RegistrationOptions* options) {
   if (initial.empty()) return absl::OkStatus();
-  if (IsTransformName(initial) || HasControlGridSuffix(initial) || HasVolumeSuffix(initial)) {
+  if (IsTransformName(initial) || HasItkSuffix(initial) || HasVolumeSuffix(initial) || io::HoldsItkText(initial)) {
     INTRAWARP_ASSIGN_OR_RETURN(*options->mutable_initial_transform(), temporaries.Transform(initial));
     return absl::OkStatus();
   }

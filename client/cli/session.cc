@@ -13,6 +13,7 @@
 #include "client/cli/matrix_files.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
+#include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
 
@@ -33,7 +34,7 @@ absl::Status Annotate(const absl::Status& status, const std::string& subject) {
 }
 
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path) {
-  absl::StatusOr<io::HostVolume> volume = io::ReadNifti(path);
+  absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(path);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;
 }
@@ -92,9 +93,10 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   if (IsTransformName(t)) return t;
   const auto known = transforms_.find(t);
   if (known != transforms_.end()) return known->second;
-  const absl::StatusOr<std::string> name = HasMatrixSuffix(t)        ? UploadMatrixFile(t)
-                                           : HasControlGridSuffix(t) ? UploadControlGridFile(t)
-                                                                     : UploadFieldFile(t);
+  const bool itk = HasItkSuffix(t) || (HasMatrixSuffix(t) && io::HoldsItkText(t));
+  const absl::StatusOr<std::string> name = itk                  ? UploadItkFile(t)
+                                           : HasMatrixSuffix(t) ? UploadMatrixFile(t)
+                                                                : UploadFieldFile(t);
   if (!name.ok()) return Annotate(name.status(), t);
   return name;
 }
@@ -107,13 +109,27 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   return transforms_[path];
 }
 
-absl::StatusOr<std::string> Temporaries::UploadControlGridFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const io::ControlGridFile file, io::ReadItkTransform(path));
+// A displacement field travels with its affine map in it, since the server stores no such pair.
+absl::StatusOr<std::string> Temporaries::UploadItkFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadItkTransform(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.coefficients};
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
+  switch (file.kind) {
+    case io::ItkTransform::Kind::kAffine:
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadAffine(id, file.affine, session_.call()).status());
+      break;
+    case io::ItkTransform::Kind::kControlGrid: {
+      const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.vectors};
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
+      break;
+    }
+    case io::ItkTransform::Kind::kDisplacement: {
+      const std::vector<float> field = io::WholeDisplacement(file);
+      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadField(id, file.grid, field, session_.call()).status());
+      break;
+    }
+  }
   return transforms_[path];
 }
 
@@ -128,9 +144,11 @@ absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& p
 }
 
 absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path) {
-  INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, io::HoldsVelocity(path));
-  if (holds_velocity) return UploadVelocityFile(path);
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadField(path));
+  if (io::GridFormatOf(path) == io::GridFormat::kNifti) {
+    INTRAWARP_ASSIGN_OR_RETURN(const bool holds_velocity, io::HoldsVelocity(path));
+    if (holds_velocity) return UploadVelocityFile(path);
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostField field, io::ReadFieldFile(path));
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;

@@ -47,7 +47,8 @@ class Temporaries {
 
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
-  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), control grid (.tfm), field or velocity.
+  // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), transform in ITK's form (.tfm, .h5),
+  // field or velocity.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
@@ -59,7 +60,7 @@ class Temporaries {
 
  private:
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
-  absl::StatusOr<std::string> UploadControlGridFile(const std::string& path);
+  absl::StatusOr<std::string> UploadItkFile(const std::string& path);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
@@ -70,7 +71,7 @@ class Temporaries {
   std::map<std::string, std::string> matrices_;
 };
 
-// ReadNifti, with the path in the message of an error.
+// The volume of a file, whose format its suffix tells. The path is in the message of an error.
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path);
 
 bool IsVolumeName(const std::string& x);

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/geometry/vec.h"
+#include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_market.h"
 #include "io/matrix_text.h"
@@ -475,6 +476,65 @@ std::string RegisteredFfd(const std::vector<std::string>& command) {
   return result.out.substr(0, result.out.find('\n'));
 }
 
+TEST_F(CliTest, VolumesGoThroughEveryFormat) {
+  const io::HostVolume fixed = Value(io::ReadNifti(Pair("fixed.nii.gz")));
+  const std::vector<float> values = io::ToFloat(fixed);
+  for (const char* suffix : {".nrrd", ".nhdr", ".mha", ".mhd"}) {
+    ASSERT_TRUE(io::WriteVolumeFile(Out(std::string("in") + suffix), fixed).ok());
+    const std::string id = std::string("format") + suffix;
+    const std::string name = Succeed({"volume", "put", Out(std::string("in") + suffix), "--id=" + id});
+    EXPECT_EQ(name, "volumes/" + id);
+    Succeed({"volume", "get", name, "--out=" + Out(std::string("out") + suffix)});
+    const io::HostVolume back = Value(io::ReadVolumeFile(Out(std::string("out") + suffix)));
+    EXPECT_TRUE(SameGrid(back.geometry, fixed.geometry, 1e-4));
+    EXPECT_EQ(io::ToFloat(back), values) << suffix;
+    Succeed({"volume", "delete", name});
+  }
+  std::ofstream(Out("broken.nrrd")) << "NRRD0004\ntype: float\ndimension: 3\nsizes: 4 4 0\n\n";
+  Fail({"volume", "put", Out("broken.nrrd")}, "INVALID_ARGUMENT", "broken.nrrd: sizes: ");
+  Wrong({"volume", "get", "volumes/x", "--out=" + Out("x.png")}, "--out");
+}
+
+TEST_F(CliTest, TransformsGoThroughEveryFormat) {
+  const std::string name =
+      RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=5", "--field=" + Out("u.nrrd"),
+                              "--warped=" + Out("warped.mha"), "--grid=" + Out("g.h5")}));
+  EXPECT_EQ(io::ToFloat(Value(io::ReadVolumeFile(Out("warped.mha")))).size(), size_t{40} * 40 * 24);
+  Succeed({"transform", "get", name, "--out=" + Out("again.h5")});
+  EXPECT_EQ(FileContents(Out("again.h5")), FileContents(Out("g.h5")));
+  Succeed({"transform", "get", name, "--out=" + Out("u.mhd")});
+  EXPECT_EQ(Value(io::ReadFieldFile(Out("u.mhd"))).displacement, Value(io::ReadFieldFile(Out("u.nrrd"))).displacement);
+  // The same displacement with an affine map that undoes a translation beside it.
+  const io::HostField field = Value(io::ReadFieldFile(Out("u.nrrd")));
+  io::ItkTransform moved{io::ItkTransform::Kind::kDisplacement, AffineMap::Identity(), field.geometry,
+                         field.displacement};
+  for (size_t i = 0; i < moved.vectors.size(); i += 3) moved.vectors[i] += 10;
+  moved.affine.m[0][3] = -10;
+  ASSERT_TRUE(io::WriteItkTransform(Out("moved.tfm"), moved).ok());
+  const auto map = [&](const std::string& transform) {
+    Succeed({"points", "--transform=" + transform, "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("p.csv")});
+    return Value(io::ReadPoints(Out("p.csv")));
+  };
+  const std::vector<Vec3d> mapped = map(Out("u.nrrd"));
+  for (const char* file : {"g.h5", "u.mhd", "moved.tfm"}) EXPECT_LT(Distance(map(Out(file)), mapped), 0.1) << file;
+
+  // A stored affine map, as a matrix, as ITK's text under two names, and as HDF5.
+  const std::string affine = RegisteredFfd(Register({"--method=affine", "--levels=1", "--iterations=2"}));
+  for (const char* file : {"a.txt", "a.tfm", "a.h5"}) Succeed({"transform", "get", affine, "--out=" + Out(file)});
+  std::filesystem::copy_file(Out("a.tfm"), Out("itk.txt"));
+  const std::vector<Vec3d> there = map(affine);
+  for (const char* file : {"a.txt", "a.tfm", "a.h5", "itk.txt"}) {
+    EXPECT_LT(Distance(map(Out(file)), there), 1e-6) << file;
+    RegisteredFfd(Register({"--method=affine", "--levels=1", "--iterations=1", "--initial=" + Out(file)}));
+  }
+  std::ofstream(Out("list.tfm")) << FileContents(Out("a.tfm")) << "Transform: AffineTransform_double_3_3\n";
+  Fail({"points", "--transform=" + Out("list.tfm"), "--in=" + Pair("landmarks_fixed.csv"), "--out=" + Out("p.csv")},
+       "UNIMPLEMENTED", "without a CompositeTransform");
+  Wrong({"transform", "get", name, "--out=" + Out("v.nrrd"), "--field_encoding=velocity"}, "--out: a velocity");
+  Wrong(Register({"--method=log-demons", "--field=" + Out("v.mha"), "--field_encoding=velocity"}),
+        "--field: a velocity");
+}
+
 TEST_F(CliTest, AControlGridGoesThroughAFile) {
   const std::string name = RegisteredFfd(Register({"--method=affine,ffd", "--metric=ssd", "--iterations=10",
                                                    "--grid=" + Out("g.tfm"), "--report=" + Out("report.json")}));
@@ -484,7 +544,7 @@ TEST_F(CliTest, AControlGridGoesThroughAFile) {
   EXPECT_THAT(Succeed({"transform", "list"}), HasSubstr(name + "\tcontrol-grid\t"));
   Succeed({"transform", "get", name, "--out=" + Out("again.tfm")});
   EXPECT_EQ(FileContents(Out("again.tfm")), FileContents(Out("g.tfm")));
-  const io::ControlGridFile file = Value(io::ReadItkTransform(Out("g.tfm")));
+  const io::ItkTransform file = Value(io::ReadItkTransform(Out("g.tfm")));
   // 40 x 40 x 24 voxels, a control point every 5, and 3 more.
   EXPECT_EQ(file.grid.size, (Int3{11, 11, 8}));
   Fail({"transform", "get", name, "--out=" + Out("m.txt")}, "FAILED_PRECONDITION", "more than a matrix");

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_market.h"
 #include "io/matrix_text.h"
@@ -54,6 +55,9 @@ std::vector<Format> EveryFormat() {
   const std::vector<float> vectors = RandomFloats(3 * grid.voxels(), 5, -10, 10);
   const std::vector<uint8_t> pixels(grid.voxels(), 7);
   const auto volume = [=](const std::string& path) { return WriteNifti(path, grid, PixelType::kUint8, pixels.data()); };
+  const auto grid_file = [=](const std::string& path) {
+    return WriteVolumeFile(path, {grid, PixelType::kUint8, 1, 0, pixels});
+  };
   const auto matrix = [](const std::string& path) {
     return WriteMatrixMarket(path, HostCsr<float>{2, 2, {0, 1, 2}, {0, 1}, {1.5f, 2.5f}});
   };
@@ -66,8 +70,15 @@ std::vector<Format> EveryFormat() {
           {"matrix.mtx.gz", matrix},
           {"grid.tfm",
            [=](const std::string& path) {
-             return WriteItkTransform(path, {AffineMap::Identity(), grid, vectors});
+             return WriteItkTransform(path, {ItkTransform::Kind::kControlGrid, AffineMap::Identity(), grid, vectors});
            }},
+          {"field.h5",
+           [=](const std::string& path) {
+             return WriteItkTransform(path, {ItkTransform::Kind::kDisplacement, AffineMap::Identity(), grid, vectors});
+           }},
+          {"volume.nrrd", grid_file},
+          {"volume.mha", grid_file},
+          {"field.nrrd", [=](const std::string& path) { return WriteFieldFile(path, grid, vectors.data()); }},
           {"affine.txt", [](const std::string& path) { return WriteMatrix(path, AffineMap::Identity()); }},
           {"points.csv",
            [](const std::string& path) {

@@ -2,6 +2,7 @@
 #include "io/nifti.h"
 
 #include <nifti1_io.h>
+#include <nifti2.h>
 #include <zlib.h>
 
 #include <cmath>
@@ -123,6 +124,106 @@ TEST_F(NiftiTest, EveryTypeAndOrientationComesBack) {
       }
     }
   }
+}
+
+// A NIfTI-1 file of this library as NIfTI-2.
+std::string AsNifti2(
+    const std::string& file, const std::function<void(nifti_2_header&)>& change = [](auto&) {}) {
+  nifti_1_header h;
+  std::memcpy(&h, file.data(), sizeof(h));
+  nifti_2_header wide{};
+  wide.sizeof_hdr = 540;
+  std::memcpy(wide.magic, "n+2\0\r\n\032\n", 8);
+  wide.datatype = h.datatype, wide.bitpix = h.bitpix;
+  std::copy(h.dim, h.dim + 8, wide.dim);
+  std::copy(h.pixdim, h.pixdim + 8, wide.pixdim);
+  wide.vox_offset = 544;
+  wide.scl_slope = h.scl_slope, wide.scl_inter = h.scl_inter;
+  wide.qform_code = h.qform_code, wide.sform_code = h.sform_code;
+  wide.quatern_b = h.quatern_b, wide.quatern_c = h.quatern_c, wide.quatern_d = h.quatern_d;
+  wide.qoffset_x = h.qoffset_x, wide.qoffset_y = h.qoffset_y, wide.qoffset_z = h.qoffset_z;
+  std::copy(h.srow_x, h.srow_x + 4, wide.srow_x);
+  std::copy(h.srow_y, h.srow_y + 4, wide.srow_y);
+  std::copy(h.srow_z, h.srow_z + 4, wide.srow_z);
+  wide.xyzt_units = h.xyzt_units, wide.intent_code = h.intent_code;
+  change(wide);
+  std::string out(reinterpret_cast<const char*>(&wide), sizeof(wide));
+  return out + std::string(4, '\0') + file.substr(352);
+}
+
+// The offsets are those of the NIfTI-2 standard.
+std::string Nifti2InOtherByteOrder(std::string file, int bytes_per_pixel) {
+  const auto swap = [&](size_t at, size_t size) { std::reverse(file.begin() + at, file.begin() + at + size); };
+  for (size_t at : {0, 344, 348, 496, 500, 504}) swap(at, 4);
+  for (size_t at : {12, 14}) swap(at, 2);
+  for (size_t at = 16; at < 240; at += 8) swap(at, 8);
+  for (size_t at = 352; at < 496; at += 8) swap(at, 8);
+  for (size_t at = 544; at < file.size(); at += bytes_per_pixel) swap(at, bytes_per_pixel);
+  return file;
+}
+
+TEST_F(NiftiTest, Nifti2IsTheSameVolumeAndField) {
+  HostVolume volume = RandomVolume(ObliqueGeometry({7, 5, 3}, true), PixelType::kInt16);
+  volume.rescale_slope = 0.5;
+  ASSERT_THAT(WriteNifti(Path("v.nii"), volume), Succeeds());
+  const auto one = ReadNifti(Path("v.nii"));
+  ASSERT_THAT(one, Succeeds());
+  const std::string two = AsNifti2(Get(Path("v.nii")));
+  for (const std::string& file : {two, Nifti2InOtherByteOrder(two, 2), Gzip(two)}) {
+    for (bool qform : {false, true}) {
+      std::string changed = file;
+      if (qform && file == two) changed = AsNifti2(Get(Path("v.nii")), [](auto& h) { h.sform_code = 0; });
+      const auto read = ReadNifti(Put("two.nii", changed));
+      ASSERT_THAT(read, Succeeds());
+      ExpectNear(read->geometry, one->geometry);
+      EXPECT_EQ(read->pixels, one->pixels);
+      EXPECT_EQ(read->rescale_slope, 0.5);
+    }
+  }
+  HostField field{volume.geometry, RandomFloats(3 * volume.geometry.voxels(), 3, -5, 5)};
+  ASSERT_THAT(WriteField(Path("f.nii"), field), Succeeds());
+  const std::string wide = AsNifti2(Get(Path("f.nii")));
+  for (const std::string& file : {wide, Nifti2InOtherByteOrder(wide, 4)}) {
+    const auto read = ReadField(Put("two.nii", file));
+    ASSERT_THAT(read, Succeeds());
+    EXPECT_EQ(read->displacement, field.displacement);
+  }
+}
+
+// A double holds what a float rounds.
+TEST_F(NiftiTest, Nifti2KeepsDoubles) {
+  const auto read = ReadNifti(Put("two.nii", AsNifti2(FileOf(SomeHeader()), [](auto& h) {
+                                    h.srow_x[0] = 2.0000000001;
+                                    h.srow_x[3] = -123.456789012345;
+                                  })));
+  ASSERT_THAT(read, Succeeds());
+  EXPECT_EQ(read->geometry.spacing.x, 2.0000000001);
+  EXPECT_EQ(read->geometry.origin.x, 123.456789012345);
+}
+
+TEST_F(NiftiTest, HostileNifti2) {
+  struct Case {
+    const char* message;
+    std::function<void(nifti_2_header&)> change;
+  };
+  const Case cases[] = {
+      {"header: the magic", [](auto& h) { h.magic[0] = 'x'; }},
+      {"header: the magic", [](auto& h) { h.magic[4] = '\n'; }},
+      {"size: dim[0]", [](auto& h) { h.dim[0] = int64_t{1} << 40; }},
+      {"size: dim[1] is too long", [](auto& h) { h.dim[1] = std::numeric_limits<int64_t>::max(); }},
+      {"size: dim[2] is -1", [](auto& h) { h.dim[2] = -1; }},
+      {"size: ", [](auto& h) { h.dim[1] = 20000; }},
+      {"vox_offset: ", [](auto& h) { h.vox_offset = 540; }},
+      {"vox_offset: ", [](auto& h) { h.vox_offset = std::numeric_limits<int64_t>::max(); }},
+      {"vox_offset: ", [](auto& h) { h.vox_offset = -8; }},
+      {"spacing: ", [](auto& h) { h.pixdim[1] = std::nan(""), h.sform_code = 0; }},
+  };
+  const std::string file = FileOf(SomeHeader());
+  for (const Case& c : cases) {
+    EXPECT_THAT(ReadNifti(Put("two.nii", AsNifti2(file, c.change))), Fails(kInvalid, c.message)) << c.message;
+  }
+  EXPECT_THAT(ReadNifti(Put("two.nii", AsNifti2(file, [](auto& h) { h.dim[3] = 3; }))), Fails(kDataLoss, "data: "));
+  EXPECT_THAT(ReadNifti(Put("two.nii", AsNifti2(file).substr(0, 500))), Fails(kDataLoss, "header: ends after 500"));
 }
 
 // Without the sform, the quaternion must say the same.
@@ -342,8 +443,8 @@ TEST_F(NiftiTest, LyingHeadersAreNamed) {
       {"vox_offset: ", [nan](auto& h) { h.vox_offset = nan; }},
       {"vox_offset: ", [](auto& h) { h.vox_offset = 1e12f; }},
       {"data: ends after", [](auto& h) { h.vox_offset = 100000; }, kDataLoss},
-      {"header: not a NIfTI-1", [](auto& h) { h.sizeof_hdr = 349; }},
-      {"header: NIfTI-2", [](auto& h) { h.sizeof_hdr = 540; }, kUnimplemented},
+      {"header: not a NIfTI file", [](auto& h) { h.sizeof_hdr = 349; }},
+      {"header: ends after 400 of 540", [](auto& h) { h.sizeof_hdr = 540; }, kDataLoss},
       {"header: the magic", [](auto& h) { h.magic[1] = '2'; }},
   };
   for (const Case& c : cases) {
@@ -423,7 +524,7 @@ TEST_F(NiftiTest, OddFiles) {
   EXPECT_THAT(ReadNifti(folder_.string()), Fails(kInvalid, "file: not a regular"));
   EXPECT_THAT(ReadNifti("/dev/zero"), Fails(kInvalid, "file: not a regular"));
   EXPECT_THAT(ReadNifti(Put("empty.nii", "")), Fails(kDataLoss, "header: ends after 0"));
-  EXPECT_THAT(ReadNifti(Put("text.nii", std::string(1000, 'x'))), Fails(kInvalid, "header: not a NIfTI-1"));
+  EXPECT_THAT(ReadNifti(Put("text.nii", std::string(1000, 'x'))), Fails(kInvalid, "header: not a NIfTI file"));
 }
 
 TEST_F(NiftiTest, WritingIsDeterministicAndRefusesNonsense) {
