@@ -33,6 +33,7 @@ std::vector<Command> TransformCommands();
 std::vector<Command> MatrixCommands();
 std::vector<Command> ServerCommands();
 std::vector<Command> StateCommands();
+std::vector<Command> DicomCommands();
 std::vector<Command> PhantomCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.

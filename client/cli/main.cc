@@ -35,7 +35,7 @@ constexpr int kInterruptedTwice = 130;
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
-                      ServerCommands, StateCommands, PhantomCommands}) {
+                      ServerCommands, StateCommands, DicomCommands, PhantomCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -46,10 +46,12 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
       "intrawarp --server=HOST:PORT COMMAND [...]\n\n"
       "Commands (intrawarp COMMAND --help says more):\n";
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
-  absl::StrAppend(&help,
-                  "\nX is volumes/ID or a file (.nii, .nii.gz), which is uploaded, used and deleted.\n"
-                  "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
-                  "command line.\n");
+  absl::StrAppend(
+      &help,
+      "\nX is volumes/ID, or a NIfTI file, DICOM folder, DICOMDIR or DICOM file, which is uploaded, used and\n"
+      "deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
+      "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
+      "command line.\n");
   return help;
 }
 

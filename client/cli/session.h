@@ -70,9 +70,6 @@ class Temporaries {
   std::map<std::string, std::string> matrices_;
 };
 
-// ReadNifti, with the path in the message of an error.
-absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path);
-
 bool IsVolumeName(const std::string& x);
 bool IsTransformName(const std::string& x);
 
