@@ -35,6 +35,7 @@ std::vector<Command> ServerCommands();
 std::vector<Command> StateCommands();
 std::vector<Command> TokenCommands();
 std::vector<Command> AuditCommands();
+std::vector<Command> DicomCommands();
 std::vector<Command> PhantomCommands();
 std::vector<Command> SelfTestCommands();
 

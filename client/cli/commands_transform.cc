@@ -8,6 +8,7 @@
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
+#include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/grid_files.h"
 #include "io/matrix_text.h"

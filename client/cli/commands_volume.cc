@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
 #include "client/cli/files.h"
+#include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/grid_files.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path));
+  const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
+  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path, options));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.Upload(volume, path, flags.String("id")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
@@ -69,9 +71,17 @@ std::vector<Command> VolumeCommands() {
   return {
       {.name = "volume put",
        .summary = "upload a volume, where it stays resident; prints volumes/ID",
-       .syntax = {.flags = {{.name = "id", .placeholder = "ID", .help = "the wanted id; default: the server's choice"}},
+       .syntax = {.flags = {{.name = "id", .placeholder = "ID", .help = "the wanted id; default: the server's choice"},
+                            {.name = "series",
+                             .placeholder = "SERIES",
+                             .help = "which DICOM volume: its index or series, as dicom list shows them"},
+                            {.name = "resample",
+                             .type = FlagType::kSwitch,
+                             .placeholder = "",
+                             .help = "interpolate missing, uneven and sheared DICOM slices instead of refusing them"}},
                   .positionals = {"PATH"}},
-       .run = Put},
+       .run = Put,
+       .notes = "PATH is a NIfTI file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
       {.name = "volume list",
        .summary = "list resident volumes: name, size, spacing, pixel type, device memory",
        .syntax = {},

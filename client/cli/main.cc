@@ -35,7 +35,8 @@ constexpr int kInterruptedTwice = 130;
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
-                      ServerCommands, StateCommands, AuditCommands, TokenCommands, PhantomCommands, SelfTestCommands}) {
+                      ServerCommands, StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands,
+                      SelfTestCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -63,7 +64,8 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
   absl::StrAppend(
       &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
-      "\nX is volumes/ID or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), which is uploaded, used and deleted.\n"
+      "\nX is volumes/ID, or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), DICOM folder, DICOMDIR or DICOM file,\n"
+      "which is uploaded, used and deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
       "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
       "command line.\n");
   return help;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/registration_montage.h"
 
+#include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
 #include "io/png.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/volume_file.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
 #include "io/grid_files.h"
@@ -31,12 +32,6 @@ bool IsTransformName(const std::string& x) { return absl::StartsWith(x, "transfo
 absl::Status Annotate(const absl::Status& status, const std::string& subject) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(subject, ": ", status.message()));
-}
-
-absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path) {
-  absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(path);
-  if (!volume.ok()) return Annotate(volume.status(), path);
-  return volume;
 }
 
 absl::Status Session::CheckInterrupt() const {

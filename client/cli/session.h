@@ -71,9 +71,6 @@ class Temporaries {
   std::map<std::string, std::string> matrices_;
 };
 
-// The volume of a file, whose format its suffix tells. The path is in the message of an error.
-absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path);
-
 bool IsVolumeName(const std::string& x);
 bool IsTransformName(const std::string& x);
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/volume_file.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "client/cli/files.h"
+#include "client/cli/session.h"
+#include "io/dicom/dicom.h"
+#include "io/grid_files.h"
+
+namespace intrawarp::cli {
+namespace {
+
+struct Source {
+  std::string path;
+  std::string series;
+};
+
+Source SplitSeries(const std::string& path) {
+  std::error_code error;
+  const size_t mark = path.rfind('#');
+  if (mark == std::string::npos || std::filesystem::exists(path, error)) return {path, ""};
+  return {path.substr(0, mark), path.substr(mark + 1)};
+}
+
+absl::StatusOr<io::HostVolume> LoadPlain(const std::string& path, const VolumeFileOptions& options) {
+  if (!options.series.empty()) return absl::InvalidArgumentError("--series: the file is not DICOM");
+  if (options.resample) return absl::InvalidArgumentError("--resample: the file is not DICOM");
+  return io::ReadVolumeFile(path);
+}
+
+absl::StatusOr<io::HostVolume> LoadDicom(const Source& source, const VolumeFileOptions& options) {
+  if (!source.series.empty() && !options.series.empty()) {
+    return absl::InvalidArgumentError("--series: the path names a series, too");
+  }
+  io::DicomOptions dicom;
+  dicom.series = options.series.empty() ? source.series : options.series;
+  dicom.resample = options.resample;
+  absl::StatusOr<io::DicomVolume> volume = io::ReadDicom(source.path, dicom);
+  if (!volume.ok()) return volume.status();
+  return std::move(volume->volume);
+}
+
+}  // namespace
+
+absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options) {
+  const Source source = SplitSeries(path);
+  const bool is_dicom = !HasVolumeSuffix(path) && io::LooksLikeDicom(source.path);
+  absl::StatusOr<io::HostVolume> volume = is_dicom ? LoadDicom(source, options) : LoadPlain(path, options);
+  if (!volume.ok()) return Annotate(volume.status(), path);
+  return volume;
+}
+
+}  // namespace intrawarp::cli

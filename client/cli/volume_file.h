@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A volume from a path that a user gave: NIfTI, NRRD or MetaImage by its suffix, or DICOM by what is there. Thread-safe
+// functions.
+#ifndef INTRAWARP_CLIENT_CLI_VOLUME_FILE_H_
+#define INTRAWARP_CLIENT_CLI_VOLUME_FILE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "io/nifti.h"
+
+namespace intrawarp::cli {
+
+struct VolumeFileOptions {
+  // Which of several DICOM volumes; empty: what the path says.
+  std::string series;
+  // Missing, uneven and sheared DICOM slices are interpolated.
+  bool resample = false;
+};
+
+// A file with a suffix of ReadVolumeFile's is read by that. A folder, a DICOMDIR and a file that begins like DICOM are
+// DICOM, with PATH#SERIES for one of several volumes where no file has that whole name. Any other file is left to
+// ReadVolumeFile. Errors begin with the path. An option that only DICOM has is INVALID_ARGUMENT for another file.
+absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options = {});
+
+}  // namespace intrawarp::cli
+
+#endif  // INTRAWARP_CLIENT_CLI_VOLUME_FILE_H_

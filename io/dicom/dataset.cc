@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/dicom/dataset.h"
+
+#include <dcmtk/config/osconfig.h>
+#include <dcmtk/dcmdata/dcdeftag.h>
+#include <dcmtk/dcmdata/dcfilefo.h>
+#include <dcmtk/dcmdata/dcistrma.h>
+#include <dcmtk/dcmdata/dcmetinf.h>
+#include <dcmtk/dcmdata/dcxfer.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "io/dicom/toolkit.h"
+#include "io/file.h"
+
+namespace intrawarp::io::dicom {
+namespace {
+
+constexpr size_t kPreamble = 128;
+constexpr size_t kSmallestFile = 16;
+constexpr size_t kInflateStep = 1 << 20;
+
+enum class Excess { kNone, kNesting, kElements };
+
+// The bytes of a file for DCMTK's parser, which calls Read from within its recursion.
+class BoundedProducer : public DcmProducer {
+ public:
+  BoundedProducer(const uint8_t* data, size_t size)
+      : data_(data), size_(static_cast<offile_off_t>(size)), base_(__builtin_frame_address(0)) {}
+
+  Excess excess() const { return excess_; }
+
+  OFBool good() const override { return excess_ == Excess::kNone; }
+  OFCondition status() const override { return good() ? EC_Normal : EC_MemoryExhausted; }
+  OFBool eos() override { return !good() || position_ == size_; }
+  offile_off_t avail() override { return good() ? size_ - position_ : 0; }
+  offile_off_t read(void* buffer, offile_off_t count) override {
+    Account();
+    const offile_off_t step = std::clamp<offile_off_t>(count, 0, avail());
+    std::memcpy(buffer, data_ + position_, static_cast<size_t>(step));
+    position_ += step;
+    return step;
+  }
+  offile_off_t skip(offile_off_t count) override {
+    Account();
+    const offile_off_t step = std::clamp<offile_off_t>(count, 0, avail());
+    position_ += step;
+    return step;
+  }
+  void putback(offile_off_t count) override { position_ -= std::min(count, position_); }
+
+ private:
+  void Account() {
+    const char* here = static_cast<const char*>(__builtin_frame_address(0));
+    if (static_cast<size_t>(std::abs(here - static_cast<const char*>(base_))) > kMaxParserStack) {
+      excess_ = Excess::kNesting;
+    } else if (++reads_ > kMaxParserReads) {
+      excess_ = Excess::kElements;
+    }
+  }
+
+  const uint8_t* const data_;
+  const offile_off_t size_;
+  const void* const base_;
+  offile_off_t position_ = 0;
+  int64_t reads_ = 0;
+  Excess excess_ = Excess::kNone;
+};
+
+// A stream that cannot be made anew, so that DCMTK reads every value at once.
+class BoundedStream : public DcmInputStream {
+ public:
+  explicit BoundedStream(BoundedProducer* producer) : DcmInputStream(producer) {}
+  DcmInputStreamFactory* newFactory() const override { return nullptr; }
+};
+
+bool HasPrefix(const std::vector<uint8_t>& bytes) {
+  return bytes.size() >= kPreamble + 4 && std::memcmp(bytes.data() + kPreamble, "DICM", 4) == 0;
+}
+
+// A data set without its preamble begins with group 2 or 8 and a short first element.
+bool LooksLikeDataset(const std::vector<uint8_t>& bytes) {
+  if (bytes.size() < kSmallestFile) return false;
+  const uint8_t* b = bytes.data();
+  const bool little = (b[0] == 2 || b[0] == 8) && b[1] == 0 && b[3] == 0;
+  const bool big = b[0] == 0 && (b[1] == 2 || b[1] == 8) && b[2] == 0;
+  const bool explicit_vr = b[4] >= 'A' && b[4] <= 'Z' && b[5] >= 'A' && b[5] <= 'Z';
+  const bool short_implicit = little && b[5] == 0 && b[6] == 0 && b[7] == 0;
+  return (little || big) && (explicit_vr || short_implicit);
+}
+
+// Appends bytes of the file until there are `count` of them or the file ends.
+absl::Status ReadUpTo(int descriptor, size_t count, std::vector<uint8_t>* bytes) {
+  size_t done = bytes->size();
+  bytes->resize(count);
+  while (done < count) {
+    const ssize_t got = read(descriptor, bytes->data() + done, count - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError("read", errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  bytes->resize(done);
+  return absl::OkStatus();
+}
+
+// Empty for a file that does not begin like DICOM, which is not read further, whatever its size.
+absl::StatusOr<std::vector<uint8_t>> ReadFrom(const RegularFile& file, int64_t max_bytes) {
+  std::vector<uint8_t> bytes;
+  INTRAWARP_RETURN_IF_ERROR(ReadUpTo(file.descriptor, std::min<int64_t>(file.bytes, kPreamble + 4), &bytes));
+  if (!HasPrefix(bytes) && !LooksLikeDataset(bytes)) return std::vector<uint8_t>();
+  if (file.bytes > max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("file: has ", file.bytes, " bytes, at most ", max_bytes));
+  }
+  INTRAWARP_RETURN_IF_ERROR(ReadUpTo(file.descriptor, static_cast<size_t>(file.bytes), &bytes));
+  return bytes;
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path, int64_t max_bytes) {
+  INTRAWARP_ASSIGN_OR_RETURN(const RegularFile file, OpenRegularFile(path));
+  absl::StatusOr<std::vector<uint8_t>> bytes = ReadFrom(file, max_bytes);
+  close(file.descriptor);
+  return bytes;
+}
+
+absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& producer) {
+  switch (producer.excess()) {
+    case Excess::kNesting:
+      return absl::ResourceExhaustedError("nesting: sequences are nested too deeply");
+    case Excess::kElements:
+      return absl::ResourceExhaustedError("elements: the data set has too many");
+    case Excess::kNone:
+      break;
+  }
+  if (condition.good() || condition == EC_EndOfStream) return absl::OkStatus();
+  if (condition == EC_StreamNotifyClient || condition == EC_InvalidStream) {
+    return absl::DataLossError("data: the file ends inside an element");
+  }
+  return absl::DataLossError("data: the file is not well-formed DICOM");
+}
+
+// Raw deflate, as DICOM's PS3.5 A.5 has it.
+absl::StatusOr<std::vector<uint8_t>> Inflate(const uint8_t* data, size_t size, int64_t max_bytes) {
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return absl::ResourceExhaustedError("data: no memory to inflate");
+  std::vector<uint8_t> out;
+  int result = Z_OK;
+  size_t taken = 0;
+  while (result == Z_OK && static_cast<int64_t>(out.size()) <= max_bytes) {
+    const size_t begin = out.size();
+    out.resize(begin + kInflateStep);
+    if (stream.avail_in == 0) {
+      stream.next_in = const_cast<uint8_t*>(data + taken);
+      stream.avail_in = static_cast<uInt>(std::min<size_t>(size - taken, 1U << 30));
+      taken += stream.avail_in;
+    }
+    stream.next_out = out.data() + begin;
+    stream.avail_out = kInflateStep;
+    result = inflate(&stream, Z_NO_FLUSH);
+    out.resize(out.size() - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  if (result == Z_STREAM_END) return out;
+  if (result == Z_OK) {
+    return absl::ResourceExhaustedError(absl::StrCat("file: inflates to more than ", max_bytes, " bytes"));
+  }
+  return absl::DataLossError("data: the deflated data set is cut short or corrupt");
+}
+
+// Where the data set of a deflated file begins; 0 for other files.
+size_t DeflatedOffset(const std::vector<uint8_t>& bytes) {
+  if (!HasPrefix(bytes)) return 0;
+  auto* producer = new BoundedProducer(bytes.data(), bytes.size());
+  const std::unique_ptr<BoundedProducer> owner(producer);
+  BoundedStream stream(producer);
+  DcmMetaInfo meta;
+  meta.transferInit();
+  const OFCondition condition = meta.read(stream, EXS_Unknown, EGL_noChange, DCM_MaxReadLength);
+  meta.transferEnd();
+  OFString uid;
+  if (condition.bad() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return 0;
+  if (DcmXfer(uid.c_str()).getXfer() != EXS_DeflatedLittleEndianExplicit) return 0;
+  return static_cast<size_t>(stream.tell());
+}
+
+Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
+  BoundedProducer producer(bytes.data(), bytes.size());
+  BoundedStream stream(&producer);
+  Dataset result;
+  result.data.reset(new DcmDataset);
+  result.data->transferInit();
+  const OFCondition condition =
+      result.data->read(stream, EXS_LittleEndianExplicit, EGL_noChange, static_cast<Uint32>(-1));
+  result.data->transferEnd();
+  result.status = OutcomeOf(condition, producer);
+  return result;
+}
+
+Dataset ParseFile(const std::vector<uint8_t>& bytes) {
+  BoundedProducer producer(bytes.data(), bytes.size());
+  BoundedStream stream(&producer);
+  DcmFileFormat file;
+  file.transferInit();
+  const OFCondition condition = file.read(stream, EXS_Unknown, EGL_noChange, static_cast<Uint32>(-1));
+  file.transferEnd();
+  Dataset result;
+  result.data.reset(file.getAndRemoveDataset());
+  result.status = OutcomeOf(condition, producer);
+  return result;
+}
+
+}  // namespace
+
+void DatasetDeleter::operator()(DcmDataset* dataset) const { delete dataset; }
+
+bool BeginsLikeDicom(const std::string& path) {
+  const absl::StatusOr<RegularFile> file = OpenRegularFile(path);
+  if (!file.ok()) return false;
+  std::vector<uint8_t> bytes;
+  const absl::Status status = ReadUpTo(file->descriptor, std::min<int64_t>(file->bytes, kPreamble + 4), &bytes);
+  close(file->descriptor);
+  return status.ok() && (HasPrefix(bytes) || LooksLikeDataset(bytes));
+}
+
+absl::StatusOr<Dataset> ReadDataset(const std::string& path, int64_t max_bytes) {
+  INTRAWARP_RETURN_IF_ERROR(StartToolkit());
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadBytes(path, max_bytes));
+  if (bytes.empty()) return Dataset{nullptr, absl::NotFoundError("file: is not DICOM")};
+  const size_t deflated = DeflatedOffset(bytes);
+  if (deflated == 0) return ParseFile(bytes);
+  absl::StatusOr<std::vector<uint8_t>> inflated = Inflate(bytes.data() + deflated, bytes.size() - deflated, max_bytes);
+  if (inflated.ok()) return ParseDataset(*inflated);
+  Dataset broken;
+  broken.data.reset(new DcmDataset);
+  broken.status = inflated.status();
+  return broken;
+}
+
+}  // namespace intrawarp::io::dicom

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line with DICOM: dicom list, and a folder wherever an image goes, against a server as a process.
+#include <signal.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "io/nifti.h"
+#include "tests/client/process.h"
+#include "tests/io/dicom/dicom_maker.h"
+#include "tests/io/io_test.h"
+
+namespace intrawarp::io {
+namespace {
+
+using ::intrawarp::client::Process;
+using ::intrawarp::client::ProcessResult;
+using ::intrawarp::client::RunProcess;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class DicomCliTest : public FileTest {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = new Process({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
+    const std::string ready = server_->WaitForLine("ready ");
+    const size_t begin = ready.find("grpc=") + 5;
+    address_ = new std::string(ready.substr(begin, ready.find(' ', begin) - begin));
+  }
+  static void TearDownTestSuite() {
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait().exit_status, 0);
+    delete server_;
+    delete address_;
+  }
+
+  DicomCliTest() : maker_((folder_ / "in").string()) {
+    std::filesystem::create_directories(folder_ / "in");
+    maker_.Series({}, 5, 2);
+  }
+  void AddSecondSeries() {
+    for (const double z : {0.0, 1.0}) {
+      maker_.Save(*maker_.Slice({.z = z, .series = "1.2.3.4", .modality = "MR"}), absl::StrCat("second", z));
+    }
+  }
+
+  static ProcessResult Run(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {INTRAWARP_CLI, absl::StrCat("--server=", *address_)};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return RunProcess(all);
+  }
+  HostVolume Download(const std::string& name) const {
+    EXPECT_EQ(Run({"volume", "get", name, absl::StrCat("--out=", Path("out.nii"))}).exit_status, 0);
+    EXPECT_EQ(Run({"volume", "delete", name}).exit_status, 0);
+    const absl::StatusOr<HostVolume> volume = ReadNifti(Path("out.nii"));
+    EXPECT_TRUE(volume.ok()) << volume.status();
+    return volume.ok() ? *volume : HostVolume();
+  }
+
+  static Process* server_;
+  static std::string* address_;
+  DicomMaker maker_;
+};
+Process* DicomCliTest::server_ = nullptr;
+std::string* DicomCliTest::address_ = nullptr;
+
+TEST_F(DicomCliTest, AFolderBecomesAVolume) {
+  const ProcessResult put = Run({"volume", "put", Path("in"), "--id=ct"});
+  EXPECT_EQ(put.out, "volumes/ct\n") << put.err;
+  const HostVolume volume = Download("volumes/ct");
+  EXPECT_EQ(SizeString(volume.geometry), "12x10x5");
+  EXPECT_EQ(volume.geometry.origin, (Vec3d{-20, 30, 0}));
+  const std::vector<float> values = ToFloat(volume);
+  for (int k = 0; k < 5; ++k) EXPECT_EQ(values[120 * k + 13], 7 + 100 + k - 1024);
+}
+
+TEST_F(DicomCliTest, SeveralSeriesAreChosenByIndexOrHash) {
+  AddSecondSeries();
+  const ProcessResult refused = Run({"volume", "put", Path("in")});
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, StartsWith("intrawarp: INVALID_ARGUMENT: "));
+  EXPECT_THAT(refused.err, HasSubstr("series: there are 2 volumes; choose one by its index or series: 1: CT"));
+  EXPECT_EQ(Run({"volume", "put", Path("in"), "--series=2", "--id=a"}).exit_status, 0);
+  EXPECT_EQ(Download("volumes/a").geometry.size.z, 2);
+  EXPECT_EQ(Run({"volume", "put", absl::StrCat(Path("in"), "#1"), "--id=b"}).exit_status, 0);
+  EXPECT_EQ(Download("volumes/b").geometry.size.z, 5);
+  EXPECT_EQ(Run({"volume", "put", absl::StrCat(Path("in"), "#3")}).exit_status, 1);
+  EXPECT_THAT(Run({"volume", "put", absl::StrCat(Path("in"), "#1"), "--series=2"}).err, HasSubstr("--series: "));
+  EXPECT_THAT(Run({"volume", "put", Put("x.nii", "x"), "--series=2"}).err,
+              HasSubstr("--series: the file is not DICOM"));
+  EXPECT_THAT(Run({"volume", "put", Put("x.nii", "x"), "--resample"}).err, HasSubstr("--resample: the file is not"));
+}
+
+TEST_F(DicomCliTest, ResamplingIsAskedFor) {
+  std::filesystem::remove(folder_ / "in" / "image2");
+  EXPECT_THAT(Run({"volume", "put", Path("in")}).err, HasSubstr("(1 missing)"));
+  EXPECT_EQ(Run({"volume", "put", Path("in"), "--resample", "--id=c"}).exit_status, 0);
+  EXPECT_EQ(Download("volumes/c").geometry.size.z, 5);
+  EXPECT_THAT(Run({"dicom", "list", Path("in"), "--resample"}).out, HasSubstr("interpolated"));
+}
+
+TEST_F(DicomCliTest, AFolderIsRegisteredLikeAFile) {
+  const std::string in = Path("in");
+  const ProcessResult result = Run({"register", absl::StrCat("--fixed=", in), absl::StrCat("--moving=", in, "#1"),
+                                    "--method=rigid", "--iterations=2", "--levels=1"});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("transforms/"));
+  EXPECT_EQ(Run({"volume", "list"}).out, "");
+}
+
+TEST_F(DicomCliTest, ListSaysWhatIsThereAndWhyNot) {
+  AddSecondSeries();
+  std::filesystem::remove(folder_ / "in" / "image2");
+  std::ofstream(folder_ / "in" / "notes.txt") << "not DICOM";
+  const ProcessResult list = RunProcess({INTRAWARP_CLI, "dicom", "list", Path("in")});
+  EXPECT_EQ(list.exit_status, 0) << list.err;
+  EXPECT_THAT(list.out, StartsWith("1\tCT\t"));
+  EXPECT_THAT(list.out, HasSubstr("4 files\tINVALID_ARGUMENT: slices: 1 of 3 distances differ from 2 mm"));
+  EXPECT_THAT(list.out, HasSubstr("2\tMR\t"));
+  EXPECT_THAT(list.out, HasSubstr("2 files\t12x10x2\t0.5x0.75x1 mm\n"));
+  EXPECT_THAT(list.out, HasSubstr("files: 7, without an image 0, not DICOM 1,"));
+  EXPECT_THAT(list.out, Not(HasSubstr(kSeriesUid)));
+
+  const ProcessResult json = RunProcess({INTRAWARP_CLI, "dicom", "list", Path("in"), "--json"});
+  const nlohmann::json parsed = nlohmann::json::parse(json.out, nullptr, false);
+  ASSERT_TRUE(parsed.is_object()) << json.out;
+  EXPECT_EQ(parsed["files"], 7);
+  EXPECT_EQ(parsed["volumes"][0]["status"], "INVALID_ARGUMENT");
+  EXPECT_FALSE(parsed["volumes"][0].contains("geometry"));
+  EXPECT_EQ(parsed["volumes"][1]["geometry"]["size"], (std::vector<int>{12, 10, 2}));
+  EXPECT_EQ(parsed["volumes"][1]["series"].get<std::string>().size(), 64U);
+  EXPECT_THAT(json.out, Not(HasSubstr("1.2.3.4")));
+
+  const ProcessResult none = RunProcess({INTRAWARP_CLI, "dicom", "list", Path("nowhere")});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_THAT(none.err, StartsWith("intrawarp: NOT_FOUND: "));
+}
+
+}  // namespace
+}  // namespace intrawarp::io
