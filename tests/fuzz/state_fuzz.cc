@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A state directory whose catalogue, log and payload hold hostile bytes: it is refused or opened, what it lists has the
+// sizes that it says, a payload is never served with another digest, and the offline check agrees. The input is cut in
+// three by its first two bytes.
+#include <algorithm>
+#include <string>
+
+#include "server/state/state_store.h"
+#include "tests/fuzz/fuzz_input.h"
+#include "tests/server/state/test_files.h"
+
+namespace {
+
+using intrawarp::fuzz::Require;
+using intrawarp::state::MemoryDisk;
+
+constexpr char kPayload[] = "state/spool/e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+void Put(MemoryDisk& disk, const std::string& path, const std::string& bytes) {
+  auto file = disk.Open(path, intrawarp::state::OpenMode::kWrite);
+  Require(file.ok() && (*file)->WriteAt(0, bytes.data(), bytes.size()).ok() && (*file)->Sync().ok(), "a disk in memory");
+}
+
+void ReadAll(intrawarp::state::StateStore& store) {
+  const auto rows = store.List();
+  if (!rows.ok()) return;
+  for (const auto& row : *rows) {
+    Require(row.payload_bytes >= 0, "a size that is one");
+    if (row.payload_bytes > (int64_t{1} << 20)) continue;
+    std::string bytes(static_cast<size_t>(row.payload_bytes), '\0');
+    (void)store.Read(row, absl::MakeSpan(bytes));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const std::string input(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const size_t catalogue = input.size() * data[0] / 255;
+  const size_t log = catalogue + (input.size() - catalogue) * data[1] / 255;
+  MemoryDisk disk;
+  Put(disk, "state/catalogue.db", input.substr(0, catalogue));
+  if (log > catalogue) Put(disk, "state/catalogue.db-wal", input.substr(catalogue, log - catalogue));
+  if (input.size() > log) Put(disk, kPayload, input.substr(log));
+  (void)disk.SyncDirectory("state");
+  (void)intrawarp::state::CheckState(disk, "state");
+  auto store = intrawarp::state::StateStore::Open(disk, "state", /*now=*/1);
+  if (store.ok()) ReadAll(**store);
+  return 0;
+}
