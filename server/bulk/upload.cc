@@ -123,6 +123,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
 
   absl::Status ReceiveHeader(const v1::UploadHeader& header) {
     INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
+    kind_->set_owner(caller().name);
     INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
     if (resident) {
       std::lock_guard<std::mutex> lock(mutex_);

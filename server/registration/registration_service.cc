@@ -86,6 +86,7 @@ absl::Status EnterRequest(RegisterCall& call, v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   call.key.id = std::exchange(*request.mutable_request_id(), "");
   call.key.fingerprint = Fingerprint("Register", request);
+  call.key.owner = call.stream->caller().name;
   INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.register_requests.Enter(call.key));
   INTRAWARP_ASSIGN_OR_RETURN(call.first, FindResult(call.context.transforms, call.key));
   return absl::OkStatus();
@@ -95,7 +96,7 @@ absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& reques
   call.transform_id = request.transform_id();
   if (!call.transform_id.empty()) {
     INTRAWARP_RETURN_IF_ERROR(ValidateId(call.transform_id, "transform_id"));
-    INTRAWARP_RETURN_IF_ERROR(CheckIdIsFree(call.context.transforms, call.transform_id));
+    INTRAWARP_RETURN_IF_ERROR(CheckIdIsFree(call.context.transforms, call.transform_id, call.stream->caller().name));
   }
   if (request.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(call.ttl, DurationFromProto(request.ttl(), "ttl", kMaxTtl));
@@ -105,10 +106,12 @@ absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& reques
 
 absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ResolveResult(call, request));
-  INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
-  INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.fixed,
+                             FindVolume(call.context.volumes, request.fixed(), "fixed", call.stream->caller()));
+  INTRAWARP_ASSIGN_OR_RETURN(call.moving,
+                             FindVolume(call.context.volumes, request.moving(), "moving", call.stream->caller()));
   absl::StatusOr<RegistrationPlan> plan =
-      ResolveOptions(request.options(), call.context.volumes, call.context.transforms);
+      ResolveOptions(request.options(), call.context.volumes, call.context.transforms, call.stream->caller());
   if (!plan.ok()) return Within("options", plan.status());
   call.plan = *std::move(plan);
   call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
@@ -178,7 +181,8 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   if (budget && call.latency.total() > *budget) AddLateness(*budget, call.latency.total(), report);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;
   if (!call.ttl && default_ttl.count() > 0) call.ttl = default_ttl;
-  ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
+  ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt,
+                          call.stream->caller().name};
   if (identity.id.empty()) identity.id = RandomId(call.context.seams);
   if (!call.key.id.empty()) identity.request = call.key;
   absl::StatusOr<std::shared_ptr<const StoredTransform>> stored =
@@ -251,6 +255,7 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   const Device& device = call->device->device;
   INTRAWARP_ASSIGN_OR_RETURN(Claim claim,
                              RegistrationClaim(device, call->input, call->field ? &*call->field : nullptr));
+  claim.owner = call->stream->caller().name;
   claim.uploading_bytes = ContentClaim(call->context, RegistrationMemoryBytes(call->input));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
   call->result_grant = std::make_shared<Grant>(

@@ -36,6 +36,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
 
   using MakeKeptFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
 
+  using CallReactor::caller;
   JobControl& control() { return control_; }
   // When a job of the stream's has to end, so that its answer arrives before the call's deadline: a twentieth of the
   // call's time earlier, 20 ms at most. nullopt without a deadline.
