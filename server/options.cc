@@ -129,6 +129,12 @@ const std::vector<Flag>& Flags() {
                     &CallLimitOptions::identity_calls),
       CallLimitFlag("max_identity_rate", "calls a second of one identity (0: no limit)",
                     &CallLimitOptions::identity_rate),
+      {"max_owner_bytes", "BYTES", "resident memory of the objects of one identity (no limit)",
+       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.owner_resident_bytes); }},
+      {"max_owner_uploads", "N", "unfinished uploads of one identity (no limit)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_uploads); }},
+      {"max_owner_sessions", "N", "navigation sessions of one identity that are open (no limit)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_sessions); }},
       {"device", "auto|cpu|cuda[:N[,M...]]",
        "what computes (auto: the first GPU that works, else the CPU); cuda:0,1 serves two GPUs",
        [](absl::string_view v, CommandLine& c) {

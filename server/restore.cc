@@ -47,7 +47,8 @@ KeptIdentity IdentityOf(const state::ObjectRow& row, const Seams& seams) {
     const auto left = std::chrono::duration_cast<std::chrono::steady_clock::duration>(end - seams.system_now());
     identity.expiry = Expiry{end, seams.steady_now() + left};
   }
-  if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint};
+  if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint, row.owner};
+  identity.owner = row.owner;
   return identity;
 }
 
@@ -105,6 +106,8 @@ absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) 
   claim.uploading_bytes =
       std::min(std::max(spec.resident_bytes, spec.total_bytes), context.ledger.capacity(Resource::kUploading));
   claim.transforms = spec.transforms;
+  claim.owner = row.owner;
+  claim.is_kept = true;
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, context.ledger.Admit(claim));
   StagingMemory memory;
   if (spec.total_bytes > 0) {
@@ -124,11 +127,11 @@ void MarkLost(ServerContext& context, const state::ObjectRow& row, const absl::S
   const absl::Status damaged = ObjectDamaged(name, why.message());
   switch (row.kind) {
     case state::ObjectKind::kVolume:
-      return context.volumes.MarkLost(row.id, damaged);
+      return context.volumes.MarkLost(row.id, damaged, row.owner);
     case state::ObjectKind::kSparseMatrix:
-      return context.matrices.MarkLost(row.id, damaged);
+      return context.matrices.MarkLost(row.id, damaged, row.owner);
     case state::ObjectKind::kTransform:
-      return context.transforms.MarkLost(row.id, damaged);
+      return context.transforms.MarkLost(row.id, damaged, row.owner);
   }
 }
 

@@ -101,6 +101,9 @@ LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDe
   capacity.streams = limits.max_streams + reserve.streams;
   capacity.uploads = limits.max_uploads;
   capacity.sessions = limits.max_sessions;
+  options.owner_limit.resident_bytes = limits.owner_resident_bytes;
+  options.owner_limit.uploads = limits.owner_uploads;
+  options.owner_limit.sessions = limits.owner_sessions;
   return options;
 }
 

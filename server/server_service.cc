@@ -3,6 +3,7 @@
 
 #include "engine/registration/registration.h"
 #include "server/bulk/upload_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/wire.h"
 #include "server/version.h"
 
@@ -29,7 +30,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   *info->mutable_start_time() = TimestampToProto(start_time_);
   for (int i = 0; i < context_.devices.size(); ++i) FillDevice(context_.devices[i], info->add_devices());
   FillLimits(info->mutable_limits());
-  FillUsage(info->mutable_usage());
+  FillUsage(CallerOf(*call), info->mutable_usage());
   FillResources(info->mutable_resources());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
@@ -78,16 +79,18 @@ void ServerService::FillLimits(v1::Limits* to) const {
   to->set_uploading_capacity_bytes(limits.uploading_capacity_bytes);
 }
 
-void ServerService::FillUsage(v1::Usage* to) const {
-  to->set_volumes(context_.volumes.size());
-  to->set_transforms(context_.transforms.size());
-  to->set_uploads(context_.uploads.size());
+// Objects count that the caller sees.
+void ServerService::FillUsage(const Identity& caller, v1::Usage* to) const {
+  to->set_volumes(context_.volumes.size(caller));
+  to->set_transforms(context_.transforms.size(caller));
+  to->set_uploads(context_.uploads.size(caller));
   to->set_streams(context_.ledger.in_use(Resource::kStreams));
   int64_t jobs = 0;
   for (int i = 0; i < context_.devices.size(); ++i) jobs += context_.devices[i].jobs.pending();
   to->set_jobs(jobs);
-  to->set_sparse_matrices(context_.matrices.size());
-  to->set_resident_bytes(context_.ledger.in_use(Resource::kResident));
+  to->set_sparse_matrices(context_.matrices.size(caller));
+  to->set_resident_bytes(caller.is_admin() ? context_.ledger.in_use(Resource::kResident)
+                                           : context_.ledger.owner_use(caller.name).resident_bytes);
 }
 
 void ServerService::FillResources(v1::Resources* to) const {

@@ -18,7 +18,7 @@ class ServerService final : public v1::ServerService::CallbackService {
  private:
   void FillDevice(const DeviceContext& from, v1::Device* to) const;
   void FillLimits(v1::Limits* to) const;
-  void FillUsage(v1::Usage* to) const;
+  void FillUsage(const Identity& caller, v1::Usage* to) const;
   void FillResources(v1::Resources* to) const;
 
   ServerContext& context_;

@@ -6,15 +6,16 @@
 #include "server/bulk/download.h"
 #include "server/bulk/upload.h"
 #include "server/bulk/upload_store.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/rpc_support.h"
 
 namespace intrawarp::server {
 namespace {
 
-absl::Status UploadStatus(const UploadStore& uploads, const v1::GetUploadStatusRequest& request,
+absl::Status UploadStatus(const UploadStore& uploads, const Identity& caller, const v1::GetUploadStatusRequest& request,
                           v1::GetUploadStatusResponse& response) {
   INTRAWARP_RETURN_IF_ERROR(ValidateUploadId(request.upload_id(), "upload_id"));
-  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id()));
+  INTRAWARP_ASSIGN_OR_RETURN(const UploadProgress progress, uploads.Progress(request.upload_id(), caller.name));
   response.set_committed_bytes(progress.received);
   response.set_total_bytes(progress.total_bytes);
   return absl::OkStatus();
@@ -35,7 +36,7 @@ class BulkService final : public Base {
                                             const v1::GetUploadStatusRequest* request,
                                             v1::GetUploadStatusResponse* response) override {
     grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(UploadStatus(context_.uploads, *request, *response)));
+    reactor->Finish(ToGrpcStatus(UploadStatus(context_.uploads, CallerOf(*call), *request, *response)));
     return reactor;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* call,

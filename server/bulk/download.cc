@@ -19,18 +19,20 @@ namespace {
 
 constexpr size_t kEtagBytes = 16;
 
-absl::StatusOr<ResidentDownload> FindDownload(const ServerContext& context, const v1::DownloadRequest& request) {
+absl::StatusOr<ResidentDownload> FindDownload(const ServerContext& context, const v1::DownloadRequest& request,
+                                              const Identity& caller) {
   if (request.has_field()) return InvalidField("field", "goes with a transform alone");
   if (request.has_geometry()) return InvalidField("geometry", "goes with a transform alone");
-  if (absl::StartsWith(request.name(), VolumeName(""))) return FindVolumeDownload(context, request.name());
-  if (absl::StartsWith(request.name(), SparseMatrixName(""))) return FindSparseMatrixDownload(context, request.name());
+  if (absl::StartsWith(request.name(), VolumeName(""))) return FindVolumeDownload(context, request.name(), caller);
+  if (absl::StartsWith(request.name(), SparseMatrixName("")))
+    return FindSparseMatrixDownload(context, request.name(), caller);
   return InvalidField("name", absl::StrCat("must be \"", VolumeName("{id}"), "\", \"", SparseMatrixName("{id}"),
                                            "\" or \"", TransformName("{id}"), "\""));
 }
 
 absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& request,
                           const std::shared_ptr<JobStream>& stream) {
-  INTRAWARP_ASSIGN_OR_RETURN(ResidentDownload download, FindDownload(context, request));
+  INTRAWARP_ASSIGN_OR_RETURN(ResidentDownload download, FindDownload(context, request, stream->caller()));
   v1::DownloadResponse response;
   v1::DownloadHeader& header = *response.mutable_header();
   header = std::move(download.header);

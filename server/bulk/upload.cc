@@ -141,6 +141,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     INTRAWARP_ASSIGN_OR_RETURN(kind_, ParseHeader(header, context_));
     audit_->Digest("content", kind_->spec().content_digest);
     audit_->Digest("object", kind_->spec().identity_digest);
+    kind_->set_owner(caller().name);
     INTRAWARP_ASSIGN_OR_RETURN(std::optional<v1::UploadResponse> resident, kind_->FindResident(context_));
     if (resident) {
       std::lock_guard<std::mutex> lock(mutex_);

@@ -35,6 +35,7 @@ struct KeptIdentity {
   std::optional<RequestKey> request;
   // ObjectOrigin::description.
   std::string description;
+  std::string owner = {};
 };
 
 // Thread-compatible: one thread at a time works for an upload.
@@ -42,6 +43,8 @@ class UploadKind {
  public:
   virtual ~UploadKind() = default;
   const UploadSpec& spec() const { return spec_; }
+  // Whose the object will be. Once, before the other functions.
+  void set_owner(const std::string& owner) { spec_.owner = owner; }
 
   // The answer when the object is resident; nullopt when it is not; ALREADY_EXISTS when the wanted id is another's.
   virtual absl::StatusOr<std::optional<v1::UploadResponse>> FindResident(const ServerContext& context) const = 0;
@@ -62,20 +65,20 @@ class UploadKind {
   explicit UploadKind(UploadSpec spec) : spec_(std::move(spec)) {}
 
  private:
-  const UploadSpec spec_;
+  UploadSpec spec_;
 };
 
 // The common part of a header whose content makes `content_bytes` and may have `max_bytes`: INVALID_ARGUMENT
 // "{field}: ...". The identity is left to the kind.
 absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes);
 
-// The resident object that makes an upload needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED for the id
-// of a lost object.
+// The owner's resident object that makes an upload needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED
+// for the id of a lost object.
 template <typename Store>
 auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
   using Stored = typename Store::Pointer::element_type;
-  if (spec.id.empty()) return store.FindByDigest(spec.identity_digest);
-  auto same_id = store.Find(spec.id);
+  if (spec.id.empty()) return store.FindByDigest(spec.identity_digest, spec.owner);
+  auto same_id = store.FindOf(spec.owner, spec.id);
   if (absl::IsNotFound(same_id.status())) return nullptr;
   if (!same_id.ok()) return same_id.status();
   if ((*same_id)->digest == spec.identity_digest) return *std::move(same_id);
@@ -87,6 +90,7 @@ template <typename Store, typename Stored>
 absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSpec& spec, const ObjectOrigin& origin,
                             const std::shared_ptr<Stored>& stored) {
   stored->id = spec.id;
+  stored->owner = spec.owner;
   stored->digest = spec.identity_digest;
   stored->create_time = context.seams.system_now();
   stored->expiry = ExpiryAfter(context.seams, spec.ttl);
@@ -104,6 +108,7 @@ absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSp
 template <typename Store, typename Stored>
 absl::Status InsertKept(Store& store, const KeptIdentity& identity, const std::shared_ptr<Stored>& stored) {
   stored->id = identity.id;
+  stored->owner = identity.owner;
   stored->id_was_chosen = identity.id_was_chosen;
   stored->digest = identity.digest;
   stored->create_time = identity.create_time;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 absl::Status TakenOver() {
   return WithReason(absl::AbortedError("another stream has taken over this upload"), v1::UPLOAD_TAKEN_OVER);
 }
+
+std::string KeyOf(const UploadSpec& spec) { return OwnedKey(spec.upload_id, spec.owner); }
 
 }  // namespace
 
@@ -114,13 +117,13 @@ void UploadWriter::Drop() {
 }
 
 void UploadStore::Remove(const Record& upload) {
-  const auto it = uploads_.find(upload->spec.upload_id);
+  const auto it = uploads_.find(KeyOf(upload->spec));
   if (it != uploads_.end() && it->second == upload) uploads_.erase(it);
 }
 
 absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spec, EndedFn ended, Record& dropped) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = uploads_.find(spec.upload_id);
+  const auto it = uploads_.find(KeyOf(spec));
   Record upload;
   if (it != uploads_.end() && !(it->second->spec == spec)) {
     dropped = std::move(it->second);
@@ -133,7 +136,7 @@ absl::StatusOr<UploadStore::Opened> UploadStore::FindOrAdd(const UploadSpec& spe
   } else {
     upload = std::make_shared<UploadRecord>();
     upload->spec = spec;
-    uploads_.emplace(spec.upload_id, upload);
+    uploads_.emplace(KeyOf(spec), upload);
   }
   upload->has_writer = true;
   upload->last_written = seams_.steady_now();
@@ -149,6 +152,7 @@ absl::Status UploadStore::ReserveMemory(UploadRecord& upload, int device) {
   claim.uploading_bytes = std::max(spec.resident_bytes, spec.total_bytes);
   claim.transforms = spec.transforms;
   claim.uploads = 1;
+  claim.owner = spec.owner;
   INTRAWARP_ASSIGN_OR_RETURN(upload.grant, ledger_.Admit(claim));
   upload.workspace = std::make_shared<UploadWorkspace>(upload.grant.Split({.workspace_bytes = spec.workspace_bytes}));
   if (spec.total_bytes == 0) return absl::OkStatus();
@@ -175,9 +179,9 @@ absl::StatusOr<UploadWriter> UploadStore::Open(const UploadSpec& spec, EndedFn e
   return reserved;
 }
 
-absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_id) const {
+absl::StatusOr<UploadProgress> UploadStore::Progress(const std::string& upload_id, const std::string& owner) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = uploads_.find(upload_id);
+  const auto it = uploads_.find(OwnedKey(upload_id, owner));
   if (it == uploads_.end()) {
     return WithReason(absl::NotFoundError("there is no unfinished upload with this upload_id"), v1::RESOURCE_NOT_FOUND);
   }
@@ -205,9 +209,10 @@ void UploadStore::DropIdle(std::chrono::steady_clock::time_point last_written) {
   }
 }
 
-int64_t UploadStore::size() const {
+int64_t UploadStore::size(const Identity& caller) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return static_cast<int64_t>(uploads_.size());
+  return std::count_if(uploads_.begin(), uploads_.end(),
+                       [&](const auto& entry) { return caller.MaySee(entry.second->spec.owner); });
 }
 
 }  // namespace intrawarp::server

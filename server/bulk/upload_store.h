@@ -31,6 +31,7 @@
 #include "server/bulk/chunk_codec.h"
 #include "server/bulk/staging_memory.h"
 #include "server/bulk/upload_slabs.h"
+#include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
 #include "server/rpc/rpc_support.h"
 
@@ -40,6 +41,8 @@ namespace intrawarp::server {
 struct UploadSpec {
   std::string id;  // may be empty
   std::string upload_id;
+  // Whose it is: an upload_id belongs to its owner.
+  std::string owner;
   int64_t total_bytes = 0;
   std::string content_digest;
   // The object's `digest` (resident_store.h): a SHA-256 of all that tells it from others, the content included.
@@ -167,13 +170,13 @@ class UploadStore {
   // becomes an object on `device`. INVALID_ARGUMENT "header: ..." when the upload was begun with another header, and
   // drops it; the errors of Ledger::Admit.
   absl::StatusOr<UploadWriter> Open(const UploadSpec& spec, EndedFn ended, int device = 0);
-  // NOT_FOUND when there is none.
-  absl::StatusOr<UploadProgress> Progress(const std::string& upload_id) const;
+  // NOT_FOUND when the owner has none.
+  absl::StatusOr<UploadProgress> Progress(const std::string& upload_id, const std::string& owner = "") const;
   // Drops what has waited longer than the TTL, and serves those who wait for slabs.
   void Expire();
   // Drops all that no stream writes, and the line of those who wait for slabs.
   void Clear();
-  int64_t size() const;
+  int64_t size(const Identity& caller = Anybody()) const;
   UploadSlabs& slabs() { return slabs_; }
 
  private:
@@ -196,7 +199,7 @@ class UploadStore {
   const Seams& seams_;
   const std::chrono::nanoseconds ttl_;
   mutable std::mutex mutex_;
-  std::map<std::string, Record> uploads_;
+  std::map<std::string, Record> uploads_;  // by OwnedKey
   UploadSlabs slabs_;
 };
 

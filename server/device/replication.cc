@@ -26,6 +26,7 @@ DeviceBytes MemoryOf(const StoredVolume& volume) {
 std::shared_ptr<const StoredVolume> CopyOf(const StoredVolume& volume, std::vector<Buffer> memory, Grant grant) {
   auto copy = std::make_shared<StoredVolume>();
   copy->id = volume.id;
+  copy->owner = volume.owner;
   copy->id_was_chosen = volume.id_was_chosen;
   copy->pixel_type = volume.pixel_type;
   copy->digest = volume.digest;
@@ -48,6 +49,7 @@ std::shared_ptr<const StoredMatrix> CopyOf(const StoredMatrix& matrix, std::vect
   const ConstCsrView view = matrix.matrix.view();
   auto copy = std::make_shared<StoredMatrix>();
   copy->id = matrix.id;
+  copy->owner = matrix.owner;
   copy->id_was_chosen = matrix.id_was_chosen;
   copy->digest = matrix.digest;
   copy->content_digest = matrix.content_digest;
@@ -81,7 +83,7 @@ std::shared_ptr<const StoredTransform> CopyOf(const StoredTransform& stored, std
   return std::make_shared<StoredTransform>(
       StoredTransform{stored.id, stored.create_time, stored.report, std::make_shared<Grant>(std::move(grant)),
                       TransformIn(stored.transform, std::move(memory)), stored.expiry, stored.request, stored.digest,
-                      stored.id_was_chosen});
+                      stored.id_was_chosen, stored.owner});
 }
 
 // Calls `visit` with each pointer that is not null.

@@ -158,6 +158,7 @@ void Ledger::Reclaim(int64_t bytes, Share share, int device) const {
 absl::StatusOr<Grant> Ledger::TryAdmit(const Claim& claim, Share share) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckCapacity(resource, claim, share));
+  INTRAWARP_RETURN_IF_ERROR(CheckOwner(claim));
   for (const Resource resource : kAll) INTRAWARP_RETURN_IF_ERROR(CheckAvailable(resource, claim, share));
   Add(claim, share);
   return Grant(this, share, claim);
@@ -177,6 +178,36 @@ absl::Status Ledger::CheckAvailable(Resource resource, const Claim& claim, Share
                                            most - available, " of ", most, " in use");
   return WithReason(absl::ResourceExhaustedError(message), ExhaustedReason(resource),
                     InUse(claim[resource], most - available, most));
+}
+
+absl::Status Ledger::CheckOwner(const Claim& claim) const {
+  if (claim.owner.empty() || claim.is_kept) return absl::OkStatus();
+  const auto it = owners_.find(claim.owner);
+  const Amounts used = it == owners_.end() ? Amounts() : it->second;
+  for (const Resource resource : kAll) {
+    const int64_t most = options_.owner_limit[resource];
+    if (most == 0 || claim[resource] == 0 || claim[resource] <= most - used[resource]) continue;
+    const char* const name = kResourceNames[static_cast<int>(resource)];
+    ErrorMetadata metadata = InUse(claim[resource], used[resource], most);
+    metadata["resource"] = name;
+    const std::string message = absl::StrCat(name, ": ", claim[resource], " asked, the caller has ", used[resource],
+                                             " of the ", most, " that one owner may have");
+    return WithReason(absl::ResourceExhaustedError(message), v1::OWNER_QUOTA, metadata);
+  }
+  return absl::OkStatus();
+}
+
+void Ledger::AddToOwner(const Claim& claim, int sign) {
+  if (claim.owner.empty()) return;
+  Amounts& used = owners_[claim.owner];
+  for (const Resource resource : kAll) used[resource] += sign * claim[resource];
+  if (used == Amounts()) owners_.erase(claim.owner);
+}
+
+Amounts Ledger::owner_use(const std::string& owner) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = owners_.find(owner);
+  return it == owners_.end() ? Amounts() : it->second;
 }
 
 int64_t Ledger::CapacityOf(Resource resource, int device) const {
@@ -243,6 +274,7 @@ int64_t Ledger::SumOfLargest(const Claim& claim, Share share) const {
 }
 
 void Ledger::Add(const Claim& claim, Share share) {
+  AddToOwner(claim, 1);
   for (const Resource resource : kAll) {
     if (resource != Resource::kWorkspace) Used(resource, share, claim.device) += claim[resource];
   }
@@ -258,6 +290,7 @@ void Ledger::Add(const Claim& claim, Share share) {
 }
 
 void Ledger::Remove(const Claim& claim, Share share) {
+  AddToOwner(claim, -1);
   for (const Resource resource : kAll) {
     if (resource != Resource::kWorkspace) Used(resource, share, claim.device) -= claim[resource];
   }

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -80,6 +81,10 @@ struct Claim : Amounts {
   JobClass job_class = JobClass::kInteractive;
   // Whose resident bytes and workspace; counted from 0.
   int device = 0;
+  // The name of the identity for which it is; empty: nobody's, which has no limits of its own.
+  std::string owner = {};
+  // The limits of the owner do not count: what was accepted once stays.
+  bool is_kept = false;
 };
 
 class GrantPool;
@@ -137,6 +142,8 @@ struct LedgerOptions {
   std::array<int, kJobClasses> lanes = {1, 1, 1};
   // The devices of a server with several. Empty: one, with the memory in `capacity` and `session_reserve`.
   std::vector<LedgerDevice> devices = {};
+  // The most of each resource that one owner can have; 0: no limit.
+  Amounts owner_limit = {};
 };
 
 // The state of one resource.
@@ -162,8 +169,8 @@ class Ledger {
   // All of the claim or nothing. An amount below 0 is one that overflowed.
   // FAILED_PRECONDITION (EXCEEDS_CAPACITY) when the share can never hold it; RESOURCE_EXHAUSTED when others hold too
   // much of a resource now: RESIDENT_MEMORY (also for kUploading), WORKSPACE_MEMORY, PINNED_MEMORY,
-  // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS. Both tell the amounts asked, in use and
-  // in all.
+  // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS, or OWNER_QUOTA. Both tell the amounts
+  // asked, in use and in all.
   absl::StatusOr<Grant> Admit(const Claim& claim, Share share = Share::kCommon);
   // Frees what is kept for speed until a claim of this share could have `bytes` of resident memory, where possible.
   void Reclaim(int64_t bytes, Share share, int device) const;
@@ -176,6 +183,8 @@ class Ledger {
   ResourceUse use(Resource resource, int device) const;
   // The most that a claim of this share on this device can have.
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
+  // What an owner has, on all devices together; the workspace is that of all claims, started or not.
+  Amounts owner_use(const std::string& owner) const;
   // What a claim of this share on this device could have now.
   int64_t available(Resource resource, Share share = Share::kCommon, int device = 0) const;
 
@@ -203,6 +212,8 @@ class Ledger {
   int64_t Available(Resource resource, Share share, int device) const;
   absl::Status CheckCapacity(Resource resource, const Claim& claim, Share share) const;
   absl::Status CheckAvailable(Resource resource, const Claim& claim, Share share);
+  absl::Status CheckOwner(const Claim& claim) const;
+  void AddToOwner(const Claim& claim, int sign);
   // How much more of a resource is in use with the claim.
   int64_t Increase(Resource resource, const Claim& claim, Share share);
   void Add(const Claim& claim, Share share);
@@ -214,6 +225,7 @@ class Ledger {
   ReclaimFn reclaim_;
   mutable std::mutex mutex_;
   std::vector<Account> accounts_;
+  std::map<std::string, Amounts> owners_;  // of those who have anything
 };
 
 }  // namespace intrawarp::server

@@ -128,7 +128,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   absl::Status ReceiveConfig(const v1::NavigateConfig& config) {
     if (session_ != nullptr) return InvalidField("config", "is sent twice");
     INTRAWARP_RETURN_IF_ERROR(TakePlace(Share::kSession));
-    INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config));
+    INTRAWARP_ASSIGN_OR_RETURN(session_, context_.sessions.Open(context_, config, caller()));
     AuditSession(config);
     if (config.resume()) return Carry(session_->Resume(EndedFn()));
     opening_ = true;

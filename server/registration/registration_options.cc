@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<StageOptions>> StagesFromProto(const v1::Registration
 }
 
 absl::Status InitialFromProto(const v1::RegistrationOptions& options, const TransformStore& transforms,
-                              RegistrationPlan* plan) {
+                              const Identity& caller, RegistrationPlan* plan) {
   if (options.has_initial_affine()) {
     absl::StatusOr<AffineMap> map = InvertibleMapFromProto(options.initial_affine());
     if (!map.ok()) return Within("initial_affine", map.status());
@@ -48,7 +48,7 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   // An empty name is as good as none, which is what proto3 clients that copy fields send.
   if (options.initial_transform().empty()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(options.initial_transform(), "initial_transform"));
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id, caller));
   const bool has_native_form = stored->transform.has_control_grid() || stored->transform.has_velocity();
   if (stored->transform.has_displacement() && !has_native_form) {
     return FieldError(absl::StatusCode::kUnimplemented, "initial_transform",
@@ -106,18 +106,18 @@ std::string WithMethod(const v1::RegistrationOptions& options, const std::string
 }  // namespace
 
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
-                                                const TransformStore& transforms) {
+                                                const TransformStore& transforms, const Identity& caller) {
   RegistrationPlan plan;
   plan.asked = options;
   INTRAWARP_ASSIGN_OR_RETURN(plan.stages, StagesFromProto(options));
   plan.automatic = options.stages().empty();
   if (!options.fixed_mask().empty()) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask"));
+    INTRAWARP_ASSIGN_OR_RETURN(plan.fixed_mask, FindVolume(volumes, options.fixed_mask(), "fixed_mask", caller));
   }
   if (!options.moving_mask().empty()) {
-    INTRAWARP_ASSIGN_OR_RETURN(plan.moving_mask, FindVolume(volumes, options.moving_mask(), "moving_mask"));
+    INTRAWARP_ASSIGN_OR_RETURN(plan.moving_mask, FindVolume(volumes, options.moving_mask(), "moving_mask", caller));
   }
-  INTRAWARP_RETURN_IF_ERROR(InitialFromProto(options, transforms, &plan));
+  INTRAWARP_RETURN_IF_ERROR(InitialFromProto(options, transforms, caller, &plan));
   if (options.has_budget()) {
     INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget", kMaxBudget));
   }
@@ -187,9 +187,9 @@ absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Statu
 }
 
 absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
-                                                               absl::string_view field) {
+                                                               absl::string_view field, const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseVolumeName(name, field));
-  return volumes.Find(id);
+  return volumes.Find(id, caller);
 }
 
 absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from) {

@@ -18,6 +18,7 @@
 #include "engine/registration/stage.h"
 #include "intrawarp/v1/common.pb.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/identity/identity.h"
 #include "server/registration/registration_job.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
@@ -49,7 +50,7 @@ struct RegistrationPlan {
 // INVALID_ARGUMENT and UNIMPLEMENTED name the field, relative to the options ("stages[0].ffd.metric"); NOT_FOUND names
 // the resource. Whether masks fit their images, and numbers their limits, ValidateRegistration says.
 absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& options, const VolumeStore& volumes,
-                                                const TransformStore& transforms);
+                                                const TransformStore& transforms, const Identity& caller);
 
 // The cost of a registration depends on this word besides the size of its images (CostModel): the kind of work
 // ("frame", "register"), the stages as asked for, whether there are a budget and masks, and the form of the field, if
@@ -71,7 +72,7 @@ absl::Status InRequest(const v1::RegistrationOptions& options, const absl::Statu
 
 // "volumes/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.
 absl::StatusOr<std::shared_ptr<const StoredVolume>> FindVolume(const VolumeStore& volumes, const std::string& name,
-                                                               absl::string_view field);
+                                                               absl::string_view field, const Identity& caller);
 
 // As AffineMapFromProto; the error names "values" for a map that has no inverse in practice, too.
 absl::StatusOr<AffineMap> InvertibleMapFromProto(const v1::AffineMap& from);

@@ -293,9 +293,10 @@ void AddLateness(std::chrono::nanoseconds limit, std::chrono::nanoseconds total,
 absl::StatusOr<std::shared_ptr<const StoredTransform>> StoreResult(ServerContext& context, ResultIdentity identity,
                                                                    const RegistrationOutcome& outcome,
                                                                    const v1::Report& report, ObjectOrigin origin) {
-  auto stored = std::make_shared<const StoredTransform>(
-      StoredTransform{std::move(identity.id), context.seams.system_now(), report, outcome.reservation,
-                      outcome.result.transform, identity.expiry, std::move(identity.request)});
+  auto stored = std::make_shared<StoredTransform>(StoredTransform{std::move(identity.id), context.seams.system_now(),
+                                                                  report, outcome.reservation, outcome.result.transform,
+                                                                  identity.expiry, std::move(identity.request)});
+  stored->owner = std::move(identity.owner);
   if (origin.payload == nullptr) {
     INTRAWARP_RETURN_IF_ERROR(context.transforms.Insert(stored));
     return stored;

@@ -33,6 +33,7 @@ struct ResultIdentity {
   std::string id;
   std::optional<Expiry> expiry;
   std::optional<RequestKey> request;
+  std::string owner = {};
 };
 // ALREADY_EXISTS when the id is taken. The place is that of outcome.reservation. With an origin that has a payload, the
 // result is kept (DurableObjects::Insert), which waits for the disk.

@@ -86,6 +86,7 @@ absl::Status EnterRequest(RegisterCall& call, v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   call.key.id = std::exchange(*request.mutable_request_id(), "");
   call.key.fingerprint = Fingerprint("Register", request);
+  call.key.owner = call.stream->caller().name;
   INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.register_requests.Enter(call.key));
   INTRAWARP_ASSIGN_OR_RETURN(call.first, FindResult(call.context.transforms, call.key));
   return absl::OkStatus();
@@ -95,7 +96,7 @@ absl::Status ResolveResult(RegisterCall& call, const v1::RegisterRequest& reques
   call.transform_id = request.transform_id();
   if (!call.transform_id.empty()) {
     INTRAWARP_RETURN_IF_ERROR(ValidateId(call.transform_id, "transform_id"));
-    INTRAWARP_RETURN_IF_ERROR(CheckIdIsFree(call.context.transforms, call.transform_id));
+    INTRAWARP_RETURN_IF_ERROR(CheckIdIsFree(call.context.transforms, call.transform_id, call.stream->caller().name));
   }
   if (request.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(call.ttl, DurationFromProto(request.ttl(), "ttl", kMaxTtl));
@@ -112,10 +113,12 @@ void AuditInputs(const RegisterCall& call, const v1::RegistrationOptions& option
 
 absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ResolveResult(call, request));
-  INTRAWARP_ASSIGN_OR_RETURN(call.fixed, FindVolume(call.context.volumes, request.fixed(), "fixed"));
-  INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.fixed,
+                             FindVolume(call.context.volumes, request.fixed(), "fixed", call.stream->caller()));
+  INTRAWARP_ASSIGN_OR_RETURN(call.moving,
+                             FindVolume(call.context.volumes, request.moving(), "moving", call.stream->caller()));
   absl::StatusOr<RegistrationPlan> plan =
-      ResolveOptions(request.options(), call.context.volumes, call.context.transforms);
+      ResolveOptions(request.options(), call.context.volumes, call.context.transforms, call.stream->caller());
   if (!plan.ok()) return Within("options", plan.status());
   call.plan = *std::move(plan);
   AuditInputs(call, request.options());
@@ -189,7 +192,8 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   CallAudit& audit = call.stream->audit();
   audit.Report(report);
   if (call.origin.payload != nullptr) audit.Digest("result", call.origin.payload->digest());
-  ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt};
+  ResultIdentity identity{call.transform_id, ExpiryAfter(call.context.seams, call.ttl), std::nullopt,
+                          call.stream->caller().name};
   if (identity.id.empty()) identity.id = RandomId(call.context.seams);
   if (!call.key.id.empty()) identity.request = call.key;
   absl::StatusOr<std::shared_ptr<const StoredTransform>> stored =
@@ -264,6 +268,7 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   const Device& device = call->device->device;
   INTRAWARP_ASSIGN_OR_RETURN(Claim claim,
                              RegistrationClaim(device, call->input, call->field ? &*call->field : nullptr));
+  claim.owner = call->stream->caller().name;
   claim.uploading_bytes = ContentClaim(call->context, RegistrationMemoryBytes(call->input));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> workspace, AdmitCall(*call, claim));
   call->result_grant = std::make_shared<Grant>(

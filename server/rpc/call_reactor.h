@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "server/rpc/admit_call.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/refused_call.h"
 #include "server/rpc/stream_watch.h"
@@ -63,7 +64,11 @@ class CallReactor : public GrpcReactor, public WatchedStream {
 
  protected:
   // `rpc` lives until OnDone.
-  CallReactor(ServerContext& context, const grpc::CallbackServerContext& rpc) : context_(context), rpc_(rpc) {}
+  CallReactor(ServerContext& context, const grpc::CallbackServerContext& rpc)
+      : context_(context), rpc_(rpc), caller_(CallerOf(rpc)) {}
+
+  // Who makes the call.
+  const Identity& caller() const { return caller_; }
 
   // Once, before the first operation, with a place among the streams under way. False when the call was not admitted;
   // then it has ended.
@@ -140,6 +145,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   }
 
   const grpc::CallbackServerContext& rpc_;
+  const Identity caller_;
   std::shared_ptr<CallReactor> self_;  // until OnDone
   Grant place_;
   std::optional<std::chrono::steady_clock::time_point> read_since_;

@@ -46,8 +46,8 @@ RequestTicket::~RequestTicket() {
 absl::StatusOr<RequestTicket> RequestTable::Enter(const RequestKey& key) {
   if (key.id.empty()) return RequestTicket();
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto [it, entered] = fingerprints_.emplace(key.id, key.fingerprint);
-  if (entered) return RequestTicket(this, key.id);
+  const auto [it, entered] = fingerprints_.emplace(OwnedKey(key.id, key.owner), key.fingerprint);
+  if (entered) return RequestTicket(this, it->first);
   if (it->second != key.fingerprint) return RequestIdReused();
   return WithReason(absl::AbortedError("the first request with this request_id is under way"), v1::REQUEST_IN_PROGRESS);
 }

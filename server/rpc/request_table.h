@@ -58,7 +58,7 @@ class RequestTable {
   void Leave(const std::string& id);
 
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> fingerprints_;  // by id
+  std::map<std::string, std::string> fingerprints_;  // by OwnedKey
 };
 
 absl::Status RequestIdReused();
@@ -69,7 +69,7 @@ template <typename Stored>
 absl::StatusOr<typename ResidentStore<Stored>::Pointer> FindResult(const ResidentStore<Stored>& store,
                                                                    const RequestKey& key) {
   if (key.id.empty()) return nullptr;
-  typename ResidentStore<Stored>::Pointer result = store.FindByRequest(key.id);
+  typename ResidentStore<Stored>::Pointer result = store.FindByRequest(key.id, key.owner);
   if (result != nullptr && result->request->fingerprint != key.fingerprint) return RequestIdReused();
   return result;
 }

@@ -91,6 +91,7 @@ absl::Status NavigateSession::Reserve() {
   Claim claim;
   claim.job_class = JobClass::kFrame;
   claim.sessions = 1;
+  claim.owner = owner();
   claim.workspace_bytes = SessionWorkspaceBytes(context_.device, setup_);
   const Amounts room = ResultRoom(setup_);
   claim.resident_bytes = room.resident_bytes;
@@ -209,7 +210,8 @@ absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t by
   if (!kept_) return absl::CancelledError("the session was closed");
   kept_->MakeRoom(bytes, context_.ledger, context_.index);
   const Amounts amounts{.resident_bytes = bytes, .transforms = 1};
-  absl::StatusOr<Grant> grant = context_.ledger.Admit({amounts, JobClass::kFrame, context_.index}, Share::kSession);
+  absl::StatusOr<Grant> grant =
+      context_.ledger.Admit({amounts, JobClass::kFrame, context_.index, owner()}, Share::kSession);
   if (grant.ok()) return std::make_shared<Grant>(*std::move(grant));
   if (room_ == nullptr) return grant.status();
   kept_->MakeRoom(bytes, *room_);
@@ -241,7 +243,7 @@ absl::StatusOr<std::string> NavigateSession::Keep(const RegistrationOutcome& out
   if (!kept_) return absl::CancelledError("the session was closed");
   INTRAWARP_ASSIGN_OR_RETURN(
       std::shared_ptr<const StoredTransform> stored,
-      StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt}, outcome, report));
+      StoreResult(context_, {RandomId(context_.seams), std::nullopt, std::nullopt, owner()}, outcome, report));
   const std::string name = TransformName(stored->id);
   kept_->Keep(std::move(stored));
   return name;
@@ -291,6 +293,7 @@ double NavigateSession::ExpectedLoad() const {
 v1::Session NavigateSession::Describe() const {
   v1::Session to;
   to.set_name(SessionName(id_));
+  to.set_owner(owner());
   to.set_device(context_.device.name());
   *to.mutable_config() = setup_.resolved;
   to.mutable_config()->set_session_id(id_);

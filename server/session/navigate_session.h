@@ -63,6 +63,7 @@ class NavigateSession {
   NavigateSession(DeviceContext& context, std::string id, SessionSetup setup);
 
   const std::string& id() const { return id_; }
+  const std::string& owner() const { return setup_.owner; }
   // The server on the session's device.
   DeviceContext& context() const { return context_; }
   const SessionSetup& setup() const { return setup_; }

@@ -7,9 +7,11 @@
 
 #include "engine/base/status_macros.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/rpc_support.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 namespace {
@@ -22,34 +24,37 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   return reactor;
 }
 
-absl::StatusOr<std::shared_ptr<NavigateSession>> Find(const SessionStore& sessions, const std::string& name) {
+absl::StatusOr<std::shared_ptr<NavigateSession>> Find(const SessionStore& sessions, const Identity& caller,
+                                                      const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSessionName(name, "name"));
-  return sessions.Find(id);
+  return sessions.Find(id, caller);
 }
 
-absl::Status Get(const SessionStore& sessions, const std::string& name, v1::Session& response) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, name));
+absl::Status Get(const SessionStore& sessions, const Identity& caller, const std::string& name, v1::Session& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, caller, name));
   response = session->Describe();
   return absl::OkStatus();
 }
 
-absl::Status List(const SessionStore& sessions, const v1::ListSessionsRequest& request,
+absl::Status List(const SessionStore& sessions, const Identity& caller, const v1::ListSessionsRequest& request,
                   v1::ListSessionsResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken(kCollection, request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<NavigateSession>> page = sessions.List(after, page_size + 1);
+  const std::vector<std::shared_ptr<NavigateSession>> page = sessions.List(after, page_size + 1, caller);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
     *response.add_sessions() = page[i]->Describe();
   }
   if (static_cast<int>(page.size()) > page_size) {
-    response.set_next_page_token(PageToken(kCollection, page[page_size - 1]->id()));
+    response.set_next_page_token(
+        PageToken(kCollection, OwnedKey(page[page_size - 1]->id(), page[page_size - 1]->owner())));
   }
   return absl::OkStatus();
 }
 
-absl::Status Close(const SessionStore& sessions, const std::string& name, v1::Session& response) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, name));
+absl::Status Close(const SessionStore& sessions, const Identity& caller, const std::string& name,
+                   v1::Session& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, caller, name));
   session->Close(SessionEnded("closed"));
   response = session->Describe();
   return absl::OkStatus();
@@ -60,20 +65,20 @@ absl::Status Close(const SessionStore& sessions, const std::string& name, v1::Se
 grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* call,
                                                      const v1::GetSessionRequest* request,
                                                      v1::GetSessionResponse* response) {
-  return Finished(call, Get(context_.sessions, request->name(), *response->mutable_session()));
+  return Finished(call, Get(context_.sessions, CallerOf(*call), request->name(), *response->mutable_session()));
 }
 
 grpc::ServerUnaryReactor* SessionService::ListSessions(grpc::CallbackServerContext* call,
                                                        const v1::ListSessionsRequest* request,
                                                        v1::ListSessionsResponse* response) {
-  return Finished(call, List(context_.sessions, *request, *response));
+  return Finished(call, List(context_.sessions, CallerOf(*call), *request, *response));
 }
 
 grpc::ServerUnaryReactor* SessionService::CloseSession(grpc::CallbackServerContext* call,
                                                        const v1::CloseSessionRequest* request,
                                                        v1::CloseSessionResponse* response) {
   AuditOf(*call)->Name("session", request->name());
-  return Finished(call, Close(context_.sessions, request->name(), *response->mutable_session()));
+  return Finished(call, Close(context_.sessions, CallerOf(*call), request->name(), *response->mutable_session()));
 }
 
 }  // namespace intrawarp::server

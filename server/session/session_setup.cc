@@ -25,15 +25,16 @@ constexpr nanoseconds kDefaultIdleTimeout = std::chrono::minutes(15);
 constexpr std::chrono::hours kMaxIdleTimeout{24};
 constexpr double kMaxRateHz = 1000;
 
-absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfig& config, SessionSetup& setup) {
+absl::Status ResolveImages(const ServerContext& context, const v1::NavigateConfig& config, const Identity& caller,
+                           SessionSetup& setup) {
   if (config.fixed().empty() == config.moving().empty()) {
     return InvalidField("fixed", "exactly one of fixed and moving must be given");
   }
   setup.resident_is_fixed = !config.fixed().empty();
   const std::string& name = setup.resident_is_fixed ? config.fixed() : config.moving();
   INTRAWARP_ASSIGN_OR_RETURN(setup.resident,
-                             FindVolume(context.volumes, name, setup.resident_is_fixed ? "fixed" : "moving"));
-  absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms);
+                             FindVolume(context.volumes, name, setup.resident_is_fixed ? "fixed" : "moving", caller));
+  absl::StatusOr<RegistrationPlan> plan = ResolveOptions(config.options(), context.volumes, context.transforms, caller);
   if (!plan.ok()) return Within("options", plan.status());
   setup.plan = *std::move(plan);
   return absl::OkStatus();
@@ -163,9 +164,11 @@ v1::NavigateConfig Resolved(const v1::NavigateConfig& config, const SessionSetup
   return resolved;
 }
 
-absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v1::NavigateConfig& config) {
+absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v1::NavigateConfig& config,
+                                           const Identity& caller) {
   SessionSetup setup;
-  INTRAWARP_RETURN_IF_ERROR(ResolveImages(context, config, setup));
+  setup.owner = caller.name;
+  INTRAWARP_RETURN_IF_ERROR(ResolveImages(context, config, caller, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveAnswers(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
@@ -185,8 +188,9 @@ Inputs InputsOf(SessionSetup& setup) {
   return inputs;
 }
 
-absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config) {
-  absl::StatusOr<SessionSetup> setup = ResolveConfig(context, config);
+absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config,
+                                                   const Identity& caller) {
+  absl::StatusOr<SessionSetup> setup = ResolveConfig(context, config, caller);
   if (!setup.ok()) return Within("config", setup.status());
   return setup;
 }

@@ -39,6 +39,8 @@ struct ExpectedFrame {
 };
 
 struct SessionSetup {
+  // Whose the session and its results are.
+  std::string owner;
   std::shared_ptr<const StoredVolume> resident;
   // Otherwise it is the moving image and the frames are fixed ones.
   bool resident_is_fixed = true;
@@ -67,7 +69,8 @@ Inputs InputsOf(SessionSetup& setup);
 
 // Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
 // at.
-absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config);
+absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config,
+                                                   const Identity& caller);
 
 // CostKind of a frame: those of a session that has chosen its stages cost less than those that choose.
 std::string FrameCostKind(const SessionSetup& setup, bool has_chosen);

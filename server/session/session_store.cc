@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/session/session_store.h"
 
+#include <iterator>
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/device/placement.h"
@@ -14,6 +16,7 @@
 #include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_setup.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 namespace {
@@ -36,13 +39,15 @@ absl::Status SessionNotResumable(absl::string_view why) {
   return WithReason(absl::FailedPreconditionError(why), v1::SESSION_NOT_RESUMABLE);
 }
 
-absl::StatusOr<SessionStore::Pointer> SessionStore::Open(ServerContext& context, const v1::NavigateConfig& config) {
+absl::StatusOr<SessionStore::Pointer> SessionStore::Open(ServerContext& context, const v1::NavigateConfig& config,
+                                                         const Identity& caller) {
   if (!config.session_id().empty()) INTRAWARP_RETURN_IF_ERROR(ValidateId(config.session_id(), "config.session_id"));
-  return config.resume() ? FindToResume(config) : OpenNew(context, config);
+  return config.resume() ? FindToResume(config, caller) : OpenNew(context, config, caller);
 }
 
-absl::StatusOr<SessionStore::Pointer> SessionStore::OpenNew(ServerContext& context, const v1::NavigateConfig& config) {
-  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config));
+absl::StatusOr<SessionStore::Pointer> SessionStore::OpenNew(ServerContext& context, const v1::NavigateConfig& config,
+                                                            const Identity& caller) {
+  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config, caller));
   const std::string id = config.session_id().empty() ? RandomId(context.seams) : config.session_id();
   std::lock_guard<std::mutex> placing(placing_);
   INTRAWARP_ASSIGN_OR_RETURN(DeviceContext * device, Place(context, setup));
@@ -68,7 +73,8 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::Insert(DeviceContext& device
                                                            SessionSetup setup) {
   auto session = std::make_shared<NavigateSession>(device, id, std::move(setup));
   std::lock_guard<std::mutex> lock(mutex_);
-  if (sessions_.contains(id)) return AlreadyExists(SessionName(id));
+  const std::string key = OwnedKey(id, session->owner());
+  if (sessions_.contains(key)) return AlreadyExists(SessionName(id));
   const int max = device.limits.max_sessions;
   if (static_cast<int>(sessions_.size()) >= max) {
     device.metrics.CountRejection(v1::TOO_MANY_SESSIONS);
@@ -76,14 +82,15 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::Insert(DeviceContext& device
                       v1::TOO_MANY_SESSIONS, InUse(max, max));
   }
   if (open_[device.index]++ == 0) any_open_(device.index, true);
-  sessions_.emplace(id, session);
+  sessions_.emplace(key, session);
   ++counts_.opened;
   return session;
 }
 
-absl::StatusOr<SessionStore::Pointer> SessionStore::FindToResume(const v1::NavigateConfig& config) {
+absl::StatusOr<SessionStore::Pointer> SessionStore::FindToResume(const v1::NavigateConfig& config,
+                                                                 const Identity& caller) {
   if (config.session_id().empty()) return InvalidField("config.session_id", "must name the session to be resumed");
-  const absl::StatusOr<Pointer> session = Find(config.session_id());
+  const absl::StatusOr<Pointer> session = Find(config.session_id(), caller);
   if (!session.ok()) return SessionNotResumable(session.status().message());
   if (!IsSameConfig(config, (*session)->setup().asked)) {
     return SessionNotResumable("the session was opened with another config");
@@ -98,18 +105,24 @@ void SessionStore::CountResumption() {
   ++counts_.resumed;
 }
 
-absl::StatusOr<SessionStore::Pointer> SessionStore::Find(const std::string& id) const {
+absl::StatusOr<SessionStore::Pointer> SessionStore::Find(const std::string& id, const Identity& caller) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = sessions_.find(id);
-  if (it == sessions_.end()) return NotFound(SessionName(id));
+  const auto own = sessions_.find(OwnedKey(id, caller.name));
+  if (own != sessions_.end()) return own->second;
+  const std::string first = OwnedKey(id, "");
+  const auto it = sessions_.lower_bound(first);
+  const auto is_one = [&](auto at) { return at != sessions_.end() && absl::StartsWith(at->first, first); };
+  if (!caller.is_admin() || !is_one(it)) return NotFound(SessionName(id));
+  if (is_one(std::next(it))) return SeveralOwners(SessionName(id));
   return it->second;
 }
 
-std::vector<SessionStore::Pointer> SessionStore::List(const std::string& after, int limit) const {
+std::vector<SessionStore::Pointer> SessionStore::List(const std::string& after, int limit,
+                                                      const Identity& caller) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Pointer> page;
   for (auto it = sessions_.upper_bound(after); it != sessions_.end() && static_cast<int>(page.size()) < limit; ++it) {
-    page.push_back(it->second);
+    if (caller.MaySee(it->second->owner())) page.push_back(it->second);
   }
   return page;
 }
@@ -133,7 +146,7 @@ void SessionStore::CloseAll(const absl::Status& why) {
 void SessionStore::Erase(const NavigateSession& session) {
   Pointer erased;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = sessions_.find(session.id());
+  const auto it = sessions_.find(OwnedKey(session.id(), session.owner()));
   if (it == sessions_.end() || it->second.get() != &session) return;
   erased = std::move(it->second);
   sessions_.erase(it);

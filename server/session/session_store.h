@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "intrawarp/v1/registration.pb.h"
+#include "server/identity/identity.h"
 
 namespace intrawarp::server {
 
@@ -50,11 +51,12 @@ class SessionStore {
   // that is there. INVALID_FIELD and the other errors of ResolveNavigateConfig name paths of the stream's message;
   // RESOURCE_EXISTS, TOO_MANY_SESSIONS, SESSION_NOT_RESUMABLE; UNAVAILABLE (DEVICE_LOST, DEVICE_HUNG) when the device
   // of the session, or of its volume, has failed.
-  absl::StatusOr<Pointer> Open(ServerContext& context, const v1::NavigateConfig& config);
-  // NOT_FOUND names it.
-  absl::StatusOr<Pointer> Find(const std::string& id) const;
-  // In order of id, those after `after`, at most `limit`.
-  std::vector<Pointer> List(const std::string& after, int limit) const;
+  absl::StatusOr<Pointer> Open(ServerContext& context, const v1::NavigateConfig& config,
+                               const Identity& caller = Nobody());
+  // What the caller means by the id, as ResidentStore::Find.
+  absl::StatusOr<Pointer> Find(const std::string& id, const Identity& caller = Nobody()) const;
+  // As ResidentStore::List.
+  std::vector<Pointer> List(const std::string& after, int limit, const Identity& caller = Anybody()) const;
   // Closes the sessions that are idle for too long, and those that nobody has resumed.
   void Expire(std::chrono::steady_clock::time_point now);
   // Closes all, with the error for their streams.
@@ -68,8 +70,8 @@ class SessionStore {
   // A session takes itself out when it closes, and tells of the streams that resume it.
   void Erase(const NavigateSession& session);
   void CountResumption();
-  absl::StatusOr<Pointer> OpenNew(ServerContext& context, const v1::NavigateConfig& config);
-  absl::StatusOr<Pointer> FindToResume(const v1::NavigateConfig& config);
+  absl::StatusOr<Pointer> OpenNew(ServerContext& context, const v1::NavigateConfig& config, const Identity& caller);
+  absl::StatusOr<Pointer> FindToResume(const v1::NavigateConfig& config, const Identity& caller);
   absl::StatusOr<DeviceContext*> Place(ServerContext& context, SessionSetup& setup) const;
   absl::StatusOr<Pointer> Insert(DeviceContext& device, const std::string& id, SessionSetup setup);
 
@@ -77,8 +79,8 @@ class SessionStore {
   // Held while a session is placed and becomes visible to the next one's placement.
   std::mutex placing_;
   mutable std::mutex mutex_;
-  std::map<int, int> open_;  // sessions of a device
-  std::map<std::string, Pointer> sessions_;
+  std::map<int, int> open_;                  // sessions of a device
+  std::map<std::string, Pointer> sessions_;  // by OwnedKey
   SessionCounts counts_;
 };
 

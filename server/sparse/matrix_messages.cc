@@ -23,6 +23,7 @@ v1::SparseMatrix SparseMatrixToProto(const StoredMatrix& matrix) {
   const ConstCsrView view = matrix.matrix.view();
   v1::SparseMatrix to;
   to.set_name(SparseMatrixName(matrix.id));
+  to.set_owner(matrix.owner);
   *to.mutable_shape() = ShapeToProto(view, view.type);
   to.set_digest(matrix.content_digest);
   to.set_resident_bytes(matrix.reservation.resident_bytes());
@@ -45,9 +46,9 @@ DeviceBytes WireBytes(const ConstCsrView& matrix) {
 }
 
 absl::StatusOr<std::shared_ptr<const StoredMatrix>> FindMatrix(const MatrixStore& matrices, const std::string& name,
-                                                               absl::string_view field) {
+                                                               absl::string_view field, const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, field));
-  return matrices.Find(id);
+  return matrices.Find(id, caller);
 }
 
 }  // namespace intrawarp::server

@@ -29,7 +29,7 @@ DeviceBytes WireBytes(const ConstCsrView& matrix);
 
 // The matrix that a request names; errors begin with `field`.
 absl::StatusOr<std::shared_ptr<const StoredMatrix>> FindMatrix(const MatrixStore& matrices, const std::string& name,
-                                                               absl::string_view field);
+                                                               absl::string_view field, const Identity& caller);
 
 }  // namespace intrawarp::server
 

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/rpc_support.h"
 #include "server/sparse/matrix_messages.h"
 #include "server/sparse/multiply_call.h"
@@ -21,29 +22,32 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   return reactor;
 }
 
-absl::Status Get(const MatrixStore& matrices, const std::string& name, v1::SparseMatrix& response) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix, FindMatrix(matrices, name, "name"));
+absl::Status Get(const MatrixStore& matrices, const Identity& caller, const std::string& name,
+                 v1::SparseMatrix& response) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
+                             FindMatrix(matrices, name, "name", caller));
   response = SparseMatrixToProto(*matrix);
   return absl::OkStatus();
 }
 
-absl::Status List(const MatrixStore& matrices, const v1::ListSparseMatricesRequest& request,
+absl::Status List(const MatrixStore& matrices, const Identity& caller, const v1::ListSparseMatricesRequest& request,
                   v1::ListSparseMatricesResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("sparseMatrices", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredMatrix>> page = matrices.List(after, page_size + 1);
+  const std::vector<std::shared_ptr<const StoredMatrix>> page = matrices.List(after, page_size + 1, caller);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
     *response.add_sparse_matrices() = SparseMatrixToProto(*page[i]);
   }
   if (static_cast<int>(page.size()) > page_size)
-    response.set_next_page_token(PageToken("sparseMatrices", page[page_size - 1]->id));
+    response.set_next_page_token(
+        PageToken("sparseMatrices", OwnedKey(page[page_size - 1]->id, page[page_size - 1]->owner)));
   return absl::OkStatus();
 }
 
-absl::Status Delete(ServerContext& context, const std::string& name) {
+absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseSparseMatrixName(name, "name"));
-  return context.durable.Erase(context.matrices, id);
+  return context.durable.Erase(context.matrices, id, caller);
 }
 
 // Bulk methods are raw, the others typed.
@@ -59,20 +63,20 @@ class MatrixService final : public Base {
   grpc::ServerUnaryReactor* GetSparseMatrix(grpc::CallbackServerContext* call,
                                             const v1::GetSparseMatrixRequest* request,
                                             v1::GetSparseMatrixResponse* response) override {
-    return Finished(call, Get(context_.matrices, request->name(), *response->mutable_sparse_matrix()));
+    return Finished(call, Get(context_.matrices, CallerOf(*call), request->name(), *response->mutable_sparse_matrix()));
   }
   grpc::ServerUnaryReactor* ListSparseMatrices(grpc::CallbackServerContext* call,
                                                const v1::ListSparseMatricesRequest* request,
                                                v1::ListSparseMatricesResponse* response) override {
-    return Finished(call, List(context_.matrices, *request, *response));
+    return Finished(call, List(context_.matrices, CallerOf(*call), *request, *response));
   }
   grpc::ServerUnaryReactor* DeleteSparseMatrix(grpc::CallbackServerContext* call,
                                                const v1::DeleteSparseMatrixRequest* request,
                                                v1::DeleteSparseMatrixResponse*) override {
     grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
     AuditOf(*call)->Name("object", request->name());
-    context_.durable.Run([&context = context_, reactor, name = request->name()] {
-      reactor->Finish(ToGrpcStatus(Delete(context, name)));
+    context_.durable.Run([&context = context_, reactor, caller = CallerOf(*call), name = request->name()] {
+      reactor->Finish(ToGrpcStatus(Delete(context, caller, name)));
     });
     return reactor;
   }

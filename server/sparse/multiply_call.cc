@@ -155,8 +155,12 @@ absl::Status Reserve(MultiplyCall& call, int64_t bytes) {
   Grant& reservation = call.memory.reservation;
   if (bytes <= reservation.resident_bytes()) return absl::OkStatus();
   reservation.ShrinkResident(0);
-  absl::StatusOr<Grant> reserved =
-      call.context.ledger.Admit({{.resident_bytes = bytes}, JobClass::kBatch, call.device->index});
+  absl::StatusOr<Grant> reserved = call.context.ledger.Admit(
+      {{.resident_bytes = bytes}, JobClass::kBatch, call.device->index, call.stream->caller().name});
+  if (ReasonOf(reserved.status()) == v1::OWNER_QUOTA) {
+    call.context.metrics.CountRejection(v1::OWNER_QUOTA);
+    return reserved.status();
+  }
   if (!reserved.ok()) {
     const absl::Status status = NoMemory(call, bytes, std::string(reserved.status().message()));
     call.context.metrics.CountRejection(ReasonOf(status));
@@ -339,6 +343,7 @@ absl::Status InsertKept(MultiplyCall& call) {
 // Stores what is kept.
 absl::Status Store(MultiplyCall& call, const v1::MultiplyReport& report) {
   StoredMatrix& kept = *call.kept;
+  kept.owner = call.stream->caller().name;
   kept.create_time = call.context.seams.system_now();
   kept.expiry = ExpiryAfter(call.context.seams, call.task.ttl);
   kept.report = report;
@@ -528,6 +533,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   call->key.id = std::exchange(*request.mutable_request_id(), "");
   call->key.fingerprint = Fingerprint("Multiply", request);
+  call->key.owner = call->stream->caller().name;
   INTRAWARP_ASSIGN_OR_RETURN(call->ticket, call->context.multiply_requests.Enter(call->key));
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first,
                              FindResult(call->context.matrices, call->key));
@@ -535,7 +541,7 @@ absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBu
     Repeat(*call, *first);
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices));
+  INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices, call->stream->caller()));
   AuditInputs(*call);
   return Place(call);
 }

@@ -72,7 +72,8 @@ absl::Status ResolveScalars(const v1::MultiplyOptions& from, ProductTask& task) 
   return absl::OkStatus();
 }
 
-absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& matrices, ProductTask& task) {
+absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& matrices, const Identity& caller,
+                            ProductTask& task) {
   task.resolved = from;
   INTRAWARP_RETURN_IF_ERROR(PrecisionFromProto(from.precision(), task));
   INTRAWARP_RETURN_IF_ERROR(SemiringFromProto(from.semiring(), task));
@@ -80,7 +81,7 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
   task.options.transpose_a = from.transpose_a();
   task.options.complement_mask = from.complement_mask();
   if (!from.mask().empty()) {
-    INTRAWARP_ASSIGN_OR_RETURN(task.mask, FindMatrix(matrices, from.mask(), "options.mask"));
+    INTRAWARP_ASSIGN_OR_RETURN(task.mask, FindMatrix(matrices, from.mask(), "options.mask", caller));
     task.options.mask = task.mask->matrix.view();
   }
   task.resolved.set_transpose_a(task.options.transpose_a);
@@ -88,32 +89,34 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
   task.resolved.set_alpha(task.options.alpha);
   if (!from.addend().empty()) {
     task.resolved.set_beta(task.options.beta);
-    INTRAWARP_ASSIGN_OR_RETURN(task.addend, FindMatrix(matrices, from.addend(), "options.addend"));
+    INTRAWARP_ASSIGN_OR_RETURN(task.addend, FindMatrix(matrices, from.addend(), "options.addend", caller));
     task.options.addend = task.addend->matrix.view();
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, ProductTask& task) {
+absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, const Identity& caller,
+                         ProductTask& task) {
   task.keep_id = keep.id();
   if (keep.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(task.ttl, DurationFromProto(keep.ttl(), "keep.ttl", kMaxTtl));
   }
   if (keep.id().empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(ValidateId(keep.id(), "keep.id"));
-  return CheckIdIsFree(matrices, keep.id());
+  return CheckIdIsFree(matrices, keep.id(), caller.name);
 }
 
 }  // namespace
 
-absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, const MatrixStore& matrices) {
+absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, const MatrixStore& matrices,
+                                           const Identity& caller) {
   ProductTask task;
-  INTRAWARP_ASSIGN_OR_RETURN(task.a, FindMatrix(matrices, request.a(), "a"));
-  INTRAWARP_ASSIGN_OR_RETURN(task.b, FindMatrix(matrices, request.b(), "b"));
-  INTRAWARP_RETURN_IF_ERROR(ResolveOptions(request.options(), matrices, task));
+  INTRAWARP_ASSIGN_OR_RETURN(task.a, FindMatrix(matrices, request.a(), "a", caller));
+  INTRAWARP_ASSIGN_OR_RETURN(task.b, FindMatrix(matrices, request.b(), "b", caller));
+  INTRAWARP_RETURN_IF_ERROR(ResolveOptions(request.options(), matrices, caller, task));
   INTRAWARP_RETURN_IF_ERROR(CheckType("a", *task.a, task));
   INTRAWARP_RETURN_IF_ERROR(CheckType("b", *task.b, task));
-  if (request.has_keep()) INTRAWARP_RETURN_IF_ERROR(ResolveKeep(request.keep(), matrices, task));
+  if (request.has_keep()) INTRAWARP_RETURN_IF_ERROR(ResolveKeep(request.keep(), matrices, caller, task));
   return task;
 }
 

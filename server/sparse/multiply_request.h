@@ -33,7 +33,8 @@ struct ProductTask {
 
 // INVALID_ARGUMENT with the path of the field at fault in the request, NOT_FOUND, ALREADY_EXISTS. Shapes are left to
 // EstimateMultiply.
-absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, const MatrixStore& matrices);
+absl::StatusOr<ProductTask> ResolveProduct(const v1::MultiplyRequest& request, const MatrixStore& matrices,
+                                           const Identity& caller);
 
 // An error of the engine, which names an operand or an option, with that one's path in the request.
 absl::Status InMultiplyRequest(const absl::Status& status);

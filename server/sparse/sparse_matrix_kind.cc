@@ -144,9 +144,10 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::Up
   return std::make_unique<SparseMatrixKind>(std::move(spec), *content);
 }
 
-absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name) {
+absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name,
+                                                          const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> matrix,
-                             FindMatrix(context.matrices, name, "name"));
+                             FindMatrix(context.matrices, name, "name", caller));
   ResidentDownload download;
   download.bytes = {matrix, WireBytes(matrix->matrix.view())};
   download.device = matrix->reservation.device();

@@ -17,7 +17,8 @@ namespace intrawarp::server {
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseSparseMatrixUpload(const v1::UploadHeader& header,
                                                                     const ServerContext& context);
 
-absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name);
+absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& context, const std::string& name,
+                                                          const Identity& caller);
 
 }  // namespace intrawarp::server
 

@@ -27,6 +27,28 @@ constexpr const char* kSchema[] = {
     "CREATE INDEX objects_by_payload ON objects (payload);"
     "CREATE TABLE settled (count INTEGER NOT NULL);"
     "INSERT INTO settled VALUES (0);",
+
+    // Version 2: every object has an owner, and an id belongs to its owner. What was kept before is nobody's.
+    "CREATE TABLE owned ("
+    " kind INTEGER NOT NULL,"
+    " id TEXT NOT NULL,"
+    " id_was_chosen INTEGER NOT NULL,"
+    " header BLOB NOT NULL,"
+    " description BLOB NOT NULL,"
+    " payload BLOB NOT NULL,"
+    " payload_bytes INTEGER NOT NULL,"
+    " identity BLOB NOT NULL,"
+    " create_time INTEGER NOT NULL,"
+    " expire_time INTEGER,"
+    " request_id TEXT NOT NULL,"
+    " request_fingerprint BLOB NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " PRIMARY KEY (kind, id, owner)) WITHOUT ROWID;"
+    "INSERT INTO owned SELECT kind, id, id_was_chosen, header, description, payload, payload_bytes, identity,"
+    " create_time, expire_time, request_id, request_fingerprint, '' FROM objects;"
+    "DROP TABLE objects;"
+    "ALTER TABLE owned RENAME TO objects;"
+    "CREATE INDEX objects_by_payload ON objects (payload);",
 };
 
 // A prepared statement, whose parameters are bound in order.
@@ -83,6 +105,7 @@ ObjectRow RowOf(const Statement& from) {
   if (!from.IsNull(9)) row.expire_time = from.Number(9);
   row.request_id = from.Bytes(10);
   row.request_fingerprint = from.Bytes(11);
+  row.owner = from.Bytes(12);
   return row;
 }
 
@@ -188,7 +211,7 @@ absl::Status Catalogue::Migrate(absl::Span<const char* const> schema) {
 }
 
 absl::Status Catalogue::Insert(const ObjectRow& row) {
-  Statement insert(database_, "INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  Statement insert(database_, "INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   insert.BindNumber(static_cast<int64_t>(row.kind));
   insert.BindText(row.id);
   insert.BindNumber(row.id_was_chosen ? 1 : 0);
@@ -201,23 +224,26 @@ absl::Status Catalogue::Insert(const ObjectRow& row) {
   insert.BindNumber(row.expire_time);
   insert.BindText(row.request_id);
   insert.BindBytes(row.request_fingerprint);
+  insert.BindText(row.owner);
   const int code = insert.Step();
   return code == SQLITE_DONE ? absl::OkStatus() : LastError(code);
 }
 
-absl::Status Catalogue::Remove(ObjectKind kind, const std::string& id) {
-  Statement remove(database_, "DELETE FROM objects WHERE kind = ? AND id = ?");
+absl::Status Catalogue::Remove(ObjectKind kind, const std::string& id, const std::string& owner) {
+  Statement remove(database_, "DELETE FROM objects WHERE kind = ? AND id = ? AND owner = ?");
   remove.BindNumber(static_cast<int64_t>(kind));
   remove.BindText(id);
+  remove.BindText(owner);
   const int code = remove.Step();
   if (code != SQLITE_DONE) return LastError(code);
   return sqlite3_changes(database_) == 1 ? absl::OkStatus() : NoRow(kind, id);
 }
 
-absl::StatusOr<std::string> Catalogue::PayloadOf(ObjectKind kind, const std::string& id) {
-  Statement select(database_, "SELECT payload, payload_bytes FROM objects WHERE kind = ? AND id = ?");
+absl::StatusOr<std::string> Catalogue::PayloadOf(ObjectKind kind, const std::string& id, const std::string& owner) {
+  Statement select(database_, "SELECT payload, payload_bytes FROM objects WHERE kind = ? AND id = ? AND owner = ?");
   select.BindNumber(static_cast<int64_t>(kind));
   select.BindText(id);
+  select.BindText(owner);
   const int code = select.Step();
   if (code == SQLITE_DONE) return NoRow(kind, id);
   if (code != SQLITE_ROW) return LastError(code);
@@ -227,7 +253,7 @@ absl::StatusOr<std::string> Catalogue::PayloadOf(ObjectKind kind, const std::str
 absl::StatusOr<std::vector<ObjectRow>> Catalogue::List() {
   Statement select(database_,
                    "SELECT kind, id, id_was_chosen, header, description, payload, payload_bytes, identity, create_time,"
-                   " expire_time, request_id, request_fingerprint FROM objects ORDER BY kind, id");
+                   " expire_time, request_id, request_fingerprint, owner FROM objects ORDER BY kind, id, owner");
   std::vector<ObjectRow> rows;
   int code = select.Step();
   for (; code == SQLITE_ROW; code = select.Step()) {

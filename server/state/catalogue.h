@@ -53,6 +53,8 @@ struct ObjectRow {
   // The request with an id that made the object; empty without one.
   std::string request_id;
   std::string request_fingerprint;
+  // The name of the identity whose it is; empty: nobody's. An id belongs to its owner.
+  std::string owner;
 
   friend bool operator==(const ObjectRow&, const ObjectRow&) = default;
 };
@@ -70,14 +72,14 @@ class Catalogue {
   Catalogue(const Catalogue&) = delete;
   Catalogue& operator=(const Catalogue&) = delete;
 
-  // ALREADY_EXISTS when there is a row of this kind and id.
+  // ALREADY_EXISTS when there is a row of this kind, id and owner.
   absl::Status Insert(const ObjectRow& row);
   // NOT_FOUND when there is none.
-  absl::Status Remove(ObjectKind kind, const std::string& id);
-  // In order of kind and id.
+  absl::Status Remove(ObjectKind kind, const std::string& id, const std::string& owner = "");
+  // In order of kind, id and owner.
   absl::StatusOr<std::vector<ObjectRow>> List();
   // The payload of an object, empty for one of 0 bytes; NOT_FOUND when there is no row.
-  absl::StatusOr<std::string> PayloadOf(ObjectKind kind, const std::string& id);
+  absl::StatusOr<std::string> PayloadOf(ObjectKind kind, const std::string& id, const std::string& owner = "");
   absl::StatusOr<bool> UsesPayload(const std::string& payload);
   // Writes a transaction that changes no row. After a transaction that failed, whether the disk has it is open until
   // the next one succeeds, which takes its place.

@@ -58,7 +58,7 @@ absl::Status StateStore::Start(int64_t now) {
   std::lock_guard<std::mutex> lock(mutex_);
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue_->List());
   for (const ObjectRow& row : rows) {
-    if (row.expire_time && *row.expire_time <= now) expired_.emplace(row.kind, row.id);
+    if (row.expire_time && *row.expire_time <= now) expired_.emplace(row.kind, row.id, row.owner);
   }
   const absl::Status removed = RemoveExpired();
   // A full disk takes no removal either; what is not expired can be served.
@@ -68,8 +68,8 @@ absl::Status StateStore::Start(int64_t now) {
 
 absl::Status StateStore::RemoveExpired() {
   while (!expired_.empty()) {
-    const auto& [kind, id] = *expired_.begin();
-    const absl::Status removed = RemoveRow(kind, id);
+    const auto& [kind, id, owner] = *expired_.begin();
+    const absl::Status removed = RemoveRow(kind, id, owner);
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
     expired_.erase(expired_.begin());
   }
@@ -136,14 +136,14 @@ absl::Status StateStore::Commit(ObjectRow row, const KeptPayload& payload) {
   return inserted;
 }
 
-absl::Status StateStore::Remove(ObjectKind kind, const std::string& id) {
+absl::Status StateStore::Remove(ObjectKind kind, const std::string& id, const std::string& owner) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return RemoveRow(kind, id);
+  return RemoveRow(kind, id, owner);
 }
 
-absl::Status StateStore::RemoveRow(ObjectKind kind, const std::string& id) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string payload, catalogue_->PayloadOf(kind, id));
-  const absl::Status removed = catalogue_->Remove(kind, id);
+absl::Status StateStore::RemoveRow(ObjectKind kind, const std::string& id, const std::string& owner) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string payload, catalogue_->PayloadOf(kind, id, owner));
+  const absl::Status removed = catalogue_->Remove(kind, id, owner);
   AfterTransaction(removed.ok());
   if (removed.ok() && !payload.empty()) RemoveUnused(payload);
   return removed;
@@ -152,7 +152,7 @@ absl::Status StateStore::RemoveRow(ObjectKind kind, const std::string& id) {
 absl::StatusOr<std::vector<ObjectRow>> StateStore::List() {
   std::lock_guard<std::mutex> lock(mutex_);
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<ObjectRow> rows, catalogue_->List());
-  std::erase_if(rows, [&](const ObjectRow& row) { return expired_.count({row.kind, row.id}) != 0; });
+  std::erase_if(rows, [&](const ObjectRow& row) { return expired_.count({row.kind, row.id, row.owner}) != 0; });
   return rows;
 }
 

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -69,9 +70,9 @@ class StateStore {
   // Keeps the object whose payload is `payload`; sets the row's payload to it. ALREADY_EXISTS.
   absl::Status Commit(ObjectRow row, const KeptPayload& payload);
   // NOT_FOUND.
-  absl::Status Remove(ObjectKind kind, const std::string& id);
+  absl::Status Remove(ObjectKind kind, const std::string& id, const std::string& owner = "");
 
-  // In order of kind and id.
+  // In order of kind, id and owner.
   absl::StatusOr<std::vector<ObjectRow>> List();
   // Brings the payload of a row to `to`, which has its size, and verifies it: DATA_LOSS names the file.
   absl::Status Read(const ObjectRow& row, absl::Span<char> to);
@@ -88,7 +89,7 @@ class StateStore {
   void Release(const std::string& digest);
   // With the mutex held.
   absl::Status RemoveExpired();
-  absl::Status RemoveRow(ObjectKind kind, const std::string& id);
+  absl::Status RemoveRow(ObjectKind kind, const std::string& id, const std::string& owner);
   bool IsInUse(const std::string& digest);
   void RemoveUnused(const std::string& digest);
   void AfterTransaction(bool succeeded);
@@ -102,7 +103,7 @@ class StateStore {
   // Handles by digest.
   std::map<std::string, int> handles_;
   // Rows whose time was over at the start and whose removal failed: the next commit repeats it.
-  std::set<std::pair<ObjectKind, std::string>> expired_;
+  std::set<std::tuple<ObjectKind, std::string, std::string>> expired_;
   // Payloads that nobody needs if the last transaction, which failed, is not on the disk.
   std::set<std::string> doubtful_;
   bool in_doubt_ = false;

@@ -64,8 +64,8 @@ absl::Status DurableObjects::StateError(const absl::Status& status) const {
   return WithReason(absl::UnavailableError(absl::StrCat("state directory: ", status.message())), v1::STATE_UNAVAILABLE);
 }
 
-absl::Status DurableObjects::RemoveRow(state::ObjectKind kind, const std::string& id) {
-  const absl::Status removed = state_->Remove(kind, id);
+absl::Status DurableObjects::RemoveRow(state::ObjectKind kind, const std::string& id, const std::string& owner) {
+  const absl::Status removed = state_->Remove(kind, id, owner);
   return removed.ok() || absl::IsNotFound(removed) ? absl::OkStatus() : StateError(removed);
 }
 

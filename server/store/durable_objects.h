@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "engine/base/status_macros.h"
+#include "server/identity/identity.h"
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/worker_pool.h"
 #include "server/state/state_store.h"
@@ -66,26 +67,26 @@ class DurableObjects {
   absl::Status Insert(Store& store, typename Store::Pointer object, const ObjectOrigin& origin) {
     if (!enabled()) return store.Insert(std::move(object));
     std::lock_guard<std::mutex> lock(mutex_);
-    const std::string id = object->id;
-    if (!absl::IsNotFound(store.Find(id).status())) return AlreadyExists(StoredOf<Store>::Name(id));
+    const std::string id = object->id, owner = object->owner;
+    if (!absl::IsNotFound(store.FindOf(owner, id).status())) return AlreadyExists(StoredOf<Store>::Name(id));
     const absl::Status kept = state_->Commit(RowOf(*object, origin), *origin.payload);
     if (absl::IsAlreadyExists(kept)) return AlreadyExists(StoredOf<Store>::Name(id));
     if (!kept.ok()) return StateError(kept);
     const absl::Status inserted = store.Insert(std::move(object));
     // A session's result, which is not kept, may have taken the id.
-    if (!inserted.ok()) (void)state_->Remove(StoredOf<Store>::kKind, id);
+    if (!inserted.ok()) (void)state_->Remove(StoredOf<Store>::kKind, id, owner);
     return inserted;
   }
 
-  // Waits. NOT_FOUND; STATE_FULL and STATE_UNAVAILABLE, after which the object is still there.
+  // Erases the object that the caller means by the id. Waits. The errors of ResidentStore::OwnerOf; STATE_FULL and
+  // STATE_UNAVAILABLE, after which the object is still there.
   template <typename Store>
-  absl::Status Erase(Store& store, const std::string& id) {
-    if (!enabled()) return store.Erase(id);
+  absl::Status Erase(Store& store, const std::string& id, const Identity& caller) {
+    if (!enabled()) return store.Erase(id, caller);
     std::lock_guard<std::mutex> lock(mutex_);
-    const absl::Status found = store.Find(id).status();
-    if (absl::IsNotFound(found)) return found;
-    INTRAWARP_RETURN_IF_ERROR(RemoveRow(StoredOf<Store>::kKind, id));
-    return store.Erase(id);
+    INTRAWARP_ASSIGN_OR_RETURN(const std::string owner, store.OwnerOf(id, caller));
+    INTRAWARP_RETURN_IF_ERROR(RemoveRow(StoredOf<Store>::kKind, id, owner));
+    return store.Erase(id, Identity{owner, Roles()});
   }
 
   // Erases this very object, unless it went before. Waits. It stays when its row cannot be removed.
@@ -93,9 +94,9 @@ class DurableObjects {
   void Erase(Store& store, const typename Store::Pointer& object) {
     if (!enabled()) return store.Erase(object);
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = store.Find(object->id);
+    const auto found = store.FindOf(object->owner, object->id);
     if (!found.ok() || *found != object) return;
-    if (RemoveRow(StoredOf<Store>::kKind, object->id).ok()) store.Erase(object);
+    if (RemoveRow(StoredOf<Store>::kKind, object->id, object->owner).ok()) store.Erase(object);
   }
 
   // Erases the objects that end at `now` or before. Waits.
@@ -114,6 +115,7 @@ class DurableObjects {
     state::ObjectRow row;
     row.kind = Stored::kKind;
     row.id = object.id;
+    row.owner = object.owner;
     row.id_was_chosen = object.id_was_chosen;
     row.header = origin.header;
     row.description = origin.description;
@@ -132,7 +134,7 @@ class DurableObjects {
   // STATE_FULL or STATE_UNAVAILABLE for an error of the state directory.
   absl::Status StateError(const absl::Status& status) const;
   // OK also when there is no such row.
-  absl::Status RemoveRow(state::ObjectKind kind, const std::string& id);
+  absl::Status RemoveRow(state::ObjectKind kind, const std::string& id, const std::string& owner);
 
   std::unique_ptr<state::StateStore> state_;
   std::mutex mutex_;  // held while a row and its store change together

@@ -24,6 +24,7 @@ struct StoredMatrix {
   static constexpr state::ObjectKind kKind = state::ObjectKind::kSparseMatrix;
 
   std::string id;
+  std::string owner;
   // By the server. Under an id that a client wanted, a matrix is that client's, to delete when it likes.
   bool id_was_chosen = false;
   std::string digest;          // SHA-256 over content_digest, shape and type; empty for a product

@@ -10,4 +10,9 @@ std::optional<Expiry> ExpiryAfter(const Seams& seams, std::optional<std::chrono:
   return Expiry{seams.system_now() + system_ttl, seams.steady_now() + steady_ttl};
 }
 
+absl::Status SeveralOwners(absl::string_view name) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("several owners have ", name, ": only they themselves can name it by its id"));
+}
+
 }  // namespace intrawarp::server

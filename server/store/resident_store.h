@@ -9,6 +9,7 @@
 #ifndef INTRAWARP_SERVER_STORE_RESIDENT_STORE_H_
 #define INTRAWARP_SERVER_STORE_RESIDENT_STORE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -21,6 +22,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/identity/identity.h"
 #include "server/ledger/ledger.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/rpc_support.h"
@@ -35,59 +40,90 @@ struct Expiry {
 // `ttl` from now on; nullopt for nullopt.
 std::optional<Expiry> ExpiryAfter(const Seams& seams, std::optional<std::chrono::nanoseconds> ttl);
 
-// The request that an object is the result of (request_table.h).
+// The request that an object is the result of (request_table.h). The id is its owner's.
 struct RequestKey {
   std::string id;
   std::string fingerprint;
+  std::string owner = {};
 };
 
-// `Stored` has `id` and `expiry`, and says with Name(id) how clients call it; it is immutable once stored. FindByDigest
-// needs `digest` and `id_was_chosen`, FindByRequest needs `request`.
+// An id belongs to its owner: two owners may have the same one, and neither learns of the other's.
+inline std::string OwnedKey(absl::string_view id, absl::string_view owner) {
+  // Lower than every character of an id, so that keys are in order of id.
+  return absl::StrCat(id, "\x01", owner);
+}
+
+// FAILED_PRECONDITION: an admin names an object by an id that several others have, and not the admin.
+absl::Status SeveralOwners(absl::string_view name);
+
+// `Stored` has `id`, `owner` and `expiry`, and says with Name(id) how clients call it; it is immutable once stored.
+// FindByDigest needs `digest` and `id_was_chosen`, FindByRequest needs `request`.
+//
+// Functions with a caller see what is the caller's; an admin sees the objects of all owners, the own one first where
+// ids are the same.
 template <typename Stored>
 class ResidentStore {
  public:
   using Pointer = std::shared_ptr<const Stored>;
 
-  // ALREADY_EXISTS when the id is taken.
+  // ALREADY_EXISTS when the owner has the id.
   absl::Status Insert(Pointer object) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const std::string id = object->id;
-    if (objects_.count(id) != 0 || lost_.count(id) != 0) return AlreadyExists(Stored::Name(id));
-    objects_.emplace(id, std::move(object));
+    const std::string key = OwnedKey(object->id, object->owner);
+    if (objects_.count(key) != 0 || lost_.count(key) != 0) return AlreadyExists(Stored::Name(object->id));
+    objects_.emplace(key, std::move(object));
     return absl::OkStatus();
   }
 
-  // NOT_FOUND names it; the error that MarkLost was given.
-  absl::StatusOr<Pointer> Find(const std::string& id) const {
+  // NOT_FOUND names it; the error that MarkLost was given; SeveralOwners.
+  absl::StatusOr<Pointer> Find(const std::string& id, const Identity& caller = Nobody()) const {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = objects_.find(id);
+    absl::StatusOr<std::string> key = KeyOf(id, caller);
+    if (!key.ok()) return key.status();
+    const auto it = objects_.find(*key);
     if (it != objects_.end()) return it->second;
-    const auto lost = lost_.find(id);
-    if (lost != lost_.end()) return lost->second;
-    return NotFound(Stored::Name(id));
+    return lost_.find(*key)->second;
+  }
+  // The same for the objects of one owner.
+  absl::StatusOr<Pointer> FindOf(const std::string& owner, const std::string& id) const {
+    return Find(id, Identity{owner, Roles()});
+  }
+  // Whose the object is that Find finds, or finds lost.
+  absl::StatusOr<std::string> OwnerOf(const std::string& id, const Identity& caller) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    absl::StatusOr<std::string> key = KeyOf(id, caller);
+    if (!key.ok()) return key.status();
+    return key->substr(id.size() + 1);
   }
 
   // An object of this id is kept but cannot be had, for this reason: its id stays taken until it is erased.
-  void MarkLost(const std::string& id, const absl::Status& why) {
+  void MarkLost(const std::string& id, const absl::Status& why, const std::string& owner = "") {
     std::lock_guard<std::mutex> lock(mutex_);
-    lost_[id] = why;
+    lost_[OwnedKey(id, owner)] = why;
   }
 
-  // One whose id the server chose; null when there is none.
-  Pointer FindByDigest(const std::string& digest) const {
-    return FindIf([&](const Stored& object) { return object.id_was_chosen && object.digest == digest; });
+  // One of the owner's whose id the server chose; null when there is none.
+  Pointer FindByDigest(const std::string& digest, const std::string& owner = "") const {
+    return FindIf(
+        [&](const Stored& object) { return object.id_was_chosen && object.digest == digest && object.owner == owner; });
   }
 
-  // The result of the request with this id; null when there is none.
-  Pointer FindByRequest(const std::string& request_id) const {
-    return FindIf([&](const Stored& object) { return object.request && object.request->id == request_id; });
+  // The result of the owner's request with this id; null when there is none.
+  Pointer FindByRequest(const std::string& request_id, const std::string& owner = "") const {
+    return FindIf([&](const Stored& object) {
+      return object.request && object.request->id == request_id && object.owner == owner;
+    });
   }
 
-  absl::Status Erase(const std::string& id) {
+  // The errors of OwnerOf.
+  absl::Status Erase(const std::string& id, const Identity& caller = Nobody()) {
     Pointer erased;  // freed after the lock
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = objects_.find(id);
-    if (it == objects_.end()) return lost_.erase(id) != 0 ? absl::OkStatus() : NotFound(Stored::Name(id));
+    const absl::StatusOr<std::string> key = KeyOf(id, caller);
+    if (!key.ok()) return key.status();
+    lost_.erase(*key);
+    const auto it = objects_.find(*key);
+    if (it == objects_.end()) return absl::OkStatus();
     erased = std::move(it->second);
     objects_.erase(it);
     return absl::OkStatus();
@@ -97,7 +133,7 @@ class ResidentStore {
   void Erase(const Pointer& object) {
     Pointer erased;  // freed after the lock
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = objects_.find(object->id);
+    const auto it = objects_.find(OwnedKey(object->id, object->owner));
     if (it == objects_.end() || it->second != object) return;
     erased = std::move(it->second);
     objects_.erase(it);
@@ -118,46 +154,73 @@ class ResidentStore {
   std::vector<Pointer> Expired(std::chrono::steady_clock::time_point now) const {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<Pointer> expired;
-    for (const auto& [id, object] : objects_) {
+    for (const auto& [key, object] : objects_) {
       if (object->expiry && object->expiry->end <= now) expired.push_back(object);
     }
     return expired;
   }
 
-  // In order of id, those after `after`, at most `limit`.
-  std::vector<Pointer> List(const std::string& after, int limit) const {
+  // In order of id, then of owner, those after the one with the key `after` (OwnedKey; "" is before all), at most
+  // `limit`.
+  std::vector<Pointer> List(const std::string& after, int limit, const Identity& caller = Anybody()) const {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<Pointer> page;
     for (auto it = objects_.upper_bound(after); it != objects_.end() && static_cast<int>(page.size()) < limit; ++it) {
-      page.push_back(it->second);
+      if (caller.MaySee(it->second->owner)) page.push_back(it->second);
     }
     return page;
   }
 
-  int64_t size() const {
+  int64_t size(const Identity& caller = Anybody()) const {
     std::lock_guard<std::mutex> lock(mutex_);
-    return static_cast<int64_t>(objects_.size());
+    if (caller.is_admin()) return static_cast<int64_t>(objects_.size());
+    return std::count_if(objects_.begin(), objects_.end(),
+                         [&](const auto& entry) { return caller.MaySee(entry.second->owner); });
   }
 
  private:
   template <typename Predicate>
   Pointer FindIf(const Predicate& matches) const {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, object] : objects_) {
+    for (const auto& [key, object] : objects_) {
       if (matches(*object)) return object;
     }
     return nullptr;
   }
 
+  // All with the mutex held.
+
+  bool Has(const std::string& key) const { return objects_.count(key) != 0 || lost_.count(key) != 0; }
+  // The key of the object, or of the lost one, that the caller means by an id.
+  absl::StatusOr<std::string> KeyOf(const std::string& id, const Identity& caller) const {
+    const std::string own = OwnedKey(id, caller.name);
+    if (Has(own)) return own;
+    if (!caller.is_admin()) return NotFound(Stored::Name(id));
+    std::vector<std::string> keys;
+    AddKeysOf(id, objects_, keys);
+    AddKeysOf(id, lost_, keys);
+    if (keys.empty()) return NotFound(Stored::Name(id));
+    if (keys.size() > 1) return SeveralOwners(Stored::Name(id));
+    return keys.front();
+  }
+  template <typename Map>
+  static void AddKeysOf(const std::string& id, const Map& map, std::vector<std::string>& keys) {
+    const std::string first = OwnedKey(id, "");
+    for (auto it = map.lower_bound(first); it != map.end() && absl::StartsWith(it->first, first); ++it) {
+      keys.push_back(it->first);
+    }
+  }
+
   mutable std::mutex mutex_;
-  std::map<std::string, Pointer> objects_;
+  std::map<std::string, Pointer> objects_;  // by OwnedKey
   std::map<std::string, absl::Status> lost_;
 };
 
-// ALREADY_EXISTS when an object has the id; the error that MarkLost was given when it is a lost object's.
+// ALREADY_EXISTS when an object of the owner's has the id; the error that MarkLost was given when it is a lost
+// object's.
 template <typename Stored>
-absl::Status CheckIdIsFree(const ResidentStore<Stored>& store, const std::string& id) {
-  const absl::Status found = store.Find(id).status();
+absl::Status CheckIdIsFree(const ResidentStore<Stored>& store, const std::string& id, const std::string& owner) {
+  const absl::Status found = store.FindOf(owner, id).status();
   if (found.ok()) return AlreadyExists(Stored::Name(id));
   return absl::IsNotFound(found) ? absl::OkStatus() : found;
 }

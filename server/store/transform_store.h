@@ -37,6 +37,7 @@ struct StoredTransform {
   // Whether the server chose the id of an upload. A transform under an id that a client wanted is that client's, which
   // may delete it at any time.
   bool id_was_chosen = false;
+  std::string owner = {};
   std::shared_ptr<Replicas<StoredTransform>> replicas = std::make_shared<Replicas<StoredTransform>>();
 };
 

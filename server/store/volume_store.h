@@ -23,6 +23,7 @@ struct StoredVolume {
   static constexpr state::ObjectKind kKind = state::ObjectKind::kVolume;
 
   std::string id;
+  std::string owner;
   // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.
   bool id_was_chosen = false;
   PixelType pixel_type = PixelType::kFloat32;

@@ -76,7 +76,8 @@ absl::Status ResolveDownload(DownloadCall& call, const v1::DownloadRequest& requ
   absl::StatusOr<FieldRequest> field = FieldRequestFromProto(request.field());
   if (!field.ok()) return Within("field", field.status());
   call.field = *field;
-  INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.name(), "name"));
+  INTRAWARP_ASSIGN_OR_RETURN(call.transform,
+                             FindTransform(call.context.transforms, request.name(), "name", call.stream->caller()));
   if (call.field.form == FieldForm::kControlPoints && request.has_geometry()) {
     return InvalidField("geometry", "does not go with CONTROL_POINTS");
   }
@@ -105,11 +106,12 @@ absl::StatusOr<Interpolation> InterpolationFromProto(v1::Interpolation from) {
   }
 }
 
-absl::StatusOr<Geometry> WarpGrid(const ServerContext& context, const v1::WarpVolumeRequest& request) {
+absl::StatusOr<Geometry> WarpGrid(const ServerContext& context, const v1::WarpVolumeRequest& request,
+                                  const Identity& caller) {
   switch (request.like_case()) {
     case v1::WarpVolumeRequest::kLikeVolume: {
       INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredVolume> like,
-                                 FindVolume(context.volumes, request.like_volume(), "like_volume"));
+                                 FindVolume(context.volumes, request.like_volume(), "like_volume", caller));
       return like->image.geometry();
     }
     case v1::WarpVolumeRequest::kLikeGeometry:
@@ -138,10 +140,12 @@ absl::Status ResolveWarp(DownloadCall& call, const grpc::ByteBuffer& bytes) {
   call.stream->audit().Name("transform", request.transform());
   call.stream->audit().Name("moving", request.moving());
   INTRAWARP_ASSIGN_OR_RETURN(call.interpolation, InterpolationFromProto(request.interpolation()));
-  INTRAWARP_ASSIGN_OR_RETURN(call.transform, FindTransform(call.context.transforms, request.transform(), "transform"));
-  INTRAWARP_ASSIGN_OR_RETURN(call.moving, FindVolume(call.context.volumes, request.moving(), "moving"));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      call.transform, FindTransform(call.context.transforms, request.transform(), "transform", call.stream->caller()));
+  INTRAWARP_ASSIGN_OR_RETURN(call.moving,
+                             FindVolume(call.context.volumes, request.moving(), "moving", call.stream->caller()));
   call.stream->audit().Digest("moving", call.moving->content_digest);
-  INTRAWARP_ASSIGN_OR_RETURN(call.grid, WarpGrid(call.context, request));
+  INTRAWARP_ASSIGN_OR_RETURN(call.grid, WarpGrid(call.context, request, call.stream->caller()));
   call.inverse = request.inverse();
   call.fill = request.fill();
   call.offset = request.offset();

@@ -13,6 +13,7 @@
 #include "server/device/replication.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
 #include "server/store/durable_objects.h"
@@ -21,29 +22,30 @@
 namespace intrawarp::server {
 namespace {
 
-absl::Status Get(ServerContext& context, const v1::GetTransformRequest& request, v1::GetTransformResponse* response) {
+absl::Status Get(ServerContext& context, const Identity& caller, const v1::GetTransformRequest& request,
+                 v1::GetTransformResponse* response) {
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored,
-                             FindTransform(context.transforms, request.name(), "name"));
+                             FindTransform(context.transforms, request.name(), "name", caller));
   *response->mutable_transform() = TransformToProto(*stored, /*with_report=*/true);
   return absl::OkStatus();
 }
 
-absl::Status List(ServerContext& context, const v1::ListTransformsRequest& request,
+absl::Status List(ServerContext& context, const Identity& caller, const v1::ListTransformsRequest& request,
                   v1::ListTransformsResponse* response) {
   INTRAWARP_ASSIGN_OR_RETURN(int limit, PageSize(request.page_size()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("transforms", request.page_token()));
   // One more than the page holds tells whether there is another.
-  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(after, limit + 1);
+  std::vector<std::shared_ptr<const StoredTransform>> page = context.transforms.List(after, limit + 1, caller);
   const bool more = static_cast<int>(page.size()) > limit;
   if (more) page.pop_back();
   for (const auto& stored : page) *response->add_transforms() = TransformToProto(*stored, /*with_report=*/false);
-  if (more) response->set_next_page_token(PageToken("transforms", page.back()->id));
+  if (more) response->set_next_page_token(PageToken("transforms", OwnedKey(page.back()->id, page.back()->owner)));
   return absl::OkStatus();
 }
 
-absl::Status Delete(ServerContext& context, const std::string& name) {
+absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, "name"));
-  return context.durable.Erase(context.transforms, id);
+  return context.durable.Erase(context.transforms, id, caller);
 }
 
 absl::Status ValidatePoints(const v1::MapPointsRequest& request, int max_points) {
@@ -68,8 +70,8 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
   // `response` lives until Finish.
   MapPointsCall(ServerContext& context, v1::MapPointsResponse* response) : context_(context), response_(*response) {}
 
-  void Start(const v1::MapPointsRequest& request) {
-    const absl::Status submitted = Submit(request);
+  void Start(const v1::MapPointsRequest& request, const Identity& caller) {
+    const absl::Status submitted = Submit(request, caller);
     if (!submitted.ok()) Finish(ToGrpcStatus(submitted));
   }
   void OnCancel() override {
@@ -79,9 +81,9 @@ class MapPointsCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 
  private:
-  absl::Status Submit(const v1::MapPointsRequest& request) {
+  absl::Status Submit(const v1::MapPointsRequest& request, const Identity& caller) {
     INTRAWARP_ASSIGN_OR_RETURN(place_, AdmitCall(context_));
-    INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform"));
+    INTRAWARP_ASSIGN_OR_RETURN(stored_, FindTransform(context_.transforms, request.transform(), "transform", caller));
     INTRAWARP_RETURN_IF_ERROR(ValidatePoints(request, context_.limits.max_points));
     device_ = &context_.devices[DeviceOf(*stored_)];
     points_.assign(request.points().begin(), request.points().end());
@@ -132,18 +134,18 @@ class TransformServiceImpl final : public Service {
 
   grpc::ServerUnaryReactor* GetTransform(grpc::CallbackServerContext* rpc, const v1::GetTransformRequest* request,
                                          v1::GetTransformResponse* response) override {
-    return Answer(rpc, Get(context_, *request, response));
+    return Answer(rpc, Get(context_, CallerOf(*rpc), *request, response));
   }
   grpc::ServerUnaryReactor* ListTransforms(grpc::CallbackServerContext* rpc, const v1::ListTransformsRequest* request,
                                            v1::ListTransformsResponse* response) override {
-    return Answer(rpc, List(context_, *request, response));
+    return Answer(rpc, List(context_, CallerOf(*rpc), *request, response));
   }
   grpc::ServerUnaryReactor* DeleteTransform(grpc::CallbackServerContext* rpc, const v1::DeleteTransformRequest* request,
                                             v1::DeleteTransformResponse*) override {
     grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
     AuditOf(*rpc)->Name("object", request->name());
-    context_.durable.Run([&context = context_, reactor, name = request->name()] {
-      reactor->Finish(ToGrpcStatus(Delete(context, name)));
+    context_.durable.Run([&context = context_, reactor, caller = CallerOf(*rpc), name = request->name()] {
+      reactor->Finish(ToGrpcStatus(Delete(context, caller, name)));
     });
     return reactor;
   }
@@ -151,7 +153,7 @@ class TransformServiceImpl final : public Service {
                                       v1::MapPointsResponse* response) override {
     AuditOf(*rpc)->Name("transform", request->transform());
     auto* call = new MapPointsCall(context_, response);
-    call->Start(*request);
+    call->Start(*request, CallerOf(*rpc));
     return call;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WarpVolume(grpc::CallbackServerContext* rpc,
@@ -178,6 +180,7 @@ std::unique_ptr<grpc::Service> MakeTransformService(ServerContext& context) {
 v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
   v1::Transform to;
   to.set_name(TransformName(from.id));
+  to.set_owner(from.owner);
   to.set_kind(KindToProto(from.transform));
   if (from.transform.has_control_grid()) {
     *to.mutable_control_grid() = GeometryToProto(from.transform.control_grid().geometry);
@@ -192,9 +195,10 @@ v1::Transform TransformToProto(const StoredTransform& from, bool with_report) {
 }
 
 absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
-                                                                     const std::string& name, absl::string_view field) {
+                                                                     const std::string& name, absl::string_view field,
+                                                                     const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(name, field));
-  return transforms.Find(id);
+  return transforms.Find(id, caller);
 }
 
 }  // namespace intrawarp::server

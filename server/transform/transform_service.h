@@ -20,7 +20,8 @@ v1::Transform TransformToProto(const StoredTransform& from, bool with_report);
 
 // "transforms/{id}" named by `field`: INVALID_ARGUMENT or NOT_FOUND.
 absl::StatusOr<std::shared_ptr<const StoredTransform>> FindTransform(const TransformStore& transforms,
-                                                                     const std::string& name, absl::string_view field);
+                                                                     const std::string& name, absl::string_view field,
+                                                                     const Identity& caller);
 
 }  // namespace intrawarp::server
 

@@ -130,9 +130,10 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }
 
-absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name) {
+absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name,
+                                                    const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, context.volumes.Find(id));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, context.volumes.Find(id, caller));
   const int64_t bytes = volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float));
   ResidentDownload download;
   download.bytes = {volume, {{volume->image.volume().data, bytes}}};

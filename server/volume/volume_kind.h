@@ -17,7 +17,8 @@ namespace intrawarp::server {
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
                                                               const ServerContext& context);
 
-absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name);
+absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name,
+                                                    const Identity& caller);
 
 }  // namespace intrawarp::server
 

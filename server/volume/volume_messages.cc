@@ -8,6 +8,7 @@ namespace intrawarp::server {
 v1::Volume VolumeToProto(const StoredVolume& volume) {
   v1::Volume to;
   to.set_name(VolumeName(volume.id));
+  to.set_owner(volume.owner);
   *to.mutable_geometry() = GeometryToProto(volume.image.geometry());
   to.set_pixel_type(PixelTypeToProto(volume.pixel_type));
   to.set_digest(volume.content_digest);

@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/rpc_support.h"
 #include "server/store/durable_objects.h"
 #include "server/volume/volume_messages.h"
@@ -19,30 +20,30 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
   return reactor;
 }
 
-absl::Status Get(const VolumeStore& volumes, const std::string& name, v1::Volume& response) {
+absl::Status Get(const VolumeStore& volumes, const Identity& caller, const std::string& name, v1::Volume& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, volumes.Find(id));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, volumes.Find(id, caller));
   response = VolumeToProto(*volume);
   return absl::OkStatus();
 }
 
-absl::Status List(const VolumeStore& volumes, const v1::ListVolumesRequest& request,
+absl::Status List(const VolumeStore& volumes, const Identity& caller, const v1::ListVolumesRequest& request,
                   v1::ListVolumesResponse& response) {
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("volumes", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(after, page_size + 1);
+  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(after, page_size + 1, caller);
   for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
     *response.add_volumes() = VolumeToProto(*page[i]);
   }
   if (static_cast<int>(page.size()) > page_size)
-    response.set_next_page_token(PageToken("volumes", page[page_size - 1]->id));
+    response.set_next_page_token(PageToken("volumes", OwnedKey(page[page_size - 1]->id, page[page_size - 1]->owner)));
   return absl::OkStatus();
 }
 
-absl::Status Delete(ServerContext& context, const std::string& name) {
+absl::Status Delete(ServerContext& context, const Identity& caller, const std::string& name) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
-  return context.durable.Erase(context.volumes, id);
+  return context.durable.Erase(context.volumes, id, caller);
 }
 
 }  // namespace
@@ -50,13 +51,13 @@ absl::Status Delete(ServerContext& context, const std::string& name) {
 grpc::ServerUnaryReactor* VolumeService::GetVolume(grpc::CallbackServerContext* call,
                                                    const v1::GetVolumeRequest* request,
                                                    v1::GetVolumeResponse* response) {
-  return Finished(call, Get(context_.volumes, request->name(), *response->mutable_volume()));
+  return Finished(call, Get(context_.volumes, CallerOf(*call), request->name(), *response->mutable_volume()));
 }
 
 grpc::ServerUnaryReactor* VolumeService::ListVolumes(grpc::CallbackServerContext* call,
                                                      const v1::ListVolumesRequest* request,
                                                      v1::ListVolumesResponse* response) {
-  return Finished(call, List(context_.volumes, *request, *response));
+  return Finished(call, List(context_.volumes, CallerOf(*call), *request, *response));
 }
 
 grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContext* call,
@@ -64,8 +65,9 @@ grpc::ServerUnaryReactor* VolumeService::DeleteVolume(grpc::CallbackServerContex
                                                       v1::DeleteVolumeResponse*) {
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   AuditOf(*call)->Name("object", request->name());
-  context_.durable.Run(
-      [&context = context_, reactor, name = request->name()] { reactor->Finish(ToGrpcStatus(Delete(context, name))); });
+  context_.durable.Run([&context = context_, reactor, caller = CallerOf(*call), name = request->name()] {
+    reactor->Finish(ToGrpcStatus(Delete(context, caller, name)));
+  });
   return reactor;
 }
 

@@ -99,7 +99,52 @@ TEST(Catalogue, AnOlderVersionIsBroughtForwardAndANewerOneRefused) {
   }
   const absl::Status refused = Catalogue::Open(disk, "d/c.db").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.message(), HasSubstr("has version 2, this program knows versions up to 1"));
+  EXPECT_THAT(refused.message(), HasSubstr("has version 3, this program knows versions up to 2"));
+}
+
+// Rows as version 1 wrote them.
+std::string FirstVersion() {
+  return std::string(Catalogue::Schema()[0]) +
+         "INSERT INTO objects VALUES (1, 'a', 1, x'68', x'', x'80ff', 7, x'00', 123, 456, 'r', x'66');"
+         "INSERT INTO objects VALUES (3, 'b', 0, x'68', x'64', x'', 0, x'', 124, NULL, '', x'');";
+}
+
+TEST(Catalogue, WhatWasKeptBeforeThereWereOwnersIsNobodys) {
+  MemoryDisk disk;
+  const std::string first = FirstVersion();
+  const std::vector<const char*> old = {first.c_str()};
+  ASSERT_TRUE(Catalogue::Open(disk, "d/c.db", old).ok());
+  ObjectRow a;
+  a.kind = ObjectKind::kVolume;
+  a.id = "a";
+  a.id_was_chosen = true;
+  a.header = "h";
+  a.payload = "\x80\xff";
+  a.payload_bytes = 7;
+  a.identity = std::string(1, '\0');
+  a.create_time = 123;
+  a.expire_time = 456;
+  a.request_id = "r";
+  a.request_fingerprint = "f";
+  ObjectRow b;
+  b.kind = ObjectKind::kTransform;
+  b.id = "b";
+  b.header = "h";
+  b.description = "d";
+  b.create_time = 124;
+  const auto catalogue = OpenIn(disk);
+  ASSERT_NE(catalogue, nullptr);
+  EXPECT_THAT(*catalogue->List(), ElementsAre(a, b));
+  EXPECT_TRUE(*catalogue->UsesPayload(a.payload));
+  EXPECT_TRUE(catalogue->CheckIntegrity().ok());
+  ObjectRow owned = a;
+  owned.owner = "or3";
+  EXPECT_TRUE(catalogue->Insert(owned).ok()) << "an id belongs to its owner";
+  EXPECT_EQ(catalogue->Insert(owned).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(*catalogue->List(), ElementsAre(a, owned, b));
+  EXPECT_TRUE(catalogue->Remove(a.kind, a.id).ok());
+  EXPECT_TRUE(*catalogue->UsesPayload(a.payload)) << "the other owner's";
+  EXPECT_THAT(*catalogue->List(), ElementsAre(owned, b));
 }
 
 TEST(Catalogue, AMigrationThatFailsLeavesTheOldVersion) {
