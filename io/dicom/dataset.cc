@@ -211,9 +211,14 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes) {
   file.transferInit();
   const OFCondition condition = file.read(stream, EXS_Unknown, EGL_noChange, static_cast<Uint32>(-1));
   file.transferEnd();
+  // DCMTK guesses where it does not know the transfer syntax.
+  OFString syntax;
+  const bool is_named = file.getMetaInfo()->findAndGetOFString(DCM_TransferSyntaxUID, syntax).good() && !syntax.empty();
+  const bool is_known = !is_named || DcmXfer(syntax.c_str()).getXfer() != EXS_Unknown;
   Dataset result;
   result.data.reset(file.getAndRemoveDataset());
   result.status = OutcomeOf(condition, producer);
+  if (result.status.ok() && !is_known) result.status = absl::UnimplementedError("transfer_syntax: is not known");
   return result;
 }
 

@@ -39,7 +39,8 @@ struct Dataset {
 
 // NOT_FOUND and the like "file: ..." for a file that cannot be opened, RESOURCE_EXHAUSTED "file: ..." above
 // `max_bytes`. Dataset::status has the errors of what it holds: NOT_FOUND "file: is not DICOM", DATA_LOSS "data: ..."
-// for truncated or corrupt files, RESOURCE_EXHAUSTED "nesting: ..." and "elements: ...".
+// for truncated or corrupt files, RESOURCE_EXHAUSTED "nesting: ...", UNIMPLEMENTED "transfer_syntax: ..." and
+// "elements: ...".
 absl::StatusOr<Dataset> ReadDataset(const std::string& path, int64_t max_bytes);
 
 // Whether a file begins like DICOM; false for one that cannot be read.

@@ -167,6 +167,9 @@ Candidate FromStack(const Scan& scan, Stack stack, const DicomOptions& options) 
   for (const size_t i : files) {
     for (const std::string& note : scan.instances[i].notes) AddUnique(note, &entry.notes);
   }
+  const dicom::FrameIndex first = stack.frames[0];
+  const int segment = scan.instances[first.instance].frames[first.frame].segment;
+  if (segment > 0) entry.notes.push_back(absl::StrCat("segment ", segment));
   candidate.stack = std::move(stack);
   entry.status = Plan(scan, options, &candidate);
   return candidate;

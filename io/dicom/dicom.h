@@ -11,6 +11,8 @@
 // position all but one are dropped when their pixels are equal, and are an error otherwise. The third axis is the
 // normal, so that directions are right-handed. A single image is a 2-D volume.
 //
+// A binary segmentation makes a mask of 0 and 1 for each segment; planes that its file leaves out are empty.
+//
 // Intensities. Stored values with the slope and intercept of the file where all frames share them (CT: Hounsfield
 // units), rescaled float32 values where they do not. Padding becomes air: -1000 HU in CT, otherwise the smallest
 // value of the volume. MONOCHROME1 is not inverted.

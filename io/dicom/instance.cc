@@ -289,6 +289,36 @@ absl::StatusOr<std::vector<Frame>> EnhancedFrames(DcmItem& item, const PixelLayo
   return frames;
 }
 
+// Binary segmentations: the frames of each segment are a mask, without its empty planes.
+absl::Status CheckSegmentation(DcmItem& item) {
+  const std::string type = Text(item, {DCM_SegmentationType, "SegmentationType"});
+  if (type == "FRACTIONAL") return absl::UnimplementedError("segmentation: fractional ones are not supported");
+  if (type != "BINARY") return absl::InvalidArgumentError("segmentation: SegmentationType must be BINARY");
+  return absl::OkStatus();
+}
+
+absl::Status DescribeSegmentFrame(DcmItem* shared, DcmItem* own, Frame* frame) {
+  DcmItem* measures = Group(shared, own, DCM_PixelMeasuresSequence);
+  INTRAWARP_RETURN_IF_ERROR(SetNumber(measures, kSpacingBetween, "segmentation", &frame->plane_step));
+  DcmItem* identity = Group(shared, own, DCM_SegmentIdentificationSequence);
+  if (identity == nullptr) return absl::InvalidArgumentError("segmentation: a frame names no segment");
+  INTRAWARP_ASSIGN_OR_RETURN(
+      frame->segment,
+      Integer(*identity, {DCM_ReferencedSegmentNumber, "ReferencedSegmentNumber"}, "segmentation", 1, 65535));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Frame>> SegmentFrames(DcmItem& item, const PixelLayout& layout) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSegmentation(item));
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<Frame> frames, EnhancedFrames(item, layout));
+  DcmItem* shared = FirstItem(&item, DCM_SharedFunctionalGroupsSequence);
+  const std::vector<DcmItem*> own = Items(item, DCM_PerFrameFunctionalGroupsSequence);
+  for (size_t i = 0; i < frames.size(); ++i) {
+    INTRAWARP_RETURN_IF_ERROR(DescribeSegmentFrame(shared, own.empty() ? nullptr : own[i], &frames[i]));
+  }
+  return frames;
+}
+
 // Doses: one plane, and the offsets of the frames along its normal.
 absl::StatusOr<std::vector<Frame>> DoseFrames(DcmItem& item, const PixelLayout& layout) {
   INTRAWARP_ASSIGN_OR_RETURN(Frame first, PlainFrame(item, layout));
@@ -358,6 +388,7 @@ absl::StatusOr<std::vector<Frame>> MosaicFrames(DcmItem& item, const PixelLayout
 }
 
 absl::StatusOr<std::vector<Frame>> FramesOf(DcmItem& item, const PixelLayout& layout, bool* is_mosaic) {
+  if (Text(item, kSopClass) == UID_SegmentationStorage) return SegmentFrames(item, layout);
   if (item.tagExists(DCM_PerFrameFunctionalGroupsSequence) || item.tagExists(DCM_SharedFunctionalGroupsSequence)) {
     return EnhancedFrames(item, layout);
   }
@@ -391,9 +422,6 @@ void AddNotes(DcmItem& item, Instance* instance) {
 }
 
 absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance) {
-  if (Text(item, kSopClass) == UID_SegmentationStorage) {
-    return absl::UnimplementedError("segmentation: DICOM segmentations are not supported");
-  }
   if (item.tagExists(DCM_ModalityLUTSequence)) {
     return absl::UnimplementedError("rescale: a modality lookup table is not supported");
   }

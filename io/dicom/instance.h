@@ -51,6 +51,9 @@ struct Frame {
   Vec3d column_axis;  // and along a column (increasing row)
   double spacing_x = 0, spacing_y = 0;
   double slope = 1, intercept = 0;
+  // For a segmentation: the segment, from 1, and the distance of planes, of which empty ones may be left out.
+  int segment = 0;
+  double plane_step = kAbsent;
   // Frames that differ in these are never of one volume.
   std::string kind;  // hash of the kind of image
   double echo_time = kAbsent, b_value = kAbsent;

@@ -149,6 +149,9 @@ absl::Status PixelReader::OpenNative() {
   if (dataset_->findAndGetElement(tag, element).bad() || element == nullptr) {
     return absl::DataLossError("data: there are no pixels");
   }
+  if (element->getLengthField() == DCM_UndefinedLength) {
+    return absl::InvalidArgumentError("transfer_syntax: is uncompressed, but the pixels are compressed");
+  }
   // rows and columns are below 2^16, frames at most 2^24, so that nothing overflows.
   const int64_t wanted = (FramePixels(layout_) * layout_.frames * bits + 7) / 8;
   const int64_t length = element->getLengthField();

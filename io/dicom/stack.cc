@@ -19,6 +19,8 @@ constexpr double kOrientationTolerance = 1e-4;
 constexpr double kSpacingTolerance = 1e-4;
 constexpr size_t kGapsTold = 3;
 constexpr double kMaxResampledSlices = 4.0;
+// Empty planes cost the file nothing.
+constexpr int kMaxSegmentPlanes = 4096;
 
 using Indices = std::vector<FrameIndex>;
 
@@ -41,7 +43,7 @@ bool SameSeries(const Instance& a, const Instance& b) {
 
 bool SameKind(const Frame& a, const Frame& b) {
   return a.has_plane == b.has_plane && a.columns == b.columns && a.rows == b.rows && a.kind == b.kind &&
-         Near(a.row_axis, b.row_axis, kOrientationTolerance) &&
+         a.segment == b.segment && Near(a.row_axis, b.row_axis, kOrientationTolerance) &&
          Near(a.column_axis, b.column_axis, kOrientationTolerance) && NearRatio(a.spacing_x, b.spacing_x) &&
          NearRatio(a.spacing_y, b.spacing_y) && NearValue(a.echo_time, b.echo_time) && NearValue(a.b_value, b.b_value);
 }
@@ -224,8 +226,35 @@ absl::StatusOr<Grid> SingleFrame(const Instance& instance, const Frame& frame) {
   Grid grid;
   grid.geometry = PlaneGeometry(frame);
   grid.slices.emplace_back();
+  grid.planes = {0};
   if (instance.thickness >= 1e-6 && instance.thickness <= 1e6) grid.geometry.spacing.z = instance.thickness;
   if (!frame.has_plane) grid.notes.emplace_back("has no position in the patient: its corner lies at 0");
+  INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(grid.geometry));
+  return grid;
+}
+
+// The planes of a segment: whole multiples of the distance that the file states, or of the smallest one.
+absl::StatusOr<Grid> SegmentGrid(const Frame& first, Grid grid, const std::vector<double>& distances) {
+  const double step =
+      first.plane_step > kSamePositionMm ? first.plane_step : *std::min_element(distances.begin(), distances.end());
+  const double tolerance = std::max(kUnevenMm, kUnevenFraction * step);
+  if (const std::string tilt = Tilt(grid.slices, first); !tilt.empty()) return absl::InvalidArgumentError(tilt);
+  if (grid.slices.back().along / step >= kMaxSegmentPlanes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slices: the segment spans more than ", kMaxSegmentPlanes, " planes"));
+  }
+  for (const Grid::Slice& slice : grid.slices) {
+    const double plane = std::round(slice.along / step);
+    const bool is_new = grid.planes.empty() || plane > grid.planes.back();
+    if (!is_new || std::abs(slice.along - plane * step) > tolerance) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("slices: a plane of the segment does not lie on a multiple of %.4g mm", step));
+    }
+    grid.planes.push_back(static_cast<int>(plane));
+  }
+  grid.geometry = PlaneGeometry(first);
+  grid.geometry.size.z = grid.planes.back() + 1;
+  grid.geometry.spacing.z = step;
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(grid.geometry));
   return grid;
 }
@@ -269,9 +298,9 @@ absl::StatusOr<std::vector<Stack>> MakeStacks(const std::vector<Instance>& insta
     const Frame& frame = At(instances, s.frames[0]);
     const auto value = [](double v) { return std::isnan(v) ? -1e300 : v; };
     return std::tuple(-static_cast<int64_t>(s.frames.size()), instance.provenance.series,
-                      instance.provenance.frame_of_reference, frame.kind, value(frame.echo_time), value(frame.b_value),
-                      value(frame.temporal), value(frame.acquisition), value(frame.trigger_time), frame.position.x,
-                      frame.position.y, frame.position.z);
+                      instance.provenance.frame_of_reference, frame.kind, frame.segment, value(frame.echo_time),
+                      value(frame.b_value), value(frame.temporal), value(frame.acquisition), value(frame.trigger_time),
+                      frame.position.x, frame.position.y, frame.position.z);
   };
   std::stable_sort(stacks.begin(), stacks.end(), [&](const Stack& a, const Stack& b) { return key(a) < key(b); });
   return stacks;
@@ -298,6 +327,7 @@ absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack&
   grid.slices = SlicesOf(instances, stack);
   std::vector<double> distances;
   for (size_t i = 1; i < count; ++i) distances.push_back(grid.slices[i].along - grid.slices[i - 1].along);
+  if (first.segment > 0) return SegmentGrid(first, std::move(grid), distances);
   const double step = Median(distances);
   const std::string uneven = Unevenness(grid.slices, step);
   const std::string tilt = Tilt(grid.slices, first);
@@ -321,6 +351,7 @@ absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack&
   grid.geometry.size.z = static_cast<int>(std::min(planes, 2.0 * kMaxAxis));
   grid.geometry.spacing.z = spacing;
   if (grid.resample) Widen(&grid);
+  for (size_t i = 0; i < count; ++i) grid.planes.push_back(static_cast<int>(i));
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(grid.geometry));
   return grid;
 }

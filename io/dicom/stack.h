@@ -52,11 +52,13 @@ struct Grid {
     double shift_x = 0, shift_y = 0;
   };
   std::vector<Slice> slices;
+  // For each frame of the stack, its plane in `geometry` where nothing is interpolated; other planes are 0.
+  std::vector<int> planes;
   std::vector<std::string> notes;
 };
 
-// INVALID_ARGUMENT "slices: ..." for missing or uneven slices and "slices: ... tilt ..." for sheared ones, unless
-// `resample`; "position: ..." for frames without a plane.
+// Missing planes of a segmentation are empty. INVALID_ARGUMENT "slices: ..." for missing or uneven slices and "slices:
+// ... tilt ..." for sheared ones, unless `resample`; "position: ..." for frames without a plane.
 absl::StatusOr<Grid> GridOf(const std::vector<Instance>& instances, const Stack& stack, bool resample);
 
 // Groups of frames at one position, as [begin, end) in `stack.frames`; those with one frame alone are left out.

@@ -204,22 +204,24 @@ void FillPadding(bool is_ct, Planes* planes, std::vector<std::string>* notes) {
   notes->push_back(absl::StrCat("padding: ", count, " voxels became air"));
 }
 
-absl::StatusOr<Planes> ReadPlanes(const std::vector<Instance>& instances, const Stack& stack, PixelType type,
-                                  const DicomOptions& options, std::vector<std::string>* notes) {
+// With `grid.resample` the planes of the stack follow each other; otherwise each lies where the grid has it.
+absl::StatusOr<Planes> ReadPlanes(const std::vector<Instance>& instances, const Stack& stack, const Grid& grid,
+                                  PixelType type, const DicomOptions& options, std::vector<std::string>* notes) {
   const Frame& first = instances[stack.frames[0].instance].frames[stack.frames[0].frame];
   const size_t plane = static_cast<size_t>(first.columns) * first.rows;
   const bool rescale = type == PixelType::kFloat32;
   Planes planes;
   planes.type = type;
   if (!rescale) planes.slope = first.slope, planes.intercept = first.intercept;
-  planes.pixels.resize(plane * stack.frames.size() * static_cast<size_t>(BytesPerPixel(type)));
+  const size_t count = grid.resample ? stack.frames.size() : static_cast<size_t>(grid.geometry.size.z);
+  planes.pixels.resize(plane * count * static_cast<size_t>(BytesPerPixel(type)));
   const bool has_padding = std::any_of(stack.frames.begin(), stack.frames.end(),
                                        [&](FrameIndex i) { return instances[i.instance].layout.padding.has_value(); });
-  if (has_padding && !options.keep_padding) planes.padding.resize(plane * stack.frames.size());
+  if (has_padding && !options.keep_padding) planes.padding.resize(plane * count);
   bool finite = true;
   const auto visit = [&](size_t slice, const Frame& frame, const PixelLayout& layout, const std::vector<double>& v) {
     ForEachPixel(frame, layout, v, [&](size_t i, double stored) {
-      const size_t at = slice * plane + i;
+      const size_t at = (grid.resample ? slice : static_cast<size_t>(grid.planes[slice])) * plane + i;
       const double value = rescale ? frame.slope * stored + frame.intercept : stored;
       Store(type, value, at, planes.pixels.data());
       finite = finite && std::isfinite(static_cast<float>(value));
@@ -360,7 +362,7 @@ absl::StatusOr<HostVolume> MakeVolume(const std::vector<Instance>& instances, co
                                       const DicomOptions& options, std::vector<std::string>* notes) {
   INTRAWARP_ASSIGN_OR_RETURN(const PixelType type,
                              VoxelTypeOf(instances, stack, grid, options.limits.max_volume_bytes));
-  INTRAWARP_ASSIGN_OR_RETURN(Planes planes, ReadPlanes(instances, stack, type, options, notes));
+  INTRAWARP_ASSIGN_OR_RETURN(Planes planes, ReadPlanes(instances, stack, grid, type, options, notes));
   if (grid.resample) {
     const Frame& first = instances[stack.frames[0].instance].frames[stack.frames[0].frame];
     return ResampleOnto(grid, first, IsCt(instances, stack), planes);

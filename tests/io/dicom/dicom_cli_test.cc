@@ -112,6 +112,29 @@ TEST_F(DicomCliTest, AFolderIsRegisteredLikeAFile) {
   EXPECT_EQ(Run({"volume", "list"}).out, "");
 }
 
+TEST_F(DicomCliTest, ShowsNothingThatIdentifiesAPatient) {
+  const auto slice = maker_.Slice({.z = 20, .series = "1.2.826.0.1.55667788.2"});
+  DcmDataset& d = *slice->getDataset();
+  d.putAndInsertString(DCM_PatientName, "Zaunkoenig^Walpurga");
+  d.putAndInsertString(DCM_PatientID, "PID-8675309");
+  d.putAndInsertString(DCM_PatientBirthDate, "19310417");
+  d.putAndInsertString(DCM_FrameOfReferenceUID, "1.2.826.0.1.44332211.4");
+  d.putAndInsertString(DCM_Modality, "GEHEIM");
+  for (const char* position : {"0\\0\\20", "Zaunkoenig\\19310417\\8675309"}) {
+    d.putAndInsertString(DCM_ImagePositionPatient, position);
+    maker_.Save(*slice, "planted");
+    const ProcessResult list = RunProcess({INTRAWARP_CLI, "dicom", "list", Path("in")});
+    const ProcessResult json = RunProcess({INTRAWARP_CLI, "dicom", "list", Path("in"), "--json"});
+    const ProcessResult put = Run({"volume", "put", Path("in")});
+    const ProcessResult one = Run({"volume", "put", absl::StrCat(Path("in"), "#7")});
+    const std::string all = absl::StrCat(list.out, list.err, json.out, json.err, put.out, put.err, one.out, one.err);
+    EXPECT_THAT(list.out, HasSubstr("\n2\t-\t"));
+    for (const char* word : {"Zaunkoenig", "8675309", "19310417", "55667788", "44332211", "GEHEIM"}) {
+      EXPECT_THAT(all, Not(HasSubstr(word)));
+    }
+  }
+}
+
 TEST_F(DicomCliTest, ListSaysWhatIsThereAndWhyNot) {
   AddSecondSeries();
   std::filesystem::remove(folder_ / "in" / "image2");

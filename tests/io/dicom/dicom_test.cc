@@ -2,6 +2,8 @@
 // The rules of the reader, each on files made for it.
 #include "io/dicom/dicom.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -488,6 +490,62 @@ TEST_F(DicomTest, ReadsEnhancedMultiFrame) {
   EXPECT_EQ(At(scaled, 2, 3, 1), 2 * 315);
 }
 
+// Planes of 12x10 bits: pixel (x, y) of frame f is set where x + y + f is divisible by 3.
+std::unique_ptr<DcmFileFormat> Segmentation(DicomMaker& maker, const std::vector<std::pair<int, int>>& segment_at) {
+  std::vector<int> places;
+  for (const auto& [segment, place] : segment_at) places.push_back(place);
+  auto file = Enhanced(maker, places, false);
+  DcmDataset& d = *file->getDataset();
+  d.putAndInsertString(DCM_SOPClassUID, UID_SegmentationStorage);
+  d.putAndInsertString(DCM_Modality, "SEG");
+  d.putAndInsertString(DCM_SegmentationType, "BINARY");
+  for (const DcmTagKey& tag : {DCM_BitsAllocated, DCM_BitsStored}) d.putAndInsertUint16(tag, 1);
+  d.putAndInsertUint16(DCM_HighBit, 0);
+  std::vector<Uint8> bits((120 * places.size() + 15) / 16 * 2);
+  for (size_t i = 0; i < 120 * places.size(); ++i) {
+    const size_t x = i % 12, y = i / 12 % 10, f = i / 120;
+    if ((x + y + f) % 3 == 0) bits[i / 8] = static_cast<Uint8>(bits[i / 8] | 1 << i % 8);
+  }
+  d.findAndDeleteElement(DCM_PixelData);
+  d.putAndInsertUint8Array(DCM_PixelData, bits.data(), bits.size());
+  for (size_t f = 0; f < segment_at.size(); ++f) {
+    DcmItem* frame = nullptr;
+    DcmItem* item = nullptr;
+    d.findAndGetSequenceItem(DCM_PerFrameFunctionalGroupsSequence, frame, static_cast<long>(f));
+    frame->findOrCreateSequenceItem(DCM_SegmentIdentificationSequence, item, 0);
+    item->putAndInsertUint16(DCM_ReferencedSegmentNumber, static_cast<Uint16>(segment_at[f].first));
+  }
+  return file;
+}
+
+TEST_F(DicomTest, ASegmentBecomesAMaskWithItsEmptyPlanes) {
+  // Segment 1 at planes 0, 1 and 4 (2 mm apart, in no order), segment 2 at plane 3 alone.
+  const auto file = Segmentation(maker_, {{1, 4}, {2, 3}, {1, 0}, {1, 1}});
+  const std::string path = maker_.Save(*file, "one");
+  const DicomListing listing = List();
+  ASSERT_EQ(listing.volumes.size(), 2U);
+  EXPECT_THAT(listing.volumes[0].notes, ElementsAre("segment 1"));
+  const DicomVolume v = ReadFolder({.series = "1"});
+  EXPECT_EQ(SizeString(v.volume.geometry), "12x10x5");
+  EXPECT_EQ(v.volume.geometry.spacing.z, 2);
+  EXPECT_EQ(v.volume.pixel_type, PixelType::kUint8);
+  const int frame_at[5] = {2, 3, -1, -1, 0};
+  for (int z = 0; z < 5; ++z) {
+    for (int y = 0; y < 10; ++y) {
+      for (int x = 0; x < 12; ++x) {
+        EXPECT_EQ(At(v, x, y, z), frame_at[z] >= 0 && (x + y + frame_at[z]) % 3 == 0 ? 1 : 0);
+      }
+    }
+  }
+  EXPECT_EQ(SizeString(ReadFolder({.series = "2"}).volume.geometry), "12x10x1");
+
+  const auto fractional = Segmentation(maker_, {{1, 0}});
+  fractional->getDataset()->putAndInsertString(DCM_SegmentationType, "FRACTIONAL");
+  EXPECT_THAT(ReadDicom(maker_.Save(*fractional, "one")), Fails(Code::kUnimplemented, "segmentation: fractional"));
+  const auto uneven = Segmentation(maker_, {{1, 0}, {1, 2}, {1, 5}});
+  EXPECT_THAT(ReadDicom(maker_.Save(*uneven, "one")), Fails(Code::kInvalidArgument, "multiple of 4 mm"));
+}
+
 TEST_F(DicomTest, FramesAndFunctionalGroupsMustAgree) {
   const auto file = Enhanced(maker_, {0, 1}, false);
   file->getDataset()->putAndInsertString(DCM_NumberOfFrames, "1");
@@ -577,10 +635,18 @@ std::string LongElement(uint16_t group, uint16_t element, const std::string& vr,
   return bytes;
 }
 
+// The most bytes that were ever resident.
+int64_t PeakMemory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
 TEST_F(DicomTest, HostileLengthsTakeNoMemory) {
   const std::string bytes = Get(maker_.Save(*maker_.Slice({}), "whole"));
   const size_t at = bytes.find(std::string("\xe0\x7f\x10\0OW", 6));
   ASSERT_NE(at, std::string::npos);
+  const int64_t before = PeakMemory();
   for (const uint32_t length : {0x7ffffffeU, 0xfffffff0U, 0xffffffffU}) {
     const std::string hostile = bytes.substr(0, at) + LongElement(0x7fe0, 0x0010, "OW", length) + bytes.substr(at + 12);
     EXPECT_FALSE(ReadDicom(Put("hostile", hostile)).ok()) << length;
@@ -595,6 +661,7 @@ TEST_F(DicomTest, HostileLengthsTakeNoMemory) {
     slice->getDataset()->putAndInsertString(DCM_NumberOfFrames, frames);
     EXPECT_FALSE(ReadDicom(maker_.Save(*slice, "hostile")).ok());
   }
+  EXPECT_LT(PeakMemory() - before, 200 << 20);
 }
 
 TEST_F(DicomTest, DeepNestingIsRefused) {
