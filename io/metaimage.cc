@@ -191,7 +191,7 @@ absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& hea
   SampleSource source{path, header.end, compressed ? Packing::kZlib : Packing::kRaw};
   const absl::string_view name = header[kDataFile];
   if (name == "LOCAL" || name == "Local" || name == "local") return source;
-  if (absl::StartsWith(name, "LIST") || absl::StrContains(name, '%')) {
+  if (NamesSeveralFiles(name)) {
     return Unimplemented("ElementDataFile: samples in several files are not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(source.path, DataFileBeside(path, name, kDataFile));

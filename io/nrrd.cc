@@ -373,7 +373,7 @@ absl::StatusOr<SampleSource> SourceOf(const std::string& path, const Header& hea
   source.skip = std::max<int64_t>(0, skip);
   if (!header.Has("data file")) return source;
   const absl::string_view name = header["data file"];
-  if (absl::StartsWith(name, "LIST") || absl::StrContains(name, '%')) {
+  if (NamesSeveralFiles(name)) {
     return Unimplemented("data file: samples in several files are not supported");
   }
   INTRAWARP_ASSIGN_OR_RETURN(source.path, DataFileBeside(path, name, "data file"));

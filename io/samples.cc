@@ -251,6 +251,11 @@ absl::StatusOr<std::string> DataFileBeside(const std::string& header, absl::stri
   return path;
 }
 
+bool NamesSeveralFiles(absl::string_view name) {
+  return name == "LIST" || absl::StartsWith(name, "LIST ") ||
+         (absl::StrContains(name, '%') && absl::StrContains(name, ' '));
+}
+
 absl::StatusOr<std::vector<uint8_t>> ReadSamples(const SampleSource& source, int64_t bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(const Input input, Input::Open(source.path));
   return source.packing == Packing::kRaw ? ReadRaw(input, source, bytes) : ReadDeflated(input, source, bytes);
@@ -315,6 +320,7 @@ std::string DetachedName(const std::string& header, const void* data, int64_t by
 
 absl::Status WriteDetached(const std::string& header, absl::string_view header_text, const std::string& data_name,
                            const void* data, int64_t bytes) {
+  if (NamesSeveralFiles(data_name)) return Invalid("path: readers would take the name for a list of files");
   const std::filesystem::path folder = std::filesystem::path(header).parent_path();
   const std::optional<std::string> old = DetachedNameIn(header);
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFile samples, AtomicFile::Create((folder / data_name).string()));

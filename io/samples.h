@@ -43,6 +43,9 @@ absl::StatusOr<std::string> ReadHead(const std::string& path, int64_t max_bytes,
 // INVALID_ARGUMENT "FIELD: ..." otherwise.
 absl::StatusOr<std::string> DataFileBeside(const std::string& header, absl::string_view name, absl::string_view field);
 
+// Whether the entry for the data file names several: "LIST", or a pattern with its range ("slice%03d.raw 1 9 1").
+bool NamesSeveralFiles(absl::string_view name);
+
 absl::StatusOr<std::vector<uint8_t>> ReadSamples(const SampleSource& source, int64_t bytes);
 
 // Reverses the bytes of every sample.

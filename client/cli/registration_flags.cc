@@ -252,8 +252,9 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
       {.name = "initial",
        .placeholder = "transforms/ID|PATH",
-       .help =
-           "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm), control grid (.tfm) or velocity (.nii.gz)"},
+       .help = "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm), affine map or control grid in ITK's "
+               "form (.tfm, "
+               ".h5) or velocity (.nii.gz)"},
       {.name = "budget_ms",
        .type = FlagType::kInteger,
        .placeholder = "N",

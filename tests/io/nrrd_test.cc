@@ -324,6 +324,9 @@ TEST_F(NrrdTest, ADetachedFileIsReplacedWithItsSamples) {
   const auto read = ReadNrrd(Path("v.nhdr"));
   ASSERT_THAT(read, Succeeds());
   EXPECT_EQ(read->pixels, second.pixels);
+  EXPECT_THAT(WriteNrrd(Path("50% of it.nhdr"), first), Fails(kInvalid, "path: "));
+  ASSERT_THAT(WriteNrrd(Path("50%.nhdr"), first), Succeeds());
+  EXPECT_THAT(ReadNrrd(Path("50%.nhdr")), Succeeds());
   // A header of another program keeps its samples.
   Put("w.raw", Counting(48));
   Put("w.nhdr", absl::StrCat(kSlicer, "data file: w.raw\n"));
