@@ -34,6 +34,7 @@ absl::Status WriteItkFile(const std::string& transform, const std::string& path,
   }
   v1::DownloadRequest request;
   request.set_name(transform);
+  request.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
   client::GridData field;
   INTRAWARP_RETURN_IF_ERROR(session.client().DownloadField(request, client::SinkInto(&field), session.call()).status());
   file.kind = io::ItkTransform::Kind::kDisplacement;
