@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An audit log of hostile bytes: it is verified without harm, and a log that goes on from it is sound where it was.
+#include <utility>
+
 #include "server/audit/audit_log.h"
 #include "server/audit/audit_verify.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -17,7 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.directory = "audit";
   auto log = audit::AuditLog::Open(disk, options);
   if (!log.ok()) return 0;
-  (*log)->Append({.action = "one more"});
+  audit::AuditRecord record;
+  record.action = "one more";
+  (*log)->Append(std::move(record));
   log->reset();
   const auto after = audit::VerifyAudit(disk, "audit", audit::ChainHash(""));
   if (!before->errors.empty()) return 0;

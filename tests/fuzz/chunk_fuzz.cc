@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that may hold a chunk, in slices that the first bytes of the input choose: what our decoder takes for a plain
-// chunk is what protobuf reads, and what protobuf does not read ours does not take.
+// Messages that may hold a chunk, in slices that the first bytes of the input choose: what our decoder takes for a
+// plain chunk is what protobuf reads, and what protobuf does not read ours does not take.
 #include <grpcpp/support/byte_buffer.h>
 
 #include <algorithm>

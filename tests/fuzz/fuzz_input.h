@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fuzz targets have in common: a file in memory with an input's bytes, and checks that end the program.
+// Fuzz targets have this in common: a file in memory with an input's bytes, and checks that end the program.
 #ifndef INTRAWARP_TESTS_FUZZ_FUZZ_INPUT_H_
 #define INTRAWARP_TESTS_FUZZ_FUZZ_INPUT_H_
 

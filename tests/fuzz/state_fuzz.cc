@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A state directory whose catalogue, log and payload hold hostile bytes: it is refused or opened, what it lists has the
-// sizes that it says, a payload is never served with another digest, and the offline check agrees. The input is cut in
-// three by its first two bytes.
+// sizes that it says, a payload is never served with another digest, and the offline check agrees. The input begins
+// with the sizes of catalogue and log, four bytes each; the rest is the payload.
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "server/state/state_store.h"
@@ -18,7 +19,8 @@ constexpr char kPayload[] = "state/spool/e3b0c44298fc1c149afbf4c8996fb92427ae41e
 
 void Put(MemoryDisk& disk, const std::string& path, const std::string& bytes) {
   auto file = disk.Open(path, intrawarp::state::OpenMode::kWrite);
-  Require(file.ok() && (*file)->WriteAt(0, bytes.data(), bytes.size()).ok() && (*file)->Sync().ok(), "a disk in memory");
+  Require(file.ok() && (*file)->WriteAt(0, bytes.data(), bytes.size()).ok() && (*file)->Sync().ok(),
+          "a disk in memory");
 }
 
 void ReadAll(intrawarp::state::StateStore& store) {
@@ -35,10 +37,12 @@ void ReadAll(intrawarp::state::StateStore& store) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) return 0;
-  const std::string input(reinterpret_cast<const char*>(data) + 2, size - 2);
-  const size_t catalogue = input.size() * data[0] / 255;
-  const size_t log = catalogue + (input.size() - catalogue) * data[1] / 255;
+  uint32_t sizes[2];
+  if (size < sizeof(sizes)) return 0;
+  std::memcpy(sizes, data, sizeof(sizes));
+  const std::string input(reinterpret_cast<const char*>(data) + sizeof(sizes), size - sizeof(sizes));
+  const size_t catalogue = std::min<size_t>(sizes[0], input.size());
+  const size_t log = std::min<size_t>(catalogue + sizes[1], input.size());
   MemoryDisk disk;
   Put(disk, "state/catalogue.db", input.substr(0, catalogue));
   if (log > catalogue) Put(disk, "state/catalogue.db-wal", input.substr(catalogue, log - catalogue));

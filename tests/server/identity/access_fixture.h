@@ -17,7 +17,7 @@
 
 namespace intrawarp::server {
 
-// What a client shows.
+// A client shows these.
 struct Shown {
   // The authority that it trusts; empty: plain text.
   std::string trusts = {};

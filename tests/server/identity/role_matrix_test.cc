@@ -3,6 +3,7 @@
 // ownership means for ids, lists, inputs, limits and a restart.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -218,7 +219,7 @@ Messages RequestOf(const std::string& method) {
 
 class OwnershipTest : public AccessTest {
  protected:
-  // Whose tokens are at hand once the server has started.
+  // The callers whose tokens are at hand once the server has started.
   void AddCallers() {
     for (const char* name : {"own", "other"}) {
       for (const Role role : {Role::kFrame, Role::kStage, Role::kAdmin}) tokens_of_.push_back(AddToken(name, role));
@@ -294,6 +295,15 @@ class OwnershipTest : public AccessTest {
       request.set_page_token(page.next_page_token());
     } while (!request.page_token().empty());
     return names;
+  }
+  // A call's memory and place go some moments after its answer.
+  static void WaitForUse(const std::shared_ptr<grpc::Channel>& channel, int64_t resident_bytes) {
+    for (int i = 0; i < 1000; ++i) {
+      const v1::Usage usage = UsageOf(channel);
+      if (usage.resident_bytes() == resident_bytes && usage.uploads() == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ADD_FAILURE() << UsageOf(channel).ShortDebugString();
   }
   static v1::Usage UsageOf(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext call;
@@ -393,7 +403,7 @@ TEST_F(OwnershipTest, ContentDoesNotTellOfAnothersObject) {
   EXPECT_NE(first.volume().name(), others.volume().name());
 }
 
-// What another owner has looks like what nobody has, to the last byte.
+// An object of another owner looks like one that nobody has, to the last byte.
 TEST_F(OwnershipTest, AnothersObjectLooksAbsent) {
   AddCallers();
   StartForCallers();
@@ -454,7 +464,7 @@ TEST_F(OwnershipTest, AnOwnersShareIsBounded) {
     options.limits.owner_sessions = 1;
   });
   ASSERT_TRUE(Put(own_, VolumeData("v")).ok());
-  EXPECT_EQ(UsageOf(own_).resident_bytes(), volume);
+  WaitForUse(own_, volume);
   BeginUpload(own_, "unfinished");
   const grpc::Status upload = Put(own_, VolumeData("w", 7));
   EXPECT_EQ(upload.error_code(), grpc::RESOURCE_EXHAUSTED);
@@ -462,9 +472,12 @@ TEST_F(OwnershipTest, AnOwnersShareIsBounded) {
   EXPECT_FALSE(DetailsOf(upload).retry);
   EXPECT_TRUE(Put(other_, VolumeData("w", 7)).ok()) << "another's share";
   server_->context().uploads.Clear();
+  WaitForUse(own_, volume);
   ASSERT_TRUE(Put(own_, VolumeData("w", 7)).ok());
+  WaitForUse(own_, 2 * volume);
   EXPECT_EQ(DetailsOf(Put(own_, VolumeData("x", 8))).reason, "OWNER_QUOTA") << "of bytes";
   ASSERT_TRUE(Run(own_, "intrawarp.v1.VolumeService/DeleteVolume", Named<v1::GetVolumeRequest>("volumes/w")).ok());
+  WaitForUse(own_, volume);
   EXPECT_TRUE(Put(own_, VolumeData("x", 8)).ok());
   EXPECT_EQ(UsageOf(own_).volumes(), 2);
   EXPECT_EQ(UsageOf(other_).volumes(), 1);
