@@ -43,9 +43,9 @@ TEST(TransformStoreTest, ListsInOrderAfterAPosition) {
   for (const char* id : {"c", "a", "d", "b"}) ASSERT_TRUE(store.Insert(Stored(id)).ok());
 
   EXPECT_THAT(Ids(store.List("", 2)), testing::ElementsAre("a", "b"));
-  EXPECT_THAT(Ids(store.List("b", 2)), testing::ElementsAre("c", "d"));
+  EXPECT_THAT(Ids(store.List(OwnedKey("b", ""), 2)), testing::ElementsAre("c", "d"));
   EXPECT_THAT(Ids(store.List("bb", 8)), testing::ElementsAre("c", "d"));
-  EXPECT_TRUE(store.List("d", 8).empty());
+  EXPECT_TRUE(store.List(OwnedKey("d", ""), 8).empty());
 }
 
 TEST(TransformStoreTest, ErasesAnObjectAndNotItsNamesake) {
