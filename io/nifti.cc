@@ -138,7 +138,7 @@ struct Header {
   bool swapped = false;
   bool pair = false;  // the voxels lie in a .img file
 
-  // Where the voxels of a single file may begin: after the header and four bytes that announce extensions.
+  // The voxels of a single file may begin here: after the header and four bytes that announce extensions.
   int64_t first_offset() const { return bytes + 4; }
 };
 

@@ -27,7 +27,7 @@ enum class Packing {
   kZlib,  // the format of zlib; also read: that of gzip
 };
 
-// Where the samples lie. The run goes from `offset` to the end of the file.
+// The place of the samples. The run goes from `offset` to the end of the file.
 struct SampleSource {
   std::string path;
   int64_t offset = 0;

@@ -252,7 +252,7 @@ absl::Status SetFlag(absl::string_view argument, CommandLine& to) {
   return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", status.message()));
 }
 
-// What only a command line can say.
+// Only a command line can say these.
 bool IsForCommandLine(absl::string_view name) {
   return name == "config" || name == "check_config" || name == "version" || name == "help";
 }

@@ -52,7 +52,7 @@ struct ServerLimits {
   std::chrono::nanoseconds stream_idle_timeout = std::chrono::seconds(30);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
   int max_pending_frames = 4;
-  // Of one owner; 0: no limit.
+  // For one owner; 0: no limit.
   int64_t owner_resident_bytes = 0;
   int owner_uploads = 0;
   int owner_sessions = 0;

@@ -31,9 +31,9 @@ struct Case {
   // The stages, as register takes them.
   std::string stages;
   bool is_rigid = false;
-  // Of the abdominal wall; 0: the map is affine.
+  // The amplitude at the abdominal wall; 0: the map is affine.
   double amplitude_mm = 0;
-  // Of the mean error over the body.
+  // For the mean error over the body.
   double limit_mm = 0;
 };
 
@@ -56,9 +56,9 @@ struct Distance {
 struct Measured {
   std::string device;
   bool verdict_ok = false;
-  // Of the field over the body, after it went through a file.
+  // The errors of the field over the body, after it went through a file.
   Distance field;
-  // Of landmarks that the server mapped.
+  // The errors of landmarks that the server mapped.
   Distance landmarks;
   double milliseconds = 0;
 };

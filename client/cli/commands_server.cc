@@ -49,7 +49,7 @@ absl::Status Info(const ParsedFlags&, Session& session) {
   return absl::OkStatus();
 }
 
-// What a bug report needs of the server: everything that ServerInfo tells, which names no object of a client's.
+// A bug report needs this of the server: everything that ServerInfo tells, which names no object of a client's.
 absl::Status WriteReport(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".json"}));
   INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));

@@ -34,9 +34,9 @@ constexpr int kInterruptedTwice = 130;
 
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
-  for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
-                      ServerCommands, StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands,
-                      SelfTestCommands}) {
+  for (auto family :
+       {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands, ServerCommands,
+        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;

@@ -54,7 +54,7 @@ struct ChannelSecurity {
 };
 
 struct ClientOptions {
-  ChannelSecurity security;
+  ChannelSecurity security = {};
   // For calls with a single small answer; CallOptions.timeout overrides it.
   std::chrono::milliseconds unary_timeout{30000};
   // How long a connection with calls may be silent before it is probed, and how long the probe may take.

@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<uint8_t>> Inflate(const uint8_t* data, size_t size, i
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
 }
 
-// Where the data set of a deflated file begins; 0 for other files.
+// The offset at which the data set of a deflated file begins; 0 for other files.
 size_t DeflatedOffset(const std::vector<uint8_t>& bytes) {
   if (!HasPrefix(bytes)) return 0;
   auto* producer = new BoundedProducer(bytes.data(), bytes.size());

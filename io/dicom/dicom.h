@@ -82,7 +82,7 @@ struct DicomEntry {
   Geometry geometry;
   int64_t files = 0;
   int64_t frames = 0;
-  // What a user should know: dropped duplicates, interpolation, a missing position.
+  // A user should know this: dropped duplicates, interpolation, a missing position.
   std::vector<std::string> notes;
 };
 
@@ -103,7 +103,7 @@ struct DicomVolume {
   std::vector<std::string> notes;
 };
 
-// What a path (a folder, searched with all below it; a DICOMDIR; a file) holds. `options.series` does not matter.
+// Lists what a path (a folder, searched with all below it; a DICOMDIR; a file) holds. `options.series` does not matter.
 absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptions& options = {});
 
 // One volume. INVALID_ARGUMENT "series: ..." with the choices when the path holds several and `options.series` names

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the header of one DICOM file says about its image: the layout of the stored pixels, and for each frame where it
-// lies and how its values are rescaled. Holds no text of the file. Plain values.
+// Instance: the header of one DICOM file, as far as it is about its image: the layout of the stored pixels, and for
+// each frame where it lies and how its values are rescaled. Holds no text of the file. Plain values.
 #ifndef INTRAWARP_IO_DICOM_INSTANCE_H_
 #define INTRAWARP_IO_DICOM_INSTANCE_H_
 

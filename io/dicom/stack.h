@@ -17,7 +17,7 @@ namespace intrawarp::io::dicom {
 
 // Frames closer than this along the normal are at one position.
 inline constexpr double kSamePositionMm = 1e-3;
-// What a slice may lie off its even place: this, or this fraction of the spacing.
+// A slice may lie so far off its even place, or this fraction of the spacing.
 inline constexpr double kUnevenMm = 0.01;
 inline constexpr double kUnevenFraction = 0.01;
 // How far the slices of a stack may drift sideways from its normal, in pixels over the whole stack.

@@ -187,7 +187,7 @@ bool IsCt(const std::vector<Instance>& instances, const Stack& stack) {
   return instances[stack.frames[0].instance].provenance.modality == "CT";
 }
 
-// What stands for air, as a pixel of the planes.
+// The pixel of the planes that stands for air.
 double AirOf(const Planes& planes, bool is_ct) {
   const Range range = RangeOf(planes.type);
   if (is_ct) return std::clamp(std::round((kAirHu - planes.intercept) / planes.slope), range.low, range.high);

@@ -17,7 +17,7 @@ namespace intrawarp::io::dicom {
 absl::Status DropRepeats(const std::vector<Instance>& instances, const DicomOptions& options, Stack* stack,
                          std::vector<std::string>* notes);
 
-// Of the voxel type that MakeVolume will choose. RESOURCE_EXHAUSTED "size: ..." above `max_bytes`.
+// The bytes of a voxel of the type that MakeVolume will choose. RESOURCE_EXHAUSTED "size: ..." above `max_bytes`.
 absl::StatusOr<PixelType> VoxelTypeOf(const std::vector<Instance>& instances, const Stack& stack, const Grid& grid,
                                       int64_t max_bytes);
 

@@ -76,7 +76,7 @@ class LineReader {
   explicit LineReader(state::File& file) : file_(file) {}
   // The next whole line, which lasts until the next call; nullopt at the end. DATA_LOSS for one beyond kMaxLineBytes.
   absl::StatusOr<std::optional<absl::string_view>> Next();
-  // Where the last whole line ended.
+  // The offset at which the last whole line ended.
   int64_t offset() const { return offset_; }
   // The bytes of a last line without its end, known once Next has returned nullopt.
   int64_t torn_bytes() const { return static_cast<int64_t>(buffer_.size() - begin_); }

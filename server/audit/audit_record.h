@@ -21,11 +21,11 @@ struct AuditRecord {
   std::string who;
   // The caller's address.
   std::string peer;
-  // What the event used and made, by role ("fixed", "moving", "result"): SHA-256, raw.
+  // The raw SHA-256 of what the event used and made, by role ("fixed", "moving", "result").
   std::vector<std::pair<std::string, std::string>> digests;
   // The same for resources that have no digest, or another name for each server: digests of their names.
   std::vector<std::pair<std::string, std::string>> names;
-  // Of the pixels of a frame, chunk by chunk.
+  // The checksums of a frame's chunks.
   std::string checksums;
   // JSON objects; empty: none.
   std::string options;

@@ -21,7 +21,7 @@ namespace intrawarp::audit {
 struct AuditFindings {
   int64_t records = 0;
   Position end;
-  // Of a last line without its end, which a crash left; its record was never acknowledged.
+  // The bytes of a last line without its end, which a crash left; its record was never acknowledged.
   int64_t torn_bytes = 0;
   // One a line, each naming file and line; at most kMaxErrors.
   std::vector<std::string> errors;

@@ -43,7 +43,7 @@ class UploadKind {
  public:
   virtual ~UploadKind() = default;
   const UploadSpec& spec() const { return spec_; }
-  // Whose the object will be. Once, before the other functions.
+  // The owner of the object to be. Once, before the other functions.
   void set_owner(const std::string& owner) { spec_.owner = owner; }
 
   // The answer when the object is resident; nullopt when it is not; ALREADY_EXISTS when the wanted id is another's.

@@ -41,7 +41,7 @@ namespace intrawarp::server {
 struct UploadSpec {
   std::string id;  // may be empty
   std::string upload_id;
-  // Whose it is: an upload_id belongs to its owner.
+  // The owner, to whom the upload_id belongs.
   std::string owner;
   int64_t total_bytes = 0;
   std::string content_digest;

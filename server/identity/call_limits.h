@@ -57,7 +57,7 @@ class CallLimits {
   int64_t capacity(Limit limit) const;
 
  private:
-  // Of an identity: what it may call at once just now.
+  // The calls that an identity may make at once just now.
   struct Bucket {
     double calls = 0;
     Time filled;
@@ -71,7 +71,7 @@ class CallLimits {
   // Calls under way; only those that have any.
   std::map<std::string, int> of_connection_;
   std::map<std::string, int> of_identity_;
-  // Of the identities that ever called, which the files of credentials bound.
+  // Buckets of the identities that ever called, which the files of credentials bound.
   std::map<std::string, Bucket> buckets_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server may be started with: the files that say who may call it, and the addresses that it may then serve on.
+// The conditions under which a server may start: the files that say who may call it, and the addresses that it may then
+// serve on.
 #ifndef INTRAWARP_SERVER_IDENTITY_EXPOSURE_H_
 #define INTRAWARP_SERVER_IDENTITY_EXPOSURE_H_
 

@@ -20,11 +20,11 @@
 
 namespace intrawarp::server {
 
-// What a caller shows.
+// A caller shows these.
 struct Credentials {
   // The connection has TLS.
   bool is_encrypted = false;
-  // Of the connection, verified; unset: none.
+  // The connection's certificate, verified; unset: none.
   std::optional<CertificateNames> certificate;
   // The values of the call's authorization headers.
   std::vector<std::string> authorizations;

@@ -46,7 +46,7 @@ class TlsFiles {
   WatchedFile certificate_;
   WatchedFile key_;
   WatchedFile client_ca_;
-  // What the files hold, good or not.
+  // The texts of the files, good or not.
   std::string certificate_text_;
   std::string key_text_;
   std::string client_ca_text_;

@@ -183,7 +183,7 @@ class Ledger {
   ResourceUse use(Resource resource, int device) const;
   // The most that a claim of this share on this device can have.
   int64_t capacity(Resource resource, Share share = Share::kCommon, int device = 0) const;
-  // What an owner has, on all devices together; the workspace is that of all claims, started or not.
+  // The use of an owner on all devices together; the workspace is that of all claims, started or not.
   Amounts owner_use(const std::string& owner) const;
   // What a claim of this share on this device could have now.
   int64_t available(Resource resource, Share share = Share::kCommon, int device = 0) const;

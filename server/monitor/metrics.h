@@ -101,7 +101,7 @@ struct MetricsSample {
   // In places: "transforms", "streams".
   std::vector<MetricsUse> tables;
   int64_t pinned_kept_bytes = 0;
-  // Of the file system of the state directory; unset without one.
+  // The room on the file system of the state directory; unset without one.
   struct Disk {
     int64_t free_bytes = 0;
     int64_t size_bytes = 0;

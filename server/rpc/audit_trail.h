@@ -62,7 +62,7 @@ class AuditTrail {
   // Records a caller that was refused: at most kRefusalsASecond, the others as a number in the next such record, so
   // that nobody fills the disk.
   void AppendRefusal(const AuditedCall& call, const grpc::Status& status);
-  // What stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
+  // The text that stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
   std::string NameDigest(absl::string_view name) const;
 
   // The housekeeping calls this once a second.
@@ -95,7 +95,7 @@ class CallAudit {
   // `trail` outlives it; null, or one without a log: nothing is recorded.
   explicit CallAudit(AuditTrail* trail = nullptr) : trail_(trail != nullptr && trail->enabled() ? trail : nullptr) {}
 
-  // What the call uses and makes, by its role.
+  // Adds something that the call uses or makes, by its role.
   void Digest(absl::string_view role, const std::string& sha256);
   void Name(absl::string_view role, absl::string_view resource);
   void Options(const google::protobuf::Message& options);

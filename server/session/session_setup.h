@@ -39,7 +39,7 @@ struct ExpectedFrame {
 };
 
 struct SessionSetup {
-  // Whose the session and its results are.
+  // The owner of the session and its results.
   std::string owner;
   std::shared_ptr<const StoredVolume> resident;
   // Otherwise it is the moving image and the frames are fixed ones.

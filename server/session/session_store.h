@@ -53,7 +53,7 @@ class SessionStore {
   // of the session, or of its volume, has failed.
   absl::StatusOr<Pointer> Open(ServerContext& context, const v1::NavigateConfig& config,
                                const Identity& caller = Nobody());
-  // What the caller means by the id, as ResidentStore::Find.
+  // The session that the caller means by the id, as ResidentStore::Find.
   absl::StatusOr<Pointer> Find(const std::string& id, const Identity& caller = Nobody()) const;
   // As ResidentStore::List.
   std::vector<Pointer> List(const std::string& after, int limit, const Identity& caller = Anybody()) const;

@@ -88,7 +88,7 @@ class ResidentStore {
   absl::StatusOr<Pointer> FindOf(const std::string& owner, const std::string& id) const {
     return Find(id, Identity{owner, Roles()});
   }
-  // Whose the object is that Find finds, or finds lost.
+  // The owner of the object that Find finds, or finds lost.
   absl::StatusOr<std::string> OwnerOf(const std::string& id, const Identity& caller) const {
     std::lock_guard<std::mutex> lock(mutex_);
     absl::StatusOr<std::string> key = KeyOf(id, caller);

