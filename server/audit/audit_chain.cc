@@ -22,6 +22,7 @@ namespace intrawarp::audit {
 namespace {
 
 constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr size_t kPositionDigits = 20 + 1 + kHashDigits, kCheckDigits = 16;
 constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 4096;
 
 bool IsHash(absl::string_view text) {
@@ -86,6 +87,30 @@ absl::StatusOr<Position> ParsePosition(absl::string_view text) {
 }
 
 std::string FormatPosition(const Position& position) { return absl::StrCat(position.seq, " ", position.hash); }
+
+std::string FormatHeadLine(const Position& position) {
+  const std::string text = absl::StrFormat("%020d %s", position.seq, position.hash);
+  const std::string check = absl::BytesToHexString(io::Sha256Of(text.data(), text.size())).substr(0, kCheckDigits);
+  return absl::StrCat(text, " ", check, "\n");
+}
+
+absl::StatusOr<std::optional<Head>> ReadHead(state::FileLayer& files, const std::string& directory) {
+  auto file = files.Open(absl::StrCat(directory, "/head"), state::OpenMode::kRead);
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  INTRAWARP_RETURN_IF_ERROR(file.status());
+  std::string text(2 * kHeadLineBytes, '\0');
+  INTRAWARP_ASSIGN_OR_RETURN(const size_t size, (*file)->ReadAt(0, text.data(), text.size()));
+  if (size == 0) return std::nullopt;
+  std::optional<Head> newest;
+  for (int line = 0; line < 2; ++line) {
+    const std::string held = text.substr(static_cast<size_t>(line) * kHeadLineBytes, kHeadLineBytes);
+    const absl::StatusOr<Position> position = ParsePosition(held.substr(0, kPositionDigits));
+    if (!position.ok() || FormatHeadLine(*position) != held) continue;
+    if (!newest || position->seq > newest->position.seq) newest = {*position, line};
+  }
+  if (!newest) return absl::DataLossError("the file head is damaged");
+  return newest;
+}
 
 absl::StatusOr<std::optional<absl::string_view>> LineReader::Next() {
   for (;;) {

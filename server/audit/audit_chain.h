@@ -7,8 +7,9 @@
 // it is the HMAC-SHA-256, which only a holder of the key can make. The first record of a file repeats the HASH before
 // it as its member "previous", so that a file can be verified after older ones were moved away.
 //
-// "head" holds "SEQ HASH\n" of a record that is in the log. It is written after each sync, and may be some records
-// behind: a log that ends before its head has lost records.
+// "head" names a record that is in the log, in two lines "SEQ HASH CHECK\n" that are written in turn after each sync,
+// so that one of them is whole at any moment. It may be some records behind; a log that ends before its head has lost
+// records. CHECK is the begin of the SHA-256 of "SEQ HASH".
 #ifndef INTRAWARP_SERVER_AUDIT_AUDIT_CHAIN_H_
 #define INTRAWARP_SERVER_AUDIT_AUDIT_CHAIN_H_
 
@@ -66,9 +67,19 @@ std::string AuditFileName(int64_t number);
 // nullopt for other names.
 std::optional<int64_t> AuditFileNumber(absl::string_view name);
 
-// "SEQ HASH", as people note it down and `head` holds it. INVALID_ARGUMENT "head: ...".
+// "SEQ HASH", as people note it down. INVALID_ARGUMENT "head: ...".
 absl::StatusOr<Position> ParsePosition(absl::string_view text);
 std::string FormatPosition(const Position& position);
+
+// The head of a log, and which of its lines holds it (0 or 1).
+struct Head {
+  Position position;
+  int line = 1;
+};
+inline constexpr size_t kHeadLineBytes = 103;
+std::string FormatHeadLine(const Position& position);
+// nullopt for a log without one; DATA_LOSS where neither line is whole; errors of the files.
+absl::StatusOr<std::optional<Head>> ReadHead(state::FileLayer& files, const std::string& directory);
 
 // The lines of a file in their order, without holding the file in memory. Thread-compatible.
 class LineReader {

@@ -11,8 +11,24 @@ namespace intrawarp::audit {
 namespace {
 
 constexpr size_t kMaxBatch = 256;
+constexpr size_t kMaxJsonBytes = kMaxLineBytes - kHashDigits - 2;
+constexpr size_t kMaxText = 1000;
 
 absl::Status Unavailable() { return absl::UnavailableError("the audit log cannot be written"); }
+
+// A record that always fits into a line.
+AuditRecord WithoutDetails(const AuditRecord& record) {
+  AuditRecord brief;
+  brief.time = record.time;
+  brief.action = record.action.substr(0, kMaxText);
+  brief.who = record.who.substr(0, kMaxText);
+  brief.peer = record.peer.substr(0, kMaxText);
+  brief.frame = record.frame;
+  brief.outcome = record.outcome.substr(0, kMaxText);
+  brief.reason = record.reason.substr(0, kMaxText);
+  brief.notes = {{"details", "left out: the record was too long"}};
+  return brief;
+}
 
 std::string PathOf(const std::string& directory, int64_t number) {
   return absl::StrCat(directory, "/", AuditFileName(number));
@@ -61,13 +77,19 @@ absl::Status AuditLog::Start() {
   }
   std::sort(numbers.begin(), numbers.end());
   INTRAWARP_RETURN_IF_ERROR(OpenLast(numbers));
+  INTRAWARP_RETURN_IF_ERROR(CheckHead());
   INTRAWARP_ASSIGN_OR_RETURN(head_file_,
                              files_.Open(absl::StrCat(options_.directory, "/head"), state::OpenMode::kWrite));
   INTRAWARP_RETURN_IF_ERROR(WriteHead());
   INTRAWARP_RETURN_IF_ERROR(head_file_->Sync());
   INTRAWARP_RETURN_IF_ERROR(files_.SyncDirectory(options_.directory));
   head_ = end_;
-  thread_ = std::thread([this] { Loop(); });
+  thread_ = std::thread([this] {
+    Loop();
+    std::lock_guard<std::mutex> lock(mutex_);
+    has_ended_ = true;
+    ended_.notify_all();
+  });
   return absl::OkStatus();
 }
 
@@ -132,9 +154,11 @@ void AuditLog::Append(AuditRecord record, DoneFn done) {
   if (done) done(Unavailable());
 }
 
-void AuditLog::Flush(std::chrono::milliseconds patience) {
+bool AuditLog::Stop(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait_for(lock, patience, [this] { return pending_.empty(); });
+  stopping_ = true;
+  wake_.notify_all();
+  return ended_.wait_for(lock, patience, [this] { return has_ended_; });
 }
 
 void AuditLog::Check(Time now) {
@@ -190,7 +214,9 @@ absl::Status AuditLog::Write(const std::vector<Pending*>& batch, int64_t lost) {
   Position end = end_;
   std::string text;
   const auto add = [&](const AuditRecord& record) {
-    const std::string json = ToJson(record, end.seq + 1, size_ == 0 && text.empty() ? end.hash : "");
+    const std::string previous = size_ == 0 && text.empty() ? end.hash : "";
+    std::string json = ToJson(record, end.seq + 1, previous);
+    if (json.size() > kMaxJsonBytes) json = ToJson(WithoutDetails(record), end.seq + 1, previous);
     end = {end.seq + 1, hash_.Next(end.hash, json)};
     absl::StrAppend(&text, end.hash, " ", json, "\n");
   };
@@ -212,10 +238,27 @@ absl::Status AuditLog::Write(const std::vector<Pending*>& batch, int64_t lost) {
   return absl::OkStatus();
 }
 
-// In place, since heads do not become shorter.
+// A log that has lost its end must not go on as if nothing had been there.
+absl::Status AuditLog::CheckHead() {
+  const absl::StatusOr<std::optional<Head>> head = ReadHead(files_, options_.directory);
+  // Nothing was acknowledged before the first head.
+  if (absl::IsDataLoss(head.status()) && end_.seq == 0) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(head.status());
+  if (!head->has_value()) return absl::OkStatus();
+  head_line_ = (*head)->line;
+  const Position& known = (*head)->position;
+  if (known.seq < end_.seq || (known.seq == end_.seq && known.hash == end_.hash)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the audit log ends with record ", end_.seq, ", and its head names record ",
+                                          known.seq, "; verify it, and move it away"));
+}
+
 absl::Status AuditLog::WriteHead() {
-  const std::string text = absl::StrCat(FormatPosition(end_), "\n");
-  return head_file_->WriteAt(0, text.data(), text.size());
+  const std::string text = FormatHeadLine(end_);
+  const int line = 1 - head_line_;
+  INTRAWARP_RETURN_IF_ERROR(
+      head_file_->WriteAt(static_cast<int64_t>(line) * static_cast<int64_t>(text.size()), text.data(), text.size()));
+  head_line_ = line;
+  return absl::OkStatus();
 }
 
 void AuditLog::Finished(size_t batch, int64_t lost, const absl::Status& status) {
@@ -233,7 +276,6 @@ void AuditLog::Finished(size_t batch, int64_t lost, const absl::Status& status) 
       unwritten_losses_ -= lost;
       head_ = end_;
       hangs_ = false;
-      if (pending_.empty()) idle_.notify_all();
     }
   }
   for (const DoneFn& call : done) call(status.ok() ? absl::OkStatus() : Unavailable());

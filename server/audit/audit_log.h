@@ -50,8 +50,8 @@ class AuditLog {
   using DoneFn = std::function<void(const absl::Status&)>;
 
   // Goes on with the log in the directory, or begins one; cuts off a last line that a crash left half written.
-  // DATA_LOSS when the last file does not verify, FAILED_PRECONDITION while another process uses the log; errors of the
-  // files. `files` outlives the log.
+  // DATA_LOSS when the last file does not verify or ends before the head, FAILED_PRECONDITION while another process
+  // uses the log; errors of the files. `files` outlives the log.
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(state::FileLayer& files, AuditOptions options);
   // Writes what waits, and gives up on a disk that fails.
   ~AuditLog();
@@ -60,8 +60,9 @@ class AuditLog {
   // or within this call: OK once the record is synced, UNAVAILABLE when it cannot be for now.
   void Append(AuditRecord record, DoneFn done = nullptr);
 
-  // Waits until every record is synced, for so long at most.
-  void Flush(std::chrono::milliseconds patience);
+  // Writes what waits and ends the thread, for so long at most. False when the disk does not answer: then the log must
+  // not be destroyed. Nothing is appended after it.
+  bool Stop(std::chrono::milliseconds patience);
 
   // Calls those who have waited for longer than `patience`. The housekeeping calls this once a second.
   void Check(std::chrono::steady_clock::time_point now);
@@ -86,6 +87,7 @@ class AuditLog {
   absl::Status OpenLast(const std::vector<int64_t>& numbers);
   absl::Status Recover(int64_t number);
   absl::Status OpenFile(int64_t number);
+  absl::Status CheckHead();
   absl::Status WriteHead();
   void Loop();
   absl::Status Write(const std::vector<Pending*>& batch, int64_t lost);
@@ -99,6 +101,7 @@ class AuditLog {
   // The log's thread alone uses these after Start.
   std::unique_ptr<state::File> file_;
   std::unique_ptr<state::File> head_file_;
+  int head_line_ = 1;  // that holds the head
   int64_t number_ = 0;
   int64_t size_ = 0;
   bool has_remains_ = false;  // of a write that failed, beyond size_
@@ -106,7 +109,7 @@ class AuditLog {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable idle_;  // nothing is pending
+  std::condition_variable ended_;
   // The thread writes from the front, and others add at the back.
   std::deque<Pending> pending_;
   Position head_;
@@ -115,6 +118,7 @@ class AuditLog {
   bool failed_ = false;
   bool hangs_ = false;
   bool stopping_ = false;
+  bool has_ended_ = false;
   std::thread thread_;
 };
 

@@ -33,7 +33,7 @@ std::string ToJson(const AuditRecord& record, int64_t seq, const std::string& pr
     if (!digest.empty()) json["sha256"][role] = absl::BytesToHexString(digest);
   }
   for (const auto& [role, name] : record.names) json["names"][role] = name;
-  AddText(json, "crc32c", record.checksums);
+  AddText(json, "crc32c", record.checksum);
   AddObject(json, "options", record.options);
   AddText(json, "device", record.device);
   AddText(json, "outcome", record.outcome);

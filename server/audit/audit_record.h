@@ -25,8 +25,8 @@ struct AuditRecord {
   std::vector<std::pair<std::string, std::string>> digests;
   // The same for resources that have no digest, or another name for each server: digests of their names.
   std::vector<std::pair<std::string, std::string>> names;
-  // The checksums of a frame's chunks.
-  std::string checksums;
+  // A checksum over those of a frame's chunks.
+  std::string checksum;
   // JSON objects; empty: none.
   std::string options;
   std::string quality;

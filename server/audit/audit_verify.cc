@@ -11,8 +11,6 @@
 namespace intrawarp::audit {
 namespace {
 
-constexpr size_t kHeadBytes = 256;
-
 absl::StatusOr<std::vector<int64_t>> FileNumbers(state::FileLayer& files, const std::string& directory) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
   std::vector<int64_t> numbers;
@@ -21,18 +19,6 @@ absl::StatusOr<std::vector<int64_t>> FileNumbers(state::FileLayer& files, const 
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;
-}
-
-// The head of the log as it was when the verification began; nullopt for a log without one.
-absl::StatusOr<std::optional<Position>> ReadHead(state::FileLayer& files, const std::string& directory) {
-  auto file = files.Open(absl::StrCat(directory, "/head"), state::OpenMode::kRead);
-  if (absl::IsNotFound(file.status())) return std::nullopt;
-  INTRAWARP_RETURN_IF_ERROR(file.status());
-  std::string text(kHeadBytes, '\0');
-  INTRAWARP_ASSIGN_OR_RETURN(const size_t size, (*file)->ReadAt(0, text.data(), text.size()));
-  if (size == 0) return std::nullopt;
-  INTRAWARP_ASSIGN_OR_RETURN(const Position head, ParsePosition(absl::string_view(text).substr(0, size)));
-  return head;
 }
 
 class Verifier {
@@ -128,10 +114,11 @@ class Verifier {
 absl::StatusOr<AuditFindings> VerifyAudit(state::FileLayer& files, const std::string& directory, const ChainHash& hash,
                                           const AuditExpectations& expected) {
   Verifier verifier(files, directory, hash, expected.after);
-  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<Position> head, ReadHead(files, directory));
+  // Before the files, which a server may append to meanwhile.
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<Head> head, ReadHead(files, directory));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, FileNumbers(files, directory));
   if (numbers.empty() && !head) return absl::NotFoundError("the directory holds no audit log");
-  verifier.Expect(head, "the file head");
+  if (head && head->position.seq > 0) verifier.Expect(head->position, "the file head");
   verifier.Expect(expected.head, "the known head");
   for (size_t i = 0; i < numbers.size(); ++i) {
     INTRAWARP_RETURN_IF_ERROR(verifier.Read(numbers[i], i + 1 == numbers.size()));
