@@ -225,7 +225,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
         const v1::NavigateResponse response = pipeline_->MakeResult(*frame, sending);
         const v1::FrameResult& result = response.result();
         audit_->Frame(SessionName(session_->id()),
-                      {frame->number, frame->checksums, frame->status, frame->latency.total()},
+                      {frame->number, frame->checksum, frame->status, frame->latency.total()},
                       result.has_report() ? &result.report() : nullptr);
         return absl::StatusOr<grpc::ByteBuffer>(SerializeMessage(response));
       });

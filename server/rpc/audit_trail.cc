@@ -8,8 +8,8 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -113,8 +113,11 @@ void AuditTrail::Close() {
   audit::AuditRecord record;
   record.action = "stop";
   Append(std::move(record));
-  log_->Flush(kClosePatience);
-  Log(Severity::kInfo, "audit_closed", {{"head", audit::FormatPosition(log_->head())}});
+  const bool ended = log_->Stop(kClosePatience);
+  Log(ended ? Severity::kInfo : Severity::kError, ended ? "audit_closed" : "audit_abandoned",
+      {{"head", audit::FormatPosition(log_->head())}});
+  // A thread that waits for the disk keeps what it uses.
+  if (!ended) (void)log_.release();
   log_ = nullptr;
 }
 
@@ -140,7 +143,7 @@ void AuditTrail::AppendRefusal(const AuditedCall& call, const grpc::Status& stat
   audit::AuditRecord record = RecordOf(call, status);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (refusals_ >= kRefusalsASecond) {
+    if (refusals_ >= kRefusalsAMinute) {
       ++unrecorded_refusals_;
       return;
     }
@@ -159,6 +162,8 @@ void AuditTrail::Check(std::chrono::steady_clock::time_point now) {
   if (log_ == nullptr) return;
   log_->Check(now);
   std::lock_guard<std::mutex> lock(mutex_);
+  if (now - minute_ < std::chrono::minutes(1)) return;
+  minute_ = now;
   refusals_ = 0;
 }
 
@@ -220,7 +225,7 @@ void CallAudit::Frame(absl::string_view session, const AuditedFrame& frame, cons
   record.action = "frame";
   record.names = {{"session", trail_->NameDigest(session)}};
   record.frame = frame.number;
-  record.checksums = absl::BytesToHexString(frame.checksums);
+  record.checksum = absl::StrFormat("%08x", frame.checksum);
   record.outcome = CodeName(static_cast<int>(frame.status.code()));
   if (!frame.status.ok()) record.reason = v1::ErrorReason_Name(ReasonOf(frame.status));
   record.milliseconds = Milliseconds(frame.elapsed);

@@ -59,7 +59,7 @@ class AuditTrail {
   absl::Status Available() const;
   // With the time of now. `done` as of AuditLog::Append; within this call on a server without a log.
   void Append(audit::AuditRecord record, audit::AuditLog::DoneFn done = nullptr);
-  // Records a caller that was refused: at most kRefusalsASecond, the others as a number in the next such record, so
+  // Records a caller that was refused: at most kRefusalsAMinute, the others as a number in the next such record, so
   // that nobody fills the disk.
   void AppendRefusal(const AuditedCall& call, const grpc::Status& status);
   // The text that stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
@@ -70,21 +70,22 @@ class AuditTrail {
   audit::Position head() const;
   int64_t lost() const;
 
-  static constexpr int kRefusalsASecond = 10;
+  static constexpr int kRefusalsAMinute = 60;
 
  private:
   const Seams& seams_;
   std::unique_ptr<audit::ChainHash> names_;
   std::unique_ptr<audit::AuditLog> log_;
   std::mutex mutex_;
-  int refusals_ = 0;  // in this second
+  std::chrono::steady_clock::time_point minute_;  // that counts
+  int refusals_ = 0;                              // in it
   int64_t unrecorded_refusals_ = 0;
 };
 
 struct AuditedFrame {
   int64_t number = 0;
-  // The CRC32C of its chunks, four bytes each.
-  std::string checksums;
+  // A CRC32C over those of its chunks.
+  uint32_t checksum = 0;
   absl::Status status;
   std::chrono::nanoseconds elapsed{0};
 };
@@ -98,6 +99,7 @@ class CallAudit {
   // Adds something that the call uses or makes, by its role.
   void Digest(absl::string_view role, const std::string& sha256);
   void Name(absl::string_view role, absl::string_view resource);
+  // Without names of objects.
   void Options(const google::protobuf::Message& options);
   void Device(absl::string_view device);
   // The options, device and quality of the report.

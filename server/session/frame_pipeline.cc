@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "io/crc32c.h"
 #include "server/bulk/chunk_codec.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
@@ -110,8 +111,8 @@ absl::Status FramePipeline::TakeChunk(const wire::ReceivedChunk& chunk, Navigate
   }
   INTRAWARP_RETURN_IF_ERROR(CopyPayload(chunk, frame.memory->as<char>() + frame.received_bytes));
   frame.received_bytes += chunk.size();
-  const uint32_t checksum = chunk.crc32c().value_or(0);
-  frame.checksums.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+  const uint32_t chained[] = {frame.checksum, chunk.crc32c().value_or(0)};
+  frame.checksum = io::Crc32c(chained, sizeof(chained));
   return absl::OkStatus();
 }
 

@@ -51,8 +51,8 @@ struct NavigateFrame {
   Rescale rescale;
   int64_t total_bytes = 0;
   int64_t received_bytes = 0;
-  // The CRC32C of its chunks, four bytes each, for its audit record.
-  std::string checksums;
+  // A CRC32C over those of its chunks, in their order, for its audit record.
+  uint32_t checksum = 0;
   // The pixels; given back as soon as they are on the device. Null until the first chunk where the session has no
   // buffer for them.
   std::shared_ptr<PinnedBuffer> memory;

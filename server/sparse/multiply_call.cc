@@ -525,7 +525,10 @@ void AuditInputs(const MultiplyCall& call) {
   add("b", task.b);
   add("mask", task.mask);
   add("addend", task.addend);
-  audit.Options(task.resolved);
+  v1::MultiplyOptions options = task.resolved;
+  options.clear_mask();
+  options.clear_addend();
+  audit.Options(options);
 }
 
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
