@@ -222,7 +222,9 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       monitor_(metrics_, access_, audit_, limits_.max_calls) {}
 
 absl::Status Server::OpenAudit() {
-  if (options_.audit_dir.empty()) return absl::OkStatus();
+  if (options_.audit_dir.empty()) {
+    return options_.audit_key.empty() ? absl::OkStatus() : absl::InvalidArgumentError("--audit_key: needs --audit_dir");
+  }
   audit::AuditOptions options;
   options.directory = options_.audit_dir;
   if (!options_.audit_key.empty()) {
@@ -447,8 +449,8 @@ void Server::Stop() {
   sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
   for (const auto& device : served_) device->Shutdown();
   durable_.Shutdown();
-  audit_.Close();
   metrics_.set_sampler(nullptr);
+  audit_.Close();
   http_.reset();
   gate_.reset();
   grpc_.reset();
@@ -465,7 +467,10 @@ void Server::ShutdownGrpc() {
   const auto deadline = std::chrono::system_clock::now() + options_.drain_timeout;
   std::future<void> done = std::async(std::launch::async, [this, deadline] { grpc_->Shutdown(deadline); });
   monitor_.WaitIdle(steady_clock::now() + options_.drain_timeout);
-  while (done.wait_for(milliseconds(20)) != std::future_status::ready) grpc_server_cancel_all_calls(grpc_->c_server());
+  while (done.wait_for(milliseconds(20)) != std::future_status::ready) {
+    grpc_server_cancel_all_calls(grpc_->c_server());
+    audit_.Check(options_.seams.steady_now());  // nobody else asks any more
+  }
   grpc_->Wait();
 }
 

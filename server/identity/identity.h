@@ -28,6 +28,7 @@ class Roles {
 
   constexpr bool Has(Role role) const { return (bits_ & Roles(role).bits_) != 0; }
   constexpr bool HasAnyOf(Roles other) const { return (bits_ & other.bits_) != 0; }
+  constexpr bool HasAllOf(Roles other) const { return (bits_ & other.bits_) == other.bits_; }
   constexpr bool empty() const { return bits_ == 0; }
   friend constexpr Roles operator|(Roles a, Roles b) {
     a.bits_ |= b.bits_;

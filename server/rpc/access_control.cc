@@ -174,7 +174,16 @@ absl::Status AccessControl::Admit(absl::string_view method, const Identity& call
                           absl::StrCat("the role ", RolesText(caller.roles), " does not suffice for ", method)),
                       v1::ROLE_MISSING, {{"roles", RolesText(caller.roles)}});
   }
-  const CallLimits::Limit limit = limits_.Enter(call.peer(), caller.name, seams_.steady_now(), place);
+  return TakePlace(caller.name, call, place);
+}
+
+absl::Status AccessControl::AdmitAnyone(const grpc::ServerContextBase& call, CallLimits::Place& place) {
+  return TakePlace(/*caller=*/"", call, place);
+}
+
+absl::Status AccessControl::TakePlace(const std::string& caller, const grpc::ServerContextBase& call,
+                                      CallLimits::Place& place) {
+  const CallLimits::Limit limit = limits_.Enter(call.peer(), caller, seams_.steady_now(), place);
   const absl::Status status = Refusal(limit, limits_.capacity(limit));
   if (!status.ok()) metrics_.CountRejection(ReasonOf(status));
   return status;

@@ -55,9 +55,13 @@ class AccessControl {
   absl::Status Admit(absl::string_view method, const Identity& caller, const grpc::ServerContextBase& call,
                      CallLimits::Place& place);
 
+  // A place for a call that needs no identity. RESOURCE_EXHAUSTED (TOO_MANY_CALLS).
+  absl::Status AdmitAnyone(const grpc::ServerContextBase& call, CallLimits::Place& place);
+
  private:
   // True when the file has changed.
   absl::StatusOr<bool> ReloadOne(AccessFile file);
+  absl::Status TakePlace(const std::string& caller, const grpc::ServerContextBase& call, CallLimits::Place& place);
   void ReloadLoop();
   void ShowCertificate();
   std::shared_ptr<grpc::ServerCredentials> MakeCredentials() const;

@@ -34,7 +34,7 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
 }
 
 bool OnlyAsks(absl::string_view method) {
-  return method == "grpc.health.v1.Health/Check" || method == "intrawarp.v1.ServerService/GetServerInfo";
+  return absl::StartsWith(method, "grpc.health.v1.Health/") || method == "intrawarp.v1.ServerService/GetServerInfo";
 }
 
 }  // namespace
@@ -103,8 +103,8 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
 
   // With the monitor's mutex held.
   bool IsRevoked() const {
-    const absl::StatusOr<Identity> caller = monitor_.access_.Identify(context_);
-    return !caller.ok() || caller->name != CallerOf(context_).name || !MayCall(caller->roles, method_);
+    const absl::StatusOr<Identity> now = monitor_.access_.Identify(context_);
+    return !now.ok() || now->name != caller_.name || !now->roles.HasAllOf(caller_.roles);
   }
   grpc_call* Ref() const {
     grpc_call_ref(context_.c_call());
@@ -116,16 +116,22 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   void LetIn() {
     if (!refusal_.ok()) return;
     const MethodRule* const rule = RuleOf(method_);
-    if (rule != nullptr && rule->is_open) return;
+    if (rule != nullptr && rule->is_open) {
+      refusal_ = monitor_.access_.AdmitAnyone(context_, place_);
+      return;
+    }
     absl::StatusOr<Identity> caller = monitor_.access_.Identify(context_);
     refusal_ = caller.status();
     if (!caller.ok()) return;
+    caller_ = *caller;
     SetCaller(context_, *caller);
     refusal_ = monitor_.access_.Admit(method_, *caller, context_, place_);
     if (refusal_.ok() && IsAudited(method_)) refusal_ = monitor_.audit_.Available();
     if (!refusal_.ok() || !own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     monitor_.identified_.insert(this);
+    // The files may have changed since, and whoever looked for revoked calls did not see this one.
+    if (IsRevoked()) refusal_ = WithReason(absl::UnauthenticatedError(kRevoked), v1::NOT_AUTHENTICATED);
   }
   void Refuse(grpc::experimental::InterceptorBatchMethods& methods) {
     if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
@@ -152,10 +158,16 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     const void* const answer = methods.GetSendMessage();
     if (answer != nullptr) static_cast<google::protobuf::Message*>(const_cast<void*>(answer))->Clear();
   }
-  AuditedCall Audited() const { return {method_, CallerOf(context_).name, context_.peer()}; }
+  // A stranger's words are not recorded.
+  AuditedCall Audited() const { return {RuleOf(method_) ? method_ : "other", caller_.name, context_.peer()}; }
   // The status goes on its way once the call's record is synced.
   void End(grpc::experimental::InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
+    {
+      // Its context goes before this does.
+      std::lock_guard<std::mutex> lock(monitor_.mutex_);
+      monitor_.identified_.erase(this);
+    }
     if (!refusal_.ok()) {
       const bool is_stranger = absl::IsUnauthenticated(refusal_) || absl::IsPermissionDenied(refusal_);
       if (is_stranger) monitor_.audit_.AppendRefusal(Audited(), status);
@@ -165,7 +177,11 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       return methods.Proceed();
     }
     const auto synced = [this, &methods, code = status.error_code()](const absl::Status& record) {
-      if (!record.ok()) methods.ModifySendStatus(ToGrpcStatus(Unrecorded()));
+      if (!record.ok()) {
+        if (unary_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE))
+          ClearAnswer(methods);
+        methods.ModifySendStatus(ToGrpcStatus(Unrecorded()));
+      }
       Handled(record.ok() ? code : grpc::StatusCode::UNAVAILABLE);
       methods.Proceed();  // may end the call, and this
     };
@@ -192,6 +208,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   const bool unary_;
   const std::chrono::steady_clock::time_point begin_;
   grpc::ServerContextBase& context_;
+  Identity caller_;       // once it is let in
   absl::Status refusal_;  // OK: the call may begin
   CallLimits::Place place_;
   bool handled_ = false;
