@@ -18,7 +18,11 @@
 #include "absl/time/time.h"
 #include "engine/base/checked.h"
 #include "engine/base/status_macros.h"
+#include "server/audit/audit_chain.h"
 #include "server/config_file.h"
+#include "server/identity/exposure.h"
+#include "server/monitor/metrics.h"
+#include "server/rpc/access_control.h"
 
 namespace intrawarp::server {
 namespace {
@@ -311,19 +315,42 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   return command_line;
 }
 
+namespace {
+
+absl::Status CheckFolder(const char* flag, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::FailedPreconditionError(absl::StrCat("--", flag, ": must be a folder that exists"));
+  }
+  if (access(path.c_str(), R_OK | W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--", flag, ": must be readable and writable"));
+}
+
+absl::Status CheckAudit(const ServerOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckFolder("audit_dir", options.audit_dir));
+  if (options.audit_key.empty()) return absl::OkStatus();
+  if (options.audit_dir.empty()) return absl::InvalidArgumentError("--audit_key: needs --audit_dir");
+  const absl::Status read = audit::ReadKey(*options.audit_files, options.audit_key).status();
+  return read.ok() ? read : absl::Status(read.code(), absl::StrCat("--audit_key: ", read.message()));
+}
+
+// The files say who may call, and no address is open to everybody by oversight.
+absl::Status CheckAccess(const ServerOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  Metrics metrics(BuildInfo(), {"none"}, {}, options.seams.system_now());
+  return AccessControl(options.access, options.call_limits, metrics, options.seams).Load();
+}
+
+}  // namespace
+
 absl::Status CheckOptions(const ServerOptions& options) {
   if (options.listen == options.http && !absl::EndsWith(options.listen, ":0")) {
     return absl::FailedPreconditionError("--http: must be another address than --listen");
   }
-  if (!options.state_dir.empty()) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(options.state_dir, error)) {
-      return absl::FailedPreconditionError("--state_dir: must be a folder that exists");
-    }
-    if (access(options.state_dir.c_str(), R_OK | W_OK | X_OK) != 0) {
-      return absl::FailedPreconditionError("--state_dir: must be readable and writable");
-    }
-  }
+  INTRAWARP_RETURN_IF_ERROR(CheckAccess(options));
+  INTRAWARP_RETURN_IF_ERROR(CheckFolder("state_dir", options.state_dir));
+  INTRAWARP_RETURN_IF_ERROR(CheckAudit(options));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> specs, ParseDevices(options.device));
   for (const std::string& spec : specs) {
     const absl::StatusOr<std::unique_ptr<Device>> device = options.open_device(spec);
