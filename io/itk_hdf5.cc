@@ -113,7 +113,12 @@ absl::StatusOr<Handle> OpenGroup(hid_t parent, const char* name, absl::string_vi
 absl::Status CheckStorage(hid_t set, hsize_t count, hsize_t number_bytes, absl::string_view field) {
   const Handle plan(H5Dget_create_plist(set));
   const H5D_layout_t layout = H5Pget_layout(plan.get());
-  const hsize_t bytes = count * number_bytes, stored = H5Dget_storage_size(set);
+  const hsize_t bytes = count * number_bytes;
+  // The size that a header claims is no more than the file's.
+  hsize_t file_bytes = 0;
+  const Handle file(H5Iget_file_id(set));
+  if (!file.ok() || H5Fget_filesize(file.get(), &file_bytes) < 0) return Lost("file: has no size");
+  const hsize_t stored = std::min(H5Dget_storage_size(set), file_bytes);
   if (layout == H5D_COMPACT || layout == H5D_CONTIGUOUS) {
     if (H5Pget_external_count(plan.get()) != 0) return Unimplemented(absl::StrCat(field, ": lies in other files"));
     return stored >= bytes ? absl::OkStatus() : Lost(absl::StrCat("file: ", field, " is cut short"));
@@ -124,12 +129,17 @@ absl::Status CheckStorage(hid_t set, hsize_t count, hsize_t number_bytes, absl::
   }
   if (chunk > kMaxChunkBytes / number_bytes) return Unimplemented(absl::StrCat(field, ": has chunks above 256 MiB"));
   const int filters = H5Pget_nfilters(plan.get());
+  int deflations = 0;
   for (int i = 0; i < filters; ++i) {
     unsigned flags = 0, config = 0;
     size_t values = 0;
     const H5Z_filter_t filter = H5Pget_filter2(plan.get(), i, &flags, &values, nullptr, 0, nullptr, &config);
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32) {
       return Unimplemented(absl::StrCat(field, ": has a filter that is not supported"));
+    }
+    // Each one multiplies how much a byte can become.
+    if (filter == H5Z_FILTER_DEFLATE && ++deflations > 1) {
+      return Unimplemented(absl::StrCat(field, ": is deflated more than once"));
     }
   }
   return stored >= bytes / kMostPacked ? absl::OkStatus() : Lost(absl::StrCat("file: ", field, " is cut short"));

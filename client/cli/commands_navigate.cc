@@ -23,6 +23,7 @@
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
+#include "io/grid_files.h"
 #include "io/nifti.h"
 #include "proto/convert.h"
 
@@ -96,7 +97,7 @@ class Navigation {
     int64_t sent = 0;
     for (size_t i = 0; i < paths_.size(); ++i) {
       if (IsKnown(i)) continue;
-      const absl::StatusOr<io::HostVolume> volume = io::ReadNifti(paths_[i]);
+      const absl::StatusOr<io::HostVolume> volume = io::ReadVolumeFile(paths_[i]);
       if (!volume.ok()) {
         SetOutcome(i, {volume.status(), {}});
         continue;

@@ -128,8 +128,8 @@ absl::Status DescribePadding(DcmItem& item, PixelLayout* layout) {
 absl::StatusOr<PixelLayout> LayoutOf(DcmItem& item) {
   PixelLayout layout;
   INTRAWARP_RETURN_IF_ERROR(CheckPhotometric(item));
-  INTRAWARP_ASSIGN_OR_RETURN(layout.rows, Integer(item, {DCM_Rows, "Rows"}, "size", 1, 65535));
-  INTRAWARP_ASSIGN_OR_RETURN(layout.columns, Integer(item, {DCM_Columns, "Columns"}, "size", 1, 65535));
+  INTRAWARP_ASSIGN_OR_RETURN(layout.rows, Integer(item, {DCM_Rows, "Rows"}, "size", 1, kMaxAxis));
+  INTRAWARP_ASSIGN_OR_RETURN(layout.columns, Integer(item, {DCM_Columns, "Columns"}, "size", 1, kMaxAxis));
   INTRAWARP_ASSIGN_OR_RETURN(layout.frames, Integer(item, kFrameCount, "frames", 1, kMaxStoredFrames, /*otherwise=*/1));
   if (item.tagExists(DCM_FloatPixelData)) layout.kind = SampleKind::kFloat32;
   if (item.tagExists(DCM_DoubleFloatPixelData)) layout.kind = SampleKind::kFloat64;
