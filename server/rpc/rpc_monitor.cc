@@ -34,7 +34,7 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
 }
 
 bool OnlyAsks(absl::string_view method) {
-  return absl::StartsWith(method, "grpc.health.v1.Health/") || method == "intrawarp.v1.ServerService/GetServerInfo";
+  return method == "grpc.health.v1.Health/Check" || method == "intrawarp.v1.ServerService/GetServerInfo";
 }
 
 }  // namespace

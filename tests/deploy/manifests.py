@@ -41,12 +41,19 @@ def seconds(duration):
 
 
 def check_configuration(where, text):
-    """What intrawarpd itself says, on this machine's device and with a state directory that exists."""
+    """What intrawarpd itself says, on this machine's device, with a state directory and secrets that exist."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/intrawarpd.conf"
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        result = subprocess.run((INTRAWARPD, f"--config={path}", f"--state_dir={folder}", "--device=cpu", "--check_config"),
+        subprocess.run(("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=test",
+                        "-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.crt"),
+                       check=True, stderr=subprocess.DEVNULL)
+        with open(f"{folder}/tokens", "w", encoding="utf-8") as file:
+            file.write(f"or3 frame sha256:{'0' * 64}\n")
+        here = [f"--{flag}={folder}/{name}" for flag, name in
+                (("state_dir", ""), ("tls_cert", "tls.crt"), ("tls_key", "tls.key"), ("tokens", "tokens"))]
+        result = subprocess.run((INTRAWARPD, f"--config={path}", *here, "--device=cpu", "--check_config"),
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         expect(result.returncode == 0, f"{where}: {result.stdout}")
 
