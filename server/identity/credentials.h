@@ -78,7 +78,7 @@ class CertificateTable {
 
 struct NewToken {
   std::string token;
-  // Of the tokens file.
+  // The line of the tokens file.
   std::string line;
 };
 // A token of 256 bits from the operating system. INVALID_ARGUMENT for a name that is none.
