@@ -178,7 +178,7 @@ const std::vector<Flag>& Flags() {
          return dimse::IsAeTitle(v) ? absl::OkStatus()
                                     : absl::InvalidArgumentError("must be 1 to 16 letters, digits, '_', '-' or '.'");
        }},
-      DicomPathFlag("dicom_peers", "who may send images: lines of AE_TITLE HOST[:PORT] OWNER and limits",
+      DicomPathFlag("dicom_peers", "who may send images: lines of AE_TITLE HOST OWNER and limits",
                     &NodeOptions::peers),
       DicomPathFlag("dicom_tls_cert", "the DICOM port's certificate chain (PEM), read at the start",
                     &NodeOptions::tls_cert),

@@ -36,20 +36,12 @@ std::string Canonical(const std::string& host) {
 }
 
 absl::Status ParseHost(absl::string_view text, DicomPeer& to) {
-  absl::string_view host = text, port;
-  const bool has_brackets = absl::ConsumePrefix(&host, "[");
-  const size_t end = has_brackets ? host.find(']') : host.find(':');
-  if (has_brackets && end == absl::string_view::npos) return Wrong("an address has no ']'");
-  if (end != absl::string_view::npos) {
-    port = host.substr(end + (has_brackets ? 1 : 0));
-    host = host.substr(0, end);
-  }
+  absl::string_view host = text;
+  if (absl::ConsumePrefix(&host, "[") && !absl::ConsumeSuffix(&host, "]")) return Wrong("an address has no ']'");
   to.host = std::string(host);
-  if (!IsNumeric(to.host)) return Wrong("the address must be a numeric one, IPv6 in brackets");
+  if (!IsNumeric(to.host)) return Wrong("the address must be a numeric one without a port, IPv6 in brackets");
   to.host = Canonical(to.host);
-  if (port.empty()) return absl::OkStatus();
-  const bool is_port = absl::ConsumePrefix(&port, ":") && absl::SimpleAtoi(port, &to.port);
-  return is_port && to.port > 0 && to.port < 65536 ? absl::OkStatus() : Wrong("the port must be 1 to 65535");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> ParseAmount(absl::string_view text) {
@@ -65,10 +57,6 @@ absl::StatusOr<int64_t> ParseAmount(absl::string_view text) {
 }
 
 absl::Status ParseOption(absl::string_view text, DicomPeer& to) {
-  if (text == "tls") {
-    to.tls = true;
-    return absl::OkStatus();
-  }
   const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t amount, ParseAmount(pair.second));
   if (pair.first == "bytes") {
@@ -78,14 +66,14 @@ absl::Status ParseOption(absl::string_view text, DicomPeer& to) {
   } else if (pair.first == "associations" && amount <= 1024) {
     to.max_associations = static_cast<int>(amount);
   } else {
-    return Wrong("an option must be associations=N (1 to 1024), instances=N, bytes=SIZE or tls");
+    return Wrong("an option must be associations=N (1 to 1024), instances=N or bytes=SIZE");
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<DicomPeer> ParsePeer(absl::string_view line, bool has_identities) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  if (words.size() < 3) return Wrong("must be AE_TITLE HOST[:PORT] OWNER and options");
+  if (words.size() < 3) return Wrong("must be AE_TITLE HOST OWNER and limits");
   DicomPeer peer;
   peer.ae_title = std::string(words[0]);
   if (!dimse::IsAeTitle(peer.ae_title)) return Wrong("begins with no AE title");

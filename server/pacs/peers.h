@@ -2,12 +2,11 @@
 // The application entities of DICOM that a server knows, as a text file lists them, a line each. Empty lines and lines
 // that begin with # do not count.
 //
-//   AE_TITLE HOST[:PORT] OWNER [associations=N] [instances=N] [bytes=SIZE] [tls]
+//   AE_TITLE HOST OWNER [associations=N] [instances=N] [bytes=SIZE]
 //
-// HOST is a numeric address, an IPv6 one in brackets: associations come from there alone. PORT is where the peer itself
-// takes associations, for imports. OWNER is the identity whose volumes its images become; "-" on a server without
-// identities. The limits are of open associations, and of instances and bytes that wait to become volumes. `tls`: the
-// peer's own port speaks TLS. Errors name the line, never its content.
+// HOST is a numeric address, an IPv6 one in brackets: associations come from there alone. OWNER is the identity whose
+// volumes its images become; "-" on a server without identities. The limits are of open associations, and of instances
+// and bytes that wait to become volumes. Errors name the line, never its content.
 //
 // Thread safety: thread-compatible values; Parse is thread-safe.
 #ifndef INTRAWARP_SERVER_PACS_PEERS_H_
@@ -26,12 +25,10 @@ namespace intrawarp::server {
 struct DicomPeer {
   std::string ae_title;
   std::string host;  // without brackets
-  int port = 0;      // 0: it takes no associations
   std::string owner;
   int max_associations = 16;
   int64_t max_instances = 20000;
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
-  bool tls = false;
 };
 
 class DicomPeers {

@@ -16,8 +16,8 @@ using io::Succeeds;
 
 TEST(DicomPeersTest, AreRead) {
   const auto peers = DicomPeers::Parse(
-      "# a comment\n\nPACS 192.0.2.7:104 theatre-3 associations=4 bytes=2GiB instances=100 tls\nCT_1 "
-      "[2001:DB8::1]:11112 "
+      "# a comment\n\nPACS 192.0.2.7 theatre-3 associations=4 bytes=2GiB instances=100\nCT_1 "
+      "[2001:DB8::1] "
       "theatre-4\nMR 10.0.0.1 theatre-3\n",
       /*has_identities=*/true);
   ASSERT_THAT(peers, Succeeds());
@@ -25,24 +25,22 @@ TEST(DicomPeersTest, AreRead) {
   const DicomPeer* const pacs = peers->Find("PACS");
   ASSERT_NE(pacs, nullptr);
   EXPECT_EQ(pacs->host, "192.0.2.7");
-  EXPECT_EQ(pacs->port, 104);
   EXPECT_EQ(pacs->owner, "theatre-3");
   EXPECT_EQ(pacs->max_associations, 4);
   EXPECT_EQ(pacs->max_bytes, int64_t{2} << 30);
   EXPECT_EQ(pacs->max_instances, 100);
-  EXPECT_TRUE(pacs->tls);
   EXPECT_EQ(peers->Find("CT_1")->host, "2001:db8::1");
-  EXPECT_EQ(peers->Find("MR")->port, 0);
   EXPECT_EQ(peers->Find("pacs"), nullptr);
   EXPECT_TRUE(peers->HasHost("10.0.0.1"));
   EXPECT_FALSE(peers->HasHost("10.0.0.2"));
 }
 
 TEST(DicomPeersTest, WrongLinesAreNamedByNumberAlone) {
-  for (const char* line : {"PACS", "PACS 1.2.3.4", "PACS host.example owner", "PACS 1.2.3.4:0 owner",
-                           "PACS 1.2.3.4:99999 owner", "PACS [::1 owner", "NAME_THAT_IS_TOO_LONG 1.2.3.4 owner",
-                           "PACS 1.2.3.4 own^er", "PACS 1.2.3.4 owner associations=0", "PACS 1.2.3.4 owner bytes=x",
-                           "PACS 1.2.3.4 owner geheim=1", "PACS 1.2.3.4 -"}) {
+  for (const char* line :
+       {"PACS", "PACS 1.2.3.4", "PACS host.example owner", "PACS 1.2.3.4:104 owner", "PACS 1.2.3.4 owner tls",
+        "PACS 1.2.3.4:99999 owner", "PACS [::1 owner", "NAME_THAT_IS_TOO_LONG 1.2.3.4 owner", "PACS 1.2.3.4 own^er",
+        "PACS 1.2.3.4 owner associations=0", "PACS 1.2.3.4 owner bytes=x", "PACS 1.2.3.4 owner geheim=1",
+        "PACS 1.2.3.4 -"}) {
     const auto parsed = DicomPeers::Parse(absl::StrCat("A 1.2.3.4 o\n", line), /*has_identities=*/true);
     EXPECT_THAT(parsed, Fails(absl::StatusCode::kInvalidArgument, "line 2: ")) << line;
     EXPECT_EQ(parsed.status().message().find("geheim"), absl::string_view::npos);
@@ -79,7 +77,7 @@ class InstanceSpoolTest : public io::FileTest {
   }
   void Advance(std::chrono::nanoseconds by) { now_ += std::chrono::duration_cast<decltype(now_)::duration>(by); }
 
-  DicomPeer peer_{"PEER", "127.0.0.1", 0, ""};
+  DicomPeer peer_{"PEER", "127.0.0.1", ""};
   std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
   std::unique_ptr<InstanceSpool> spool_;
 };
@@ -92,7 +90,7 @@ TEST_F(InstanceSpoolTest, CountsBytesAndGivesThemBack) {
   auto second = spool_->NewFile(peer_);
   ASSERT_THAT(second, Succeeds());
   EXPECT_THAT((*second)->Append("9"), Fails(absl::StatusCode::kResourceExhausted, "the peer's bytes"));
-  DicomPeer other{"OTHER", "127.0.0.1", 0, ""};
+  DicomPeer other{"OTHER", "127.0.0.1", ""};
   auto third = spool_->NewFile(other);
   ASSERT_THAT(third, Succeeds());
   EXPECT_THAT((*third)->Append("12"), Succeeds());
