@@ -60,7 +60,6 @@ struct DicomMetrics::Impl {
   Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are no volumes yet.");
   Gauge* const spool_most = NewGauge("intrawarp_dicom_spool_capacity_bytes", "Bytes that the DICOM spool may hold.");
   Gauge* const spooled = NewGauge("intrawarp_dicom_spool_instances", "DICOM instances that are no volumes yet.");
-  Gauge* const imports = NewGauge("intrawarp_dicom_imports", "DICOM imports under way.");
 };
 
 DicomMetrics::DicomMetrics() : impl_(std::make_unique<Impl>()) {}
@@ -89,7 +88,6 @@ std::string DicomMetrics::Scrape(const DicomSample& sample) const {
   impl_->spool->Set(static_cast<double>(sample.spool_bytes));
   impl_->spool_most->Set(static_cast<double>(sample.max_spool_bytes));
   impl_->spooled->Set(static_cast<double>(sample.spool_instances));
-  impl_->imports->Set(static_cast<double>(sample.imports));
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
   return out.str();

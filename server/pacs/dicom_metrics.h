@@ -27,7 +27,6 @@ struct DicomSample {
   int64_t spool_bytes = 0;
   int64_t max_spool_bytes = 0;
   int64_t spool_instances = 0;
-  int64_t imports = 0;  // under way
 };
 
 class DicomMetrics {

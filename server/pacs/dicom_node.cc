@@ -140,7 +140,6 @@ absl::Status DicomNode::Serve() {
   scp.max_associations = options_.max_associations;
   scp.patience = {options_.timeout, options_.idle_timeout};
   scp.tls = tls_;
-  scp.import_of = [](const DicomPeer&, const dimse::Command&) { return std::string(); };
   INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, metrics_, audit_));
   return absl::OkStatus();
 }

@@ -162,34 +162,17 @@ void InstanceSpool::EndAssociation(int64_t association, bool complete) {
   }
 }
 
-void InstanceSpool::EndImport(const std::string& import, bool complete) {
-  std::vector<std::unique_ptr<GatheredSeries>> dropped;  // go after the lock
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto it = gatherings_.begin(); it != gatherings_.end();) {
-    if (it->first.import != import) {
-      ++it;
-    } else if (complete) {
-      it->second.asked = true;
-      ++it;
-    } else {
-      dropped.push_back(std::move(it->second.series));
-      it = gatherings_.erase(it);
-    }
-  }
-}
-
 std::unique_ptr<GatheredSeries> InstanceSpool::TakeReady() {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto now = options_.now();
   for (auto it = gatherings_.begin(); it != gatherings_.end(); ++it) {
     Gathering& gathering = it->second;
     if (!gathering.open.empty()) continue;
-    const bool is_asked_for = !it->first.import.empty();
-    const bool given_up = (gathering.incomplete || is_asked_for) && now - gathering.last >= options_.patience;
-    const bool is_quiet = !is_asked_for && !gathering.incomplete && now - gathering.last >= options_.quiet;
-    if (!given_up && !is_quiet && !gathering.asked) continue;
+    const bool given_up = gathering.incomplete && now - gathering.last >= options_.patience;
+    const bool is_quiet = !gathering.incomplete && now - gathering.last >= options_.quiet;
+    if (!given_up && !is_quiet) continue;
     std::unique_ptr<GatheredSeries> series = std::move(gathering.series);
-    series->given_up = given_up && !gathering.asked;
+    series->given_up = given_up;
     gatherings_.erase(it);
     return series;
   }

@@ -59,8 +59,6 @@ class SpooledFile {
 
 // What tells gathered series apart.
 struct SeriesKey {
-  // The import that asked for it; empty: the peer sent it unasked.
-  std::string import;
   std::string peer;  // AE title
   // The hash of its UID (io/dicom).
   std::string series;
@@ -105,10 +103,8 @@ class InstanceSpool {
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
-  // The association, or the import's retrieval, adds no more. `complete`: it ended well, and no instance was refused.
+  // The association adds no more. `complete`: it ended well, and no instance was refused.
   void EndAssociation(int64_t association, bool complete);
-  // An import's series are ready now, or dropped.
-  void EndImport(const std::string& import, bool complete);
 
   // Takes a series that is ready, or one that is given up. Null when there is none.
   std::unique_ptr<GatheredSeries> TakeReady();
@@ -129,7 +125,6 @@ class InstanceSpool {
     std::set<int64_t> open;
     // The last association that added to it ended badly.
     bool incomplete = false;
-    bool asked = false;  // an import's retrieval has ended
     std::chrono::steady_clock::time_point last;
   };
 

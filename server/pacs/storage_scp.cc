@@ -218,7 +218,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
   } else {
-    const SeriesKey key{target.import_of(command), target.peer.ae_title, *series};
+    const SeriesKey key{target.peer.ae_title, *series};
     const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
     if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
       status = dimse::kOutOfResources;
@@ -385,8 +385,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
 
 absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
                                        StoreTally& tally) {
-  const auto import_of = [&](const Command& command) { return options_.import_of(peer, command); };
-  StoreTarget target{spool_, metrics_, peer, import_of, number};
+  StoreTarget target{spool_, metrics_, peer, number};
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
     if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {

@@ -42,14 +42,11 @@ void YieldToFrames();
 absl::Span<const char* const> StorageSopClasses();
 absl::Span<const char* const> StorageTransferSyntaxes();
 
-// Receives the data set of a C-STORE request into the spool, and responds. Shared by the storage provider and by
-// retrievals, whose images come on the association that asked for them.
+// Receives the data set of a C-STORE request into the spool, and responds.
 struct StoreTarget {
   InstanceSpool& spool;
   DicomMetrics& metrics;
   const DicomPeer& peer;
-  // The import that a request belongs to; empty: none.
-  std::function<std::string(const dimse::Command&)> import_of;
   // A number that tells apart open associations.
   int64_t association = 0;
 };
@@ -70,7 +67,6 @@ class StorageScp {
     int max_associations = 32;
     dimse::Patience patience;
     std::shared_ptr<const dimse::TlsContext> tls;  // null: plain text
-    std::function<std::string(const DicomPeer&, const dimse::Command&)> import_of;
   };
 
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.

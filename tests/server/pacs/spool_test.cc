@@ -71,9 +71,8 @@ class InstanceSpoolTest : public io::FileTest {
     EXPECT_THAT((*file)->Close(), Succeeds());
     return *std::move(file);
   }
-  void Add(const std::string& series, const std::string& instance, int64_t association,
-           const std::string& import = "") {
-    EXPECT_THAT(spool_->Add({import, "PEER", series}, instance, File("x"), association), Succeeds());
+  void Add(const std::string& series, const std::string& instance, int64_t association) {
+    EXPECT_THAT(spool_->Add({"PEER", series}, instance, File("x"), association), Succeeds());
   }
   void Advance(std::chrono::nanoseconds by) { now_ += std::chrono::duration_cast<decltype(now_)::duration>(by); }
 
@@ -146,29 +145,6 @@ TEST_F(InstanceSpoolTest, ASeriesThatBrokeOffWaitsForItsRepetition) {
   series = spool_->TakeReady();
   ASSERT_NE(series, nullptr);
   EXPECT_TRUE(series->given_up);
-}
-
-TEST_F(InstanceSpoolTest, AnImportsSeriesWaitsForItsEnd) {
-  Open(100);
-  Add("a", "1", 7, "import");
-  Add("a", "1", 7);  // the peer's own
-  spool_->EndAssociation(7, true);
-  Advance(std::chrono::seconds(5));
-  auto series = spool_->TakeReady();
-  ASSERT_NE(series, nullptr);
-  EXPECT_EQ(series->key.import, "");
-  EXPECT_EQ(spool_->TakeReady(), nullptr);
-  spool_->EndImport("import", true);
-  series = spool_->TakeReady();
-  ASSERT_NE(series, nullptr);
-  EXPECT_EQ(series->key.import, "import");
-  EXPECT_FALSE(series->given_up);
-
-  Add("b", "1", 9, "other");
-  spool_->EndImport("other", false);
-  EXPECT_EQ(spool_->instances(), 1);  // that of the series above
-  series.reset();
-  EXPECT_EQ(spool_->instances(), 0);
 }
 
 TEST_F(InstanceSpoolTest, EmptiesItsFolder) {
