@@ -338,11 +338,27 @@ absl::Status CheckAudit(const ServerOptions& options) {
 // The files say who may call, and no address is open to everybody by oversight.
 absl::Status CheckAccess(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   Metrics metrics(BuildInfo(), {"none"}, {}, options.seams.system_now());
   return AccessControl(options.access, options.call_limits, metrics, options.seams).Load();
 }
 
 }  // namespace
+
+absl::Status CheckIdentityLimits(const ServerOptions& options) {
+  if (options.access.has_identities()) return absl::OkStatus();
+  const ServerLimits none;
+  const std::pair<const char*, bool> given[] = {
+      {"max_identity_calls", options.call_limits.identity_calls != CallLimitOptions().identity_calls},
+      {"max_identity_rate", options.call_limits.identity_rate != CallLimitOptions().identity_rate},
+      {"max_owner_bytes", options.limits.owner_resident_bytes != none.owner_resident_bytes},
+      {"max_owner_uploads", options.limits.owner_uploads != none.owner_uploads},
+      {"max_owner_sessions", options.limits.owner_sessions != none.owner_sessions}};
+  for (const auto& [flag, set] : given) {
+    if (set) return absl::InvalidArgumentError(absl::StrCat("--", flag, ": needs --tokens or --identities"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckOptions(const ServerOptions& options) {
   if (options.listen == options.http && !absl::EndsWith(options.listen, ":0")) {

@@ -82,6 +82,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
 // One line a flag.
 std::string CommandLineHelp();
 
+// INVALID_ARGUMENT names a limit for each identity that a server without identities would never apply.
+absl::Status CheckIdentityLimits(const ServerOptions& options);
+
 // Whether a server could start with these options, without opening a port or touching the state: the devices open, the
 // state directory is a folder that may be written to, the two addresses differ. FAILED_PRECONDITION or OpenDevice's
 // error, naming the flag.

@@ -193,6 +193,7 @@ absl::StatusOr<Server::ServedDevices> Server::OpenDevices(const ServerOptions& o
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
   INTRAWARP_RETURN_IF_ERROR(server->access_.Load());
