@@ -192,17 +192,19 @@ std::vector<PlacementState> PlacementStates(ServerContext& context, const Inputs
   for (int i = 0; i < context.devices.size(); ++i) {
     DeviceContext& device = context.devices[i];
     PlacementState& state = states[i];
+    int64_t missing_bytes = 0;
     state.usable = CheckUsable(device).ok();
     state.wait = device.jobs.PredictedWait(job_class);
     ForEach(inputs, [&](const auto& object) {
       const int64_t bytes = TotalBytes(MemoryOf(*object));
       const int home = DeviceOf(*object);
       if (bytes == 0 || home == i || object->replicas->Has(i)) return;
-      state.missing_bytes += bytes;
+      missing_bytes += bytes;
       if (!CheckUsable(context.devices[home]).ok()) state.usable = false;
     });
+    state.copy = context.devices.copy_rate().Predict(missing_bytes);
     const Ledger& ledger = context.ledger;
-    state.fits = claim.resident_bytes + state.missing_bytes <= ledger.available(Resource::kResident, share, i) &&
+    state.fits = claim.resident_bytes + missing_bytes <= ledger.available(Resource::kResident, share, i) &&
                  claim.workspace_bytes <= ledger.available(Resource::kWorkspace, share, i);
   }
   return states;
