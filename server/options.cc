@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "server/audit/audit_chain.h"
 #include "server/config_file.h"
 #include "server/identity/exposure.h"
+#include "server/monitor/log_levels.h"
 #include "server/monitor/metrics.h"
 #include "server/rpc/access_control.h"
 
@@ -203,6 +205,14 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.watchdog.exit_after); }},
       {"drain_timeout", "DURATION", "a stop waits so long for calls under way (10s)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.drain_timeout); }},
+      {"log_level", "debug|info|warning|error",
+       "the least severity of the log's lines (info); `intrawarp server log_level` changes it in a running server",
+       [](absl::string_view v, CommandLine& c) {
+         const std::optional<Severity> level = ParseSeverity(v);
+         if (!level) return absl::InvalidArgumentError("must be debug, info, warning or error");
+         c.options.log_level = *level;
+         return absl::OkStatus();
+       }},
       {"reflection", nullptr, "serve gRPC reflection",
        [](absl::string_view, CommandLine& c) {
          c.options.reflection = true;

@@ -15,6 +15,7 @@
 #include "engine/schedule/scheduling_policy.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
+#include "server/monitor/log.h"
 #include "server/monitor/watchdog.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
@@ -46,6 +47,8 @@ struct ServerOptions {
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;
+  // Of the process; Server takes no notice of it.
+  Severity log_level = Severity::kInfo;
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
   WatchdogOptions watchdog;

@@ -18,6 +18,7 @@
 #include "server/device/replication.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/monitor/log_levels.h"
 #include "server/restore.h"
 #include "server/rpc/caller.h"
 #include "server/version.h"
@@ -382,6 +383,7 @@ void Server::Housekeep() {
   sessions_.Expire(now);
   stream_watch_.Check(now, metrics_);
   audit_.Check(now);
+  if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
   for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);
 }
 

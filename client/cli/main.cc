@@ -24,6 +24,7 @@
 #include "client/cli/matrix_files.h"
 #include "client/cli/session.h"
 #include "client/cpp/client.h"
+#include "proto/trace_context.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -50,10 +51,17 @@ CommandSyntax SecuritySyntax() {
            {.name = "token_file", .placeholder = "PATH", .help = "a file that holds a token (intrawarp token new)"}}};
 }
 
+CommandSyntax TraceSyntax() {
+  return {{{.name = "traceparent",
+            .placeholder = "TRACE",
+            .help = "the trace of the calls, as in W3C Trace Context; in the server's log"}}};
+}
+
 // Before the command.
 CommandSyntax GlobalSyntax() {
   CommandSyntax syntax = SecuritySyntax();
   syntax.flags.push_back({.name = "server", .placeholder = "HOST:PORT", .help = ""});
+  for (const FlagSpec& flag : TraceSyntax().flags) syntax.flags.push_back(flag);
   return syntax;
 }
 
@@ -64,6 +72,7 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
   absl::StrAppend(
       &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
+      "\nFor any server, before COMMAND:\n", FlagHelp(TraceSyntax()),
       "\nX is volumes/ID, or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), DICOM folder, DICOMDIR or DICOM file,\n"
       "which is uploaded, used and deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
       "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
@@ -159,7 +168,7 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   absl::StatusOr<std::unique_ptr<client::Client>> client =
       client::Client::Connect(global.String("server"), OptionsOf(global));
   if (!client.ok()) return client.status();
-  Session session(client->get(), &interrupt);
+  Session session(client->get(), &interrupt, global.String("traceparent"));
   const absl::Status status = command.run(flags, session);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;
@@ -204,6 +213,10 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ParsedFlags> flags = ParseFlags(command->syntax, rest);
   if (!flags.ok()) return Report(flags.status(), kWrongCommandLine);
   if (command->needs_server && !global_flags->Has("server")) return WrongCommandLine("--server: is missing");
+
+  if (global_flags->Has("traceparent") && !TraceIdIn(global_flags->String("traceparent"))) {
+    return WrongCommandLine("--traceparent: must be VERSION-TRACE-PARENT-FLAGS in lower-case hexadecimal digits");
+  }
 
   const absl::Status status = FlushOutput(RunCommand(*command, *flags, *global_flags));
   if (status.ok()) return EXIT_SUCCESS;

@@ -165,7 +165,8 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
 
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
-  const client::CallOptions options = {.timeout = kDeleteTimeout};
+  // Ctrl-C has cancelled the others.
+  const client::CallOptions options = {.timeout = kDeleteTimeout, .traceparent = session_.call().traceparent};
   const auto keep_first = [&](const absl::Status& status) {
     if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
   };

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,12 +18,13 @@ namespace intrawarp::cli {
 
 class Session {
  public:
-  // Both outlive the session. `client` may be null for commands that need none.
-  Session(client::Client* client, client::Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
+  // Both outlive the session. `client` may be null for commands that need none. `traceparent`: as in CallOptions.
+  Session(client::Client* client, client::Cancellation* interrupt, std::string traceparent = "")
+      : client_(client), interrupt_(interrupt), traceparent_(std::move(traceparent)) {}
 
   client::Client& client() { return *client_; }
   // Options for a call that Ctrl-C cancels.
-  client::CallOptions call() const { return {.cancellation = interrupt_}; }
+  client::CallOptions call() const { return {.cancellation = interrupt_, .traceparent = traceparent_}; }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
@@ -34,6 +36,7 @@ class Session {
  private:
   client::Client* const client_;
   client::Cancellation* const interrupt_;
+  const std::string traceparent_;
 };
 
 // The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end,

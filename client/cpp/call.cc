@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/call.h"
 
+#include "proto/trace_context.h"
+
 namespace intrawarp::client {
 
 void Cancellation::Cancel() {
@@ -35,6 +37,8 @@ Call::Call(const CallOptions& options, std::chrono::milliseconds default_timeout
     : cancellation_(options.cancellation) {
   const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : default_timeout;
   if (timeout.count() > 0) context_->set_deadline(std::chrono::system_clock::now() + timeout);
+  // The transport would abort for a value with control characters.
+  if (TraceIdIn(options.traceparent)) context_->AddMetadata(kTraceparentKey, options.traceparent);
   if (cancellation_ != nullptr) cancellation_->Register(context_.get());
 }
 

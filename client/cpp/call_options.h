@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
+#include <string>
 
 namespace grpc {
 class ClientContext;
@@ -40,6 +41,9 @@ struct CallOptions {
   // 0: the client's default, which is ClientOptions.unary_timeout for a single answer and none for a stream.
   std::chrono::milliseconds timeout{0};
   Cancellation* cancellation = nullptr;
+  // The trace that the call belongs to, as the header `traceparent` of W3C Trace Context names it; the server logs its
+  // trace id. Empty, or not in that form (proto/trace_context.h): none is sent.
+  std::string traceparent = {};
 };
 
 }  // namespace intrawarp::client

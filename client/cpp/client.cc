@@ -93,6 +93,14 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options)
   return std::move(*response.mutable_info());
 }
 
+absl::StatusOr<std::vector<v1::RoomLogLevel>> Client::SetLogLevel(const v1::SetLogLevelRequest& request,
+                                                                  const CallOptions& options) {
+  Call call(options, impl_->options.unary_timeout);
+  v1::SetLogLevelResponse response;
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->server.SetLogLevel(call.context(), request, &response)));
+  return std::vector<v1::RoomLogLevel>(response.log_levels().begin(), response.log_levels().end());
+}
+
 absl::StatusOr<bool> Client::IsServing(const std::string& service, const CallOptions& options) {
   constexpr int kServing = 1;
   google::protobuf::StringValue request;

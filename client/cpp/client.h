@@ -184,6 +184,9 @@ class Client {
                                               const CallOptions& options = {});
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+  // The levels of every room from then on.
+  absl::StatusOr<std::vector<v1::RoomLogLevel>> SetLogLevel(const v1::SetLogLevelRequest& request,
+                                                            const CallOptions& options = {});
   // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
   absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
 

@@ -11,6 +11,7 @@
 #include "server/bulk/chunk_codec.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/response_queue.h"
@@ -224,6 +225,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       queue_.PushResult([this, frame = std::move(event->answered)](std::chrono::nanoseconds sending) {
         const v1::NavigateResponse response = pipeline_->MakeResult(*frame, sending);
         const v1::FrameResult& result = response.result();
+        LogWorkEnd({LogRoom::kRegistration, "frame", trace_id(), frame->number}, frame->status, frame->latency);
         audit_->Frame(SessionName(session_->id()),
                       {frame->number, frame->checksum, frame->status, frame->latency.total()},
                       result.has_report() ? &result.report() : nullptr);
