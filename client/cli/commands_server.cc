@@ -81,13 +81,18 @@ std::vector<Command> ServerCommands() {
       {.name = "server info",
        .summary = "what the server is, what it can do, and what it holds",
        .syntax = {},
+       .reach = Reach::kEach,
        .run = Info},
       {.name = "server report",
        .summary = "what a bug report needs of the server, as JSON",
        .syntax = {.flags = {{.name = "out", .placeholder = "OUT.json", .help = "where to write it", .required = true}}},
        .run = WriteReport,
        .notes = "It names no volume, transform, matrix or session. docs/operators-guide.md lists what else to send.\n"},
-      {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
+      {.name = "health",
+       .summary = "succeeds when the server is serving; with several, when all are",
+       .syntax = {},
+       .reach = Reach::kEach,
+       .run = Health},
   };
 }
 
