@@ -197,6 +197,11 @@ void ShowChoice(const v1::Report& report) {
   if (report.has_choice() && isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s\n", report.choice().text().c_str());
 }
 
+void PrintName(const v1::RegisterResult& result) {
+  std::printf("%s\n", result.transform().c_str());
+  std::fflush(stdout);
+}
+
 absl::Status Register(const ParsedFlags& flags, Session& session) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
@@ -214,14 +219,16 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   Temporaries temporaries(session);
   Outcome outcome;
   INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
-  std::printf("%s\n", outcome.result.transform().c_str());
-  std::fflush(stdout);
+  // A server that fails from here on loses the transform, and another one makes it again.
+  const bool is_final = !session.servers().has_several();
+  if (is_final) PrintName(outcome.result);
   ShowChoice(outcome.result.report());
   if (flags.Has("report")) {
     INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
   }
   INTRAWARP_RETURN_IF_ERROR(WriteErrors(flags, outcome.result.report()));
   INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
+  if (!is_final) PrintName(outcome.result);
   const absl::Status deleted = temporaries.DeleteAll();
   INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, field->encoding(), std::move(outcome)));
   return deleted;
@@ -260,6 +267,8 @@ std::vector<Command> RegisterCommands() {
       {.name = "register",
        .summary = "register a moving image to a fixed one; prints transforms/ID",
        .syntax = {.flags = RegisterFlagSpecs()},
+       .reach = Reach::kPlaced,
+       .placed_by = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}},
        .run = Register,
        .notes =
            "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"

@@ -136,6 +136,7 @@ std::vector<Command> ServerCommands() {
       {.name = "server info",
        .summary = "what the server is, what it can do, and what it holds",
        .syntax = {},
+       .reach = Reach::kEach,
        .run = Info},
       {.name = "server report",
        .summary = "what a bug report needs of the server, as JSON",
@@ -152,9 +153,14 @@ std::vector<Command> ServerCommands() {
                              .placeholder = "TIME",
                              .help = "revert after this, as 10m; without it the level stays"}},
                   .positionals = {"[LEVEL]"}},
+       .reach = Reach::kEach,
        .run = LogLevel,
        .notes = "LEVEL is debug, info, warning or error. Changing it takes the role admin.\n"},
-      {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
+      {.name = "health",
+       .summary = "succeeds when the server is serving; with several, when all are",
+       .syntax = {},
+       .reach = Reach::kEach,
+       .run = Health},
   };
 }
 

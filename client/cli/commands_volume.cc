@@ -16,8 +16,8 @@ namespace {
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path, options));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.Upload(volume, path, flags.String("id")));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session.Load(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.Upload(*volume, path, flags.String("id")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
 }
@@ -80,11 +80,14 @@ std::vector<Command> VolumeCommands() {
                              .placeholder = "",
                              .help = "interpolate missing, uneven and sheared DICOM slices instead of refusing them"}},
                   .positionals = {"PATH"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Put,
        .notes = "PATH is a NIfTI file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
       {.name = "volume list",
        .summary = "list resident volumes: name, size, spacing, pixel type, device memory",
        .syntax = {},
+       .reach = Reach::kEach,
        .run = List},
       {.name = "volume get",
        .summary = "download a volume as float32",
@@ -93,10 +96,14 @@ std::vector<Command> VolumeCommands() {
                              .help = ".nii[.gz], .nrrd, .nhdr, .mha or .mhd",
                              .required = true}},
                   .positionals = {"volumes/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Get},
       {.name = "volume delete",
        .summary = "delete a volume",
        .syntax = {.flags = {}, .positionals = {"volumes/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Delete},
   };
 }

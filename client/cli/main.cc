@@ -22,8 +22,9 @@
 #include "client/cli/command.h"
 #include "client/cli/flags.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/placement.h"
 #include "client/cli/session.h"
-#include "client/cpp/client.h"
+#include "client/cpp/routed_client.h"
 #include "proto/trace_context.h"
 
 namespace intrawarp::cli {
@@ -61,6 +62,7 @@ CommandSyntax TraceSyntax() {
 CommandSyntax GlobalSyntax() {
   CommandSyntax syntax = SecuritySyntax();
   syntax.flags.push_back({.name = "server", .placeholder = "HOST:PORT", .help = ""});
+  syntax.flags.push_back({.name = "routing_key", .placeholder = "KEY", .help = ""});
   for (const FlagSpec& flag : TraceSyntax().flags) syntax.flags.push_back(flag);
   return syntax;
 }
@@ -73,6 +75,10 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   absl::StrAppend(
       &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
       "\nFor any server, before COMMAND:\n", FlagHelp(TraceSyntax()),
+      "\nSeveral servers: --server=HOST:PORT,HOST:PORT,... or dns:///NAME:PORT. A volume and what is done with it go "
+      "to\n"
+      "one of them, by the digest of its voxels, and to the next one when that fails; list, info and health show all.\n"
+      "--routing_key=KEY, before COMMAND, takes the digest's place, and tells a proxy which calls go to one server.\n",
       "\nX is volumes/ID, or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), DICOM folder, DICOMDIR or DICOM file,\n"
       "which is uploaded, used and deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
       "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
@@ -165,11 +171,11 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
-  absl::StatusOr<std::unique_ptr<client::Client>> client =
-      client::Client::Connect(global.String("server"), OptionsOf(global));
-  if (!client.ok()) return client.status();
-  Session session(client->get(), &interrupt, global.String("traceparent"));
-  const absl::Status status = command.run(flags, session);
+  absl::StatusOr<std::unique_ptr<client::RoutedClient>> servers =
+      client::RoutedClient::Connect(global.String("server"), OptionsOf(global));
+  if (!servers.ok()) return servers.status();
+  Session session(servers->get(), &interrupt, global.String("routing_key"), global.String("traceparent"));
+  const absl::Status status = RunOnServers(command, flags, session);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;
 }
@@ -177,7 +183,7 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
 absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
   if (command.needs_server) return RunWithServer(command, flags, global);
   client::Cancellation never;
-  Session session(nullptr, &never);
+  Session session(nullptr, &never, /*routing_key=*/"");
   return command.run(flags, session);
 }
 

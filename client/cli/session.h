@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: what one run of the command line holds: the client, what Ctrl-C cancels, and the resources that it uploaded
-// for its own use and deletes again. Thread safety: thread-compatible.
+// Session: what one run of the command line holds: the servers and the one that it works on, what Ctrl-C cancels, and
+// the resources that it uploaded for its own use and deletes again. Thread safety: thread-compatible.
 #ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
 #define INTRAWARP_CLIENT_CLI_SESSION_H_
 
@@ -11,22 +11,38 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cli/volume_file.h"
 #include "client/cpp/client.h"
+#include "client/cpp/routed_client.h"
 #include "io/nifti.h"
 
 namespace intrawarp::cli {
 
 class Session {
  public:
-  // Both outlive the session. `client` may be null for commands that need none. `traceparent`: as in CallOptions.
-  Session(client::Client* client, client::Cancellation* interrupt, std::string traceparent = "")
-      : client_(client), interrupt_(interrupt), traceparent_(std::move(traceparent)) {}
+  // Both outlive the session. `servers` may be null for commands that need none. `routing_key`: --routing_key.
+  // `traceparent`: as in CallOptions.
+  Session(client::RoutedClient* servers, client::Cancellation* interrupt, std::string routing_key,
+          std::string traceparent = "")
+      : servers_(servers),
+        interrupt_(interrupt),
+        routing_key_(std::move(routing_key)),
+        traceparent_(std::move(traceparent)) {}
 
+  client::RoutedClient& servers() { return *servers_; }
+  const std::string& routing_key() const { return routing_key_; }
+  // From now on client() is the one of this server, which servers() names.
+  absl::Status Use(const std::string& address);
   client::Client& client() { return *client_; }
   // Options for a call that Ctrl-C cancels.
-  client::CallOptions call() const { return {.cancellation = interrupt_, .traceparent = traceparent_}; }
+  client::CallOptions call() const {
+    return {.cancellation = interrupt_, .traceparent = traceparent_, .routing_key = routing_key_};
+  }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
+  // LoadVolume, which remembers the last volume where several servers may need it again.
+  absl::StatusOr<std::shared_ptr<const io::HostVolume>> Load(const std::string& path,
+                                                             const VolumeFileOptions& options = {});
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
   absl::StatusOr<v1::UploadResponse> Upload(const io::HostVolume& volume, const std::string& path,
                                             const std::string& id);
@@ -34,16 +50,20 @@ class Session {
                                                   const std::string& id);
 
  private:
-  client::Client* const client_;
+  client::RoutedClient* const servers_;
   client::Cancellation* const interrupt_;
+  const std::string routing_key_;
   const std::string traceparent_;
+  client::Client* client_ = nullptr;
+  std::string loaded_path_;
+  std::shared_ptr<const io::HostVolume> loaded_;
 };
 
-// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end,
-// whatever happened.
+// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, to the server that
+// the session used then, and deleted there at the end, whatever happened.
 class Temporaries {
  public:
-  explicit Temporaries(Session& session) : session_(session) {}
+  explicit Temporaries(Session& session) : session_(session), client_(session.client()) {}
   Temporaries(const Temporaries&) = delete;
   Temporaries& operator=(const Temporaries&) = delete;
   ~Temporaries() { (void)DeleteAll(); }
@@ -58,7 +78,8 @@ class Temporaries {
   // matrices of a command.
   absl::StatusOr<std::string> Matrix(const std::string& x, ValueType type);
 
-  // The first error, after all have been tried; what is gone already is no error.
+  // The first error, after all have been tried, or the server does not answer in time; what is gone already is no
+  // error.
   absl::Status DeleteAll();
 
  private:
@@ -68,6 +89,7 @@ class Temporaries {
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
   Session& session_;
+  client::Client& client_;
   // Names by path.
   std::map<std::string, std::string> volumes_;
   std::map<std::string, std::string> transforms_;

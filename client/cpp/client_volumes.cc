@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "client/cpp/client_impl.h"
+#include "io/digest.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {
@@ -12,6 +14,10 @@ namespace {
 constexpr int kPageSize = 500;
 
 }  // namespace
+
+std::string VolumeDigest(absl::string_view bytes) {
+  return absl::BytesToHexString(io::Sha256Of(bytes.data(), bytes.size()));
+}
 
 absl::StatusOr<v1::UploadResponse> Client::UploadVolume(const VolumeUpload& upload, const CallOptions& options) {
   v1::UploadHeader header;
