@@ -36,7 +36,7 @@ std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family :
        {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands, ServerCommands,
-        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands}) {
+        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands, BenchCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -156,10 +156,11 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
+  const Connection connection = {global.String("server"), OptionsOf(global)};
   absl::StatusOr<std::unique_ptr<client::Client>> client =
-      client::Client::Connect(global.String("server"), OptionsOf(global));
+      client::Client::Connect(connection.target, connection.options);
   if (!client.ok()) return client.status();
-  Session session(client->get(), &interrupt);
+  Session session(client->get(), &interrupt, connection);
   const absl::Status status = command.run(flags, session);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;

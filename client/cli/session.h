@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,12 +16,24 @@
 
 namespace intrawarp::cli {
 
+// How the command line reaches its server.
+struct Connection {
+  std::string target;
+  client::ClientOptions options;
+};
+
 class Session {
  public:
-  // Both outlive the session. `client` may be null for commands that need none.
-  Session(client::Client* client, client::Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
+  // The pointers outlive the session. `client` may be null for commands that need none; `connection` is then empty.
+  Session(client::Client* client, client::Cancellation* interrupt, Connection connection = {})
+      : client_(client), interrupt_(interrupt), connection_(std::move(connection)) {}
 
   client::Client& client() { return *client_; }
+  const std::string& target() const { return connection_.target; }
+  // Another client of the same server, with connections of its own. Thread-safe.
+  absl::StatusOr<std::unique_ptr<client::Client>> ConnectAnother() const {
+    return client::Client::Connect(connection_.target, connection_.options);
+  }
   // Options for a call that Ctrl-C cancels.
   client::CallOptions call() const { return {.cancellation = interrupt_}; }
   // CANCELLED once Ctrl-C was pressed.
@@ -34,6 +47,7 @@ class Session {
  private:
   client::Client* const client_;
   client::Cancellation* const interrupt_;
+  const Connection connection_;
 };
 
 // The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end,
