@@ -205,6 +205,10 @@ std::string TaskText(const BenchOptions& options) {
   const LoadOptions& load = options.load;
   const Task& task = options.tasks.front();
   const std::string rate = load.rate_hz > 0 ? absl::StrFormat("open loop at %g Hz each", load.rate_hz) : "closed loop";
+  if (options.find_capacity) {
+    return absl::StrFormat("sessions of frames: field %s, %s, %g s for each number of them\n", load.encoding, rate,
+                           options.seconds);
+  }
   return absl::StrFormat("%s: %d clients, %d^3 voxels, %s, field %s, %s, %g s\n", KindName(load.kind), load.clients,
                          task.size, task.method, load.encoding, rate, options.seconds);
 }

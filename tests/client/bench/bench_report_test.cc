@@ -59,6 +59,9 @@ TEST(BenchReport, TheHeaderSaysWhatWasAsked) {
   EXPECT_EQ(json["options"]["tasks"][0]["size"], 32);
   EXPECT_TRUE(json["options"]["deadline_ms"].is_null());
   EXPECT_THAT(HeaderText(server, TwoSessions()), HasSubstr("2 clients, 32^3 voxels, affine, field int16, open loop"));
+  BenchOptions capacity = TwoSessions();
+  capacity.find_capacity = true;
+  EXPECT_THAT(HeaderText(server, capacity), HasSubstr("open loop at 10 Hz each, 2 s for each number of them"));
 }
 
 TEST(BenchReport, TheLoadHasEveryFigureAndEveryCall) {
