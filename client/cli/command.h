@@ -61,6 +61,7 @@ std::vector<Command> AuditCommands();
 std::vector<Command> DicomCommands();
 std::vector<Command> PhantomCommands();
 std::vector<Command> SelfTestCommands();
+std::vector<Command> BenchCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
 absl::Status UsageError(absl::Status status);

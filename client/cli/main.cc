@@ -38,7 +38,7 @@ std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family :
        {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands, ServerCommands,
-        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands}) {
+        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands, BenchCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -171,10 +171,12 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
+  const Connection connection = {global.String("server"), OptionsOf(global), global.String("routing_key"),
+                                 global.String("traceparent")};
   absl::StatusOr<std::unique_ptr<client::RoutedClient>> servers =
-      client::RoutedClient::Connect(global.String("server"), OptionsOf(global));
+      client::RoutedClient::Connect(connection.target, connection.options);
   if (!servers.ok()) return servers.status();
-  Session session(servers->get(), &interrupt, global.String("routing_key"), global.String("traceparent"));
+  Session session(servers->get(), &interrupt, connection);
   const absl::Status status = RunOnServers(command, flags, session);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;
@@ -183,7 +185,7 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
 absl::Status RunCommand(const Command& command, const ParsedFlags& flags, const ParsedFlags& global) {
   if (command.needs_server) return RunWithServer(command, flags, global);
   client::Cancellation never;
-  Session session(nullptr, &never, /*routing_key=*/"");
+  Session session(nullptr, &never);
   return command.run(flags, session);
 }
 

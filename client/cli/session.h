@@ -18,25 +18,33 @@
 
 namespace intrawarp::cli {
 
+// How the command line reaches its server, or several of them.
+struct Connection {
+  std::string target;
+  client::ClientOptions options;
+  std::string routing_key = {};  // --routing_key
+  std::string traceparent = {};  // as in CallOptions
+};
+
 class Session {
  public:
-  // Both outlive the session. `servers` may be null for commands that need none. `routing_key`: --routing_key.
-  // `traceparent`: as in CallOptions.
-  Session(client::RoutedClient* servers, client::Cancellation* interrupt, std::string routing_key,
-          std::string traceparent = "")
-      : servers_(servers),
-        interrupt_(interrupt),
-        routing_key_(std::move(routing_key)),
-        traceparent_(std::move(traceparent)) {}
+  // The pointers outlive the session. `servers` may be null for commands that need none; `connection` is then empty.
+  Session(client::RoutedClient* servers, client::Cancellation* interrupt, Connection connection = {})
+      : servers_(servers), interrupt_(interrupt), connection_(std::move(connection)) {}
 
   client::RoutedClient& servers() { return *servers_; }
-  const std::string& routing_key() const { return routing_key_; }
+  const std::string& routing_key() const { return connection_.routing_key; }
   // From now on client() is the one of this server, which servers() names.
   absl::Status Use(const std::string& address);
   client::Client& client() { return *client_; }
+  const std::string& target() const { return connection_.target; }
+  // Another client of the only server, with connections of its own. Thread-safe.
+  absl::StatusOr<std::unique_ptr<client::Client>> ConnectAnother() const {
+    return client::Client::Connect(connection_.target, connection_.options);
+  }
   // Options for a call that Ctrl-C cancels.
   client::CallOptions call() const {
-    return {.cancellation = interrupt_, .traceparent = traceparent_, .routing_key = routing_key_};
+    return {.cancellation = interrupt_, .traceparent = connection_.traceparent, .routing_key = connection_.routing_key};
   }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
@@ -52,8 +60,7 @@ class Session {
  private:
   client::RoutedClient* const servers_;
   client::Cancellation* const interrupt_;
-  const std::string routing_key_;
-  const std::string traceparent_;
+  const Connection connection_;
   client::Client* client_ = nullptr;
   std::string loaded_path_;
   std::shared_ptr<const io::HostVolume> loaded_;
