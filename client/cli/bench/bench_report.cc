@@ -98,8 +98,7 @@ Json FloodToJson(const FloodResult& flood) {
           {"failed", TallyToJson(flood.failed)},
           {"per_second", Finite(flood.per_second)},
           {"operation_ms", PercentilesToJson(flood.milliseconds)},
-          {"bytes_sent", flood.bytes_sent},
-          {"bytes_received", flood.bytes_received}};
+          {"bytes_sent", flood.bytes_sent}};
 }
 
 Json DevicesToJson(const v1::ServerInfo& server) {

@@ -25,7 +25,7 @@ Flood::Operation Square(const std::string& matrix, Holdings* holdings) {
   request.set_a(matrix);
   request.set_b(matrix);
   request.mutable_keep()->mutable_ttl()->set_seconds(kTtlSeconds);
-  return [request, holdings](client::Client& client, const client::CallOptions& options, Flood::Moved*) {
+  return [request, holdings](client::Client& client, const client::CallOptions& options, int64_t*) {
     v1::MultiplyRequest own = request;
     const std::string name = holdings->NewMatrix();
     own.mutable_keep()->set_id(IdOf(name));
@@ -52,10 +52,10 @@ std::shared_ptr<const io::HostVolume> MakeNoise(int64_t bytes, uint32_t seed) {
 }
 
 Flood::Operation UploadAndDelete(std::shared_ptr<const io::HostVolume> noise, Holdings* holdings) {
-  return [noise, holdings](client::Client& client, const client::CallOptions& options, Flood::Moved* moved) {
+  return [noise, holdings](client::Client& client, const client::CallOptions& options, int64_t* sent) {
     const std::string name = holdings->NewVolume();
     const absl::Status status = UploadVolumeAs(name, *noise, client, options);
-    if (status.ok()) moved->sent += static_cast<int64_t>(noise->pixels.size());
+    if (status.ok()) *sent += static_cast<int64_t>(noise->pixels.size());
     const absl::Status deleted = holdings->Release(name, status, client);
     return status.ok() ? deleted : status;
   };
@@ -67,7 +67,7 @@ Flood::Operation RegisterAndDelete(const FloodOptions& options, const ClientImag
   request.set_moving(images.rest);
   *request.mutable_options() = options.registration;
   request.mutable_ttl()->set_seconds(kTtlSeconds);
-  return [request, holdings](client::Client& client, const client::CallOptions& call, Flood::Moved*) {
+  return [request, holdings](client::Client& client, const client::CallOptions& call, int64_t*) {
     v1::RegisterRequest own = request;
     const std::string name = holdings->NewTransform();
     own.set_transform_id(IdOf(name));
@@ -115,19 +115,18 @@ void Flood::Loop(client::Client& client) {
   const LoadClock clock(begin_, &cancellation_);
   while (!stopped_) {
     const double begin = clock.Now();
-    Moved moved;
-    const absl::Status status = operation_(client, {.cancellation = &cancellation_}, &moved);
+    int64_t sent = 0;
+    const absl::Status status = operation_(client, {.cancellation = &cancellation_}, &sent);
     const double end = clock.Now();
     if (!status.ok() && cancellation_.cancelled()) return;
-    Note({begin, end}, status, moved);
+    Note({begin, end}, status, sent);
     if (!status.ok()) (void)cancellation_.WaitFor(kRefusalPause);
   }
 }
 
-void Flood::Note(const Done& done, const absl::Status& status, const Moved& moved) {
+void Flood::Note(const Done& done, const absl::Status& status, int64_t sent) {
   std::lock_guard<std::mutex> lock(mutex_);
-  result_.bytes_sent += moved.sent;
-  result_.bytes_received += moved.received;
+  result_.bytes_sent += sent;
   if (status.ok()) {
     ++result_.done;
     if (done_.size() < kMaxTimes) done_.push_back(done);

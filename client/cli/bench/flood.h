@@ -31,9 +31,8 @@ struct FloodResult {
   Tally refused;
   Tally failed;
   absl::Status first_failure;
-  // Payload.
+  // Payload of uploads. Products and transforms stay on the server, so that nothing is received.
   int64_t bytes_sent = 0;
-  int64_t bytes_received = 0;
   // Over the span of the load: operations a second, one that reaches over an end counting in part; and the times of
   // those that ended well in it. At most the first million operations count here.
   double per_second = 0;
@@ -42,13 +41,9 @@ struct FloodResult {
 
 class Flood {
  public:
-  // Bytes that an operation has moved.
-  struct Moved {
-    int64_t sent = 0;
-    int64_t received = 0;
-  };
+  // Adds the payload that it sends.
   using Operation =
-      std::function<absl::Status(client::Client& client, const client::CallOptions& options, Moved* moved)>;
+      std::function<absl::Status(client::Client& client, const client::CallOptions& options, int64_t* sent)>;
 
   Flood(std::string name, int clients, Operation operation);
   ~Flood();
@@ -70,7 +65,7 @@ class Flood {
     double begin = 0, end = 0;
   };
   void Loop(client::Client& client);
-  void Note(const Done& done, const absl::Status& status, const Moved& moved);
+  void Note(const Done& done, const absl::Status& status, int64_t sent);
   void Join();
 
   const std::string name_;

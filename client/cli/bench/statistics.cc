@@ -21,10 +21,6 @@ int64_t Total(const Tally& tally) {
                          [](int64_t sum, const auto& entry) { return sum + entry.second; });
 }
 
-void AddTo(Tally* tally, const Tally& more) {
-  for (const auto& [name, count] : more) (*tally)[name] += count;
-}
-
 std::optional<double> Percentile(const std::vector<double>& sorted, double part) {
   const auto count = static_cast<double>(sorted.size());
   // The products are of decimal fractions, which binary ones miss by a little.

@@ -17,7 +17,6 @@ using Tally = std::map<std::string, int64_t>;
 // "3 RESOURCE_EXHAUSTED QUEUE_FULL, 1 CANCELLED"; "none" for an empty tally.
 std::string TallyText(const Tally& tally);
 int64_t Total(const Tally& tally);
-void AddTo(Tally* tally, const Tally& more);
 
 // A percentile by nearest rank: the smallest value that at least `part` of the values do not exceed. Unset where fewer
 // than 1 / (1 - part) values are there, so that the p99 of 50 values is not their maximum under another name. `part` is

