@@ -56,10 +56,11 @@ absl::StatusOr<std::shared_ptr<const io::HostVolume>> Session::Load(const std::s
 }
 
 absl::StatusOr<v1::UploadResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
-                                                   const std::string& id) {
+                                                   const std::string& id, bool pinned) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::VolumeUpload upload;
   upload.id = id;
+  upload.pinned = pinned;
   upload.geometry = volume.geometry;
   upload.pixel_type = volume.pixel_type;
   upload.bytes = absl::string_view(reinterpret_cast<const char*>(volume.pixels.data()), volume.pixels.size());

@@ -53,7 +53,7 @@ class Session {
                                                              const VolumeFileOptions& options = {});
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
   absl::StatusOr<v1::UploadResponse> Upload(const io::HostVolume& volume, const std::string& path,
-                                            const std::string& id);
+                                            const std::string& id, bool pinned = false);
   absl::StatusOr<v1::UploadResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                   const std::string& id);
 

@@ -90,6 +90,8 @@ struct VolumeUpload {
   // A stored value v means v * slope + intercept; both 0: none.
   double rescale_slope = 0;
   double rescale_intercept = 0;
+  // It stays on the device also where memory is short.
+  bool pinned = false;
   // Called from the calling thread after each chunk; after a broken stream `sent` may go back.
   std::function<void(int64_t sent, int64_t total)> on_progress;
 };
