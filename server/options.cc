@@ -21,9 +21,11 @@
 #include "engine/base/status_macros.h"
 #include "server/audit/audit_chain.h"
 #include "server/config_file.h"
+#include "server/dimse/pdu.h"
 #include "server/identity/exposure.h"
 #include "server/monitor/log_levels.h"
 #include "server/monitor/metrics.h"
+#include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
 
 namespace intrawarp::server {
@@ -97,6 +99,14 @@ Flag FileFlag(const char* name, const char* help, std::string AccessFiles::*to) 
           }};
 }
 
+// A flag that names a file or folder of the DICOM side.
+Flag DicomPathFlag(const char* name, const char* help, std::string NodeOptions::*to) {
+  return {name, "PATH", help, [to](absl::string_view v, CommandLine& c) {
+            c.options.dicom.*to = std::string(v);
+            return v.empty() ? absl::InvalidArgumentError("must name a file or folder") : absl::OkStatus();
+          }};
+}
+
 // A flag with a limit of calls, where 0 means none.
 Flag CallLimitFlag(const char* name, const char* help, int CallLimitOptions::*to) {
   return {name, "N", help, [to](absl::string_view v, CommandLine& c) -> absl::Status {
@@ -162,6 +172,41 @@ const std::vector<Flag>& Flags() {
          c.options.audit_key = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
        }},
+      {"dicom_listen", "HOST:PORT", "where images are received by DICOM (C-STORE; none; docs/dicom.md)",
+       [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.dicom.listen); }},
+      {"dicom_ae_title", "NAME", "the server's DICOM application entity (INTRAWARP)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.dicom.ae_title = std::string(v);
+         return dimse::IsAeTitle(v) ? absl::OkStatus()
+                                    : absl::InvalidArgumentError("must be 1 to 16 letters, digits, '_', '-' or '.'");
+       }},
+      DicomPathFlag("dicom_peers", "who may send images: lines of AE_TITLE HOST OWNER and limits",
+                    &NodeOptions::peers),
+      DicomPathFlag("dicom_tls_cert", "the DICOM port's certificate chain (PEM), read at the start",
+                    &NodeOptions::tls_cert),
+      DicomPathFlag("dicom_tls_key", "its private key (PEM)", &NodeOptions::tls_key),
+      DicomPathFlag("dicom_tls_ca", "the authorities (PEM) that certificates of DICOM peers come from",
+                    &NodeOptions::tls_ca),
+      {"dicom_insecure_any_address", nullptr,
+       "receive DICOM in plain text, or without certificates, on an address that is no loopback one",
+       [](absl::string_view, CommandLine& c) {
+         c.options.dicom.allow_insecure = true;
+         return absl::OkStatus();
+       }},
+      DicomPathFlag("dicom_spool",
+                    "an existing folder, for nothing else, for images that are no volumes yet (in --state_dir, or a "
+                    "temporary one)",
+                    &NodeOptions::spool),
+      {"dicom_spool_bytes", "BYTES", "what that folder may hold (8GiB)",
+       [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.dicom.spool_bytes); }},
+      {"dicom_max_associations", "N", "DICOM associations that are open (32)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.dicom.max_associations); }},
+      {"dicom_timeout", "DURATION", "a DICOM peer that does not send the rest, or is slower than 16 KiB/s, is ended (30s)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.timeout); }},
+      {"dicom_idle_timeout", "DURATION", "a DICOM association without a message is ended after this (1m)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.idle_timeout); }},
+      {"dicom_quiet", "DURATION", "a series becomes volumes when no image of it has come for so long (2s)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.quiet); }},
       {"resident_bytes", "BYTES",
        "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.resident_capacity_bytes); }},
@@ -377,6 +422,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckAccess(options));
   INTRAWARP_RETURN_IF_ERROR(CheckFolder("state_dir", options.state_dir));
   INTRAWARP_RETURN_IF_ERROR(CheckAudit(options));
+  INTRAWARP_RETURN_IF_ERROR(CheckNodeOptions(options.dicom, options.access.has_identities()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> specs, ParseDevices(options.device));
   for (const std::string& spec : specs) {
     const absl::StatusOr<std::unique_ptr<Device>> device = options.open_device(spec);

@@ -17,6 +17,7 @@
 #include "server/identity/exposure.h"
 #include "server/monitor/log.h"
 #include "server/monitor/watchdog.h"
+#include "server/pacs/node_options.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 #include "server/state/file_layer.h"
@@ -44,6 +45,8 @@ struct ServerOptions {
   std::string audit_key;
   // The files of that folder, and the key's. A test can put others in their place.
   state::FileLayer* audit_files = &state::PosixFiles();
+  // The DICOM port; none without an address.
+  NodeOptions dicom;
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;

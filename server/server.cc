@@ -274,6 +274,7 @@ absl::Status Server::RestoreKept() {
 absl::Status Server::Serve() {
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
+  INTRAWARP_RETURN_IF_ERROR(ServeDicom());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
   access_.StartReloading([this] { monitor_.EndRevoked(); });
@@ -314,9 +315,18 @@ absl::Status Server::ServeGrpc() {
 absl::Status Server::ServeHttp() {
   const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
   const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
-                               return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", metrics_.Scrape()};
+                               std::string text = metrics_.Scrape();
+                               if (dicom_ != nullptr) text += dicom_->Scrape();
+                               return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
                              }};
   INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}));
+  return absl::OkStatus();
+}
+
+absl::Status Server::ServeDicom() {
+  if (options_.dicom.listen.empty()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(dicom_, DicomNode::Start(options_.dicom, options_.state_dir,
+                                                      options_.access.has_identities(), *context_, audit_));
   return absl::OkStatus();
 }
 
@@ -462,11 +472,16 @@ void Server::Stop() {
   }
   access_.Stop();
   if (gate_ != nullptr) gate_->Stop();
+  // Beside the calls under way: both have the same time.
+  const std::future<void> dicom_stopped = std::async(std::launch::async, [this] {
+    if (dicom_ != nullptr) dicom_->Stop(steady_clock::now() + options_.drain_timeout);
+  });
   if (grpc_ != nullptr) {
     // NOT_SERVING for good.
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
+  dicom_stopped.wait();
   workers_.Shutdown();
   receivers_.Shutdown();
   sessions_.SuspendAll(absl::UnavailableError("the server is shutting down"));
@@ -475,6 +490,7 @@ void Server::Stop() {
   metrics_.set_sampler(nullptr);
   audit_.Close();
   http_.reset();
+  dicom_.reset();
   gate_.reset();
   grpc_.reset();
   WaitForTransport();

@@ -24,6 +24,7 @@
 #include "server/monitor/http_server.h"
 #include "server/monitor/watchdog.h"
 #include "server/options.h"
+#include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
 #include "server/rpc/audit_trail.h"
 #include "server/rpc/connection_gate.h"
@@ -40,7 +41,7 @@ namespace intrawarp::server {
 class Server {
  public:
   // Serves when it returns, with all objects that were kept. Errors: OpenDevice's; UNAVAILABLE when a port cannot be
-  // bound; those of StateStore::Open, CheckExposure and AccessControl::Load.
+  // bound; those of StateStore::Open, CheckExposure, AccessControl::Load and DicomNode::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // As Stop.
   ~Server();
@@ -48,6 +49,8 @@ class Server {
   // HOST:PORT with the real ports.
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_->address(); }
+  // Empty without a DICOM port.
+  std::string dicom_address() const { return dicom_ == nullptr ? "" : dicom_->address(); }
   // "cpu", "cuda:0", "cuda:0,1".
   const std::string& device_name() const { return device_name_; }
   // Of the first device.
@@ -78,6 +81,7 @@ class Server {
   absl::Status Serve();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
+  absl::Status ServeDicom();
   bool AnyIsWell() const;
   bool serving() const { return serving_ && AnyIsWell(); }
   HttpPage HealthPage() const;
@@ -124,6 +128,7 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<ConnectionGate> gate_;
   std::string grpc_address_;
+  std::unique_ptr<DicomNode> dicom_;  // null: there is none
   std::unique_ptr<HttpServer> http_;
   bool stopped_ = false;
 

@@ -261,6 +261,17 @@ absl::StatusOr<size_t> Choose(const Scan& scan, const std::string& series) {
                                                  "index: ", Choices(scan.candidates, found)));
 }
 
+absl::StatusOr<DicomVolume> ReadCandidate(const Scan& scan, size_t index, const DicomOptions& options) {
+  const Candidate& candidate = scan.candidates[index];
+  INTRAWARP_RETURN_IF_ERROR(candidate.entry.status);
+  DicomVolume result;
+  result.provenance = candidate.entry.provenance;
+  result.notes = candidate.entry.notes;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      result.volume, dicom::MakeVolume(scan.instances, candidate.stack, candidate.grid, options, &result.notes));
+  return result;
+}
+
 }  // namespace
 
 absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptions& options) {
@@ -273,14 +284,17 @@ absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptio
 absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(Scan scan, ScanPath(path, options));
   INTRAWARP_ASSIGN_OR_RETURN(const size_t chosen, Choose(scan, options.series));
-  Candidate& candidate = scan.candidates[chosen];
-  INTRAWARP_RETURN_IF_ERROR(candidate.entry.status);
-  DicomVolume result;
-  result.provenance = candidate.entry.provenance;
-  result.notes = candidate.entry.notes;
-  INTRAWARP_ASSIGN_OR_RETURN(
-      result.volume, dicom::MakeVolume(scan.instances, candidate.stack, candidate.grid, options, &result.notes));
-  return result;
+  return ReadCandidate(scan, chosen, options);
+}
+
+absl::Status ReadEachDicom(const std::string& path, const DicomOptions& options,
+                           const std::function<void(const DicomEntry& entry,
+                                                    const std::function<absl::StatusOr<DicomVolume>()>& read)>& take) {
+  INTRAWARP_ASSIGN_OR_RETURN(Scan scan, ScanPath(path, options));
+  for (size_t i = 0; i < scan.candidates.size(); ++i) {
+    take(scan.candidates[i].entry, [&] { return ReadCandidate(scan, i, options); });
+  }
+  return absl::OkStatus();
 }
 
 bool LooksLikeDicom(const std::string& path) {

@@ -32,6 +32,7 @@
 #define INTRAWARP_IO_DICOM_DICOM_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,12 @@ absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptio
 // One volume. INVALID_ARGUMENT "series: ..." with the choices when the path holds several and `options.series` names
 // none; NOT_FOUND "series: ..." when it names one that is not there.
 absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOptions& options = {});
+
+// Each entry of ListDicom in its order, from one look at the files. `read` reads the entry's volume, or gives the
+// entry's status where that is not OK; it is valid during the call, so that `take` can find room for the volume first.
+absl::Status ReadEachDicom(
+    const std::string& path, const DicomOptions& options,
+    const std::function<void(const DicomEntry& entry, const std::function<absl::StatusOr<DicomVolume>()>& read)>& take);
 
 // True for a folder and for a file that begins like DICOM.
 bool LooksLikeDicom(const std::string& path);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/pacs/dicom_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <sstream>
+
+namespace intrawarp::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+constexpr std::array<const char*, 5> kAssociations = {"released", "broken", "refused", "timeout", "protocol"};
+constexpr std::array<const char*, 4> kInstances = {"stored", "no_room", "unreadable", "refused"};
+constexpr std::array<const char*, 4> kVolumes = {"resident", "refused", "failed", "incomplete"};
+const Histogram::BucketBoundaries kBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 30, 60, 120, 300, 600};
+
+}  // namespace
+
+struct DicomMetrics::Impl {
+  prometheus::Registry registry;
+
+  template <size_t N>
+  std::array<Counter*, N> Counters(const char* name, const char* help, const std::array<const char*, N>& outcomes) {
+    auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+    std::array<Counter*, N> counters;
+    for (size_t i = 0; i < N; ++i) counters[i] = &family.Add({{"outcome", outcomes[i]}});
+    return counters;
+  }
+  Gauge* NewGauge(const char* name, const char* help) {
+    return &prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  }
+
+  const std::array<Counter*, 5> associations =
+      Counters("intrawarp_dicom_associations_total", "DICOM associations, by how they ended.", kAssociations);
+  const std::array<Counter*, 4> instances =
+      Counters("intrawarp_dicom_instances_total", "DICOM instances received, by what became of them.", kInstances);
+  Counter* const bytes = &prometheus::BuildCounter()
+                              .Name("intrawarp_dicom_received_bytes_total")
+                              .Help("Bytes of DICOM instances received.")
+                              .Register(registry)
+                              .Add({});
+  const std::array<Counter*, 4> volumes =
+      Counters("intrawarp_dicom_volumes_total", "Volumes of DICOM series received, by what became of them.", kVolumes);
+  Histogram* const seconds = &prometheus::BuildHistogram()
+                                  .Name("intrawarp_dicom_series_seconds")
+                                  .Help("From a DICOM series' being complete to its volumes' being resident.")
+                                  .Register(registry)
+                                  .Add({}, kBuckets);
+  Gauge* const open = NewGauge("intrawarp_dicom_associations", "Open DICOM associations.");
+  Gauge* const open_most = NewGauge("intrawarp_dicom_associations_capacity", "DICOM associations that may be open.");
+  Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are no volumes yet.");
+  Gauge* const spool_most = NewGauge("intrawarp_dicom_spool_capacity_bytes", "Bytes that the DICOM spool may hold.");
+  Gauge* const spooled = NewGauge("intrawarp_dicom_spool_instances", "DICOM instances that are no volumes yet.");
+  Gauge* const imports = NewGauge("intrawarp_dicom_imports", "DICOM imports under way.");
+};
+
+DicomMetrics::DicomMetrics() : impl_(std::make_unique<Impl>()) {}
+DicomMetrics::~DicomMetrics() = default;
+
+void DicomMetrics::CountAssociation(AssociationOutcome outcome) {
+  impl_->associations[static_cast<size_t>(outcome)]->Increment();
+}
+
+void DicomMetrics::CountInstance(InstanceOutcome outcome, int64_t bytes) {
+  impl_->instances[static_cast<size_t>(outcome)]->Increment();
+  impl_->bytes->Increment(static_cast<double>(bytes));
+}
+
+void DicomMetrics::CountVolume(DicomVolumeOutcome outcome) {
+  impl_->volumes[static_cast<size_t>(outcome)]->Increment();
+}
+
+void DicomMetrics::ObserveSeries(std::chrono::nanoseconds elapsed) {
+  impl_->seconds->Observe(std::chrono::duration<double>(elapsed).count());
+}
+
+std::string DicomMetrics::Scrape(const DicomSample& sample) const {
+  impl_->open->Set(static_cast<double>(sample.associations));
+  impl_->open_most->Set(static_cast<double>(sample.max_associations));
+  impl_->spool->Set(static_cast<double>(sample.spool_bytes));
+  impl_->spool_most->Set(static_cast<double>(sample.max_spool_bytes));
+  impl_->spooled->Set(static_cast<double>(sample.spool_instances));
+  impl_->imports->Set(static_cast<double>(sample.imports));
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
+  return out.str();
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics of the DICOM side of a server, in Prometheus' text format. No label holds a text from the network.
+//
+// Thread safety: safe for concurrent use.
+#ifndef INTRAWARP_SERVER_PACS_DICOM_METRICS_H_
+#define INTRAWARP_SERVER_PACS_DICOM_METRICS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace intrawarp::server {
+
+// Values of the label outcome of associations: released, broken off, refused (unknown, over a limit), too slow or
+// idle, of a broken protocol.
+enum class AssociationOutcome { kReleased, kBroken, kRefused, kTimeout, kProtocol };
+// Of instances: stored in the spool; no room; no image that the reader takes; not what was negotiated.
+enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
+// Of volumes: resident; refused by the rules of the reader; refused for another reason, as no memory; given up because
+// instances may be missing.
+enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete };
+
+struct DicomSample {
+  int64_t associations = 0;
+  int64_t max_associations = 0;
+  int64_t spool_bytes = 0;
+  int64_t max_spool_bytes = 0;
+  int64_t spool_instances = 0;
+  int64_t imports = 0;  // under way
+};
+
+class DicomMetrics {
+ public:
+  DicomMetrics();
+  ~DicomMetrics();
+
+  void CountAssociation(AssociationOutcome outcome);
+  void CountInstance(InstanceOutcome outcome, int64_t bytes);
+  void CountVolume(DicomVolumeOutcome outcome);
+  // From a series' being ready to its volumes' being resident.
+  void ObserveSeries(std::chrono::nanoseconds elapsed);
+  std::string Scrape(const DicomSample& sample) const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_PACS_DICOM_METRICS_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// DicomNode: the DICOM side of a server: its peers, the port on which they send images, the spool, and the thread that
+// makes volumes of what came.
+//
+// Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
+#ifndef INTRAWARP_SERVER_PACS_DICOM_NODE_H_
+#define INTRAWARP_SERVER_PACS_DICOM_NODE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/pacs/dicom_metrics.h"
+#include "server/pacs/instance_spool.h"
+#include "server/pacs/node_options.h"
+#include "server/pacs/peers.h"
+#include "server/pacs/storage_scp.h"
+#include "server/pacs/volume_maker.h"
+#include "server/rpc/audit_trail.h"
+#include "server/server_context.h"
+
+namespace intrawarp::server {
+
+class DicomNode {
+ public:
+  // Serves when it returns. `state_dir`: where the spool lies without a folder of its own; empty: in a temporary one.
+  // The references outlive it. INVALID_ARGUMENT and FAILED_PRECONDITION name the flag; UNAVAILABLE.
+  static absl::StatusOr<std::unique_ptr<DicomNode>> Start(const NodeOptions& options, const std::string& state_dir,
+                                                          bool has_identities, ServerContext& context,
+                                                          AuditTrail& audit);
+  // As Stop.
+  ~DicomNode();
+
+  // HOST:PORT with the real port.
+  const std::string& address() const { return scp_->address(); }
+  std::string Scrape() const;
+
+  // Takes no more associations, gives those that are open until `end`, and drops what has become no volume. Idempotent.
+  void Stop(std::chrono::steady_clock::time_point end);
+
+ private:
+  DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit);
+  absl::Status OpenSpool(const std::string& state_dir);
+  absl::Status Serve();
+
+  const NodeOptions options_;
+  const DicomPeers peers_;
+  ServerContext& context_;
+  AuditTrail& audit_;
+  std::shared_ptr<const dimse::TlsContext> tls_;
+  DicomMetrics metrics_;
+  std::string temporary_folder_;  // empty: none
+  std::unique_ptr<InstanceSpool> spool_;
+  std::unique_ptr<VolumeMaker> maker_;
+  std::unique_ptr<StorageScp> scp_;
+};
+
+// Whether a node could start with these options, without opening a port: INVALID_ARGUMENT and FAILED_PRECONDITION name
+// the flag.
+absl::Status CheckNodeOptions(const NodeOptions& options, bool has_identities);
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_PACS_DICOM_NODE_H_

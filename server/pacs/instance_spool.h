@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// InstanceSpool: the DICOM files that were received and are no volumes yet, in a folder of bounded size, gathered by
+// series.
+//
+// A series is ready for its volumes once no association that has sent instances of it is open and none has come for
+// `quiet`. The images of an association that broke off, or of which an instance was refused, may lack slices: their
+// series wait for another association that sends of them and ends well, and are given up after `patience`.
+//
+// Files lie in the folder under names of their own, readable by their owner alone, and go with their objects; a new
+// spool removes what an earlier one has left.
+//
+// Thread safety: safe for concurrent use; a SpooledFile is thread-compatible.
+#ifndef INTRAWARP_SERVER_PACS_INSTANCE_SPOOL_H_
+#define INTRAWARP_SERVER_PACS_INSTANCE_SPOOL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/pacs/peers.h"
+
+namespace intrawarp::server {
+
+class InstanceSpool;
+
+// One file of the spool, and the room that it takes.
+class SpooledFile {
+ public:
+  SpooledFile(InstanceSpool& spool, const DicomPeer& peer, std::string path, int fd);
+  // Removes the file.
+  ~SpooledFile();
+  SpooledFile(const SpooledFile&) = delete;
+
+  // RESOURCE_EXHAUSTED when the spool, the peer's part of it or the disk is full; UNAVAILABLE for other errors of the
+  // disk.
+  absl::Status Append(absl::string_view bytes);
+  // No more bytes come.
+  absl::Status Close();
+  const std::string& path() const { return path_; }
+
+ private:
+  friend class InstanceSpool;
+
+  InstanceSpool& spool_;
+  const DicomPeer& peer_;
+  std::string path_;
+  int fd_;
+  int64_t bytes_ = 0;
+};
+
+// What tells gathered series apart.
+struct SeriesKey {
+  // The import that asked for it; empty: the peer sent it unasked.
+  std::string import;
+  std::string peer;  // AE title
+  // The hash of its UID (io/dicom).
+  std::string series;
+
+  friend auto operator<=>(const SeriesKey&, const SeriesKey&) = default;
+};
+
+struct GatheredSeries {
+  SeriesKey key;
+  // The folder of its files.
+  std::string folder;
+  std::map<std::string, std::unique_ptr<SpooledFile>> files;  // by a hash of the instance
+  // Instances may be missing, and nobody has sent them for too long.
+  bool given_up = false;
+
+  GatheredSeries() = default;
+  GatheredSeries(GatheredSeries&&) = default;
+  GatheredSeries& operator=(GatheredSeries&&) = default;
+  // Removes the folder.
+  ~GatheredSeries();
+};
+
+struct SpoolOptions {
+  // An existing folder, in which nothing else lies.
+  std::string folder;
+  int64_t max_bytes = 0;
+  int64_t max_instances = 200000;
+  std::chrono::nanoseconds quiet{0};
+  std::chrono::nanoseconds patience = std::chrono::minutes(10);
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+};
+
+class InstanceSpool {
+ public:
+  // FAILED_PRECONDITION when the folder holds something else, or cannot be emptied and written to.
+  static absl::StatusOr<std::unique_ptr<InstanceSpool>> Open(SpoolOptions options);
+
+  // A new file. `peer` outlives it. RESOURCE_EXHAUSTED when there are too many; UNAVAILABLE.
+  absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile(const DicomPeer& peer);
+
+  // Adds a whole file to its series, in the place of one of the same instance. `association`: any number that tells
+  // apart those that are open.
+  absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
+                   int64_t association);
+  // The association, or the import's retrieval, adds no more. `complete`: it ended well, and no instance was refused.
+  void EndAssociation(int64_t association, bool complete);
+  // An import's series are ready now, or dropped.
+  void EndImport(const std::string& import, bool complete);
+
+  // Takes a series that is ready, or one that is given up. Null when there is none.
+  std::unique_ptr<GatheredSeries> TakeReady();
+
+  int64_t bytes() const;
+  int64_t instances() const;
+  int64_t series() const;
+  int64_t max_bytes() const { return options_.max_bytes; }
+
+ private:
+  friend class SpooledFile;
+  struct Use {
+    int64_t bytes = 0;
+    int64_t instances = 0;
+  };
+  struct Gathering {
+    std::unique_ptr<GatheredSeries> series;
+    std::set<int64_t> open;
+    // The last association that added to it ended badly.
+    bool incomplete = false;
+    bool asked = false;  // an import's retrieval has ended
+    std::chrono::steady_clock::time_point last;
+  };
+
+  explicit InstanceSpool(SpoolOptions options) : options_(std::move(options)) {}
+  absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
+  void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
+  absl::StatusOr<Gathering*> Find(const SeriesKey& key);
+
+  const SpoolOptions options_;
+  mutable std::mutex mutex_;
+  Use use_;
+  std::map<std::string, Use> peers_;
+  std::map<SeriesKey, Gathering> gatherings_;
+  int64_t next_name_ = 0;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_PACS_INSTANCE_SPOOL_H_

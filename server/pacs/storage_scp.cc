@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/pacs/storage_scp.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <semaphore>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "engine/base/status_macros.h"
+#include "io/dicom/dicom.h"
+#include "io/digest.h"
+#include "server/monitor/log.h"
+
+namespace intrawarp::server {
+namespace {
+
+using dimse::AssociateReject;
+using dimse::Association;
+using dimse::Command;
+using std::chrono::steady_clock;
+
+constexpr char kVerification[] = "1.2.840.10008.1.1";
+constexpr char kImplicitLittleEndian[] = "1.2.840.10008.1.2";
+constexpr char kImplementationUid[] = "2.25.250133310374419385241720383124083871733";
+// Connections beyond the limit that are told so.
+constexpr int kRejecting = 16;
+constexpr int kNice = 10;
+constexpr int kReadAtOnce = 2;
+constexpr int64_t kMaxInstanceBytes = int64_t{4} << 30;
+
+// Multi-frame kinds, and those whose pixels are no stored values in the end, are refused by the reader's rules.
+constexpr std::array kSopClasses = {
+    "1.2.840.10008.5.1.4.1.1.2",       // CT
+    "1.2.840.10008.5.1.4.1.1.2.1",     // enhanced CT
+    "1.2.840.10008.5.1.4.1.1.2.2",     // legacy converted enhanced CT
+    "1.2.840.10008.5.1.4.1.1.4",       // MR
+    "1.2.840.10008.5.1.4.1.1.4.1",     // enhanced MR
+    "1.2.840.10008.5.1.4.1.1.4.4",     // legacy converted enhanced MR
+    "1.2.840.10008.5.1.4.1.1.128",     // PET
+    "1.2.840.10008.5.1.4.1.1.130",     // enhanced PET
+    "1.2.840.10008.5.1.4.1.1.128.1",   // legacy converted enhanced PET
+    "1.2.840.10008.5.1.4.1.1.20",      // nuclear medicine
+    "1.2.840.10008.5.1.4.1.1.6.1",     // ultrasound
+    "1.2.840.10008.5.1.4.1.1.6.2",     // enhanced ultrasound volume
+    "1.2.840.10008.5.1.4.1.1.1",       // computed radiography
+    "1.2.840.10008.5.1.4.1.1.12.1",    // X-ray angiography
+    "1.2.840.10008.5.1.4.1.1.12.1.1",  // enhanced X-ray angiography
+    "1.2.840.10008.5.1.4.1.1.12.2",    // X-ray fluoroscopy
+    "1.2.840.10008.5.1.4.1.1.13.1.1",  // 3D X-ray angiography
+    "1.2.840.10008.5.1.4.1.1.66.4",    // segmentation
+    "1.2.840.10008.5.1.4.1.1.481.2",   // RT dose
+    "1.2.840.10008.5.1.4.1.1.7",       // secondary capture
+};
+constexpr std::array kTransferSyntaxes = {
+    "1.2.840.10008.1.2.1",  // explicit little endian
+    kImplicitLittleEndian,
+    "1.2.840.10008.1.2.2",     // explicit big endian
+    "1.2.840.10008.1.2.1.99",  // deflated
+    "1.2.840.10008.1.2.5",     // RLE
+    "1.2.840.10008.1.2.4.70",  // JPEG lossless, first order
+    "1.2.840.10008.1.2.4.57",  // JPEG lossless
+    "1.2.840.10008.1.2.4.80",  // JPEG-LS lossless
+    "1.2.840.10008.1.2.4.90",  // JPEG 2000 lossless
+    "1.2.840.10008.1.2.4.81",  // JPEG-LS near lossless
+    "1.2.840.10008.1.2.4.91",  // JPEG 2000
+    "1.2.840.10008.1.2.4.51",  // JPEG extended
+    "1.2.840.10008.1.2.4.50",  // JPEG baseline
+};
+
+template <typename List>
+bool Holds(const List& list, const std::string& uid) {
+  return std::find(std::begin(list), std::end(list), uid) != std::end(list);
+}
+
+void PutLittle(size_t value, int count, std::string& to) {
+  for (int i = 0; i < count; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+}
+
+// An element of the file meta header, in explicit little endian.
+void AddMeta(uint16_t element, const char* vr, absl::string_view value, std::string& to) {
+  std::string even(value);
+  if (even.size() % 2 != 0) even.push_back('\0');
+  PutLittle(2, 2, to);
+  PutLittle(element, 2, to);
+  to += vr;
+  if (absl::string_view(vr) == "OB") {
+    PutLittle(0, 2, to);
+    PutLittle(even.size(), 4, to);
+  } else {
+    PutLittle(even.size(), 2, to);
+  }
+  to += even;
+}
+
+// The part of a file (PS3.10) that stands before the data set.
+std::string FileHeader(const std::string& sop_class, const std::string& instance, const std::string& syntax) {
+  std::string meta;
+  AddMeta(0x0001, "OB", absl::string_view("\0\1", 2), meta);
+  AddMeta(0x0002, "UI", sop_class, meta);
+  AddMeta(0x0003, "UI", instance, meta);
+  AddMeta(0x0010, "UI", syntax, meta);
+  AddMeta(0x0012, "UI", kImplementationUid, meta);
+  std::string length, header(128, '\0');
+  PutLittle(meta.size(), 4, length);
+  header += "DICM";
+  AddMeta(0x0000, "UL", length, header);
+  return header + meta;
+}
+
+// The numeric address of the other side of a socket; empty when it has gone.
+std::string AddressOf(int fd) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof(name);
+  char host[NI_MAXHOST] = "";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return "";
+  if (getnameinfo(reinterpret_cast<sockaddr*>(&name), size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return std::string(absl::StripPrefix(host, "::ffff:"));
+}
+
+// The series of a whole file; an error when the reader can make nothing of it.
+absl::StatusOr<std::string> SeriesOf(const std::string& path) {
+  // Each has a whole file in memory.
+  static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
+  readers.acquire();
+  const auto release = absl::MakeCleanup([] { readers.release(); });
+  io::DicomOptions options;
+  options.limits.max_file_bytes = kMaxInstanceBytes;
+  INTRAWARP_ASSIGN_OR_RETURN(const io::DicomListing listing, io::ListDicom(path, options));
+  if (listing.volumes.empty()) return absl::InvalidArgumentError("holds no image");
+  for (const io::DicomEntry& entry : listing.volumes) INTRAWARP_RETURN_IF_ERROR(entry.status);
+  const std::string& series = listing.volumes.front().provenance.series;
+  if (series.empty()) return absl::InvalidArgumentError("has no series");
+  return series;
+}
+
+AssociationOutcome OutcomeOf(const absl::Status& status) {
+  if (absl::IsOutOfRange(status)) return AssociationOutcome::kReleased;
+  if (absl::IsFailedPrecondition(status)) return AssociationOutcome::kRefused;
+  if (absl::IsDeadlineExceeded(status)) return AssociationOutcome::kTimeout;
+  if (absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) return AssociationOutcome::kProtocol;
+  return AssociationOutcome::kBroken;
+}
+
+constexpr std::array kOutcomeWords = {"released", "broken", "refused", "timeout", "protocol"};
+
+dimse::AnsweredContext AnswerContext(const dimse::PresentationContext& asked) {
+  dimse::AnsweredContext answer{asked.id, dimse::ContextResult::kAbstractSyntax, asked.transfer_syntaxes.front()};
+  const bool is_echo = asked.abstract_syntax == kVerification;
+  if (!is_echo && !Holds(kSopClasses, asked.abstract_syntax)) return answer;
+  answer.result = dimse::ContextResult::kTransferSyntaxes;
+  for (const std::string& syntax : asked.transfer_syntaxes) {
+    if (!Holds(kTransferSyntaxes, syntax)) continue;
+    answer.result = dimse::ContextResult::kAccepted;
+    answer.transfer_syntax = syntax;
+    break;
+  }
+  return answer;
+}
+
+}  // namespace
+
+void YieldToFrames() { (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice); }
+
+absl::Span<const char* const> StorageSopClasses() { return kSopClasses; }
+absl::Span<const char* const> StorageTransferSyntaxes() { return kTransferSyntaxes; }
+
+absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
+                          StoreTally& tally) {
+  const Command& command = request.command;
+  const dimse::Context& context = association.contexts().at(request.context);
+  const std::string instance = command.elements.Text(dimse::kAffectedSopInstance);
+  if (!command.has_data) return absl::InvalidArgumentError("command: a store request has no data set");
+  const bool is_agreed = command.elements.Text(dimse::kAffectedSopClass) == context.abstract_syntax &&
+                         Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(instance);
+  std::unique_ptr<SpooledFile> file;
+  absl::Status kept = is_agreed ? absl::OkStatus() : absl::InvalidArgumentError("is not what was agreed");
+  if (kept.ok()) {
+    absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.spool.NewFile(target.peer);
+    kept = made.status();
+    if (made.ok()) file = *std::move(made);
+  }
+  if (kept.ok()) kept = file->Append(FileHeader(context.abstract_syntax, instance, context.transfer_syntax));
+  int64_t bytes = 0;
+  const absl::Status received =
+      association.ReceiveData(request.context, kMaxInstanceBytes, [&](absl::string_view part) {
+        bytes += static_cast<int64_t>(part.size());
+        if (kept.ok()) kept = file->Append(part);
+        return kept;
+      });
+  // What ends the association is told by it; what the file refused is told to the sender.
+  if (!received.ok() && received != kept) return received;
+  if (kept.ok()) kept = file->Close();
+  uint16_t status = dimse::kSuccess;
+  InstanceOutcome outcome = InstanceOutcome::kStored;
+  if (!is_agreed) {
+    status = dimse::kSopClassNotSupported;
+    outcome = InstanceOutcome::kRefused;
+  } else if (!kept.ok()) {
+    status = dimse::kOutOfResources;
+    outcome = InstanceOutcome::kNoRoom;
+  } else if (const absl::StatusOr<std::string> series = SeriesOf(file->path()); !series.ok()) {
+    status = dimse::kCannotUnderstand;
+    outcome = InstanceOutcome::kUnreadable;
+  } else {
+    const SeriesKey key{target.import_of(command), target.peer.ae_title, *series};
+    const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
+    if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
+      status = dimse::kOutOfResources;
+      outcome = InstanceOutcome::kNoRoom;
+    }
+  }
+  file.reset();
+  target.metrics.CountInstance(outcome, bytes);
+  tally.bytes += bytes;
+  ++(status == dimse::kSuccess ? tally.stored : tally.refused);
+  return association.Send(request.context, dimse::ResponseTo(command, status));
+}
+
+absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, const DicomPeers& peers,
+                                                              InstanceSpool& spool, DicomMetrics& metrics,
+                                                              AuditTrail& audit) {
+  INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options.listen));
+  std::unique_ptr<StorageScp> scp(
+      new StorageScp(std::move(options), std::move(listener), peers, spool, metrics, audit));
+  scp->listening_ = std::thread([to = scp.get()] { to->Listen(); });
+  return scp;
+}
+
+StorageScp::StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
+                       DicomMetrics& metrics, AuditTrail& audit)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      peers_(peers),
+      spool_(spool),
+      metrics_(metrics),
+      audit_(audit) {}
+
+StorageScp::~StorageScp() { Stop(steady_clock::now()); }
+
+void StorageScp::Stop(steady_clock::time_point end) {
+  if (stopping_.exchange(true)) return;
+  wake_.Raise();
+  if (listening_.joinable()) listening_.join();
+  while (open_ > 0 && steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& served : served_) served->connection->Abort();
+  }
+  Reap(/*all=*/true);
+}
+
+void StorageScp::Listen() {
+  while (!stopping_) {
+    pollfd polled[2] = {{listener_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
+    (void)poll(polled, 2, 1000);
+    if (stopping_) return;
+    Reap(/*all=*/false);
+    while (Fd fd = listener_.Accept()) Take(std::move(fd));
+  }
+}
+
+// Strangers get no thread, so that they keep none from a peer.
+void StorageScp::Take(Fd fd) {
+  std::string address = AddressOf(fd.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_full = static_cast<int>(served_.size()) >= options_.max_associations + kRejecting;
+  if (is_full || !peers_.HasHost(address)) return metrics_.CountAssociation(AssociationOutcome::kRefused);
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  auto served = std::make_unique<Served>();
+  served->connection = std::make_shared<dimse::Connection>(fd.release(), std::move(address));
+  Served* const to = served.get();
+  served_.push_back(std::move(served));
+  to->thread = std::thread([this, to] {
+    YieldToFrames();
+    Serve(to->connection);
+    to->done = true;
+    wake_.Raise();
+  });
+}
+
+// On the listening thread, or once it has ended.
+void StorageScp::Reap(bool all) {
+  wake_.Clear();
+  std::list<std::unique_ptr<Served>> ended;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto it = served_.begin(); it != served_.end();) {
+      const auto next = std::next(it);
+      if (all || (*it)->done) ended.splice(ended.end(), served_, it);
+      it = next;
+    }
+  }
+  for (const auto& served : ended) served->thread.join();
+}
+
+void StorageScp::Refuse(const std::string& address, const absl::Status& why) {
+  Log(Severity::kWarning, "dicom_association_refused", {{"address", address}, {"cause", std::string(why.message())}});
+  audit_.AppendRefusal({"dicom.Associate", "", address},
+                       grpc::Status(static_cast<grpc::StatusCode>(why.code()), std::string(why.message())));
+}
+
+absl::StatusOr<const DicomPeer*> StorageScp::Admit(const dimse::AssociateRequest& request, const std::string& address,
+                                                   AssociateReject* reject) {
+  const DicomPeer* const peer = peers_.Find(request.calling_ae);
+  *reject = dimse::kCallingAeUnknown;
+  if (peer == nullptr) return absl::PermissionDeniedError("the calling AE title is not listed");
+  if (peer->host != address) return absl::PermissionDeniedError("the calling AE title has another address");
+  *reject = dimse::kCalledAeUnknown;
+  if (request.called_ae != options_.ae_title) return absl::PermissionDeniedError("the called AE title is another");
+  *reject = dimse::kCongested;
+  if (stopping_) return absl::UnavailableError("the server is shutting down");
+  INTRAWARP_RETURN_IF_ERROR(audit_.Available());
+  *reject = dimse::kLocalLimit;
+  std::lock_guard<std::mutex> lock(mutex_);
+  int& open = open_of_[peer->ae_title];
+  if (open_ >= options_.max_associations || open >= peer->max_associations) {
+    return absl::ResourceExhaustedError("there are too many associations");
+  }
+  ++open;
+  ++open_;
+  return peer;
+}
+
+Association::Answer StorageScp::Decide(const dimse::AssociateRequest& request, const std::string& address,
+                                       const DicomPeer** peer) {
+  Association::Answer answer;
+  const absl::StatusOr<const DicomPeer*> admitted = Admit(request, address, &answer.reject);
+  if (!admitted.ok()) {
+    Refuse(address, admitted.status());
+    return answer;
+  }
+  *peer = *admitted;
+  answer.accepted = true;
+  answer.accept.max_pdu_bytes = dimse::kMaxPduBytes;
+  for (const dimse::PresentationContext& context : request.contexts) {
+    answer.accept.contexts.push_back(AnswerContext(context));
+  }
+  return answer;
+}
+
+void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
+  const steady_clock::time_point begin = steady_clock::now();
+  const std::string& address = connection->peer();
+  if (options_.tls != nullptr) {
+    const absl::Status shaken = connection->AcceptTls(*options_.tls, begin + options_.patience.progress);
+    if (!shaken.ok()) {
+      metrics_.CountAssociation(AssociationOutcome::kRefused);
+      return Refuse(address, shaken);
+    }
+  }
+  const DicomPeer* peer = nullptr;
+  absl::StatusOr<std::unique_ptr<Association>> association =
+      Association::Accept(connection, options_.patience,
+                          [&](const dimse::AssociateRequest& request) { return Decide(request, address, &peer); });
+  if (peer == nullptr) return metrics_.CountAssociation(OutcomeOf(association.status()));
+  StoreTally tally;
+  absl::Status status = association.status();
+  if (status.ok()) {
+    const int64_t number = NextNumber();
+    status = ServeCommands(**association, *peer, number, tally);
+    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0);
+  }
+  Report(*peer, address, status, tally, steady_clock::now() - begin);
+  std::lock_guard<std::mutex> lock(mutex_);
+  --open_of_[peer->ae_title];
+  --open_;
+}
+
+absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
+                                       StoreTally& tally) {
+  const auto import_of = [&](const Command& command) { return options_.import_of(peer, command); };
+  StoreTarget target{spool_, metrics_, peer, import_of, number};
+  for (;;) {
+    INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
+    if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {
+      INTRAWARP_RETURN_IF_ERROR(association.Send(request.context, dimse::ResponseTo(request.command, dimse::kSuccess)));
+    } else if (request.command.field == dimse::kStoreRequest) {
+      const absl::Status received = ReceiveStore(association, request, target, tally);
+      if (absl::IsInvalidArgument(received)) association.Abort(/*by_provider=*/true);
+      INTRAWARP_RETURN_IF_ERROR(received);
+    } else {
+      association.Abort(/*by_provider=*/true);
+      return absl::InvalidArgumentError("command: is no store and no echo request");
+    }
+  }
+}
+
+void StorageScp::Report(const DicomPeer& peer, const std::string& address, const absl::Status& status,
+                        const StoreTally& tally, std::chrono::nanoseconds elapsed) {
+  const AssociationOutcome outcome = OutcomeOf(status);
+  const char* const word = kOutcomeWords[static_cast<size_t>(outcome)];
+  metrics_.CountAssociation(outcome);
+  const std::string stored = absl::StrCat(tally.stored), refused = absl::StrCat(tally.refused);
+  Log(outcome == AssociationOutcome::kReleased && tally.refused == 0 ? Severity::kInfo : Severity::kWarning,
+      "dicom_association",
+      {{"peer", peer.ae_title},
+       {"address", address},
+       {"outcome", word},
+       {"stored", stored},
+       {"refused", refused},
+       {"bytes", absl::StrCat(tally.bytes)}});
+  audit::AuditRecord record;
+  record.action = "dicom.Associate";
+  record.who = peer.owner;
+  record.peer = address;
+  record.outcome =
+      outcome == AssociationOutcome::kReleased ? "OK" : std::string(absl::StatusCodeToString(status.code()));
+  record.milliseconds = std::chrono::duration<double, std::milli>(elapsed).count();
+  record.notes = {{"ae_title", peer.ae_title},
+                  {"ended", word},
+                  {"stored", stored},
+                  {"refused", refused},
+                  {"bytes", absl::StrCat(tally.bytes)}};
+  audit_.Append(std::move(record));
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// StorageScp: the port on which peers send images (C-STORE) and ask whether it is there (C-ECHO). An image goes into
+// the spool as it comes; its header is read once it is whole, so that an instance that the reader cannot use is refused
+// to its sender.
+//
+// Each association has a thread of its own, of lower priority than the rest of the server; there are max_associations
+// of them, and some more that reject. A peer is known by its AE title and its address, and with authorities also by its
+// certificate. Texts from the network reach neither log nor audit.
+//
+// Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
+#ifndef INTRAWARP_SERVER_PACS_STORAGE_SCP_H_
+#define INTRAWARP_SERVER_PACS_STORAGE_SCP_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/dimse/association.h"
+#include "server/pacs/dicom_metrics.h"
+#include "server/pacs/instance_spool.h"
+#include "server/pacs/peers.h"
+#include "server/rpc/audit_trail.h"
+#include "server/tcp_listener.h"
+
+namespace intrawarp::server {
+
+// Lowers the calling thread's priority: frames come first.
+void YieldToFrames();
+
+// The services of storage that the reader has a use for, and their transfer syntaxes, the preferred ones first.
+absl::Span<const char* const> StorageSopClasses();
+absl::Span<const char* const> StorageTransferSyntaxes();
+
+// Receives the data set of a C-STORE request into the spool, and responds. Shared by the storage provider and by
+// retrievals, whose images come on the association that asked for them.
+struct StoreTarget {
+  InstanceSpool& spool;
+  DicomMetrics& metrics;
+  const DicomPeer& peer;
+  // The import that a request belongs to; empty: none.
+  std::function<std::string(const dimse::Command&)> import_of;
+  // A number that tells apart open associations.
+  int64_t association = 0;
+};
+struct StoreTally {
+  int64_t stored = 0;
+  int64_t refused = 0;
+  int64_t bytes = 0;
+};
+// The errors of the association. An instance that was refused is no error, and is counted.
+absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
+                          StoreTally& tally);
+
+class StorageScp {
+ public:
+  struct Options {
+    std::string listen;  // HOST:PORT
+    std::string ae_title;
+    int max_associations = 32;
+    dimse::Patience patience;
+    std::shared_ptr<const dimse::TlsContext> tls;  // null: plain text
+    std::function<std::string(const DicomPeer&, const dimse::Command&)> import_of;
+  };
+
+  // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
+  static absl::StatusOr<std::unique_ptr<StorageScp>> Start(Options options, const DicomPeers& peers,
+                                                           InstanceSpool& spool, DicomMetrics& metrics,
+                                                           AuditTrail& audit);
+  // As Stop.
+  ~StorageScp();
+
+  const std::string& address() const { return listener_.address(); }
+  int64_t associations() const { return open_; }
+  // A number for an association of another kind.
+  int64_t NextNumber() { return ++numbers_; }
+
+  // Takes no more associations, gives those that are open until `end`, then aborts them. Idempotent.
+  void Stop(std::chrono::steady_clock::time_point end);
+
+ private:
+  struct Served {
+    std::thread thread;
+    std::shared_ptr<dimse::Connection> connection;
+    std::atomic<bool> done{false};
+  };
+
+  StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
+             DicomMetrics& metrics, AuditTrail& audit);
+  void Listen();
+  void Take(Fd fd);
+  void Reap(bool all);
+  void Serve(const std::shared_ptr<dimse::Connection>& connection);
+  dimse::Association::Answer Decide(const dimse::AssociateRequest& request, const std::string& address,
+                                    const DicomPeer** peer);
+  absl::StatusOr<const DicomPeer*> Admit(const dimse::AssociateRequest& request, const std::string& address,
+                                         dimse::AssociateReject* reject);
+  absl::Status ServeCommands(dimse::Association& association, const DicomPeer& peer, int64_t number, StoreTally& tally);
+  void Report(const DicomPeer& peer, const std::string& address, const absl::Status& status, const StoreTally& tally,
+              std::chrono::nanoseconds elapsed);
+  void Refuse(const std::string& address, const absl::Status& why);
+
+  const Options options_;
+  const TcpListener listener_;
+  const DicomPeers& peers_;
+  InstanceSpool& spool_;
+  DicomMetrics& metrics_;
+  AuditTrail& audit_;
+  const WakeEvent wake_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<int64_t> open_{0};
+  std::atomic<int64_t> numbers_{0};
+  std::mutex mutex_;
+  std::map<std::string, int> open_of_;  // by AE title
+  std::list<std::unique_ptr<Served>> served_;
+  std::thread listening_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_PACS_STORAGE_SCP_H_

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of peers and the spool, without a network.
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/pacs/instance_spool.h"
+#include "server/pacs/peers.h"
+#include "tests/io/io_test.h"
+
+namespace intrawarp::server {
+namespace {
+
+using io::Fails;
+using io::Succeeds;
+
+TEST(DicomPeersTest, AreRead) {
+  const auto peers = DicomPeers::Parse(
+      "# a comment\n\nPACS 192.0.2.7 theatre-3 associations=4 bytes=2GiB instances=100\nCT_1 "
+      "[2001:DB8::1] "
+      "theatre-4\nMR 10.0.0.1 theatre-3\n",
+      /*has_identities=*/true);
+  ASSERT_THAT(peers, Succeeds());
+  EXPECT_EQ(peers->size(), 3);
+  const DicomPeer* const pacs = peers->Find("PACS");
+  ASSERT_NE(pacs, nullptr);
+  EXPECT_EQ(pacs->host, "192.0.2.7");
+  EXPECT_EQ(pacs->owner, "theatre-3");
+  EXPECT_EQ(pacs->max_associations, 4);
+  EXPECT_EQ(pacs->max_bytes, int64_t{2} << 30);
+  EXPECT_EQ(pacs->max_instances, 100);
+  EXPECT_EQ(peers->Find("CT_1")->host, "2001:db8::1");
+  EXPECT_EQ(peers->Find("pacs"), nullptr);
+  EXPECT_TRUE(peers->HasHost("10.0.0.1"));
+  EXPECT_FALSE(peers->HasHost("10.0.0.2"));
+}
+
+TEST(DicomPeersTest, WrongLinesAreNamedByNumberAlone) {
+  for (const char* line :
+       {"PACS", "PACS 1.2.3.4", "PACS host.example owner", "PACS 1.2.3.4:104 owner", "PACS 1.2.3.4 owner tls",
+        "PACS 1.2.3.4:99999 owner", "PACS [::1 owner", "NAME_THAT_IS_TOO_LONG 1.2.3.4 owner", "PACS 1.2.3.4 own^er",
+        "PACS 1.2.3.4 owner associations=0", "PACS 1.2.3.4 owner bytes=x", "PACS 1.2.3.4 owner geheim=1",
+        "PACS 1.2.3.4 -"}) {
+    const auto parsed = DicomPeers::Parse(absl::StrCat("A 1.2.3.4 o\n", line), /*has_identities=*/true);
+    EXPECT_THAT(parsed, Fails(absl::StatusCode::kInvalidArgument, "line 2: ")) << line;
+    EXPECT_EQ(parsed.status().message().find("geheim"), absl::string_view::npos);
+  }
+  EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 o\nA 1.2.3.5 o", true), Fails(absl::StatusCode::kInvalidArgument, "line 2"));
+  EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 o", false), Fails(absl::StatusCode::kInvalidArgument, "line 1"));
+  EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 -", false), Succeeds());
+}
+
+class InstanceSpoolTest : public io::FileTest {
+ protected:
+  void Open(int64_t max_bytes, int64_t max_instances = 100) {
+    SpoolOptions options;
+    options.folder = folder_.string();
+    options.max_bytes = max_bytes;
+    options.max_instances = max_instances;
+    options.quiet = std::chrono::seconds(2);
+    options.patience = std::chrono::minutes(10);
+    options.now = [this] { return now_; };
+    auto opened = InstanceSpool::Open(options);
+    ASSERT_THAT(opened, Succeeds());
+    spool_ = *std::move(opened);
+  }
+  std::unique_ptr<SpooledFile> File(const std::string& bytes) {
+    auto file = spool_->NewFile(peer_);
+    EXPECT_THAT(file, Succeeds());
+    EXPECT_THAT((*file)->Append(bytes), Succeeds());
+    EXPECT_THAT((*file)->Close(), Succeeds());
+    return *std::move(file);
+  }
+  void Add(const std::string& series, const std::string& instance, int64_t association,
+           const std::string& import = "") {
+    EXPECT_THAT(spool_->Add({import, "PEER", series}, instance, File("x"), association), Succeeds());
+  }
+  void Advance(std::chrono::nanoseconds by) { now_ += std::chrono::duration_cast<decltype(now_)::duration>(by); }
+
+  DicomPeer peer_{"PEER", "127.0.0.1", ""};
+  std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
+  std::unique_ptr<InstanceSpool> spool_;
+};
+
+TEST_F(InstanceSpoolTest, CountsBytesAndGivesThemBack) {
+  peer_.max_bytes = 8;
+  Open(10, 3);
+  auto first = File("12345678");
+  EXPECT_EQ(spool_->bytes(), 8);
+  auto second = spool_->NewFile(peer_);
+  ASSERT_THAT(second, Succeeds());
+  EXPECT_THAT((*second)->Append("9"), Fails(absl::StatusCode::kResourceExhausted, "the peer's bytes"));
+  DicomPeer other{"OTHER", "127.0.0.1", ""};
+  auto third = spool_->NewFile(other);
+  ASSERT_THAT(third, Succeeds());
+  EXPECT_THAT((*third)->Append("12"), Succeeds());
+  EXPECT_THAT((*third)->Append("3"), Fails(absl::StatusCode::kResourceExhausted, "its bytes"));
+  EXPECT_THAT(spool_->NewFile(other), Fails(absl::StatusCode::kResourceExhausted, "its instances"));
+  const std::string path = first->path();
+  EXPECT_TRUE(std::filesystem::exists(path));
+  first.reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  second->reset();
+  third->reset();
+  EXPECT_EQ(spool_->bytes(), 0);
+  EXPECT_EQ(spool_->instances(), 0);
+}
+
+TEST_F(InstanceSpoolTest, ASeriesIsReadyOnceItIsQuietAndItsAssociationsHaveEnded) {
+  Open(100);
+  Add("a", "1", 7);
+  Add("a", "2", 8);
+  Advance(std::chrono::hours(1));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  spool_->EndAssociation(7, true);
+  spool_->EndAssociation(8, true);
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Advance(std::chrono::seconds(2));
+  const auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->files.size(), 2);
+  EXPECT_FALSE(series->given_up);
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  EXPECT_EQ(spool_->series(), 0);
+}
+
+TEST_F(InstanceSpoolTest, ASeriesThatBrokeOffWaitsForItsRepetition) {
+  Open(100);
+  Add("a", "1", 7);
+  spool_->EndAssociation(7, false);
+  Advance(std::chrono::minutes(9));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "1", 8);  // replaces the first
+  Add("a", "2", 8);
+  EXPECT_EQ(spool_->instances(), 2);
+  spool_->EndAssociation(8, true);
+  Advance(std::chrono::seconds(2));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_FALSE(series->given_up);
+  EXPECT_EQ(series->files.size(), 2);
+
+  Add("b", "1", 9);
+  spool_->EndAssociation(9, false);
+  Advance(std::chrono::minutes(10));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_TRUE(series->given_up);
+}
+
+TEST_F(InstanceSpoolTest, AnImportsSeriesWaitsForItsEnd) {
+  Open(100);
+  Add("a", "1", 7, "import");
+  Add("a", "1", 7);  // the peer's own
+  spool_->EndAssociation(7, true);
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.import, "");
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  spool_->EndImport("import", true);
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.import, "import");
+  EXPECT_FALSE(series->given_up);
+
+  Add("b", "1", 9, "other");
+  spool_->EndImport("other", false);
+  EXPECT_EQ(spool_->instances(), 1);  // that of the series above
+  series.reset();
+  EXPECT_EQ(spool_->instances(), 0);
+}
+
+TEST_F(InstanceSpoolTest, EmptiesItsFolder) {
+  std::filesystem::create_directories(folder_ / "series7");
+  Put("series7/3", "left by a crash");
+  Put("in9", "left by a crash");
+  Open(100);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  { auto file = File("x"); }
+  Add("a", "1", 1);
+  EXPECT_FALSE(std::filesystem::is_empty(folder_));
+  spool_.reset();
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(InstanceSpoolTest, WantsAFolderOfItsOwn) {
+  for (const char* name : {"precious", "in", "series", "index", "in7x"}) {
+    Put(name, "someone's");
+    SpoolOptions options;
+    options.folder = folder_.string();
+    EXPECT_THAT(InstanceSpool::Open(options).status(), Fails(absl::StatusCode::kFailedPrecondition, "nothing but"));
+    EXPECT_EQ(Get(Path(name)), "someone's");
+    std::filesystem::remove(Path(name));
+  }
+}
+
+TEST_F(InstanceSpoolTest, FilesAreTheOwnersAlone) {
+  Open(100);
+  const auto file = File("x");
+  const auto permissions = std::filesystem::status(file->path()).permissions();
+  EXPECT_EQ(permissions, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+}  // namespace
+}  // namespace intrawarp::server

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images sent to a server by C-STORE: they become volumes, whatever else goes on at the port.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "io/dicom/dicom.h"
+#include "tests/server/identity/certificates.h"
+#include "tests/server/pacs/pacs_fixture.h"
+
+namespace intrawarp::server {
+namespace {
+
+using client::Process;
+using client::ProcessResult;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr char kStored[] = "intrawarp_dicom_instances_total{outcome=\"stored\"}";
+constexpr char kNoRoom[] = "intrawarp_dicom_instances_total{outcome=\"no_room\"}";
+constexpr char kUnreadable[] = "intrawarp_dicom_instances_total{outcome=\"unreadable\"}";
+constexpr char kTimeouts[] = "intrawarp_dicom_associations_total{outcome=\"timeout\"}";
+constexpr char kProtocol[] = "intrawarp_dicom_associations_total{outcome=\"protocol\"}";
+constexpr char kBroken[] = "intrawarp_dicom_associations_total{outcome=\"broken\"}";
+constexpr char kRefusedVolumes[] = "intrawarp_dicom_volumes_total{outcome=\"refused\"}";
+
+using StorageTest = PacsTest;
+
+TEST_F(StorageTest, AnAssociationBecomesAVolume) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.1", 5);
+  const ProcessResult stored = Store(folder);
+  EXPECT_EQ(stored.exit_status, 0) << stored.err;
+  ASSERT_TRUE(HasVolumes(1));
+  const v1::Volume volume = Volumes()[0];
+  const auto listing = io::ListDicom(folder);
+  ASSERT_THAT(listing, io::Succeeds());
+  const std::string hash = listing->volumes[0].provenance.series.substr(0, 16);
+  EXPECT_EQ(volume.name(), "volumes/dicom-ct-" + hash);
+  EXPECT_THAT(volume.geometry().size(), testing::ElementsAre(12, 12, 5));
+  const auto read = io::ReadDicom(folder);
+  ASSERT_THAT(read, io::Succeeds());
+  const std::vector<float> values = io::ToFloat(read->volume);
+  EXPECT_EQ(volume.minimum(), *std::min_element(values.begin(), values.end()));
+  EXPECT_EQ(volume.maximum(), *std::max_element(values.begin(), values.end()));
+  EXPECT_TRUE(SpoolIsEmpty());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "spool"));
+  EXPECT_EQ(Metric(kStored), 5);
+
+  // Sent again it is the same volume.
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"resident\"}") == 2; }));
+  EXPECT_EQ(Volumes().size(), 1);
+  // Other images under the UID of its series are refused, and the volume stays.
+  Series("ct", "1.2.3.1", 7);
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"failed\"}") == 1; }));
+  EXPECT_THAT(Volumes()[0].geometry().size(), testing::ElementsAre(12, 12, 5));
+}
+
+TEST_F(StorageTest, ASeriesMayComeInSeveralAssociations) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.2", 6);
+  std::vector<std::unique_ptr<Process>> senders;
+  for (int k = 0; k < 6; ++k) {
+    senders.push_back(
+        std::make_unique<Process>(std::vector<std::string>{"/usr/bin/storescu", "-aet", "SCU", "-aec", "INTRAWARP",
+                                                           "127.0.0.1", port_, absl::StrCat(folder, "/slice", k)}));
+  }
+  for (const auto& sender : senders) EXPECT_EQ(sender->Wait().exit_status, 0);
+  ASSERT_TRUE(Eventually([&] {
+    const auto volumes = Volumes();
+    return volumes.size() == 1 && volumes[0].geometry().size(2) == 6;
+  })) << StopServer();
+}
+
+TEST_F(StorageTest, SyntaxesThatTheReaderKnowsAreTaken) {
+  StartServer();
+  int series = 0;
+  for (const auto& [option, syntax] :
+       std::vector<std::pair<std::string, E_TransferSyntax>>{{"-xi", EXS_LittleEndianImplicit},
+                                                             {"-xb", EXS_BigEndianExplicit},
+                                                             {"-xs", EXS_JPEGProcess14SV1},
+                                                             {"-xr", EXS_RLELossless},
+                                                             {"-xd", EXS_DeflatedLittleEndianExplicit}}) {
+    const std::string uid = absl::StrCat("1.2.3.3.", ++series), name = absl::StrCat("s", series);
+    io::DicomMaker maker(MakeFolder(name));
+    for (const double z : {0.0, 2.0, 4.0}) {
+      const auto file = maker.Slice({.z = z, .series = uid});
+      file->getDataset()->putAndInsertString(DCM_SOPInstanceUID, absl::StrCat(uid, ".", z + 1).c_str());
+      maker.Save(*file, absl::StrCat(z), syntax);
+    }
+    const ProcessResult stored = Store(Path(name), "SCU", {option});
+    EXPECT_EQ(stored.exit_status, 0) << option << stored.err;
+  }
+  EXPECT_TRUE(HasVolumes(5)) << Metrics();
+}
+
+TEST_F(StorageTest, OnlyKnownPeersAreServed) {
+  StartServer();
+  EXPECT_TRUE(Echo());
+  EXPECT_TRUE(Echo("OTHER"));
+  EXPECT_FALSE(Echo("NOBODY"));
+  EXPECT_FALSE(Echo("AWAY"));  // listed with another address
+  EXPECT_FALSE(Echo("SCU", "ANOTHER"));
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_associations_total{outcome=\"refused\"}") == 3; }));
+  const std::string log = StopServer();
+  EXPECT_THAT(log, HasSubstr("the calling AE title is not listed"));
+  EXPECT_THAT(log, HasSubstr("the calling AE title has another address"));
+  EXPECT_FALSE(absl::StrContains(log, "NOBODY"));
+}
+
+TEST_F(StorageTest, UnknownServicesAndSyntaxesAreNotAccepted) {
+  StartServer();
+  for (const auto& request :
+       {RequestFor(kCtStorage, "1.2.840.10008.1.2.4.100"), RequestFor("1.2.840.10008.5.1.4.1.1.88.11")}) {
+    EXPECT_THAT(dimse::Association::Request(Connect(), {}, request).status(),
+                io::Fails(absl::StatusCode::kFailedPrecondition, "accepts none of the services"));
+  }
+  EXPECT_TRUE(Echo());
+}
+
+TEST_F(StorageTest, ABrokenAssociationMakesNoVolume) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.4", 6);
+  {
+    const auto connection = Connect();
+    auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+    ASSERT_TRUE(association.ok()) << association.status();
+    for (int k = 0; k < 3; ++k) {
+      const std::string data = DataSetOf(absl::StrCat(folder, "/slice", k));
+      ASSERT_TRUE((*association)->Send(1, StoreCommand(absl::StrCat("1.2.3.4.", k + 1)), data).ok());
+      const auto response = (*association)->ReceiveCommand();
+      ASSERT_TRUE(response.ok()) << response.status();
+      EXPECT_EQ(response->command.status(), dimse::kSuccess);
+    }
+    // The fourth breaks off in its data set.
+    dimse::Command command = StoreCommand("1.2.3.4.4");
+    ASSERT_TRUE(
+        connection
+            ->Write(absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, dimse::EncodeCommand(command).size()),
+                                 dimse::EncodeCommand(command), dimse::EncodeFragmentHeader(1, false, true, 5000),
+                                 std::string(99, 'x')),
+                    Soon())
+            .ok());
+    connection->Abort();
+  }
+  ASSERT_TRUE(Eventually([&] { return Metric(kBroken) == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // longer than --dicom_quiet
+  EXPECT_TRUE(Volumes().empty());
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 3);
+  // The peer sends it all again.
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1));
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 6);
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(StorageTest, ASenderThatIsKilledMakesNoShortVolume) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.5", 100, 128);
+  {
+    Process sender(StoreArguments(folder));
+    ASSERT_TRUE(Eventually([&] { return Metric(kStored) >= 1; }));
+    sender.Signal(SIGKILL);
+    sender.Wait();
+  }
+  ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_associations") == 0; }));
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1));
+  for (const v1::Volume& volume : Volumes()) EXPECT_EQ(volume.geometry().size(2), 100);
+}
+
+TEST_F(StorageTest, AFullSpoolIsToldToTheSender) {
+  StartServer({"--dicom_spool_bytes=64KiB"});
+  const std::string large = Series("large", "1.2.3.6", 6, 128);  // 32 KiB a slice
+  const ProcessResult refused = Store(large, "SCU", {"-v"});
+  EXPECT_NE(refused.exit_status, 0);
+  EXPECT_THAT(refused.out + refused.err, HasSubstr("OutOfResources"));
+  EXPECT_GE(Metric(kNoRoom), 1);
+  EXPECT_TRUE(Volumes().empty());
+  // What is small enough still comes in, once there is room.
+  const std::string small = Series("small", "1.2.3.7", 3);
+  EXPECT_EQ(Store(small, "OTHER").exit_status, 0);
+  EXPECT_TRUE(HasVolumes(1));
+}
+
+TEST_F(StorageTest, ARefusedInstanceLeavesItsSeriesIncomplete) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.8", 5);
+  {
+    DcmFileFormat broken;
+    ASSERT_TRUE(broken.loadFile((folder + "/slice4").c_str()).good());
+    broken.getDataset()->putAndInsertString(DCM_ImagePositionPatient, "1\\2");
+    ASSERT_TRUE(broken.saveFile((folder + "/slice4").c_str()).good());
+  }
+  (void)Store(folder, "SCU", {"--no-halt"});  // its exit status says nothing of single images
+  EXPECT_EQ(Metric(kUnreadable), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_TRUE(Volumes().empty());
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+}
+
+TEST_F(StorageTest, AVolumeThatTheRulesRefuseIsReported) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.9", 6);
+  std::filesystem::remove(folder + "/slice2");
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  EXPECT_TRUE(Eventually([&] { return Metric(kRefusedVolumes) == 1; }));
+  EXPECT_TRUE(SpoolIsEmpty());
+  EXPECT_TRUE(Volumes().empty());
+  EXPECT_THAT(StopServer(), HasSubstr("slices: "));
+}
+
+TEST_F(StorageTest, TwentyAtOnce) {
+  StartServer();
+  std::vector<std::unique_ptr<Process>> senders;
+  for (int k = 0; k < 20; ++k) {
+    const std::string folder = Series(absl::StrCat("ct", k), absl::StrCat("1.2.4.", k + 1), 3 + k);
+    senders.push_back(std::make_unique<Process>(StoreArguments(folder)));
+  }
+  for (const auto& sender : senders) EXPECT_EQ(sender->Wait().exit_status, 0);
+  ASSERT_TRUE(HasVolumes(20));
+  std::set<int64_t> slices;
+  for (const v1::Volume& volume : Volumes()) slices.insert(volume.geometry().size(2));
+  EXPECT_EQ(slices.size(), 20);
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(StorageTest, AssociationsAreLimitedForEachPeerAndInAll) {
+  StartServer({"--dicom_max_associations=3"}, "SCU 127.0.0.1 - associations=2\nOTHER 127.0.0.1 -\n");
+  const auto request = [&](const std::string& ae) {
+    dimse::AssociateRequest request = RequestFor(kVerificationClass);
+    request.calling_ae = ae;
+    return dimse::Association::Request(Connect(), {}, request);
+  };
+  auto first = request("SCU"), second = request("SCU");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_THAT(request("SCU").status(), io::Fails(absl::StatusCode::kFailedPrecondition, "reason 2, transient"));
+  auto third = request("OTHER");
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_THAT(request("OTHER").status(), io::Fails(absl::StatusCode::kFailedPrecondition, "reason 2, transient"));
+  EXPECT_EQ(Metric("intrawarp_dicom_associations"), 3);
+  (*first)->Release();
+  EXPECT_TRUE(Eventually([&] { return Echo(); }));
+}
+
+TEST_F(StorageTest, APeerThatTricklesIsEndedAndDelaysNobody) {
+  StartServer({"--dicom_timeout=500ms", "--dicom_idle_timeout=500ms"});
+  // One that stops in its request for an association, one in a unit of data, one that sends a byte now and then, and
+  // one that says nothing more.
+  const auto mute = Connect();
+  ASSERT_TRUE(mute->Write(dimse::EncodeAssociateRequest(RequestFor(kCtStorage)).substr(0, 20), Soon()).ok());
+  const auto half = Connect();
+  ASSERT_TRUE(dimse::Association::Request(half, {}, RequestFor(kCtStorage)).ok());
+  const std::string command = dimse::EncodeCommand(StoreCommand("1.2.3"));
+  ASSERT_TRUE(half->Write(absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, command.size()), command,
+                                       dimse::EncodeFragmentHeader(1, false, false, 1000), "x"),
+                          Soon())
+                  .ok());
+  const auto slow = Connect();
+  ASSERT_TRUE(dimse::Association::Request(slow, {}, RequestFor(kCtStorage)).ok());
+  ASSERT_TRUE(
+      slow->Write(absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, command.size()), command), Soon()).ok());
+  const auto idle = Connect();
+  ASSERT_TRUE(dimse::Association::Request(idle, {}, RequestFor(kCtStorage)).ok());
+
+  EXPECT_EQ(Store(Series("ct", "1.2.3.10", 5)).exit_status, 0);
+  // Whole units, but few bytes.
+  const std::string unit = dimse::EncodeFragmentHeader(1, false, false, 1) + "x";
+  EXPECT_TRUE(Eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return !slow->Write(unit, Soon()).ok() || Metric(kTimeouts) == 4;
+  }));
+  EXPECT_TRUE(Eventually([&] { return Metric(kTimeouts) == 4; })) << Metrics();
+  EXPECT_TRUE(HasVolumes(1));
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(StorageTest, HostileBytesEndTheirAssociationAlone) {
+  StartServer();
+  const std::string request = dimse::EncodeAssociateRequest(RequestFor(kCtStorage));
+  const std::string command = dimse::EncodeCommand(StoreCommand("1.2.3"));
+  const std::string store = absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, command.size()), command);
+  const std::string huge("\x04\x00\xff\xff\xff\xff", 6);
+  std::vector<std::string> before = {"GET / HTTP/1.1\r\n\r\n",
+                                     std::string("\x01\x00\xff\xff\xff\xff", 6),
+                                     std::string("\x01\x00\x00\x00\x00\x00", 6),
+                                     std::string(1000, '\xff'),
+                                     dimse::EncodeRelease(dimse::PduType::kReleaseRequest),
+                                     huge};
+  std::vector<std::string> after = {
+      huge,
+      std::string("\x04\x00\x00\x00\x00\x00", 6),
+      // A fragment that is longer than its unit, one of a context that nobody accepted, one that is no command.
+      std::string("\x04\x00\x00\x00\x00\x06\xff\xff\xff\xff\x01\x03", 12),
+      absl::StrCat(dimse::EncodeFragmentHeader(99, true, true, 4), "abcd"),
+      absl::StrCat(dimse::EncodeFragmentHeader(1, false, true, 4), "abcd"),
+      absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, 8), std::string("\x00\x00\x00\x01\xff\xff\xff\xff", 8)),
+      // A command after a command whose data set is due.
+      absl::StrCat(store, store),
+      request,
+  };
+  // A command that never ends.
+  std::string flood;
+  for (int k = 0; k < 80; ++k)
+    absl::StrAppend(&flood, dimse::EncodeFragmentHeader(1, true, false, 1024), std::string(1024, '\0'));
+  after.push_back(flood);
+  for (const std::string& bytes : before) {
+    const auto connection = Connect();
+    (void)connection->Write(bytes, Soon());
+    connection->Close(Soon());
+  }
+  for (const std::string& bytes : after) {
+    const auto connection = Connect();
+    const auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+    ASSERT_TRUE(association.ok()) << association.status();
+    (void)connection->Write(bytes, Soon());
+    connection->Close(Soon());
+  }
+  EXPECT_TRUE(Eventually([&] { return Metric(kProtocol) >= static_cast<double>(after.size()); })) << Metrics();
+  // Data sets that are none, with lengths of their own.
+  auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
+  ASSERT_TRUE(association.ok()) << association.status();
+  std::mt19937 random(std::random_device{}());
+  const std::string good = DataSetOf(Series("one", "1.2.3.11", 1) + "/slice0");
+  for (int run = 0; run < 100; ++run) {
+    std::string data = good.substr(0, random() % good.size());
+    for (int k = 0; k < 8 && !data.empty(); ++k)
+      data[random() % std::min<size_t>(data.size(), 600)] = static_cast<char>(random());
+    ASSERT_TRUE((*association)->Send(1, StoreCommand("1.2.3"), data).ok());
+    const auto response = (*association)->ReceiveCommand();
+    ASSERT_TRUE(response.ok()) << response.status();
+  }
+  (*association)->Release();
+  EXPECT_TRUE(Echo());
+}
+
+TEST_F(StorageTest, AStopDoesNotWaitForIdlePeers) {
+  StartServer({"--drain_timeout=200ms"});
+  const auto idle = Connect();
+  ASSERT_TRUE(dimse::Association::Request(idle, {}, RequestFor(kCtStorage)).ok());
+  const auto mute = Connect();
+  StopServer();
+}
+
+TEST_F(StorageTest, NothingOfThePatientLeavesTheServer) {
+  MakeFolder("audit");
+  StartServer({absl::StrCat("--audit_dir=", Path("audit"))});
+  const std::vector<std::pair<DcmTagKey, std::string>> planted = {{DCM_PatientName, "Zaunkoenig^Walpurga"},
+                                                                  {DCM_PatientID, "PID-8675309"},
+                                                                  {DCM_PatientBirthDate, "19310417"},
+                                                                  {DCM_AccessionNumber, "ACC-90210"},
+                                                                  {DCM_StudyDate, "20190728"},
+                                                                  {DCM_StudyDescription, "Leberresektion"},
+                                                                  {DCM_SeriesDescription, "Sonderserie"},
+                                                                  {DCM_InstitutionName, "Hirschhorn"},
+                                                                  {DCM_StudyInstanceUID, "1.2.826.0.11223344"}};
+  const std::string series = "1.2.826.0.55667788";
+  const auto plant = [&](const std::string& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      DcmFileFormat file;
+      ASSERT_TRUE(file.loadFile(entry.path().c_str()).good());
+      for (const auto& [tag, value] : planted) file.getDataset()->putAndInsertString(tag, value.c_str());
+      ASSERT_TRUE(file.saveFile(entry.path().c_str()).good());
+    }
+  };
+  const std::string good = Series("good", series, 4), gap = Series("gap", series + ".2", 5);
+  std::filesystem::remove(gap + "/slice1");
+  plant(good);
+  plant(gap);
+  EXPECT_EQ(Store(good).exit_status, 0);
+  EXPECT_EQ(Store(gap).exit_status, 0);
+  // An instance that is refused, and a stranger whose name is a patient's.
+  {
+    auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
+    ASSERT_TRUE(association.ok());
+    ASSERT_TRUE((*association)->Send(1, StoreCommand("1.2.826.99887766"), "Zaunkoenig").ok());
+    EXPECT_EQ((*association)->ReceiveCommand()->command.status(), dimse::kCannotUnderstand);
+    (*association)->Release();
+  }
+  EXPECT_FALSE(Echo("WALPURGA"));
+  ASSERT_TRUE(HasVolumes(1));
+  ASSERT_TRUE(Eventually([&] { return Metric(kRefusedVolumes) == 1; }));
+  std::string everything = Metrics();
+  for (const v1::Volume& volume : Volumes()) everything += volume.DebugString();
+  everything += StopServer();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "audit")) everything += Get(entry.path());
+  EXPECT_TRUE(absl::StrContains(everything, "dicom.Volume"));
+  everything = absl::AsciiStrToLower(everything);
+  for (const char* word : {"zaunkoenig", "walpurga", "8675309", "19310417", "90210", "20190728", "leberresektion",
+                           "sonderserie", "hirschhorn", "11223344", "55667788", "99887766"}) {
+    EXPECT_FALSE(absl::StrContains(everything, word)) << word;
+  }
+}
+
+TEST_F(StorageTest, TlsWantsACertificate) {
+  const TestCertificate authority = MakeAuthority("hospital"), stranger = MakeAuthority("stranger");
+  const TestCertificate server = MakeServerCertificate(authority);
+  const TestCertificate peer = MakeCertificate(authority, {.common_name = "scu"});
+  const TestCertificate other = MakeCertificate(stranger, {.common_name = "scu"});
+  StartServer({absl::StrCat("--dicom_tls_cert=", Put("cert.pem", server.certificate)),
+               absl::StrCat("--dicom_tls_key=", Put("key.pem", server.key)),
+               absl::StrCat("--dicom_tls_ca=", Put("ca.pem", authority.certificate))});
+  const std::string folder = Series("ct", "1.2.3.12", 4);
+  const auto with = [&](const std::string& name, const TestCertificate& certificate) -> std::vector<std::string> {
+    return {"+tls", Put(name + ".key", certificate.key), Put(name + ".pem", certificate.certificate), "+cf",
+            Path("ca.pem")};
+  };
+  EXPECT_NE(Store(folder).exit_status, 0);  // plain text
+  EXPECT_NE(Store(folder, "SCU", with("other", other)).exit_status, 0);
+  EXPECT_EQ(Metric(kStored), 0);
+  const ProcessResult stored = Store(folder, "SCU", with("peer", peer));
+  EXPECT_EQ(stored.exit_status, 0) << stored.err;
+  EXPECT_TRUE(HasVolumes(1));
+}
+
+TEST_F(StorageTest, VolumesAreKeptOverARestart) {
+  const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
+  StartServer(flags);
+  EXPECT_EQ(Store(Series("ct", "1.2.3.13", 4)).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1));
+  const std::string name = Volumes()[0].name();
+  StopServer();
+  StartServer(flags);
+  ASSERT_EQ(Volumes().size(), 1);
+  EXPECT_EQ(Volumes()[0].name(), name);
+}
+
+TEST_F(StorageTest, AnExposedPortNeedsCertificates) {
+  Put("peers", "SCU 127.0.0.1 -\n");
+  const auto start = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu",
+                                 "--check_config", "--dicom_listen=0.0.0.0:0"});
+    return client::RunProcess(flags);
+  };
+  const std::string peers = absl::StrCat("--dicom_peers=", Path("peers"));
+  EXPECT_THAT(start({peers}).err, HasSubstr("--dicom_listen=0.0.0.0:0: is no loopback address"));
+  EXPECT_EQ(start({peers, "--dicom_insecure_any_address"}).exit_status, 0);
+  EXPECT_THAT(start({"--dicom_insecure_any_address"}).err, HasSubstr("--dicom_peers"));
+  Put("peers", "SCU nowhere -\n");
+  EXPECT_THAT(start({peers, "--dicom_insecure_any_address"}).err, HasSubstr("--dicom_peers: line 1"));
+}
+
+}  // namespace
+}  // namespace intrawarp::server
