@@ -21,6 +21,7 @@
 #include "io/dicom/instance.h"
 #include "io/dicom/pixels.h"
 #include "io/dicom/search.h"
+#include "io/dicom/selection.h"
 #include "io/dicom/stack.h"
 #include "io/dicom/volume.h"
 
@@ -270,16 +271,22 @@ absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptio
   return listing;
 }
 
-absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOptions& options) {
+absl::StatusOr<dicom::Selection> dicom::SelectVolume(const std::string& path, const DicomOptions& options) {
   INTRAWARP_ASSIGN_OR_RETURN(Scan scan, ScanPath(path, options));
   INTRAWARP_ASSIGN_OR_RETURN(const size_t chosen, Choose(scan, options.series));
   Candidate& candidate = scan.candidates[chosen];
   INTRAWARP_RETURN_IF_ERROR(candidate.entry.status);
+  return Selection{std::move(candidate.entry), std::move(scan.instances), std::move(candidate.stack),
+                   std::move(candidate.grid)};
+}
+
+absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(dicom::Selection selection, dicom::SelectVolume(path, options));
   DicomVolume result;
-  result.provenance = candidate.entry.provenance;
-  result.notes = candidate.entry.notes;
+  result.provenance = std::move(selection.entry.provenance);
+  result.notes = std::move(selection.entry.notes);
   INTRAWARP_ASSIGN_OR_RETURN(
-      result.volume, dicom::MakeVolume(scan.instances, candidate.stack, candidate.grid, options, &result.notes));
+      result.volume, dicom::MakeVolume(selection.instances, selection.stack, selection.grid, options, &result.notes));
   return result;
 }
 
