@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
+#include "io/itk_transform.h"
 #include "io/nifti.h"
 
 namespace intrawarp::cli {
@@ -48,7 +49,7 @@ class Temporaries {
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), transform in ITK's form (.tfm, .h5),
-  // field or velocity.
+  // DICOM registration object, field or velocity.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
@@ -61,6 +62,8 @@ class Temporaries {
  private:
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
   absl::StatusOr<std::string> UploadItkFile(const std::string& path);
+  absl::StatusOr<std::string> UploadRegistrationFile(const std::string& path);
+  absl::StatusOr<std::string> UploadComposed(const std::string& path, const io::ItkTransform& file);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
