@@ -9,10 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/dicom_files.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
+#include "io/dicom/registration_object.h"
 #include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
@@ -107,7 +109,8 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   const auto known = transforms_.find(t);
   if (known != transforms_.end()) return known->second;
   const bool itk = HasItkSuffix(t) || (HasMatrixSuffix(t) && io::HoldsItkText(t));
-  const absl::StatusOr<std::string> name = itk                  ? UploadItkFile(t)
+  const absl::StatusOr<std::string> name = IsDicomTransform(t)  ? UploadRegistrationFile(t)
+                                           : itk                ? UploadItkFile(t)
                                            : HasMatrixSuffix(t) ? UploadMatrixFile(t)
                                                                 : UploadFieldFile(t);
   if (!name.ok()) return Annotate(name.status(), t);
@@ -122,9 +125,18 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   return transforms_[path];
 }
 
-// A displacement field travels with its affine map in it, since the server stores no such pair.
 absl::StatusOr<std::string> Temporaries::UploadItkFile(const std::string& path) {
   INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadItkTransform(path));
+  return UploadComposed(path, file);
+}
+
+absl::StatusOr<std::string> Temporaries::UploadRegistrationFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadDicomRegistration(path));
+  return UploadComposed(path, file);
+}
+
+// A displacement field travels with its affine map in it, since the server stores no such pair.
+absl::StatusOr<std::string> Temporaries::UploadComposed(const std::string& path, const io::ItkTransform& file) {
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;

@@ -14,6 +14,7 @@
 #include "client/cli/volume_file.h"
 #include "client/cpp/client.h"
 #include "client/cpp/routed_client.h"
+#include "io/itk_transform.h"
 #include "io/nifti.h"
 
 namespace intrawarp::cli {
@@ -78,7 +79,7 @@ class Temporaries {
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), transform in ITK's form (.tfm, .h5),
-  // field or velocity.
+  // DICOM registration object, field or velocity.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
@@ -92,6 +93,8 @@ class Temporaries {
  private:
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
   absl::StatusOr<std::string> UploadItkFile(const std::string& path);
+  absl::StatusOr<std::string> UploadRegistrationFile(const std::string& path);
+  absl::StatusOr<std::string> UploadComposed(const std::string& path, const io::ItkTransform& file);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
