@@ -221,7 +221,7 @@ std::vector<PlacementState> PlacementStates(ServerContext& context, const Inputs
     ForEach(inputs, [&](const auto& object) {
       const int64_t bytes = TotalBytes(MemoryOf(*object));
       if (IsSpooled(*object)) {
-        state.missing_bytes += bytes;
+        missing_bytes += bytes;
         return;
       }
       const int home = DeviceOf(*object);
