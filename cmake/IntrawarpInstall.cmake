@@ -73,7 +73,7 @@ function(intrawarp_install)
   file(STRINGS ${PROJECT_SOURCE_DIR}/engine/public_headers.txt public_headers REGEX "^[^#]")
   intrawarp_header_closure(engine_headers ${public_headers})
   intrawarp_install_headers(engine ${engine_headers})
-  intrawarp_header_closure(client_headers client/cpp/client.h)
+  intrawarp_header_closure(client_headers client/cpp/client.h client/cpp/routed_session.h)
   intrawarp_install_headers(client ${client_headers})
   install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/ DESTINATION ${INTRAWARP_INSTALL_INCLUDEDIR} COMPONENT client
           FILES_MATCHING PATTERN "*.pb.h" PATTERN CMakeFiles EXCLUDE)

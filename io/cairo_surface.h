@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to io: pictures as cairo's surfaces. Thread-safe functions.
+// Internal to io: pictures as cairo's surfaces, and the font of all text. Thread-safe functions.
 #ifndef INTRAWARP_IO_CAIRO_SURFACE_H_
 #define INTRAWARP_IO_CAIRO_SURFACE_H_
 
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "io/canvas.h"
 #include "io/png.h"
 
 namespace intrawarp::io {
@@ -21,6 +22,9 @@ using Surface = std::unique_ptr<cairo_surface_t, DestroySurface>;
 Surface SurfaceOf(const Picture& picture);
 // A copy of an image surface of CAIRO_FORMAT_RGB24.
 Picture PictureOf(cairo_surface_t* surface);
+
+// The font that Canvas draws with.
+void SetCairoFont(cairo_t* context, Font font);
 
 // RESOURCE_EXHAUSTED "picture: ..." without memory, INTERNAL "picture: ..." otherwise.
 absl::Status CairoStatus(cairo_status_t status);

@@ -43,11 +43,6 @@ const Faces& LoadedFaces() {
   return faces;
 }
 
-void SetFont(cairo_t* context, Font font) {
-  cairo_set_font_face(context, font.bold ? LoadedFaces().bold : LoadedFaces().regular);
-  cairo_set_font_size(context, font.size);
-}
-
 // The same on every machine, with no regard to the desktop's settings.
 void SetFontOptions(cairo_t* context) {
   cairo_font_options_t* options = cairo_font_options_create();
@@ -67,7 +62,7 @@ cairo_t* NewContext(int width, int height) {
 
 // The outlines of a line of text whose top left corner is (x, y).
 void AppendText(cairo_t* context, double x, double y, absl::string_view text, Font font) {
-  SetFont(context, font);
+  SetCairoFont(context, font);
   cairo_font_extents_t extents;
   cairo_font_extents(context, &extents);
   cairo_new_path(context);
@@ -76,6 +71,11 @@ void AppendText(cairo_t* context, double x, double y, absl::string_view text, Fo
 }
 
 }  // namespace
+
+void SetCairoFont(cairo_t* context, Font font) {
+  cairo_set_font_face(context, font.bold ? LoadedFaces().bold : LoadedFaces().regular);
+  cairo_set_font_size(context, font.size);
+}
 
 void Canvas::Destroy::operator()(cairo_t* context) const { cairo_destroy(context); }
 
@@ -114,7 +114,7 @@ void Canvas::TextOnImage(double x, double y, absl::string_view text, Font font, 
 
 double Canvas::TextWidth(absl::string_view text, Font font) {
   const Canvas scratch(1, 1, {});
-  SetFont(scratch.context_.get(), font);
+  SetCairoFont(scratch.context_.get(), font);
   cairo_text_extents_t extents;
   cairo_text_extents(scratch.context_.get(), std::string(text).c_str(), &extents);
   return extents.x_advance;
@@ -122,7 +122,7 @@ double Canvas::TextWidth(absl::string_view text, Font font) {
 
 double Canvas::LineHeight(Font font) {
   const Canvas scratch(1, 1, {});
-  SetFont(scratch.context_.get(), font);
+  SetCairoFont(scratch.context_.get(), font);
   cairo_font_extents_t extents;
   cairo_font_extents(scratch.context_.get(), &extents);
   return extents.ascent + extents.descent;

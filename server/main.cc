@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/monitor/log.h"
+#include "server/monitor/log_levels.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/version.h"
@@ -129,6 +130,7 @@ int Main(const std::vector<std::string>& arguments) {
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_function(LogGrpc);
   command_line->options.give_up = GiveUp;
+  TheLogLevels().Start(command_line->options.log_level);
   return Serve(command_line->options);
 }
 

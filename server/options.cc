@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "server/config_file.h"
 #include "server/dimse/pdu.h"
 #include "server/identity/exposure.h"
+#include "server/monitor/log_levels.h"
 #include "server/monitor/metrics.h"
 #include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
@@ -248,6 +250,14 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.watchdog.exit_after); }},
       {"drain_timeout", "DURATION", "a stop waits so long for calls under way (10s)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.drain_timeout); }},
+      {"log_level", "debug|info|warning|error",
+       "the least severity of the log's lines (info); `intrawarp server log_level` changes it in a running server",
+       [](absl::string_view v, CommandLine& c) {
+         const std::optional<Severity> level = ParseSeverity(v);
+         if (!level) return absl::InvalidArgumentError("must be debug, info, warning or error");
+         c.options.log_level = *level;
+         return absl::OkStatus();
+       }},
       {"reflection", nullptr, "serve gRPC reflection",
        [](absl::string_view, CommandLine& c) {
          c.options.reflection = true;
@@ -383,11 +393,27 @@ absl::Status CheckAudit(const ServerOptions& options) {
 // The files say who may call, and no address is open to everybody by oversight.
 absl::Status CheckAccess(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   Metrics metrics(BuildInfo(), {"none"}, {}, options.seams.system_now());
   return AccessControl(options.access, options.call_limits, metrics, options.seams).Load();
 }
 
 }  // namespace
+
+absl::Status CheckIdentityLimits(const ServerOptions& options) {
+  if (options.access.has_identities()) return absl::OkStatus();
+  const ServerLimits none;
+  const std::pair<const char*, bool> given[] = {
+      {"max_identity_calls", options.call_limits.identity_calls != CallLimitOptions().identity_calls},
+      {"max_identity_rate", options.call_limits.identity_rate != CallLimitOptions().identity_rate},
+      {"max_owner_bytes", options.limits.owner_resident_bytes != none.owner_resident_bytes},
+      {"max_owner_uploads", options.limits.owner_uploads != none.owner_uploads},
+      {"max_owner_sessions", options.limits.owner_sessions != none.owner_sessions}};
+  for (const auto& [flag, set] : given) {
+    if (set) return absl::InvalidArgumentError(absl::StrCat("--", flag, ": needs --tokens or --identities"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckOptions(const ServerOptions& options) {
   if (options.listen == options.http && !absl::EndsWith(options.listen, ":0")) {

@@ -15,6 +15,7 @@
 #include "engine/schedule/scheduling_policy.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
+#include "server/monitor/log.h"
 #include "server/monitor/watchdog.h"
 #include "server/pacs/node_options.h"
 #include "server/rpc/rpc_support.h"
@@ -49,6 +50,8 @@ struct ServerOptions {
   // Capacities that are 0 are chosen from the device's and the host's memory.
   ServerLimits limits;
   bool reflection = false;
+  // Of the process; Server takes no notice of it.
+  Severity log_level = Severity::kInfo;
   // How long a stop waits for calls under way.
   std::chrono::milliseconds drain_timeout{10000};
   WatchdogOptions watchdog;
@@ -84,6 +87,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
 
 // One line a flag.
 std::string CommandLineHelp();
+
+// INVALID_ARGUMENT names a limit for each identity that a server without identities would never apply.
+absl::Status CheckIdentityLimits(const ServerOptions& options);
 
 // Whether a server could start with these options, without opening a port or touching the state: the devices open, the
 // state directory is a folder that may be written to, the two addresses differ. FAILED_PRECONDITION or OpenDevice's

@@ -49,6 +49,9 @@ KeptIdentity IdentityOf(const state::ObjectRow& row, const Seams& seams) {
   }
   if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint, row.owner};
   identity.owner = row.owner;
+  if (row.kind == state::ObjectKind::kVolume) {
+    identity.residency = std::make_shared<Residency>(KeptContent{row.header, row.payload, row.payload_bytes});
+  }
   return identity;
 }
 
@@ -65,12 +68,26 @@ ServerContext WithLimits(const ServerContext& from, const ServerLimits& limits) 
           from.multiply_requests, from.durable};
 }
 
-absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const state::ObjectRow& row, const ServerContext& context) {
+// Stores of its own hand an object over.
+struct OwnStores {
+  explicit OwnStores(const ServerContext& from)
+      : context{from.devices, from.workers,  from.receivers,         from.pinned,
+                from.ledger,  volumes,       from.matrices,          transforms,
+                from.uploads, from.sessions, from.metrics,           from.stream_watch,
+                from.limits,  from.seams,    from.register_requests, from.multiply_requests,
+                from.durable} {}
+
+  VolumeStore volumes;
+  TransformStore transforms;
+  ServerContext context;
+};
+
+absl::StatusOr<std::unique_ptr<UploadKind>> KindOf(const KeptContent& content, const ServerContext& context) {
   v1::UploadHeader header;
-  if (!header.ParseFromString(row.header)) return absl::DataLossError("its header is damaged");
+  if (!header.ParseFromString(content.header)) return absl::DataLossError("its header is damaged");
   const ServerLimits limits = WithoutUploadLimits(context.limits);
   INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<UploadKind> kind, ParseUploadHeader(header, WithLimits(context, limits)));
-  if (kind->spec().total_bytes == row.payload_bytes) return kind;
+  if (kind->spec().total_bytes == content.payload_bytes) return kind;
   return absl::DataLossError("its header is that of another payload");
 }
 
@@ -94,29 +111,43 @@ absl::Status Make(DeviceContext& device, UploadKind& kind, const char* data) {
   return made->get_future().get();
 }
 
-absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(row, context));
-  const UploadSpec& spec = kind->spec();
-  DeviceContext& device = PlaceObject(context);
+// Reads the bytes, verifies them and makes the object.
+absl::Status Load(DeviceContext& device, const KeptContent& content, UploadKind& kind) {
+  StagingMemory memory;
+  if (content.payload_bytes > 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(content.payload_bytes));
+  }
+  const absl::Span<char> bytes(memory.data(), static_cast<size_t>(content.payload_bytes));
+  INTRAWARP_RETURN_IF_ERROR(device.durable.Read(content.payload, bytes));
+  INTRAWARP_RETURN_IF_ERROR(kind.Validate(memory.data()));
+  return Make(device, kind, memory.data());
+}
+
+// An object that exceeds the limit of uploads takes all of it.
+int64_t UploadingClaim(const ServerContext& context, const UploadSpec& spec) {
+  return std::min(std::max(spec.resident_bytes, spec.total_bytes), context.ledger.capacity(Resource::kUploading));
+}
+
+// All that the making of an object takes.
+absl::StatusOr<Grant> AdmitKept(DeviceContext& device, const UploadSpec& spec, const std::string& owner) {
   Claim claim;
   claim.device = device.index;
   claim.resident_bytes = spec.resident_bytes;
   claim.workspace_bytes = spec.workspace_bytes;
-  // An object that exceeds the limit of uploads takes all of it.
-  claim.uploading_bytes =
-      std::min(std::max(spec.resident_bytes, spec.total_bytes), context.ledger.capacity(Resource::kUploading));
+  claim.uploading_bytes = UploadingClaim(device, spec);
   claim.transforms = spec.transforms;
-  claim.owner = row.owner;
+  claim.owner = owner;
   claim.is_kept = true;
-  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, context.ledger.Admit(claim));
-  StagingMemory memory;
-  if (spec.total_bytes > 0) {
-    INTRAWARP_ASSIGN_OR_RETURN(memory, StagingMemory::Reserve(spec.total_bytes));
-  }
-  const absl::Span<char> bytes(memory.data(), static_cast<size_t>(spec.total_bytes));
-  INTRAWARP_RETURN_IF_ERROR(context.durable.state().Read(row, bytes));
-  INTRAWARP_RETURN_IF_ERROR(kind->Validate(memory.data()));
-  INTRAWARP_RETURN_IF_ERROR(Make(device, *kind, memory.data()));
+  return device.ledger.Admit(claim);
+}
+
+absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) {
+  const KeptContent content{row.header, row.payload, row.payload_bytes};
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, context));
+  const UploadSpec& spec = kind->spec();
+  DeviceContext& device = PlaceObject(context);
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, spec, row.owner));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
   Grant reservation = grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
   return kind->Restore(context, std::move(reservation), IdentityOf(row, context.seams));
 }
@@ -155,6 +186,40 @@ std::vector<absl::Status> RestoreAll(ServerContext& context, const std::vector<s
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const StoredTransform>> MakeKeptTransform(DeviceContext& device,
+                                                                         const KeptContent& content,
+                                                                         const std::string& description,
+                                                                         const ReserveFn& reserve) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, device));
+  const UploadSpec& spec = kind->spec();
+  if (spec.transforms == 0) return absl::DataLossError("its header is not that of a transform");
+  Claim claim;
+  claim.device = device.index;
+  claim.workspace_bytes = spec.workspace_bytes;
+  claim.uploading_bytes = UploadingClaim(device, spec);
+  INTRAWARP_ASSIGN_OR_RETURN(const Grant working, device.ledger.Admit(claim, Share::kSession));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<Grant> reservation, reserve(spec.resident_bytes));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
+  OwnStores stores(device);
+  const KeptIdentity identity{"kept", true, "", {}, std::nullopt, std::nullopt, description};
+  INTRAWARP_RETURN_IF_ERROR(kind->Restore(stores.context, std::move(*reservation), identity));
+  return stores.transforms.FindOf("", "kept");
+}
+
+absl::StatusOr<std::shared_ptr<const StoredVolume>> MakeKeptVolume(DeviceContext& device, const StoredVolume& spooled) {
+  const KeptContent& content = spooled.residency->content();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<UploadKind> kind, KindOf(content, device));
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, kind->spec(), spooled.owner));
+  INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
+  OwnStores stores(device);
+  const KeptIdentity identity{
+      spooled.id, spooled.id_was_chosen, spooled.digest,   spooled.create_time, spooled.expiry, std::nullopt,
+      "",         spooled.owner,         spooled.residency};
+  grant.Shrink({.resident_bytes = kind->spec().resident_bytes});
+  INTRAWARP_RETURN_IF_ERROR(kind->Restore(stores.context, std::move(grant), identity));
+  return stores.volumes.FindOf(spooled.owner, spooled.id);
+}
 
 absl::Status RestoreObjects(ServerContext& context) {
   const auto begin = std::chrono::steady_clock::now();

@@ -18,8 +18,11 @@
 #include "server/device/replication.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/monitor/log_levels.h"
 #include "server/restore.h"
 #include "server/rpc/caller.h"
+#include "server/session/kept_sessions.h"
+#include "server/store/residency.h"
 #include "server/version.h"
 
 namespace intrawarp::server {
@@ -193,6 +196,7 @@ absl::StatusOr<Server::ServedDevices> Server::OpenDevices(const ServerOptions& o
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposure(options.access, options.listen, options.allow_no_identity));
+  INTRAWARP_RETURN_IF_ERROR(CheckIdentityLimits(options));
   INTRAWARP_ASSIGN_OR_RETURN(ServedDevices served, OpenDevices(options));
   std::unique_ptr<Server> server(new Server(options, std::move(served)));
   INTRAWARP_RETURN_IF_ERROR(server->access_.Load());
@@ -247,15 +251,24 @@ absl::Status Server::StartDevices() {
     INTRAWARP_RETURN_IF_ERROR(device.Start(scheduling));
     devices_.Add(device.ContextIn(*context_, i));
   }
-  if (served_.size() == 1) return absl::OkStatus();
-  ledger_.set_reclaim([this](int device, int64_t bytes) { DropReplicas(*context_, device, bytes); });
+  if (served_.size() == 1 && options_.state_dir.empty()) return absl::OkStatus();
+  ledger_.set_reclaim([this](int device, int64_t bytes) { Reclaim(device, bytes); });
   return absl::OkStatus();
+}
+
+// Replicas go before volumes that would have to be read again.
+void Server::Reclaim(int device, int64_t bytes) {
+  const int64_t before = ledger_.use(Resource::kResident, device).in_use;
+  DropReplicas(*context_, device, bytes);
+  const int64_t missing = bytes - (before - ledger_.use(Resource::kResident, device).in_use);
+  if (missing > 0) EvictVolumes(*context_, device, missing);
 }
 
 absl::Status Server::RestoreKept() {
   if (options_.state_dir.empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams.system_now()));
-  return RestoreObjects(*context_);
+  INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
+  return RestoreSessions(*context_);
 }
 
 absl::Status Server::Serve() {
@@ -334,12 +347,21 @@ MetricsSample Server::Sample() const {
   MetricsSample sample;
   for (int i = 0; i < devices_.size(); ++i) sample.devices.push_back(SampleDevice(i));
   SampleResources(sample);
-  sample.volumes = volumes_.size();
+  SampleVolumes(sample);
+  sample.volumes = sample.resident_volumes.count;
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
   sample.longest_stall = stream_watch_.longest_wait();
   sample.audit = {audit_.Available().ok(), audit_.head().seq, audit_.lost()};
   return sample;
+}
+
+void Server::SampleVolumes(MetricsSample& sample) const {
+  volumes_.ForEach([&sample](const std::string&, const std::shared_ptr<const StoredVolume>& volume) {
+    MetricsSample::Volumes& volumes = HasVoxels(*volume) ? sample.resident_volumes : sample.spooled_volumes;
+    ++volumes.count;
+    volumes.bytes += PreparedImage::Bytes(volume->image.geometry());
+  });
 }
 
 DeviceSample Server::SampleDevice(int index) const {
@@ -391,6 +413,7 @@ void Server::Housekeep() {
   sessions_.Expire(now);
   stream_watch_.Check(now, metrics_);
   audit_.Check(now);
+  if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
   for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);
 }
 
@@ -461,7 +484,7 @@ void Server::Stop() {
   dicom_stopped.wait();
   workers_.Shutdown();
   receivers_.Shutdown();
-  sessions_.CloseAll(absl::UnavailableError("the server is shutting down"));
+  sessions_.SuspendAll(absl::UnavailableError("the server is shutting down"));
   for (const auto& device : served_) device->Shutdown();
   durable_.Shutdown();
   metrics_.set_sampler(nullptr);

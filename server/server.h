@@ -76,6 +76,7 @@ class Server {
   static absl::StatusOr<ServedDevices> OpenDevices(const ServerOptions& options);
   absl::Status OpenAudit();
   absl::Status StartDevices();
+  void Reclaim(int device, int64_t bytes);
   absl::Status RestoreKept();
   absl::Status Serve();
   absl::Status ServeGrpc();
@@ -86,6 +87,7 @@ class Server {
   HttpPage HealthPage() const;
   MetricsSample Sample() const;
   DeviceSample SampleDevice(int index) const;
+  void SampleVolumes(MetricsSample& sample) const;
   void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
   void SampleResources(MetricsSample& sample) const;
   void ExpireObjects(std::chrono::steady_clock::time_point now);

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server_service.h"
 
+#include <algorithm>
+#include <optional>
+
+#include "engine/base/status_macros.h"
 #include "engine/registration/registration.h"
+#include "proto/convert.h"
 #include "server/bulk/upload_store.h"
+#include "server/monitor/log_levels.h"
+#include "server/rpc/audit_trail.h"
 #include "server/rpc/caller.h"
+#include "server/rpc/errors.h"
 #include "server/rpc/wire.h"
 #include "server/version.h"
 
 namespace intrawarp::server {
 namespace {
+
+constexpr std::chrono::hours kMaxLogLevelTime{24 * 7};
 
 void FillUse(const ResourceUse& from, v1::ResourceUse* to) {
   to->set_in_use(from.in_use);
@@ -17,6 +27,8 @@ void FillUse(const ResourceUse& from, v1::ResourceUse* to) {
   to->set_session_reserve(from.session_reserve);
   to->set_peak(from.peak);
 }
+
+Severity SeverityOf(v1::LogLevel level) { return static_cast<Severity>(level - v1::LOG_LEVEL_DEBUG); }
 
 }  // namespace
 
@@ -32,6 +44,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   FillLimits(info->mutable_limits());
   FillUsage(CallerOf(*call), info->mutable_usage());
   FillResources(info->mutable_resources());
+  FillLogLevels(info->mutable_log_levels());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
   for (v1::Metric metric : {v1::METRIC_SSD, v1::METRIC_NGF, v1::METRIC_NMI, v1::METRIC_LNCC}) info->add_metrics(metric);
@@ -44,6 +57,54 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* ServerService::SetLogLevel(grpc::CallbackServerContext* call,
+                                                     const v1::SetLogLevelRequest* request,
+                                                     v1::SetLogLevelResponse* response) {
+  const absl::Status status = SetLevels(*request);
+  if (status.ok()) {
+    AuditOf(*call)->Options(*request);
+    FillLogLevels(response->mutable_log_levels());
+  }
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::Status ServerService::SetLevels(const v1::SetLogLevelRequest& request) {
+  if (request.level() < v1::LOG_LEVEL_DEBUG || request.level() > v1::LOG_LEVEL_ERROR) {
+    return InvalidField("level", "must be a level");
+  }
+  const std::optional<LogRoom> room = ParseLogRoom(request.room());
+  if (!room && !request.room().empty()) return InvalidField("room", "must be one of GetServerInfo's, or empty");
+  std::optional<LogLevels::Time> until;
+  if (request.has_revert_after()) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::chrono::nanoseconds revert_after,
+                               DurationFromProto(request.revert_after(), "revert_after", kMaxLogLevelTime));
+    until = context_.seams.steady_now() + revert_after;
+  }
+  Log(Severity::kInfo, "log_level_set",
+      {{"room", room ? NameOf(*room) : "all"}, {"level", NameOf(SeverityOf(request.level()))}});
+  for (int i = 0; i < kLogRooms; ++i) {
+    const auto each = static_cast<LogRoom>(i);
+    if (!room || each == *room) TheLogLevels().Set(each, SeverityOf(request.level()), until);
+  }
+  return absl::OkStatus();
+}
+
+void ServerService::FillLogLevels(google::protobuf::RepeatedPtrField<v1::RoomLogLevel>* to) const {
+  const LogLevels& levels = TheLogLevels();
+  for (int i = 0; i < kLogRooms; ++i) {
+    const auto room = static_cast<LogRoom>(i);
+    v1::RoomLogLevel& level = *to->Add();
+    level.set_room(NameOf(room));
+    level.set_level(static_cast<v1::LogLevel>(v1::LOG_LEVEL_DEBUG + static_cast<int>(levels.level(room))));
+    const std::optional<LogLevels::Time> until = levels.until(room);
+    if (!until) continue;
+    const std::chrono::nanoseconds left = *until - context_.seams.steady_now();
+    *level.mutable_reverts_after() = DurationToProto(std::max(left, std::chrono::nanoseconds(0)));
+  }
 }
 
 void ServerService::FillDevice(const DeviceContext& from, v1::Device* to) const {

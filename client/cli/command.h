@@ -13,6 +13,25 @@
 
 namespace intrawarp::cli {
 
+// What a command does where --server names several servers.
+enum class Reach {
+  // Is refused.
+  kOne,
+  // Runs on each, one after the other, under a line that names it.
+  kEach,
+  // Runs on the server that Command.placed_by chooses, and again on the next one in its order when that one fails.
+  kPlaced,
+  // Chooses by itself.
+  kOwn,
+};
+
+// A flag (or "", the first positional) that names a resource or a file.
+struct PlacedBy {
+  std::string flag;
+  // A file is a volume, whose voxels count; otherwise its bytes do.
+  bool is_volume = true;
+};
+
 struct Command {
   // One or two words: "volume put".
   std::string name;
@@ -20,6 +39,10 @@ struct Command {
   CommandSyntax syntax;
   // Whether --server must be given.
   bool needs_server = true;
+  Reach reach = Reach::kOne;
+  // The server is the one where the first resource among these lies; where all are files, the first file's digest says
+  // it. A flag that is absent is passed over.
+  std::vector<PlacedBy> placed_by = {};
   // Prints results to stdout. A status made by UsageError means a wrong command line.
   std::function<absl::Status(const ParsedFlags& flags, Session& session)> run;
   // What --help prints after the options.
@@ -38,6 +61,7 @@ std::vector<Command> AuditCommands();
 std::vector<Command> DicomCommands();
 std::vector<Command> PhantomCommands();
 std::vector<Command> SelfTestCommands();
+std::vector<Command> BenchCommands();
 
 // Marks an error as a wrong command line (exit status 2). OK stays OK.
 absl::Status UsageError(absl::Status status);

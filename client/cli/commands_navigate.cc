@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // intrawarp navigate: a folder of frames against a resident volume.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -17,9 +19,11 @@
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
+#include "client/cli/placement.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
 #include "client/cli/report_json.h"
+#include "client/cpp/routed_session.h"
 #include "client/cpp/rpc_status.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
@@ -33,6 +37,11 @@ namespace {
 // A session that was given a name is taken up again so often, after so long, when its stream breaks.
 constexpr int kResumptions = 20;
 constexpr std::chrono::milliseconds kResumePause{500};
+
+// On several servers: so often in a row a session is recovered without a new answer.
+constexpr int kRecoveriesInVain = 5;
+// A frame that was the oldest without an answer when so many servers were lost may be what they fail of.
+constexpr int kServersLostToAFrame = 2;
 
 // Ends the name of a coarse field's file.
 constexpr char kCoarse[] = ".coarse";
@@ -51,20 +60,14 @@ class Navigation {
   Navigation(Session& session, std::vector<std::string> paths, std::string field_dir)
       : session_(session), paths_(std::move(paths)), field_dir_(std::move(field_dir)), outcomes_(paths_.size()) {}
 
-  // How the session went; how each frame went is in outcomes().
-  absl::Status Run(const v1::NavigateConfig& config) {
+  // How the session went; how each frame went is in outcomes(). `recovers`: on several servers, or through a proxy.
+  absl::Status Run(client::RoutedSession& routed, const v1::NavigateConfig& config, bool recovers) {
     encoding_ = config.field().encoding();
     asks_coarse_ = config.coarse_field();
     rate_hz_ = config.rate_hz();
-    const std::unique_ptr<client::NavigateStream> stream = session_.client().Navigate(config, session_.call());
-    absl::Status status = Stream(*stream);
-    const bool may_resume = !config.session_id().empty() && stream->opened().has_value();
-    for (int i = 0; may_resume && absl::IsUnavailable(status) && i < kResumptions; ++i) {
-      if (session_.call().cancellation->WaitFor(kResumePause)) break;
-      status = stream->Resume();
-      if (status.ok()) status = Stream(*stream);
-    }
-    closed_ = stream->closed();
+    const absl::Status status =
+        recovers ? StreamRecovering(routed) : StreamResuming(routed, !config.session_id().empty());
+    closed_ = routed.stream()->closed();
     return status;
   }
 
@@ -74,8 +77,64 @@ class Navigation {
   const std::optional<v1::Session>& closed() const { return closed_; }
 
  private:
+  // Takes a session that has a name up again.
+  absl::Status StreamResuming(client::RoutedSession& routed, bool may_resume) {
+    absl::Status status = Stream(routed);
+    for (int i = 0; may_resume && absl::IsUnavailable(status) && i < kResumptions; ++i) {
+      if (session_.call().cancellation->WaitFor(kResumePause)) break;
+      status = routed.stream()->Resume();
+      if (status.ok()) status = Stream(routed);
+    }
+    return status;
+  }
+
+  absl::Status StreamRecovering(client::RoutedSession& routed) {
+    absl::Status status = Stream(routed);
+    for (int in_vain = 0; routed.is_broken() && in_vain < kRecoveriesInVain; ++in_vain) {
+      const std::string cause(status.message());
+      const absl::StatusOr<client::RoutedSession::Recovery> recovery = routed.Recover();
+      if (!recovery.ok()) return recovery.status();
+      Tell(routed.address(), *recovery, cause);
+      if (!recovery->resumed) GiveUpFatalFrame(status);
+      const size_t known = CountKnown();
+      status = Stream(routed);
+      if (CountKnown() > known) in_vain = -1;
+    }
+    return status;
+  }
+
+  // On stderr, whether it is a terminal or not: whoever relies on the frames has to know.
+  static void Tell(const std::string& address, const client::RoutedSession::Recovery& recovery,
+                   const std::string& cause) {
+    using Start = client::RoutedSession::Recovery::Start;
+    const char* how = recovery.resumed                   ? "resumed on"
+                      : recovery.start == Start::kWhole  ? "goes on from the last good transform on"
+                      : recovery.start == Start::kAffine ? "goes on from the last good affine map on"
+                                                         : "begins anew on";
+    std::fprintf(stderr, "intrawarp: the session %s %s (%s)\n", how, address.c_str(), cause.c_str());
+  }
+
+  // The oldest frame without an answer fails when it has cost too many servers.
+  void GiveUpFatalFrame(const absl::Status& cause) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < outcomes_.size(); ++i) {
+      if (outcomes_[i].is_known) continue;
+      if (++servers_lost_[i] >= kServersLostToAFrame) {
+        outcomes_[i].status = cause;
+        outcomes_[i].is_known = true;
+      }
+      return;
+    }
+  }
+
+  size_t CountKnown() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return static_cast<size_t>(std::count_if(outcomes_.begin(), outcomes_.end(),
+                                             [](const FrameOutcome& outcome) { return outcome.is_known; }));
+  }
+
   // Everything that has no answer yet over one stream.
-  absl::Status Stream(client::NavigateStream& stream) {
+  absl::Status Stream(client::RoutedSession& stream) {
     std::thread sender([&] { SendAll(stream); });
     const absl::Status status = ReceiveAll(stream);
     if (!status.ok()) stream.Cancel();
@@ -92,7 +151,7 @@ class Navigation {
   }
 
   // Frames are numbered from 1 in the order of their names; those that are sent again get new numbers.
-  void SendAll(client::NavigateStream& stream) {
+  void SendAll(client::RoutedSession& stream) {
     const auto begin = std::chrono::steady_clock::now();
     int64_t sent = 0;
     for (size_t i = 0; i < paths_.size(); ++i) {
@@ -116,7 +175,7 @@ class Navigation {
     (void)stream.CloseSend();
   }
 
-  absl::Status ReceiveAll(client::NavigateStream& stream) {
+  absl::Status ReceiveAll(client::RoutedSession& stream) {
     ProgressLine progress;
     client::GridData field, coarse_field;
     client::CoarseFieldSink coarse;
@@ -125,8 +184,7 @@ class Navigation {
       coarse.received = [&](const v1::FrameField& header) { return WriteCoarseField(header, coarse_field); };
     }
     while (true) {
-      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer,
-                                 stream.Receive(client::SinkInto(&field), coarse));
+      INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream.Receive(&field, coarse));
       if (!answer.has_value()) return absl::OkStatus();
       INTRAWARP_ASSIGN_OR_RETURN(const size_t index, IndexOf(answer->result.frame_number()));
       if (answer->has_field && !field_dir_.empty()) {
@@ -184,6 +242,7 @@ class Navigation {
   std::optional<v1::Session> closed_;
   std::mutex mutex_;  // guards what follows
   std::vector<FrameOutcome> outcomes_;
+  std::map<size_t, int> servers_lost_;
   std::map<int64_t, size_t> index_by_number_;
   int64_t last_number_ = 0;
 };
@@ -251,12 +310,9 @@ absl::Status CheckFieldNames(const std::vector<std::string>& paths, bool coarse)
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const RegistrationFlags& registration,
-                                              const v1::FieldRequest& field, Temporaries& temporaries) {
+// All but what lies on a server.
+v1::NavigateConfig MakeConfig(const ParsedFlags& flags, const v1::FieldRequest& field) {
   v1::NavigateConfig config;
-  INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration, temporaries));
-  std::string* resident = flags.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
-  INTRAWARP_ASSIGN_OR_RETURN(*resident, temporaries.Volume(flags.String(flags.Has("fixed") ? "fixed" : "moving")));
   if (flags.Has("field_dir")) *config.mutable_field() = field;
   if (flags.Has("coarse_field")) config.set_coarse_field(true);
   config.set_session_id(flags.String("session"));
@@ -267,6 +323,50 @@ absl::StatusOr<v1::NavigateConfig> MakeConfig(const ParsedFlags& flags, const Re
   }
   return config;
 }
+
+// The temporaries of a session, on each server that it was on.
+class StagedInputs {
+ public:
+  StagedInputs(Session& session, const ParsedFlags& flags, const RegistrationFlags& registration)
+      : session_(session), flags_(flags), registration_(registration) {}
+
+  // RoutedSession::Stage. A server that is staged on again was started anew, or may have lost some.
+  absl::Status Stage(const std::string& address, v1::NavigateConfig& config) {
+    staged_ = false;
+    INTRAWARP_RETURN_IF_ERROR(session_.Use(address));
+    by_address_[address].reset();
+    by_address_[address] = std::make_unique<Temporaries>(session_);
+    Temporaries& temporaries = *by_address_[address];
+    INTRAWARP_ASSIGN_OR_RETURN(*config.mutable_options(), WithInputs(registration_, temporaries));
+    const char* resident = flags_.Has("fixed") ? "fixed" : "moving";
+    std::string* name = flags_.Has("fixed") ? config.mutable_fixed() : config.mutable_moving();
+    INTRAWARP_ASSIGN_OR_RETURN(*name, temporaries.Volume(flags_.String(resident)));
+    staged_ = true;
+    return absl::OkStatus();
+  }
+
+  // Whether the last Stage went well.
+  bool staged() const { return staged_; }
+
+  // The error of `address`; others may be gone.
+  absl::Status DeleteAll(const std::string& address) {
+    absl::Status status;
+    for (auto& [each, temporaries] : by_address_) {
+      const absl::Status deleted = temporaries->DeleteAll();
+      if (each == address) status = deleted;
+    }
+    return status;
+  }
+
+ private:
+  Session& session_;
+  const ParsedFlags& flags_;
+  const RegistrationFlags& registration_;
+  std::map<std::string, std::unique_ptr<Temporaries>> by_address_;
+  bool staged_ = false;
+};
+
+const std::vector<PlacedBy> kPlacedBy = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}};
 
 absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (flags.Has("fixed") == flags.Has("moving")) {
@@ -289,10 +389,20 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
   Navigation navigation(session, std::move(paths), field_dir);
-  Temporaries temporaries(session);
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::NavigateConfig config, MakeConfig(flags, *registration, *field, temporaries));
-  const absl::Status streamed = navigation.Run(config);
-  const absl::Status deleted = temporaries.DeleteAll();
+  INTRAWARP_ASSIGN_OR_RETURN(client::Route route, RouteOf(kPlacedBy, flags, session));
+  StagedInputs inputs(session, flags, *registration);
+  const v1::NavigateConfig config = MakeConfig(flags, *field);
+  client::RoutedSession routed(
+      &session.servers(), std::move(route), config,
+      [&inputs](client::Client&, const std::string& address, v1::NavigateConfig& to) {
+        return inputs.Stage(address, to);
+      },
+      session.call());
+  absl::Status streamed = routed.Open();
+  if (!streamed.ok() && !inputs.staged()) return streamed;
+  const bool recovers = session.servers().has_several() || !session.routing_key().empty();
+  if (streamed.ok()) streamed = navigation.Run(routed, config, recovers);
+  const absl::Status deleted = inputs.DeleteAll(routed.address());
   for (size_t i = 0; i < navigation.paths().size(); ++i) {
     std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
   }
@@ -345,10 +455,13 @@ std::vector<Command> NavigateCommands() {
   return {{.name = "navigate",
            .summary = "register a stream of frames to a resident volume, each from the last good result",
            .syntax = {.flags = NavigateFlagSpecs()},
+           .reach = Reach::kOwn,
            .run = Navigate,
-           .notes = "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
-                    "good result; the exit status is then 1. Without --method the server chooses by the first frame.\n"
-                    "A frame that --latest supersedes is no failure.\n"}};
+           .notes =
+               "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
+               "good result; the exit status is then 1. Without --method the server chooses by the first frame.\n"
+               "A frame that --latest supersedes is no failure. With several servers (or --routing_key) a session\n"
+               "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"}};
 }
 
 }  // namespace intrawarp::cli

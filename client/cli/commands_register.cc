@@ -4,21 +4,27 @@
 
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
 #include "client/cli/control_grid.h"
+#include "client/cli/dicom_files.h"
 #include "client/cli/field_file.h"
 #include "client/cli/field_flags.h"
 #include "client/cli/files.h"
 #include "client/cli/registration_flags.h"
 #include "client/cli/registration_inputs.h"
 #include "client/cli/registration_montage.h"
+#include "client/cli/report_document.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
+#include "io/dicom/derived_series.h"
+#include "io/dicom/report_object.h"
 #include "io/file.h"
 #include "io/grid_files.h"
+#include "io/png.h"
 #include "io/points.h"
 #include "proto/convert.h"
 
@@ -33,7 +39,15 @@ struct Outcome {
   client::GridData whole_field;
   io::HostImage fixed;
   io::HostImage moving;
+  // For DICOM outputs alone.
+  std::optional<DicomPair> series;
 };
+
+bool WantsDicomSeries(const ParsedFlags& flags) { return IsFolderOutput(flags.String("warped")); }
+bool WantsDicom(const ParsedFlags& flags) {
+  return flags.Has("registration") || flags.Has("dicom_report") || WantsDicomSeries(flags);
+}
+bool WantsMontage(const ParsedFlags& flags) { return flags.Has("montage") || flags.Has("dicom_report"); }
 
 void ShowProgress(const v1::RegistrationOptions& options, const v1::Progress& p, ProgressLine* line) {
   const bool is_named = p.stage() >= 0 && p.stage() < options.stages_size();
@@ -73,10 +87,11 @@ absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFla
   return absl::OkStatus();
 }
 
-absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, Session& session,
+absl::Status WarpMoving(const ParsedFlags& flags, const std::string& transform, double fill, Session& session,
                         Temporaries& temporaries, client::GridData* warped) {
   v1::WarpVolumeRequest request;
   request.set_transform(transform);
+  request.set_fill(static_cast<float>(fill));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_like_volume(), temporaries.Volume(flags.String("fixed")));
   return session.client().WarpVolume(request, client::SinkInto(warped), session.call());
@@ -99,8 +114,14 @@ absl::Status WriteVelocityOf(const std::string& transform, const std::string& ou
 
 // What the network is still needed for, before the uploaded volumes are deleted.
 absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporaries& temporaries, Outcome* outcome) {
-  if (flags.Has("warped") || flags.Has("montage")) {
-    INTRAWARP_RETURN_IF_ERROR(WarpMoving(flags, outcome->result.transform(), session, temporaries, &outcome->warped));
+  if (flags.Has("warped") || WantsMontage(flags)) {
+    const double fill = WantsDicomSeries(flags) ? io::DerivedFill(outcome->series->moving) : 0;
+    INTRAWARP_RETURN_IF_ERROR(
+        WarpMoving(flags, outcome->result.transform(), fill, session, temporaries, &outcome->warped));
+  }
+  if (flags.Has("registration")) {
+    INTRAWARP_RETURN_IF_ERROR(WriteRegistrationFile(outcome->result.transform(), flags.String("registration"), flags,
+                                                    *outcome->series, session));
   }
   if (flags.Has("grid")) {
     INTRAWARP_RETURN_IF_ERROR(WriteControlGrid(outcome->result.transform(), flags.String("grid"), session));
@@ -108,7 +129,7 @@ absl::Status FetchOutputs(const ParsedFlags& flags, Session& session, Temporarie
   if (flags.Has("velocity")) {
     INTRAWARP_RETURN_IF_ERROR(WriteVelocityOf(outcome->result.transform(), flags.String("velocity"), session));
   }
-  if (!flags.Has("montage")) return absl::OkStatus();
+  if (!WantsMontage(flags)) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(
       FetchWholeField(outcome->result.transform(), v1::FIELD_ENCODING_FLOAT32, session, &outcome->whole_field)
           .status());
@@ -154,25 +175,53 @@ absl::Status WriteErrors(const ParsedFlags& flags, const v1::Report& report) {
   return WriteErrorsAt(report, report.options().error(), flags.String("error_out"));
 }
 
-absl::Status WriteOutputs(const ParsedFlags& flags, v1::FieldEncoding encoding, Outcome outcome) {
+absl::Status WriteWarped(const std::string& out, const Outcome& outcome) {
+  if (IsFolderOutput(out)) return WriteDerivedFolder(out, outcome.warped, *outcome.series);
+  return Annotate(io::WriteVolumeFile(out, outcome.warped.geometry, outcome.warped.values.data()), out);
+}
+
+absl::Status WriteDicomReport(const std::string& method, const std::string& out, const io::Picture& montage,
+                              const Outcome& outcome) {
+  io::DicomStamp stamp;
+  io::ReportDocument document = ReportDocumentOf(ReportToJson(method, outcome.result.report()));
+  document.picture = montage;
+  document.time = stamp.time;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string pdf, io::RenderReportPdf(document));
+  return Annotate(io::WriteDicomReport(out, pdf, kReportTitle, outcome.series->fixed, outcome.series->moving, stamp),
+                  out);
+}
+
+absl::Status WriteOutputs(const ParsedFlags& flags, const std::string& method, v1::FieldEncoding encoding,
+                          Outcome outcome) {
   if (flags.Has("field")) {
     INTRAWARP_RETURN_IF_ERROR(
         WriteFieldFile(flags.String("field"), encoding, outcome.result.report().affine(), outcome.field));
   }
-  if (flags.Has("warped")) {
-    const std::string out = flags.String("warped");
-    const client::GridData& warped = outcome.warped;
-    INTRAWARP_RETURN_IF_ERROR(Annotate(io::WriteVolumeFile(out, warped.geometry, warped.values.data()), out));
+  if (flags.Has("warped")) INTRAWARP_RETURN_IF_ERROR(WriteWarped(flags.String("warped"), outcome));
+  if (!WantsMontage(flags)) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const io::Picture montage,
+      RenderRegistration(outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)));
+  if (flags.Has("montage")) {
+    INTRAWARP_RETURN_IF_ERROR(Annotate(io::WritePng(flags.String("montage"), montage), flags.String("montage")));
   }
-  if (!flags.Has("montage")) return absl::OkStatus();
-  const std::string out = flags.String("montage");
-  return Annotate(
-      WriteMontage(out, outcome.fixed, outcome.moving, std::move(outcome.warped), std::move(outcome.whole_field)), out);
+  if (!flags.Has("dicom_report")) return absl::OkStatus();
+  return WriteDicomReport(method, flags.String("dicom_report"), montage, outcome);
+}
+
+std::vector<std::string> WarpedSuffixes() {
+  std::vector<std::string> suffixes = io::GridSuffixes();
+  suffixes.emplace_back("/");
+  return suffixes;
 }
 
 absl::Status CheckOutputs(const ParsedFlags& flags) {
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "field", io::GridSuffixes()));
-  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", io::GridSuffixes()));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "warped", WarpedSuffixes()));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "registration", {".dcm"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "dicom_report", {".dcm"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckDicomFlags(flags, WantsDicom(flags), {"fixed_dicom", "moving_dicom"}));
+  INTRAWARP_RETURN_IF_ERROR(CheckDicomFlags(flags, flags.Has("registration"), {"tolerance_mm"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "montage", {".png"}));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "grid", ItkSuffixes()));
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "velocity", {".nii", ".nii.gz"}));
@@ -197,6 +246,11 @@ void ShowChoice(const v1::Report& report) {
   if (report.has_choice() && isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "%s\n", report.choice().text().c_str());
 }
 
+void PrintName(const v1::RegisterResult& result) {
+  std::printf("%s\n", result.transform().c_str());
+  std::fflush(stdout);
+}
+
 absl::Status Register(const ParsedFlags& flags, Session& session) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
@@ -211,19 +265,24 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
     return UsageError(absl::InvalidArgumentError("--error_at: goes with --error_out, and --error_out with --error_at"));
   }
 
-  Temporaries temporaries(session);
   Outcome outcome;
+  if (WantsDicom(flags)) {
+    INTRAWARP_ASSIGN_OR_RETURN(outcome.series, DicomSeries(flags, "fixed", "moving"));
+  }
+  Temporaries temporaries(session);
   INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));
-  std::printf("%s\n", outcome.result.transform().c_str());
-  std::fflush(stdout);
+  // A server that fails from here on loses the transform, and another one makes it again.
+  const bool is_final = !session.servers().has_several();
+  if (is_final) PrintName(outcome.result);
   ShowChoice(outcome.result.report());
   if (flags.Has("report")) {
     INTRAWARP_RETURN_IF_ERROR(WriteReport(outcome, registration->method, flags.String("report")));
   }
   INTRAWARP_RETURN_IF_ERROR(WriteErrors(flags, outcome.result.report()));
   INTRAWARP_RETURN_IF_ERROR(FetchOutputs(flags, session, temporaries, &outcome));
+  if (!is_final) PrintName(outcome.result);
   const absl::Status deleted = temporaries.DeleteAll();
-  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, field->encoding(), std::move(outcome)));
+  INTRAWARP_RETURN_IF_ERROR(WriteOutputs(flags, registration->method, field->encoding(), std::move(outcome)));
   return deleted;
 }
 
@@ -239,7 +298,13 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
            {.name = "velocity",
            .placeholder = "OUT.nii.gz",
            .help = "the velocity of log-demons, whose exponential maps"},
-           {.name = "warped", .placeholder = "OUT.nii.gz", .help = "the moving image on the fixed grid"},
+           {.name = "warped",
+           .placeholder = "OUT.nii.gz|FOLDER/",
+           .help = "the moving image on the fixed grid; FOLDER/: as a derived DICOM series"},
+           {.name = "registration",
+           .placeholder = "OUT.dcm",
+           .help = "the transform as a DICOM (Deformable) Spatial Registration"},
+           {.name = "dicom_report", .placeholder = "OUT.dcm", .help = "report and montage as a DICOM Encapsulated PDF"},
            {.name = "report", .placeholder = "OUT.json", .help = "what was done and how good it is"},
            {.name = "error_map",
            .placeholder = "OUT.nii.gz",
@@ -249,6 +314,8 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
            {.name = "montage", .placeholder = "OUT.png", .help = "checkerboard, differences, deformed grid"}}) {
     specs.push_back(std::move(spec));
   }
+  for (FlagSpec& spec : DicomSeriesFlagSpecs()) specs.push_back(std::move(spec));
+  specs.push_back(ToleranceFlagSpec());
   for (FlagSpec& spec : FieldFlagSpecs()) specs.push_back(std::move(spec));
   return specs;
 }
@@ -260,6 +327,8 @@ std::vector<Command> RegisterCommands() {
       {.name = "register",
        .summary = "register a moving image to a fixed one; prints transforms/ID",
        .syntax = {.flags = RegisterFlagSpecs()},
+       .reach = Reach::kPlaced,
+       .placed_by = {{"fixed"}, {"moving"}, {"fixed_mask"}, {"moving_mask"}, {"initial", false}},
        .run = Register,
        .notes =
            "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"

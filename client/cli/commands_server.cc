@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp server info, server report, health
+// intrawarp server info, server report, server log_level, health
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/files.h"
 #include "client/cli/report_json.h"
 #include "engine/base/status_macros.h"
 #include "io/file.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -67,6 +71,57 @@ absl::Status WriteReport(const ParsedFlags& flags, Session& session) {
   return Annotate(io::WriteSmallFile(out, JsonText(report)), out);
 }
 
+std::string LevelWord(v1::LogLevel level) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::LogLevel_Name(level), "LOG_LEVEL_"));
+}
+
+absl::StatusOr<v1::LogLevel> ParseLevel(const std::string& word) {
+  for (const v1::LogLevel level :
+       {v1::LOG_LEVEL_DEBUG, v1::LOG_LEVEL_INFO, v1::LOG_LEVEL_WARNING, v1::LOG_LEVEL_ERROR}) {
+    if (word == LevelWord(level)) return level;
+  }
+  return UsageError(absl::InvalidArgumentError("LEVEL: must be debug, info, warning or error"));
+}
+
+absl::StatusOr<google::protobuf::Duration> ParseTime(const std::string& text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(text, &duration) || duration <= absl::ZeroDuration() || duration > absl::Hours(24 * 7)) {
+    return UsageError(absl::InvalidArgumentError("--for: must be a time up to 168h, as 30s, 10m or 2h"));
+  }
+  return DurationToProto(absl::ToChronoNanoseconds(duration));
+}
+
+template <typename Levels>
+void PrintLevels(const Levels& levels) {
+  for (const v1::RoomLogLevel& level : levels) {
+    const auto left = static_cast<long long>(level.reverts_after().seconds());
+    const std::string end = level.has_reverts_after() ? absl::StrCat(", for ", left, " s") : "";
+    std::printf("%s %s%s\n", level.room().c_str(), LevelWord(level.level()).c_str(), end.c_str());
+  }
+}
+
+absl::Status LogLevel(const ParsedFlags& flags, Session& session) {
+  if (flags.positional_count() == 0) {
+    if (flags.Has("for") || flags.Has("room")) {
+      return UsageError(absl::InvalidArgumentError("LEVEL: is missing"));
+    }
+    INTRAWARP_ASSIGN_OR_RETURN(const v1::ServerInfo info, session.client().GetServerInfo(session.call()));
+    PrintLevels(info.log_levels());
+    return absl::OkStatus();
+  }
+  v1::SetLogLevelRequest request;
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::LogLevel level, ParseLevel(flags.Positional(0)));
+  request.set_level(level);
+  request.set_room(flags.String("room"));
+  if (flags.Has("for")) {
+    INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_revert_after(), ParseTime(flags.String("for")));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::RoomLogLevel> levels,
+                             session.client().SetLogLevel(request, session.call()));
+  PrintLevels(levels);
+  return absl::OkStatus();
+}
+
 absl::Status Health(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const bool serving, session.client().IsServing("", session.call()));
   if (!serving) return absl::UnavailableError("the server is not serving");
@@ -81,13 +136,31 @@ std::vector<Command> ServerCommands() {
       {.name = "server info",
        .summary = "what the server is, what it can do, and what it holds",
        .syntax = {},
+       .reach = Reach::kEach,
        .run = Info},
       {.name = "server report",
        .summary = "what a bug report needs of the server, as JSON",
        .syntax = {.flags = {{.name = "out", .placeholder = "OUT.json", .help = "where to write it", .required = true}}},
        .run = WriteReport,
        .notes = "It names no volume, transform, matrix or session. docs/operators-guide.md lists what else to send.\n"},
-      {.name = "health", .summary = "succeeds when the server is serving", .syntax = {}, .run = Health},
+      {.name = "server log_level",
+       .summary = "how talkative the server's log is, by room; with LEVEL, changes it",
+       .syntax = {.flags = {{.name = "room",
+                             .placeholder = "ROOM",
+                             .help = "only lines about this: server, rpc, registration or sparse",
+                             .choices = {"server", "rpc", "registration", "sparse"}},
+                            {.name = "for",
+                             .placeholder = "TIME",
+                             .help = "revert after this, as 10m; without it the level stays"}},
+                  .positionals = {"[LEVEL]"}},
+       .reach = Reach::kEach,
+       .run = LogLevel,
+       .notes = "LEVEL is debug, info, warning or error. Changing it takes the role admin.\n"},
+      {.name = "health",
+       .summary = "succeeds when the server is serving; with several, when all are",
+       .syntax = {},
+       .reach = Reach::kEach,
+       .run = Health},
   };
 }
 

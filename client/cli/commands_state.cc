@@ -14,9 +14,9 @@ absl::Status Check(const ParsedFlags& flags, Session&) {
   INTRAWARP_ASSIGN_OR_RETURN(const state::StateReport report,
                              state::CheckState(state::PosixFiles(), flags.Positional(0)));
   for (const std::string& error : report.errors) std::printf("damaged: %s\n", error.c_str());
-  std::printf("%lld objects, %lld bytes, %lld files that the next start removes\n",
-              static_cast<long long>(report.objects), static_cast<long long>(report.payload_bytes),
-              static_cast<long long>(report.leftover_files));
+  std::printf("%lld objects, %lld sessions, %lld bytes, %lld files that the next start removes\n",
+              static_cast<long long>(report.objects), static_cast<long long>(report.sessions),
+              static_cast<long long>(report.payload_bytes), static_cast<long long>(report.leftover_files));
   if (report.errors.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(report.errors.size(), " errors"));
 }

@@ -16,8 +16,9 @@ namespace {
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(path, options));
-  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded, session.Upload(volume, path, flags.String("id")));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session.Load(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded,
+                             session.Upload(*volume, path, flags.String("id"), flags.Has("pinned")));
   std::printf("%s\n", uploaded.volume().name().c_str());
   return absl::OkStatus();
 }
@@ -42,13 +43,34 @@ std::string PixelTypeName(v1::PixelType type) {
   return name;
 }
 
+std::string ResidencyName(const v1::Volume& volume) {
+  switch (volume.residency()) {
+    case v1::RESIDENCY_SPOOLED:
+      return "spooled";
+    case v1::RESIDENCY_LOADING:
+      return "loading";
+    case v1::RESIDENCY_FAILED:
+      return "failed";
+    default:
+      return volume.pinned() ? "pinned" : "resident";
+  }
+}
+
+// A volume that failed has nothing but its name.
+std::string Row(const v1::Volume& volume) {
+  std::string row = volume.name();
+  if (volume.residency() != v1::RESIDENCY_FAILED) {
+    absl::StrAppend(&row, "\t", Sizes(volume.geometry()), "\t", Spacings(volume.geometry()), " mm\t",
+                    PixelTypeName(volume.pixel_type()), "\t", volume.resident_bytes(), " bytes");
+  }
+  absl::StrAppend(&row, "\t", ResidencyName(volume));
+  if (!volume.owner().empty()) absl::StrAppend(&row, "\t", volume.owner());
+  return row;
+}
+
 absl::Status List(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, session.client().ListVolumes(session.call()));
-  for (const v1::Volume& volume : volumes) {
-    std::printf("%s\t%s\t%s mm\t%s\t%lld bytes\n", volume.name().c_str(), Sizes(volume.geometry()).c_str(),
-                Spacings(volume.geometry()).c_str(), PixelTypeName(volume.pixel_type()).c_str(),
-                static_cast<long long>(volume.resident_bytes()));
-  }
+  for (const v1::Volume& volume : volumes) std::printf("%s\n", Row(volume).c_str());
   return absl::OkStatus();
 }
 
@@ -72,6 +94,10 @@ std::vector<Command> VolumeCommands() {
       {.name = "volume put",
        .summary = "upload a volume, where it stays resident; prints volumes/ID",
        .syntax = {.flags = {{.name = "id", .placeholder = "ID", .help = "the wanted id; default: the server's choice"},
+                            {.name = "pinned",
+                             .type = FlagType::kSwitch,
+                             .placeholder = "",
+                             .help = "the volume stays on the device, also where memory is short"},
                             {.name = "series",
                              .placeholder = "SERIES",
                              .help = "which DICOM volume: its index or series, as dicom list shows them"},
@@ -80,11 +106,14 @@ std::vector<Command> VolumeCommands() {
                              .placeholder = "",
                              .help = "interpolate missing, uneven and sheared DICOM slices instead of refusing them"}},
                   .positionals = {"PATH"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Put,
        .notes = "PATH is a NIfTI file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
       {.name = "volume list",
-       .summary = "list resident volumes: name, size, spacing, pixel type, device memory",
+       .summary = "list volumes: name, size, spacing, pixel type, device memory, where the voxels are, owner",
        .syntax = {},
+       .reach = Reach::kEach,
        .run = List},
       {.name = "volume get",
        .summary = "download a volume as float32",
@@ -93,10 +122,14 @@ std::vector<Command> VolumeCommands() {
                              .help = ".nii[.gz], .nrrd, .nhdr, .mha or .mhd",
                              .required = true}},
                   .positionals = {"volumes/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Get},
       {.name = "volume delete",
        .summary = "delete a volume",
        .syntax = {.flags = {}, .positionals = {"volumes/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
        .run = Delete},
   };
 }

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/cli/session.h"
+#include "io/itk_transform.h"
 
 namespace intrawarp::cli {
 
@@ -17,6 +19,10 @@ absl::Status WriteControlGrid(const std::string& transform, const std::string& p
 // Writes "transforms/ID" to such a file: an affine map or a control grid as it is, another one as its displacement
 // field.
 absl::Status WriteItkFile(const std::string& transform, const std::string& path, Session& session);
+
+// "transforms/ID" as T(x) = A(x + u(x)): an affine map or a control grid as it is; of a velocity or a displacement, u
+// on the grid of the fixed image, with the affine part taken out of it, so that T is A outside of the grid.
+absl::StatusOr<io::ItkTransform> FetchFactored(const std::string& transform, Session& session);
 
 }  // namespace intrawarp::cli
 

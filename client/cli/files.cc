@@ -41,7 +41,8 @@ absl::Status CheckOutput(const ParsedFlags& flags, const std::string& name, cons
     return UsageError(absl::InvalidArgumentError(
         absl::StrCat("--", name, ": must end in ", absl::StrJoin(suffixes, " or "), ": ", path)));
   }
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const std::string plain = path.substr(0, path.find_last_not_of('/') + 1);  // of a folder that is to be made
+  const std::filesystem::path folder = std::filesystem::path(plain).parent_path();
   std::error_code error;
   if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("--", name, ": there is no folder ", folder.string()));

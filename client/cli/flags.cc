@@ -101,7 +101,8 @@ absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax& syntax, absl::Span<c
       parsed.positionals_.push_back(argument);
     }
   }
-  if (parsed.positionals_.size() < syntax.positionals.size()) {
+  if (parsed.positionals_.size() < syntax.positionals.size() &&
+      syntax.positionals[parsed.positionals_.size()].front() != '[') {
     return Wrong(syntax.positionals[parsed.positionals_.size()], "is missing");
   }
   for (const FlagSpec& spec : syntax.flags) {

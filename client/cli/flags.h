@@ -38,7 +38,7 @@ struct FlagSpec {
 
 struct CommandSyntax {
   std::vector<FlagSpec> flags;
-  // What the other arguments are called in messages and in the help; each must be given.
+  // What the other arguments are called in messages and in the help; each must be given, but for one in brackets.
   std::vector<std::string> positionals = {};
 };
 
@@ -50,6 +50,7 @@ class ParsedFlags {
   int64_t Integer(const std::string& name, int64_t otherwise = 0) const;
   double Number(const std::string& name, double otherwise = 0) const;
   const std::string& Positional(size_t i) const { return positionals_.at(i); }
+  size_t positional_count() const { return positionals_.size(); }
 
  private:
   friend absl::StatusOr<ParsedFlags> ParseFlags(const CommandSyntax&, absl::Span<const std::string>);

@@ -22,8 +22,10 @@
 #include "client/cli/command.h"
 #include "client/cli/flags.h"
 #include "client/cli/matrix_files.h"
+#include "client/cli/placement.h"
 #include "client/cli/session.h"
-#include "client/cpp/client.h"
+#include "client/cpp/routed_client.h"
+#include "proto/trace_context.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -36,7 +38,7 @@ std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family :
        {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands, ServerCommands,
-        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands}) {
+        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands, BenchCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;
@@ -50,10 +52,18 @@ CommandSyntax SecuritySyntax() {
            {.name = "token_file", .placeholder = "PATH", .help = "a file that holds a token (intrawarp token new)"}}};
 }
 
+CommandSyntax TraceSyntax() {
+  return {{{.name = "traceparent",
+            .placeholder = "TRACE",
+            .help = "the trace of the calls, as in W3C Trace Context; in the server's log"}}};
+}
+
 // Before the command.
 CommandSyntax GlobalSyntax() {
   CommandSyntax syntax = SecuritySyntax();
   syntax.flags.push_back({.name = "server", .placeholder = "HOST:PORT", .help = ""});
+  syntax.flags.push_back({.name = "routing_key", .placeholder = "KEY", .help = ""});
+  for (const FlagSpec& flag : TraceSyntax().flags) syntax.flags.push_back(flag);
   return syntax;
 }
 
@@ -64,6 +74,11 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   for (const Command& command : commands) absl::StrAppendFormat(&help, "  %-18s %s\n", command.name, command.summary);
   absl::StrAppend(
       &help, "\nFor a server with TLS, before COMMAND:\n", FlagHelp(SecuritySyntax()),
+      "\nFor any server, before COMMAND:\n", FlagHelp(TraceSyntax()),
+      "\nSeveral servers: --server=HOST:PORT,HOST:PORT,... or dns:///NAME:PORT. A volume and what is done with it go "
+      "to\n"
+      "one of them, by the digest of its voxels, and to the next one when that fails; list, info and health show all.\n"
+      "--routing_key=KEY, before COMMAND, takes the digest's place, and tells a proxy which calls go to one server.\n",
       "\nX is volumes/ID, or a file (.nii[.gz], .nrrd, .nhdr, .mha, .mhd), DICOM folder, DICOMDIR or DICOM file,\n"
       "which is uploaded, used and deleted. PATH#SERIES chooses one of several DICOM volumes, by its index or series.\n"
       "Exit status: 0; 1 with one line on stderr that names the gRPC code and the cause; 2 for a wrong\n"
@@ -156,11 +171,13 @@ absl::Status RunWithServer(const Command& command, const ParsedFlags& flags, con
   // Without this the end of the last channel shuts the library down, which may wait ten seconds for one of its pollers;
   // the end of the process does as well.
   grpc_init();
-  absl::StatusOr<std::unique_ptr<client::Client>> client =
-      client::Client::Connect(global.String("server"), OptionsOf(global));
-  if (!client.ok()) return client.status();
-  Session session(client->get(), &interrupt);
-  const absl::Status status = command.run(flags, session);
+  const Connection connection = {global.String("server"), OptionsOf(global), global.String("routing_key"),
+                                 global.String("traceparent")};
+  absl::StatusOr<std::unique_ptr<client::RoutedClient>> servers =
+      client::RoutedClient::Connect(connection.target, connection.options);
+  if (!servers.ok()) return servers.status();
+  Session session(servers->get(), &interrupt, connection);
+  const absl::Status status = RunOnServers(command, flags, session);
   if (!status.ok() && interrupt.cancelled()) return absl::CancelledError("interrupted");
   return status;
 }
@@ -204,6 +221,10 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ParsedFlags> flags = ParseFlags(command->syntax, rest);
   if (!flags.ok()) return Report(flags.status(), kWrongCommandLine);
   if (command->needs_server && !global_flags->Has("server")) return WrongCommandLine("--server: is missing");
+
+  if (global_flags->Has("traceparent") && !TraceIdIn(global_flags->String("traceparent"))) {
+    return WrongCommandLine("--traceparent: must be VERSION-TRACE-PARENT-FLAGS in lower-case hexadecimal digits");
+  }
 
   const absl::Status status = FlushOutput(RunCommand(*command, *flags, *global_flags));
   if (status.ok()) return EXIT_SUCCESS;

@@ -233,7 +233,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "weak_gradient",
        .type = FlagType::kNumber,
        .placeholder = "N",
-       .help = "gradients weaker than this pull less in log-demons; default 0.1",
+       .help = "gradients weaker than this pull less in log-demons; default 0.05",
        .minimum = 0,
        .maximum = 100},
       {.name = "velocity_update",

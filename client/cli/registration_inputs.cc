@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/registration_inputs.h"
 
+#include "client/cli/dicom_files.h"
 #include "client/cli/files.h"
 #include "engine/base/status_macros.h"
 #include "io/itk_transform.h"
@@ -12,7 +13,8 @@ namespace {
 
 absl::Status SetInitial(const std::string& initial, Temporaries& temporaries, v1::RegistrationOptions* options) {
   if (initial.empty()) return absl::OkStatus();
-  if (IsTransformName(initial) || HasItkSuffix(initial) || HasVolumeSuffix(initial) || io::HoldsItkText(initial)) {
+  if (IsTransformName(initial) || HasItkSuffix(initial) || HasVolumeSuffix(initial) || io::HoldsItkText(initial) ||
+      IsDicomTransform(initial)) {
     INTRAWARP_ASSIGN_OR_RETURN(*options->mutable_initial_transform(), temporaries.Transform(initial));
     return absl::OkStatus();
   }

@@ -3,7 +3,6 @@
 
 #include "client/cli/volume_file.h"
 #include "engine/base/status_macros.h"
-#include "io/png.h"
 
 namespace intrawarp::cli {
 
@@ -17,12 +16,11 @@ absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session)
   return io::HostImage{data.geometry, std::move(data.values)};
 }
 
-absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving,
-                          client::GridData warped, client::GridData field) {
+absl::StatusOr<io::Picture> RenderRegistration(const io::HostImage& fixed, const io::HostImage& moving,
+                                               client::GridData warped, client::GridData field) {
   const io::HostImage warped_image = {warped.geometry, std::move(warped.values)};
   const io::HostField host_field = {field.geometry, std::move(field.values)};
-  INTRAWARP_ASSIGN_OR_RETURN(const io::Picture picture, io::RenderMontage(fixed, moving, warped_image, host_field));
-  return io::WritePng(path, picture);
+  return io::RenderMontage(fixed, moving, warped_image, host_field);
 }
 
 }  // namespace intrawarp::cli

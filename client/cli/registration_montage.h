@@ -5,20 +5,20 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/session.h"
 #include "client/cpp/grid_data.h"
 #include "io/montage.h"
+#include "io/png.h"
 
 namespace intrawarp::cli {
 
 // The intensities of volumes/ID, downloaded, or of a file.
 absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session);
 
-// A PNG file; `warped` and `field` lie on the fixed grid.
-absl::Status WriteMontage(const std::string& path, const io::HostImage& fixed, const io::HostImage& moving,
-                          client::GridData warped, client::GridData field);
+// `warped` and `field` lie on the fixed grid.
+absl::StatusOr<io::Picture> RenderRegistration(const io::HostImage& fixed, const io::HostImage& moving,
+                                               client::GridData warped, client::GridData field);
 
 }  // namespace intrawarp::cli
 

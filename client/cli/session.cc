@@ -9,11 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/dicom_files.h"
 #include "client/cli/files.h"
 #include "client/cli/matrix_files.h"
-#include "client/cli/volume_file.h"
 #include "client/cpp/uuid.h"
 #include "engine/base/status_macros.h"
+#include "io/dicom/registration_object.h"
 #include "io/grid_files.h"
 #include "io/itk_transform.h"
 #include "io/matrix_text.h"
@@ -38,11 +39,30 @@ absl::Status Session::CheckInterrupt() const {
   return interrupt_->cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
+absl::Status Session::Use(const std::string& address) {
+  INTRAWARP_ASSIGN_OR_RETURN(client_, servers_->At(address));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const io::HostVolume>> Session::Load(const std::string& path,
+                                                                    const VolumeFileOptions& options) {
+  const bool is_loaded = loaded_ != nullptr && loaded_path_ == path;
+  if (is_loaded) return loaded_;
+  INTRAWARP_ASSIGN_OR_RETURN(io::HostVolume volume, LoadVolume(path, options));
+  auto loaded = std::make_shared<const io::HostVolume>(std::move(volume));
+  if (servers_->has_several()) {
+    loaded_path_ = path;
+    loaded_ = loaded;
+  }
+  return loaded;
+}
+
 absl::StatusOr<v1::UploadResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
-                                                   const std::string& id) {
+                                                   const std::string& id, bool pinned) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
   client::VolumeUpload upload;
   upload.id = id;
+  upload.pinned = pinned;
   upload.geometry = volume.geometry;
   upload.pixel_type = volume.pixel_type;
   upload.bytes = absl::string_view(reinterpret_cast<const char*>(volume.pixels.data()), volume.pixels.size());
@@ -76,11 +96,11 @@ absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
   if (known != volumes_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(x));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session_.Load(x));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   // Noted before the answer, which may get lost.
   const std::string name = volumes_[x] = "volumes/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.Upload(volume, x, id).status());
+  INTRAWARP_RETURN_IF_ERROR(session_.Upload(*volume, x, id).status());
   return name;
 }
 
@@ -89,7 +109,8 @@ absl::StatusOr<std::string> Temporaries::Transform(const std::string& t) {
   const auto known = transforms_.find(t);
   if (known != transforms_.end()) return known->second;
   const bool itk = HasItkSuffix(t) || (HasMatrixSuffix(t) && io::HoldsItkText(t));
-  const absl::StatusOr<std::string> name = itk                  ? UploadItkFile(t)
+  const absl::StatusOr<std::string> name = IsDicomTransform(t)  ? UploadRegistrationFile(t)
+                                           : itk                ? UploadItkFile(t)
                                            : HasMatrixSuffix(t) ? UploadMatrixFile(t)
                                                                 : UploadFieldFile(t);
   if (!name.ok()) return Annotate(name.status(), t);
@@ -100,28 +121,37 @@ absl::StatusOr<std::string> Temporaries::UploadMatrixFile(const std::string& pat
   INTRAWARP_ASSIGN_OR_RETURN(const AffineMap matrix, io::ReadMatrix(path));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadAffine(id, matrix, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, matrix, session_.call()).status());
   return transforms_[path];
 }
 
-// A displacement field travels with its affine map in it, since the server stores no such pair.
 absl::StatusOr<std::string> Temporaries::UploadItkFile(const std::string& path) {
   INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadItkTransform(path));
+  return UploadComposed(path, file);
+}
+
+absl::StatusOr<std::string> Temporaries::UploadRegistrationFile(const std::string& path) {
+  INTRAWARP_ASSIGN_OR_RETURN(const io::ItkTransform file, io::ReadDicomRegistration(path));
+  return UploadComposed(path, file);
+}
+
+// A displacement field travels with its affine map in it, since the server stores no such pair.
+absl::StatusOr<std::string> Temporaries::UploadComposed(const std::string& path, const io::ItkTransform& file) {
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   switch (file.kind) {
     case io::ItkTransform::Kind::kAffine:
-      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadAffine(id, file.affine, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadAffine(id, file.affine, session_.call()).status());
       break;
     case io::ItkTransform::Kind::kControlGrid: {
       const client::ControlGridUpload upload{file.affine, file.grid, std::nullopt, file.vectors};
-      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadControlGrid(id, upload, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadControlGrid(id, upload, session_.call()).status());
       break;
     }
     case io::ItkTransform::Kind::kDisplacement: {
       const std::vector<float> field = io::WholeDisplacement(file);
-      INTRAWARP_RETURN_IF_ERROR(session_.client().UploadField(id, file.grid, field, session_.call()).status());
+      INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, file.grid, field, session_.call()).status());
       break;
     }
   }
@@ -134,7 +164,7 @@ absl::StatusOr<std::string> Temporaries::UploadVelocityFile(const std::string& p
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
   const client::VelocityUpload upload{file.affine, file.geometry, file.velocity};
-  INTRAWARP_RETURN_IF_ERROR(session_.client().UploadVelocity(id, upload, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadVelocity(id, upload, session_.call()).status());
   return transforms_[path];
 }
 
@@ -147,8 +177,7 @@ absl::StatusOr<std::string> Temporaries::UploadFieldFile(const std::string& path
   INTRAWARP_RETURN_IF_ERROR(session_.CheckInterrupt());
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   transforms_[path] = "transforms/" + id;
-  INTRAWARP_RETURN_IF_ERROR(
-      session_.client().UploadField(id, field.geometry, field.displacement, session_.call()).status());
+  INTRAWARP_RETURN_IF_ERROR(client_.UploadField(id, field.geometry, field.displacement, session_.call()).status());
   return transforms_[path];
 }
 
@@ -165,16 +194,22 @@ absl::StatusOr<std::string> Temporaries::Matrix(const std::string& x, ValueType 
 
 absl::Status Temporaries::DeleteAll() {
   absl::Status first;
-  const client::CallOptions options = {.timeout = kDeleteTimeout};
-  const auto keep_first = [&](const absl::Status& status) {
-    if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
+  bool answers = true;
+  client::CallOptions options = session_.call();
+  options.timeout = kDeleteTimeout;
+  options.cancellation = nullptr;  // Ctrl-C has cancelled the others
+  const auto each = [&](std::map<std::string, std::string>& names, auto remove) {
+    for (const auto& [path, name] : names) {
+      if (!answers) break;
+      const absl::Status status = (client_.*remove)(name, options);
+      if (first.ok() && !status.ok() && !absl::IsNotFound(status)) first = status;
+      answers = !absl::IsDeadlineExceeded(status);
+    }
+    names.clear();
   };
-  for (const auto& [path, name] : volumes_) keep_first(session_.client().DeleteVolume(name, options));
-  for (const auto& [path, name] : transforms_) keep_first(session_.client().DeleteTransform(name, options));
-  for (const auto& [path, name] : matrices_) keep_first(session_.client().DeleteSparseMatrix(name, options));
-  volumes_.clear();
-  matrices_.clear();
-  transforms_.clear();
+  each(volumes_, &client::Client::DeleteVolume);
+  each(transforms_, &client::Client::DeleteTransform);
+  each(matrices_, &client::Client::DeleteSparseMatrix);
   return first;
 }
 

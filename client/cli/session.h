@@ -1,46 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: what one run of the command line holds: the client, what Ctrl-C cancels, and the resources that it uploaded
-// for its own use and deletes again. Thread safety: thread-compatible.
+// Session: what one run of the command line holds: the servers and the one that it works on, what Ctrl-C cancels, and
+// the resources that it uploaded for its own use and deletes again. Thread safety: thread-compatible.
 #ifndef INTRAWARP_CLIENT_CLI_SESSION_H_
 #define INTRAWARP_CLIENT_CLI_SESSION_H_
 
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cli/volume_file.h"
 #include "client/cpp/client.h"
+#include "client/cpp/routed_client.h"
+#include "io/itk_transform.h"
 #include "io/nifti.h"
 
 namespace intrawarp::cli {
 
+// How the command line reaches its server, or several of them.
+struct Connection {
+  std::string target;
+  client::ClientOptions options;
+  std::string routing_key = {};  // --routing_key
+  std::string traceparent = {};  // as in CallOptions
+};
+
 class Session {
  public:
-  // Both outlive the session. `client` may be null for commands that need none.
-  Session(client::Client* client, client::Cancellation* interrupt) : client_(client), interrupt_(interrupt) {}
+  // The pointers outlive the session. `servers` may be null for commands that need none; `connection` is then empty.
+  Session(client::RoutedClient* servers, client::Cancellation* interrupt, Connection connection = {})
+      : servers_(servers), interrupt_(interrupt), connection_(std::move(connection)) {}
 
+  client::RoutedClient& servers() { return *servers_; }
+  const std::string& routing_key() const { return connection_.routing_key; }
+  // From now on client() is the one of this server, which servers() names.
+  absl::Status Use(const std::string& address);
   client::Client& client() { return *client_; }
+  const std::string& target() const { return connection_.target; }
+  // Another client of the only server, with connections of its own. Thread-safe.
+  absl::StatusOr<std::unique_ptr<client::Client>> ConnectAnother() const {
+    return client::Client::Connect(connection_.target, connection_.options);
+  }
   // Options for a call that Ctrl-C cancels.
-  client::CallOptions call() const { return {.cancellation = interrupt_}; }
+  client::CallOptions call() const {
+    return {.cancellation = interrupt_, .traceparent = connection_.traceparent, .routing_key = connection_.routing_key};
+  }
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
+  // LoadVolume, which remembers the last volume where several servers may need it again.
+  absl::StatusOr<std::shared_ptr<const io::HostVolume>> Load(const std::string& path,
+                                                             const VolumeFileOptions& options = {});
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
   absl::StatusOr<v1::UploadResponse> Upload(const io::HostVolume& volume, const std::string& path,
-                                            const std::string& id);
+                                            const std::string& id, bool pinned = false);
   absl::StatusOr<v1::UploadResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                   const std::string& id);
 
  private:
-  client::Client* const client_;
+  client::RoutedClient* const servers_;
   client::Cancellation* const interrupt_;
+  const Connection connection_;
+  client::Client* client_ = nullptr;
+  std::string loaded_path_;
+  std::shared_ptr<const io::HostVolume> loaded_;
 };
 
-// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, deleted at the end,
-// whatever happened.
+// The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, to the server that
+// the session used then, and deleted there at the end, whatever happened.
 class Temporaries {
  public:
-  explicit Temporaries(Session& session) : session_(session) {}
+  explicit Temporaries(Session& session) : session_(session), client_(session.client()) {}
   Temporaries(const Temporaries&) = delete;
   Temporaries& operator=(const Temporaries&) = delete;
   ~Temporaries() { (void)DeleteAll(); }
@@ -48,23 +79,27 @@ class Temporaries {
   // "volumes/ID" as it is; otherwise the name of the uploaded file.
   absl::StatusOr<std::string> Volume(const std::string& x);
   // "transforms/ID" as it is; otherwise the name of the uploaded matrix (.txt), transform in ITK's form (.tfm, .h5),
-  // field or velocity.
+  // DICOM registration object, field or velocity.
   absl::StatusOr<std::string> Transform(const std::string& t);
 
   // "matrices/ID" as it is; otherwise the name of the uploaded file, its values of this type, which is the same for all
   // matrices of a command.
   absl::StatusOr<std::string> Matrix(const std::string& x, ValueType type);
 
-  // The first error, after all have been tried; what is gone already is no error.
+  // The first error, after all have been tried, or the server does not answer in time; what is gone already is no
+  // error.
   absl::Status DeleteAll();
 
  private:
   absl::StatusOr<std::string> UploadMatrixFile(const std::string& path);
   absl::StatusOr<std::string> UploadItkFile(const std::string& path);
+  absl::StatusOr<std::string> UploadRegistrationFile(const std::string& path);
+  absl::StatusOr<std::string> UploadComposed(const std::string& path, const io::ItkTransform& file);
   absl::StatusOr<std::string> UploadFieldFile(const std::string& path);
   absl::StatusOr<std::string> UploadVelocityFile(const std::string& path);
 
   Session& session_;
+  client::Client& client_;
   // Names by path.
   std::map<std::string, std::string> volumes_;
   std::map<std::string, std::string> transforms_;

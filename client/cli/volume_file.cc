@@ -46,11 +46,23 @@ absl::StatusOr<io::HostVolume> LoadDicom(const Source& source, const VolumeFileO
 }  // namespace
 
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options) {
-  const Source source = SplitSeries(path);
-  const bool is_dicom = !HasVolumeSuffix(path) && io::LooksLikeDicom(source.path);
-  absl::StatusOr<io::HostVolume> volume = is_dicom ? LoadDicom(source, options) : LoadPlain(path, options);
+  absl::StatusOr<io::HostVolume> volume =
+      IsDicomPath(path) ? LoadDicom(SplitSeries(path), options) : LoadPlain(path, options);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;
+}
+
+bool IsDicomPath(const std::string& path) {
+  return !HasVolumeSuffix(path) && io::LooksLikeDicom(SplitSeries(path).path);
+}
+
+absl::StatusOr<io::DicomReference> LoadReference(const std::string& path) {
+  const Source source = SplitSeries(path);
+  io::DicomOptions options;
+  options.series = source.series;
+  absl::StatusOr<io::DicomReference> reference = io::DicomReference::Read(source.path, options);
+  if (!reference.ok()) return Annotate(reference.status(), path);
+  return reference;
 }
 
 }  // namespace intrawarp::cli

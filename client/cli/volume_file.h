@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "io/dicom/reference.h"
 #include "io/nifti.h"
 
 namespace intrawarp::cli {
@@ -22,6 +23,12 @@ struct VolumeFileOptions {
 // DICOM, with PATH#SERIES for one of several volumes where no file has that whole name. Any other file is left to
 // ReadVolumeFile. Errors begin with the path. An option that only DICOM has is INVALID_ARGUMENT for another file.
 absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options = {});
+
+// Whether LoadVolume would take the path for DICOM.
+bool IsDicomPath(const std::string& path);
+
+// The series of a DICOM path, for objects that refer to it. Errors begin with the path.
+absl::StatusOr<io::DicomReference> LoadReference(const std::string& path);
 
 }  // namespace intrawarp::cli
 

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
+#include <string>
 
 namespace grpc {
 class ClientContext;
@@ -36,10 +37,20 @@ class Cancellation {
   std::set<grpc::ClientContext*> contexts_;
 };
 
+// Request metadata that says which calls belong together: a proxy before several servers that hashes it sends them to
+// one server (deploy/nginx/intrawarp.conf). By convention the VolumeDigest of the resident volume.
+inline constexpr char kRoutingKeyMetadata[] = "intrawarp-routing-key";
+
 struct CallOptions {
   // 0: the client's default, which is ClientOptions.unary_timeout for a single answer and none for a stream.
   std::chrono::milliseconds timeout{0};
   Cancellation* cancellation = nullptr;
+  // The trace that the call belongs to, as the header `traceparent` of W3C Trace Context names it; the server logs its
+  // trace id. Empty, or not in that form (proto/trace_context.h): none is sent.
+  std::string traceparent = {};
+  // Sent as kRoutingKeyMetadata, or as its SHA-256 in hexadecimal where it is longer than 128 bytes or no single word
+  // of printable ASCII; empty: not sent.
+  std::string routing_key = {};
 };
 
 }  // namespace intrawarp::client

@@ -26,6 +26,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const Clie
                                            const char* role) {
   grpc::ChannelArguments arguments;
   arguments.SetString("intrawarp.role", role);
+  if (!options.authority.empty()) arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, options.authority);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive_time.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(options.keepalive_timeout.count()));
@@ -81,6 +82,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (target.empty()) return absl::InvalidArgumentError("target: is empty");
   if (options.chunk_bytes < 1) return absl::InvalidArgumentError("chunk_bytes: must be at least 1");
   if (options.transfer_attempts < 1) return absl::InvalidArgumentError("transfer_attempts: must be at least 1");
+  if (options.session_stall_timeout.count() < 0) {
+    return absl::InvalidArgumentError("session_stall_timeout: must not be negative");
+  }
   if (options.stall_timeout.count() < 0) return absl::InvalidArgumentError("stall_timeout: must not be negative");
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials, MakeCredentials(options.security));
   return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(target, options, std::move(credentials))));
@@ -91,6 +95,14 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options)
   v1::GetServerInfoResponse response;
   INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->server.GetServerInfo(call.context(), {}, &response)));
   return std::move(*response.mutable_info());
+}
+
+absl::StatusOr<std::vector<v1::RoomLogLevel>> Client::SetLogLevel(const v1::SetLogLevelRequest& request,
+                                                                  const CallOptions& options) {
+  Call call(options, impl_->options.unary_timeout);
+  v1::SetLogLevelResponse response;
+  INTRAWARP_RETURN_IF_ERROR(FromGrpcStatus(impl_->server.SetLogLevel(call.context(), request, &response)));
+  return std::vector<v1::RoomLogLevel>(response.log_levels().begin(), response.log_levels().end());
 }
 
 absl::StatusOr<bool> Client::IsServing(const std::string& service, const CallOptions& options) {

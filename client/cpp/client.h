@@ -72,6 +72,11 @@ struct ClientOptions {
   // reads slowly, keep their streams. Where a chunk takes longer than this on the line (8 Mbit/s with 1 MiB), raise it,
   // or lower chunk_bytes. 0: keepalive alone decides.
   std::chrono::milliseconds stall_timeout{500};
+  // Likewise for the streams of sessions, which then end UNAVAILABLE. A session without frames is asked, too. 0:
+  // keepalive alone decides.
+  std::chrono::milliseconds session_stall_timeout{0};
+  // HOST:PORT that the server's certificate must name, where the target is an address; empty: the target's.
+  std::string authority = {};
 };
 
 // One volume to be uploaded. The bytes are not copied; they stay valid during the call.
@@ -85,9 +90,14 @@ struct VolumeUpload {
   // A stored value v means v * slope + intercept; both 0: none.
   double rescale_slope = 0;
   double rescale_intercept = 0;
+  // It stays on the device also where memory is short.
+  bool pinned = false;
   // Called from the calling thread after each chunk; after a broken stream `sent` may go back.
   std::function<void(int64_t sent, int64_t total)> on_progress;
 };
+
+// SHA-256 of a volume's bytes, as 64 hexadecimal digits.
+std::string VolumeDigest(absl::string_view bytes);
 
 // A transform to be uploaded in its native form. The coefficients are not copied; they stay valid during the call.
 struct ControlGridUpload {
@@ -184,6 +194,9 @@ class Client {
                                               const CallOptions& options = {});
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+  // The levels of every room from then on.
+  absl::StatusOr<std::vector<v1::RoomLogLevel>> SetLogLevel(const v1::SetLogLevelRequest& request,
+                                                            const CallOptions& options = {});
   // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
   absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
 

@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "client/cpp/client_impl.h"
+#include "io/digest.h"
 #include "proto/convert.h"
 
 namespace intrawarp::client {
@@ -13,12 +15,17 @@ constexpr int kPageSize = 500;
 
 }  // namespace
 
+std::string VolumeDigest(absl::string_view bytes) {
+  return absl::BytesToHexString(io::Sha256Of(bytes.data(), bytes.size()));
+}
+
 absl::StatusOr<v1::UploadResponse> Client::UploadVolume(const VolumeUpload& upload, const CallOptions& options) {
   v1::UploadHeader header;
   header.set_id(upload.id);
   v1::VolumeUpload& volume = *header.mutable_volume();
   *volume.mutable_geometry() = GeometryToProto(upload.geometry);
   volume.set_pixel_type(PixelTypeToProto(upload.pixel_type));
+  volume.set_pinned(upload.pinned);
   if (upload.rescale_slope != 0 || upload.rescale_intercept != 0) {
     volume.mutable_rescale()->set_slope(upload.rescale_slope);
     volume.mutable_rescale()->set_intercept(upload.rescale_intercept);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/half_float.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 
@@ -27,12 +28,12 @@ void PreferLargePages(const void* data, size_t bytes) {
   if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
-template <typename T>
-void Decode(const char* encoded, float scale, absl::Span<float> out) {
+template <typename T, typename ToFloat>
+void Decode(const char* encoded, const ToFloat& to_float, absl::Span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     T number;
     std::memcpy(&number, encoded + i * sizeof(T), sizeof(T));
-    out[i] = scale * static_cast<float>(number);
+    out[i] = to_float(number);
   }
 }
 
@@ -114,8 +115,14 @@ absl::Status GridReceiver::AppendEncoded(const wire::ReceivedChunk& chunk) {
   }));
   const size_t bytes = left_over_ + size;
   const absl::Span<float> out = floats_.subspan(decoded_, bytes / sizeof(int16_t));
-  if (encoding_ == v1::FIELD_ENCODING_FLOAT16) Decode<_Float16>(encoded_.data(), 1, out);
-  if (encoding_ == v1::FIELD_ENCODING_INT16) Decode<int16_t>(encoded_.data(), scale_, out);
+  if (encoding_ == v1::FIELD_ENCODING_FLOAT16) {
+    Decode<uint16_t>(
+        encoded_.data(), [](uint16_t number) { return FloatOfHalf(number); }, out);
+  }
+  if (encoding_ == v1::FIELD_ENCODING_INT16) {
+    const auto scaled = [scale = scale_](int16_t number) { return scale * static_cast<float>(number); };
+    Decode<int16_t>(encoded_.data(), scaled, out);
+  }
   decoded_ += out.size();
   left_over_ = bytes % sizeof(int16_t);
   if (left_over_ != 0) encoded_[0] = encoded_[bytes - 1];

@@ -111,11 +111,15 @@ NavigateStream::NavigateStream(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 NavigateStream::~NavigateStream() = default;
 
 void NavigateStream::Open(const v1::NavigateConfig& config) {
-  auto call = std::make_unique<RawCall>(impl_->channel(), kNavigateMethod, impl_->call_options);
+  impl_->watch.reset();
+  const std::shared_ptr<grpc::Channel> channel = impl_->channel();
+  auto call = std::make_unique<RawCall>(channel, kNavigateMethod, impl_->call_options);
   {
     std::lock_guard<std::mutex> lock(impl_->mutex);
     impl_->call.swap(call);
   }
+  impl_->watch = std::make_unique<StallWatch>(channel, impl_->options.session_stall_timeout,
+                                              [call = impl_->call.get()] { call->Abandon(); });
   impl_->end.reset();
   v1::NavigateRequest request;
   *request.mutable_config() = config;
@@ -136,7 +140,7 @@ absl::Status NavigateStream::Resume() {
 absl::Status NavigateStream::WaitUntilOpened() {
   grpc::ByteBuffer message;
   if (impl_->end.has_value()) return *impl_->end;
-  if (!impl_->call->Read(&message)) {
+  if (!impl_->Read(&message)) {
     INTRAWARP_RETURN_IF_ERROR(Finish());
     return absl::UnavailableError("the stream ended before its session was opened");
   }
@@ -188,7 +192,7 @@ absl::StatusOr<bool> NavigateStream::ReadAnswer(const GridSink& field, const Coa
                                                 FrameAnswer* answer) {
   AnswerFields fields(impl_->config, field, coarse, impl_->options.max_answer_bytes);
   grpc::ByteBuffer message;
-  while (impl_->call->Read(&message)) {
+  while (impl_->Read(&message)) {
     const auto chunk = wire::DecodeChunk(message, v1::NavigateResponse::kChunkFieldNumber);
     if (chunk) {
       INTRAWARP_RETURN_IF_ERROR(fields.Append(*chunk));

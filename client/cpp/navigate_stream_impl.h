@@ -12,6 +12,7 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream.h"
 #include "client/cpp/raw_call.h"
+#include "client/cpp/stall_watch.h"
 
 namespace intrawarp::client {
 
@@ -23,12 +24,19 @@ struct NavigateStream::Impl {
        ChannelFn channel)
       : call_options(call_options), options(client_options), config(std::move(config)), channel(std::move(channel)) {}
 
+  bool Read(grpc::ByteBuffer* message) {
+    const bool is_read = call->Read(message);
+    watch->Moved();
+    return is_read;
+  }
+
   const CallOptions call_options;
   const ClientOptions options;
   const v1::NavigateConfig config;
   const ChannelFn channel;
   std::mutex mutex;  // of the pointer `call`, which Cancel reads
   std::unique_ptr<RawCall> call;
+  std::unique_ptr<StallWatch> watch;  // of the call; gone before it
   // The receiving thread's: the server's words about the session, and the end of the stream.
   std::optional<v1::SessionOpened> opened;
   std::optional<v1::Session> closed;

@@ -112,4 +112,15 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   return FromRpcStatus(details);
 }
 
+std::string ReasonOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kRpcStatusPayload);
+  google::rpc::Status details;
+  if (!payload || !details.ParseFromString(std::string(*payload))) return "";
+  google::rpc::ErrorInfo info;
+  for (const auto& detail : details.details()) {
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
 }  // namespace intrawarp::client

@@ -4,6 +4,8 @@
 #ifndef INTRAWARP_CLIENT_CPP_RPC_STATUS_H_
 #define INTRAWARP_CLIENT_CPP_RPC_STATUS_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
 
@@ -20,6 +22,10 @@ inline constexpr char kRpcStatusPayload[] = "type.googleapis.com/google.rpc.Stat
 // again: "spacing: must be above 0 (header.geometry.spacing) [INVALID_GEOMETRY]".
 absl::Status FromRpcStatus(const google::rpc::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// The reason that the server gave, "" where it gave none: the status then comes from the transport, a proxy, or the
+// client itself.
+std::string ReasonOf(const absl::Status& status);
 
 }  // namespace intrawarp::client
 

@@ -262,6 +262,15 @@ absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options) {
   return phantom;
 }
 
+io::HostVolume SampleFixed(const PhantomModel& model, double noise_sd, uint64_t noise_seed) {
+  io::HostVolume volume = EmptyVolume(model.fixed_geometry(), PixelType::kInt16);
+  ForEachVoxel(volume.geometry, [&](int64_t i, Vec3d x) {
+    const double noise = noise_sd == 0 ? 0 : noise_sd * NormalAt(noise_seed, i);
+    SetPixel(volume, i, ToInt16(model.Hounsfield(model.Transform(x)) + noise));
+  });
+  return volume;
+}
+
 AffineMap RandomAffine(uint32_t seed, double max_rotation_deg, double max_scale, double max_shear,
                        double max_translation_mm, Vec3d center, bool in_plane) {
   UniformRandom random(uint64_t{seed} + 0x616666);

@@ -82,6 +82,10 @@ class PhantomModel {
 // INVALID_ARGUMENT naming the option at fault.
 absl::StatusOr<Phantom> MakePhantom(const PhantomOptions& options);
 
+// The fixed image of a model alone, int16, in HU, without inversion. Noise of other images is independent of it where
+// `noise_seed` differs. Uses all cores.
+io::HostVolume SampleFixed(const PhantomModel& model, double noise_sd, uint64_t noise_seed);
+
 // A map p -> center + R S Z (p - center) + t for tests with a known answer: rotation R about a random axis by up to
 // `max_rotation_deg`, shears S up to `max_shear`, scales Z within 1 +- max_scale, |t| up to `max_translation_mm`; with
 // `in_plane`, z is left as it is. Equal seeds give equal maps.

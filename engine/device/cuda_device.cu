@@ -20,6 +20,7 @@ bool IsRecoverable(cudaError_t error) {
     case cudaErrorMemoryAllocation:
     case cudaErrorInvalidValue:
     case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
     case cudaErrorInvalidDevice:
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:

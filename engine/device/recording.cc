@@ -13,6 +13,7 @@ namespace intrawarp {
 #if INTRAWARP_WITH_CUDA
 namespace {
 
+// Null where the driver has no resources for one more graph.
 absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const Recording::WorkFn& work) {
   // A kernel of a graph runs in the green context of the stream that it was captured on.
   INTRAWARP_ASSIGN_OR_RETURN(const Stream stream, ctx.device().CreateStreamLike(ctx.stream()));
@@ -26,7 +27,12 @@ absl::StatusOr<std::shared_ptr<void>> Capture(const ExecContext& ctx, const Reco
   INTRAWARP_RETURN_IF_ERROR(enqueued);
   INTRAWARP_CUDA_RETURN_IF_ERROR(ended);
   cudaGraphExec_t executable = nullptr;
-  INTRAWARP_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&executable, graph, 0));
+  const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+  if (instantiated == cudaErrorLaunchOutOfResources || instantiated == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // neither is sticky
+    return std::shared_ptr<void>();
+  }
+  INTRAWARP_CUDA_RETURN_IF_ERROR(instantiated);
   return std::shared_ptr<void>(executable, [](void* p) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(p)); });
 }
 
@@ -38,7 +44,7 @@ absl::StatusOr<Recording> Recording::Make([[maybe_unused]] const ExecContext& ct
 #if INTRAWARP_WITH_CUDA
   if (ctx.is_cuda()) {
     INTRAWARP_ASSIGN_OR_RETURN(recording.graph_, Capture(ctx, work));
-    return recording;
+    if (recording.graph_ != nullptr) return recording;
   }
 #endif
   recording.work_ = std::move(work);

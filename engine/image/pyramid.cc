@@ -141,8 +141,9 @@ PreparedImage PreparedImage::In(Buffer memory) const {
   PreparedImage image;
   image.levels_ = levels_;
   image.statistics_ = statistics_;
+  const bool is_empty = memory.bytes() == 0;
   for (PyramidLevel& level : image.levels_) {
-    level.volume.data = memory.as<float>() + (level.volume.data - volume().data);
+    level.volume.data = is_empty ? nullptr : memory.as<float>() + (level.volume.data - volume().data);
   }
   image.memory_ = std::move(memory);
   return image;

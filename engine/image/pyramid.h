@@ -47,7 +47,7 @@ class PreparedImage {
                                                double intercept, const Geometry& geometry);
 
   // This image in other memory, perhaps of another device, which holds or will hold a copy of its Bytes() from
-  // volume().data on.
+  // volume().data on. In an empty buffer: the image without its voxels, whose data are null.
   PreparedImage In(Buffer memory) const;
 
   const Geometry& geometry() const { return levels_.front().volume.geometry; }

@@ -7,8 +7,9 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/device/parallel.h"
+#include "engine/image/smooth.h"
 #include "engine/registration/demons_iteration_kernels.h"
-#include "engine/transform/vector_field.h"
+#include "engine/transform/vector_field_kernels.h"
 
 namespace intrawarp {
 
@@ -68,6 +69,24 @@ absl::Status Force(const ExecContext& ctx, const DemonsIteration& it, const Demo
   return intrawarp::DemonsForce(ctx, task, fields.update, nullptr, done);
 }
 
+// The force's N and D smoothed in place, then N / D in the place of N. Nothing once *skip is not 0.
+absl::Status SmoothForce(const ExecContext& ctx, Int3 size, double sigma, float* force, const int* skip) {
+  if (*skip != 0) return absl::OkStatus();
+  const int64_t rows = int64_t{size.y} * size.z, voxels = rows * size.x;
+  float* const denominator = force + 3 * voxels;
+  Geometry grid;
+  grid.size = size;
+  INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, force, size, {sigma, sigma, sigma}, force));
+  INTRAWARP_RETURN_IF_ERROR(SmoothGaussian(ctx, {denominator, grid}, {sigma, sigma, sigma}, {denominator, grid}));
+  ParallelFor(rows, [&](int64_t row) {
+    for (int64_t i = row * size.x; i < (row + 1) * size.x; ++i) {
+      const float factor = QuotientFactor(denominator[i]);
+      for (int c = 0; c < 3; ++c) force[3 * i + c] *= factor;
+    }
+  });
+  return absl::OkStatus();
+}
+
 // Takes the velocity beyond `to`, in the direction from where the last iteration came to.
 void GoOn(const float* to, Int3 size, const DemonsFields& fields) {
   const int64_t row = int64_t{3} * size.x;
@@ -86,6 +105,21 @@ void GoOn(const float* to, Int3 size, const DemonsFields& fields) {
       [](float& total, float part) { total = std::max(total, part); });
 }
 
+// The velocity updated by the smoothed force, in `work`.
+absl::Status Update(const ExecContext& ctx, const DemonsIteration& it, const DemonsFields& fields) {
+  const Int3 size = it.force.size;
+  const int* done = &fields.state->done;
+  switch (it.update) {
+    case VelocityUpdate::kAdd:
+      return SmoothVectorField(ctx, fields.update, size, {}, fields.work, fields.velocity, nullptr, done);
+    case VelocityUpdate::kCompose:
+      return intrawarp::ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done);
+    case VelocityUpdate::kBch:
+      return intrawarp::BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done);
+  }
+  return absl::InternalError("no such update");
+}
+
 }  // namespace
 
 absl::Status BeginDemonsIterations(const ExecContext&, Int3, DemonsFields*) { return absl::OkStatus(); }
@@ -97,17 +131,8 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, in
   const int* done = &fields.state->done;
   const auto sigma = [](double s) { return Vec3d{s, s, s}; };
   INTRAWARP_RETURN_IF_ERROR(Force(ctx, it, fields));
-  if (it.update == VelocityUpdate::kAdd) {
-    INTRAWARP_RETURN_IF_ERROR(SmoothVectorField(ctx, fields.update, size, sigma(it.fluid_sigma), fields.work,
-                                                fields.velocity, nullptr, done));
-  } else {
-    INTRAWARP_RETURN_IF_ERROR(
-        SmoothVectorField(ctx, fields.update, size, sigma(it.fluid_sigma), fields.update, nullptr, nullptr, done));
-    INTRAWARP_RETURN_IF_ERROR(
-        it.update == VelocityUpdate::kCompose
-            ? intrawarp::ComposeVectorFields(ctx, fields.update, fields.velocity, size, fields.work, done)
-            : intrawarp::BchUpdate(ctx, fields.velocity, fields.update, size, fields.work, done));
-  }
+  INTRAWARP_RETURN_IF_ERROR(SmoothForce(ctx, size, it.fluid_sigma, fields.update, done));
+  INTRAWARP_RETURN_IF_ERROR(Update(ctx, it, fields));
   if (fields.reached == nullptr) {
     return SmoothVectorField(ctx, fields.work, size, sigma(it.diffusion_sigma), fields.velocity, nullptr,
                              &fields.state->largest, done);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration of log-demons at one level (log_demons.h): s = exp(v); the moving image at A(x + s(x)); the force u; u
-// smoothed; v updated by u; v smoothed; with momentum v then goes on in the direction of its last change (Nesterov
-// 1983; demons_step.h says by how much). On the CPU it is the operators of vector_field.h one after another; on CUDA
-// the velocity lies in planes between BeginDemonsIterations and EndDemonsIterations, and operators are fused
-// (vector_planes.h). No part waits for the host, so that an iteration can be recorded (device/recording.h).
+// One iteration of log-demons at one level (log_demons.h): s = exp(v); the moving image at A(x + s(x)); the force u,
+// smoothed (demons_step.h); v updated by u; v smoothed; with momentum v then goes on in the direction of its last
+// change (Nesterov 1983; demons_step.h says by how much). On the CPU it is the operators of vector_field.h one after
+// another; on CUDA the velocity lies in planes between BeginDemonsIterations and EndDemonsIterations, and operators are
+// fused (vector_planes.h). No part waits for the host, so that an iteration can be recorded (device/recording.h).
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_ITERATION_H_
 #define INTRAWARP_ENGINE_REGISTRATION_DEMONS_ITERATION_H_
 
@@ -41,8 +41,9 @@ struct DemonsIteration {
   bool half_fields = false;
 };
 
-// Device memory, three float32 a voxel each; `spare` on CUDA alone. `reached` is there with momentum alone: the
-// velocity that the last iteration came to before it went on, at first the velocity itself, in its layout.
+// Device memory, three float32 a voxel each, but four of `update` and `spare`; `spare` on CUDA alone. `reached` is
+// there with momentum alone: the velocity that the last iteration came to before it went on, at first the velocity
+// itself, in its layout.
 struct DemonsFields {
   float *velocity = nullptr, *update = nullptr, *work = nullptr, *spare = nullptr, *reached = nullptr;
   DemonsState* state = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of an iteration: exponentials use `work` and `spare`; the force is made in `update` and smoothed from
-// there to `spare`; the updated velocity is made in one of the three and smoothed into `velocity`.
+// The fields of an iteration: exponentials use `work` and `spare`; the force, a quotient, is made in `update` and
+// smoothed between there and `spare`; the updated velocity is made in one of the three and smoothed into `velocity`.
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -49,18 +49,16 @@ absl::StatusOr<float*> Update(const ExecContext& ctx, const DemonsIteration& it,
   const Int3 size = it.force.size;
   const int* done = &fields.state->done;
   const double sigma = it.fluid_sigma;
-  INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
-                             SmoothPlanesXY(ctx, fields.update, size, sigma, fields.spare, nullptr, done));
-  float* const free = smooth == fields.spare ? fields.update : fields.spare;
-  if (it.update == VelocityUpdate::kCompose) {
-    return SmoothPlanesZCompose(ctx, smooth, size, sigma, fields.velocity, fields.work, done);
-  }
-  const bool add = it.update == VelocityUpdate::kAdd;
-  INTRAWARP_RETURN_IF_ERROR(
-      SmoothPlanesZ(ctx, smooth, size, sigma, add ? fields.velocity : nullptr, free, nullptr, done));
-  if (add) return free;
-  INTRAWARP_RETURN_IF_ERROR(BchPlanes(ctx, fields.velocity, free, size, fields.work, done));
-  return fields.work;
+  INTRAWARP_ASSIGN_OR_RETURN(float* const force,
+                             SmoothPlanesXY(ctx, fields.update, size, 4, sigma, fields.spare, nullptr, done));
+  float* const free = force == fields.spare ? fields.update : fields.spare;
+  const QuotientUse use = it.update == VelocityUpdate::kAdd       ? QuotientUse::kAdd
+                          : it.update == VelocityUpdate::kCompose ? QuotientUse::kCompose
+                                                                  : QuotientUse::kAlone;
+  INTRAWARP_RETURN_IF_ERROR(SmoothQuotientZ(ctx, force, size, sigma, use, fields.velocity, free, fields.work, done));
+  if (it.update != VelocityUpdate::kBch) return fields.work;
+  INTRAWARP_RETURN_IF_ERROR(BchPlanes(ctx, fields.velocity, fields.work, size, free, done));
+  return free;
 }
 
 }  // namespace
@@ -86,8 +84,8 @@ absl::Status IterateDemons(const ExecContext& ctx, const DemonsIteration& it, in
   INTRAWARP_ASSIGN_OR_RETURN(float* const updated, Update(ctx, it, fields));
   float* const free = updated == fields.spare ? fields.work : fields.spare;
   INTRAWARP_ASSIGN_OR_RETURN(float* const smooth,
-                             SmoothPlanesXY(ctx, updated, size, it.diffusion_sigma, free, largest, done));
-  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, nullptr, fields.velocity, largest, done,
+                             SmoothPlanesXY(ctx, updated, size, 3, it.diffusion_sigma, free, largest, done));
+  return SmoothPlanesZ(ctx, smooth, size, it.diffusion_sigma, fields.velocity, largest, done,
                        {fields.reached, &fields.state->momentum});
 }
 

@@ -8,12 +8,15 @@
 // The force (Vercauteren et al. 2009, "Diffeomorphic demons", eq. 5, with the noise of a voxel estimated by the
 // difference, sigma_i = |f - m|): with d = f - m and g the gradient, per mean voxel side,
 //
-//   u = d g / (|g|^2 + n^2 + d^2 / (2 max_step)^2),    |u| <= max_step
+//   N = d g,    D = |g|^2 + n^2 + d^2 / (2 max_step)^2,    u = (G * N) / (G * D),    |u| <= max_step
 //
-// Gradients below n pull the less the weaker they are. With n = 0 the noise of a nearly flat region pulls as far as an
-// edge does; smoothed together with the edges beside it, it weakens their pull.
+// G is the Gaussian of the fluid sigma. N and D are smoothed apart and divided then: u is the mean of the pulls N / D
+// of a neighbourhood, each with its D as certainty (normalised convolution; Knutsson and Westin 1993). The mean of N /
+// D without that gives the flat voxels beside an edge as much weight as the edge. Gradients below n pull the less the
+// weaker they are.
 // g is (grad f + grad m) / 2 for the efficient second-order (symmetric) step, with m the warped image, so that grad m
-// needs no Jacobian; central differences, over the samples there are. u is 0 where there is no sample, or no gradient.
+// needs no Jacobian; central differences, over the samples there are. N and D are 0 where there is no sample; u is 0
+// where G * D is below kLeastDenominator (vector_field_kernels.h).
 #ifndef INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_H_
 #define INTRAWARP_ENGINE_REGISTRATION_DEMONS_STEP_H_
 
@@ -117,13 +120,14 @@ struct DemonsForceTask {
   float max_step = 2;
   // n, in intensities per mean voxel side.
   float weak_gradient = 0;
-  // force = weight * u, or force += weight * u.
+  // N and D are multiplied by the weight and its absolute value; with `accumulate` they are added to what is there.
   float weight = 1;
   bool accumulate = false;
 };
 
-// Writes the force, three float32 a voxel, and advances `state` (device memory; null: none). Nothing happens once *skip
-// is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace: DemonsForceWorkspaceBytes.
+// Writes N, three float32 a voxel, and behind all of them D, one a voxel; advances `state` (device memory; null: none).
+// Nothing happens once *skip is not 0. Stream-ordered; the order of the sums depends on the size alone. Workspace:
+// DemonsForceWorkspaceBytes.
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip = nullptr);
 size_t DemonsForceWorkspaceBytes(Int3 size);

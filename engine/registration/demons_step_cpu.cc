@@ -29,7 +29,8 @@ HWY_INLINE VF Difference(VF low, VF at, VF high, bool face) {
   return hn::Mul(difference, hn::IfThenElse(hn::Or(no_low, no_high), one, half));
 }
 
-ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z, float* force) {
+ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator) {
   const DF d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const Int3 n = t.size;
@@ -43,14 +44,18 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
   const auto scalar = [&](int x) {
     float square;
     int sample;
-    Vec3f u = ForceVoxel(f + x, m + x, n, {x, y, z}, scales, &square, &sample);
+    DemonsPull pull = ForceVoxel(f + x, m + x, n, {x, y, z}, scales, &square, &sample);
     sums.squares += square;
     sums.samples += sample;
-    float* const to = force + 3 * x;
-    if (t.accumulate) u = u + Vec3f{to[0], to[1], to[2]};
-    to[0] = u.x;
-    to[1] = u.y;
-    to[2] = u.z;
+    float* const to = numerator + 3 * x;
+    if (t.accumulate) {
+      pull.numerator = pull.numerator + Vec3f{to[0], to[1], to[2]};
+      pull.denominator += denominator[x];
+    }
+    to[0] = pull.numerator.x;
+    to[1] = pull.numerator.y;
+    to[2] = pull.numerator.z;
+    denominator[x] = pull.denominator;
   };
   int x = 0;
   scalar(x++);
@@ -68,21 +73,21 @@ ForceRowSums ForceRow(const DemonsForceTask& t, const DemonsForceScales& scales,
     const VF square = hn::IfThenZeroElse(none, hn::Mul(difference, difference));
     squares = hn::Add(squares, square);
     sums.samples += lanes - static_cast<int64_t>(hn::CountTrue(d, none));
-    VF denominator = hn::MulAdd(square, hn::Set(d, scales.noise), hn::Set(d, scales.flat));
-    for (int a = 0; a < 3; ++a) denominator = hn::MulAdd(g[a], g[a], denominator);
-    // A NaN denominator is not above the least.
-    const auto moves = hn::AndNot(none, hn::Gt(denominator, hn::Set(d, kLeastDenominator)));
-    const VF k = hn::Div(difference, denominator);
-    VF u[3];
+    VF certainty = hn::MulAdd(square, hn::Set(d, scales.noise), hn::Set(d, scales.flat));
+    for (int a = 0; a < 3; ++a) certainty = hn::MulAdd(g[a], g[a], certainty);
+    certainty = hn::IfThenZeroElse(none, hn::Mul(certainty, hn::Set(d, scales.weight)));
+    VF pull[3];
     for (int a = 0; a < 3; ++a) {
-      u[a] = hn::IfThenElseZero(moves, hn::Mul(hn::Mul(k, g[a]), hn::Set(d, scales.step[a])));
+      pull[a] = hn::IfThenZeroElse(none, hn::Mul(hn::Mul(difference, g[a]), hn::Set(d, scales.step[a])));
     }
     if (t.accumulate) {
       VF before[3];
-      hn::LoadInterleaved3(d, force + 3 * x, before[0], before[1], before[2]);
-      for (int a = 0; a < 3; ++a) u[a] = hn::Add(u[a], before[a]);
+      hn::LoadInterleaved3(d, numerator + 3 * x, before[0], before[1], before[2]);
+      for (int a = 0; a < 3; ++a) pull[a] = hn::Add(pull[a], before[a]);
+      certainty = hn::Add(certainty, hn::LoadU(d, denominator + x));
     }
-    hn::StoreInterleaved3(u[0], u[1], u[2], d, force + 3 * x);
+    hn::StoreInterleaved3(pull[0], pull[1], pull[2], d, numerator + 3 * x);
+    hn::StoreU(certainty, d, denominator + x);
   }
   sums.squares += hn::GetLane(hn::SumOfLanes(d, squares));
   for (; x < n.x; ++x) scalar(x);
@@ -103,8 +108,9 @@ constexpr int64_t kPiece = 1 << 15;
 
 HWY_EXPORT(ForceRow);
 
-ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* force) {
-  return HWY_DYNAMIC_DISPATCH(ForceRow)(task, scales, y, z, force);
+ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator) {
+  return HWY_DYNAMIC_DISPATCH(ForceRow)(task, scales, y, z, numerator, denominator);
 }
 
 absl::Status PrepareDemonsImage(const ExecContext&, const float* image, const uint8_t* mask, int64_t voxels,
@@ -136,11 +142,13 @@ absl::Status DemonsForce(const ExecContext&, const DemonsForceTask& task, float*
                          const int* skip) {
   if (skip != nullptr && *skip != 0) return absl::OkStatus();
   const DemonsForceScales scales(task);
+  const int64_t rows = int64_t{task.size.y} * task.size.z;
+  float* const denominator = force + 3 * rows * task.size.x;
   const ForceRowSums sums = OrderedReduce(
-      int64_t{task.size.y} * task.size.z, ForceRowSums{0, 0},
+      rows, ForceRowSums{0, 0},
       [&](int64_t row) {
         return ForceRow(task, scales, static_cast<int>(row % task.size.y), static_cast<int>(row / task.size.y),
-                        force + 3 * row * task.size.x);
+                        force + 3 * row * task.size.x, denominator + row * task.size.x);
       },
       [](ForceRowSums& total, const ForceRowSums& part) {
         total.squares += part.squares;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The force reads both images once (neighbours from the caches) and stores whole lines: 20 bytes a voxel.
+// The force reads both images once (neighbours from the caches) and stores whole lines: 24 bytes a voxel.
 #include <algorithm>
 
 #include "engine/base/status_macros.h"
@@ -68,8 +68,8 @@ struct Column {
   }
 };
 
-// The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. The force is interleaved
-// or in planes of `voxels`.
+// The threads of a block as one row, as reduce.cuh numbers them: a warp is a row of the tile. N is interleaved or
+// in planes of `voxels`; D lies behind it.
 template <bool kPlanes>
 __global__ void __launch_bounds__(kReduceThreads, 5)
     ForceKernel(const DemonsForceTask t, const DemonsForceScales scales, float* force, double* squares, double* samples,
@@ -91,31 +91,34 @@ __global__ void __launch_bounds__(kReduceThreads, 5)
   for (int z = z0; z < z1; ++z) {
     const float fixed_next = fixed.Ahead(z, z + 1 < z1), warped_next = warped.Ahead(z, z + 1 < z1);
     const size_t start = (static_cast<size_t>(z) * t.size.y + y) * t.size.x + x0;
-    Vec3f u{};
+    DemonsPull pull;
     if (x < t.size.x) {
       float square;
       int sample;
-      u = ForceOf(fixed.Here(x, y), warped.Here(x, y), scales, &square, &sample);
+      pull = ForceOf(fixed.Here(x, y), warped.Here(x, y), scales, &square, &sample);
       sum += square;
       count += sample;
     }
     fixed.MoveUp(fixed_next);
     warped.MoveUp(warped_next);
+    float* const to = force + start + lane;
+    if (x < t.size.x) to[3 * voxels] = t.accumulate ? to[3 * voxels] + pull.denominator : pull.denominator;
     if constexpr (kPlanes) {
       if (x >= t.size.x) continue;
-      float* const to = force + start + lane;
 #pragma unroll
-      for (int c = 0; c < 3; ++c) to[c * voxels] = t.accumulate ? to[c * voxels] + u[c] : u[c];
+      for (int c = 0; c < 3; ++c) {
+        to[c * voxels] = t.accumulate ? to[c * voxels] + pull.numerator[c] : pull.numerator[c];
+      }
     } else {
       float* const mine = rows[line];
-      StoreVector(u, mine + 3 * lane);
+      StoreVector(pull.numerator, mine + 3 * lane);
       __syncwarp();
 #pragma unroll
       for (int k = 0; k < 3; ++k) {
         const int i = lane + 32 * k;
         if (i < floats) {
-          float* const to = force + 3 * start + i;
-          *to = t.accumulate ? *to + mine[i] : mine[i];
+          float* const at = force + 3 * start + i;
+          *at = t.accumulate ? *at + mine[i] : mine[i];
         }
       }
       __syncwarp();

@@ -12,15 +12,11 @@
 
 namespace intrawarp {
 
-// The force is 0 where |g|^2 + n^2 + d^2 / (2 max_step)^2 is below this, in variances of the fixed image: there is
-// neither gradient nor difference.
-inline constexpr float kLeastDenominator = 1e-9f;
-
-// The constants of the force: weights of both gradients and of the step by axis (over the voxel's side), 1 / (2
+// The constants of the force: weights of both gradients and of N by axis (over the voxel's side), of D, 1 / (2
 // max_step)^2 (noise) and n^2 (flat).
 struct DemonsForceScales {
   Vec3f fixed, warped, step;
-  float noise, flat;
+  float weight, noise, flat;
 
   explicit DemonsForceScales(const DemonsForceTask& task) {
     const float f = task.gradient == DemonsGradient::kSymmetric ? 0.5f
@@ -31,6 +27,7 @@ struct DemonsForceScales {
       warped[a] = (1 - f) / task.sides[a];
       step[a] = task.weight / task.sides[a];
     }
+    weight = std::abs(task.weight);
     noise = 1 / (4 * task.max_step * task.max_step);
     flat = task.weak_gradient * task.weak_gradient;
   }
@@ -55,9 +52,14 @@ struct DemonsNeighbours {
   float low[3], high[3];
 };
 
-// Adds to the sums when the voxel is a sample.
-INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbours& m, const DemonsForceScales& scales,
-                                  float* square, int* sample) {
+// N and D at a voxel, in index units and weighted.
+struct DemonsPull {
+  Vec3f numerator;
+  float denominator = 0;
+};
+
+INTRAWARP_HD inline DemonsPull ForceOf(const DemonsNeighbours& f, const DemonsNeighbours& m,
+                                       const DemonsForceScales& scales, float* square, int* sample) {
   *square = 0;
   *sample = 0;
   const float d = f.at - m.at;
@@ -80,8 +82,7 @@ INTRAWARP_HD inline Vec3f ForceOf(const DemonsNeighbours& f, const DemonsNeighbo
   Vec3f g;
   for (int a = 0; a < 3; ++a) g[a] = scales.fixed[a] * of_fixed[a] + scales.warped[a] * of_warped[a];
   const float denominator = Dot(g, g) + (d * d * scales.noise + scales.flat);
-  const float k = denominator > kLeastDenominator ? d / denominator : 0.0f;
-  return {k * g.x * scales.step.x, k * g.y * scales.step.y, k * g.z * scales.step.z};
+  return {{d * g.x * scales.step.x, d * g.y * scales.step.y, d * g.z * scales.step.z}, scales.weight * denominator};
 }
 
 INTRAWARP_HD inline DemonsNeighbours NeighboursOf(const float* p, Int3 size, Int3 i) {
@@ -96,8 +97,8 @@ INTRAWARP_HD inline DemonsNeighbours NeighboursOf(const float* p, Int3 size, Int
 }
 
 // The force at voxel i; f and m point at its values.
-INTRAWARP_HD inline Vec3f ForceVoxel(const float* f, const float* m, Int3 size, Int3 i, const DemonsForceScales& scales,
-                                     float* square, int* sample) {
+INTRAWARP_HD inline DemonsPull ForceVoxel(const float* f, const float* m, Int3 size, Int3 i,
+                                          const DemonsForceScales& scales, float* square, int* sample) {
   *square = 0;
   *sample = 0;
   if (!IsSample(*f - *m)) return {};
@@ -128,12 +129,13 @@ INTRAWARP_HD inline void AddMoments(const PairMoments& from, PairMoments* to) {
 namespace cpu {
 absl::Status MeasurePair(const ExecContext& ctx, const float* fixed, const float* moving, int64_t voxels,
                          PairMoments* partial, PairMoments* moments);
-// Writes row (y, z) of the force; returns the sums over its samples.
+// Writes row (y, z) of N and of D; returns the sums over its samples.
 struct ForceRowSums {
   double squares;
   int64_t samples;
 };
-ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* force);
+ForceRowSums ForceRow(const DemonsForceTask& task, const DemonsForceScales& scales, int y, int z, float* numerator,
+                      float* denominator);
 absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, const uint8_t* mask, int64_t voxels,
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
@@ -146,7 +148,7 @@ absl::Status PrepareDemonsImage(const ExecContext& ctx, const float* image, cons
                                 float scale, float offset, float* out);
 absl::Status DemonsForce(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                          const int* skip);
-// The force in planes (vector_planes.h).
+// The force in planes (vector_planes.h): those of N, then that of D.
 absl::Status DemonsForcePlanes(const ExecContext& ctx, const DemonsForceTask& task, float* force, DemonsState* state,
                                const int* skip);
 int64_t DemonsForceBlocks(Int3 size);

@@ -23,6 +23,8 @@ constexpr int kCoarsestAxis = 8;
 constexpr int kLeastSquarings = 1;
 
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
+// A force is a field and its denominator (demons_step.h).
+int64_t ForceFloats(Int3 size) { return int64_t{4} * size.x * size.y * size.z; }
 size_t FieldBytes(Int3 size) { return sizeof(float) * Floats(size); }
 
 bool IsTooCoarse(Int3 size, Int3 finest) {
@@ -60,7 +62,7 @@ struct Fields : DemonsFields {
 absl::StatusOr<Fields> AllocateFields(const ExecContext& ctx, Int3 size) {
   Fields f;
   INTRAWARP_ASSIGN_OR_RETURN(f.velocity, ctx.arena().Allocate<float>(Floats(size)));
-  INTRAWARP_ASSIGN_OR_RETURN(f.update, ctx.arena().Allocate<float>(Floats(size)));
+  INTRAWARP_ASSIGN_OR_RETURN(f.update, ctx.arena().Allocate<float>(ForceFloats(size)));
   INTRAWARP_ASSIGN_OR_RETURN(f.work, ctx.arena().Allocate<float>(Floats(size)));
   INTRAWARP_ASSIGN_OR_RETURN(f.state, ctx.arena().Allocate<DemonsState>(1));
   INTRAWARP_ASSIGN_OR_RETURN(f.moments, ctx.arena().Allocate<PairMoments>(1));
@@ -236,7 +238,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   }
   ArenaScope scope(ctx.arena());
   if (ctx.is_cuda()) {
-    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(Floats(level.grid.size)));
+    INTRAWARP_ASSIGN_OR_RETURN(fields.spare, ctx.arena().Allocate<float>(ForceFloats(level.grid.size)));
   }
   INTRAWARP_RETURN_IF_ERROR(BeginDemonsIterations(ctx, level.grid.size, &fields));
   if (*options.momentum > 0) {
@@ -277,8 +279,8 @@ absl::Status NotStarted(const DemonsState& state) {
 // The velocity on the grid of `size`; `fields` changes its buffers.
 absl::Status MoveToGrid(const ExecContext& ctx, Int3 from, Int3 size, Fields* fields) {
   if (from == size) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(ResampleVectorField(ctx, fields->velocity, from, fields->update, size));
-  std::swap(fields->velocity, fields->update);
+  INTRAWARP_RETURN_IF_ERROR(ResampleVectorField(ctx, fields->velocity, from, fields->work, size));
+  std::swap(fields->velocity, fields->work);
   return absl::OkStatus();
 }
 
@@ -381,16 +383,18 @@ absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, c
 
 int64_t LogDemonsWorkspaceBytes(const PreparedImage& fixed, const PreparedImage& moving) {
   const Geometry &f = fixed.geometry(), &m = moving.geometry();
-  const int64_t field = Arena::Rounded(FieldBytes(f.size)), image = Arena::Rounded(sizeof(float) * f.voxels());
+  const int64_t spare = Arena::Rounded(sizeof(float) * ForceFloats(f.size)),
+                image = Arena::Rounded(sizeof(float) * f.voxels());
   const size_t operators = std::max({SmoothVectorFieldWorkspaceBytes(f.size), ExponentiateWorkspaceBytes(f.size),
                                      DemonsForceWorkspaceBytes(f.size), PairMomentsWorkspaceBytes(f.voxels())});
-  return LogDemonsCoarseBytes(fixed) + field + 3 * image + Arena::Rounded(sizeof(float) * m.voxels()) +
+  return LogDemonsCoarseBytes(fixed) + spare + 3 * image + Arena::Rounded(sizeof(float) * m.voxels()) +
          static_cast<int64_t>(operators);
 }
 
 int64_t LogDemonsCoarseBytes(const PreparedImage& fixed) {
-  return 3 * Arena::Rounded(FieldBytes(fixed.geometry().size)) + Arena::Rounded(sizeof(DemonsState)) +
-         Arena::Rounded(sizeof(PairMoments));
+  const Int3 size = fixed.geometry().size;
+  return 2 * Arena::Rounded(FieldBytes(size)) + Arena::Rounded(sizeof(float) * ForceFloats(size)) +
+         Arena::Rounded(sizeof(DemonsState)) + Arena::Rounded(sizeof(PairMoments));
 }
 
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,

@@ -3,14 +3,15 @@
 // the fixed image's grid (Vercauteren et al. 2008, "Symmetric log-domain diffeomorphic registration"; Leong et al.
 // 2021, algorithm 1), from the coarsest level to the finest.
 //
-// An iteration: s = exp(v); the moving image at A(x + s(x)); the force u (demons_step.h); u smoothed by the fluid
-// sigma; v updated by u; v smoothed by the diffusion sigma. The symmetric mode takes the mean of that force and of
-// minus the force of the exchanged images at exp(-v), so that exchanging the images gives -v after as many iterations
-// (its value, which says when to stop, is that of the first direction). All sizes are in voxels of the level. The value
-// of a level is the mean squared difference in variances of the fixed image. On request the moving image is brought to
-// the fixed image's mean and standard deviation at the start of every level, over the samples that both have there.
-// This matching serves images of different gain and offset. It harms images of the same background (0 around a brain,
-// say): it moves one background against the other, and the difference drives the velocity.
+// An iteration: s = exp(v); the moving image at A(x + s(x)); the force u, smoothed by the fluid sigma
+// (demons_step.h); v updated by u; v smoothed by the diffusion sigma. The symmetric mode takes the mean of that force
+// and of minus the force of the exchanged images at exp(-v), numerators and denominators apart, so that exchanging the
+// images gives -v after as many iterations (its value, which says when to stop, is that of the first direction). All
+// sizes are in voxels of the level. The value of a level is the mean squared difference in variances of the fixed
+// image. On request the moving image is brought to the fixed image's mean and standard deviation at the start of every
+// level, over the samples that both have there. This matching serves images of different gain and offset. It harms
+// images of the same background (0 around a brain, say): it moves one background against the other, and the difference
+// drives the velocity.
 //
 // With momentum an iteration ends beyond the velocity that it came to, in the direction from where the one before came
 // to (Nesterov 1983). This reaches far from edges, where a force smoothed by the fluid sigma spreads a few voxels an

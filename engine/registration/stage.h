@@ -108,7 +108,7 @@ struct LogDemonsOptions {
   static constexpr double kDefaultMomentum = 0, kMaxMomentum = 0.99;
   static constexpr double kDefaultFluidSigma = 2, kDefaultDiffusionSigma = 0.7, kMaxSigma = 64;
   static constexpr double kDefaultMaxStep = 2, kLeastMaxStep = 1e-3, kLargestMaxStep = 100;
-  static constexpr double kDefaultWeakGradient = 0.1, kMaxWeakGradient = 100;
+  static constexpr double kDefaultWeakGradient = 0.05, kMaxWeakGradient = 100;
   static constexpr double kDefaultTolerance = 1e-3, kMaxTolerance = 1;
 
   std::optional<int> levels = std::nullopt;

@@ -113,6 +113,13 @@ struct GridScale {
   INTRAWARP_HD Vec3f Vector(Vec3f v) const { return {v.x / ratio.x, v.y / ratio.y, v.z / ratio.z}; }
 };
 
+// The factor that makes a vector of its numerator. Below the least denominator (in the variances of an image that it is
+// made of) it is 0: there is neither gradient nor difference.
+inline constexpr float kLeastDenominator = 1e-9f;
+INTRAWARP_HD inline float QuotientFactor(float denominator) {
+  return denominator > kLeastDenominator ? 1.0f / denominator : 0.0f;
+}
+
 // One pass of a smoothing, then `add` and `largest` as in SmoothVectorField. `in` is not `out`.
 struct SmoothPass {
   const float* in = nullptr;

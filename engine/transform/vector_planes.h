@@ -7,9 +7,12 @@
 // Bytes that a voxel moves, reads that neighbours share counted once:
 //   24  the first step of an exponential; a squaring
 //   20  the last squaring with the warp (nothing but the image is written)
-//   24  smoothing along x and y
-//   24  along z; 36 along z, composed with the velocity; 48 along z with momentum
-// An iteration with N > 0 squarings: 24 N + 20 + 20 (force) + 24 + 36 + 24 + 24 = 148 + 24 N.
+//   24  smoothing along x and y; 32 of a quotient's four planes
+//   24  along z; 48 along z with momentum; 40 of a quotient along z, composed with the velocity
+// An iteration with N > 0 squarings: 24 N + 20 + 24 (force) + 32 + 40 + 24 + 24 = 164 + 24 N.
+//
+// A quotient is a field of four planes: its numerator, then its denominator D; its vector is the numerator times
+// QuotientFactor(D).
 //
 // Pointers are device memory, outputs are not inputs. Stream-ordered. `skip` as in vector_field.h.
 #ifndef INTRAWARP_ENGINE_TRANSFORM_VECTOR_PLANES_H_
@@ -25,10 +28,10 @@ namespace intrawarp::cuda {
 absl::Status ToPlanes(const ExecContext& ctx, const float* field, Int3 size, float* planes);
 absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, float* field);
 
-// As SmoothVectorField along x and y, to the buffer that is returned, `out` or `in`: what is in the other is lost.
-// *clear = 0 when it is not null.
-absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, double sigma, float* out,
-                                      float* clear, const int* skip);
+// As SmoothVectorField along x and y, each of `planes` (3 or 4) components, to the buffer that is returned, `out` or
+// `in`: what is in the other is lost. *clear = 0 when it is not null.
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, double sigma,
+                                      float* out, float* clear, const int* skip);
 
 // With `reached`, a field: out = s + *factor * (s - reached), where s is what out would be without; then reached = s.
 struct PlaneMomentum {
@@ -37,13 +40,20 @@ struct PlaneMomentum {
 };
 
 // Along z. `largest` (may be null) becomes the larger of itself and the largest |component| of out.
-absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
-                           float* out, float* largest, const int* skip, const PlaneMomentum& momentum = {});
+absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, float* out, float* largest,
+                           const int* skip, const PlaneMomentum& momentum = {});
 
-// u = `in` smoothed along z; u(x) + v(x + u(x)) to the buffer that is returned, `out` or `in`: what is in the other is
-// lost.
-absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
-                                            float* out, const int* skip);
+// What becomes of the vector u of a quotient at x: out(x) = u, u + v(x), or u + v(x + u).
+enum class QuotientUse { kAlone, kAdd, kCompose };
+
+// `in`, a quotient, is smoothed along z; its vectors make `out`, three planes. What is in `in` and in `work`, four
+// planes each, is lost.
+absl::Status SmoothQuotientZ(const ExecContext& ctx, float* in, Int3 size, double sigma, QuotientUse use,
+                             const float* v, float* work, float* out, const int* skip);
+
+// As ComposeVectorFields.
+absl::Status ComposePlanes(const ExecContext& ctx, const float* inner, const float* outer, Int3 size, float* out,
+                           const int* skip);
 
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip);
 

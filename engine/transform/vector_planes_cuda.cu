@@ -367,8 +367,8 @@ constexpr int64_t kLongRunVoxels = int64_t{1} << 24;
 // kRadius as in WithRadius.
 template <int kRadius, int kRun, bool kMomentum>
 __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
-    SmoothZKernel(const float* __restrict__ in, const float* __restrict__ add, float* __restrict__ out, int plane,
-                  int nz, int blocks_z, float* largest, const int* skip, const PlaneMomentum momentum,
+    SmoothZKernel(const float* __restrict__ in, float* __restrict__ out, int plane, int nz, int blocks_z,
+                  float* largest, const int* skip, const PlaneMomentum momentum,
                   const __grid_constant__ GaussianKernel kernel) {
   AwaitPrevious();
   if (IsSkipped(skip)) return;
@@ -405,7 +405,7 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
     for (int o = 0; o < kRun; ++o) {
       if (first + o >= nz) break;
       const int64_t at = column + int64_t{first + o} * plane;
-      float value = add == nullptr ? sums[o] : sums[o] + add[at];
+      float value = sums[o];
       if constexpr (kMomentum) {
         momentum.reached[at] = value;
         value += factor * (value - before[o]);
@@ -417,9 +417,21 @@ __global__ void __launch_bounds__(kAcrossX* kAcrossZ)
   if (largest != nullptr) KeepLargest<kAcrossX * kAcrossZ>(most, largest);
 }
 
-// The same for all components, then the composition. A block takes 32 x kFusedY columns and kFusedZ runs of each; those
-// of a column follow one another, as above.
+// A quotient's four planes smoothed along z, then the use of its vectors. A block takes 32 x kFusedY columns and
+// kFusedZ runs of each; those of a column follow one another, as above.
 constexpr int kFusedY = 4, kFusedZ = 4, kFusedRun = 8;
+
+template <QuotientUse kUse>
+__device__ void StoreRun(const float (&u)[3][kFusedRun], const Planes& v, const Planes& out, Int3 size, Int3 at) {
+  const int plane = size.x * size.y;
+  int i = at.z * plane + at.y * size.x + at.x;
+#pragma unroll
+  for (int o = 0; o < kFusedRun; ++o, i += plane) {
+    if (at.z + o >= size.z) break;
+    const Vec3f vector{u[0][o], u[1][o], u[2][o]};
+    out.Store(kUse == QuotientUse::kAdd ? vector + v.Load(i) : vector, i);
+  }
+}
 
 template <typename In, bool kWide>
 __device__ void ComposeRun(const float (&u)[3][kFusedRun], const In& v, const In& out, Int3 size, Int3 at,
@@ -434,11 +446,11 @@ __device__ void ComposeRun(const float (&u)[3][kFusedRun], const In& v, const In
   }
 }
 
-template <int kRadius>
+template <int kRadius, QuotientUse kUse>
 __global__ void __launch_bounds__(32 * kFusedY * kFusedZ, 2)
-    SmoothZComposeKernel(const float* __restrict__ in, const float* __restrict__ velocity, float* __restrict__ out,
-                         Int3 size, int blocks_x, int blocks_z, const int* skip,
-                         const __grid_constant__ GaussianKernel kernel) {
+    SmoothQuotientZKernel(const float* __restrict__ in, const float* __restrict__ velocity, float* __restrict__ out,
+                          Int3 size, int blocks_x, int blocks_z, const int* skip,
+                          const __grid_constant__ GaussianKernel kernel) {
   AwaitPrevious();
   if (IsSkipped(skip)) return;
   const int block_z = blockIdx.x % blocks_z, across = blockIdx.x / blocks_z;
@@ -448,13 +460,21 @@ __global__ void __launch_bounds__(32 * kFusedY * kFusedZ, 2)
   if (at.x >= size.x || at.y >= size.y || at.z >= size.z) return;
   const int plane = size.x * size.y;
   const int64_t voxels = int64_t{plane} * size.z;
-  float u[3][kFusedRun];
+  const float* const line = in + at.y * size.x + at.x;
+  float u[3][kFusedRun], factor[kFusedRun];
+  SmoothLine<kRadius>(kernel, line + 3 * voxels, at.z, size.z, plane, factor);
+#pragma unroll
+  for (int o = 0; o < kFusedRun; ++o) factor[o] = QuotientFactor(factor[o]);
 #pragma unroll
   for (int c = 0; c < 3; ++c) {
-    SmoothLine<kRadius>(kernel, in + c * voxels + at.y * size.x + at.x, at.z, size.z, plane, u[c]);
+    SmoothLine<kRadius>(kernel, line + c * voxels, at.z, size.z, plane, u[c]);
+#pragma unroll
+    for (int o = 0; o < kFusedRun; ++o) u[c][o] *= factor[o];
   }
   const Planes v = ReadPlanes(velocity, voxels), to(out, voxels);
-  if (size.x > 1) {
+  if constexpr (kUse != QuotientUse::kCompose) {
+    StoreRun<kUse>(u, v, to, size, at);
+  } else if (size.x > 1) {
     ComposeRun(u, v, to, size, at, SampleGrid<true>(size));
   } else {
     ComposeRun(u, v, to, size, at, SampleGrid<false>(size));
@@ -493,6 +513,22 @@ __global__ void __launch_bounds__(kComposeThreads)
   if (IsSkipped(skip)) return;
   const int64_t voxels = int64_t{size.x} * size.y * size.z;
   ComposeBlock(ReadPlanes(inner, voxels), ReadPlanes(outer, voxels), Planes(out, voxels), size, depth, ComposeScales());
+}
+
+// The vectors of a quotient.
+__global__ void __launch_bounds__(kComposeThreads)
+    DivideKernel(const float* __restrict__ quotient, int64_t voxels, const float* __restrict__ add,
+                 float* __restrict__ out, const int* skip) {
+  AwaitPrevious();
+  if (IsSkipped(skip)) return;
+  const int64_t i = int64_t{blockIdx.x} * kComposeThreads + threadIdx.x;
+  if (i >= voxels) return;
+  const float factor = QuotientFactor(quotient[3 * voxels + i]);
+#pragma unroll
+  for (int64_t at = i; at < 3 * voxels; at += voxels) {
+    const float value = factor * quotient[at];
+    out[at] = add == nullptr ? value : value + add[at];
+  }
 }
 
 // The steps of an exponential share these arguments. With n squarings they are: the first step, when n > 0, to
@@ -690,10 +726,10 @@ absl::Status FromPlanes(const ExecContext& ctx, const float* planes, Int3 size, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, double sigma, float* out,
-                                      float* clear, const int* skip) {
+absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 size, int planes, double sigma,
+                                      float* out, float* clear, const int* skip) {
   const GaussianKernel along_x = KernelFor(sigma, size.x), along_y = KernelFor(sigma, size.y);
-  const Int3 stack{size.x, size.y, 3 * size.z};
+  const Int3 stack{size.x, size.y, planes * size.z};
   const int radius = std::max(along_x.radius, along_y.radius);
   if (radius > kLargestRadius) return SmoothWideXY(ctx, in, stack, along_x, along_y, out, clear, skip);
   INTRAWARP_RETURN_IF_ERROR(WithRadius(radius, [&](auto fixed_radius) {
@@ -709,7 +745,7 @@ absl::StatusOr<float*> SmoothPlanesXY(const ExecContext& ctx, float* in, Int3 si
 namespace {
 
 template <bool kMomentum>
-absl::Status EnqueueSmoothZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
+absl::Status EnqueueSmoothZ(const ExecContext& ctx, const float* in, Int3 size, unsigned planes, double sigma,
                             float* out, float* largest, const int* skip, const PlaneMomentum& momentum) {
   const GaussianKernel kernel = KernelFor(sigma, size.z);
   const int plane = size.x * size.y;
@@ -720,36 +756,66 @@ absl::Status EnqueueSmoothZ(const ExecContext& ctx, const float* in, Int3 size, 
     const unsigned blocks_z = Blocks(size.z, kAcrossZ * (is_long ? kLong : kShort));
     return LaunchDependent(
         ctx, is_long ? SmoothZKernel<kRadius, kLong, kMomentum> : SmoothZKernel<kRadius, kShort, kMomentum>,
-        dim3(Blocks(plane, kAcrossX) * blocks_z, 1, 3), dim3(kAcrossX, kAcrossZ), in, add, out, plane, size.z,
+        dim3(Blocks(plane, kAcrossX) * blocks_z, 1, planes), dim3(kAcrossX, kAcrossZ), in, out, plane, size.z,
         static_cast<int>(blocks_z), largest, skip, momentum, kernel);
   });
 }
 
 }  // namespace
 
-absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, const float* add,
-                           float* out, float* largest, const int* skip, const PlaneMomentum& momentum) {
-  return momentum.reached == nullptr ? EnqueueSmoothZ<false>(ctx, in, size, sigma, add, out, largest, skip, momentum)
-                                     : EnqueueSmoothZ<true>(ctx, in, size, sigma, add, out, largest, skip, momentum);
+absl::Status SmoothPlanesZ(const ExecContext& ctx, const float* in, Int3 size, double sigma, float* out, float* largest,
+                           const int* skip, const PlaneMomentum& momentum) {
+  return momentum.reached == nullptr ? EnqueueSmoothZ<false>(ctx, in, size, 3, sigma, out, largest, skip, momentum)
+                                     : EnqueueSmoothZ<true>(ctx, in, size, 3, sigma, out, largest, skip, momentum);
 }
 
-absl::StatusOr<float*> SmoothPlanesZCompose(const ExecContext& ctx, float* in, Int3 size, double sigma, const float* v,
-                                            float* out, const int* skip) {
-  const GaussianKernel kernel = KernelFor(sigma, size.z);
-  if (kernel.radius > kLargestRadius) {
-    INTRAWARP_RETURN_IF_ERROR(SmoothPlanesZ(ctx, in, size, sigma, nullptr, out, nullptr, skip));
-    const int depth = ComposeDepth(size);
-    INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, ComposePlanesKernel, ComposeGrid(size, depth), kComposeBlock, out, v,
-                                              size, depth, in, skip));
-    return in;
-  }
-  INTRAWARP_RETURN_IF_ERROR(WithRadius(kernel.radius, [&](auto radius) {
+absl::Status ComposePlanes(const ExecContext& ctx, const float* inner, const float* outer, Int3 size, float* out,
+                           const int* skip) {
+  const int depth = ComposeDepth(size);
+  return LaunchDependent(ctx, ComposePlanesKernel, ComposeGrid(size, depth), kComposeBlock, inner, outer, size, depth,
+                         out, skip);
+}
+
+namespace {
+
+// A kernel wider than the fused one has neighbours for: pass by pass. `in` is lost.
+absl::Status SmoothWideQuotientZ(const ExecContext& ctx, float* in, Int3 size, double sigma, QuotientUse use,
+                                 const float* v, float* work, float* out, const int* skip) {
+  const bool composes = use == QuotientUse::kCompose;
+  INTRAWARP_RETURN_IF_ERROR(EnqueueSmoothZ<false>(ctx, in, size, 4, sigma, work, nullptr, skip, {}));
+  INTRAWARP_RETURN_IF_ERROR(LaunchDependent(ctx, DivideKernel, dim3(Blocks(Voxels(size), kComposeThreads)),
+                                            dim3(kComposeThreads), work, Voxels(size),
+                                            use == QuotientUse::kAdd ? v : nullptr, composes ? in : out, skip));
+  return composes ? ComposePlanes(ctx, in, v, size, out, skip) : absl::OkStatus();
+}
+
+template <QuotientUse kUse>
+absl::Status EnqueueQuotientZ(const ExecContext& ctx, const float* in, Int3 size, const GaussianKernel& kernel,
+                              const float* v, float* out, const int* skip) {
+  return WithRadius(kernel.radius, [&](auto radius) {
     constexpr int kRadius = decltype(radius)::value < 0 ? kLargestRadius : decltype(radius)::value;
     const int blocks_x = Blocks(size.x, 32), blocks_z = Blocks(size.z, kFusedZ * kFusedRun);
-    return LaunchDependent(ctx, SmoothZComposeKernel<kRadius>, dim3(blocks_x * Blocks(size.y, kFusedY) * blocks_z),
-                           dim3(32, kFusedY, kFusedZ), in, v, out, size, blocks_x, blocks_z, skip, kernel);
-  }));
-  return out;
+    return LaunchDependent(ctx, SmoothQuotientZKernel<kRadius, kUse>,
+                           dim3(blocks_x * Blocks(size.y, kFusedY) * blocks_z), dim3(32, kFusedY, kFusedZ), in, v, out,
+                           size, blocks_x, blocks_z, skip, kernel);
+  });
+}
+
+}  // namespace
+
+absl::Status SmoothQuotientZ(const ExecContext& ctx, float* in, Int3 size, double sigma, QuotientUse use,
+                             const float* v, float* work, float* out, const int* skip) {
+  const GaussianKernel kernel = KernelFor(sigma, size.z);
+  if (kernel.radius > kLargestRadius) return SmoothWideQuotientZ(ctx, in, size, sigma, use, v, work, out, skip);
+  switch (use) {
+    case QuotientUse::kAlone:
+      return EnqueueQuotientZ<QuotientUse::kAlone>(ctx, in, size, kernel, v, out, skip);
+    case QuotientUse::kAdd:
+      return EnqueueQuotientZ<QuotientUse::kAdd>(ctx, in, size, kernel, v, out, skip);
+    case QuotientUse::kCompose:
+      return EnqueueQuotientZ<QuotientUse::kCompose>(ctx, in, size, kernel, v, out, skip);
+  }
+  return absl::InternalError("no such use");
 }
 
 absl::Status BchPlanes(const ExecContext& ctx, const float* v, const float* u, Int3 size, float* out, const int* skip) {

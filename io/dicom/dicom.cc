@@ -21,6 +21,7 @@
 #include "io/dicom/instance.h"
 #include "io/dicom/pixels.h"
 #include "io/dicom/search.h"
+#include "io/dicom/selection.h"
 #include "io/dicom/stack.h"
 #include "io/dicom/volume.h"
 
@@ -279,6 +280,15 @@ absl::StatusOr<DicomListing> ListDicom(const std::string& path, const DicomOptio
   DicomListing listing = scan.counts;
   for (Candidate& candidate : scan.candidates) listing.volumes.push_back(std::move(candidate.entry));
   return listing;
+}
+
+absl::StatusOr<dicom::Selection> dicom::SelectVolume(const std::string& path, const DicomOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(Scan scan, ScanPath(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const size_t chosen, Choose(scan, options.series));
+  Candidate& candidate = scan.candidates[chosen];
+  INTRAWARP_RETURN_IF_ERROR(candidate.entry.status);
+  return Selection{std::move(candidate.entry), std::move(scan.instances), std::move(candidate.stack),
+                   std::move(candidate.grid)};
 }
 
 absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOptions& options) {

@@ -439,6 +439,13 @@ absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance
 
 }  // namespace
 
+absl::StatusOr<Frame> ReadPlane(DcmItem& item) {
+  Frame frame;
+  INTRAWARP_RETURN_IF_ERROR(SetPlane(&item, &item, &frame));
+  if (!frame.has_plane) return absl::InvalidArgumentError("position: ImagePositionPatient is missing");
+  return frame;
+}
+
 Instance DescribeInstance(DcmDataset& dataset, int64_t max_frames) {
   Instance instance;
   instance.provenance = ProvenanceOf(dataset);

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/geometry/vec.h"
 #include "io/dicom/dicom.h"
 
 class DcmDataset;
+class DcmItem;
 
 namespace intrawarp::io::dicom {
 
@@ -77,6 +79,10 @@ struct Instance {
 
 // At most `max_frames` frames. Thread-safe for data sets that nobody changes.
 Instance DescribeInstance(DcmDataset& dataset, int64_t max_frames);
+
+// Only the plane of a frame: ImagePositionPatient and ImageOrientationPatient of the item itself, which must have both.
+// Errors as those of Instance::status. Thread-safe.
+absl::StatusOr<Frame> ReadPlane(DcmItem& item);
 
 }  // namespace intrawarp::io::dicom
 

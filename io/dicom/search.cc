@@ -78,6 +78,10 @@ absl::StatusOr<std::vector<std::string>> FilesOfDirectory(DcmDataset& directory,
         return absl::InvalidArgumentError("file: the DICOMDIR names a file in a way that PS3.10 does not allow");
       }
       file = Existing(file, part);
+      std::error_code error;
+      if (fs::is_symlink(file, error)) {
+        return absl::InvalidArgumentError("file: the DICOMDIR names a file behind a symbolic link");
+      }
     }
     files.push_back(file.string());
     if (static_cast<int>(files.size()) > limits.max_files) return TooMany(limits);

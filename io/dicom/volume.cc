@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "engine/base/status_macros.h"
 #include "io/dicom/dataset.h"
 #include "io/dicom/pixels.h"
+#include "io/digest.h"
 
 namespace intrawarp::io::dicom {
 namespace {
@@ -300,27 +303,32 @@ HostVolume ResampleOnto(const Grid& grid, const Frame& first, bool is_ct, const 
   return volume;
 }
 
-bool SameIntensities(const Frame& a, const PixelLayout& layout_a, const std::vector<double>& values_a, const Frame& b,
-                     const PixelLayout& layout_b, const std::vector<double>& values_b) {
+// Equal for frames of equal intensities.
+std::string DigestOf(const Frame& frame, const PixelLayout& layout, const std::vector<double>& stored) {
   std::vector<double> intensities;
-  ForEachPixel(a, layout_a, values_a, [&](size_t, double v) { intensities.push_back(a.slope * v + a.intercept); });
-  bool same = true;
-  ForEachPixel(b, layout_b, values_b,
-               [&](size_t i, double v) { same = same && b.slope * v + b.intercept == intensities[i]; });
-  return same;
+  intensities.reserve(static_cast<size_t>(frame.rows) * frame.columns);
+  ForEachPixel(frame, layout, stored, [&](size_t, double v) {
+    intensities.push_back(frame.slope * v + frame.intercept + 0.0);  // -0 becomes 0
+  });
+  return Sha256Of(intensities.data(), intensities.size() * sizeof(double));
 }
 
-absl::StatusOr<bool> SamePixels(const std::vector<Instance>& instances, FrameIndex a, FrameIndex b,
-                                const DicomLimits& limits) {
-  const Instance& instance_a = instances[a.instance];
-  const Instance& instance_b = instances[b.instance];
-  INTRAWARP_ASSIGN_OR_RETURN(OpenInstance open_a, Open(instance_a, limits));
-  INTRAWARP_ASSIGN_OR_RETURN(OpenInstance open_b, Open(instance_b, limits));
-  const Frame& frame_a = instance_a.frames[a.frame];
-  const Frame& frame_b = instance_b.frames[b.frame];
-  INTRAWARP_RETURN_IF_ERROR(Decode(frame_a, &open_a));
-  INTRAWARP_RETURN_IF_ERROR(Decode(frame_b, &open_b));
-  return SameIntensities(frame_a, instance_a.layout, open_a.values, frame_b, instance_b.layout, open_b.values);
+// The digests of the frames at `positions`, in their order. Each file is read once, however its frames are spread.
+absl::StatusOr<std::vector<std::string>> Digests(const std::vector<Instance>& instances, const Stack& stack,
+                                                 const std::vector<std::pair<size_t, size_t>>& positions,
+                                                 const DicomLimits& limits) {
+  Stack repeats;
+  for (const auto& [begin, end] : positions) {
+    repeats.frames.insert(repeats.frames.end(), stack.frames.begin() + static_cast<std::ptrdiff_t>(begin),
+                          stack.frames.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  std::vector<std::string> digests(repeats.frames.size());
+  INTRAWARP_RETURN_IF_ERROR(
+      ForEachFrame(instances, repeats, limits,
+                   [&](size_t i, const Frame& frame, const PixelLayout& layout, const std::vector<double>& stored) {
+                     digests[i] = DigestOf(frame, layout, stored);
+                   }));
+  return digests;
 }
 
 }  // namespace
@@ -329,17 +337,19 @@ absl::Status DropRepeats(const std::vector<Instance>& instances, const DicomOpti
                          std::vector<std::string>* notes) {
   const std::vector<std::pair<size_t, size_t>> repeated = RepeatedPositions(instances, *stack);
   if (repeated.empty()) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> digests,
+                             Digests(instances, *stack, repeated, options.limits));
   std::vector<bool> drop(stack->frames.size());
+  auto digest = digests.begin();
   for (const auto& [begin, end] : repeated) {
-    for (size_t i = begin + 1; i < end; ++i) {
-      INTRAWARP_ASSIGN_OR_RETURN(const bool same,
-                                 SamePixels(instances, stack->frames[begin], stack->frames[i], options.limits));
-      if (!same) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("slices: at ", repeated.size(), " of the positions there are ", "several, which differ"));
-      }
-      drop[i] = true;
+    const auto next = digest + static_cast<std::ptrdiff_t>(end - begin);
+    if (std::adjacent_find(digest, next, std::not_equal_to<>()) != next) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slices: at ", repeated.size(), " of the positions there are several, which differ"));
     }
+    std::fill(drop.begin() + static_cast<std::ptrdiff_t>(begin + 1), drop.begin() + static_cast<std::ptrdiff_t>(end),
+              true);
+    digest = next;
   }
   std::vector<FrameIndex> kept;
   for (size_t i = 0; i < stack->frames.size(); ++i) {

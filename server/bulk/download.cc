@@ -8,9 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/device/replication.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/worker_pool.h"
 #include "server/sparse/sparse_matrix_kind.h"
+#include "server/store/residency.h"
 #include "server/transform/transform_download.h"
 #include "server/volume/volume_kind.h"
 
@@ -19,20 +21,18 @@ namespace {
 
 constexpr size_t kEtagBytes = 16;
 
-absl::StatusOr<ResidentDownload> FindDownload(const ServerContext& context, const v1::DownloadRequest& request,
-                                              const Identity& caller) {
+absl::Status CheckName(const v1::DownloadRequest& request) {
   if (request.has_field()) return InvalidField("field", "goes with a transform alone");
   if (request.has_geometry()) return InvalidField("geometry", "goes with a transform alone");
-  if (absl::StartsWith(request.name(), VolumeName(""))) return FindVolumeDownload(context, request.name(), caller);
-  if (absl::StartsWith(request.name(), SparseMatrixName("")))
-    return FindSparseMatrixDownload(context, request.name(), caller);
+  for (const std::string& folder : {VolumeName(""), SparseMatrixName("")}) {
+    if (absl::StartsWith(request.name(), folder)) return absl::OkStatus();
+  }
   return InvalidField("name", absl::StrCat("must be \"", VolumeName("{id}"), "\", \"", SparseMatrixName("{id}"),
                                            "\" or \"", TransformName("{id}"), "\""));
 }
 
-absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& request,
+absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& request, ResidentDownload download,
                           const std::shared_ptr<JobStream>& stream) {
-  INTRAWARP_ASSIGN_OR_RETURN(ResidentDownload download, FindDownload(context, request, stream->caller()));
   v1::DownloadResponse response;
   v1::DownloadHeader& header = *response.mutable_header();
   header = std::move(download.header);
@@ -51,11 +51,38 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
   return absl::OkStatus();
 }
 
+// Waits for the voxels where they are not on the device.
+absl::Status SendVolume(ServerContext& context, const v1::DownloadRequest& request,
+                        const std::shared_ptr<JobStream>& stream) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(request.name(), "name"));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> found,
+                             context.volumes.Find(id, stream->caller()));
+  if (HasVoxels(*found)) {
+    if (found->residency != nullptr) found->residency->Touch();
+    return SendResident(context, request, DownloadOf(found), stream);
+  }
+  LoadVolume(PlaceObject(context), found,
+             [&context, request, stream](const absl::StatusOr<std::shared_ptr<const StoredVolume>>& loaded) {
+               if (!loaded.ok()) return stream->Close(loaded.status());
+               if (stream->closed()) return;
+               context.workers.Submit([&context, request, stream, volume = *loaded] {
+                 const absl::Status status =
+                     stream->closed() ? absl::OkStatus() : SendResident(context, request, DownloadOf(volume), stream);
+                 if (!status.ok()) stream->Close(status);
+               });
+             });
+  return absl::OkStatus();
+}
+
 absl::Status Send(ServerContext& context, const grpc::ByteBuffer& bytes, const std::shared_ptr<JobStream>& stream) {
   INTRAWARP_ASSIGN_OR_RETURN(const v1::DownloadRequest request, ParseMessage<v1::DownloadRequest>(bytes));
   stream->audit().Name("object", request.name());
   if (absl::StartsWith(request.name(), TransformName(""))) return SendField(context, request, stream);
-  return SendResident(context, request, stream);
+  INTRAWARP_RETURN_IF_ERROR(CheckName(request));
+  if (absl::StartsWith(request.name(), VolumeName(""))) return SendVolume(context, request, stream);
+  INTRAWARP_ASSIGN_OR_RETURN(ResidentDownload download,
+                             FindSparseMatrixDownload(context, request.name(), stream->caller()));
+  return SendResident(context, request, std::move(download), stream);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 #include "server/store/durable_objects.h"
+#include "server/store/residency.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -36,6 +37,8 @@ struct KeptIdentity {
   // ObjectOrigin::description.
   std::string description;
   std::string owner = {};
+  // Of a volume.
+  std::shared_ptr<Residency> residency = nullptr;
 };
 
 // Thread-compatible: one thread at a time works for an upload.
@@ -85,6 +88,10 @@ auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<
   return AlreadyExists(Stored::Name(spec.id));
 }
 
+inline std::shared_ptr<Residency> MakeResidency(const ObjectOrigin& origin) {
+  return std::make_shared<Residency>(KeptContent{origin.header, origin.payload->digest(), origin.payload->bytes()});
+}
+
 // Stores `stored` under the id that the upload wants, or under a new one.
 template <typename Store, typename Stored>
 absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSpec& spec, const ObjectOrigin& origin,
@@ -94,6 +101,10 @@ absl::Status InsertUploaded(ServerContext& context, Store& store, const UploadSp
   stored->digest = spec.identity_digest;
   stored->create_time = context.seams.system_now();
   stored->expiry = ExpiryAfter(context.seams, spec.ttl);
+  if constexpr (requires { stored->residency; }) {
+    if (origin.payload != nullptr) stored->residency = MakeResidency(origin);
+    if (stored->residency != nullptr) stored->residency->SetLoaded(stored);
+  }
   if (!spec.id.empty()) return context.durable.Insert(store, stored, origin);
   stored->id_was_chosen = true;
   absl::Status inserted;
@@ -114,6 +125,10 @@ absl::Status InsertKept(Store& store, const KeptIdentity& identity, const std::s
   stored->create_time = identity.create_time;
   stored->expiry = identity.expiry;
   if constexpr (requires { stored->request; }) stored->request = identity.request;
+  if constexpr (requires { stored->residency; }) {
+    stored->residency = identity.residency;
+    if (stored->residency != nullptr) stored->residency->SetLoaded(stored);
+  }
   return store.Insert(stored);
 }
 

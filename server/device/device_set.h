@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/device/copy_rate.h"
 #include "server/device/transfer_queue.h"
 
 namespace intrawarp::server {
@@ -29,10 +30,12 @@ class DeviceSet {
   bool AllHang() const;
 
   TransferQueue& transfers() { return transfers_; }
+  CopyRate& copy_rate() { return copy_rate_; }
 
  private:
   std::vector<std::unique_ptr<DeviceContext>> devices_;
   TransferQueue transfers_;
+  CopyRate copy_rate_;
 };
 
 // OK for a device that takes work. UNAVAILABLE, with the device's name: DEVICE_LOST when it has failed, DEVICE_HUNG

@@ -2,7 +2,14 @@
 #include "server/device/device_transfer.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status_macros.h"
 #include "server/rpc/job_support.h"
@@ -10,8 +17,14 @@
 namespace intrawarp::server {
 namespace {
 
-// A millisecond or less of a GPU's bus, so that downloads on the same lanes get between two slabs.
-constexpr int64_t kSlabBytes = int64_t{16} << 20;
+// Two slabs, so that one lane fills the one while the other lane empties the other. Half a millisecond of a GPU's bus,
+// so that downloads on the same lanes get between two slabs.
+constexpr int64_t kSlabBytes = int64_t{8} << 20;
+
+struct Slab {
+  std::shared_ptr<PinnedBuffer> memory;
+  int64_t begin = 0, bytes = 0;  // of what it holds
+};
 
 class Transfer final : public std::enable_shared_from_this<Transfer> {
  public:
@@ -19,64 +32,71 @@ class Transfer final : public std::enable_shared_from_this<Transfer> {
       : from_(from), to_(to), bytes_(std::move(bytes)), total_(TotalBytes(bytes_.bytes)), done_(std::move(done)) {}
 
   void Start(Share share) {
-    absl::StatusOr<std::shared_ptr<PinnedBuffer>> slab = LeasePinned(to_, std::min(kSlabBytes, total_), share);
-    if (!slab.ok()) return done_(slab.status());
-    slab_ = *std::move(slab);
-    On(to_, &Transfer::Allocate);
+    const size_t slabs = total_ > kSlabBytes ? 2 : 1;
+    for (size_t i = 0; i < slabs; ++i) {
+      absl::StatusOr<std::shared_ptr<PinnedBuffer>> slab = LeasePinned(to_, std::min(kSlabBytes, total_), share);
+      if (!slab.ok()) return done_(slab.status());
+      slabs_.push_back({*std::move(slab)});
+    }
+    On(to_, [this](const ExecContext& ctx) { return Allocate(ctx); });
   }
 
  private:
-  using Step = absl::Status (Transfer::*)(const ExecContext& ctx);
+  // What follows one another: allocation at first, then the filling and emptying of each slab.
+  using Step = std::function<absl::Status(const ExecContext& ctx)>;
 
-  // Runs a step on the lane of a device.
+  // Runs a step on the lane of a device. A step that fails ends its chain.
   void On(DeviceContext& device, Step step) {
-    const absl::Status submitted =
-        device.copies.Submit([self = shared_from_this(), &device, step](const absl::StatusOr<const ExecContext*>& ctx) {
-          absl::Status status = ctx.status();
-          if (status.ok()) status = (self.get()->*step)(**ctx);
-          if (!status.ok()) self->done_(Stopping(device.device, status));
+    const absl::Status submitted = device.copies.Submit(
+        [self = shared_from_this(), &device, step = std::move(step)](const absl::StatusOr<const ExecContext*>& ctx) {
+          const absl::Status status = ctx.ok() ? step(**ctx) : ctx.status();
+          if (!status.ok()) self->EndChain(Stopping(device.device, status));
         });
-    if (!submitted.ok()) done_(Stopping(device.device, submitted));
+    if (!submitted.ok()) EndChain(Stopping(device.device, submitted));
   }
 
   absl::Status Allocate(const ExecContext& ctx) {
+    begun_ = std::chrono::steady_clock::now();
     for (const DevicePiece& piece : bytes_.bytes) {
       INTRAWARP_ASSIGN_OR_RETURN(Buffer copy, ctx.device().Allocate(static_cast<size_t>(piece.bytes), ctx.stream()));
       copies_.push_back(std::move(copy));
     }
-    Next();
+    const size_t slabs = slabs_.size();
+    chains_ = static_cast<int>(slabs);
+    for (size_t i = 0; i < slabs; ++i) Next(slabs_[i]);  // the last one may clear slabs_
     return absl::OkStatus();
   }
 
-  void Next() {
-    if (begin_ < total_) return On(from_, &Transfer::Fill);
-    slab_.reset();
-    done_(std::move(copies_));
+  // Begins the next part through this slab, if there is one that no other slab has taken.
+  void Next(Slab& slab) {
+    slab.begin = taken_.fetch_add(kSlabBytes);
+    slab.bytes = std::min(kSlabBytes, total_ - slab.begin);
+    if (slab.bytes <= 0) return EndChain(absl::OkStatus());
+    On(from_, [this, &slab](const ExecContext& ctx) { return Fill(slab, ctx); });
   }
 
-  absl::Status Fill(const ExecContext& ctx) {
-    const absl::Status copied = CopyRange(ctx, bytes_.bytes, begin_, SlabBytes(), slab_->as<void>());
+  absl::Status Fill(Slab& slab, const ExecContext& ctx) {
+    const absl::Status copied = CopyRange(ctx, bytes_.bytes, slab.begin, slab.bytes, slab.memory->as<void>());
     // Also after an error: nothing may write into the slab any more.
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     INTRAWARP_RETURN_IF_ERROR(copied);
     INTRAWARP_RETURN_IF_ERROR(synchronized);
-    On(to_, &Transfer::Empty);
+    On(to_, [this, &slab](const ExecContext& on_to) { return Empty(slab, on_to); });
     return absl::OkStatus();
   }
 
-  absl::Status Empty(const ExecContext& ctx) {
-    const absl::Status copied = CopySlab(ctx);
+  absl::Status Empty(Slab& slab, const ExecContext& ctx) {
+    const absl::Status copied = CopySlab(slab, ctx);
     const absl::Status synchronized = ctx.device().Synchronize(ctx.stream());
     INTRAWARP_RETURN_IF_ERROR(copied);
     INTRAWARP_RETURN_IF_ERROR(synchronized);
-    begin_ += SlabBytes();
-    Next();
+    Next(slab);
     return absl::OkStatus();
   }
 
-  absl::Status CopySlab(const ExecContext& ctx) {
-    int64_t begin = begin_, left = SlabBytes();
-    const char* from = slab_->as<char>();
+  absl::Status CopySlab(const Slab& slab, const ExecContext& ctx) {
+    int64_t begin = slab.begin, left = slab.bytes;
+    const char* from = slab.memory->as<char>();
     for (const Buffer& copy : copies_) {
       const auto size = static_cast<int64_t>(copy.bytes());
       const int64_t part = std::min(size - begin, left);
@@ -91,16 +111,33 @@ class Transfer final : public std::enable_shared_from_this<Transfer> {
     return absl::OkStatus();
   }
 
-  int64_t SlabBytes() const { return std::min(kSlabBytes, total_ - begin_); }
+  // The last chain to end tells the caller, so that nothing is under way then. Its first error counts; a chain that
+  // ends in one lets the others take no more.
+  void EndChain(const absl::Status& status) {
+    if (!status.ok()) taken_ = total_;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      status_.Update(status);
+      if (--chains_ > 0) return;
+    }
+    slabs_.clear();
+    if (!status_.ok()) return done_(status_);
+    to_.devices.copy_rate().Add(total_, std::chrono::steady_clock::now() - begun_);
+    done_(std::move(copies_));
+  }
 
   DeviceContext& from_;
   DeviceContext& to_;
   const ResidentBytes bytes_;
   const int64_t total_;
   const TransferredFn done_;
-  std::shared_ptr<PinnedBuffer> slab_;
+  std::chrono::steady_clock::time_point begun_;
+  std::vector<Slab> slabs_;
   std::vector<Buffer> copies_;
-  int64_t begin_ = 0;
+  std::atomic<int64_t> taken_{0};
+  std::mutex mutex_;
+  int chains_ = 1;  // under way
+  absl::Status status_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy of resident bytes on another device, made slab by slab through one pinned slab: the copy lane of the one
-// device fills it, that of the other empties it.
+// A copy of resident bytes on another device, made slab by slab through two pinned slabs: the copy lane of the one
+// device fills one of them while that of the other empties the other.
 #ifndef INTRAWARP_SERVER_DEVICE_DEVICE_TRANSFER_H_
 #define INTRAWARP_SERVER_DEVICE_DEVICE_TRANSFER_H_
 
@@ -22,7 +22,7 @@ using TransferredFn = std::function<void(absl::StatusOr<std::vector<Buffer>> cop
 
 // Copies `bytes` from `from` to `to`, whose ledger must have granted them. `done` is called once: on a thread of a copy
 // lane's, or on this one when the transfer cannot begin; the buffers are complete for every stream, and belong to the
-// stream of the lane of `to`. Takes a pinned slab from `share`, and may wait for its page-locking. Errors: those of the
+// stream of the lane of `to`. Takes pinned slabs from `share`, and may wait for its page-locking. Errors: those of the
 // devices and of Admit; UNAVAILABLE when a lane has stopped.
 void StartTransfer(DeviceContext& from, DeviceContext& to, ResidentBytes bytes, Share share, TransferredFn done);
 

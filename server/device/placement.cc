@@ -7,13 +7,7 @@
 namespace intrawarp::server {
 namespace {
 
-using std::chrono::nanoseconds;
-
-nanoseconds TimeToStart(const PlacementState& device) {
-  if (device.missing_bytes == 0) return device.wait;
-  const double seconds = static_cast<double>(device.missing_bytes) / kCopyBytesPerSecond;
-  return device.wait + kCopySetup + std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
-}
+std::chrono::nanoseconds TimeToStart(const PlacementState& device) { return device.wait + device.copy; }
 
 // Whether the work should rather go to `a`.
 bool IsBetter(const PlacementState& a, const PlacementState& b) {

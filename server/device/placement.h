@@ -5,7 +5,6 @@
 #define INTRAWARP_SERVER_DEVICE_PLACEMENT_H_
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -17,18 +16,14 @@ struct PlacementState {
   bool usable = true;
   // The work, and the copies that it needs, have room there now.
   bool fits = true;
-  // Of the inputs that would have to be copied there.
-  int64_t missing_bytes = 0;
+  // What copying the missing inputs there would take, as predicted.
+  std::chrono::nanoseconds copy{0};
   // Until the work would start, as predicted.
   std::chrono::nanoseconds wait{0};
   // The part of its time that open sessions take; 1 is all.
   double load = 0;
 };
 
-// Bytes a second that copying from device to device is taken for: two passes over PCI Express, one after the other.
-inline constexpr double kCopyBytesPerSecond = 10e9;
-// What a copy costs beside its bytes.
-inline constexpr std::chrono::nanoseconds kCopySetup = std::chrono::milliseconds(1);
 // Devices whose loads differ by less count as equally loaded.
 inline constexpr double kEqualLoad = 0.02;
 

@@ -10,6 +10,7 @@
 #include "server/device/device_transfer.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/worker_pool.h"
+#include "server/store/residency.h"
 
 namespace intrawarp::server {
 namespace {
@@ -99,6 +100,13 @@ void ForEach(const Inputs& inputs, const Visit& visit) {
   all(inputs.transforms);
 }
 
+// Whether the object has to be loaded before it is anywhere.
+bool IsSpooled(const StoredVolume& volume) { return !HasVoxels(volume); }
+template <typename Stored>
+bool IsSpooled(const Stored&) {
+  return false;
+}
+
 // Copies `original` unless the transfer before this one has. `slot` gets the copy.
 template <typename Stored>
 void Copy(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, TransferQueue::Turn turn, DoneFn done) {
@@ -122,7 +130,7 @@ void Copy(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, T
 }
 
 template <typename Stored>
-void Bring(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, DoneFn done) {
+void BringLoaded(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, DoneFn done) {
   const int home = DeviceOf(*slot);
   if (home == to.index || MemoryOf(*slot).empty()) return done(absl::OkStatus());
   if (std::shared_ptr<const Stored> there = slot->replicas->Find(to.index)) {
@@ -138,6 +146,21 @@ void Bring(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, 
                                     Copy(to, slot, share, std::move(turn), std::move(done));
                                   });
   });
+}
+
+template <typename Stored>
+void Bring(DeviceContext& to, std::shared_ptr<const Stored>& slot, Share share, DoneFn done) {
+  BringLoaded(to, slot, share, std::move(done));
+}
+
+void Bring(DeviceContext& to, std::shared_ptr<const StoredVolume>& slot, Share share, DoneFn done) {
+  LoadVolume(to, slot,
+             [&to, &slot, share,
+              done = std::move(done)](const absl::StatusOr<std::shared_ptr<const StoredVolume>>& loaded) mutable {
+               if (!loaded.ok()) return done(loaded.status());
+               slot = *loaded;
+               BringLoaded(to, slot, share, std::move(done));
+             });
 }
 
 // One input after the other.
@@ -192,17 +215,23 @@ std::vector<PlacementState> PlacementStates(ServerContext& context, const Inputs
   for (int i = 0; i < context.devices.size(); ++i) {
     DeviceContext& device = context.devices[i];
     PlacementState& state = states[i];
+    int64_t missing_bytes = 0;
     state.usable = CheckUsable(device).ok();
     state.wait = device.jobs.PredictedWait(job_class);
     ForEach(inputs, [&](const auto& object) {
       const int64_t bytes = TotalBytes(MemoryOf(*object));
+      if (IsSpooled(*object)) {
+        missing_bytes += bytes;
+        return;
+      }
       const int home = DeviceOf(*object);
       if (bytes == 0 || home == i || object->replicas->Has(i)) return;
-      state.missing_bytes += bytes;
+      missing_bytes += bytes;
       if (!CheckUsable(context.devices[home]).ok()) state.usable = false;
     });
+    state.copy = context.devices.copy_rate().Predict(missing_bytes);
     const Ledger& ledger = context.ledger;
-    state.fits = claim.resident_bytes + state.missing_bytes <= ledger.available(Resource::kResident, share, i) &&
+    state.fits = claim.resident_bytes + missing_bytes <= ledger.available(Resource::kResident, share, i) &&
                  claim.workspace_bytes <= ledger.available(Resource::kWorkspace, share, i);
   }
   return states;

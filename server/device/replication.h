@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device a piece of work gets, and how the objects that it reads come to be there: they lie there, a replica of
-// them does, or they are copied over through pinned memory by the copy lanes of both devices. No gRPC here.
+// them does, they are copied over through pinned memory by the copy lanes of both devices, or loaded from the state
+// directory. No gRPC here.
 //
 // A server with one device places nothing and copies nothing.
 #ifndef INTRAWARP_SERVER_DEVICE_REPLICATION_H_
@@ -48,9 +49,9 @@ absl::Status NoUsableDevice(const ServerContext& context, const Inputs& inputs);
 DeviceContext& PlaceObject(ServerContext& context);
 
 // Makes every input point to memory of `to`, then calls `done`: at once on this thread when nothing has to be copied,
-// otherwise later, on a thread of a copy lane's. The inputs' pointers must live until then. Copies are claimed from
-// `share`. Errors: those of Admit and of the devices, UNAVAILABLE as for PlaceJob. Not on gRPC's threads' end of a call
-// that holds a lock which `done` takes.
+// otherwise later, on a thread of a copy lane's or of loads (residency.h). The inputs' pointers must live until then.
+// Copies are claimed from `share`. Errors: those of Admit and of the devices, UNAVAILABLE as for PlaceJob. Not on
+// gRPC's threads' end of a call that holds a lock which `done` takes.
 void BringTo(DeviceContext& to, const Inputs& inputs, Share share, std::function<void(const absl::Status&)> done);
 
 // For Ledger::set_reclaim: drops replicas on a device that nobody uses, those used longest ago first, until `bytes` are

@@ -11,11 +11,12 @@ constexpr Roles kStage = Role::kStage;
 constexpr Roles kBoth = kFrame | kStage;
 
 // Looking is both roles'. The stage role brings, multiplies and deletes; the frame role registers. What a registration
-// leaves behind (a transform, a session) its own role may remove.
+// leaves behind (a transform, a session) its own role may remove. How the server itself behaves is admin's.
 constexpr MethodRule kRules[] = {
     {"grpc.health.v1.Health/Check", kBoth, /*is_open=*/true},
     {"grpc.health.v1.Health/Watch", kBoth, /*is_open=*/true},
     {"intrawarp.v1.ServerService/GetServerInfo", kBoth},
+    {"intrawarp.v1.ServerService/SetLogLevel", Roles()},
     {"intrawarp.v1.BulkService/Upload", kStage},
     {"intrawarp.v1.BulkService/GetUploadStatus", kStage},
     {"intrawarp.v1.BulkService/Download", kBoth},

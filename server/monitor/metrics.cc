@@ -58,6 +58,7 @@ constexpr char kTooManyConnections[] = "too_many_connections";
 constexpr std::array<const char*, 3> kNonconvergenceNames = {"iteration_limit", "budget", "no_progress"};
 constexpr std::array<const char*, 3> kDeviceErrorNames = {"out_of_memory", "lost", "hung"};
 constexpr std::array<const char*, 2> kStallNames = {"read", "write"};
+constexpr std::array<const char*, 2> kLoadOutcomes = {"ok", "failed"};
 constexpr std::array<const char*, 3> kWatchdogNames = {"well", "hung", "lost"};
 
 // Frames and calls that are answered at once: 0.5 ms to 2 s.
@@ -207,11 +208,16 @@ struct Metrics::Impl {
   std::map<v1::ErrorReason, Counter*> rejections;
   Counter* refused_connections;
   std::array<Counter*, kStallNames.size()> stalls;
+  Counter* evictions;
+  std::array<Counter*, kLoadOutcomes.size()> loads;
+  Histogram* load_seconds;
   std::map<v1::ErrorReason, Counter*> refused_callers;
   std::array<std::array<Counter*, kReloadOutcomes.size()>, kAccessFileNames.size()> reloads;
 
   // Set from a sample at each scrape.
   Gauge* volumes;
+  Family<Gauge>* volume_counts;
+  Family<Gauge>* volume_bytes;
   Gauge* matrices;
   Gauge* transforms;
   Family<Gauge>* memory_used;
@@ -239,6 +245,7 @@ struct Metrics::Impl {
   void AddRegistrations();
   void AddProducts();
   void AddResources();
+  void AddResidency();
   void AddDevices();
   void AddAccess();
   void AddAudit();
@@ -378,6 +385,21 @@ void Metrics::Impl::AddResources() {
       &GaugeFamily(registry, "intrawarp_state_disk_size_bytes", "Size of the state directory's file system.");
 }
 
+void Metrics::Impl::AddResidency() {
+  evictions = &CounterFamily(registry, "intrawarp_volume_evictions_total", "Volumes that left the device to make room.")
+                   .Add({});
+  loads = AddCounters(CounterFamily(registry, "intrawarp_volume_loads_total",
+                                    "Volumes that work waited for, read back from the state directory."),
+                      "outcome", kLoadOutcomes);
+  load_seconds =
+      &HistogramFamily(registry, "intrawarp_volume_load_seconds", "Time to read a volume back and prepare it.")
+           .Add({}, kShortBuckets);
+  volume_counts =
+      &GaugeFamily(registry, "intrawarp_volumes", "Volumes, by where their voxels are: resident or spooled.");
+  volume_bytes = &GaugeFamily(registry, "intrawarp_volume_bytes",
+                              "Device memory that the volumes take, or would take, by where their voxels are.");
+}
+
 void Metrics::Impl::AddAccess() {
   auto& refused =
       CounterFamily(registry, "intrawarp_callers_refused_total", "Calls refused for want of an identity or of a role.");
@@ -457,6 +479,12 @@ void Metrics::Impl::ApplyDevice(const DeviceSeries& series, const DeviceSample& 
 void Metrics::Impl::Apply(const MetricsSample& s) const {
   for (size_t i = 0; i < std::min(devices.size(), s.devices.size()); ++i) ApplyDevice(devices[i], s.devices[i]);
   volumes->Set(s.volumes);
+  const std::pair<const char*, const MetricsSample::Volumes&> residencies[] = {{"resident", s.resident_volumes},
+                                                                               {"spooled", s.spooled_volumes}};
+  for (const auto& [residency, amount] : residencies) {
+    volume_counts->Add({{"residency", residency}}).Set(static_cast<double>(amount.count));
+    volume_bytes->Add({{"residency", residency}}).Set(static_cast<double>(amount.bytes));
+  }
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
   for (const MetricsUse& use : s.memory) ApplyMemory(use, {});
@@ -495,6 +523,7 @@ Metrics::Metrics(const BuildInfo& build, const std::vector<std::string>& devices
   impl_->AddRegistrations();
   impl_->AddProducts();
   impl_->AddResources();
+  impl_->AddResidency();
   impl_->AddDevices();
   impl_->AddAccess();
   impl_->AddAudit();
@@ -590,6 +619,13 @@ void Metrics::SetCertificateEnd(std::chrono::system_clock::time_point end) {
               "End of the server's TLS certificate, in seconds since 1970.")
       .Add({})
       .Set(std::chrono::duration<double>(end.time_since_epoch()).count());
+}
+
+void Metrics::CountVolumeEviction() { impl_->evictions->Increment(); }
+
+void Metrics::VolumeLoaded(bool ok, std::chrono::nanoseconds elapsed) {
+  impl_->loads[ok ? 0 : 1]->Increment();
+  if (ok) impl_->load_seconds->Observe(Seconds(elapsed));
 }
 
 void Metrics::CountStall(Stall stall) { impl_->stalls[static_cast<int>(stall)]->Increment(); }

@@ -94,6 +94,13 @@ struct MetricsSample {
   // In the order of the metrics' devices, perhaps fewer.
   std::vector<DeviceSample> devices;
   int64_t volumes = 0;
+  // By where their voxels are (server/store/residency.h), in bytes of device memory.
+  struct Volumes {
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  Volumes resident_volumes;
+  Volumes spooled_volumes;
   int64_t matrices = 0;
   int64_t transforms = 0;
   // In bytes: "pinned".
@@ -149,6 +156,10 @@ class Metrics {
   // A connection beyond the limit was closed.
   void CountRefusedConnection();
   void CountDeviceError(DeviceError error, int device = 0);
+  // A volume left the device to make room.
+  void CountVolumeEviction();
+  // A volume came back to the device, or did not.
+  void VolumeLoaded(bool ok, std::chrono::nanoseconds elapsed);
   // A stream was ended because its client made no progress.
   void CountStall(Stall stall);
 

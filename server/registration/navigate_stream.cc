@@ -11,6 +11,7 @@
 #include "server/bulk/chunk_codec.h"
 #include "server/registration/registration_options.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/call_reactor.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/response_queue.h"
@@ -51,7 +52,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     std::lock_guard<std::mutex> lock(mutex_);
     EndRead();
     reading_ = false;
-    if (finished_) return;
+    if (over()) return;
     arrived_.push_back({{}, received, /*is_end=*/!ok});
     arrived_.back().message.Swap(&message_);
     ended_ = !ok;
@@ -64,7 +65,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     writing_ = false;
     writing_message_.Clear();
     queue_.Written();
-    if (finished_) return;
+    if (over()) return;
     if (!ok) return Break(ClientIsGone());
     Continue();
   }
@@ -97,13 +98,13 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       if (!status.ok()) End(status);
     }
     busy_ = false;
-    if (!finished_) Continue();
+    if (!over()) Continue();
   }
 
   // Everything below holds the mutex, but for OnWarm, OnEnded and OnChanged.
 
   bool MayHandle() const {
-    return !finished_ && !opening_ && !arrived_.empty() && (pipeline_ == nullptr || pipeline_->MayRead());
+    return !over() && !opening_ && !arrived_.empty() && (pipeline_ == nullptr || pipeline_->MayRead());
   }
 
   // Lets go of the lock while a chunk is checked and copied.
@@ -182,7 +183,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   void OnChanged() {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!finished_) Continue();
+    if (!over()) Continue();
   }
 
   absl::Status EndOfFrames() {
@@ -195,7 +196,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   void Continue() {
     TakeEvents();
     Pump();
-    if (finished_ || opening_) return;
+    if (over() || opening_) return;
     if (!busy_ && MayHandle()) {
       busy_ = true;
       Moved();
@@ -207,7 +208,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   void ReadOn() {
     const bool has_room = pipeline_ == nullptr ? arrived_.empty() && !busy_ : pipeline_->MayRead();
-    if (reading_ || ended_ || finished_ || opening_ || !has_room || arrived_.size() >= kReadAhead) return;
+    if (reading_ || ended_ || over() || opening_ || !has_room || arrived_.size() >= kReadAhead) return;
     reading_ = true;
     StartRead(&message_);
   }
@@ -224,6 +225,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       queue_.PushResult([this, frame = std::move(event->answered)](std::chrono::nanoseconds sending) {
         const v1::NavigateResponse response = pipeline_->MakeResult(*frame, sending);
         const v1::FrameResult& result = response.result();
+        LogWorkEnd({LogRoom::kRegistration, "frame", trace_id(), frame->number}, frame->status, frame->latency);
         audit_->Frame(SessionName(session_->id()),
                       {frame->number, frame->checksum, frame->status, frame->latency.total()},
                       result.has_report() ? &result.report() : nullptr);
@@ -233,7 +235,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
   void Pump() {
-    if (finished_ || writing_) return;
+    if (over() || writing_) return;
     absl::StatusOr<std::optional<grpc::ByteBuffer>> next = queue_.Take();
     if (!next.ok()) return End(next.status());
     if (!next->has_value()) return;
@@ -256,10 +258,21 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   // The stream ends well or with an error of its own, and the session with it.
   void End(const absl::Status& status) {
-    if (finished_) return;
-    if (carrier_ != 0) session_->CloseBy(carrier_);
-    FinishOnce(status);
+    if (over()) return;
+    if (carrier_ == 0) return FinishOnce(status);
+    if (!session_->is_kept()) {
+      session_->CloseBy(carrier_);
+      return FinishOnce(status);
+    }
+    // The client learns of it once a restart does not bring the session back.
+    ending_ = true;
+    session_->CloseBy(carrier_, [self = shared_from_this(), status] {
+      std::lock_guard<std::mutex> lock(self->mutex_);
+      self->FinishOnce(status);
+    });
   }
+
+  bool over() const { return finished_ || ending_; }
 
   // The stream ends for want of a client; the session may outlive it.
   void Break(const absl::Status& status) {
@@ -298,6 +311,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   grpc::ByteBuffer writing_message_;
   ResponseQueue queue_;
   bool opening_ = false;
+  bool ending_ = false;  // the session goes, then the call
   bool concluded_ = false;
   bool reading_ = false;
   bool ended_ = false;  // no message comes after those that arrived

@@ -19,6 +19,7 @@
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/registration/registration_report.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/request_table.h"
@@ -176,6 +177,10 @@ absl::Status RunRepetition(RegisterCall& call, const ExecContext& ctx) {
   return field ? SendField(ctx, *field, call.first->transform, nullptr, call.latency) : absl::OkStatus();
 }
 
+void LogEnd(const RegisterCall& call, const absl::Status& status) {
+  LogWorkEnd({LogRoom::kRegistration, "registration", call.stream->trace_id(), std::nullopt}, status, call.latency);
+}
+
 // Stores the transform with its report and makes the last message of the stream.
 absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
@@ -200,17 +205,20 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
       StoreResult(call.context, std::move(identity), call.outcome, report, std::move(call.origin));
   if (!stored.ok()) {
     call.record.Failed(stored.status());
+    LogEnd(call, stored.status());
     return stored.status();
   }
   call.stored = *std::move(stored);
   audit.Name("result", TransformName(call.stored->id));
   call.ticket = RequestTicket();  // from now on a repetition finds the result
   call.record.Succeeded(call.outcome, call.latency);
+  LogEnd(call, absl::OkStatus());
   return SerializeMessage(ResultOf(*call.stored));
 }
 
 void Fail(RegisterCall& call, const absl::Status& status) {
   call.record.Failed(status);
+  LogEnd(call, status);
   call.ticket = RequestTicket();
   call.grant = Grant();
   call.content_grant = Grant();

@@ -26,29 +26,22 @@ constexpr size_t kNameDigits = 32;
 constexpr milliseconds kClosePatience{5000};
 
 // In order.
-constexpr std::array<absl::string_view, 11> kAudited = {
-    "intrawarp.v1.BulkService/Download",         "intrawarp.v1.BulkService/Upload",
-    "intrawarp.v1.RegistrationService/Navigate", "intrawarp.v1.RegistrationService/Register",
-    "intrawarp.v1.SessionService/CloseSession",  "intrawarp.v1.SparseMatrixService/DeleteSparseMatrix",
-    "intrawarp.v1.SparseMatrixService/Multiply", "intrawarp.v1.TransformService/DeleteTransform",
-    "intrawarp.v1.TransformService/MapPoints",   "intrawarp.v1.TransformService/WarpVolume",
+constexpr std::array<absl::string_view, 12> kAudited = {
+    "intrawarp.v1.BulkService/Download",
+    "intrawarp.v1.BulkService/Upload",
+    "intrawarp.v1.RegistrationService/Navigate",
+    "intrawarp.v1.RegistrationService/Register",
+    "intrawarp.v1.ServerService/SetLogLevel",
+    "intrawarp.v1.SessionService/CloseSession",
+    "intrawarp.v1.SparseMatrixService/DeleteSparseMatrix",
+    "intrawarp.v1.SparseMatrixService/Multiply",
+    "intrawarp.v1.TransformService/DeleteTransform",
+    "intrawarp.v1.TransformService/MapPoints",
+    "intrawarp.v1.TransformService/WarpVolume",
     "intrawarp.v1.VolumeService/DeleteVolume",
 };
 
 double Milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
-std::string CodeName(int code) { return std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))); }
-
-// The reason that ErrorInfo carries; empty without one.
-std::string ReasonIn(const grpc::Status& status) {
-  google::rpc::Status details;
-  google::rpc::ErrorInfo info;
-  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) return "";
-  for (const auto& detail : details.details()) {
-    if (detail.UnpackTo(&info)) return info.reason();
-  }
-  return "";
-}
 
 std::string ToJsonText(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -86,11 +79,23 @@ audit::AuditRecord RecordOf(const AuditedCall& call, const grpc::Status& status)
   record.who = call.who;
   record.peer = call.peer;
   record.outcome = CodeName(status.error_code());
-  record.reason = ReasonIn(status);
+  record.reason = ErrorReasonIn(status);
   return record;
 }
 
 }  // namespace
+
+std::string CodeName(int code) { return std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))); }
+
+std::string ErrorReasonIn(const grpc::Status& status) {
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) return "";
+  for (const auto& detail : details.details()) {
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
 
 bool IsAudited(absl::string_view method) { return std::binary_search(kAudited.begin(), kAudited.end(), method); }
 
@@ -171,6 +176,12 @@ audit::Position AuditTrail::head() const { return log_ == nullptr ? audit::Posit
 
 int64_t AuditTrail::lost() const { return log_ == nullptr ? 0 : log_->lost(); }
 
+void CallAudit::Trace(const std::string& trace_id) {
+  if (trail_ == nullptr) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  record_.notes = {{"trace", trace_id}};
+}
+
 void CallAudit::Digest(absl::string_view role, const std::string& sha256) {
   if (trail_ == nullptr) return;
   std::lock_guard<std::mutex> lock(mutex_);
@@ -214,6 +225,7 @@ void CallAudit::Close(const AuditedCall& call, const grpc::Status& status, std::
     record.options = record_.options;
     record.device = record_.device;
     record.quality = record_.quality;
+    record.notes = record_.notes;
   }
   record.milliseconds = Milliseconds(elapsed);
   trail_->Append(std::move(record), std::move(done));
@@ -224,6 +236,10 @@ void CallAudit::Frame(absl::string_view session, const AuditedFrame& frame, cons
   audit::AuditRecord record;
   record.action = "frame";
   record.names = {{"session", trail_->NameDigest(session)}};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    record.notes = record_.notes;
+  }
   record.frame = frame.number;
   record.checksum = absl::StrFormat("%08x", frame.checksum);
   record.outcome = CodeName(static_cast<int>(frame.status.code()));

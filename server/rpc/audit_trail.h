@@ -34,6 +34,11 @@ bool IsAudited(absl::string_view method);
 // UNAVAILABLE (AUDIT_UNAVAILABLE): for a call whose record cannot be written, whatever it has done.
 absl::Status Unrecorded();
 
+// A status code by its name ("OK", "NOT_FOUND").
+std::string CodeName(int code);
+// The reason in the ErrorInfo of a status; empty without one.
+std::string ErrorReasonIn(const grpc::Status& status);
+
 // Who calls what.
 struct AuditedCall {
   std::string method;
@@ -96,6 +101,8 @@ class CallAudit {
   // `trail` outlives it; null, or one without a log: nothing is recorded.
   explicit CallAudit(AuditTrail* trail = nullptr) : trail_(trail != nullptr && trail->enabled() ? trail : nullptr) {}
 
+  // The id of the trace that the call belongs to (proto/trace_context.h), for its record and those of its frames.
+  void Trace(const std::string& trace_id);
   // Adds something that the call uses or makes, by its role.
   void Digest(absl::string_view role, const std::string& sha256);
   void Name(absl::string_view role, absl::string_view resource);

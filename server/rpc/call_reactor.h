@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -65,10 +66,12 @@ class CallReactor : public GrpcReactor, public WatchedStream {
  protected:
   // `rpc` lives until OnDone.
   CallReactor(ServerContext& context, const grpc::CallbackServerContext& rpc)
-      : context_(context), rpc_(rpc), caller_(CallerOf(rpc)) {}
+      : context_(context), rpc_(rpc), caller_(CallerOf(rpc)), trace_id_(TraceOf(rpc)) {}
 
   // Who makes the call.
   const Identity& caller() const { return caller_; }
+  // The trace that the call belongs to; empty: none.
+  const std::string& trace_id() const { return trace_id_; }
 
   // Once, before the first operation, with a place among the streams under way. False when the call was not admitted;
   // then it has ended.
@@ -146,6 +149,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
 
   const grpc::CallbackServerContext& rpc_;
   const Identity caller_;
+  const std::string trace_id_;
   std::shared_ptr<CallReactor> self_;  // until OnDone
   Grant place_;
   std::optional<std::chrono::steady_clock::time_point> read_since_;

@@ -11,6 +11,7 @@ class CallContext final : public grpc::CallbackServerContext {
   explicit CallContext(AuditTrail& trail) : audit(std::make_shared<CallAudit>(&trail)) {}
 
   Identity caller;
+  std::string trace_id;
   const std::shared_ptr<CallAudit> audit;
 };
 
@@ -23,6 +24,19 @@ const Identity& CallerOf(const grpc::ServerContextBase& call) {
 
 void SetCaller(grpc::ServerContextBase& call, Identity caller) {
   if (auto* const context = dynamic_cast<CallContext*>(&call)) context->caller = std::move(caller);
+}
+
+const std::string& TraceOf(const grpc::ServerContextBase& call) {
+  static const auto* const none = new std::string();
+  const auto* const context = dynamic_cast<const CallContext*>(&call);
+  return context == nullptr ? *none : context->trace_id;
+}
+
+void SetTrace(grpc::ServerContextBase& call, std::string trace_id) {
+  auto* const context = dynamic_cast<CallContext*>(&call);
+  if (context == nullptr) return;
+  context->audit->Trace(trace_id);
+  context->trace_id = std::move(trace_id);
 }
 
 std::shared_ptr<CallAudit> AuditOf(const grpc::ServerContextBase& call) {

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "server/identity/identity.h"
@@ -21,6 +22,12 @@ const Identity& CallerOf(const grpc::ServerContextBase& call);
 
 // Notes the caller. Without effect for a context that CallContexts has not made (of gRPC's own services, say).
 void SetCaller(grpc::ServerContextBase& call, Identity caller);
+
+// The id of the trace that the call belongs to (proto/trace_context.h); empty: none. Valid as long as the context.
+const std::string& TraceOf(const grpc::ServerContextBase& call);
+
+// Notes the trace, for the call's audit, too. Without effect for a context that CallContexts has not made.
+void SetTrace(grpc::ServerContextBase& call, std::string trace_id);
 
 // Makes the contexts of a server's calls. It owns them: a call that ends before its handler ran never gives its context
 // back. Thread-safe.

@@ -38,6 +38,7 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   using MakeKeptFn = std::function<absl::StatusOr<grpc::ByteBuffer>(std::chrono::nanoseconds sending)>;
 
   using CallReactor::caller;
+  using CallReactor::trace_id;
   JobControl& control() { return control_; }
   CallAudit& audit() { return *audit_; }
   // When a job of the stream's has to end, so that its answer arrives before the call's deadline: a twentieth of the

@@ -5,6 +5,10 @@
 #include <google/protobuf/message.h>
 #include <grpc/grpc.h>
 
+#include <iterator>
+#include <optional>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -14,7 +18,9 @@
 #include "intrawarp/v1/sparse_matrix.pb.h"
 #include "intrawarp/v1/transform.pb.h"
 #include "intrawarp/v1/volume.pb.h"
+#include "proto/trace_context.h"
 #include "server/identity/method_roles.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/refused_call.h"
@@ -66,7 +72,8 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
         only_asks_(OnlyAsks(method_)),
         unary_(info->type() == grpc::experimental::ServerRpcInfo::Type::UNARY),
         begin_(std::chrono::steady_clock::now()),
-        context_(*info->server_context()) {
+        context_(*info->server_context()),
+        logged_{RuleOf(method_) == nullptr ? "other" : absl::string_view(method_), "", false} {
     monitor_.metrics_.RpcStarted(method_);
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     if (own_) ++monitor_.own_calls_;
@@ -78,7 +85,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
 
   // A call that gRPC gave up before its handler could answer.
   ~Interceptor() override {
-    if (!handled_) Handled(grpc::StatusCode::CANCELLED);
+    if (!handled_) Handled(grpc::Status::CANCELLED);
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     --Calls();
     monitor_.identified_.erase(this);
@@ -88,7 +95,10 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) LetIn();
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      NoteTrace();
+      LetIn();
+    }
     if (!refusal_.ok()) Refuse(*methods);
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       Received(methods->GetRecvMessage());
@@ -112,6 +122,18 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
+  // A header that is malformed, or there twice, counts as none.
+  void NoteTrace() {
+    const auto [begin, end] = context_.client_metadata().equal_range(kTraceparentKey);
+    if (begin != end && std::next(begin) == end) {
+      if (std::optional<std::string> id = TraceIdIn({begin->second.data(), begin->second.size()})) {
+        logged_.trace_id = *id;
+        SetTrace(context_, *std::move(id));
+      }
+    }
+    logged_.is_trace_malformed = begin != end && logged_.trace_id.empty();
+    LogCallBegin(logged_);
+  }
   // Finds out who calls, and whether that one may.
   void LetIn() {
     if (!refusal_.ok()) return;
@@ -158,8 +180,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     const void* const answer = methods.GetSendMessage();
     if (answer != nullptr) static_cast<google::protobuf::Message*>(const_cast<void*>(answer))->Clear();
   }
-  // A stranger's words are not recorded.
-  AuditedCall Audited() const { return {RuleOf(method_) ? method_ : "other", caller_.name, context_.peer()}; }
+  AuditedCall Audited() const { return {std::string(logged_.method), caller_.name, context_.peer()}; }
   // The status goes on its way once the call's record is synced.
   void End(grpc::experimental::InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
@@ -173,16 +194,16 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       if (is_stranger) monitor_.audit_.AppendRefusal(Audited(), status);
     }
     if (!refusal_.ok() || !IsAudited(method_)) {
-      Handled(status.error_code());
+      Handled(status);
       return methods.Proceed();
     }
-    const auto synced = [this, &methods, code = status.error_code()](const absl::Status& record) {
+    const auto synced = [this, &methods, status](const absl::Status& record) {
       if (!record.ok()) {
         if (unary_ && methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE))
           ClearAnswer(methods);
         methods.ModifySendStatus(ToGrpcStatus(Unrecorded()));
       }
-      Handled(record.ok() ? code : grpc::StatusCode::UNAVAILABLE);
+      Handled(record.ok() ? status : ToGrpcStatus(Unrecorded()));
       methods.Proceed();  // may end the call, and this
     };
     AuditOf(context_)->Close(Audited(), status, std::chrono::steady_clock::now() - begin_, synced);
@@ -196,9 +217,11 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     const auto bytes = static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
     monitor_.metrics_.RpcReceivedBytes(method_, static_cast<int64_t>(bytes));
   }
-  void Handled(int code) {
+  void Handled(const grpc::Status& status) {
     handled_ = true;
-    monitor_.metrics_.RpcHandled(method_, code, std::chrono::steady_clock::now() - begin_);
+    const auto elapsed = std::chrono::steady_clock::now() - begin_;
+    monitor_.metrics_.RpcHandled(method_, status.error_code(), elapsed);
+    LogCallEnd(logged_, status, elapsed);
   }
 
   RpcMonitor& monitor_;
@@ -208,6 +231,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   const bool unary_;
   const std::chrono::steady_clock::time_point begin_;
   grpc::ServerContextBase& context_;
+  LoggedCall logged_;     // a stranger's words are not logged, nor recorded
   Identity caller_;       // once it is let in
   absl::Status refusal_;  // OK: the call may begin
   CallLimits::Place place_;

@@ -8,12 +8,15 @@
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
 #include "server/session/session_store.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
 
 constexpr size_t kKeptTransforms = 16;
 constexpr double kUnknownLoad = 0.1;
+// How long a server that stops waits for a session's newest transform.
+constexpr std::chrono::seconds kLastWrite{5};
 
 v1::SessionState ToProto(NavigateSession::State state) {
   switch (state) {
@@ -32,6 +35,11 @@ v1::SessionState ToProto(NavigateSession::State state) {
 // The grid of the fixed image of a frame as expected.
 const Geometry& ExpectedFixed(const SessionSetup& setup) {
   return setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
+}
+
+std::chrono::system_clock::time_point TimeFromProto(const google::protobuf::Timestamp& from) {
+  const std::chrono::nanoseconds since = std::chrono::seconds(from.seconds()) + std::chrono::nanoseconds(from.nanos());
+  return std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(since));
 }
 
 // Bytes of the largest field that a frame of the expected grid has; 0 without one.
@@ -60,7 +68,7 @@ std::optional<double> PredictedLoad(const DeviceContext& context, const SessionS
 Amounts ResultRoom(const SessionSetup& setup) {
   const int64_t computing = RegistrationMemoryBytes(setup.plan.stages, ExpectedFixed(setup));
   const int64_t each = StageResultBytes(setup.plan.stages.back(), ExpectedFixed(setup));
-  const int others = setup.max_pending + 1;
+  const int others = setup.max_pending + 1 + (setup.is_kept ? 1 : 0);
   return {.resident_bytes = computing + others * each, .transforms = 1 + others};
 }
 
@@ -74,6 +82,7 @@ NavigateSession::NavigateSession(DeviceContext& context, std::string id, Session
       id_(std::move(id)),
       setup_(std::move(setup)),
       predicted_load_(PredictedLoad(context, setup_)),
+      keeper_(setup_.is_kept ? std::make_shared<SessionKeeper>(context, id_, setup_) : nullptr),
       create_time_(context.seams.system_now()),
       last_activity_(context.seams.steady_now()) {
   kept_.emplace(context.transforms, kKeptTransforms);
@@ -108,6 +117,47 @@ absl::Status NavigateSession::Reserve() {
   return absl::OkStatus();
 }
 
+// The state when the keeper asks, unless the session is gone by then.
+SessionKeeper::StateFn NavigateSession::StateFn() {
+  return [weak = weak_from_this()]() -> std::optional<SessionKeeper::State> {
+    const std::shared_ptr<NavigateSession> session = weak.lock();
+    if (session == nullptr) return std::nullopt;
+    std::lock_guard<std::mutex> lock(session->mutex_);
+    if (session->state_ == State::kClosed) return std::nullopt;
+    return SessionKeeper::State{session->DescribeIn(), session->start_};
+  };
+}
+
+absl::Status NavigateSession::Keep() { return keeper_->Begin(StateFn()); }
+
+void NavigateSession::Restore(const state::SessionRow& row, const v1::Session& kept,
+                              std::shared_ptr<const GoodResult> start) {
+  keeper_->Continue(row, StateFn());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kOpening) return;
+  state_ = State::kDetached;
+  detached_at_ = context_.seams.steady_now();
+  create_time_ = TimeFromProto(kept.create_time());
+  warm_ = true;
+  resumptions_ = kept.resumptions();
+  if (kept.has_last_frame_number()) last_frame_number_ = kept.last_frame_number();
+  start_ = std::move(start);
+  statistics_.Restore(kept.statistics());
+}
+
+void NavigateSession::Flush() {
+  if (keeper_ != nullptr) keeper_->Flush();
+}
+
+void NavigateSession::Changed(SessionKeeper::Urgency urgency) {
+  if (keeper_ != nullptr) keeper_->Changed(urgency);
+}
+
+void NavigateSession::Suspend(const absl::Status& why) {
+  if (keeper_ != nullptr) keeper_->Suspend(kLastWrite);
+  Close(why);
+}
+
 absl::StatusOr<int64_t> NavigateSession::CarryBy(EndedFn ended, EndedFn* before) {
   if (state_ == State::kActive) *before = std::move(ended_);
   ended_ = std::move(ended);
@@ -134,44 +184,58 @@ absl::StatusOr<int64_t> NavigateSession::Resume(EndedFn ended) {
     carrier = CarryBy(std::move(ended), &before);
   }
   context_.sessions.CountResumption();
+  Changed(SessionKeeper::Urgency::kLater);
   if (before) before(SessionEnded("resumed"));
   return carrier;
 }
 
 void NavigateSession::Detach(int64_t carrier) {
+  bool waits = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!IsCarriedBy(carrier)) return;
     ended_ = nullptr;
-    if (setup_.resume_window.count() > 0) {
+    waits = setup_.resume_window.count() > 0;
+    if (waits) {
       state_ = State::kDetached;
       detached_at_ = context_.seams.steady_now();
-      return;
     }
   }
-  CloseBy(carrier);
+  if (!waits) return CloseBy(carrier);
+  Changed(SessionKeeper::Urgency::kNow);
 }
 
-void NavigateSession::CloseBy(int64_t carrier) {
+// Tells of a session that no restart brings back.
+void NavigateSession::NotKept(GoneFn gone) const {
+  if (!gone) return;
+  if (keeper_ == nullptr) return gone();
+  context_.durable.Run(std::move(gone));
+}
+
+void NavigateSession::CloseBy(int64_t carrier, GoneFn gone) {
+  bool is_carried = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!IsCarriedBy(carrier)) return;
-    ended_ = nullptr;
+    is_carried = IsCarriedBy(carrier);
+    if (is_carried) ended_ = nullptr;
   }
-  Close(absl::OkStatus());
+  if (!is_carried) return NotKept(std::move(gone));
+  Close(absl::OkStatus(), std::move(gone));
 }
 
-void NavigateSession::Close(const absl::Status& why) {
+void NavigateSession::Close(const absl::Status& why, GoneFn gone) {
   EndedFn ended;
+  bool was_closed = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kClosed) return;
-    state_ = State::kClosed;
-    ended = std::move(ended_);
-    ended_ = nullptr;
+    was_closed = std::exchange(state_, State::kClosed) == State::kClosed;
+    if (!was_closed) ended = std::exchange(ended_, nullptr);
   }
+  if (was_closed) return NotKept(std::move(gone));
   Free();
   if (ended) ended(why);
+  if (keeper_ == nullptr) return NotKept(std::move(gone));
+  keeper_->End(std::move(gone));
 }
 
 void NavigateSession::Free() {
@@ -231,11 +295,15 @@ void NavigateSession::SetStart(int64_t carrier, const NavigateFrame& frame) {
   // A budget may have kept the better choice from being tried.
   const bool is_whole = result.stop_reason != StopReason::kBudget;
   if (is_whole && result.choice && result.choice->is_deformed()) good.chosen = result.choice->stages;
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (good.chosen.empty() && start_ != nullptr) good.chosen = start_->chosen;
-  auto start = std::make_shared<const GoodResult>(std::move(good));
-  // What goes is freed after the lock.
-  if (IsCarriedBy(carrier)) start_.swap(start);
+  std::shared_ptr<const GoodResult> start;  // what goes is freed after the lock
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (good.chosen.empty() && start_ != nullptr) good.chosen = start_->chosen;
+    start = std::make_shared<const GoodResult>(std::move(good));
+    if (!IsCarriedBy(carrier)) return;
+    start_.swap(start);
+  }
+  Changed(SessionKeeper::Urgency::kSoon);
 }
 
 absl::StatusOr<std::string> NavigateSession::Keep(const RegistrationOutcome& outcome, const v1::Report& report) {
@@ -256,11 +324,14 @@ void NavigateSession::FrameBegan(int64_t carrier) {
 }
 
 void NavigateSession::FrameAnswered(int64_t carrier, const NavigateFrame& frame, FrameFate fate) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  statistics_.Ended(fate, frame.latency);
-  if (!IsCarriedBy(carrier)) return;
-  last_frame_number_ = frame.number;
-  Touch();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    statistics_.Ended(fate, frame.latency);
+    if (!IsCarriedBy(carrier)) return;
+    last_frame_number_ = frame.number;
+    Touch();
+  }
+  Changed(SessionKeeper::Urgency::kLater);
 }
 
 void NavigateSession::CoarseFieldSent() {
@@ -291,6 +362,11 @@ double NavigateSession::ExpectedLoad() const {
 }
 
 v1::Session NavigateSession::Describe() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return DescribeIn();
+}
+
+v1::Session NavigateSession::DescribeIn() const {
   v1::Session to;
   to.set_name(SessionName(id_));
   to.set_owner(owner());
@@ -299,11 +375,11 @@ v1::Session NavigateSession::Describe() const {
   to.mutable_config()->set_session_id(id_);
   *to.mutable_create_time() = TimestampToProto(create_time_);
   to.set_reserved_bytes(frame_buffers_.bytes() + field_buffers_.bytes());
-  std::lock_guard<std::mutex> lock(mutex_);
   to.set_state(ToProto(state_));
   to.set_warm(warm_);
   if (last_frame_number_) to.set_last_frame_number(*last_frame_number_);
   if (start_ != nullptr) to.set_start_frame_number(start_->frame_number);
+  if (const std::optional<int64_t> kept = kept_frame()) to.set_kept_frame_number(*kept);
   to.set_resumptions(resumptions_);
   if (const std::optional<double> load = Load()) to.set_load(*load);
   *to.mutable_statistics() = statistics_.ToProto();

@@ -7,6 +7,8 @@
 // of the store. A stream is known by its carrier number; a later carrier takes over from the one before, whose calls
 // then have no effect.
 //
+// With a state directory a session with a resume window is kept: it is there, DETACHED, after a restart of the server.
+//
 // Thread safety: safe for concurrent use. It calls a carrier without a lock of its own. No gRPC here.
 #ifndef INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
 #define INTRAWARP_SERVER_SESSION_NAVIGATE_SESSION_H_
@@ -31,6 +33,7 @@
 #include "server/server_context.h"
 #include "server/session/frame_buffers.h"
 #include "server/session/navigate_frame.h"
+#include "server/session/session_keeper.h"
 #include "server/session/session_setup.h"
 #include "server/session/session_statistics.h"
 
@@ -46,13 +49,13 @@ struct GoodResult {
 };
 
 // Room for the results of frames as expected that live at once: the one that is computed, those that wait to be sent,
-// and the start of the next frame.
+// the start of the next frame, and one that is written to the state directory.
 Amounts ResultRoom(const SessionSetup& setup);
 
 // Why a stream no longer carries its session: ABORTED (SESSION_ENDED) with the cause "resumed", "closed" or "idle".
 absl::Status SessionEnded(const char* cause);
 
-class NavigateSession {
+class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
  public:
   using Time = std::chrono::steady_clock::time_point;
   // Tells a carrier that the session is not its any more.
@@ -79,6 +82,18 @@ class NavigateSession {
   // Once.
   absl::Status Reserve();
 
+  // Whether it outlives a restart.
+  bool is_kept() const { return keeper_ != nullptr; }
+  // Keeps a session that opens, before a carrier learns of it. Waits for the disk. The errors of SessionKeeper::Begin.
+  absl::Status Keep();
+  // Instead of Keep and Open: a session of a row, `kept` as it was then, with its start, which may be null, waits to be
+  // resumed from now on. Once.
+  void Restore(const state::SessionRow& row, const v1::Session& kept, std::shared_ptr<const GoodResult> start);
+  // Time to write what has changed.
+  void Flush();
+  // Ends the session because the server stops: a kept one will be there again.
+  void Suspend(const absl::Status& why);
+
   // A carrier takes the session up; the one before is told. Makes a session that opens ACTIVE, `warm` as for
   // Session.warm. FAILED_PRECONDITION (SESSION_NOT_RESUMABLE) when it is closed.
   absl::StatusOr<int64_t> Open(bool warm, EndedFn ended);
@@ -86,10 +101,12 @@ class NavigateSession {
   absl::StatusOr<int64_t> Resume(EndedFn ended);
   // The carrier's stream broke: the session waits to be resumed, or is closed when it has no window for that.
   void Detach(int64_t carrier);
-  // The carrier ends the session; its EndedFn is not called.
-  void CloseBy(int64_t carrier);
-  // Ends the session; its carrier is told `why`.
-  void Close(const absl::Status& why);
+  // The carrier ends the session; its EndedFn is not called. `gone`, which may be empty, is called once a restart does
+  // not bring the session back: later, on another thread, for a kept session, otherwise at once.
+  using GoneFn = std::function<void()>;
+  void CloseBy(int64_t carrier, GoneFn gone = nullptr);
+  // Ends the session; its carrier is told `why`. `gone` as CloseBy's.
+  void Close(const absl::Status& why, GoneFn gone = nullptr);
 
   enum class Expiry { kNone, kIdle, kUnresumed };
   // What has expired at `now`; the caller closes the session.
@@ -116,6 +133,8 @@ class NavigateSession {
   void CoarseFieldSent();
   void FramesDropped(int64_t count);
   std::optional<int64_t> last_frame_number() const;
+  // Session.kept_frame_number.
+  std::optional<int64_t> kept_frame() const { return keeper_ == nullptr ? std::nullopt : keeper_->kept_frame(); }
   // The part of its device's time that the frames take: measured, or predicted, or 0.1 when nothing is known.
   double ExpectedLoad() const;
 
@@ -125,18 +144,23 @@ class NavigateSession {
   bool IsCarriedBy(int64_t carrier) const { return carrier == carrier_ && state_ == State::kActive; }
   void Touch() { last_activity_ = context_.seams.steady_now(); }
   std::optional<double> Load() const;
+  v1::Session DescribeIn() const;
   // Without it.
   void Free();
+  void NotKept(GoneFn gone) const;
+  void Changed(SessionKeeper::Urgency urgency);
+  SessionKeeper::StateFn StateFn();
 
   DeviceContext& context_;
   const std::string id_;
   SessionSetup setup_;  // constant but for its inputs, which opening brings to the device
   const std::optional<double> predicted_load_;
-  const std::chrono::system_clock::time_point create_time_;
+  const std::shared_ptr<SessionKeeper> keeper_;  // null for a session that is not kept
   FrameBuffers frame_buffers_;
   FrameBuffers field_buffers_;
 
   mutable std::mutex mutex_;
+  std::chrono::system_clock::time_point create_time_;
   State state_ = State::kOpening;
   bool warm_ = false;
   int64_t carrier_ = 0;  // 0: nobody yet

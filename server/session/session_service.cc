@@ -52,14 +52,6 @@ absl::Status List(const SessionStore& sessions, const Identity& caller, const v1
   return absl::OkStatus();
 }
 
-absl::Status Close(const SessionStore& sessions, const Identity& caller, const std::string& name,
-                   v1::Session& response) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session, Find(sessions, caller, name));
-  session->Close(SessionEnded("closed"));
-  response = session->Describe();
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* SessionService::GetSession(grpc::CallbackServerContext* call,
@@ -78,7 +70,15 @@ grpc::ServerUnaryReactor* SessionService::CloseSession(grpc::CallbackServerConte
                                                        const v1::CloseSessionRequest* request,
                                                        v1::CloseSessionResponse* response) {
   AuditOf(*call)->Name("session", request->name());
-  return Finished(call, Close(context_.sessions, CallerOf(*call), request->name(), *response->mutable_session()));
+  const absl::StatusOr<std::shared_ptr<NavigateSession>> session =
+      Find(context_.sessions, CallerOf(*call), request->name());
+  if (!session.ok()) return Finished(call, session.status());
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  (*session)->Close(SessionEnded("closed"), [reactor, response, session = *session] {
+    *response->mutable_session() = session->Describe();
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
 }
 
 }  // namespace intrawarp::server

@@ -12,6 +12,7 @@
 #include "proto/convert.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/wire.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
@@ -168,11 +169,13 @@ absl::StatusOr<SessionSetup> ResolveConfig(const ServerContext& context, const v
                                            const Identity& caller) {
   SessionSetup setup;
   setup.owner = caller.name;
+  setup.by_admin = caller.is_admin();
   INTRAWARP_RETURN_IF_ERROR(ResolveImages(context, config, caller, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveAnswers(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolvePolicy(context, config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLateFrames(config, setup));
   INTRAWARP_RETURN_IF_ERROR(ResolveLife(config, setup));
+  setup.is_kept = context.durable.enabled() && setup.resume_window.count() > 0;
   INTRAWARP_RETURN_IF_ERROR(ResolveExpectedFrame(context, config, setup));
   setup.asked = config;
   setup.resolved = Resolved(config, setup);

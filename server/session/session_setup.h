@@ -41,6 +41,10 @@ struct ExpectedFrame {
 struct SessionSetup {
   // The owner of the session and its results.
   std::string owner;
+  // Whether an admin opened it, who may use what is others'.
+  bool by_admin = false;
+  // Whether it outlives a restart of the server (session_keeper.h).
+  bool is_kept = false;
   std::shared_ptr<const StoredVolume> resident;
   // Otherwise it is the moving image and the frames are fixed ones.
   bool resident_is_fixed = true;

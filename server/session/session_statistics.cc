@@ -40,13 +40,25 @@ void SessionStatistics::Ended(FrameFate fate, const LatencyBreakdown& latency) {
   ++counts_[static_cast<int>(fate)];
   if (fate != FrameFate::kOk && fate != FrameFate::kLate) return;
   latencies_.Add(latency.total());
+  ++timed_frames_;
   for (const Phase phase : kDevicePhases) device_time_ += latency.phase(phase);
 }
 
 std::optional<std::chrono::nanoseconds> SessionStatistics::MeanDeviceTime() const {
-  const int64_t frames = count(FrameFate::kOk) + count(FrameFate::kLate);
-  if (frames == 0) return std::nullopt;
-  return device_time_ / frames;
+  if (timed_frames_ == 0) return std::nullopt;
+  return device_time_ / timed_frames_;
+}
+
+void SessionStatistics::Restore(const v1::SessionStatistics& from) {
+  count(FrameFate::kOk) = from.frames_ok();
+  count(FrameFate::kLate) = from.frames_late();
+  count(FrameFate::kMissed) = from.frames_missed();
+  count(FrameFate::kSuperseded) = from.frames_superseded();
+  count(FrameFate::kRefused) = from.frames_refused();
+  count(FrameFate::kFailed) = from.frames_failed();
+  count(FrameFate::kDropped) = from.frames_dropped() + from.frames_in_flight();
+  peak_in_flight_ = from.peak_frames_in_flight();
+  coarse_fields_ = from.coarse_fields();
 }
 
 v1::SessionStatistics SessionStatistics::ToProto() const {

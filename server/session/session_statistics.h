@@ -43,12 +43,17 @@ class SessionStatistics {
   // A coarse field of a frame is on its way.
   void CoarseFieldSent() { ++coarse_fields_; }
 
+  // The counts of a session that goes on after a restart; its frames in flight are dropped. Latencies begin anew.
+  // Before the first frame.
+  void Restore(const v1::SessionStatistics& from);
+
   int64_t in_flight() const { return in_flight_; }
   // The mean time that a good frame held the device; nullopt before the first one.
   std::optional<std::chrono::nanoseconds> MeanDeviceTime() const;
   v1::SessionStatistics ToProto() const;
 
  private:
+  int64_t& count(FrameFate fate) { return counts_[static_cast<int>(fate)]; }
   int64_t count(FrameFate fate) const { return counts_[static_cast<int>(fate)]; }
 
   std::array<int64_t, kFrameFates> counts_{};
@@ -56,6 +61,7 @@ class SessionStatistics {
   int64_t peak_in_flight_ = 0;
   int64_t coarse_fields_ = 0;
   std::chrono::nanoseconds device_time_{0};
+  int64_t timed_frames_ = 0;
   LatencyWindow latencies_;
 };
 

@@ -49,6 +49,11 @@ absl::StatusOr<SessionStore::Pointer> SessionStore::OpenNew(ServerContext& conte
                                                             const Identity& caller) {
   INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config, caller));
   const std::string id = config.session_id().empty() ? RandomId(context.seams) : config.session_id();
+  return OpenWith(context, id, std::move(setup));
+}
+
+absl::StatusOr<SessionStore::Pointer> SessionStore::OpenWith(ServerContext& context, const std::string& id,
+                                                             SessionSetup setup) {
   std::lock_guard<std::mutex> placing(placing_);
   INTRAWARP_ASSIGN_OR_RETURN(DeviceContext * device, Place(context, setup));
   return Insert(*device, id, std::move(setup));
@@ -130,7 +135,10 @@ std::vector<SessionStore::Pointer> SessionStore::List(const std::string& after, 
 void SessionStore::Expire(std::chrono::steady_clock::time_point now) {
   for (const Pointer& session : List("", std::numeric_limits<int>::max())) {
     const NavigateSession::Expiry expiry = session->ExpiryAt(now);
-    if (expiry == NavigateSession::Expiry::kNone) continue;
+    if (expiry == NavigateSession::Expiry::kNone) {
+      session->Flush();
+      continue;
+    }
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ++(expiry == NavigateSession::Expiry::kIdle ? counts_.idle : counts_.unresumed);
@@ -141,6 +149,10 @@ void SessionStore::Expire(std::chrono::steady_clock::time_point now) {
 
 void SessionStore::CloseAll(const absl::Status& why) {
   for (const Pointer& session : List("", std::numeric_limits<int>::max())) session->Close(why);
+}
+
+void SessionStore::SuspendAll(const absl::Status& why) {
+  for (const Pointer& session : List("", std::numeric_limits<int>::max())) session->Suspend(why);
 }
 
 void SessionStore::Erase(const NavigateSession& session) {

@@ -57,10 +57,15 @@ class SessionStore {
   absl::StatusOr<Pointer> Find(const std::string& id, const Identity& caller = Nobody()) const;
   // As ResidentStore::List.
   std::vector<Pointer> List(const std::string& after, int limit, const Identity& caller = Anybody()) const;
-  // Closes the sessions that are idle for too long, and those that nobody has resumed.
+  // A new session with a setup, OPENING, on the device that suits it. The errors of Open but for those of a config.
+  absl::StatusOr<Pointer> OpenWith(ServerContext& context, const std::string& id, SessionSetup setup);
+  // Closes the sessions that are idle for too long, and those that nobody has resumed; writes what has changed in those
+  // that are kept.
   void Expire(std::chrono::steady_clock::time_point now);
   // Closes all, with the error for their streams.
   void CloseAll(const absl::Status& why);
+  // The same when the server stops: a restart brings those that are kept back.
+  void SuspendAll(const absl::Status& why);
 
   int64_t size() const;
   SessionCounts counts() const;

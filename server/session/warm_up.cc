@@ -12,6 +12,7 @@
 #include "server/rpc/wire.h"
 #include "server/rpc/worker_pool.h"
 #include "server/session/navigate_frame.h"
+#include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
 namespace {
@@ -86,8 +87,11 @@ class Opening : public std::enable_shared_from_this<Opening> {
  public:
   using DoneFn = std::function<void(const absl::StatusOr<bool>& warm)>;
 
-  Opening(std::shared_ptr<NavigateSession> session, DoneFn done)
-      : context_(session->context()), session_(std::move(session)), done_(std::move(done)) {}
+  Opening(std::shared_ptr<NavigateSession> session, bool is_restored, DoneFn done)
+      : context_(session->context()),
+        session_(std::move(session)),
+        keep_(session_->is_kept() && !is_restored),
+        done_(std::move(done)) {}
 
   void Start() {
     context_.workers.Submit([self = shared_from_this()] {
@@ -164,8 +168,13 @@ class Opening : public std::enable_shared_from_this<Opening> {
   }
 
   void Done(const absl::Status& status) {
-    if (!KeepsFromOpening(status)) return done_(status.ok());
-    Fail(status);
+    if (KeepsFromOpening(status)) return Fail(status);
+    if (!keep_) return done_(status.ok());
+    context_.durable.Run([self = shared_from_this(), warm = status.ok()] {
+      const absl::Status kept = self->session_->Keep();
+      if (!kept.ok()) return self->Fail(kept);
+      self->done_(warm);
+    });
   }
 
   void Fail(const absl::Status& status) {
@@ -175,6 +184,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
 
   DeviceContext& context_;
   const std::shared_ptr<NavigateSession> session_;
+  const bool keep_;
   const DoneFn done_;
   std::shared_ptr<NavigateFrame> frame_;
 };
@@ -182,7 +192,12 @@ class Opening : public std::enable_shared_from_this<Opening> {
 }  // namespace
 
 void WarmUp(std::shared_ptr<NavigateSession> session, std::function<void(const absl::StatusOr<bool>& warm)> done) {
-  std::make_shared<Opening>(std::move(session), std::move(done))->Start();
+  std::make_shared<Opening>(std::move(session), /*is_restored=*/false, std::move(done))->Start();
+}
+
+void WarmUpRestored(std::shared_ptr<NavigateSession> session,
+                    std::function<void(const absl::StatusOr<bool>& warm)> done) {
+  std::make_shared<Opening>(std::move(session), /*is_restored=*/true, std::move(done))->Start();
 }
 
 }  // namespace intrawarp::server

@@ -16,9 +16,12 @@ namespace intrawarp::server {
 // of the expected grid to the resident volume, with two iterations a level, as a frame job owned by the session. `done`
 // is called once, later, on another thread: whether the registration ran (the images or the options of a session may
 // not allow one, which its frames will say), or the error that keeps the session from opening: those of BringTo and of
-// Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the session was closed. Closes the session with
-// the error.
+// Reserve, want of memory, QUEUE_FULL, a lost device, CANCELLED when the session was closed, and those of Keep, since a
+// session that outlives a restart is kept before `done`. Closes the session with the error.
 void WarmUp(std::shared_ptr<NavigateSession> session, std::function<void(const absl::StatusOr<bool>& warm)> done);
+// The same for a session that is kept already.
+void WarmUpRestored(std::shared_ptr<NavigateSession> session,
+                    std::function<void(const absl::StatusOr<bool>& warm)> done);
 
 }  // namespace intrawarp::server
 

@@ -19,6 +19,7 @@
 #include "server/bulk/device_bytes.h"
 #include "server/bulk/object_content.h"
 #include "server/device/replication.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/request_table.h"
@@ -376,6 +377,10 @@ v1::MultiplyResponse ResultOf(const StoredMatrix& kept) {
   return response;
 }
 
+void LogEnd(const MultiplyCall& call, const absl::Status& status) {
+  LogWorkEnd({LogRoom::kSparse, "product", call.stream->trace_id(), std::nullopt}, status, call.latency);
+}
+
 // The last message of the stream.
 absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
@@ -390,6 +395,7 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
     call.origin = ObjectOrigin();
     if (!stored.ok()) {
       call.record.Failed(stored);
+      LogEnd(call, stored);
       return stored;
     }
     audit.Name("result", SparseMatrixName(call.kept->id));
@@ -397,11 +403,13 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(MultiplyCall& call, std::chrono::nan
   }
   call.ticket = RequestTicket();  // from now on a repetition finds what is kept
   call.record.Succeeded(call.latency.total(), call.estimate.multiplications, call.shape.entries());
+  LogEnd(call, absl::OkStatus());
   return SerializeMessage(response);
 }
 
 void Fail(MultiplyCall& call, const absl::Status& status) {
   call.record.Failed(status);
+  LogEnd(call, status);
   call.ticket = RequestTicket();
   call.task = ProductTask();
   call.memory = ProductMemory();

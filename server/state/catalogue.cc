@@ -50,6 +50,23 @@ constexpr const char* kSchema[] = {
     "DROP TABLE objects;"
     "ALTER TABLE owned RENAME TO objects;"
     "CREATE INDEX objects_by_payload ON objects (payload);",
+
+    // Version 3: open sessions.
+    "CREATE TABLE sessions ("
+    " id TEXT NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " incarnation TEXT NOT NULL,"
+    " by_admin INTEGER NOT NULL,"
+    " config BLOB NOT NULL,"
+    " resident BLOB NOT NULL,"
+    " description BLOB NOT NULL,"
+    " start_header BLOB NOT NULL,"
+    " start_description BLOB NOT NULL,"
+    " chosen BLOB NOT NULL,"
+    " payload BLOB NOT NULL,"
+    " payload_bytes INTEGER NOT NULL,"
+    " PRIMARY KEY (id, owner)) WITHOUT ROWID;"
+    "CREATE INDEX sessions_by_payload ON sessions (payload);",
 };
 
 // A prepared statement, whose parameters are bound in order.
@@ -107,6 +124,23 @@ ObjectRow RowOf(const Statement& from) {
   row.request_id = from.Bytes(10);
   row.request_fingerprint = from.Bytes(11);
   row.owner = from.Bytes(12);
+  return row;
+}
+
+SessionRow SessionRowOf(const Statement& from) {
+  SessionRow row;
+  row.id = from.Bytes(0);
+  row.owner = from.Bytes(1);
+  row.incarnation = from.Bytes(2);
+  row.by_admin = from.Number(3) != 0;
+  row.config = from.Bytes(4);
+  row.resident = from.Bytes(5);
+  row.description = from.Bytes(6);
+  row.start_header = from.Bytes(7);
+  row.start_description = from.Bytes(8);
+  row.chosen = from.Bytes(9);
+  row.payload = from.Bytes(10);
+  row.payload_bytes = from.Number(11);
   return row;
 }
 
@@ -265,8 +299,81 @@ absl::StatusOr<std::vector<ObjectRow>> Catalogue::List() {
   return rows;
 }
 
+absl::Status Catalogue::InsertSession(const SessionRow& row) {
+  Statement insert(database_, "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  insert.BindText(row.id);
+  insert.BindText(row.owner);
+  insert.BindText(row.incarnation);
+  insert.BindNumber(row.by_admin ? 1 : 0);
+  insert.BindBytes(row.config);
+  insert.BindBytes(row.resident);
+  insert.BindBytes(row.description);
+  insert.BindBytes(row.start_header);
+  insert.BindBytes(row.start_description);
+  insert.BindBytes(row.chosen);
+  insert.BindBytes(row.payload);
+  insert.BindNumber(row.payload_bytes);
+  const int code = insert.Step();
+  return code == SQLITE_DONE ? absl::OkStatus() : LastError(code);
+}
+
+absl::Status Catalogue::ChangedSession(int code, const std::string& id) const {
+  if (code != SQLITE_DONE) return LastError(code);
+  if (sqlite3_changes(database_) > 0) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("catalogue: there is no sessions/", id));
+}
+
+absl::Status Catalogue::UpdateSession(const SessionRow& row) {
+  Statement update(
+      database_,
+      "UPDATE sessions SET description = ?, start_header = ?, start_description = ?, chosen = ?, payload = ?,"
+      " payload_bytes = ? WHERE id = ? AND owner = ? AND incarnation = ?");
+  update.BindBytes(row.description);
+  update.BindBytes(row.start_header);
+  update.BindBytes(row.start_description);
+  update.BindBytes(row.chosen);
+  update.BindBytes(row.payload);
+  update.BindNumber(row.payload_bytes);
+  update.BindText(row.id);
+  update.BindText(row.owner);
+  update.BindText(row.incarnation);
+  return ChangedSession(update.Step(), row.id);
+}
+
+absl::Status Catalogue::RemoveSession(const std::string& id, const std::string& owner, const std::string& incarnation) {
+  Statement remove(database_, "DELETE FROM sessions WHERE id = ? AND owner = ? AND incarnation = ?");
+  remove.BindText(id);
+  remove.BindText(owner);
+  remove.BindText(incarnation);
+  return ChangedSession(remove.Step(), id);
+}
+
+absl::StatusOr<std::vector<SessionRow>> Catalogue::ListSessions() {
+  Statement select(database_,
+                   "SELECT id, owner, incarnation, by_admin, config, resident, description, start_header,"
+                   " start_description, chosen, payload, payload_bytes FROM sessions ORDER BY id, owner");
+  std::vector<SessionRow> rows;
+  int code = select.Step();
+  for (; code == SQLITE_ROW; code = select.Step()) rows.push_back(SessionRowOf(select));
+  if (code != SQLITE_DONE) return LastError(code);
+  return rows;
+}
+
+absl::StatusOr<std::string> Catalogue::SessionPayload(const std::string& id, const std::string& owner) {
+  Statement select(database_, "SELECT payload FROM sessions WHERE id = ? AND owner = ? AND payload_bytes > 0");
+  select.BindText(id);
+  select.BindText(owner);
+  const int code = select.Step();
+  if (code == SQLITE_ROW) return select.Bytes(0);
+  if (code == SQLITE_DONE) return std::string();
+  return LastError(code);
+}
+
 absl::StatusOr<bool> Catalogue::UsesPayload(const std::string& payload) {
-  Statement select(database_, "SELECT 1 FROM objects WHERE payload = ? AND payload_bytes > 0 LIMIT 1");
+  Statement select(database_,
+                   "SELECT 1 FROM objects WHERE payload = ? AND payload_bytes > 0 UNION ALL"
+                   " SELECT 1 FROM sessions WHERE payload = ? AND payload_bytes > 0 LIMIT 1");
+  select.BindBytes(payload);
   select.BindBytes(payload);
   const int code = select.Step();
   if (code == SQLITE_ROW) return true;

@@ -59,6 +59,34 @@ struct ObjectRow {
   friend bool operator==(const ObjectRow&, const ObjectRow&) = default;
 };
 
+// One open session. Its memory and its stream are not kept: a start makes it again from its config, its description and
+// the transform that its next frame starts from.
+struct SessionRow {
+  std::string id;
+  std::string owner;
+  // Tells a session from an earlier one of the same id and owner, whose late changes are not its own.
+  std::string incarnation;
+  // Whether an admin opened it, who may use what is others'.
+  bool by_admin = false;
+  // A serialised intrawarp.v1.NavigateConfig, as the stream had it.
+  std::string config;
+  // The identity (ObjectRow::identity) of its resident volume.
+  std::string resident;
+  // A serialised intrawarp.v1.Session.
+  std::string description;
+  // A serialised intrawarp.v1.UploadHeader, with which the payload makes the transform of description's
+  // start_frame_number, and an intrawarp.v1.Transform that describes it; both empty without one.
+  std::string start_header;
+  std::string start_description;
+  // A serialised intrawarp.v1.RegistrationOptions with the stages that were chosen for good; empty without a choice.
+  std::string chosen;
+  // The SHA-256 of the start's payload, and its size; no file belongs to a payload of 0 bytes.
+  std::string payload;
+  int64_t payload_bytes = 0;
+
+  friend bool operator==(const SessionRow&, const SessionRow&) = default;
+};
+
 class Catalogue {
  public:
   // The steps from version to version, the first from an empty file.
@@ -80,6 +108,18 @@ class Catalogue {
   absl::StatusOr<std::vector<ObjectRow>> List();
   // The payload of an object, empty for one of 0 bytes; NOT_FOUND when there is no row.
   absl::StatusOr<std::string> PayloadOf(ObjectKind kind, const std::string& id, const std::string& owner = "");
+
+  // Takes the place of a row with this id and owner.
+  absl::Status InsertSession(const SessionRow& row);
+  // NOT_FOUND when there is no row of this id, owner and incarnation.
+  absl::Status UpdateSession(const SessionRow& row);
+  absl::Status RemoveSession(const std::string& id, const std::string& owner, const std::string& incarnation);
+  // In order of id and owner.
+  absl::StatusOr<std::vector<SessionRow>> ListSessions();
+  // The payload of the session with this id and owner, whatever its incarnation; empty without one.
+  absl::StatusOr<std::string> SessionPayload(const std::string& id, const std::string& owner);
+
+  // Whether an object or a session needs it.
   absl::StatusOr<bool> UsesPayload(const std::string& payload);
   // Writes a transaction that changes no row. After a transaction that failed, whether the disk has it is open until
   // the next one succeeds, which takes its place.
@@ -95,6 +135,8 @@ class Catalogue {
   absl::Status Run(const std::string& sql);
   absl::StatusOr<int64_t> Number(const char* sql);
   absl::Status LastError(int code) const;
+  // The outcome of a statement that changes one session.
+  absl::Status ChangedSession(int code, const std::string& id) const;
 
   FileLayer& files_;
   SqliteVfs vfs_;

@@ -10,13 +10,20 @@ namespace {
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }
 std::string CataloguePath(const std::string& directory) { return directory + "/catalogue.db"; }
 
-// The digests of the payloads that rows need.
-std::set<std::string> PayloadsOf(const std::vector<ObjectRow>& rows) {
-  std::set<std::string> payloads;
-  for (const ObjectRow& row : rows) {
+// The digests of the payloads that rows of objects or sessions need.
+template <typename Row>
+void AddPayloads(const std::vector<Row>& rows, std::set<std::string>& payloads) {
+  for (const Row& row : rows) {
     if (row.payload_bytes > 0) payloads.insert(row.payload);
   }
-  return payloads;
+}
+
+template <typename Row>
+void VerifyPayload(const Spool& spool, const Row& row, const std::string& name, StateReport& report) {
+  report.payload_bytes += row.payload_bytes;
+  if (row.payload_bytes == 0) return;
+  const absl::Status verified = spool.Verify(row.payload, row.payload_bytes);
+  if (!verified.ok()) report.errors.push_back(absl::StrCat(name, ": ", std::string(verified.message())));
 }
 
 }  // namespace
@@ -76,9 +83,17 @@ absl::Status StateStore::RemoveExpired() {
   return absl::OkStatus();
 }
 
-absl::Status StateStore::SweepSpool() {
+absl::StatusOr<std::set<std::string>> StateStore::UsedPayloads() {
+  std::set<std::string> used;
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue_->List());
-  const std::set<std::string> used = PayloadsOf(rows);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SessionRow> sessions, catalogue_->ListSessions());
+  AddPayloads(rows, used);
+  AddPayloads(sessions, used);
+  return used;
+}
+
+absl::Status StateStore::SweepSpool() {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::set<std::string> used, UsedPayloads());
   return spool_.Sweep([&](const std::string& digest) { return used.count(digest) != 0; }).status();
 }
 
@@ -136,6 +151,40 @@ absl::Status StateStore::Commit(ObjectRow row, const KeptPayload& payload) {
   return inserted;
 }
 
+absl::Status StateStore::CommitSession(SessionRow row, const KeptPayload& payload) {
+  row.payload = payload.digest();
+  row.payload_bytes = payload.bytes();
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_RETURN_IF_ERROR(RemoveExpired());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string before, catalogue_->SessionPayload(row.id, row.owner));
+  return ChangeSession(row, catalogue_->InsertSession(row), before);
+}
+
+absl::Status StateStore::UpdateSession(SessionRow row, const KeptPayload& payload) {
+  row.payload = payload.digest();
+  row.payload_bytes = payload.bytes();
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string before, catalogue_->SessionPayload(row.id, row.owner));
+  return ChangeSession(row, catalogue_->UpdateSession(row), before);
+}
+
+absl::Status StateStore::RemoveSession(const std::string& id, const std::string& owner,
+                                       const std::string& incarnation) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string before, catalogue_->SessionPayload(id, owner));
+  return ChangeSession({}, catalogue_->RemoveSession(id, owner, incarnation), before);
+}
+
+// After a transaction that gave the session the payload of `row`.
+absl::Status StateStore::ChangeSession(const SessionRow& row, const absl::Status& changed,
+                                       const std::string& payload_before) {
+  if (absl::IsNotFound(changed)) return changed;
+  if (!changed.ok() && row.payload_bytes > 0) doubtful_.insert(row.payload);
+  AfterTransaction(changed.ok());
+  if (changed.ok() && !payload_before.empty()) RemoveUnused(payload_before);
+  return changed;
+}
+
 absl::Status StateStore::Remove(ObjectKind kind, const std::string& id, const std::string& owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   return RemoveRow(kind, id, owner);
@@ -156,8 +205,13 @@ absl::StatusOr<std::vector<ObjectRow>> StateStore::List() {
   return rows;
 }
 
-absl::Status StateStore::Read(const ObjectRow& row, absl::Span<char> to) {
-  return to.empty() ? absl::OkStatus() : spool_.Read(row.payload, to);
+absl::StatusOr<std::vector<SessionRow>> StateStore::ListSessions() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return catalogue_->ListSessions();
+}
+
+absl::Status StateStore::Read(const std::string& digest, absl::Span<char> to) {
+  return to.empty() ? absl::OkStatus() : spool_.Read(digest, to);
 }
 
 int64_t StateStore::FreeBytes() const { return files_.FreeBytes(directory_).value_or(0); }
@@ -172,17 +226,16 @@ absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& dire
   const absl::Status sound = catalogue->CheckIntegrity();
   if (!sound.ok()) report.errors.push_back(std::string(sound.message()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue->List());
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SessionRow> sessions, catalogue->ListSessions());
+  report.objects = static_cast<int64_t>(rows.size());
+  report.sessions = static_cast<int64_t>(sessions.size());
   const Spool spool(files, directory + "/spool");
-  for (const ObjectRow& row : rows) {
-    ++report.objects;
-    report.payload_bytes += row.payload_bytes;
-    if (row.payload_bytes == 0) continue;
-    const absl::Status verified = spool.Verify(row.payload, row.payload_bytes);
-    if (verified.ok()) continue;
-    report.errors.push_back(absl::StrCat(ObjectName(row.kind, row.id), ": ", std::string(verified.message())));
-  }
+  for (const ObjectRow& row : rows) VerifyPayload(spool, row, ObjectName(row.kind, row.id), report);
+  for (const SessionRow& row : sessions) VerifyPayload(spool, row, "sessions/" + row.id, report);
   INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool.List());
-  const std::set<std::string> used = PayloadsOf(rows);
+  std::set<std::string> used;
+  AddPayloads(rows, used);
+  AddPayloads(sessions, used);
   report.leftover_files = static_cast<int64_t>(contents.others.size());
   for (const std::string& digest : contents.digests) report.leftover_files += used.count(digest) == 0 ? 1 : 0;
   return report;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateStore: the objects that a state directory keeps: their rows in the catalogue, their payloads in the spool.
+// StateStore: the objects and open sessions that a state directory keeps: their rows in the catalogue, their payloads
+// in the spool.
 //
 // The layout of a state directory: "lock", "catalogue.db" with its write-ahead log, and "spool/" (spool.h).
 //
@@ -72,10 +73,18 @@ class StateStore {
   // NOT_FOUND.
   absl::Status Remove(ObjectKind kind, const std::string& id, const std::string& owner = "");
 
+  // The same for a session, whose earlier payload goes; CommitSession takes the place of a session with its id and
+  // owner, the others change the very incarnation: NOT_FOUND.
+  absl::Status CommitSession(SessionRow row, const KeptPayload& payload);
+  absl::Status UpdateSession(SessionRow row, const KeptPayload& payload);
+  absl::Status RemoveSession(const std::string& id, const std::string& owner, const std::string& incarnation);
+
   // In order of kind, id and owner.
   absl::StatusOr<std::vector<ObjectRow>> List();
-  // Brings the payload of a row to `to`, which has its size, and verifies it: DATA_LOSS names the file.
-  absl::Status Read(const ObjectRow& row, absl::Span<char> to);
+  // In order of id and owner.
+  absl::StatusOr<std::vector<SessionRow>> ListSessions();
+  // Brings a payload to `to`, which has its size, and verifies it: DATA_LOSS names the file.
+  absl::Status Read(const std::string& digest, absl::Span<char> to);
   // For messages of a full disk; 0 when the file system does not answer.
   int64_t FreeBytes() const;
 
@@ -90,6 +99,8 @@ class StateStore {
   // With the mutex held.
   absl::Status RemoveExpired();
   absl::Status RemoveRow(ObjectKind kind, const std::string& id, const std::string& owner);
+  absl::Status ChangeSession(const SessionRow& row, const absl::Status& changed, const std::string& payload_before);
+  absl::StatusOr<std::set<std::string>> UsedPayloads();
   bool IsInUse(const std::string& digest);
   void RemoveUnused(const std::string& digest);
   void AfterTransaction(bool succeeded);
@@ -112,10 +123,11 @@ class StateStore {
 // The findings of Check. A state directory is sound when `errors` is empty.
 struct StateReport {
   int64_t objects = 0;
+  int64_t sessions = 0;
   int64_t payload_bytes = 0;
-  // Files that belong to no object, which the next start removes.
+  // Files that belong to no object and no session, which the next start removes.
   int64_t leftover_files = 0;
-  // One a line, each naming its object.
+  // One a line, each naming its object or session.
   std::vector<std::string> errors;
 };
 // Verifies a directory that no server uses: the catalogue, and the size and SHA-256 of every payload. Changes no

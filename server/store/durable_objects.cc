@@ -10,6 +10,11 @@ namespace {
 // The disk works on one at a time; the others hide its latency.
 constexpr int kThreads = 4;
 
+const state::KeptPayload& OrNone(const state::KeptPayload* payload) {
+  static const state::KeptPayload none;
+  return payload == nullptr ? none : *payload;
+}
+
 }  // namespace
 
 int64_t NanosecondsOf(std::chrono::system_clock::time_point time) {
@@ -26,6 +31,7 @@ absl::Status DurableObjects::Open(state::FileLayer& files, const std::string& di
   }
   state_ = *std::move(opened);
   workers_ = std::make_unique<WorkerPool>(kThreads);
+  loader_ = std::make_unique<WorkerPool>(1);
   return absl::OkStatus();
 }
 
@@ -37,11 +43,20 @@ void DurableObjects::Run(std::function<void()> work) {
   work();
 }
 
-void DurableObjects::Shutdown() {
-  std::unique_ptr<WorkerPool> ended;
+void DurableObjects::RunLoad(std::function<void()> work) {
   {
     std::lock_guard<std::mutex> lock(running_mutex_);
-    ended = std::move(workers_);
+    if (loader_ != nullptr) return loader_->Submit(std::move(work));
+  }
+  work();
+}
+
+void DurableObjects::Shutdown() {
+  // One after the other: a load that ends may have work for the others.
+  for (std::unique_ptr<WorkerPool>* const pool : {&loader_, &workers_}) {
+    std::unique_ptr<WorkerPool> ended;  // joined after the lock
+    std::lock_guard<std::mutex> lock(running_mutex_);
+    ended = std::move(*pool);
   }
 }
 
@@ -54,6 +69,26 @@ absl::StatusOr<std::shared_ptr<const state::KeptPayload>> DurableObjects::Keep(c
   return std::shared_ptr<const state::KeptPayload>(
       new state::KeptPayload(*std::move(kept)),
       [this](const state::KeptPayload* gone) { Run([gone] { delete gone; }); });
+}
+
+absl::Status DurableObjects::Read(const std::string& digest, absl::Span<char> to) const {
+  const absl::Status read = state_->Read(digest, to);
+  return read.ok() || absl::IsDataLoss(read) ? read : StateError(read);
+}
+
+absl::Status DurableObjects::CommitSession(state::SessionRow row, const state::KeptPayload* payload) {
+  const absl::Status kept = state_->CommitSession(std::move(row), OrNone(payload));
+  return kept.ok() ? kept : StateError(kept);
+}
+
+absl::Status DurableObjects::UpdateSession(state::SessionRow row, const state::KeptPayload* payload) {
+  const absl::Status kept = state_->UpdateSession(std::move(row), OrNone(payload));
+  return kept.ok() ? kept : StateError(kept);
+}
+
+absl::Status DurableObjects::RemoveSession(const state::SessionRow& row) {
+  const absl::Status removed = state_->RemoveSession(row.id, row.owner, row.incarnation);
+  return removed.ok() || absl::IsNotFound(removed) ? absl::OkStatus() : StateError(removed);
 }
 
 absl::Status DurableObjects::StateError(const absl::Status& status) const {

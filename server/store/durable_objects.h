@@ -54,6 +54,8 @@ class DurableObjects {
   // Runs `work` on a thread that may wait for the disk; at once on this thread without a state directory and after
   // Shutdown. Whoever calls it has at most one task waiting.
   void Run(std::function<void()> work);
+  // The same on a thread of its own, for work that also waits for the device, one after the other.
+  void RunLoad(std::function<void()> work);
   // Runs what waits, then ends the threads. Idempotent. Not from a task.
   void Shutdown();
 
@@ -61,6 +63,15 @@ class DurableObjects {
   // STATE_UNAVAILABLE.
   absl::StatusOr<std::shared_ptr<const state::KeptPayload>> Keep(const std::string& digest,
                                                                  absl::Span<const char> bytes);
+
+  // Brings a payload to `to`, which has its size, and verifies it. Waits. DATA_LOSS names the file; STATE_UNAVAILABLE.
+  absl::Status Read(const std::string& digest, absl::Span<char> to) const;
+
+  // The row of an open session, whose payload may be null for none (StateStore::CommitSession and the like). Wait.
+  // STATE_FULL, STATE_UNAVAILABLE. Removing a session that is not there is OK.
+  absl::Status CommitSession(state::SessionRow row, const state::KeptPayload* payload);
+  absl::Status UpdateSession(state::SessionRow row, const state::KeptPayload* payload);
+  absl::Status RemoveSession(const state::SessionRow& row);
 
   // Keeps the object, then inserts it into its store. Waits. ALREADY_EXISTS; errors as of Keep.
   template <typename Store>
@@ -140,6 +151,7 @@ class DurableObjects {
   std::mutex mutex_;  // held while a row and its store change together
   std::mutex running_mutex_;
   std::unique_ptr<WorkerPool> workers_;  // null: Run runs at once
+  std::unique_ptr<WorkerPool> loader_;   // likewise
 };
 
 }  // namespace intrawarp::server

@@ -53,6 +53,10 @@ inline std::string OwnedKey(absl::string_view id, absl::string_view owner) {
   return absl::StrCat(id, "\x01", owner);
 }
 
+// The parts of such a key.
+inline std::string IdIn(absl::string_view key) { return std::string(key.substr(0, key.find('\x01'))); }
+inline std::string OwnerIn(absl::string_view key) { return std::string(key.substr(key.find('\x01') + 1)); }
+
 // FAILED_PRECONDITION: an admin names an object by an id that several others have, and not the admin.
 absl::Status SeveralOwners(absl::string_view name);
 
@@ -139,6 +143,49 @@ class ResidentStore {
     objects_.erase(it);
   }
 
+  // Calls `visit` with each object and its key, with the lock held.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [key, object] : objects_) visit(key, object);
+  }
+  // Whether the object with the key is the one that `is_it` says.
+  template <typename Predicate>
+  bool Has(const std::string& key, const Predicate& is_it) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = objects_.find(key);
+    return it != objects_.end() && is_it(*it->second);
+  }
+  // Puts `with` in its place. False when it is gone.
+  template <typename Predicate>
+  bool Exchange(const std::string& key, const Predicate& is_it, Pointer with) {
+    std::lock_guard<std::mutex> lock(mutex_);  // `with` is freed after the lock
+    const auto it = objects_.find(key);
+    if (it == objects_.end() || !is_it(*it->second)) return false;
+    it->second.swap(with);
+    return true;
+  }
+  // It is kept but cannot be had any more, as MarkLost. False when it is gone.
+  template <typename Predicate>
+  bool Lose(const std::string& key, const Predicate& is_it, const absl::Status& why) {
+    Pointer lost;  // freed after the lock
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = objects_.find(key);
+    if (it == objects_.end() || !is_it(*it->second)) return false;
+    lost = std::move(it->second);
+    objects_.erase(it);
+    lost_[key] = why;
+    return true;
+  }
+  // Puts what `make` makes of an object in its place if nobody else holds it, and returns the object; otherwise null.
+  template <typename Make>
+  Pointer ReplaceUnused(const std::string& key, const Make& make) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = objects_.find(key);
+    if (it == objects_.end() || it->second.use_count() > 1) return nullptr;
+    Pointer made = make(*it->second);
+    return std::exchange(it->second, std::move(made));
+  }
   // Erases the objects that end at `now` or before.
   void Expire(std::chrono::steady_clock::time_point now) {
     std::vector<Pointer> expired;  // freed after the lock
@@ -167,6 +214,16 @@ class ResidentStore {
     std::vector<Pointer> page;
     for (auto it = objects_.upper_bound(after); it != objects_.end() && static_cast<int>(page.size()) < limit; ++it) {
       if (caller.MaySee(it->second->owner)) page.push_back(it->second);
+    }
+    return page;
+  }
+
+  // The same for the lost objects: their keys.
+  std::vector<std::string> ListLost(const std::string& after, int limit, const Identity& caller = Anybody()) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::string> page;
+    for (auto it = lost_.upper_bound(after); it != lost_.end() && static_cast<int>(page.size()) < limit; ++it) {
+      if (caller.MaySee(OwnerIn(it->first))) page.push_back(it->first);
     }
     return page;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The volumes that are resident on the device.
+// The volumes of a server. On one that keeps its objects some of them may be without their voxels (residency.h).
 #ifndef INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
 #define INTRAWARP_SERVER_STORE_VOLUME_STORE_H_
 
@@ -17,6 +17,8 @@
 
 namespace intrawarp::server {
 
+class Residency;
+
 // Member order matters: the image is freed before its reservation is given back.
 struct StoredVolume {
   static std::string Name(absl::string_view id) { return VolumeName(id); }
@@ -26,6 +28,7 @@ struct StoredVolume {
   std::string owner;
   // By the server. Under an id that a client wanted, a volume is that client's, to delete when it likes.
   bool id_was_chosen = false;
+  bool pinned = false;
   PixelType pixel_type = PixelType::kFloat32;
   std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
@@ -33,6 +36,8 @@ struct StoredVolume {
   std::optional<Expiry> expiry;
   Grant reservation;
   PreparedImage image;
+  // Shared with the other forms of the volume; null for one that cannot be loaded again (residency.h).
+  std::shared_ptr<Residency> residency;
   const std::shared_ptr<Replicas<StoredVolume>> replicas = std::make_shared<Replicas<StoredVolume>>();
 };
 

@@ -17,6 +17,7 @@ struct VolumeContent {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   Rescale rescale;
+  bool pinned = false;
 };
 
 absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
@@ -25,6 +26,7 @@ absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   if (!geometry.ok()) return Within("geometry", geometry.status());
   content.geometry = *geometry;
   INTRAWARP_ASSIGN_OR_RETURN(content.pixel_type, PixelTypeFromProto(upload.pixel_type()));
+  content.pinned = upload.pinned();
   if (!upload.has_rescale()) return content;
   absl::StatusOr<Rescale> rescale = RescaleFromProto(upload.rescale());
   if (!rescale.ok()) return Within("rescale", rescale.status());
@@ -92,6 +94,7 @@ class VolumeKind final : public UploadKind {
   std::shared_ptr<StoredVolume> TakeVolume(Grant reservation) {
     auto stored = std::make_shared<StoredVolume>();
     stored->pixel_type = content_.pixel_type;
+    stored->pinned = content_.pinned;
     stored->content_digest = spec().content_digest;
     stored->reservation = std::move(reservation);
     stored->image = std::move(image_);
@@ -130,10 +133,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }
 
-absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name,
-                                                    const Identity& caller) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::string id, ParseVolumeName(name, "name"));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredVolume> volume, context.volumes.Find(id, caller));
+ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume) {
   const int64_t bytes = volume->image.geometry().voxels() * static_cast<int64_t>(sizeof(float));
   ResidentDownload download;
   download.bytes = {volume, {{volume->image.volume().data, bytes}}};

@@ -17,8 +17,8 @@ namespace intrawarp::server {
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,
                                                               const ServerContext& context);
 
-absl::StatusOr<ResidentDownload> FindVolumeDownload(const ServerContext& context, const std::string& name,
-                                                    const Identity& caller);
+// Of a volume with its voxels.
+ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume);
 
 }  // namespace intrawarp::server
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/volume/volume_service.h"
 
+#include <map>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "engine/base/status_macros.h"
 #include "server/rpc/audit_trail.h"
@@ -32,12 +33,22 @@ absl::Status List(const VolumeStore& volumes, const Identity& caller, const v1::
   INTRAWARP_ASSIGN_OR_RETURN(const int page_size, PageSize(request.page_size()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string after, ParsePageToken("volumes", request.page_token()));
   // One more than asked tells whether there is a next page.
-  const std::vector<std::shared_ptr<const StoredVolume>> page = volumes.List(after, page_size + 1, caller);
-  for (size_t i = 0; i < page.size() && static_cast<int>(i) < page_size; ++i) {
-    *response.add_volumes() = VolumeToProto(*page[i]);
+  std::map<std::string, v1::Volume> page;
+  for (const auto& volume : volumes.List(after, page_size + 1, caller)) {
+    page[OwnedKey(volume->id, volume->owner)] = VolumeToProto(*volume);
   }
-  if (static_cast<int>(page.size()) > page_size)
-    response.set_next_page_token(PageToken("volumes", OwnedKey(page[page_size - 1]->id, page[page_size - 1]->owner)));
+  for (const std::string& key : volumes.ListLost(after, page_size + 1, caller)) {
+    page[key] = FailedVolume(IdIn(key), OwnerIn(key));
+  }
+  std::string last;
+  for (auto& [key, volume] : page) {
+    if (response.volumes_size() == page_size) {
+      response.set_next_page_token(PageToken("volumes", last));
+      break;
+    }
+    *response.add_volumes() = std::move(volume);
+    last = key;
+  }
   return absl::OkStatus();
 }
 

@@ -87,7 +87,8 @@ PreparedImage MakeImage(const ExecContext& ctx, Int3 size, double shift) {
   return *PreparedImage::Prepare(ctx, values.data(), PixelType::kFloat32, 1, 0, g);
 }
 
-// Everything at one size, on one device: a pair of images, smooth motion of up to 3 voxels, room for two more fields.
+// Everything at one size, on one device: a pair of images, smooth motion of up to 3 voxels, room for two more fields
+// and two quotients (vector_planes.h).
 struct Scene {
   Scene(Device* device, Int3 scene_size)
       : size(scene_size),
@@ -102,6 +103,7 @@ struct Scene {
     const ExecContext ctx = owned.context();
     const size_t bytes = 3 * sizeof(float) * fixed.geometry().voxels();
     for (auto& f : fields) f.emplace(*device->Allocate(bytes, ctx.stream()));
+    for (auto& q : quotients) q.emplace(*device->Allocate(4 * bytes / 3, ctx.stream()));
     scalar.emplace(*device->Allocate(sizeof(float), ctx.stream()));
     FillField(ctx, 3, fields[0]->as<float>());
     FillField(ctx, 2, fields[1]->as<float>());
@@ -132,6 +134,7 @@ struct Scene {
   }
 
   float* field(int i) const { return fields[i]->as<float>(); }
+  float* quotient(int i) const { return quotients[i]->as<float>(); }
   float* largest() const { return scalar->as<float>(); }
 
   Int3 size;
@@ -140,7 +143,7 @@ struct Scene {
   OwnedContext masks_context;
   RegistrationImages images;
   OwnedContext owned;
-  absl::optional<Buffer> fields[4], scalar;
+  absl::optional<Buffer> fields[4], quotients[2], scalar;
 };
 
 // Benchmarks of a size come one after another: the last scene is kept, until main drops it before its device.
@@ -207,6 +210,15 @@ std::vector<Operator> Operators() {
 }
 
 #if INTRAWARP_WITH_CUDA
+// To the first quotient.
+absl::Status ForcePlanes(const ExecContext& ctx, const Scene& scene) {
+  DemonsForceTask task;
+  task.size = scene.size;
+  task.fixed = scene.fixed.levels()[0].volume.data;
+  task.warped = scene.moving.levels()[0].volume.data;
+  return cuda::DemonsForcePlanes(ctx, task, scene.quotient(0), nullptr, nullptr);
+}
+
 // What an iteration on CUDA is made of, on the same motion; the planes are another field with the same numbers, of a
 // component that varies along other axes.
 std::vector<Operator> PlaneOperators() {
@@ -230,30 +242,26 @@ std::vector<Operator> PlaneOperators() {
       return cuda::ExponentialWarp(c, task, nullptr);
     };
   };
-  const auto force = [](const Ctx& c, const Scene& s) {
-    DemonsForceTask task;
-    task.size = s.size;
-    task.fixed = s.fixed.levels()[0].volume.data;
-    task.warped = s.moving.levels()[0].volume.data;
-    return cuda::DemonsForcePlanes(c, task, s.field(2), nullptr, nullptr);
+  const auto along_xy = [](const Ctx& c, const Scene& s) {
+    return cuda::SmoothPlanesXY(c, s.field(0), s.size, 3, kDiffusion, s.field(2), nullptr, nullptr).status();
   };
-  const auto along_xy = [](double sigma) {
-    return [sigma](const Ctx& c, const Scene& s) {
-      return cuda::SmoothPlanesXY(c, s.field(0), s.size, sigma, s.field(2), nullptr, nullptr).status();
-    };
+  const auto quotient_along_xy = [](const Ctx& c, const Scene& s) {
+    return cuda::SmoothPlanesXY(c, s.quotient(0), s.size, 4, kFluid, s.quotient(1), nullptr, nullptr).status();
   };
   const auto along_z = [](const Ctx& c, const Scene& s) {
-    return cuda::SmoothPlanesZ(c, s.field(0), s.size, kDiffusion, nullptr, s.field(2), s.largest(), nullptr);
+    return cuda::SmoothPlanesZ(c, s.field(0), s.size, kDiffusion, s.field(2), s.largest(), nullptr);
   };
-  const auto along_z_composed = [](const Ctx& c, const Scene& s) {
-    return cuda::SmoothPlanesZCompose(c, s.field(0), s.size, kFluid, s.field(3), s.field(2), nullptr).status();
+  // The force's vectors are short, so that samples lie near their voxels, as in an iteration.
+  const auto quotient_along_z = [](const Ctx& c, const Scene& s) {
+    return cuda::SmoothQuotientZ(c, s.quotient(0), s.size, kFluid, cuda::QuotientUse::kCompose, s.field(3),
+                                 s.quotient(1), s.field(2), nullptr);
   };
   return {{"exponential2_warp", 68, exponential(false)},
           {"exponential2_warp_half", 52, exponential(true)},
-          {"force", 20, force},
-          {"smooth3_xy", 24, along_xy(kFluid)},
-          {"smooth3_z_compose", 36, along_z_composed},
-          {"smooth2_xy", 24, along_xy(kDiffusion)},
+          {"force", 24, ForcePlanes},
+          {"smooth3_quotient_xy", 32, quotient_along_xy},
+          {"smooth3_quotient_z_compose", 40, quotient_along_z},
+          {"smooth2_xy", 24, along_xy},
           {"smooth2_z", 24, along_z}};
 }
 #endif
@@ -268,6 +276,7 @@ void BenchOperator(benchmark::State& state, Device* device, Int3 size, const Ope
     Check(cuda::ToPlanes(ctx, scene.field(1), size, scene.field(0)));
     Check(ctx.device().Copy(scene.field(3), scene.field(0), 3 * sizeof(float) * scene.fixed.geometry().voxels(),
                             ctx.stream()));
+    Check(ForcePlanes(ctx, scene));
   }
 #endif
   Check(LargestComponent(ctx, scene.field(0), size, scene.largest()));
@@ -287,10 +296,11 @@ double IterationBytes(bool is_cuda, const LogDemonsOptions& options, int squarin
   double exponential = is_cuda ? 24 * squarings + 20 : 24 * (squarings + 1) + 20;
   // 8 bytes instead of 12 written by the first step, read and written by squarings, and read by the last.
   if (is_cuda && options.half_fields) exponential -= 8 * squarings;
-  const double smoothing = is_cuda ? 96 : 144;
+  // On the CPU the denominator is smoothed, and divided by, on its own.
+  const double smoothing = is_cuda ? 108 : 144 + 24 + 28;
   // Of the update, what is not fused with the smoothing.
   const double updating = is_bch || (is_composed && !is_cuda) ? 36 : 12;
-  return exponential + 20 + smoothing + updating + (symmetric ? exponential + 32 : 0);
+  return exponential + 24 + smoothing + updating + (symmetric ? exponential + 40 : 0);
 }
 
 LogDemonsOptions Smoothing() {

@@ -17,9 +17,9 @@
 //              connection, CRC32C and memcpy in the same run.
 //   soak       --soak_clients random clients for --seconds: every RPC and the HTTP port, with deadlines, cancels,
 //              broken connections and resumed sessions. Printed: slopes after --warmup of the server's memory, device
-//              memory, memory that its ledger has granted, descriptors and threads, with 95 % intervals; with
-//              --plant_leak=BYTES the server loses so much with every id that it makes, and the slope of its memory
-//              must show it. A soak wants --server="--upload_ttl=5s".
+//              memory, memory that its ledger has granted, descriptors and threads, fitted against the clients'
+//              actions, with 95 % intervals; with --plant_leak=BYTES the server loses so much with every id that it
+//              makes, and the slope of its memory must show it. A soak wants --server="--upload_ttl=5s".
 //
 // Latencies run from the moment when a frame or a call is due, ms, percentiles by nearest rank; a percentile that the
 // number of samples does not support is "-". A frame is late when its answer comes later than its period after it was

@@ -167,6 +167,29 @@ TEST_F(CliTest, HealthAndServerInfo) {
   EXPECT_THAT(info, HasSubstr("methods: rigid affine"));
 }
 
+TEST_F(CliTest, TheLogLevelChangesWhileTheServerRuns) {
+  const std::string start = "server info\nrpc info\nregistration info\nsparse info";
+  EXPECT_EQ(Succeed({"server", "log_level"}), start);
+  EXPECT_THAT(Succeed({"server", "log_level", "debug", "--room=rpc", "--for=10m"}),
+              MatchesRegex("server info\nrpc debug, for (599|600) s\nregistration info\nsparse info"));
+  EXPECT_EQ(Succeed({"server", "log_level", "info"}), start);
+  Wrong({"server", "log_level", "loud"}, "LEVEL: must be debug");
+  Wrong({"server", "log_level", "--for=10m"}, "LEVEL: is missing");
+  Wrong({"server", "log_level", "debug", "--for=10"}, "--for");
+  Wrong({"server", "log_level", "debug", "--for=169h"}, "--for");
+  Wrong({"server", "log_level", "debug", "--room=cellar"}, "--room");
+}
+
+TEST_F(CliTest, ATraceIsSentOrRefused) {
+  const auto health = [](const std::string& trace) {
+    return RunProcess({INTRAWARP_CLI, "--server=" + world->grpc, "--traceparent=" + trace, "health"});
+  };
+  EXPECT_EQ(health("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").exit_status, 0);
+  const ProcessResult refused = health("00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01");
+  EXPECT_EQ(refused.exit_status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--traceparent"));
+}
+
 TEST_F(CliTest, TheServersReportHasItsNumbersAndNoNames) {
   Succeed({"volume", "put", Pair("fixed.nii.gz"), "--id=somebody"});
   const std::string out = Out("server.json");

@@ -85,6 +85,14 @@ TEST(FlagsTest, NamesWhatIsWrong) {
   }
 }
 
+TEST(FlagsTest, AnArgumentInBracketsMayBeAbsent) {
+  const CommandSyntax syntax = {.flags = {}, .positionals = {"PATH", "[LEVEL]"}};
+  EXPECT_EQ(ParseFlags(syntax, {"a"})->positional_count(), 1u);
+  EXPECT_EQ(ParseFlags(syntax, {"a", "b"})->Positional(1), "b");
+  EXPECT_THAT(ParseFlags(syntax, {}).status().message(), HasSubstr("PATH: is missing"));
+  EXPECT_THAT(ParseFlags(syntax, {"a", "b", "c"}).status().message(), HasSubstr("unexpected"));
+}
+
 TEST(FlagsTest, HelpHasALineForEachFlag) {
   const std::string help = FlagHelp(Syntax());
   EXPECT_THAT(help, HasSubstr("--out=PATH"));

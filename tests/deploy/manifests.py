@@ -7,6 +7,7 @@
 Names that refer to each other agree, the pod runs without privileges, its grace period is longer than the drain, and
 intrawarpd takes the configurations. Nothing here asks an API server; the schema of the kinds is not checked.
 """
+import json
 import re
 import shutil
 import subprocess
@@ -133,6 +134,17 @@ def check_overlay(overlay):
     expect(bool(of_kind(documents, "ServiceMonitor")) == (overlay == "monitoring"), f"{overlay}: monitor or none")
 
 
+def check_orthanc(services):
+    with open(f"{SOURCE}/deploy/orthanc/orthanc.json", encoding="utf-8") as file:
+        pacs = json.load(file)
+    for port in (pacs["DicomPort"], pacs["HttpPort"]):
+        expect(f"127.0.0.1:{port}:{port}" in services["orthanc"]["ports"], f"compose.yaml: orthanc: no port {port}")
+    expect(f"orthanc:{pacs['StorageDirectory']}" in services["orthanc"]["volumes"], "compose.yaml: orthanc keeps nothing")
+    for title, host, _ in pacs["DicomModalities"].values():
+        expect(re.fullmatch(r"[A-Z0-9_-]{1,16}", title), f"orthanc.json: {title} is no title of an application entity")
+        expect(host in services, f"orthanc.json: {host} is no service")
+
+
 def check_compose():
     with open(f"{SOURCE}/deploy/compose.yaml", encoding="utf-8") as file:
         compose = yaml.safe_load(file)
@@ -153,6 +165,7 @@ def check_compose():
     result = subprocess.run([INTRAWARPD, *flags, "--device=cpu", "--check_config"], stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True)
     expect(result.returncode == 0, f"compose.yaml: {result.stdout}")
+    check_orthanc(compose["services"])
     if shutil.which("docker-compose") is None:
         return
     for files in (["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]):

@@ -6,24 +6,20 @@
 
 Every expression of rules and dashboards is evaluated on the live scrape, and every selector in them must find series.
 While the server is well no alert is active; late frames bring a page through the Alertmanager, and so does the server's
-end. Nothing here depends on how fast the machine is: the test waits for conditions, for WAIT_SECONDS at most.
+end. Nothing here depends on how fast the machine is: the test waits for conditions, for two minutes at most.
 """
 import glob
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
+
+from watching import Processes, Prometheus, get, read_ready, require, start_alertmanager, wait_for
 
 SOURCE, INTRAWARPD, INTRAWARP = sys.argv[1:4]
-WAIT_SECONDS = 120
 # Words of PromQL that are followed by no metric's name of their own.
 WORDS = set("""sum min max avg count by without on ignoring group_left group_right and or unless rate increase changes
 absent histogram_quantile time vector count_over_time bool offset""".split())
@@ -35,78 +31,6 @@ EXCUSED = 'alertname!~"FramesSlow.*|FramesWait"'
 
 def fail(message):
     sys.exit(f"monitoring.py: {message}")
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def get(url):
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
-
-
-def wait_for(what, condition):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            value = condition()
-        except OSError:
-            value = None
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            fail(f"waited in vain for {what}")
-        time.sleep(0.2)
-
-
-class Processes:
-    """Those of this test; they end with it."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.running = []
-
-    def start(self, name, *command, stdout=None):
-        log = open(f"{self.folder}/{name}.log", "wb")
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout or log, stderr=log, text=bool(stdout))
-        self.running.append(process)
-        return process
-
-    def stop_all(self):
-        for process in reversed(self.running):
-            process.kill()
-            process.wait()
-
-
-class Prometheus:
-    def __init__(self, processes, folder, target, alertmanager):
-        self.url = f"http://127.0.0.1:{free_port()}"
-        config = f"{folder}/prometheus.yml"
-        with open(config, "w", encoding="utf-8") as file:
-            json.dump({
-                "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-                "rule_files": [f"{SOURCE}/deploy/prometheus/{name}.yml" for name in ("recording", "alerts")],
-                "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-                "scrape_configs": [{"job_name": "intrawarp", "static_configs": [{"targets": [target]}]}],
-            }, file)  # JSON is YAML
-        processes.start("prometheus", "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
-                        f"--web.listen-address={self.url[len('http://'):]}", "--log.level=warn")
-
-    def query(self, expression):
-        answer = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
-        if answer["status"] != "success":
-            fail(f"{expression}: {answer['error']}")
-        return answer["data"]["result"]
-
-    def rules(self):
-        groups = json.loads(get(f"{self.url}/api/v1/rules"))["data"]["groups"]
-        return [rule for group in groups for rule in group["rules"]]
 
 
 def dashboard_expressions():
@@ -179,12 +103,14 @@ def check(folder, processes):
     os.mkdir(f"{folder}/state")
     server = processes.start("server", INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu",
                              f"--state_dir={folder}/state", stdout=subprocess.PIPE)
-    ready = dict(word.split("=") for word in server.stdout.readline().split()[1:])
-    alertmanager = f"127.0.0.1:{free_port()}"
-    processes.start("alertmanager", shutil.which("prometheus-alertmanager"), "--cluster.listen-address=",
-                    f"--config.file={SOURCE}/deploy/alertmanager/alertmanager.yml", f"--storage.path={folder}/alertmanager",
-                    f"--web.listen-address={alertmanager}")
-    prometheus = Prometheus(processes, folder, ready["http"], alertmanager)
+    ready = read_ready(server)
+    alertmanager = start_alertmanager(processes, folder, f"{SOURCE}/deploy/alertmanager/alertmanager.yml")
+    prometheus = Prometheus(processes, folder, {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [f"{SOURCE}/deploy/prometheus/{name}.yml" for name in ("recording", "alerts")],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [{"job_name": "intrawarp", "static_configs": [{"targets": [ready["http"]]}]}],
+    })
     wait_for("a scrape", lambda: prometheus.query('up{job="intrawarp"} == 1'))
 
     # Frames that are in time, while Prometheus looks on.
@@ -219,9 +145,7 @@ def check(folder, processes):
 
 
 def main():
-    for program in ("prometheus", "promtool", "prometheus-alertmanager"):
-        if shutil.which(program) is None:
-            fail(f"{program} is not installed")
+    require("prometheus", "promtool", "prometheus-alertmanager")
     with tempfile.TemporaryDirectory() as folder:
         processes = Processes(folder)
         try:

@@ -30,7 +30,7 @@ void ReadAll(intrawarp::state::StateStore& store) {
     Require(row.payload_bytes >= 0, "a size that is one");
     if (row.payload_bytes > (int64_t{1} << 20)) continue;
     std::string bytes(static_cast<size_t>(row.payload_bytes), '\0');
-    (void)store.Read(row, absl::MakeSpan(bytes));
+    (void)store.Read(row.payload, absl::MakeSpan(bytes));
   }
 }
 

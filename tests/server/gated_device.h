@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device whose page-locking and synchronisation a test can hold up, as a busy driver or a hung kernel does.
+// A device whose allocation, page-locking and synchronisation a test can hold up, as a busy driver or a hung kernel
+// does.
 #ifndef INTRAWARP_TESTS_SERVER_GATED_DEVICE_H_
 #define INTRAWARP_TESTS_SERVER_GATED_DEVICE_H_
 
@@ -44,6 +45,7 @@ class Gate {
 };
 
 struct DeviceGates {
+  Gate allocate;     // Allocate
   Gate pinned;       // AllocatePinned
   Gate synchronize;  // Synchronize
 };
@@ -62,7 +64,10 @@ class GatedDevice final : public Device {
   absl::StatusOr<Stream> CreateStreamLike(StreamView like) override { return inner_->CreateStreamLike(like); }
   bool partitioned() const override { return inner_->partitioned(); }
   absl::StatusOr<Event> CreateEvent() override { return inner_->CreateEvent(); }
-  absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override { return inner_->Allocate(bytes, stream); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes, StreamView stream) override {
+    gates_.allocate.Pass();
+    return inner_->Allocate(bytes, stream);
+  }
   absl::StatusOr<PinnedBuffer> AllocatePinned(size_t bytes) override {
     gates_.pinned.Pass();
     return inner_->AllocatePinned(bytes);

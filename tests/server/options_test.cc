@@ -51,10 +51,11 @@ TEST(CommandLine, SetsWhatItIsTold) {
                                       "--upload_ttl=90s",        "--drain_timeout=1500ms", "--reflection",
                                       "--max_connections=5",     "--max_calls=6",          "--stream_idle_timeout=7s",
                                       "--watchdog_timeout=8s",   "--watchdog_exit=9s",     "--max_sessions=10",
-                                      "--workspace_bytes=11MiB", "--result_ttl=12h"});
+                                      "--workspace_bytes=11MiB", "--result_ttl=12h",       "--log_level=warning"});
   ASSERT_TRUE(line.ok()) << line.status();
   const ServerOptions& options = line->options;
   EXPECT_EQ(options.listen, "0.0.0.0:1");
+  EXPECT_EQ(options.log_level, Severity::kWarning);
   EXPECT_EQ(options.http, "[::1]:0");
   EXPECT_EQ(options.device, "cuda:1");
   EXPECT_EQ(options.limits.resident_capacity_bytes, int64_t{3} << 30);
@@ -109,7 +110,10 @@ TEST(CommandLine, NamesTheFlagAtFault) {
                                         "--upload_ttl=5",
                                         "--upload_ttl=-5s",
                                         "--drain_timeout=inf",
-                                        "--reflection=yes"};
+                                        "--reflection=yes",
+                                        "--log_level=",
+                                        "--log_level=Info",
+                                        "--log_level=verbose"};
   for (const std::string& argument : bad) {
     const auto line = ParseCommandLine({argument});
     ASSERT_EQ(line.status().code(), absl::StatusCode::kInvalidArgument) << argument;

@@ -117,6 +117,10 @@ std::string Product(const std::string& a, const std::string& b, bool keep) {
   });
 }
 
+std::string LogLevel(v1::LogLevel level) {
+  return Make<v1::SetLogLevelRequest>([&](auto& r) { r.set_level(level); });
+}
+
 // One iteration is enough.
 void SetStage(v1::RegistrationOptions& options) {
   v1::Stage& stage = *options.add_stages();
@@ -204,6 +208,7 @@ std::vector<Rpc> AllRpcs() {
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
       {"/intrawarp.v1.ServerService/GetServerInfo", {""}, {}, silent},
+      {"/intrawarp.v1.ServerService/SetLogLevel", {LogLevel(v1::LOG_LEVEL_INFO)}, {{""}}, silent},
       {bulk_service + "Upload#volume", volume, {Reversed(volume), {volume[0], volume[0]}}, upload},
       {bulk_service + "Upload#transform", transform, {Reversed(transform), {transform[0], transform[0]}}, upload},
       {bulk_service + "Upload#matrix", matrix, {Reversed(matrix), {matrix[0], matrix[0]}}, upload},

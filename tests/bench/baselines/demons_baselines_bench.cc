@@ -127,7 +127,7 @@ class SizeBench {
 #if INTRAWARP_WITH_CUDA
   absl::Status MeasurePlanes(float* inner, float* outer) {
     const auto compose = [&] {
-      return intrawarp::cuda::SmoothPlanesZCompose(ctx_, inner, size_, 0, outer, out_.as<float>(), nullptr).status();
+      return intrawarp::cuda::ComposePlanes(ctx_, inner, outer, size_, out_.as<float>(), nullptr);
     };
     Composed& composed = results_.composition[kPlanes];
     INTRAWARP_ASSIGN_OR_RETURN(composed.seconds, MedianSeconds(ctx_, repeats_, compose));
@@ -136,10 +136,11 @@ class SizeBench {
                                                            ComparedRowStride(size_), reference_));
     // The time does not depend on which of the two buffers holds the result.
     const auto smooth_xy = [&] {
-      return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, kSigma, spare_.as<float>(), nullptr, nullptr).status();
+      return intrawarp::cuda::SmoothPlanesXY(ctx_, inner, size_, 3, kSigma, spare_.as<float>(), nullptr, nullptr)
+          .status();
     };
     const auto smooth_z = [&] {
-      return intrawarp::cuda::SmoothPlanesZ(ctx_, spare_.as<float>(), size_, kSigma, nullptr, out_.as<float>(), nullptr,
+      return intrawarp::cuda::SmoothPlanesZ(ctx_, spare_.as<float>(), size_, kSigma, out_.as<float>(), nullptr,
                                             nullptr);
     };
     Smoothed& smoothed = results_.smoothing[kPlanes];

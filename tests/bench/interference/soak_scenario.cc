@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -58,7 +60,10 @@ class SoakScenario {
     for (int i = 0; i < site_.options().soak_clients; ++i) {
       clients_.push_back(std::make_unique<SoakClient>(site_, *images, site_.options().seed * 1000 + i));
       threads.emplace_back([this, client = clients_.back().get()] {
-        while (!stop_) client->Act();
+        while (!stop_) {
+          client->Act();
+          ++actions_;
+        }
       });
     }
     const absl::Status sampled = Sample();
@@ -86,6 +91,7 @@ class SoakScenario {
         device += static_cast<double>(each.memory_total_bytes() - each.memory_free_bytes());
       }
       times_.push_back(Now() - begin);
+      actions_by_then_.push_back(static_cast<double>(actions_));
       series_[0].values.push_back(usage.resident_bytes);
       series_[1].values.push_back(device);
       series_[2].values.push_back(ReservedBytes(info.resources()));
@@ -95,20 +101,24 @@ class SoakScenario {
     return absl::OkStatus();
   }
 
+  // A leak grows with what clients do, and how much they do in a second varies with the machine's load; the line is
+  // therefore fitted against actions.
   void PrintSlopes() {
     const auto warm =
         std::count_if(times_.begin(), times_.end(), [this](double t) { return t < site_.options().warmup; });
+    if (warm == static_cast<std::ptrdiff_t>(times_.size())) return;
+    const std::vector<double> x(actions_by_then_.begin() + warm, actions_by_then_.end());
+    const double actions_an_hour = 3600 * (x.back() - x.front()) / std::max(1.0, times_.back() - times_[warm]);
     for (const Series& series : series_) {
-      const std::vector<double> x(times_.begin() + warm, times_.end());
       const std::vector<double> y(series.values.begin() + warm, series.values.end());
-      if (y.empty()) continue;
       const Slope slope = FitSlope(x, y);
       Row row;
       row.Add("series", series.name).Add("samples", static_cast<double>(y.size()), 0);
       row.Add("first", y.front() / series.unit, 1).Add("last", y.back() / series.unit, 1);
       row.Add("largest", *std::max_element(y.begin(), y.end()) / series.unit, 1);
-      row.Add("an hour", 3600 * slope.per_second / series.unit, 2);
-      row.Add("+-", 3600 * slope.confidence / series.unit, 2).Add("rises", Verdict(slope));
+      row.Add("1000 actions", 1000 * slope.per_unit / series.unit, 3);
+      row.Add("+-", 1000 * slope.confidence / series.unit, 3);
+      row.Add("an hour", actions_an_hour * slope.per_unit / series.unit, 2).Add("rises", Verdict(slope));
       site_.report().Print("soak", row);
     }
   }
@@ -150,10 +160,12 @@ class SoakScenario {
   }
 
   Site& site_;
-  std::vector<double> times_;
+  std::vector<double> times_;            // seconds
+  std::vector<double> actions_by_then_;  // by all clients
   std::vector<Series> series_;
   std::vector<std::unique_ptr<SoakClient>> clients_;
   std::atomic<bool> stop_{false};
+  std::atomic<int64_t> actions_{0};
 };
 
 }  // namespace

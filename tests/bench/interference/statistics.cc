@@ -55,11 +55,11 @@ Slope FitSlope(const std::vector<double>& x, const std::vector<double>& y) {
   std::vector<double> residuals;
   double square = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    residuals.push_back(y[i] - mean_y - slope.per_second * (x[i] - mean_x));
+    residuals.push_back(y[i] - mean_y - slope.per_unit * (x[i] - mean_x));
     square += residuals.back() * residuals.back();
   }
   const double count = EffectiveCount(residuals);
-  if (count <= 2.5) return {slope.per_second, std::numeric_limits<double>::infinity()};
+  if (count <= 2.5) return {slope.per_unit, std::numeric_limits<double>::infinity()};
   const double variance = square / static_cast<double>(x.size()) * count / (count - 2);
   slope.confidence = 1.96 * (1 + 2.5 / count) * std::sqrt(variance / (xx * count / static_cast<double>(x.size())));
   return slope;

@@ -19,12 +19,12 @@ double Overlap(double begin, double end, double from, double to);
 
 // A line through (x, y) by least squares.
 struct Slope {
-  double per_second = 0;
+  double per_unit = 0;  // of y for a unit of x
   // Half of the width of the 95 % confidence interval. Residuals of neighbouring samples are correlated; the number of
   // samples is reduced to n (1 - r) / (1 + r), r being their lag-1 autocorrelation (Bartlett 1935; at least 0).
   double confidence = 0;
   // The interval lies above 0.
-  bool rises() const { return per_second - confidence > 0; }
+  bool rises() const { return per_unit - confidence > 0; }
 };
 
 // At least 8 samples; otherwise a slope of 0 with an infinite interval.

@@ -16,6 +16,7 @@ constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 size_t Voxels(Int3 size) { return size_t{1} * size.x * size.y * size.z; }
 
 struct Expected {
+  // N of all voxels, then D.
   std::vector<double> force;
   double squares = 0;
   double samples = 0;
@@ -40,6 +41,7 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
     return (h - l) / 2;
   };
   Expected e;
+  std::vector<double> denominators;
   for (int z = 0; z < n.z; ++z)
     for (int y = 0; y < n.y; ++y)
       for (int x = 0; x < n.x; ++x) {
@@ -55,12 +57,15 @@ Expected Force(const DemonsForceTask& task, const std::vector<float>& f, const s
           norm += g[a] * g[a];
         }
         norm += d * d / (4 * task.max_step * task.max_step) + task.weak_gradient * task.weak_gradient;
-        const bool moves = !std::isnan(d) && norm > 1e-9;
-        for (int a = 0; a < 3; ++a) e.force.push_back(moves ? task.weight * d * g[a] / norm / task.sides[a] : 0);
+        for (int a = 0; a < 3; ++a) {
+          e.force.push_back(std::isnan(d) ? 0 : task.weight * d * g[a] / task.sides[a]);
+        }
+        denominators.push_back(std::isnan(d) ? 0 : std::abs(task.weight) * norm);
         if (std::isnan(d)) continue;
         e.squares += d * d;
         e.samples += 1;
       }
+  e.force.insert(e.force.end(), denominators.begin(), denominators.end());
   return e;
 }
 
@@ -89,9 +94,9 @@ class DemonsStepTest : public DeviceTest {
         Expected expected = Force(task, f, m);
         DemonsState start;
         DemonsState* state = Upload(std::vector<DemonsState>{start});
-        float* force = Poisoned<float>(3 * f.size());
+        float* force = Poisoned<float>(4 * f.size());
         ASSERT_OK(DemonsForce(ctx(), task, force, state, &state->done));
-        std::vector<float> got = Download(force, 3 * f.size());
+        std::vector<float> got = Download(force, 4 * f.size());
         for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.force[i], 2e-6) << i;
         const DemonsState after = Download(state, 1)[0];
         EXPECT_EQ(after.samples, expected.samples);
@@ -100,8 +105,11 @@ class DemonsStepTest : public DeviceTest {
         task.accumulate = true;
         task.weight = -0.25f;
         ASSERT_OK(DemonsForce(ctx(), task, force, nullptr));
-        got = Download(force, 3 * f.size());
-        for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 0.5 * expected.force[i], 2e-6) << i;
+        got = Download(force, 4 * f.size());
+        // Half of N is taken away, and half of D is added.
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], (i < 3 * f.size() ? 0.5 : 1.5) * expected.force[i], 3e-6) << i;
+        }
       }
     }
   }
@@ -131,12 +139,13 @@ TEST_P(DemonsStepTest, ForceIsNoLongerThanTheStep) {
   task.warped = Upload(RandomFloats(Voxels(size), 5, -100, 100));
   task.size = size;
   task.max_step = 0.7f;
-  float* force = Poisoned<float>(3 * Voxels(size));
+  float* force = Poisoned<float>(4 * Voxels(size));
   ASSERT_OK(DemonsForce(ctx(), task, force, nullptr));
-  const std::vector<float> u = Download(force, 3 * Voxels(size));
+  const std::vector<float> n = Download(force, 4 * Voxels(size));
+  const float* const denominators = n.data() + 3 * Voxels(size);
   double largest = 0;
-  for (size_t i = 0; i < u.size(); i += 3) {
-    largest = std::max(largest, std::sqrt(double{u[i]} * u[i] + u[i + 1] * u[i + 1] + u[i + 2] * u[i + 2]));
+  for (size_t i = 0; i < Voxels(size); ++i) {
+    largest = std::max(largest, std::hypot(double{n[3 * i]}, n[3 * i + 1], n[3 * i + 2]) / denominators[i]);
   }
   EXPECT_LE(largest, 0.7 + 1e-5);
   EXPECT_GT(largest, 0.65);

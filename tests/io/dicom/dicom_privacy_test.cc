@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nothing that identifies a patient comes out of the reader: not in messages, notes, listings or provenance, whatever
-// goes wrong with the file.
+// goes wrong with the file. Of the objects that are written, only what their modules ask for does.
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,7 +10,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "io/dicom/derived_series.h"
 #include "io/dicom/dicom.h"
+#include "io/dicom/registration_object.h"
+#include "io/dicom/report_object.h"
+#include "io/dicom/segmentation_out.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/io_test.h"
 
@@ -136,6 +142,106 @@ TEST_F(DicomPrivacyTest, OfBrokenFiles) {
     // A changed word would not be found.
     ExpectPrivate(Put("cut", flipped));
   }
+}
+
+// The fixed series is a plain one of the same patient, or the planted one.
+class DicomObjectPrivacyTest : public DicomPrivacyTest {
+ protected:
+  DicomObjectPrivacyTest() {
+    for (const char* name : {"planted", "plain"}) {
+      std::filesystem::create_directories(folder_ / name);
+      DicomMaker maker(Path(name));
+      for (int k = 0; k < 3; ++k) {
+        const auto slice = maker_.Slice({.z = 1.0 * k});
+        DcmDataset& d = *slice->getDataset();
+        if (std::string(name) == "planted") {
+          for (const Planted& p : kPlanted) d.putAndInsertString(p.tag, p.value);
+          d.putAndInsertString(DCM_SOPInstanceUID, absl::StrCat("1.2.826.0.1.99887766.", k + 1).c_str());
+        } else {
+          d.putAndInsertString(DCM_PatientID, "PID-8675309");
+          d.putAndInsertString(DCM_StudyInstanceUID, "1.2.3.4");
+        }
+        d.putAndInsertString(DCM_Modality, "CT");
+        maker.Save(*slice, absl::StrCat(k));
+      }
+    }
+  }
+
+  // All kinds of objects, and all that is said about them.
+  std::string WriteAll(const DicomReference& fixed, const DicomReference& moving, float value) {
+    ItkTransform field;
+    field.kind = ItkTransform::Kind::kDisplacement;
+    field.grid = fixed.geometry;
+    field.vectors.assign(3 * fixed.geometry.voxels(), value);
+    const std::vector<float> voxels(fixed.geometry.voxels(), value);
+    std::string said;
+    for (const absl::Status& status :
+         {WriteDicomRegistration(Path("affine.dcm"), ItkTransform(), fixed, moving),
+          WriteDicomRegistration(Path("field.dcm"), field, fixed, moving),
+          WriteDerivedSeries(Path("series"), fixed.geometry, voxels, fixed, moving),
+          WriteDicomSegmentation(Path("seg.dcm"), fixed.geometry, voxels, fixed, &moving),
+          WriteDicomReport(Path("report.dcm"), value == 1 ? "%PDF-" : "", "Title", fixed, moving)}) {
+      absl::StrAppend(&said, status.ToString(), "\n");
+    }
+    return said;
+  }
+  std::string Written() const {
+    std::string all;
+    for (const char* name : {"affine.dcm", "field.dcm", "series/IM00001.dcm", "seg.dcm", "report.dcm"}) {
+      EXPECT_TRUE(std::filesystem::exists(Path(name))) << name;
+      absl::StrAppend(&all, Get(Path(name)));
+    }
+    return all;
+  }
+  // But for the words that objects must carry.
+  static void ExpectOnly(const std::string& bytes, const std::vector<std::string>& allowed) {
+    for (const Planted& planted : kPlanted) {
+      const bool may = std::find(allowed.begin(), allowed.end(), planted.word) != allowed.end();
+      EXPECT_EQ(absl::StrContains(bytes, planted.word), may) << planted.word;
+    }
+  }
+};
+
+TEST_F(DicomObjectPrivacyTest, ObjectsCarryThePatientAndStudyOfTheFixedSeriesAlone) {
+  const absl::StatusOr<DicomReference> fixed = DicomReference::Read(Path("planted"));
+  const absl::StatusOr<DicomReference> moving = DicomReference::Read(Path("plain"));
+  ASSERT_THAT(fixed, Succeeds());
+  ASSERT_THAT(moving, Succeeds());
+  ExpectNothingIn(WriteAll(*fixed, *moving, 1));
+  ExpectOnly(Written(), {"Zaunkoenig", "8675309", "19310417", "90210", "20190728", "4711", "Leberresektion",
+                         "Eisenbart", "11223344", "55667788", "99887766", "44332211"});
+}
+
+TEST_F(DicomObjectPrivacyTest, OfTheMovingSeriesObjectsHaveUidsAlone) {
+  const absl::StatusOr<DicomReference> fixed = DicomReference::Read(Path("plain"));
+  const absl::StatusOr<DicomReference> moving = DicomReference::Read(Path("planted"));
+  ASSERT_THAT(fixed, Succeeds());
+  ASSERT_THAT(moving, Succeeds());
+  ExpectNothingIn(WriteAll(*fixed, *moving, 1));
+  ExpectOnly(Written(), {"8675309" /* the fixed series has it, too */, "134527" /* when it was acquired */, "11223344",
+                         "55667788", "99887766", "44332211"});
+}
+
+TEST_F(DicomObjectPrivacyTest, RefusalsNameNobody) {
+  absl::StatusOr<DicomReference> fixed = DicomReference::Read(Path("planted"));
+  absl::StatusOr<DicomReference> moving = DicomReference::Read(Path("planted"));
+  ASSERT_THAT(fixed, Succeeds());
+  ASSERT_THAT(moving, Succeeds());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  std::string said = WriteAll(*fixed, *moving, NAN);
+  moving->header->putAndInsertString(DCM_PatientID, "another");
+  absl::StrAppend(&said, WriteAll(*fixed, *moving, 1));
+  for (const DcmTagKey& tag : {DCM_SOPInstanceUID, DCM_StudyInstanceUID, DCM_FrameOfReferenceUID, DCM_SOPClassUID}) {
+    const auto slice = PlantedSlice(0);
+    slice->getDataset()->putAndInsertString(tag, "Zaunkoenig 8675309");
+    const std::string path = maker_.Save(*slice, "one");
+    absl::StrAppend(&said, DicomReference::Read(path).status().ToString(),
+                    ReadDicomRegistration(path).status().ToString());
+  }
+  absl::StrAppend(&said, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr());
+  ExpectNothingIn(said);
+  EXPECT_FALSE(std::filesystem::exists(Path("seg.dcm")));
 }
 
 }  // namespace

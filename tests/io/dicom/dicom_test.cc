@@ -145,6 +145,18 @@ TEST_F(DicomTest, DropsEqualDuplicatesAndRefusesOthers) {
   EXPECT_THAT(Read(), Fails(Code::kInvalidArgument, "slices: at 2 of the positions there are several, which differ"));
 }
 
+TEST_F(DicomTest, ComparesMoreThanTwoFramesOfAPosition) {
+  const auto pixel = [](int x, int y) { return static_cast<uint16_t>(x + y); };
+  for (int copy = 0; copy < 4; ++copy) {
+    for (const int z : {0, 1, 2})
+      maker_.Save(*maker_.Slice({.z = 1.0 * z, .pixel = pixel}), absl::StrCat(z, "_", copy));
+  }
+  EXPECT_THAT(ReadOk().notes, ElementsAre("slices: dropped 9 equal duplicates"));
+  maker_.Save(*maker_.Slice({.z = 2, .pixel = [](int x, int y) { return static_cast<uint16_t>(x + y + (x == 7)); }}),
+              "differs in a column");
+  EXPECT_THAT(Read(), Fails(Code::kInvalidArgument, "slices: at 3 of the positions there are several, which differ"));
+}
+
 TEST_F(DicomTest, RefusesGantryTiltUnlessResampled) {
   // Each slice 2 mm on and 1 mm (two columns) to the side; the values are linear along x.
   SliceSpec spec{.columns = 20};
@@ -268,6 +280,11 @@ TEST_F(DicomTest, ADirectoryNamesTheFiles) {
     EXPECT_THAT(ReadDicom(save(name)), Fails(Code::kInvalidArgument, "file: the DICOMDIR names a file")) << name;
   }
   EXPECT_THAT(ReadDicom(save("DISC\\IMAGE9")), Fails(Code::kNotFound, ""));
+  std::filesystem::create_symlink(folder_ / "DISC" / "IMAGE1", folder_ / "DISC" / "LINK");
+  std::filesystem::create_directory_symlink(folder_ / "DISC", folder_ / "OTHER");
+  for (const char* name : {"DISC\\LINK", "OTHER\\IMAGE1"}) {
+    EXPECT_THAT(ReadDicom(save(name)), Fails(Code::kInvalidArgument, "behind a symbolic link")) << name;
+  }
 }
 
 // ---- Intensities ----------------------------------------------------------------------------------------------------

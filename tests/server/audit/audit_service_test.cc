@@ -214,7 +214,8 @@ TEST_F(AuditServiceTest, EachFrameOfASessionHasARecord) {
   ASSERT_TRUE(Put("resident", ResidentImage()).ok());
   v1::NavigateConfig config = RigidConfig();
   config.set_session_id(kPatient);
-  const auto stream = client_->Navigate(config);
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c";
+  const auto stream = client_->Navigate(config, {.traceparent = absl::StrCat("00-", trace, "-b7ad6b7169203331-01")});
   for (int n = 1; n <= 3; ++n) {
     ASSERT_TRUE(stream->Send(MakeFrame(n)).ok());
     const auto answer = stream->Receive(nullptr);
@@ -228,12 +229,15 @@ TEST_F(AuditServiceTest, EachFrameOfASessionHasARecord) {
   EXPECT_THAT(Text(), testing::Not(HasSubstr(kPatient)));
   const json session = OnlyRecord("Navigate");
   EXPECT_EQ(session["sha256"]["resident"], Hex(Bytes(ResidentImage())));
+  EXPECT_EQ(session["trace"], trace);
+  EXPECT_FALSE(OnlyRecord("Upload").contains("trace"));
   const std::vector<json> frames = Records("frame");
   ASSERT_EQ(frames.size(), 3u);
   for (size_t i = 0; i < frames.size(); ++i) {
     EXPECT_EQ(frames[i]["frame"], i + 1);
     EXPECT_EQ(frames[i]["names"]["session"], session["names"]["session"]);
     EXPECT_EQ(frames[i]["outcome"], "OK");
+    EXPECT_EQ(frames[i]["trace"], trace);
     EXPECT_TRUE(frames[i]["quality"].contains("affine"));
     EXPECT_EQ(frames[i]["crc32c"].get<std::string>().size(), 8u);
   }
@@ -291,6 +295,22 @@ TEST_F(AuditServiceTest, ADamagedLogStopsTheStart) {
   EXPECT_THAT(Errors(), ElementsAre(HasSubstr("was changed")));
 }
 
+TEST_F(AuditServiceTest, AChangeOfTheLogHasItsRecord) {
+  v1::SetLogLevelRequest request;
+  request.set_level(v1::LOG_LEVEL_INFO);
+  request.set_room("rpc");
+  ASSERT_TRUE(client_->SetLogLevel(request).ok());
+  request.set_room(kPatient);
+  EXPECT_FALSE(client_->SetLogLevel(request).ok());
+  Stop();
+  const std::vector<json> records = Records("SetLogLevel");
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0]["options"]["level"], "LOG_LEVEL_INFO");
+  EXPECT_EQ(records[0]["options"]["room"], "rpc");
+  EXPECT_EQ(records[1]["outcome"], "INVALID_ARGUMENT");
+  EXPECT_THAT(Text(), testing::Not(HasSubstr(kPatient)));
+}
+
 // A new method fails here until somebody decides whether its calls are recorded.
 TEST(AuditTrailTest, EveryMethodThatDoesMoreThanAskIsRecorded) {
   int recorded = 0;
@@ -300,7 +320,7 @@ TEST(AuditTrailTest, EveryMethodThatDoesMoreThanAskIsRecorded) {
     EXPECT_EQ(IsAudited(method.full_name()), !asks) << method.full_name();
     recorded += IsAudited(method.full_name());
   }
-  EXPECT_EQ(recorded, 11);
+  EXPECT_EQ(recorded, 12);
 }
 
 TEST(AuditTrailTest, StrangersDoNotFillTheDisk) {

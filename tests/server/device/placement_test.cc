@@ -9,27 +9,24 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int64_t kMB = 1000000;
-
 TEST(PlacementTest, WithoutADifferenceTheFirstIsTaken) {
   EXPECT_EQ(PlaceWork({{}, {}, {}}), 0);
   EXPECT_EQ(PlaceSession({{}, {}, {}}), 0);
 }
 
 TEST(PlacementTest, WorkGoesWhereItsInputsAre) {
-  EXPECT_EQ(PlaceWork({{.missing_bytes = 1}, {}}), 1);
-  EXPECT_EQ(PlaceWork({{.missing_bytes = 20 * kMB}, {.missing_bytes = 10 * kMB}}), 1);
+  EXPECT_EQ(PlaceWork({{.copy = milliseconds(1)}, {}}), 1);
+  EXPECT_EQ(PlaceWork({{.copy = milliseconds(3)}, {.copy = milliseconds(2)}}), 1);
 }
 
 TEST(PlacementTest, WorkGoesElsewhereWhenCopyingIsCheaperThanWaiting) {
-  // 100 MB take some 10 ms.
-  EXPECT_EQ(PlaceWork({{.wait = milliseconds(5)}, {.missing_bytes = 100 * kMB}}), 0);
-  EXPECT_EQ(PlaceWork({{.wait = milliseconds(50)}, {.missing_bytes = 100 * kMB}}), 1);
-  EXPECT_EQ(PlaceWork({{.wait = milliseconds(50)}, {.missing_bytes = 100 * kMB, .wait = milliseconds(45)}}), 0);
+  EXPECT_EQ(PlaceWork({{.wait = milliseconds(5)}, {.copy = milliseconds(11)}}), 0);
+  EXPECT_EQ(PlaceWork({{.wait = milliseconds(50)}, {.copy = milliseconds(11)}}), 1);
+  EXPECT_EQ(PlaceWork({{.wait = milliseconds(50)}, {.copy = milliseconds(11), .wait = milliseconds(45)}}), 0);
 }
 
 TEST(PlacementTest, AFailedDeviceGetsNothing) {
-  EXPECT_EQ(PlaceWork({{.usable = false}, {.missing_bytes = 100 * kMB, .wait = seconds(9)}}), 1);
+  EXPECT_EQ(PlaceWork({{.usable = false}, {.copy = milliseconds(11), .wait = seconds(9)}}), 1);
   EXPECT_EQ(PlaceSession({{.usable = false}, {.load = 3}}), 1);
   EXPECT_EQ(PlaceWork({{.usable = false}, {.usable = false}}), std::nullopt);
   EXPECT_EQ(PlaceSession({{.usable = false}, {.usable = false}}), std::nullopt);
@@ -44,13 +41,13 @@ TEST(PlacementTest, RoomGoesBeforeSpeed) {
 }
 
 TEST(PlacementTest, ASessionGoesToTheLeastLoadedDevice) {
-  EXPECT_EQ(PlaceSession({{.load = 0.4}, {.missing_bytes = 100 * kMB, .load = 0.3}}), 1);
+  EXPECT_EQ(PlaceSession({{.load = 0.4}, {.copy = milliseconds(11), .load = 0.3}}), 1);
   EXPECT_EQ(PlaceSession({{.load = 0.4}, {.load = 0.8}}), 0);
 }
 
 TEST(PlacementTest, AmongEquallyLoadedDevicesASessionGoesWhereItsVolumeIs) {
-  EXPECT_EQ(PlaceSession({{.missing_bytes = kMB, .load = 0.30}, {.load = 0.31}}), 1);
-  EXPECT_EQ(PlaceSession({{.usable = false, .load = 0}, {.missing_bytes = kMB, .load = 0.30}, {.load = 0.31}}), 2);
+  EXPECT_EQ(PlaceSession({{.copy = milliseconds(1), .load = 0.30}, {.load = 0.31}}), 1);
+  EXPECT_EQ(PlaceSession({{.usable = false, .load = 0}, {.copy = milliseconds(1), .load = 0.30}, {.load = 0.31}}), 2);
 }
 
 }  // namespace

@@ -293,6 +293,22 @@ TEST_F(ExposureTest, AServerForEverybodyStaysOnLoopback) {
   EXPECT_TRUE(StartAt("0.0.0.0:0", files).ok());
 }
 
+TEST_F(ExposureTest, LimitsOfIdentitiesNeedIdentities) {
+  const std::vector<std::pair<const char*, std::function<void(ServerOptions&)>>> limits = {
+      {"--max_identity_calls", [](ServerOptions& o) { o.call_limits.identity_calls = 3; }},
+      {"--max_identity_rate", [](ServerOptions& o) { o.call_limits.identity_rate = 3; }},
+      {"--max_owner_bytes", [](ServerOptions& o) { o.limits.owner_resident_bytes = 3; }},
+      {"--max_owner_uploads", [](ServerOptions& o) { o.limits.owner_uploads = 3; }},
+      {"--max_owner_sessions", [](ServerOptions& o) { o.limits.owner_sessions = 3; }}};
+  for (const auto& [flag, set] : limits) {
+    ServerOptions options = Options();
+    set(options);
+    const absl::Status status = Server::Start(options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flag;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(flag));
+  }
+}
+
 TEST_F(ExposureTest, AServerWhoseFilesAreBrokenDoesNotStart) {
   AccessFiles files = TlsPaths();
   files.tokens = folder_.Write("tokens", "broken");

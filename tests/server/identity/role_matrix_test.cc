@@ -48,6 +48,7 @@ constexpr Row kRows[] = {
     {"grpc.health.v1.Health/Check", "++++++"},
     {"grpc.health.v1.Health/Watch", "++++++"},
     {"intrawarp.v1.ServerService/GetServerInfo", "++++++"},
+    {"intrawarp.v1.ServerService/SetLogLevel", "--+--+"},
     {"intrawarp.v1.BulkService/Upload", "-++-++"},
     {"intrawarp.v1.BulkService/GetUploadStatus", "-++-00"},
     {"intrawarp.v1.BulkService/Download", "+++00+"},
@@ -195,6 +196,12 @@ Messages Status() {
   return {request.SerializeAsString()};
 }
 
+Messages InfoLevel() {
+  v1::SetLogLevelRequest request;
+  request.set_level(v1::LOG_LEVEL_INFO);
+  return {request.SerializeAsString()};
+}
+
 // A request that is good if volumes/v, transforms/t, sparseMatrices/m, sessions/s and the upload "unfinished" are
 // there. Each upload has an id of its own.
 Messages RequestOf(const std::string& method) {
@@ -214,6 +221,7 @@ Messages RequestOf(const std::string& method) {
   if (name == "Multiply") return Product();
   if (name == "WarpVolume") return Warp();
   if (name == "MapPoints") return Points();
+  if (name == "SetLogLevel") return InfoLevel();
   return {""};  // lists, information, health
 }
 

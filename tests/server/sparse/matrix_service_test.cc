@@ -10,10 +10,13 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/base/status_macros.h"
+#include "tests/server/gated_device.h"
 #include "tests/server/http_client.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/service_fixture.h"
@@ -643,12 +646,39 @@ TEST_F(MatrixServiceTest, MetricsKnowOfMatricesAndProducts) {
                               "\"server_stream\"} 2\n"));
 }
 
+// Says that it has started, and computes until Go.
+class FrameGate {
+ public:
+  explicit FrameGate(JobQueue& jobs) {
+    Job job;
+    job.job_class = JobClass::kFrame;
+    job.run = [this](const absl::StatusOr<const ExecContext*>&) {
+      started_.set_value();
+      go_.get_future().wait();
+    };
+    EXPECT_TRUE(jobs.Submit(std::move(job)).ok());
+  }
+  void AwaitStart() { started_.get_future().wait(); }
+  void Go() { go_.set_value(); }
+
+ private:
+  std::promise<void> started_, go_;
+};
+
+struct Gates {
+  DeviceGates gates_;
+};
+
 // 360 million multiplications and 200 MB, far more than a stream that is not read takes.
-class LongProductTest : public MatrixServiceTest {
+class LongProductTest : protected Gates, public MatrixServiceTest {
  protected:
-  LongProductTest() : MatrixServiceTest(Options()) { Put("a", RandomCsr<float>(5000, 5000, 300, 22)); }
-  static ServerOptions Options() {
+  LongProductTest() : MatrixServiceTest(Options(gates_)) { Put("a", RandomCsr<float>(5000, 5000, 300, 22)); }
+  static ServerOptions Options(DeviceGates& gates) {
     ServerOptions options = TestServer::DefaultOptions();
+    options.open_device = [&gates](absl::string_view spec) -> absl::StatusOr<std::unique_ptr<Device>> {
+      INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenDevice(spec));
+      return std::make_unique<GatedDevice>(std::move(device), gates);
+    };
     options.limits.resident_capacity_bytes = int64_t{4} << 30;
     options.limits.pinned_capacity_bytes = int64_t{1} << 30;
     return options;
@@ -668,41 +698,22 @@ class LongProductTest : public MatrixServiceTest {
   }
 };
 
-// Says that it has started, and computes until Go.
-class FrameGate {
- public:
-  explicit FrameGate(JobQueue& jobs) {
-    Job job;
-    job.job_class = JobClass::kFrame;
-    job.run = [this](const absl::StatusOr<const ExecContext*>&) {
-      started_.set_value();
-      go_.get_future().wait();
-    };
-    EXPECT_TRUE(jobs.Submit(std::move(job)).ok());
-    started_.get_future().wait();
-  }
-  void Go() { go_.set_value(); }
-
- private:
-  std::promise<void> started_, go_;
-};
-
 TEST_F(LongProductTest, AFrameStartsAtItsNextCheckpoint) {
   v1::MultiplyRequest request = ProductOf("a", "a");
   request.mutable_keep()->set_id("product");
   grpc::ClientContext call;
+  // The frame comes in the middle of the product's first step, however fast the device is.
+  gates_.allocate.Close();
   auto reader = stub_->Multiply(&call, request);
+  gates_.allocate.AwaitSomebody();
+  FrameGate frame(context().jobs);
+  gates_.allocate.Open();
+  frame.AwaitStart();
+  EXPECT_EQ(context().jobs.started(JobClass::kBatch), 1) << "held, and not at its end";
+  EXPECT_EQ(context().matrices.size(), 1);
+  frame.Go();
+  test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() < 2; });
   v1::MultiplyResponse response;
-  do {
-    ASSERT_TRUE(reader->Read(&response));
-  } while (response.progress().step() != v1::MultiplyProgress::STEP_PLANNED);
-  {
-    FrameGate frame(context().jobs);
-    EXPECT_EQ(context().jobs.started(JobClass::kBatch), 1) << "held, and not at its end";
-    EXPECT_EQ(context().matrices.size(), 1);
-    frame.Go();
-    test_.WaitForUsage([](const v1::Usage& u) { return u.jobs() < 2; });
-  }
   while (reader->Read(&response)) {
   }
   EXPECT_TRUE(reader->Finish().ok());
@@ -718,6 +729,7 @@ TEST_F(LongProductTest, CancelledWhileItIsHeldGivesItsMemoryBackAtOnce) {
     ASSERT_TRUE(reader->Read(&response));
   } while (response.progress().step() != v1::MultiplyProgress::STEP_PLANNED);
   FrameGate frame(context().jobs);
+  frame.AwaitStart();
   EXPECT_GT(test_.Info().usage().resident_bytes(), before.resident_bytes());
   call.TryCancel();
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);

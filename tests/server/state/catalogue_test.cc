@@ -99,7 +99,7 @@ TEST(Catalogue, AnOlderVersionIsBroughtForwardAndANewerOneRefused) {
   }
   const absl::Status refused = Catalogue::Open(disk, "d/c.db").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.message(), HasSubstr("has version 3, this program knows versions up to 2"));
+  EXPECT_THAT(refused.message(), HasSubstr("has version 4, this program knows versions up to 3"));
 }
 
 // Rows as version 1 wrote them.
@@ -145,6 +145,80 @@ TEST(Catalogue, WhatWasKeptBeforeThereWereOwnersIsNobodys) {
   EXPECT_TRUE(catalogue->Remove(a.kind, a.id).ok());
   EXPECT_TRUE(*catalogue->UsesPayload(a.payload)) << "the other owner's";
   EXPECT_THAT(*catalogue->List(), ElementsAre(owned, b));
+}
+
+SessionRow Session(const std::string& id, const std::string& owner) {
+  SessionRow row;
+  row.id = id;
+  row.owner = owner;
+  row.incarnation = "first";
+  row.by_admin = true;
+  row.config = std::string("c\0\xff", 3) + id;
+  row.resident = std::string(32, '\x81');
+  row.description = std::string("d\0", 2);
+  row.start_header = std::string("h\0", 2);
+  row.start_description = "t";
+  row.chosen = std::string(1, '\0');
+  row.payload = std::string(32, '\x82');
+  row.payload_bytes = int64_t{1} << 40;
+  return row;
+}
+
+TEST(Catalogue, SessionsComeBackAsTheyWent) {
+  MemoryDisk disk;
+  SessionRow full = Session("s", "or3"), plain;
+  plain.id = "s";
+  {
+    const auto catalogue = OpenIn(disk);
+    ASSERT_TRUE(catalogue->InsertSession(full).ok());
+    ASSERT_TRUE(catalogue->InsertSession(plain).ok()) << "an id belongs to its owner";
+    EXPECT_TRUE(*catalogue->UsesPayload(full.payload));
+    EXPECT_EQ(*catalogue->SessionPayload("s", "or3"), full.payload);
+    EXPECT_EQ(*catalogue->SessionPayload("s", ""), "") << "one of 0 bytes";
+    EXPECT_EQ(*catalogue->SessionPayload("t", ""), "");
+  }
+  const auto catalogue = OpenIn(disk);
+  EXPECT_THAT(*catalogue->ListSessions(), ElementsAre(plain, full));
+  full.description = "later";
+  full.payload = std::string(32, '\x83');
+  ASSERT_TRUE(catalogue->UpdateSession(full).ok());
+  EXPECT_THAT(*catalogue->ListSessions(), ElementsAre(plain, full));
+  EXPECT_FALSE(*catalogue->UsesPayload(Session("s", "").payload));
+  EXPECT_TRUE(catalogue->RemoveSession("s", "", "").ok());
+  EXPECT_THAT(*catalogue->ListSessions(), ElementsAre(full));
+  EXPECT_TRUE(catalogue->CheckIntegrity().ok());
+}
+
+TEST(Catalogue, LateChangesOfAnEarlierSessionAreNotThoseOfTheNext) {
+  MemoryDisk disk;
+  const auto catalogue = OpenIn(disk);
+  const SessionRow first = Session("s", "");
+  SessionRow second = first;
+  second.incarnation = "second";
+  second.config = "other";
+  ASSERT_TRUE(catalogue->InsertSession(first).ok());
+  ASSERT_TRUE(catalogue->InsertSession(second).ok());
+  EXPECT_EQ(catalogue->UpdateSession(first).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(catalogue->RemoveSession("s", "", "first").code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(*catalogue->ListSessions(), ElementsAre(second));
+}
+
+TEST(Catalogue, ACatalogueWithoutSessionsIsBroughtForward) {
+  MemoryDisk disk;
+  const auto schema = Catalogue::Schema();
+  const std::vector<const char*> second(schema.begin(), schema.begin() + 2);
+  {
+    const auto old = Catalogue::Open(disk, "d/c.db", second);
+    ASSERT_TRUE(old.ok()) << old.status();
+    ASSERT_TRUE((*old)->Insert(Row(ObjectKind::kVolume, "a")).ok());
+  }
+  const auto catalogue = OpenIn(disk);
+  ASSERT_NE(catalogue, nullptr);
+  EXPECT_THAT(*catalogue->List(), ElementsAre(Row(ObjectKind::kVolume, "a")));
+  EXPECT_THAT(*catalogue->ListSessions(), testing::IsEmpty());
+  EXPECT_TRUE(catalogue->InsertSession(Session("s", "")).ok());
+  EXPECT_EQ(Catalogue::Open(disk, "d/c.db", second).status().code(), absl::StatusCode::kFailedPrecondition)
+      << "the program before";
 }
 
 TEST(Catalogue, AMigrationThatFailsLeavesTheOldVersion) {

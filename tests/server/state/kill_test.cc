@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server as a process that is killed at random moments under load: whatever it acknowledged is there after a new
-// start, bit for bit, and whatever it did not acknowledge is whole or absent. INTRAWARP_KILLS sets the number of kills.
+// start, bit for bit, and whatever it did not acknowledge is whole or absent. Sessions go on from the transform that
+// their client was told of, or a later one. INTRAWARP_KILLS sets the number of kills.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -99,22 +100,55 @@ struct Content {
 
 // One client's objects by name, as the server acknowledged them.
 struct Model {
+  // Sessions that were opened, with the last frame that the disk is said to have; and those of which the server said
+  // that they are closed.
+  std::map<std::string, int64_t> sessions;
+  std::set<std::string> closed_sessions;
+  // Sessions that a kill interrupted while they opened or closed.
+  std::set<std::string> open_sessions;
   std::map<std::string, Content> kept;
   // The object of the operation that the kill interrupted: present or not, but never damaged. A deletion leaves its
   // content here.
   std::map<std::string, Content> open;
 };
 
+// `kept` gets the frame of which the answer says that the disk has it.
+absl::Status SendFrame(NavigateStream& stream, int64_t number, int64_t* kept) {
+  const std::vector<float> voxels = Ball(Box(16), 1.5);
+  Frame frame;
+  frame.number = number;
+  frame.geometry = Box(16);
+  frame.bytes = BytesOf(voxels);
+  if (!stream.Send(frame).ok()) return absl::UnavailableError("the stream has ended");
+  const auto answer = stream.Receive(nullptr);
+  if (!answer.ok()) return answer.status();
+  if (!answer->has_value()) return absl::InternalError("no answer");
+  const v1::FrameResult& result = (*answer)->result;
+  EXPECT_EQ(result.frame_number(), number);
+  EXPECT_EQ(result.status().code(), 0) << result.status().message();
+  if (result.has_kept_frame_number()) *kept = result.kept_frame_number();
+  return absl::OkStatus();
+}
+
+// OK once the server has said that the session is closed.
+absl::Status CloseStream(NavigateStream& stream) {
+  const absl::Status sent = stream.CloseSend();
+  if (!sent.ok()) return absl::UnavailableError(sent.message());
+  return stream.Receive(nullptr).status();
+}
+
 class Worker {
  public:
   Worker(int number, uint32_t seed) : number_(number), random_(seed) {}
 
   Model& model() { return model_; }
-  int acknowledged() const { return acknowledged_; }
+  // Acknowledged operations by kind.
+  const std::map<std::string, int>& acknowledged() const { return acknowledged_; }
 
   // Works until the server is gone.
   void Work(Client& client) {
-    while (Step(client)) ++acknowledged_;
+    while (Step(client)) {
+    }
   }
 
  private:
@@ -122,7 +156,7 @@ class Worker {
 
   bool Step(Client& client) {
     if (model_.kept.size() >= kMostObjects) return DeleteOne(client);
-    switch (random_() % 6) {
+    switch (random_() % 7) {
       case 0:
       case 1:
         return PutVolume(client);
@@ -132,16 +166,21 @@ class Worker {
         return PutField(client);
       case 4:
         return Register(client);
+      case 5:
+        return Navigate(client);
       default:
         return random_() % 2 == 0 ? Multiply(client) : DeleteOne(client);
     }
   }
 
-  bool Acknowledge(const std::string& name, const absl::Status& status) {
-    if (!status.ok()) {
-      EXPECT_TRUE(absl::IsUnavailable(status)) << name << ": " << status;
-      return false;
-    }
+  // Counts an operation that ended well; another one ended with the server.
+  bool Count(const std::string& kind, const std::string& name, const absl::Status& status) {
+    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << name << ": " << status;
+    if (status.ok()) ++acknowledged_[kind];
+    return status.ok();
+  }
+  bool Acknowledge(const std::string& kind, const std::string& name, const absl::Status& status) {
+    if (!Count(kind, name, status)) return false;
     model_.kept[name] = std::move(model_.open[name]);
     model_.open.erase(name);
     return true;
@@ -156,7 +195,7 @@ class Worker {
     upload.id = id;
     upload.geometry = grid;
     upload.bytes = BytesOf(content.values);
-    return Acknowledge("volumes/" + id, client.UploadVolume(upload).status());
+    return Acknowledge("volume", "volumes/" + id, client.UploadVolume(upload).status());
   }
 
   bool PutMatrix(Client& client) {
@@ -165,7 +204,7 @@ class Worker {
     content.side = static_cast<int32_t>(1 + random_() % 1000);
     content.values = {static_cast<float>(random_() % 1000)};
     const SparseMatrix matrix = Diagonal(content.side, content.values[0]);
-    return Acknowledge("sparseMatrices/" + id, client.UploadSparseMatrix({id, &matrix, nullptr}).status());
+    return Acknowledge("matrix", "sparseMatrices/" + id, client.UploadSparseMatrix({id, &matrix, nullptr}).status());
   }
 
   bool PutField(Client& client) {
@@ -176,7 +215,7 @@ class Worker {
       const std::vector<float> part = Voxels(grid, random_());
       content.values.insert(content.values.end(), part.begin(), part.end());
     }
-    return Acknowledge("transforms/" + id, client.UploadField(id, grid, content.values).status());
+    return Acknowledge("field", "transforms/" + id, client.UploadField(id, grid, content.values).status());
   }
 
   bool Register(Client& client) {
@@ -197,7 +236,7 @@ class Worker {
       content.values = std::move(field.values);
       content.report = result->report().SerializeAsString();
     }
-    return Acknowledge("transforms/" + id, result.status());
+    return Acknowledge("registration", "transforms/" + id, result.status());
   }
 
   bool Multiply(Client& client) {
@@ -210,7 +249,7 @@ class Worker {
     request.set_b("sparseMatrices/three");
     request.mutable_keep()->set_id(id);
     const auto result = client.Multiply(request, nullptr, nullptr);
-    return Acknowledge("sparseMatrices/" + id, result.status());
+    return Acknowledge("product", "sparseMatrices/" + id, result.status());
   }
 
   bool DeleteOne(Client& client) {
@@ -220,10 +259,40 @@ class Worker {
     const std::string name = it->first;
     model_.open[name] = std::move(it->second);
     model_.kept.erase(it);
-    const absl::Status status = Delete(client, name);
-    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << name << ": " << status;
-    if (!status.ok()) return false;
+    if (!Count("deletion", name, Delete(client, name))) return false;
     model_.open.erase(name);
+    return true;
+  }
+
+  // A few frames; then the session is closed, or its stream breaks.
+  bool Navigate(Client& client) {
+    const std::string id = NextId();
+    v1::NavigateConfig config;
+    config.set_fixed("volumes/fixed");
+    config.set_session_id(id);
+    config.mutable_resume_window()->set_seconds(300);
+    v1::FfdStage& ffd = *config.mutable_options()->add_stages()->mutable_ffd();
+    ffd.set_levels(1);
+    ffd.set_iterations(2);
+    model_.open_sessions.insert(id);
+    const std::unique_ptr<NavigateStream> stream = client.Navigate(config);
+    if (!Count("session", id, stream->WaitUntilOpened())) return false;
+    model_.open_sessions.erase(id);
+    model_.sessions[id] = 0;
+    const int frames = static_cast<int>(random_() % 4);
+    for (int n = 1; n <= frames; ++n) {
+      if (!Count("frame", id, SendFrame(*stream, n, &model_.sessions[id]))) return false;
+    }
+    // So that the sessions of all workers have room.
+    if (random_() % 2 == 0 && model_.sessions.size() < 2) {
+      stream->Cancel();
+      return true;
+    }
+    model_.sessions.erase(id);
+    model_.open_sessions.insert(id);
+    if (!Count("closing", id, CloseStream(*stream))) return false;
+    model_.open_sessions.erase(id);
+    model_.closed_sessions.insert(id);
     return true;
   }
 
@@ -236,7 +305,7 @@ class Worker {
   const int number_;
   std::mt19937 random_;
   int next_ = 0;
-  int acknowledged_ = 0;
+  std::map<std::string, int> acknowledged_;
   Model model_;
 };
 
@@ -310,11 +379,45 @@ class KillTest : public testing::Test {
       const absl::Status status = Compare(client, name, content);
       if (!status.ok()) ++lost_;
       EXPECT_TRUE(status.ok()) << name << " was acknowledged: " << status;
+      ++compared_[name.substr(0, name.find('/'))];
     }
     for (auto& [name, content] : std::exchange(model.open, {})) {
       const absl::Status status = Compare(client, name, content);
       EXPECT_TRUE(status.ok() || absl::IsNotFound(status)) << name << ": " << status;
       if (status.ok()) model.kept[name] = std::move(content);
+    }
+  }
+
+  // Takes a session up, sends a frame and closes it. `kept`: what it must go on from. SESSION_NOT_RESUMABLE when it is
+  // not there.
+  absl::Status GoOn(Client& client, const std::string& id, int64_t kept) {
+    v1::NavigateConfig config;
+    config.set_session_id(id);
+    config.set_resume(true);
+    const std::unique_ptr<NavigateStream> stream = client.Navigate(config);
+    const absl::Status opened = stream->WaitUntilOpened();
+    if (!opened.ok()) return opened;
+    EXPECT_GE(stream->opened()->resumed_from_frame(), kept) << id;
+    int64_t ignored = 0;
+    const absl::Status sent = SendFrame(*stream, 1000, &ignored);
+    return sent.ok() ? CloseStream(*stream) : sent;
+  }
+
+  // Goes on with every session, and leaves none.
+  void CompareSessions(Client& client, Model& model) {
+    for (const auto& [id, kept] : std::exchange(model.sessions, {})) {
+      const absl::Status status = GoOn(client, id, kept);
+      if (!status.ok()) ++lost_;
+      EXPECT_TRUE(status.ok()) << id << " was opened: " << status;
+      ++compared_["session"];
+    }
+    for (const std::string& id : std::exchange(model.open_sessions, {})) {
+      const absl::Status status = GoOn(client, id, 0);
+      EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << id << ": " << status;
+    }
+    for (const std::string& id : std::exchange(model.closed_sessions, {})) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(GoOn(client, id, 0))) << id << " was closed";
+      ++compared_["closed session"];
     }
   }
 
@@ -339,6 +442,8 @@ class KillTest : public testing::Test {
   std::unique_ptr<Process> server_;
   std::chrono::steady_clock::duration slowest_start_{};
   int lost_ = 0;
+  // By kind, over all kills.
+  std::map<std::string, int64_t> compared_;
 };
 
 TEST_F(KillTest, NothingAcknowledgedIsLost) {
@@ -348,7 +453,6 @@ TEST_F(KillTest, NothingAcknowledgedIsLost) {
   std::unique_ptr<Client> client = Start();
   PutInputs(*client);
   const int kills = Kills();
-  int64_t compared = 0;
   for (int kill = 0; kill < kills && !HasFailure(); ++kill) {
     SCOPED_TRACE(absl::StrCat("kill ", kill));
     std::vector<std::thread> threads;
@@ -360,17 +464,26 @@ TEST_F(KillTest, NothingAcknowledgedIsLost) {
     server_->Wait();
     client = Start();
     for (const auto& worker : workers) {
-      compared += static_cast<int64_t>(worker->model().kept.size());
       Compare(*client, worker->model());
+      CompareSessions(*client, worker->model());
     }
     CountObjects(*client, workers);
   }
-  int acknowledged = 0;
-  for (const auto& worker : workers) acknowledged += worker->acknowledged();
-  std::printf("%d kills, %d operations acknowledged, %lld objects compared, %d lost, slowest start %.0f ms\n", kills,
-              acknowledged, static_cast<long long>(compared), lost_,
+  std::map<std::string, int> acknowledged;
+  int total = 0;
+  for (const auto& worker : workers) {
+    for (const auto& [kind, count] : worker->acknowledged()) {
+      acknowledged[kind] += count;
+      total += count;
+    }
+  }
+  std::printf("%d kills, %d operations acknowledged, %d lost, slowest start %.0f ms\n", kills, total, lost_,
               std::chrono::duration<double, std::milli>(slowest_start_).count());
-  EXPECT_GT(acknowledged, kills);
+  for (const auto& [kind, count] : acknowledged) std::printf("  acknowledged %-14s %d\n", kind.c_str(), count);
+  for (const auto& [kind, count] : compared_) {
+    std::printf("  came back    %-14s %lld\n", kind.c_str(), static_cast<long long>(count));
+  }
+  EXPECT_GT(total, kills);
 }
 
 TEST_F(KillTest, StateCheckVerifiesADirectoryThatNoServerUses) {

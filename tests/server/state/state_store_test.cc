@@ -36,6 +36,14 @@ ObjectRow Row(const std::string& id) {
   return row;
 }
 
+SessionRow Session(const std::string& id) {
+  SessionRow row;
+  row.id = id;
+  row.incarnation = "i";
+  row.config = "config of " + id;
+  return row;
+}
+
 std::unique_ptr<StateStore> OpenIn(FileLayer& files, int64_t now = kNow) {
   auto store = StateStore::Open(files, "d", now);
   EXPECT_TRUE(store.ok()) << store.status();
@@ -49,7 +57,7 @@ absl::Status Put(StateStore& store, const ObjectRow& row, const std::string& byt
 
 absl::StatusOr<std::string> Get(StateStore& store, const ObjectRow& row) {
   std::string bytes(static_cast<size_t>(row.payload_bytes), '\x55');
-  const absl::Status read = store.Read(row, absl::MakeSpan(bytes));
+  const absl::Status read = store.Read(row.payload, absl::MakeSpan(bytes));
   if (!read.ok()) return read;
   return bytes;
 }
@@ -152,6 +160,7 @@ TEST(StateStore, PayloadsWithoutACatalogueAreNotSweptAway) {
 // the disk may or may not have it.
 struct Life {
   std::map<std::string, std::string> kept;
+  std::map<std::string, std::string> sessions;
   std::set<std::string> open;
 
   void PutIn(StateStore& store, const std::string& id, const std::string& bytes) {
@@ -166,7 +175,33 @@ struct Life {
     if (!removed.ok() && !absl::IsNotFound(removed)) open.insert(id);
     if (removed.ok()) kept.erase(id);
   }
+  // A session that opens, goes on from one start to the next, and of which "closed" closes.
+  void RunSession(StateStore& store, const std::string& id, const std::string& start) {
+    const auto none = KeptPayload();
+    SessionRow row = Session(id);
+    if (!store.CommitSession(row, none).ok()) {
+      open.insert("sessions/" + id);
+      return;
+    }
+    sessions[id] = "";
+    const auto payload = store.Keep(DigestOf(start), start);
+    if (!payload.ok()) return;
+    row.description = start;
+    if (store.UpdateSession(row, *payload).ok()) {
+      sessions[id] = start;
+    } else {
+      open.insert("sessions/" + id);
+    }
+  }
+  void EndSession(StateStore& store, const std::string& id) {
+    const absl::Status removed = store.RemoveSession(id, "", "i");
+    if (removed.ok()) sessions.erase(id);
+    if (!removed.ok() && !absl::IsNotFound(removed)) open.insert("sessions/" + id);
+  }
   void Live(StateStore& store) {
+    RunSession(store, "closed", "start of closed");
+    RunSession(store, "s", "one");
+    EndSession(store, "closed");
     PutIn(store, "a", "one");
     PutIn(store, "b", std::string(100'000, 'b'));
     PutIn(store, "c", "one");
@@ -175,8 +210,23 @@ struct Life {
     RemoveFrom(store, "b");
     PutIn(store, "e", "");
     PutIn(store, "f", "six");
+    RunSession(store, "s", "seven");
   }
 };
+
+// The start of every session by id.
+std::map<std::string, std::string> Sessions(StateStore& store) {
+  std::map<std::string, std::string> all;
+  const auto rows = store.ListSessions();
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  for (const SessionRow& row : *rows) {
+    std::string bytes(static_cast<size_t>(row.payload_bytes), '\x55');
+    EXPECT_TRUE(store.Read(row.payload, absl::MakeSpan(bytes)).ok()) << row.id;
+    EXPECT_EQ(row.description, bytes) << "the row and its payload belong together";
+    all[row.id] = bytes;
+  }
+  return all;
+}
 
 // Compares a store after a restart with the life before it.
 void ExpectKept(StateStore& store, const Life& life) {
@@ -188,6 +238,14 @@ void ExpectKept(StateStore& store, const Life& life) {
   }
   for (const auto& [id, bytes] : all) {
     EXPECT_TRUE(life.kept.count(id) != 0 || life.open.count(id) != 0) << id << " was deleted or never there";
+  }
+  const std::map<std::string, std::string> sessions = Sessions(store);
+  for (const std::string id : {"s", "closed"}) {
+    if (life.open.count("sessions/" + id) != 0) continue;
+    const auto expected = life.sessions.find(id), found = sessions.find(id);
+    ASSERT_EQ(found != sessions.end(), expected != life.sessions.end()) << id;
+    if (found == sessions.end()) continue;
+    EXPECT_EQ(found->second, expected->second) << id;
   }
 }
 
@@ -211,6 +269,11 @@ void SweepFaults(Fault fault, int seed) {
     const auto rows = after->List();
     ASSERT_TRUE(rows.ok()) << rows.status();
     for (const ObjectRow& row : *rows) {
+      if (row.payload_bytes > 0) payloads.insert(row.payload);
+    }
+    const auto sessions = after->ListSessions();
+    ASSERT_TRUE(sessions.ok()) << sessions.status();
+    for (const SessionRow& row : *sessions) {
       if (row.payload_bytes > 0) payloads.insert(row.payload);
     }
     EXPECT_THAT(disk.Paths("d/spool/"), SizeIs(payloads.size())) << "space did not come back";
@@ -336,6 +399,7 @@ TEST_F(PosixState, KeepsAcrossAReopeningAndChecks) {
   auto report = CheckState(PosixFiles(), folder_);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->objects, 1);
+  EXPECT_EQ(report->sessions, 0);
   EXPECT_EQ(report->payload_bytes, 3);
   EXPECT_EQ(report->leftover_files, 1);
   EXPECT_THAT(report->errors, IsEmpty());

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
@@ -180,8 +181,13 @@ enum class Fault {
 // A layer over another one, whose operation number `at`, counted from 1, fails; 0: none. Thread-safe.
 class FaultyFiles final : public FileLayer {
  public:
-  FaultyFiles(FileLayer& inner, Fault fault, int at = 0) : inner_(inner), fault_(fault), at_(at) {}
+  enum class Counts { kAll, kChanges };
+  // kChanges: only operations that change the disk are counted and fail.
+  FaultyFiles(FileLayer& inner, Fault fault, int at = 0, Counts counts = Counts::kAll)
+      : inner_(inner), fault_(fault), at_(at), counts_(counts) {}
   bool has_failed() const { return has_failed_; }
+  // The operations that were counted.
+  int done() const { return done_; }
   // From now on every operation fails, until Replug.
   void Unplug() { is_unplugged_ = true; }
   void Replug() { is_unplugged_ = false; }
@@ -189,35 +195,35 @@ class FaultyFiles final : public FileLayer {
   void set_fails_writes(bool fails) { fails_writes_ = fails; }
 
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, OpenMode mode) override {
-    if (Fails()) return Error();
+    if (Fails(mode == OpenMode::kWrite)) return Error();
     auto file = inner_.Open(path, mode);
     if (!file.ok()) return file.status();
     return std::make_unique<FaultyFile>(*this, *std::move(file));
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    return Fails() ? Error() : inner_.Rename(from, to);
+    return Fails(true) ? Error() : inner_.Rename(from, to);
   }
-  absl::Status Remove(const std::string& path) override { return Fails() ? Error() : inner_.Remove(path); }
+  absl::Status Remove(const std::string& path) override { return Fails(true) ? Error() : inner_.Remove(path); }
   absl::Status MakeDirectory(const std::string& path) override {
-    return Fails() ? Error() : inner_.MakeDirectory(path);
+    return Fails(true) ? Error() : inner_.MakeDirectory(path);
   }
   absl::Status SyncDirectory(const std::string& path) override {
-    return Fails() ? Error() : inner_.SyncDirectory(path);
+    return Fails(true) ? Error() : inner_.SyncDirectory(path);
   }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
-    if (Fails()) return Error();
+    if (Fails(false)) return Error();
     return inner_.List(path);
   }
   absl::StatusOr<bool> Exists(const std::string& path) override {
-    if (Fails()) return Error();
+    if (Fails(false)) return Error();
     return inner_.Exists(path);
   }
   absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    if (Fails()) return Error();
+    if (Fails(false)) return Error();
     return inner_.FreeBytes(path);
   }
   absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(const std::string& path) override {
-    if (Fails()) return Error();
+    if (Fails(true)) return Error();
     return inner_.Lock(path);
   }
 
@@ -226,18 +232,20 @@ class FaultyFiles final : public FileLayer {
    public:
     FaultyFile(FaultyFiles& layer, std::unique_ptr<File> inner) : layer_(layer), inner_(std::move(inner)) {}
     absl::StatusOr<size_t> ReadAt(int64_t offset, void* to, size_t size) override {
-      if (layer_.Fails()) return layer_.Error();
+      if (layer_.Fails(false)) return layer_.Error();
       return inner_->ReadAt(offset, to, size);
     }
     absl::Status WriteAt(int64_t offset, const void* from, size_t size) override {
-      if (!layer_.Fails() && !layer_.fails_writes_) return inner_->WriteAt(offset, from, size);
+      if (!layer_.Fails(true) && !layer_.fails_writes_) return inner_->WriteAt(offset, from, size);
       if (layer_.fault_ == Fault::kShortWrite) (void)inner_->WriteAt(offset, from, size / 2);
       return layer_.Error();
     }
-    absl::Status Truncate(int64_t size) override { return layer_.Fails() ? layer_.Error() : inner_->Truncate(size); }
-    absl::Status Sync() override { return layer_.Fails() ? layer_.Error() : inner_->Sync(); }
+    absl::Status Truncate(int64_t size) override {
+      return layer_.Fails(true) ? layer_.Error() : inner_->Truncate(size);
+    }
+    absl::Status Sync() override { return layer_.Fails(true) ? layer_.Error() : inner_->Sync(); }
     absl::StatusOr<int64_t> Size() override {
-      if (layer_.Fails()) return layer_.Error();
+      if (layer_.Fails(false)) return layer_.Error();
       return inner_->Size();
     }
 
@@ -246,8 +254,9 @@ class FaultyFiles final : public FileLayer {
     const std::unique_ptr<File> inner_;
   };
 
-  bool Fails() {
+  bool Fails(bool changes) {
     if (is_unplugged_) return true;
+    if (!changes && counts_ == Counts::kChanges) return false;
     const int number = ++done_;
     if (at_ == 0 || number < at_) return false;
     const bool fails = number == at_ || fault_ == Fault::kGone || (fault_ == Fault::kTwice && number == at_ + 1);
@@ -262,10 +271,93 @@ class FaultyFiles final : public FileLayer {
   FileLayer& inner_;
   const Fault fault_;
   const int at_;
+  const Counts counts_;
   std::atomic<int> done_{0};
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_unplugged_{false};
   std::atomic<bool> fails_writes_{false};
+};
+
+// A layer over another one that does one operation at a time, so that a server can use a disk in memory. Thread-safe.
+class LockedFiles final : public FileLayer {
+ public:
+  explicit LockedFiles(FileLayer& inner) : inner_(inner) {}
+
+  absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, OpenMode mode) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto file = inner_.Open(path, mode);
+    if (!file.ok()) return file.status();
+    return std::make_unique<LockedFile>(mutex_, *std::move(file));
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.Rename(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.Remove(path);
+  }
+  absl::Status MakeDirectory(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.MakeDirectory(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.SyncDirectory(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.List(path);
+  }
+  absl::StatusOr<bool> Exists(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.Exists(path);
+  }
+  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.FreeBytes(path);
+  }
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> Lock(const std::string& path) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inner_.Lock(path);
+  }
+
+ private:
+  class LockedFile final : public File {
+   public:
+    LockedFile(std::mutex& mutex, std::unique_ptr<File> inner) : mutex_(mutex), inner_(std::move(inner)) {}
+    ~LockedFile() override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      inner_.reset();
+    }
+    absl::StatusOr<size_t> ReadAt(int64_t offset, void* to, size_t size) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return inner_->ReadAt(offset, to, size);
+    }
+    absl::Status WriteAt(int64_t offset, const void* from, size_t size) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return inner_->WriteAt(offset, from, size);
+    }
+    absl::Status Truncate(int64_t size) override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return inner_->Truncate(size);
+    }
+    absl::Status Sync() override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return inner_->Sync();
+    }
+    absl::StatusOr<int64_t> Size() override {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return inner_->Size();
+    }
+
+   private:
+    std::mutex& mutex_;
+    std::unique_ptr<File> inner_;
+  };
+
+  FileLayer& inner_;
+  std::mutex mutex_;
 };
 
 }  // namespace intrawarp::state

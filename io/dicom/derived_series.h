@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A warped volume as a derived series of single-frame images, one file a plane of the fixed grid.
+//
+// The series has the patient, the study and the frame of reference of the fixed series, and the modality, windows and
+// main acquisition parameters of the moving one. Each image names the fixed image of its plane
+// (ReferencedImageSequence), all moving images (SourceImageSequence, "source image for image processing operation") and
+// the derivation ("spatial resampling"). ImageType begins with DERIVED\SECONDARY.
+//
+// Intensities are stored with the slope, intercept, bits and sign of the moving series, rounded to the nearest stored
+// value and held within its range, where its slices share them. Other series get unsigned 16 bits over their range.
+#ifndef INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
+#define INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/geometry/geometry.h"
+#include "io/dicom/reference.h"
+
+namespace intrawarp::io {
+
+// Where a warped volume has no source: -1000 HU for CT, otherwise 0.
+double DerivedFill(const DicomReference& moving);
+
+// `intensities` lie on `grid`, x fastest. Makes `folder` at once or not at all (AtomicFolder), with files IM00001.dcm
+// and so on in the order of planes. INVALID_ARGUMENT "patient: ..." for series of two patients, "grid: ..." as in
+// object.h, "pixels: ..." for values that are not finite or of another number than the grid's voxels; UNIMPLEMENTED
+// "modality: ..." for another modality than CT and MR; otherwise as AtomicFolder and AtomicFile. Thread-safe.
+absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid, absl::Span<const float> intensities,
+                                const DicomReference& fixed, const DicomReference& moving,
+                                const DicomStamp& stamp = {});
+
+}  // namespace intrawarp::io
+
+#endif  // INTRAWARP_IO_DICOM_DERIVED_SERIES_H_

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/dicom/object.h"
+
+#include <dcmtk/dcmdata/dcdatset.h>
+#include <dcmtk/dcmdata/dcdeftag.h>
+#include <dcmtk/dcmdata/dcmetinf.h>
+#include <dcmtk/dcmdata/dcostrma.h>
+#include <dcmtk/dcmdata/dcuid.h>
+#include <dcmtk/dcmdata/dcvrfd.h>
+#include <dcmtk/dcmdata/dcvrul.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+#include "io/dicom/instance.h"
+#include "io/dicom/toolkit.h"
+#include "io/file.h"
+
+namespace intrawarp::io::dicom {
+namespace {
+
+constexpr size_t kMaxDecimalString = 16;
+constexpr uint32_t kMaxElementBytes = 0xfffffffe;
+
+// DICOM bytes on their way into a file that is replaced at once.
+class FileConsumer : public DcmConsumer {
+ public:
+  explicit FileConsumer(AtomicFile* file) : file_(file) {}
+  const absl::Status& outcome() const { return outcome_; }
+
+  OFBool good() const override { return outcome_.ok(); }
+  OFCondition status() const override { return good() ? EC_Normal : EC_InvalidStream; }
+  OFBool isFlushed() const override { return OFTrue; }
+  offile_off_t avail() const override { return 1 << 20; }
+  offile_off_t write(const void* bytes, offile_off_t count) override {
+    if (outcome_.ok()) outcome_ = file_->Write(bytes, static_cast<size_t>(count));
+    return outcome_.ok() ? count : 0;
+  }
+  void flush() override {}
+
+ private:
+  AtomicFile* file_;
+  absl::Status outcome_;
+};
+
+class FileStream : public DcmOutputStream {
+ public:
+  explicit FileStream(FileConsumer* consumer) : DcmOutputStream(consumer) {}
+};
+
+absl::Status Outcome(const OFCondition& condition) {
+  if (condition.good()) return absl::OkStatus();
+  if (condition == EC_MemoryExhausted) return absl::ResourceExhaustedError("object: no memory");
+  // The text of the condition may quote a value.
+  return absl::InternalError("object: DCMTK could not make it");
+}
+
+// The patient and the study (PS3.3 C.7.1.1, C.7.2.1).
+void CopyPatientAndStudy(DcmItem& from, ObjectItem root) {
+  root.Copy(DCM_SpecificCharacterSet, from);
+  for (const DcmTagKey& tag : {DCM_PatientName, DCM_PatientID, DCM_PatientBirthDate, DCM_PatientSex}) {
+    root.CopyRequired(tag, from);
+  }
+  for (const DcmTagKey& tag :
+       {DCM_IssuerOfPatientID, DCM_TypeOfPatientID, DCM_IssuerOfPatientIDQualifiersSequence, DCM_PatientIdentityRemoved,
+        DCM_DeidentificationMethod, DCM_DeidentificationMethodCodeSequence}) {
+    root.Copy(tag, from);
+  }
+  root.CopyRequired(DCM_StudyInstanceUID, from);
+  for (const DcmTagKey& tag :
+       {DCM_StudyDate, DCM_StudyTime, DCM_ReferringPhysicianName, DCM_StudyID, DCM_AccessionNumber}) {
+    root.CopyRequired(tag, from);
+  }
+  root.Copy(DCM_StudyDescription, from);
+  root.Copy(DCM_IssuerOfAccessionNumberSequence, from);
+}
+
+// Enhanced general equipment wants all four (PS3.3 C.7.5.2). Nothing tells one installation from another.
+void AddEquipment(ObjectItem root) {
+  root.Text(DCM_Manufacturer, "intrawarp");
+  root.Text(DCM_ManufacturerModelName, "intrawarp");
+  root.Text(DCM_DeviceSerialNumber, "0");
+  root.Text(DCM_SoftwareVersions, "intrawarp");
+}
+
+}  // namespace
+
+std::string DecimalString(double value) {
+  for (int digits = 17; digits > 1; --digits) {
+    std::string text = absl::StrFormat("%.*g", digits, value);
+    if (text.size() <= kMaxDecimalString) return text;
+  }
+  return absl::StrFormat("%.0e", value);
+}
+
+std::string DecimalStrings(absl::Span<const double> values) {
+  return absl::StrJoin(values, "\\", [](std::string* out, double v) { absl::StrAppend(out, DecimalString(v)); });
+}
+
+std::string DateOf(absl::Time time) { return absl::FormatTime("%Y%m%d", time, absl::LocalTimeZone()); }
+std::string TimeOf(absl::Time time) { return absl::FormatTime("%H%M%S", time, absl::LocalTimeZone()); }
+
+// ---- Items ----------------------------------------------------------------------------------------------------------
+
+void ObjectItem::Note(const OFCondition& condition) {
+  if (failure_->good() && condition.bad()) *failure_ = condition;
+}
+
+void ObjectItem::Text(const DcmTagKey& tag, absl::string_view text) {
+  Note(item_->putAndInsertString(tag, std::string(text).c_str()));
+}
+void ObjectItem::Uint16(const DcmTagKey& tag, uint16_t value) { Note(item_->putAndInsertUint16(tag, value)); }
+void ObjectItem::Tag(const DcmTagKey& tag, const DcmTagKey& value) { Note(item_->putAndInsertTagKey(tag, value)); }
+void ObjectItem::Uint32s(const DcmTagKey& tag, absl::Span<const uint32_t> values) {
+  auto element = std::make_unique<DcmUnsignedLong>(DcmTag(tag));
+  Note(element->putUint32Array(values.data(), static_cast<unsigned long>(values.size())));
+  Insert(std::move(element));
+}
+void ObjectItem::Float64s(const DcmTagKey& tag, absl::Span<const double> values) {
+  auto element = std::make_unique<DcmFloatingPointDouble>(DcmTag(tag));
+  Note(element->putFloat64Array(values.data(), static_cast<unsigned long>(values.size())));
+  Insert(std::move(element));
+}
+void ObjectItem::Insert(std::unique_ptr<DcmElement> element) {
+  const OFCondition inserted = item_->insert(element.get(), /*replaceOld=*/OFTrue);
+  Note(inserted);
+  if (inserted.good()) (void)element.release();  // the item's own now
+}
+void ObjectItem::Float32s(const DcmTagKey& tag, absl::Span<const float> values) {
+  if (values.size() > kMaxElementBytes / sizeof(float)) return Note(EC_MemoryExhausted);
+  Note(item_->putAndInsertFloat32Array(tag, values.data(), values.size()));
+}
+void ObjectItem::Bytes(const DcmTagKey& tag, absl::Span<const uint8_t> bytes) {
+  if (bytes.size() > kMaxElementBytes) return Note(EC_MemoryExhausted);
+  Note(item_->putAndInsertUint8Array(tag, bytes.data(), bytes.size()));
+}
+void ObjectItem::Words(const DcmTagKey& tag, absl::Span<const uint16_t> words) {
+  if (words.size() > kMaxElementBytes / sizeof(uint16_t)) return Note(EC_MemoryExhausted);
+  Note(item_->putAndInsertUint16Array(tag, words.data(), words.size()));
+}
+
+ObjectItem ObjectItem::Add(const DcmTagKey& sequence) {
+  DcmItem* item = nullptr;
+  Note(item_->findOrCreateSequenceItem(sequence, item, /*itemNum=*/-2));
+  // A failure leaves the item itself, to which the object that will not be written can go on adding.
+  return ObjectItem(item == nullptr ? item_ : item, failure_);
+}
+
+void ObjectItem::Empty(const DcmTagKey& sequence) { Note(item_->insertEmptyElement(sequence)); }
+
+void ObjectItem::AddCode(const DcmTagKey& sequence, const Code& code) {
+  ObjectItem item = Add(sequence);
+  item.Text(DCM_CodeValue, code.value);
+  item.Text(DCM_CodingSchemeDesignator, code.scheme);
+  item.Text(DCM_CodeMeaning, code.meaning);
+}
+
+void ObjectItem::AddInstance(const DcmTagKey& sequence, const ReferencedInstance& instance) {
+  ObjectItem item = Add(sequence);
+  item.Text(DCM_ReferencedSOPClassUID, instance.sop_class);
+  item.Text(DCM_ReferencedSOPInstanceUID, instance.sop_instance);
+}
+
+void ObjectItem::Copy(const DcmTagKey& tag, DcmItem& from) {
+  if (from.tagExistsWithValue(tag)) Note(from.findAndInsertCopyOfElement(tag, item_));
+}
+
+void ObjectItem::CopyRequired(const DcmTagKey& tag, DcmItem& from) {
+  if (from.tagExistsWithValue(tag)) return Copy(tag, from);
+  Note(item_->insertEmptyElement(tag));
+}
+
+// ---- Objects --------------------------------------------------------------------------------------------------------
+
+Object::Object(const ObjectKind& kind, const DicomReference& fixed, const DicomStamp& stamp, const std::string& series,
+               const std::string& instance, int instance_number) {
+  const absl::Status started = StartToolkit();
+  if (!started.ok()) failure_ = EC_IllegalCall;
+  ObjectItem item = root();
+  item.Text(DCM_SOPClassUID, kind.sop_class);
+  item.Text(DCM_SOPInstanceUID, instance);
+  item.Text(DCM_InstanceCreationDate, DateOf(stamp.time));
+  item.Text(DCM_InstanceCreationTime, TimeOf(stamp.time));
+  CopyPatientAndStudy(*fixed.header, item);
+  item.Text(DCM_Modality, kind.modality);
+  item.Text(DCM_SeriesInstanceUID, series);
+  item.Text(DCM_SeriesNumber, absl::StrCat(kind.series_number));
+  item.Text(DCM_SeriesDescription, kind.series_description);
+  item.Text(DCM_SeriesDate, DateOf(stamp.time));
+  item.Text(DCM_SeriesTime, TimeOf(stamp.time));
+  item.Text(DCM_InstanceNumber, absl::StrCat(instance_number));
+  AddEquipment(item);
+}
+
+void Object::AddFrameOfReference(const DicomReference& fixed) {
+  root().Text(DCM_FrameOfReferenceUID, fixed.frame_of_reference);
+  root().CopyRequired(DCM_PositionReferenceIndicator, *fixed.header);
+}
+
+void Object::AddContentIdentification(const char* label, const char* description, const DicomStamp& stamp) {
+  ObjectItem item = root();
+  item.Text(DCM_ContentDate, DateOf(stamp.time));
+  item.Text(DCM_ContentTime, TimeOf(stamp.time));
+  item.Text(DCM_ContentLabel, label);
+  item.Text(DCM_ContentDescription, description);
+  item.Text(DCM_ContentCreatorName, "");
+}
+
+void Object::AddCommonReferences(std::initializer_list<const DicomReference*> references, const DicomReference& study) {
+  // By study and series; instances that two references share are named once.
+  std::map<std::string, std::map<std::string, std::vector<const ReferencedInstance*>>> studies;
+  std::set<std::string> known;
+  for (const DicomReference* reference : references) {
+    for (const ReferencedInstance& instance : reference->instances) {
+      if (!known.insert(instance.sop_instance).second) continue;
+      studies[reference->study][reference->series].push_back(&instance);
+    }
+  }
+  for (const auto& [study_uid, all_series] : studies) {
+    ObjectItem holder = root();
+    if (study_uid != study.study) {
+      holder = root().Add(DCM_StudiesContainingOtherReferencedInstancesSequence);
+      holder.Text(DCM_StudyInstanceUID, study_uid);
+    }
+    for (const auto& [series_uid, instances] : all_series) {
+      ObjectItem item = holder.Add(DCM_ReferencedSeriesSequence);
+      item.Text(DCM_SeriesInstanceUID, series_uid);
+      for (const ReferencedInstance* i : instances) item.AddInstance(DCM_ReferencedInstanceSequence, *i);
+    }
+  }
+}
+
+absl::Status Object::Save(const std::string& path) {
+  INTRAWARP_RETURN_IF_ERROR(StartToolkit());
+  INTRAWARP_RETURN_IF_ERROR(Outcome(failure_));
+  INTRAWARP_RETURN_IF_ERROR(Outcome(file_.validateMetaInfo(EXS_LittleEndianExplicit)));
+  INTRAWARP_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  FileConsumer consumer(&file);
+  FileStream stream(&consumer);
+  file_.transferInit();
+  const OFCondition written = file_.write(stream, EXS_LittleEndianExplicit, EET_ExplicitLength, nullptr);
+  file_.transferEnd();
+  INTRAWARP_RETURN_IF_ERROR(consumer.outcome());
+  INTRAWARP_RETURN_IF_ERROR(Outcome(written));
+  return file.Commit();
+}
+
+// ---- Planes ---------------------------------------------------------------------------------------------------------
+
+absl::StatusOr<PlaneAxes> AxesOf(const Geometry& grid) {
+  const auto axis = [&](int a) { return Vec3d{grid.direction[0][a], grid.direction[1][a], grid.direction[2][a]}; };
+  const Vec3d row = (1 / Norm(axis(0))) * axis(0);
+  const Vec3d upright = axis(1) - Dot(axis(1), row) * row;
+  const Vec3d column = (1 / Norm(upright)) * upright;
+  PlaneAxes axes;
+  axes.normal = Cross(row, column);
+  axes.third = Dot(axes.normal, axis(2)) > 0 ? axes.normal : -1.0 * axes.normal;
+  axes.orientation = {row.x, row.y, row.z, column.x, column.y, column.z};
+  const Vec3d made[3] = {row, column, axes.third};
+  double moved = 0;
+  for (int a = 0; a < 3; ++a) moved += Norm(axis(a) - made[a]) * grid.spacing[a] * (grid.size[a] - 1);
+  if (moved <= kMaxSkewMm) return axes;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "grid: its axes are not at right angles, as DICOM needs them; a voxel would move by %.2g mm", moved));
+}
+
+std::vector<double> PositionOf(const Geometry& grid, const PlaneAxes& axes, int plane) {
+  const Vec3d p = grid.origin + (plane * grid.spacing.z) * axes.third;
+  return {p.x, p.y, p.z};
+}
+
+}  // namespace intrawarp::io::dicom

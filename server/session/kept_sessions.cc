@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/kept_sessions.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "intrawarp/v1/registration.pb.h"
+#include "server/monitor/log.h"
+#include "server/registration/stage_messages.h"
+#include "server/restore.h"
+#include "server/rpc/rpc_support.h"
+#include "server/session/navigate_session.h"
+#include "server/session/session_setup.h"
+#include "server/session/session_store.h"
+#include "server/session/warm_up.h"
+#include "server/store/durable_objects.h"
+
+namespace intrawarp::server {
+namespace {
+
+// A session as its row has it.
+struct Kept {
+  v1::NavigateConfig config;
+  v1::Session session;
+  std::vector<StageOptions> chosen;
+};
+
+absl::StatusOr<Kept> Parse(const state::SessionRow& row) {
+  Kept kept;
+  v1::RegistrationOptions chosen;
+  if (!kept.config.ParseFromString(row.config) || !kept.session.ParseFromString(row.description) ||
+      !chosen.ParseFromString(row.chosen)) {
+    return absl::DataLossError("its row is damaged");
+  }
+  for (const v1::Stage& stage : chosen.stages()) {
+    INTRAWARP_ASSIGN_OR_RETURN(StageOptions options, StageFromProto(stage));
+    kept.chosen.push_back(std::move(options));
+  }
+  return kept;
+}
+
+// The session of the config among what is kept now. Another volume may have taken the id of its own.
+absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::SessionRow& row, const Kept& kept) {
+  v1::NavigateConfig config = kept.config;
+  // The last good transform has taken its place, and it may be gone.
+  if (!row.start_header.empty()) config.mutable_options()->clear_initial_transform();
+  const Identity opener{row.owner, row.by_admin ? Roles(Role::kAdmin) : Roles()};
+  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config, opener));
+  if (setup.resident->digest != row.resident) {
+    return absl::FailedPreconditionError("its volume has been replaced by another one");
+  }
+  if (!setup.is_kept) return absl::FailedPreconditionError("it has no resume window");
+  setup.asked = kept.config;
+  return setup;
+}
+
+absl::Status WarmUpAndWait(const std::shared_ptr<NavigateSession>& session) {
+  // Outlives the waiter, who may go while set_value still runs.
+  const auto warm = std::make_shared<std::promise<absl::Status>>();
+  WarmUpRestored(session, [warm](const absl::StatusOr<bool>& done) { warm->set_value(done.status()); });
+  return warm->get_future().get();
+}
+
+absl::StatusOr<std::shared_ptr<const GoodResult>> MakeStart(NavigateSession& session, const state::SessionRow& row,
+                                                            const Kept& kept) {
+  if (row.start_header.empty()) return nullptr;
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const StoredTransform> transform,
+      MakeKeptTransform(session.context(), {row.start_header, row.payload, row.payload_bytes}, row.start_description,
+                        [&session](int64_t bytes) { return session.ReserveResult(bytes); }));
+  return std::make_shared<const GoodResult>(
+      GoodResult{kept.session.start_frame_number(), transform->reservation, transform->transform, kept.chosen});
+}
+
+absl::Status Open(const std::shared_ptr<NavigateSession>& session, const state::SessionRow& row, const Kept& kept) {
+  INTRAWARP_RETURN_IF_ERROR(WarmUpAndWait(session));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const GoodResult> start, MakeStart(*session, row, kept));
+  session->Restore(row, kept.session, std::move(start));
+  return absl::OkStatus();
+}
+
+absl::Status RestoreSession(ServerContext& context, const state::SessionRow& row) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Kept kept, Parse(row));
+  INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, Resolve(context, row, kept));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<NavigateSession> session,
+                             context.sessions.OpenWith(context, row.id, std::move(setup)));
+  const absl::Status opened = Open(session, row, kept);
+  if (!opened.ok()) session->Close(opened);
+  return opened;
+}
+
+// A disk that takes no removal does so with every start.
+void Forget(ServerContext& context, const state::SessionRow& row, const absl::Status& why) {
+  Log(Severity::kError, "session_not_restored", {{"session", SessionName(row.id)}, {"cause", why.ToString()}});
+  const absl::Status removed = context.durable.RemoveSession(row);
+  if (removed.ok()) return;
+  Log(Severity::kError, "session_not_removed", {{"session", SessionName(row.id)}, {"cause", removed.ToString()}});
+}
+
+}  // namespace
+
+absl::Status RestoreSessions(ServerContext& context) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<state::SessionRow> rows, context.durable.state().ListSessions());
+  int64_t restored = 0;
+  for (const state::SessionRow& row : rows) {
+    const absl::Status status = RestoreSession(context, row);
+    if (!status.ok()) Forget(context, row, status);
+    restored += status.ok() ? 1 : 0;
+  }
+  if (rows.empty()) return absl::OkStatus();
+  Log(Severity::kInfo, "sessions_restored",
+      {{"sessions", absl::StrCat(restored)}, {"lost", absl::StrCat(static_cast<int64_t>(rows.size()) - restored)}});
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of a server with a state directory that stops, is killed or loses its power, and starts again.
+#include "server/session/kept_sessions.h"
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/store/durable_objects.h"
+#include "tests/server/session/session_fixture.h"
+#include "tests/server/state/test_files.h"
+#include "tests/server/volume_client.h"
+
+namespace intrawarp::server {
+namespace {
+
+using State = NavigateSession::State;
+using std::chrono::seconds;
+
+// A base of the test, so that the disk is there before the first server and goes after the last one.
+struct Disk {
+  state::MemoryDisk disk_;
+  state::LockedFiles locked_{disk_};
+  std::unique_ptr<state::FaultyFiles> files_ = std::make_unique<state::FaultyFiles>(locked_, state::Fault::kFull);
+  ServerOptions options_;
+};
+
+class KeptSessionsTest : protected Disk, public SessionTest {
+ protected:
+  KeptSessionsTest()
+      : SessionTest(ServerLimits(), [this](ServerOptions& options) {
+          options.state_dir = "d";
+          options.state_files = files_.get();
+          options_ = options;
+        }) {}
+
+  void SetUp() override { PutResident("resident"); }
+  void PutResident(const std::string& id) {
+    ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(Grid(), ResidentImage(), "u" + id, id)).ok());
+  }
+
+  static v1::NavigateConfig Config(StageKind method = StageKind::kRigid) {
+    v1::NavigateConfig config;
+    config.set_fixed("volumes/resident");
+    v1::Stage& stage = *config.mutable_options()->add_stages();
+    SetMethod(stage, method);
+    SetLevels(stage, 1);
+    SetIterations(stage, 3);
+    config.set_session_id("s");
+    config.mutable_resume_window()->set_seconds(60);
+    return config;
+  }
+  static v1::NavigateConfig Resuming(const std::string& id) {
+    v1::NavigateConfig config;
+    config.set_session_id(id);
+    config.set_resume(true);
+    return config;
+  }
+
+  // Nothing reaches the disk any more, as if the process had been killed. What was not synced is lost, or not, by the
+  // seed.
+  void LosePower(int seed = 0) {
+    files_->Unplug();
+    server_.reset();
+    disk_.LosePower(seed);
+    Start();
+  }
+  void Start() {
+    files_ = std::make_unique<state::FaultyFiles>(locked_, state::Fault::kFull);
+    options_.state_files = files_.get();
+    auto started = Server::Start(options_);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    channel_ = NewChannel();
+    registration_ = v1::RegistrationService::NewStub(channel_);
+    transforms_ = v1::TransformService::NewStub(channel_);
+    bulk_ = v1::BulkService::NewStub(channel_);
+  }
+  void Restart() {
+    server_.reset();
+    Start();
+  }
+
+  absl::StatusOr<std::unique_ptr<Carrier>> Resume(const std::string& id, const Identity& caller = Nobody()) {
+    INTRAWARP_ASSIGN_OR_RETURN(auto session, context().sessions.Open(context(), Resuming(id), caller));
+    auto carrier = std::make_unique<Carrier>(std::move(session), [] {});
+    INTRAWARP_RETURN_IF_ERROR(carrier->Resume());
+    return carrier;
+  }
+  // Sends good frames and returns their answers.
+  std::vector<v1::FrameResult> Run(Carrier& carrier, int first, int last) {
+    for (int n = first; n <= last; ++n) {
+      EXPECT_OK(carrier.Send(GoodFrame(n)));
+      Answers(carrier, static_cast<size_t>(n - first + 1));
+    }
+    for (const auto& answer : carrier.Answers()) EXPECT_EQ(answer.status().code(), 0) << answer.status().message();
+    return carrier.Answers();
+  }
+  // Waits until the disk has the session's newest transform.
+  void WaitUntilKept(NavigateSession& session, int64_t frame) {
+    EXPECT_TRUE(Eventually([&] {
+      session.Flush();
+      return session.kept_frame() == frame;
+    }));
+  }
+  // The transform of a frame's answer, bit by bit.
+  std::string TransformOf(const v1::FrameResult& result) {
+    const auto stored = *context().transforms.Find(result.transform().substr(std::string("transforms/").size()));
+    std::string bytes;
+    const AffineMap& affine = stored->transform.affine();
+    bytes.append(reinterpret_cast<const char*>(&affine), sizeof(affine));
+    const std::vector<float> field = EngineField(stored->id, Grid());
+    return bytes + Bytes(field);
+  }
+  std::vector<state::SessionRow> Rows() { return *context().durable.state().ListSessions(); }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(KeptSessionsTest);
+
+// The frame after a restart has the bits that it has without one.
+TEST_P(KeptSessionsTest, ASessionGoesOnFromItsLastGoodTransform) {
+  for (const StageKind method : {StageKind::kRigid, StageKind::kAffine, StageKind::kFfd, StageKind::kLogDemons}) {
+    SCOPED_TRACE(static_cast<int>(method));
+    auto carrier = Open(Config(method));
+    Run(*carrier, 1, 3);
+    WaitUntilKept(carrier->session(), 3);
+    files_->Unplug();
+    ASSERT_OK(carrier->Send(GoodFrame(4)));
+    const v1::FrameResult fourth = Answers(*carrier, 4)[3];
+    ASSERT_EQ(fourth.status().code(), 0) << fourth.status().message();
+    EXPECT_EQ(fourth.kept_frame_number(), 3);
+    const std::string expected = TransformOf(fourth);
+    carrier->Break();
+    carrier.reset();
+    LosePower();
+
+    auto session = context().sessions.Find("s");
+    ASSERT_OK(session.status());
+    EXPECT_EQ((*session)->state(), State::kDetached);
+    const v1::Session described = (*session)->Describe();
+    EXPECT_EQ(described.start_frame_number(), 3);
+    EXPECT_EQ(described.kept_frame_number(), 3);
+    EXPECT_EQ(described.config().resume_window().seconds(), 60);
+    EXPECT_GE(described.statistics().frames_ok() + described.statistics().frames_dropped(), 3);
+    EXPECT_EQ(described.statistics().frames_in_flight(), 0);
+    auto resumed = Resume("s");
+    ASSERT_OK(resumed.status());
+    EXPECT_EQ((*resumed)->session().Describe().resumptions(), 1);
+    ASSERT_OK((*resumed)->Send(GoodFrame(4)));
+    const v1::FrameResult again = Answers(**resumed, 1)[0];
+    ASSERT_EQ(again.status().code(), 0) << again.status().message();
+    EXPECT_EQ(again.frame_number(), 4);
+    EXPECT_TRUE(TransformOf(again) == expected);
+    // Numbers go on growing.
+    EXPECT_EQ((*resumed)->Send(GoodFrame(4)).code(), absl::StatusCode::kInvalidArgument);
+    (*resumed)->Finish();
+    EXPECT_TRUE(Eventually([this] { return Rows().empty(); }));
+  }
+}
+
+TEST_P(KeptSessionsTest, ASessionKeepsItsChoiceOfStages) {
+  v1::NavigateConfig config = Config();
+  config.clear_options();
+  auto carrier = Open(config);
+  Run(*carrier, 1, 2);
+  WaitUntilKept(carrier->session(), 2);
+  const std::vector<StageOptions> chosen = carrier->session().start()->chosen;
+  carrier->Break();
+  carrier.reset();
+  Restart();
+  const auto session = context().sessions.Find("s");
+  ASSERT_OK(session.status());
+  ASSERT_NE((*session)->start(), nullptr);
+  EXPECT_EQ((*session)->start()->chosen.size(), chosen.size());
+}
+
+TEST_P(KeptSessionsTest, AStopWritesTheNewestTransform) {
+  auto carrier = Open(Config());
+  Run(*carrier, 1, 5);
+  carrier->Break();
+  carrier.reset();
+  Restart();
+  EXPECT_EQ((*context().sessions.Find("s"))->Describe().start_frame_number(), 5);
+  EXPECT_EQ((*context().sessions.Find("s"))->last_frame_number(), 5);
+}
+
+// What a client was told of is there, whatever of the rest the disk has.
+TEST_P(KeptSessionsTest, WhatWasAcknowledgedOutlivesALossOfPower) {
+  for (int seed = 0; seed < 4; ++seed) {
+    SCOPED_TRACE(seed);
+    auto carrier = Open(Config());
+    std::optional<int64_t> kept;
+    for (int n = 1; n <= 1 + 3 * seed; ++n) {
+      ASSERT_OK(carrier->Send(GoodFrame(n)));
+      const v1::FrameResult& answer = Answers(*carrier, static_cast<size_t>(n)).back();
+      if (answer.has_kept_frame_number()) kept = answer.kept_frame_number();
+    }
+    carrier->Break();
+    files_->Unplug();
+    carrier.reset();
+    LosePower(seed);
+    auto resumed = Resume("s");
+    ASSERT_OK(resumed.status()) << "its opening was acknowledged";
+    const v1::Session session = (*resumed)->session().Describe();
+    EXPECT_GE(session.start_frame_number(), kept.value_or(0));
+    Run(**resumed, 100, 101);
+    (*resumed)->Finish();
+    EXPECT_TRUE(Eventually([this] { return Rows().empty(); }));
+  }
+}
+
+TEST_P(KeptSessionsTest, TheWindowCountsFromTheRestart) {
+  auto carrier = Open(Config());
+  carrier->Break();
+  carrier.reset();
+  AdvanceClock(seconds(50));
+  Restart();
+  AdvanceClock(seconds(59));
+  server_->Housekeep();
+  ASSERT_OK(context().sessions.Find("s").status());
+  AdvanceClock(seconds(1));
+  server_->Housekeep();
+  EXPECT_FALSE(context().sessions.Find("s").ok());
+  EXPECT_TRUE(Eventually([this] { return Rows().empty(); }));
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 0);
+}
+
+TEST_P(KeptSessionsTest, OnlyItsOwnerAndOnlyWithItsConfigTakesItUp) {
+  const Identity owner{"or3", Roles(Role::kFrame)};
+  v1::NavigateConfig config = Config();
+  config.clear_resume_window();
+  auto session = context().sessions.Open(context(), config, Identity{"or3", Roles(Role::kAdmin)});
+  ASSERT_OK(session.status());
+  std::promise<absl::Status> opened;
+  WarmUp(*session, [&](const absl::StatusOr<bool>& done) { opened.set_value(done.status()); });
+  ASSERT_OK(opened.get_future().get());
+  ASSERT_OK((*session)->Open(true, nullptr).status());
+  session->reset();
+  Restart();
+  EXPECT_EQ(server::ReasonOf(Resume("s").status()), v1::SESSION_NOT_RESUMABLE) << "nobody";
+  EXPECT_EQ(server::ReasonOf(Resume("s", {"or4", Roles(Role::kFrame)}).status()), v1::SESSION_NOT_RESUMABLE);
+  v1::NavigateConfig other = config;
+  other.set_resume(true);
+  other.set_max_pending(3);
+  EXPECT_EQ(server::ReasonOf(context().sessions.Open(context(), other, owner).status()), v1::SESSION_NOT_RESUMABLE);
+  const auto resumed = Resume("s", owner);
+  ASSERT_OK(resumed.status());
+  EXPECT_EQ((*resumed)->session().owner(), "or3");
+}
+
+TEST_P(KeptSessionsTest, AClosedSessionDoesNotComeBack) {
+  auto carrier = Open(Config());
+  Run(*carrier, 1, 1);
+  std::promise<void> gone;
+  carrier->session().Close(absl::OkStatus(), [&] { gone.set_value(); });
+  gone.get_future().wait();
+  EXPECT_TRUE(Rows().empty()) << "the close was acknowledged";
+  carrier.reset();
+  LosePower();
+  EXPECT_EQ(context().sessions.size(), 0);
+  EXPECT_TRUE(disk_.Paths("d/spool/").size() == 1) << "the resident volume alone";
+}
+
+TEST_P(KeptSessionsTest, ASessionOfOneConnectionIsNotKept) {
+  v1::NavigateConfig config = Config();
+  config.mutable_resume_window()->set_seconds(0);
+  auto carrier = Open(config);
+  Run(*carrier, 1, 1);
+  EXPECT_FALSE(carrier->Answers()[0].has_kept_frame_number());
+  EXPECT_TRUE(Rows().empty());
+}
+
+TEST_P(KeptSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
+  auto carrier = Open(Config());
+  files_->Unplug();
+  v1::NavigateConfig config = Config();
+  config.set_session_id("t");
+  auto session = context().sessions.Open(context(), config);
+  ASSERT_OK(session.status());
+  std::promise<absl::Status> opened;
+  WarmUp(*session, [&](const absl::StatusOr<bool>& done) { opened.set_value(done.status()); });
+  EXPECT_EQ(server::ReasonOf(opened.get_future().get()), v1::STATE_FULL);
+  EXPECT_FALSE(context().sessions.Find("t").ok());
+  Run(*carrier, 1, 3);
+  EXPECT_FALSE(carrier->session().kept_frame().has_value());
+  files_->Replug();
+  WaitUntilKept(carrier->session(), 3);
+}
+
+TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {
+  PutResident("other");
+  auto carrier = Open(Config());
+  v1::NavigateConfig config = Config();
+  config.set_session_id("t");
+  config.set_fixed("volumes/other");
+  auto other = Open(config);
+  Run(*other, 1, 1);
+  WaitUntilKept(other->session(), 1);
+  ASSERT_OK(context().durable.Erase(context().volumes, "resident", Anybody()));
+  carrier->Break();
+  other->Break();
+  carrier.reset();
+  other.reset();
+  Restart();
+  EXPECT_FALSE(context().sessions.Find("s").ok());
+  EXPECT_TRUE(context().sessions.Find("t").ok());
+  EXPECT_EQ(Rows().size(), 1u);
+  EXPECT_EQ(server::ReasonOf(Resume("s").status()), v1::SESSION_NOT_RESUMABLE);
+  // Another volume under the id of its own is not its own.
+  auto again = Resume("t");
+  ASSERT_OK(again.status());
+  ASSERT_OK(context().durable.Erase(context().volumes, "other", Anybody()));
+  ASSERT_TRUE(
+      server::Upload(*bulk_, MakeVolume(Grid(), std::vector<float>(ResidentImage().size(), 1.f), "v", "other")).ok());
+  (*again)->Break();
+  again->reset();
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 0);
+  EXPECT_TRUE(Rows().empty());
+}
+
+TEST_P(KeptSessionsTest, ADamagedTransformIsNeverAStart) {
+  auto carrier = Open(Config(StageKind::kFfd));
+  Run(*carrier, 1, 1);
+  WaitUntilKept(carrier->session(), 1);
+  const std::string payload = "d/" + state::Spool::FileName(Rows()[0].payload);
+  carrier->Break();
+  carrier.reset();
+  server_.reset();
+  disk_.FlipBit(payload, 100);
+  Start();
+  EXPECT_EQ(context().sessions.size(), 0);
+  EXPECT_TRUE(Rows().empty());
+}
+
+}  // namespace
+}  // namespace intrawarp::server
