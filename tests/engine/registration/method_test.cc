@@ -94,7 +94,7 @@ TEST(RegistrationMethods, ResolvedFillsInEveryDefaultButLevels) {
   EXPECT_EQ(demons.fluid_sigma, 2);
   EXPECT_EQ(demons.diffusion_sigma, 0.7);
   EXPECT_EQ(demons.max_step, 2);
-  EXPECT_EQ(demons.weak_gradient, 0.1);
+  EXPECT_EQ(demons.weak_gradient, 0.05);
   EXPECT_EQ(demons.tolerance, 1e-3);
 }
 
