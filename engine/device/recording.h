@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is enqueued again and again with the same arguments, at less cost each time: on CUDA a graph; on the CPU, and
-// where the driver has no resources for a graph, the function itself. Results are the same bits.
+// Work that is enqueued again and again with the same arguments, at less cost each time: on CUDA a graph where the
+// driver has resources for one, otherwise (and on the CPU) the function itself. Results are the same bits.
 #ifndef INTRAWARP_ENGINE_DEVICE_RECORDING_H_
 #define INTRAWARP_ENGINE_DEVICE_RECORDING_H_
 
