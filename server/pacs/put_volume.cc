@@ -124,8 +124,9 @@ absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewV
   std::future<absl::Status> ready = taken->get_future();
   context.uploads.slabs().Take(static_cast<int64_t>(making->pixels.size()),
                                [making, taken](absl::StatusOr<std::shared_ptr<SlabPair>> pair) {
+                                 const absl::Status status = pair.status();
                                  if (pair.ok()) making->pair = *std::move(pair);
-                                 taken->set_value(pair.status());
+                                 taken->set_value(status);
                                });
   while (ready.wait_for(kLookPeriod) != std::future_status::ready) {
     if (volume.cancelled()) return Cancelled();
