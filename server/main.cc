@@ -126,6 +126,7 @@ int Main(const std::vector<std::string>& arguments) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   BlockStopSignals();
   signal(SIGHUP, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to sockets whose peer has gone
   // Its messages would name what a client sent.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_function(LogGrpc);
