@@ -102,6 +102,12 @@ void Forget(ServerContext& context, const state::SessionRow& row, const absl::St
   Log(Severity::kError, "session_not_removed", {{"session", SessionName(row.id)}, {"cause", removed.ToString()}});
 }
 
+// Other errors (no room, a device or a disk that does not answer) may be gone at the next start, which tries again.
+bool IsForGood(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
+}
+
 }  // namespace
 
 absl::Status RestoreSessions(ServerContext& context) {
@@ -109,7 +115,11 @@ absl::Status RestoreSessions(ServerContext& context) {
   int64_t restored = 0;
   for (const state::SessionRow& row : rows) {
     const absl::Status status = RestoreSession(context, row);
-    if (!status.ok()) Forget(context, row, status);
+    if (IsForGood(status)) {
+      Forget(context, row, status);
+    } else if (!status.ok()) {
+      Log(Severity::kError, "session_not_restored", {{"session", SessionName(row.id)}, {"cause", status.ToString()}});
+    }
     restored += status.ok() ? 1 : 0;
   }
   if (rows.empty()) return absl::OkStatus();
