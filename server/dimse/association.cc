@@ -160,10 +160,12 @@ absl::StatusOr<Fragment> Association::NextFragment(Clock::time_point first) {
 absl::StatusOr<ReceivedCommand> Association::ReceiveCommand() {
   ReceivedCommand received;
   std::string bytes;
+  bool begun = false;
   Clock::time_point end = Clock::now() + patience_.idle;
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const Fragment fragment, NextFragment(end));
-    if (bytes.empty()) {
+    if (!begun) {
+      begun = true;
       received.context = fragment.context;
       end = Clock::now() + patience_.progress;
     }

@@ -250,8 +250,8 @@ void Connection::Close(Clock::time_point end) {
     ERR_clear_error();
   }
   shutdown(fd_, SHUT_WR);
-  char rest[256];
-  while (Wait(POLLIN, end).ok() && recv(fd_, rest, sizeof(rest), 0) > 0) {
+  char rest[16384];
+  while (Clock::now() < end && Wait(POLLIN, end).ok() && recv(fd_, rest, sizeof(rest), 0) > 0) {
   }
 }
 
