@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -148,28 +149,59 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
   if (rename(file->path_.c_str(), path.c_str()) != 0) return DiskError();
   file->path_ = path;
   replaced = std::exchange(gathering->series->files[instance], std::move(file));
+  expected_[key.peer].erase(instance);
   gathering->open.insert(association);
   gathering->last = options_.now();
   return absl::OkStatus();
 }
 
-void InstanceSpool::EndAssociation(int64_t association, bool complete) {
+absl::Status InstanceSpool::Expect(const DicomPeer& peer, const std::string& instance) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& expected = expected_[peer.ae_title];
+  if (static_cast<int64_t>(expected.size()) >= peer.max_instances) return Full("the peer's instances");
+  expected[instance] = options_.now();
+  return absl::OkStatus();
+}
+
+void InstanceSpool::Unexpect(const DicomPeer& peer, const std::string& instance) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  expected_[peer.ae_title].erase(instance);
+}
+
+void InstanceSpool::EndAssociation(int64_t association, bool complete, int64_t newest) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [key, gathering] : gatherings_) {
     if (gathering.open.erase(association) == 0) continue;
-    gathering.incomplete = !complete;
     gathering.last = options_.now();
+    if (!complete) {
+      gathering.incomplete = true;
+      gathering.broken_at = newest;
+    } else if (association > gathering.broken_at) {
+      gathering.incomplete = false;
+    }
+  }
+}
+
+// With the mutex held.
+void InstanceSpool::DropOverdue(std::chrono::steady_clock::time_point now) {
+  for (auto& [peer, instances] : expected_) {
+    const size_t overdue =
+        std::erase_if(instances, [&](const auto& expected) { return now - expected.second >= options_.patience; });
+    if (overdue == 0) continue;
+    for (auto& [key, gathering] : gatherings_) gathering.incomplete |= key.peer == peer;
   }
 }
 
 std::unique_ptr<GatheredSeries> InstanceSpool::TakeReady() {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto now = options_.now();
+  DropOverdue(now);
   for (auto it = gatherings_.begin(); it != gatherings_.end(); ++it) {
     Gathering& gathering = it->second;
     if (!gathering.open.empty()) continue;
     const bool given_up = gathering.incomplete && now - gathering.last >= options_.patience;
-    const bool is_quiet = !gathering.incomplete && now - gathering.last >= options_.quiet;
+    const bool is_whole = !gathering.incomplete && expected_[it->first.peer].empty();
+    const bool is_quiet = is_whole && now - gathering.last >= options_.quiet;
     if (!given_up && !is_quiet) continue;
     std::unique_ptr<GatheredSeries> series = std::move(gathering.series);
     series->given_up = given_up;

@@ -103,8 +103,14 @@ class InstanceSpool {
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
-  // The association adds no more. `complete`: it ended well, and no instance was refused.
-  void EndAssociation(int64_t association, bool complete);
+  // An instance of the peer is on its way, or has come and found no room: no series of the peer counts as whole until
+  // it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are incomplete.
+  // RESOURCE_EXHAUSTED when the peer has too many such instances.
+  absl::Status Expect(const DicomPeer& peer, const std::string& instance);
+  void Unexpect(const DicomPeer& peer, const std::string& instance);
+  // The association adds no more. `newest`: the largest number of any association so far. An association that had begun
+  // before another one broke off makes nothing whole. `complete`: it ended well, and no instance was refused.
+  void EndAssociation(int64_t association, bool complete, int64_t newest);
 
   // Takes a series that is ready, or one that is given up. Null when there is none.
   std::unique_ptr<GatheredSeries> TakeReady();
@@ -123,8 +129,9 @@ class InstanceSpool {
   struct Gathering {
     std::unique_ptr<GatheredSeries> series;
     std::set<int64_t> open;
-    // The last association that added to it ended badly.
+    // An association that added to it ended badly, and none that began after number `broken_at` has ended well since.
     bool incomplete = false;
+    int64_t broken_at = 0;
     std::chrono::steady_clock::time_point last;
   };
 
@@ -132,12 +139,15 @@ class InstanceSpool {
   absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
   absl::StatusOr<Gathering*> Find(const SeriesKey& key);
+  void DropOverdue(std::chrono::steady_clock::time_point now);
 
   const SpoolOptions options_;
   mutable std::mutex mutex_;
   Use use_;
   std::map<std::string, Use> peers_;
   std::map<SeriesKey, Gathering> gatherings_;
+  // By AE title and instance: since when.
+  std::map<std::string, std::map<std::string, std::chrono::steady_clock::time_point>> expected_;
   int64_t next_name_ = 0;
 };
 

@@ -118,7 +118,7 @@ Claim ClaimFor(const NewVolume& volume, int device) {
 }
 
 absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewVolume& volume,
-                       const std::shared_ptr<Making>& making) {
+                       const std::shared_ptr<Making>& making, steady_clock::time_point end) {
   if (device.device.kind() == DeviceKind::kCpu) return absl::OkStatus();
   auto taken = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> ready = taken->get_future();
@@ -130,13 +130,14 @@ absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewV
                                });
   while (ready.wait_for(kLookPeriod) != std::future_status::ready) {
     if (volume.cancelled()) return Cancelled();
+    if (steady_clock::now() >= end) return absl::ResourceExhaustedError("slabs: no pinned memory was free in time");
   }
   return ready.get();
 }
 
 absl::Status Make(ServerContext& context, DeviceContext& device, const NewVolume& volume,
                   const std::shared_ptr<Making>& making, steady_clock::time_point end) {
-  INTRAWARP_RETURN_IF_ERROR(TakeSlabs(context, device, volume, making));
+  INTRAWARP_RETURN_IF_ERROR(TakeSlabs(context, device, volume, making, end));
   const auto submit = [&]() -> absl::Status {
     Job job;
     job.owner = making.get();

@@ -188,9 +188,11 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   if (!command.has_data) return absl::InvalidArgumentError("command: a store request has no data set");
   const bool is_agreed = command.elements.Text(dimse::kAffectedSopClass) == context.abstract_syntax &&
                          Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(instance);
+  const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
   std::unique_ptr<SpooledFile> file;
   absl::Status kept = is_agreed ? absl::OkStatus() : absl::InvalidArgumentError("is not what was agreed");
   if (kept.ok()) {
+    INTRAWARP_RETURN_IF_ERROR(target.spool.Expect(target.peer, name));
     absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.spool.NewFile(target.peer);
     kept = made.status();
     if (made.ok()) file = *std::move(made);
@@ -217,9 +219,9 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   } else if (const absl::StatusOr<std::string> series = SeriesOf(file->path()); !series.ok()) {
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
+    target.spool.Unexpect(target.peer, name);
   } else {
     const SeriesKey key{target.peer.ae_title, *series};
-    const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
     if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
       status = dimse::kOutOfResources;
       outcome = InstanceOutcome::kNoRoom;
@@ -287,12 +289,17 @@ void StorageScp::Take(Fd fd) {
   served->connection = std::make_shared<dimse::Connection>(fd.release(), std::move(address));
   Served* const to = served.get();
   served_.push_back(std::move(served));
-  to->thread = std::thread([this, to] {
-    YieldToFrames();
-    Serve(to->connection);
-    to->done = true;
-    wake_.Raise();
-  });
+  try {
+    to->thread = std::thread([this, to] {
+      YieldToFrames();
+      Serve(to->connection);
+      to->done = true;
+      wake_.Raise();
+    });
+  } catch (const std::system_error&) {  // the system has no thread left
+    served_.pop_back();
+    metrics_.CountAssociation(AssociationOutcome::kRefused);
+  }
 }
 
 // On the listening thread, or once it has ended.
@@ -375,7 +382,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
   if (status.ok()) {
     const int64_t number = NextNumber();
     status = ServeCommands(**association, *peer, number, tally);
-    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0);
+    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0, numbers_);
   }
   Report(*peer, address, status, tally, steady_clock::now() - begin);
   std::lock_guard<std::mutex> lock(mutex_);

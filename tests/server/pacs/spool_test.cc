@@ -111,8 +111,8 @@ TEST_F(InstanceSpoolTest, ASeriesIsReadyOnceItIsQuietAndItsAssociationsHaveEnded
   Add("a", "2", 8);
   Advance(std::chrono::hours(1));
   EXPECT_EQ(spool_->TakeReady(), nullptr);
-  spool_->EndAssociation(7, true);
-  spool_->EndAssociation(8, true);
+  spool_->EndAssociation(7, true, 7);
+  spool_->EndAssociation(8, true, 8);
   EXPECT_EQ(spool_->TakeReady(), nullptr);
   Advance(std::chrono::seconds(2));
   const auto series = spool_->TakeReady();
@@ -126,13 +126,13 @@ TEST_F(InstanceSpoolTest, ASeriesIsReadyOnceItIsQuietAndItsAssociationsHaveEnded
 TEST_F(InstanceSpoolTest, ASeriesThatBrokeOffWaitsForItsRepetition) {
   Open(100);
   Add("a", "1", 7);
-  spool_->EndAssociation(7, false);
+  spool_->EndAssociation(7, false, 7);
   Advance(std::chrono::minutes(9));
   EXPECT_EQ(spool_->TakeReady(), nullptr);
   Add("a", "1", 8);  // replaces the first
   Add("a", "2", 8);
   EXPECT_EQ(spool_->instances(), 2);
-  spool_->EndAssociation(8, true);
+  spool_->EndAssociation(8, true, 8);
   Advance(std::chrono::seconds(2));
   auto series = spool_->TakeReady();
   ASSERT_NE(series, nullptr);
@@ -140,11 +140,59 @@ TEST_F(InstanceSpoolTest, ASeriesThatBrokeOffWaitsForItsRepetition) {
   EXPECT_EQ(series->files.size(), 2);
 
   Add("b", "1", 9);
-  spool_->EndAssociation(9, false);
+  spool_->EndAssociation(9, false, 9);
   Advance(std::chrono::minutes(10));
   series = spool_->TakeReady();
   ASSERT_NE(series, nullptr);
   EXPECT_TRUE(series->given_up);
+}
+
+TEST_F(InstanceSpoolTest, AnInstanceThatIsAwaitedHoldsBackThePeersSeries) {
+  Open(100);
+  Add("a", "1", 1);
+  spool_->EndAssociation(1, true, 1);
+  EXPECT_THAT(spool_->Expect(peer_, "2"), Succeeds());
+  Advance(std::chrono::seconds(5));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "2", 2);
+  spool_->EndAssociation(2, true, 2);
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->files.size(), 2);
+  EXPECT_FALSE(series->given_up);
+
+  Add("b", "1", 3);
+  spool_->EndAssociation(3, true, 3);
+  EXPECT_THAT(spool_->Expect(peer_, "text"), Succeeds());
+  spool_->Unexpect(peer_, "text");
+  Advance(std::chrono::seconds(5));
+  EXPECT_NE(spool_->TakeReady(), nullptr);
+}
+
+TEST_F(InstanceSpoolTest, AnInstanceThatNeverComesLeavesNoWholeSeries) {
+  Open(100);
+  Add("a", "1", 1);
+  spool_->EndAssociation(1, true, 1);
+  EXPECT_THAT(spool_->Expect(peer_, "2"), Succeeds());
+  Advance(std::chrono::minutes(10));
+  const auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_TRUE(series->given_up);
+}
+
+TEST_F(InstanceSpoolTest, AnAssociationBesideABrokenOneMakesNothingWhole) {
+  Open(100);
+  Add("a", "1", 1);
+  Add("a", "2", 2);
+  spool_->EndAssociation(1, false, 2);
+  spool_->EndAssociation(2, true, 2);
+  Advance(std::chrono::seconds(5));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "3", 3);
+  spool_->EndAssociation(3, true, 3);
+  Advance(std::chrono::seconds(5));
+  EXPECT_NE(spool_->TakeReady(), nullptr);
 }
 
 TEST_F(InstanceSpoolTest, EmptiesItsFolder) {

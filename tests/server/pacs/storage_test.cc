@@ -249,7 +249,7 @@ TEST_F(StorageTest, AssociationsAreLimitedForEachPeerAndInAll) {
   EXPECT_TRUE(Eventually([&] { return Echo(); }));
 }
 
-TEST_F(StorageTest, APeerThatTricklesIsEndedAndDelaysNobody) {
+TEST_F(StorageTest, APeerThatTricklesIsEndedAndDelaysNoOther) {
   StartServer({"--dicom_timeout=500ms", "--dicom_idle_timeout=500ms"});
   // One that stops in its request for an association, one in a unit of data, one that sends a byte now and then, and
   // one that says nothing more.
@@ -269,7 +269,7 @@ TEST_F(StorageTest, APeerThatTricklesIsEndedAndDelaysNobody) {
   const auto idle = Connect();
   ASSERT_TRUE(dimse::Association::Request(idle, {}, RequestFor(kCtStorage)).ok());
 
-  EXPECT_EQ(Store(Series("ct", "1.2.3.10", 5)).exit_status, 0);
+  EXPECT_EQ(Store(Series("ct", "1.2.3.10", 5), "OTHER").exit_status, 0);
   // Whole units, but few bytes.
   const std::string unit = dimse::EncodeFragmentHeader(1, false, false, 1) + "x";
   EXPECT_TRUE(Eventually([&] {
