@@ -20,7 +20,7 @@ namespace {
 constexpr int kMinSize = 16, kMaxSize = 512;
 constexpr int kMaxClients = 64, kMaxFloodClients = 32;
 constexpr double kMaxSeconds = 3600, kMaxRate = 1000;
-// Of one load; a record takes some 130 bytes.
+// A load has no more calls; a record takes some 130 bytes.
 constexpr double kMaxCalls = 2e6;
 constexpr int64_t kMaxImageBytes = int64_t{16} << 30;
 

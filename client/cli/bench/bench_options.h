@@ -20,7 +20,7 @@ enum class LoadKind { kNavigate, kRegister, kNone };
 struct Task {
   // Voxels along each axis.
   int size = 0;
-  // As register takes it, "affine,ffd".
+  // The value of --method of register: "affine,ffd".
   std::string method;
   v1::RegistrationOptions options;
 };
@@ -31,11 +31,11 @@ struct LoadOptions {
   // "none", or the word of an encoding.
   std::string encoding;
   v1::FieldRequest field;
-  // Of each client; 0: the next call begins when the last one is answered.
+  // Each client calls so often; 0: the next call begins when the last one is answered.
   double rate_hz = 0;
   // A call that is answered later than this after it was due is late; 0: none is.
   double limit_ms = 0;
-  // Of a frame, for the server; 0: none.
+  // The server's deadline for a frame; 0: none.
   int64_t deadline_ms = 0;
   bool latest_wins = false;
 

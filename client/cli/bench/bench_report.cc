@@ -158,7 +158,7 @@ std::string FatesText(const Summary& summary, const BenchOptions& options) {
   return text;
 }
 
-// What the sessions counted at their end, all together.
+// The sums of the counts that the sessions had at their end.
 std::string SessionsText(const std::vector<ClientLog>& clients) {
   v1::SessionStatistics sum;
   int ended = 0;

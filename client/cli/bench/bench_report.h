@@ -29,7 +29,7 @@ struct LoadResult {
 // The name of the schema, in its first key.
 inline constexpr char kBenchSchema[] = "intrawarp-bench/1";
 
-// Of the server, and of what was asked.
+// The keys that name the server and what was asked of it.
 Json HeaderToJson(const v1::ServerInfo& server, const BenchOptions& options);
 // "load" and "floods". Without `calls` the list of every call is left out.
 Json LoadToJson(const LoadResult& result, double limit_ms, bool calls);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of the calls of a load: one record for each frame or registration, one log for each client. Plain values;
+// The fates of the calls of a load: one record for each frame or registration, one log for each client. Plain values;
 // thread-safe functions.
 #ifndef INTRAWARP_CLIENT_CLI_BENCH_CALL_RECORD_H_
 #define INTRAWARP_CLIENT_CLI_BENCH_CALL_RECORD_H_

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kRefusalPause(10);
 constexpr size_t kMaxTimes = 1000000;
 // After so many unexpected failures a flood ends.
 constexpr int64_t kMaxFailures = 100;
-// Of what a deletion that fails leaves.
+// Products and transforms that a deletion has missed expire after this time.
 constexpr int kTtlSeconds = 2 * 3600;
 
 // C = A A, kept and deleted: the product itself, without its transfer.
