@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line with DICOM: dicom list, and a folder wherever an image goes, against a server as a process.
-#include <signal.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,35 +7,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "io/nifti.h"
-#include "tests/client/process.h"
+#include "tests/io/dicom/cli_server.h"
 #include "tests/io/dicom/dicom_maker.h"
-#include "tests/io/io_test.h"
 
 namespace intrawarp::io {
 namespace {
 
-using ::intrawarp::client::Process;
 using ::intrawarp::client::ProcessResult;
 using ::intrawarp::client::RunProcess;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class DicomCliTest : public FileTest {
+class DicomCliTest : public CliServerTest {
  protected:
-  static void SetUpTestSuite() {
-    server_ = new Process({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-    const std::string ready = server_->WaitForLine("ready ");
-    const size_t begin = ready.find("grpc=") + 5;
-    address_ = new std::string(ready.substr(begin, ready.find(' ', begin) - begin));
-  }
-  static void TearDownTestSuite() {
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
-    delete server_;
-    delete address_;
-  }
-
   DicomCliTest() : maker_((folder_ / "in").string()) {
     std::filesystem::create_directories(folder_ / "in");
     maker_.Series({}, 5, 2);
@@ -48,11 +31,6 @@ class DicomCliTest : public FileTest {
     }
   }
 
-  static ProcessResult Run(const std::vector<std::string>& arguments) {
-    std::vector<std::string> all = {INTRAWARP_CLI, absl::StrCat("--server=", *address_)};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return RunProcess(all);
-  }
   HostVolume Download(const std::string& name) const {
     EXPECT_EQ(Run({"volume", "get", name, absl::StrCat("--out=", Path("out.nii"))}).exit_status, 0);
     EXPECT_EQ(Run({"volume", "delete", name}).exit_status, 0);
@@ -61,12 +39,8 @@ class DicomCliTest : public FileTest {
     return volume.ok() ? *volume : HostVolume();
   }
 
-  static Process* server_;
-  static std::string* address_;
   DicomMaker maker_;
 };
-Process* DicomCliTest::server_ = nullptr;
-std::string* DicomCliTest::address_ = nullptr;
 
 TEST_F(DicomCliTest, AFolderBecomesAVolume) {
   const ProcessResult put = Run({"volume", "put", Path("in"), "--id=ct"});

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line from DICOM to DICOM: a pair of series becomes a registration object, a derived series, a warped
 // segmentation and a report, and the registration object is a transform again.
-#include <signal.h>
-
 #include <cmath>
 #include <string>
 #include <vector>
@@ -15,16 +13,13 @@
 #include "io/dicom/registration_object.h"
 #include "io/dicom/segmentation_out.h"
 #include "io/points.h"
-#include "tests/client/process.h"
+#include "tests/io/dicom/cli_server.h"
 #include "tests/io/dicom/dicom_maker.h"
-#include "tests/io/io_test.h"
 
 namespace intrawarp::io {
 namespace {
 
-using ::intrawarp::client::Process;
 using ::intrawarp::client::ProcessResult;
-using ::intrawarp::client::RunProcess;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -33,21 +28,8 @@ using ::testing::StartsWith;
 constexpr const char* kSecrets[] = {"Zaunkoenig",      "8675309",    "19310417", "Quellenweg", "Leberresektion",
                                     "Sonderprotokoll", "Hirschhorn", "55667788", "44332211"};
 
-class DicomOutCliTest : public FileTest {
+class DicomOutCliTest : public CliServerTest {
  protected:
-  static void SetUpTestSuite() {
-    server_ = new Process({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"});
-    const std::string ready = server_->WaitForLine("ready ");
-    const size_t begin = ready.find("grpc=") + 5;
-    address_ = new std::string(ready.substr(begin, ready.find(' ', begin) - begin));
-  }
-  static void TearDownTestSuite() {
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait().exit_status, 0);
-    delete server_;
-    delete address_;
-  }
-
   DicomOutCliTest() {
     MakeSeries("fixed", "1.2.826.0.1.55667788.1", "1.2.826.0.1.44332211.1", 0);
     MakeSeries("moving", "1.2.826.0.1.55667788.2", "1.2.826.0.1.44332211.2", 1.5);
@@ -82,9 +64,7 @@ class DicomOutCliTest : public FileTest {
 
   // Whatever a command prints holds nothing of the patient.
   static ProcessResult Run(const std::vector<std::string>& arguments) {
-    std::vector<std::string> all = {INTRAWARP_CLI, absl::StrCat("--server=", *address_)};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    ProcessResult result = RunProcess(all);
+    ProcessResult result = CliServerTest::Run(arguments);
     for (const char* secret : kSecrets) EXPECT_THAT(absl::StrCat(result.out, result.err), Not(HasSubstr(secret)));
     return result;
   }
@@ -118,12 +98,7 @@ class DicomOutCliTest : public FileTest {
     for (size_t i = 0; i < p.size(); ++i) most = std::max(most, std::sqrt(Dot(p[i] - q[i], p[i] - q[i])));
     return most;
   }
-
-  static Process* server_;
-  static std::string* address_;
 };
-Process* DicomOutCliTest::server_ = nullptr;
-std::string* DicomOutCliTest::address_ = nullptr;
 
 std::string NameIn(const ProcessResult& result) { return std::string(absl::StripSuffix(result.out, "\n")); }
 
