@@ -5,7 +5,7 @@
     manifests.py SOURCE_DIR INTRAWARPD
 
 Names that refer to each other agree, the pod runs without privileges, its grace period is longer than the drain, and
-intrawarpd takes the configurations. Nothing here asks an API server; the schema of the kinds is not checked.
+intrawarpd takes the configurations. Nothing here asks an API server; kubernetes_schema checks kinds and fields.
 """
 import json
 import re
