@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -10,22 +11,50 @@
 
 namespace intrawarp {
 
-absl::StatusOr<double> MeanDeformation(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe) {
-  std::vector<double> points;
-  for (const MatchedBlock& block : MatchedBlocks(probe)) {
-    points.insert(points.end(), {block.centre.x, block.centre.y, block.centre.z});
+namespace {
+
+// |T(x) - A(x)| at the centre of each block.
+absl::StatusOr<std::vector<double>> Lengths(const ExecContext& ctx, const Transform& transform,
+                                            const std::vector<MatchedBlock>& blocks) {
+  std::vector<double> lengths(blocks.size());
+  if (blocks.empty() || transform.is_affine()) return lengths;
+  std::vector<double> mapped;
+  for (const MatchedBlock& block : blocks) {
+    mapped.insert(mapped.end(), {block.centre.x, block.centre.y, block.centre.z});
   }
-  if (points.empty() || transform.is_affine()) return 0.0;
-  std::vector<double> mapped = points;
   ArenaScope scope(ctx.arena());
   INTRAWARP_RETURN_IF_ERROR(MapPoints(ctx, transform, /*inverse=*/false, absl::MakeSpan(mapped)));
-  double sum = 0;
-  for (size_t i = 0; i < points.size(); i += 3) {
-    const Vec3d affine = transform.affine()({points[i], points[i + 1], points[i + 2]});
-    const Vec3d d = Vec3d{mapped[i], mapped[i + 1], mapped[i + 2]} - affine;
-    sum += std::sqrt(Dot(d, d));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Vec3d d = Vec3d{mapped[3 * i], mapped[3 * i + 1], mapped[3 * i + 2]} - transform.affine()(blocks[i].centre);
+    lengths[i] = std::sqrt(Dot(d, d));
   }
-  return 3 * sum / static_cast<double>(points.size());
+  return lengths;
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeanDeformation(const ExecContext& ctx, const Transform& transform, const ResidualProbe& probe) {
+  const std::vector<MatchedBlock> blocks = MatchedBlocks(probe);
+  if (blocks.empty()) return 0.0;
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<double> lengths, Lengths(ctx, transform, blocks));
+  return std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(lengths.size());
+}
+
+absl::StatusOr<BoundedMoves> CountBoundedMoves(const ExecContext& ctx, const Transform& transform,
+                                               const ResidualProbe& affine) {
+  const std::vector<MatchedBlock> blocks = MatchedBlocks(affine);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<double> lengths, Lengths(ctx, transform, blocks));
+  BoundedMoves moves{static_cast<int64_t>(blocks.size()), 0};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    moves.beyond += lengths[i] > PredictBlockError(*blocks[i].match, affine.node_mm).bound_mm;
+  }
+  return moves;
+}
+
+bool ContradictsBound(const BoundedMoves& moves) {
+  constexpr double kMayBe = 1 - kErrorQuantile;
+  const auto blocks = static_cast<double>(moves.blocks);
+  return static_cast<double>(moves.beyond) > kMayBe * blocks + 2 * std::sqrt(kMayBe * kErrorQuantile * blocks);
 }
 
 size_t MeanDeformationWorkspaceBytes(const Geometry& fixed) {

@@ -11,6 +11,7 @@
 #include "engine/quality/residual_probe.h"
 #include "engine/registration/affine.h"
 #include "engine/registration/automatic_rules.h"
+#include "engine/registration/body.h"
 #include "engine/registration/ffd.h"
 #include "engine/registration/method.h"
 #include "engine/transform/undeformed.h"
@@ -29,6 +30,8 @@ DeformationTrial TrialOf(const FfdOptions& options) {
   return trial;
 }
 
+double NodeSide(const ResidualProbe& probe) { return std::min(probe.node_mm.x, probe.node_mm.y); }
+
 class AutomaticRegistration {
  public:
   AutomaticRegistration(const ExecContext& ctx, const RegistrationInput& input, const RegistrationImages& images)
@@ -46,7 +49,13 @@ class AutomaticRegistration {
  private:
   struct Aligned {
     StageResult stage;
+    // Of its result, unless a budget ended it.
+    ResidualProbe probe;
     std::optional<ErrorEstimate> error;
+    // Its place in choice_.affine.
+    size_t trial = 0;
+
+    const AffineMap& map() const { return stage.transform.affine(); }
   };
   struct Deformed {
     StageResult stage;
@@ -58,6 +67,8 @@ class AutomaticRegistration {
   absl::Status FindStart();
   absl::Status AlignAffinely();
   absl::StatusOr<Aligned> TryAffine(MetricKind metric);
+  absl::Status Estimate(Aligned* affine);
+  absl::Status TakeMean(const std::vector<Aligned>& tried);
   absl::Status Deform();
   absl::Status TryDeformation(const FfdOptions& options);
   absl::Status TryAnotherDeformation(const FfdOptions& options);
@@ -110,34 +121,65 @@ absl::StatusOr<AutomaticRegistration::Aligned> AutomaticRegistration::TryAffine(
   Aligned affine;
   INTRAWARP_ASSIGN_OR_RETURN(affine.stage, kAffineMethod.run(ctx_, {images_, options, 0, start_, nullptr, nullptr}));
   if (affine.stage.report.stop_reason == StopReason::kBudget) return affine;
-  INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(affine.stage.transform));
-  affine.error = PredictError(probe);
+  INTRAWARP_RETURN_IF_ERROR(Estimate(&affine));
   return affine;
 }
 
+absl::Status AutomaticRegistration::Estimate(Aligned* affine) {
+  INTRAWARP_ASSIGN_OR_RETURN(affine->probe, Probe(affine->stage.transform));
+  affine->error = PredictError(affine->probe);
+  return absl::OkStatus();
+}
+
 absl::Status AutomaticRegistration::AlignAffinely() {
-  std::optional<Aligned> best;
+  std::vector<Aligned> tried;
+  size_t best = 0;
   absl::Status failure;
-  size_t chosen = 0;
   for (const MetricKind metric : AffineMetrics(fixed_)) {
-    absl::StatusOr<Aligned> tried = TryAffine(metric);
-    if (!tried.ok() && !absl::IsFailedPrecondition(tried.status())) return tried.status();
-    choice_.affine.push_back({metric, std::nullopt, tried.ok(), false});
-    failure.Update(tried.status());
-    if (!tried.ok()) continue;
-    choice_.affine.back().error = tried->error;
-    is_stopped_ = is_stopped_ || tried->stage.report.stop_reason == StopReason::kBudget;
-    if (!best.has_value() || IsAhead(tried->error, best->error)) {
-      best = *std::move(tried);
-      chosen = choice_.affine.size() - 1;
-    }
+    absl::StatusOr<Aligned> affine = TryAffine(metric);
+    if (!affine.ok() && !absl::IsFailedPrecondition(affine.status())) return affine.status();
+    choice_.affine.push_back({metric, std::nullopt, affine.ok(), false});
+    failure.Update(affine.status());
+    if (!affine.ok()) continue;
+    choice_.affine.back().error = affine->error;
+    is_stopped_ = is_stopped_ || affine->stage.report.stop_reason == StopReason::kBudget;
+    affine->trial = choice_.affine.size() - 1;
+    if (!tried.empty() && IsAhead(affine->error, tried[best].error)) best = tried.size();
+    tried.push_back(*std::move(affine));
     if (is_stopped_) break;
   }
-  if (!best.has_value()) return failure;
-  affine_ = *std::move(best);
-  choice_.affine[chosen].is_chosen = true;
-  choice_.stages.push_back(AffineOptions{.metric = choice_.affine[chosen].metric});
+  if (tried.empty()) return failure;
+  std::swap(tried.front(), tried[best]);
+  affine_ = tried.front();
+  AffineTrial& chosen = choice_.affine[affine_.trial];
+  chosen.is_chosen = true;
+  choice_.stages.push_back(AffineOptions{.metric = chosen.metric});
   result_.stages.push_back(affine_.stage.report);
+  return is_stopped_ ? absl::OkStatus() : TakeMean(tried);
+}
+
+// Puts the mean of those results that are estimates of one map in the place of the best, which is the first. Their
+// errors come from different metrics and cancel in part.
+absl::Status AutomaticRegistration::TakeMean(const std::vector<Aligned>& tried) {
+  std::vector<Vec3d> places;
+  for (const MatchedBlock& block : MatchedBlocks(affine_.probe)) places.push_back(block.centre);
+  const double most_mm = kOneMapNodes * NodeSide(affine_.probe);
+  std::vector<AffineMap> maps;
+  std::vector<size_t> trials;
+  for (const Aligned& other : tried) {
+    const bool is_behind = IsAhead(affine_.error, other.error);
+    if (is_behind || MeanDistance(places, affine_.map(), other.map()) > most_mm) continue;
+    maps.push_back(other.map());
+    trials.push_back(other.trial);
+  }
+  if (!affine_.error.has_value() || maps.size() < 2) return absl::OkStatus();
+  Aligned mean = affine_;
+  mean.stage.transform = Transform(MeanOf(maps), fixed_);
+  mean.stage.value.reset();
+  INTRAWARP_RETURN_IF_ERROR(Estimate(&mean));
+  if (!mean.error.has_value() || IsAhead(affine_.error, mean.error)) return absl::OkStatus();
+  affine_ = std::move(mean);
+  for (const size_t trial : trials) choice_.affine[trial].is_chosen = true;
   return absl::OkStatus();
 }
 
@@ -191,8 +233,8 @@ absl::StatusOr<DeformationTrial> AutomaticRegistration::Judge(const FfdOptions& 
   trial.error = PredictError(probe);
   if (!trial.error.has_value()) return trial;
   INTRAWARP_ASSIGN_OR_RETURN(trial.deformation_mm, MeanDeformation(ctx_, transform, probe));
-  const double node_mm = std::min(probe.node_mm.x, probe.node_mm.y);
-  return Judged(std::move(trial), {affine_.error, IsOnALine(choice_.intensities), node_mm});
+  INTRAWARP_ASSIGN_OR_RETURN(const BoundedMoves moves, CountBoundedMoves(ctx_, transform, affine_.probe));
+  return Judged(std::move(trial), moves, {affine_.error, IsOnALine(choice_.intensities), NodeSide(probe)});
 }
 
 // Makes the result of the best deformation, or, where that was rejected, of the affine part in its form.

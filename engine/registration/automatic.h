@@ -5,12 +5,15 @@
 // - The start is searched once, with NGF (starts.h), unless one is given.
 // - The affine stage runs with every metric of kAffineTrials (in 2-D of kPlaneTrials) from that start. The residual
 //   probe, which no metric can deceive, picks the result with the smallest expected error; the first in the list, NGF,
-//   stays where another is ahead by less than kClearlySmaller.
+//   stays where another is ahead by less than kClearlySmaller. Results that are not clearly behind it and lie within
+//   kOneMapNodes of it, in the mean over the blocks of the probe, are estimates of one map, whose errors differ with
+//   their metrics: their mean is the affine part, unless the probe finds it clearly worse.
 // - The deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight line
 //   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again.
 // - The deformation gate judges each deformation. Where the intensities lie on no straight line, and the affine result
 //   agrees already, in kAgreedAlready of the blocks to within a node of the probe, a deformation whose mean length is
-//   above kContradictionNodes contradicts that, and is rejected, too. Where the affine result does not agree yet, NMI
+//   above kContradictionNodes contradicts that, and is rejected, too, as is one that leaves the bounds of the affine
+//   errors (ContradictsBound). Where the affine result does not agree yet, NMI
 //   with kStrongBending follows on rejected deformations. Without an accepted one the answer is the affine part.
 // - LNCC and strong bending are optional: where such a trial has no result (FAILED_PRECONDITION), the earlier one
 // stays.

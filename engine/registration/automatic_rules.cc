@@ -45,11 +45,24 @@ bool IsAhead(const std::optional<ErrorEstimate>& a, const std::optional<ErrorEst
   return a->expected_mm < kClearlySmaller * b->expected_mm;
 }
 
-DeformationTrial Judged(DeformationTrial trial, const AffineEvidence& affine) {
+AffineMap MeanOf(absl::Span<const AffineMap> maps) {
+  AffineMap mean;
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 4; ++c) {
+      double sum = 0;
+      for (const AffineMap& map : maps) sum += map.m[r][c];
+      mean.m[r][c] = sum / static_cast<double>(maps.size());
+    }
+  }
+  return mean;
+}
+
+DeformationTrial Judged(DeformationTrial trial, const BoundedMoves& moves, const AffineEvidence& affine) {
   if (!affine.error.has_value() || !trial.error.has_value()) return trial;
   trial.gain = GainOf({affine.error->expected_mm, trial.error->expected_mm, trial.deformation_mm, affine.node_mm});
-  trial.contradicts = !affine.is_on_a_line && affine.error->agreement >= kAgreedAlready &&
-                      trial.deformation_mm > kContradictionNodes * affine.node_mm;
+  const bool is_long = !affine.is_on_a_line && affine.error->agreement >= kAgreedAlready &&
+                       trial.deformation_mm > kContradictionNodes * affine.node_mm;
+  trial.contradicts = is_long || ContradictsBound(moves);
   trial.is_accepted = *trial.gain >= kLeastGain && !trial.contradicts;
   return trial;
 }

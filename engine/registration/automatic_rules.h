@@ -7,8 +7,11 @@
 #include <optional>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "engine/geometry/geometry.h"
+#include "engine/geometry/vec.h"
 #include "engine/metric/metric.h"
+#include "engine/quality/deformation_gate.h"
 #include "engine/quality/predicted_error.h"
 #include "engine/registration/choice.h"
 #include "engine/registration/intensity_relation.h"
@@ -38,6 +41,12 @@ ChoiceReason ReasonFor(const Geometry& fixed, const std::optional<IntensityRelat
 // True when result `a` is clearly better than `b`. A result of unknown error is behind every other.
 bool IsAhead(const std::optional<ErrorEstimate>& a, const std::optional<ErrorEstimate>& b);
 
+// The affine results of two or more metrics that agree to within so many nodes of the probe are estimates of one map.
+inline constexpr double kOneMapNodes = 1;
+// The mean of maps that lie close to each other: of their matrices, entry by entry. Between rotations that are an angle
+// t apart it shrinks by t^2 / 8. `maps` is not empty.
+AffineMap MeanOf(absl::Span<const AffineMap> maps);
+
 // The evidence that a deformation is judged by, beside its own numbers.
 struct AffineEvidence {
   // At the affine result.
@@ -46,9 +55,9 @@ struct AffineEvidence {
   // Side of a node of the probe.
   double node_mm = 1;
 };
-// The trial with `gain`, `contradicts` and `is_accepted` that follow from its error and deformation_mm. Without either
-// estimate it is returned as it is.
-DeformationTrial Judged(DeformationTrial trial, const AffineEvidence& affine);
+// The trial, which moves the blocks of the affine result so, with `gain`, `contradicts` and `is_accepted` that follow
+// from its error and deformation_mm. Without either estimate it is returned as it is.
+DeformationTrial Judged(DeformationTrial trial, const BoundedMoves& moves, const AffineEvidence& affine);
 
 // True when NMI with kStrongBending is tried after rejected deformations.
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine);

@@ -12,19 +12,21 @@ namespace intrawarp {
 namespace {
 
 std::string DescribeAffine(const Choice& choice) {
-  std::string text;
-  std::vector<std::string> others;
+  std::vector<std::string> chosen, others;
   for (const AffineTrial& trial : choice.affine) {
     const std::string name(MetricName(trial.metric));
     const std::string error = trial.error ? absl::StrFormat("expected error %.2f mm, agreement %.2f",
                                                             trial.error->expected_mm, trial.error->agreement)
                                           : "error unknown";
     if (trial.is_chosen) {
-      text = absl::StrFormat("The affine stage uses %s (%s)", name, error);
+      chosen.push_back(absl::StrCat(name, " (", error, ")"));
     } else {
       others.push_back(trial.has_result ? absl::StrCat(name, ": ", error) : absl::StrCat(name, ": no result"));
     }
   }
+  std::string text =
+      absl::StrCat(chosen.size() > 1 ? "The affine part is the mean of those of " : "The affine stage uses ",
+                   absl::StrJoin(chosen, " and "));
   if (!others.empty()) absl::StrAppend(&text, " rather than ", absl::StrJoin(others, "; "));
   return absl::StrCat(text, ".");
 }
@@ -52,8 +54,9 @@ std::string DescribeDeformation(const DeformationTrial& trial) {
   if (!trial.has_result) return absl::StrCat(name, " has no result.");
   if (!trial.gain.has_value()) return absl::StrCat(name, " could not be judged.");
   if (trial.contradicts) {
-    return absl::StrFormat("%s was rejected: it moves the tissue by %.2f mm, where the affine stage agrees already.",
-                           name, trial.deformation_mm);
+    return absl::StrFormat(
+        "%s was rejected: it moves the tissue by %.2f mm, which contradicts what was seen of the affine part.", name,
+        trial.deformation_mm);
   }
   const char* fate = !trial.is_accepted ? "rejected" : trial.is_chosen ? "chosen" : "accepted, but behind";
   return absl::StrFormat(

@@ -33,7 +33,7 @@ struct AffineTrial {
   // had no result.
   std::optional<ErrorEstimate> error;
   bool has_result = false;
-  bool is_chosen = false;
+  bool is_chosen = false;  // Its result, or the mean of those of several, is the affine part.
 };
 
 // A deformable stage that was tried.
@@ -70,7 +70,7 @@ struct Choice {
   std::optional<ErrorEstimate> error;
   // The gain of the chosen deformation where none was accepted.
   std::optional<double> rejected_gain;
-  // The chosen stages as a request would name them, for images like these.
+  // The chosen stages as a request would name them, for images like these; of averaged affine results, the best.
   std::vector<StageOptions> stages;
 
   // A deformation was judged and accepted.

@@ -143,7 +143,8 @@ absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& i
   }
   const double gain =
       GainOf({affine->expected_mm, report.error->expected_mm, deformation, std::min(probe.node_mm.x, probe.node_mm.y)});
-  if (!(gain >= kLeastGain)) {
+  INTRAWARP_ASSIGN_OR_RETURN(const BoundedMoves moves, CountBoundedMoves(ctx, result.transform, before));
+  if (!(gain >= kLeastGain) || ContradictsBound(moves)) {
     INTRAWARP_ASSIGN_OR_RETURN(result.transform, Undeformed(ctx, std::move(result.transform)));
     report.rejected_gain = gain;
     report.error = affine;

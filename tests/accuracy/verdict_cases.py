@@ -194,11 +194,11 @@ def affine_dice(makers, work, metric, dice_of):
 # Images by what they show; no two groups have anatomy in common.
 ANATOMY = {
     'brain': ('brain_t1_lapirn/image_A_160x192x144.nii.gz', 'multimodal_chris/chris_t1.nii.gz',
-              'templates_spm/avg152T2.nii.gz', 'brain_t1_claire/brain01.nii.gz'),
+              'templates_spm/avg152T2.nii.gz', 'brain_t1_claire/brain01.nii.gz', 'fair/brain3D_T.nii.gz'),
     'abdomen': ('abdomen_ct_totalseg/example_ct.nii.gz', 'liver_4dmri_eth/dataset18/exhMaster.nii.gz',
                 'liver_4dmri_eth/dataset26/cyc_4_7.nii.gz'),
     'prostate': ('prostate_mr_deepreg/image0.nii.gz', 'prostate_mr_us/case000025_us_image.nii.gz'),
-    'mouse': ('fair/mice3D_R.nii.gz', 'fair/brain3D_T.nii.gz'),
+    'mouse heart': ('fair/mice3D_R.nii.gz',),
 }
 
 

@@ -171,6 +171,7 @@ def parse_arguments():
     parser.add_argument('--every', type=int, default=1, help='only each N-th registration, from all over the set')
     parser.add_argument('--part', default='0/1', help='K/N: the K-th of N parts (from 0), for runs beside each other')
     parser.add_argument('--families', default='', help='substrings of the families to run, by comma')
+    parser.add_argument('--ways', default='', help='the ways to run, by comma; default: all')
     parser.add_argument('--minutes', type=float, default=600, help='none is begun after this long; run again to go on')
     parser.add_argument('--compare', type=pathlib.Path, help='results.jsonl of an earlier program, for a before column')
     parser.add_argument('--summary', action='store_true', help='only the table of what was run before')
@@ -184,8 +185,10 @@ def parse_arguments():
 def chosen_entries(arguments, command_line, binaries, work):
     cases = robustness_cases.Cases([str(binaries / 'intrawarp'), 'phantom'], arguments.data, work)
     makers = verdict_cases.Makers(cases, command_line, arguments.data)
+    ways = arguments.ways.split(',') if arguments.ways else None
     entries = [entry for entry in verdict_cases.entries(makers, work)
-               if any(part in entry.family for part in arguments.families.split(','))]
+               if any(part in entry.family for part in arguments.families.split(','))
+               and (ways is None or entry.way in ways)]
     # Scattered over the families, so that a run that is ended is a sample of the whole.
     scattered = sorted(entries, key=lambda entry: zlib.crc32(entry.key.encode()))[::arguments.every]
     return scattered[arguments.part::arguments.parts]

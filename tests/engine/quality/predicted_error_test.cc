@@ -136,6 +136,15 @@ TEST(DeformationGateTest, AWayBeyondTheSearchCountsAsFarAsThat) {
   EXPECT_NEAR(GainOf({7, 1, 40, 2.5}), 6 / 7.5, 1e-12);
 }
 
+// 5 % of 1000 and of 40 blocks, and two standard deviations: 63.8 and 4.8.
+TEST(DeformationGateTest, MoreBlocksBeyondTheirBoundThanMayBeAreAContradiction) {
+  EXPECT_FALSE(ContradictsBound({1000, 63}));
+  EXPECT_TRUE(ContradictsBound({1000, 64}));
+  EXPECT_FALSE(ContradictsBound({40, 4}));
+  EXPECT_TRUE(ContradictsBound({40, 5}));
+  EXPECT_FALSE(ContradictsBound({}));
+}
+
 TEST(DeformationGateTest, ASmallWayIsNotJudged) {
   EXPECT_EQ(GainOf({1, 1.2, 1.2, 2.5}), 1);
   EXPECT_LT(GainOf({1, 1.2, 1.3, 2.5}), 0);

@@ -14,6 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr double kNodeMm = 4;
+constexpr BoundedMoves kWithinBounds{1000, 50}, kBeyondBounds{1000, 80};
 
 ErrorEstimate Estimate(double expected_mm, double agreement = 0.5) {
   ErrorEstimate estimate;
@@ -68,23 +69,36 @@ TEST(AutomaticRulesTest, AheadIsClearlySmaller) {
 }
 
 // 5 mm of way that take 1.1 and 0.9 mm off the error: gains of 0.22 and 0.18.
+TEST(AutomaticRulesTest, AMeanOfMapsIsTheirMatricesMean) {
+  AffineMap a = AffineMap::Identity(), b = AffineMap::Identity(), c = AffineMap::Identity();
+  a.m[0][0] = 1.3;
+  b.m[2][3] = -6;
+  c.m[1][0] = 0.9;
+  const AffineMap mean = MeanOf({a, b, c});
+  EXPECT_DOUBLE_EQ(mean.m[0][0], 1.1);
+  EXPECT_DOUBLE_EQ(mean.m[2][3], -2);
+  EXPECT_DOUBLE_EQ(mean.m[1][0], 0.3);
+  EXPECT_DOUBLE_EQ(mean.m[2][2], 1);
+  EXPECT_DOUBLE_EQ(mean.m[0][1], 0);
+}
+
 TEST(AutomaticRulesTest, ADeformationHasToGain) {
   const AffineEvidence affine{Estimate(4), /*is_on_a_line=*/true, kNodeMm};
-  const DeformationTrial worth = Judged(Moved(5, Estimate(2.9)), affine),
-                         vain = Judged(Moved(5, Estimate(3.1)), affine);
+  const DeformationTrial worth = Judged(Moved(5, Estimate(2.9)), kWithinBounds, affine),
+                         vain = Judged(Moved(5, Estimate(3.1)), kWithinBounds, affine);
   EXPECT_NEAR(*worth.gain, 0.22, 1e-12);
   EXPECT_TRUE(worth.is_accepted);
   EXPECT_NEAR(*vain.gain, 0.18, 1e-12);
   EXPECT_FALSE(vain.is_accepted);
   EXPECT_FALSE(vain.contradicts);
   // A way of less than half a node does little harm.
-  EXPECT_TRUE(Judged(Moved(1.9, Estimate(4.5)), affine).is_accepted);
+  EXPECT_TRUE(Judged(Moved(1.9, Estimate(4.5)), kWithinBounds, affine).is_accepted);
 }
 
 // The limits are an agreement of 0.9 and a way of 1.25 nodes, 5 mm.
 TEST(AutomaticRulesTest, ADeformationMayNotContradictAnAffineResultThatAgrees) {
   const auto judged = [](double deformation_mm, double agreement, bool is_on_a_line) {
-    return Judged(Moved(deformation_mm, Estimate(1)), {Estimate(9, agreement), is_on_a_line, kNodeMm});
+    return Judged(Moved(deformation_mm, Estimate(1)), kWithinBounds, {Estimate(9, agreement), is_on_a_line, kNodeMm});
   };
   const DeformationTrial contradiction = judged(5.1, 0.91, false);
   EXPECT_TRUE(contradiction.contradicts);
@@ -96,10 +110,22 @@ TEST(AutomaticRulesTest, ADeformationMayNotContradictAnAffineResultThatAgrees) {
   }
 }
 
+TEST(AutomaticRulesTest, ADeformationMayNotLeaveTheBoundsOfTheAffineErrors) {
+  for (const double agreement : {0.3, 0.95}) {
+    const AffineEvidence affine{Estimate(9, agreement), true, kNodeMm};
+    const DeformationTrial beyond = Judged(Moved(6, Estimate(1)), kBeyondBounds, affine);
+    EXPECT_TRUE(beyond.contradicts);
+    EXPECT_FALSE(beyond.is_accepted);
+    EXPECT_GT(*beyond.gain, 1);
+    EXPECT_TRUE(Judged(Moved(6, Estimate(1)), kWithinBounds, affine).is_accepted);
+  }
+}
+
 // A deformation can make any two images alike: its own estimate alone judges nothing.
 TEST(AutomaticRulesTest, WithoutBothEstimatesThereIsNoJudgement) {
-  for (const DeformationTrial& trial : {Judged(Moved(9, Estimate(1)), {std::nullopt, false, kNodeMm}),
-                                        Judged(Moved(9, std::nullopt), {Estimate(1, 0.95), false, kNodeMm})}) {
+  for (const DeformationTrial& trial :
+       {Judged(Moved(9, Estimate(1)), kWithinBounds, {std::nullopt, false, kNodeMm}),
+        Judged(Moved(9, std::nullopt), kWithinBounds, {Estimate(1, 0.95), false, kNodeMm})}) {
     EXPECT_FALSE(trial.gain.has_value());
     EXPECT_TRUE(trial.is_accepted);
     EXPECT_FALSE(trial.contradicts);
