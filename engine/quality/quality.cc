@@ -215,6 +215,8 @@ const char* ReviewText(ReviewCause cause) {
       return "deformation rejected";
     case ReviewCause::kErrorUnknown:
       return "error unknown";
+    case ReviewCause::kPoseNotObserved:
+      return "pose not observed";
   }
   return "";
 }
@@ -302,6 +304,9 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   }
   if (report.mirror_lead.value_or(0) > kMostMirrorLead) {
     reasons.push_back({ReviewCause::kMirrored, report.mirror_lead, kMostMirrorLead});
+  }
+  if (report.slice_observability.value_or(1) < kLeastObservability) {
+    reasons.push_back({ReviewCause::kPoseNotObserved, report.slice_observability, kLeastObservability});
   }
   if (report.rejected_gain && !agrees) {
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});

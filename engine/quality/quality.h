@@ -82,9 +82,11 @@ enum class ReviewCause {
   kUnrelatedImages,
   kDeformationRejected,
   kErrorUnknown,
+  kPoseNotObserved,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
-// start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown".
+// start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown",
+// "pose not observed".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -116,6 +118,8 @@ struct QualityReport {
   // compare.
   std::optional<double> start_margin;
   std::optional<double> mirror_lead;
+  // Of a slice in a volume (registration/slice_pose.h); absent for other images.
+  std::optional<double> slice_observability;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
   // The fixed image has the blocks that an estimate takes, whether or not it has the structure (kLeastBlocks).
@@ -146,6 +150,10 @@ inline constexpr double kMostMirrorLead = 0.02;
 // within the limit and so many blocks agree: a wrong start leaves few that do, and what is left of a rejected
 // deformation is an affine result that stands by itself.
 inline constexpr double kCertainAgreement = 0.8;
+
+// A slice whose objective rises by less than this part when it leaves its plane, of the rise that the same movement in
+// its plane brings, is marked "pose not observed" (docs/accuracy.md, Slice to volume).
+inline constexpr double kLeastObservability = 0.05;
 
 // The expected error that is held against the estimate's, in mm, where a request names none.
 inline constexpr double kDefaultErrorLimitMm = 5;

@@ -65,8 +65,34 @@ AffineMap ToIndexSpace(const Level& level, const AffineMap& transform) {
   return w;
 }
 
+Vec3d Cross(Vec3d a, Vec3d b) { return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x}; }
+
+// The map that agrees with `map` on the plane of a slice and takes its unit normal to that of the plane's image: the
+// part of an affine map that no point of the plane shows. Its determinant is the change of area, and positive. A map
+// that takes the plane to a line stays as it is.
+AffineMap CompletedFromPlane(const AffineMap& map, const Geometry& slice) {
+  AffineMap axes, images;
+  const Vec3d u = Column(slice, 0), v = Column(slice, 1), a = map.Linear(u), b = map.Linear(v);
+  const Vec3d normal = Cross(u, v), image = Cross(a, b);
+  const double length = std::sqrt(Dot(image, image));
+  if (!(length > 0)) return map;
+  const Vec3d from[3] = {u, v, (1 / std::sqrt(Dot(normal, normal))) * normal}, to[3] = {a, b, (1 / length) * image};
+  for (int r = 0; r < 3; ++r) {
+    for (int c = 0; c < 3; ++c) {
+      axes.m[r][c] = from[c][r];
+      images.m[r][c] = to[c][r];
+    }
+  }
+  AffineMap completed = Compose(images, Inverse(axes));
+  const Vec3d shift = map(slice.origin) - completed.Linear(slice.origin);
+  for (int r = 0; r < 3; ++r) completed.m[r][3] = shift[r];
+  return completed;
+}
+
 AffineMap ToPhysicalSpace(const Level& level, const AffineMap& w) {
-  return Compose(Inverse(level.physical_to_moving), Compose(w, Inverse(level.normalized_to_physical)));
+  const AffineMap map = Compose(Inverse(level.physical_to_moving), Compose(w, Inverse(level.normalized_to_physical)));
+  const bool is_open = level.problem.is_slice && !level.problem.rigid;
+  return is_open ? CompletedFromPlane(map, level.objective.fixed.geometry) : map;
 }
 
 void SetRigid(const Level& level, GaussNewtonProblem* problem) {
@@ -120,7 +146,8 @@ Level MakeLevel(const RegistrationImages& images, const Settings& settings, int 
       Compose(IndexToPhysical(fixed.volume.geometry), NormalizedToIndex(fixed.volume.geometry));
   GaussNewtonProblem& problem = level.problem;
   problem.rigid = settings.rigid;
-  problem.dimensions = fixed.volume.geometry.is_2d() ? 2 : 3;
+  problem.is_slice = IsSliceOf(fixed.volume.geometry, moving.volume.geometry);
+  problem.dimensions = fixed.volume.geometry.is_2d() && !problem.is_slice ? 2 : 3;
   problem.max_iterations = settings.iterations;
   if (index > 0) {
     problem.value_tolerance = kCoarseValueTolerance;
@@ -265,6 +292,8 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
       const AffineMap found = ToPhysicalSpace(level, state.current);
       result.transform = Transform(found, domain);
       places.own = {found};
+      // A slice's coarse levels have few pixels and can lead astray.
+      if (level.problem.is_slice) places.own.push_back(task.start);
       result.report.levels.push_back({level.objective.fixed.geometry.size, state.iterations,
                                       ReportedValue(level, state.first_value), ReportedValue(level, state.value)});
     } else if (index == 0 && best.decision == Decision::kContinue) {

@@ -2,6 +2,14 @@
 // The rigid and the affine method: Gauss-Newton from the coarsest level to the finest (Tramnitzke 2014, "GPU based
 // affine linear image registration", master's thesis, University of Luebeck, algorithm 1).
 //
+// A slice that is registered to a volume has its pose in three dimensions: six parameters of a rigid map, and nine of
+// the twelve of an affine one, since no point of a plane shows the column along its normal. The result takes the unit
+// normal of the slice to the unit normal of the slice's image: it is invertible, proper, and its determinant is the
+// change of area. NGF compares the gradient in the slice with the derivatives of the warped volume along the slice. The
+// slice's levels are averaged in its plane alone, those of the volume in all directions, and a slice's level meets the
+// volume's level whose voxels are as large as its pixels; the thickness of the slice plays no part. From the second
+// level on, the start competes with the result of the level before.
+//
 // Values are in the optimiser's unit, where a bad start is about 1: NGF, NMI and LNCC as they are, SSD in variances of
 // the fixed image. Reports give SSD in the images' own intensities.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_AFFINE_H_

@@ -7,7 +7,8 @@
 // the objective's kernel advances it, so that evaluations follow each other without the host. Both run the code below.
 //
 // The map W takes normalised fixed coordinates to moving indices (metric/affine_objective.h). Affine: all entries of W
-// are free (in 2-D the six in the plane). Rigid: W's linear part is turned, exp(omega) applied in LPS after it, and its
+// are free (in 2-D the six in the plane; of a slice in a volume the nine of columns 0, 1 and 3, since column 2 has no
+// influence on the points of a plane). Rigid: W's linear part is turned, exp(omega) applied in LPS after it, and its
 // translation moves; what scale and shear it starts with, it keeps.
 #ifndef INTRAWARP_ENGINE_REGISTRATION_GAUSS_NEWTON_H_
 #define INTRAWARP_ENGINE_REGISTRATION_GAUSS_NEWTON_H_
@@ -36,6 +37,8 @@ struct GaussNewtonProblem {
   bool rigid = false;
   // 2: W's row and column 2 stay as they are.
   int dimensions = 3;
+  // The fixed image is one plane in three dimensions: an affine W keeps its column 2.
+  bool is_slice = false;
   // Rigid: LPS mm to moving indices, and back (linear parts); LPS axes of rotation, of which 2-D uses the first alone,
   // and of translation, of which it uses two.
   double to_moving[3][3] = {};
@@ -52,7 +55,11 @@ struct GaussNewtonProblem {
   double gradient_tolerance = 2.5e-4;
 
   INTRAWARP_HD int parameters() const {
-    return rigid ? (dimensions == 3 ? 6 : 3) : (dimensions == 3 ? kAffineParameters : 6);
+    return rigid ? (dimensions == 3 ? 6 : 3) : dimensions == 2 ? 6 : is_slice ? 9 : kAffineParameters;
+  }
+  // The entry of W that parameter `p` of an affine map is.
+  INTRAWARP_HD int entry(int p) const {
+    return dimensions == 3 && !is_slice ? p : p / 3 * 4 + (p % 3 == 2 ? 3 : p % 3);
   }
 };
 
@@ -117,8 +124,7 @@ INTRAWARP_HD inline void BasisColumn(const GaussNewtonProblem& problem, const Af
                                      double (*basis)[kAffineParameters]) {
   for (int e = 0; e < kAffineParameters; ++e) basis[e][p] = 0;
   if (!problem.rigid) {
-    const int entry3[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, entry2[6] = {0, 1, 3, 4, 5, 7};
-    basis[problem.dimensions == 3 ? entry3[p] : entry2[p]][p] = 1;
+    basis[problem.entry(p)][p] = 1;
     return;
   }
   const int rotations = problem.dimensions == 3 ? 3 : 1;
@@ -162,9 +168,8 @@ INTRAWARP_HD inline AffineMap Retract(const GaussNewtonProblem& problem, const A
                                       double scale) {
   AffineMap moved = w;
   if (!problem.rigid) {
-    const int entry2[6] = {0, 1, 3, 4, 5, 7};
     for (int p = 0; p < problem.parameters(); ++p) {
-      const int e = problem.dimensions == 3 ? p : entry2[p];
+      const int e = problem.entry(p);
       moved.m[e / 4][e % 4] += scale * step[p];
     }
     return moved;

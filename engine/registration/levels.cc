@@ -47,8 +47,9 @@ double MinSamples(const RegistrationImages& images, MetricKind metric, int index
   const Geometry& fixed = images.fixed->levels()[index].volume.geometry;
   const int moving_index = MatchingLevel(*images.moving, fixed);
   const Geometry& moving = images.moving->levels()[moving_index].volume.geometry;
-  const double moving_in_fixed =
-      images.moving_masks[moving_index].count * std::pow(VoxelScale(moving) / VoxelScale(fixed), fixed.is_2d() ? 2 : 3);
+  const double count = images.moving_masks[moving_index].count;
+  const double moving_count = IsSliceOf(fixed, moving) ? std::pow(count, 2.0 / 3) : count;
+  const double moving_in_fixed = moving_count * std::pow(VoxelScale(moving) / VoxelScale(fixed), fixed.is_2d() ? 2 : 3);
   const double interior = metric == MetricKind::kNgf ? InteriorFraction(fixed.size) : 1;
   return std::max(1.0, kMinOverlap * interior * std::min<double>(images.fixed_masks[index].count, moving_in_fixed));
 }

@@ -28,6 +28,9 @@ struct RegistrationImages {
 // from the truth. So eta of the moving image only guards against zeros.
 inline constexpr double kMovingEdge = 0.03;
 
+// A 2-D image that is registered to a 3-D one: a slice, whose grid says where its plane lies in space.
+inline bool IsSliceOf(const Geometry& fixed, const Geometry& moving) { return fixed.is_2d() && !moving.is_2d(); }
+
 // The geometric mean of a voxel's sides (of a pixel's in 2-D), mm.
 double VoxelScale(const Geometry& grid);
 
@@ -35,7 +38,7 @@ double VoxelScale(const Geometry& grid);
 int MatchingLevel(const PreparedImage& moving, const Geometry& fixed);
 
 // The fewest samples at fixed level `index` with which a position counts: a tenth of the samples of the smaller image
-// (mask).
+// (mask). A volume counts for a slice by the cross section of a cube of its size.
 double MinSamples(const RegistrationImages& images, MetricKind metric, int index);
 absl::Status TooLittleOverlap();
 

@@ -119,6 +119,12 @@ int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input
 
 }  // namespace
 
+bool IsSliceToVolume(const RegistrationInput& input) {
+  return IsSliceOf(input.fixed->geometry(), input.moving->geometry());
+}
+
+std::vector<StageOptions> AutomaticSliceStages() { return {RigidOptions{.metric = MetricKind::kNmi}}; }
+
 int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput& input) {
   int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
@@ -154,6 +160,11 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
     INTRAWARP_RETURN_IF_ERROR(RunStage(ctx, index, &pipeline));
   }
   INTRAWARP_ASSIGN_OR_RETURN(result.worse_than_start, IsWorse(ctx, pipeline));
+  if (IsSliceToVolume(input)) {
+    const MetricKind metric = MetricOf(pipeline.stages[pipeline.last]);
+    INTRAWARP_ASSIGN_OR_RETURN(result.slice_pose,
+                               ObserveSlicePose(ctx, pipeline.images, metric, result.transform.affine()));
+  }
   return std::move(result);
 }
 

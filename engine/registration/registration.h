@@ -12,6 +12,7 @@
 #include "engine/image/pyramid.h"
 #include "engine/registration/choice.h"
 #include "engine/registration/coarse_hook.h"
+#include "engine/registration/slice_pose.h"
 #include "engine/registration/stage.h"
 #include "engine/registration/starts.h"
 #include "engine/transform/transform.h"
@@ -51,9 +52,17 @@ struct RegistrationResult {
   // The objective of the last stage at the finest level is clearly above that at the start of the first stage, or is
   // undefined (too little overlap) where the start had one.
   bool worse_than_start = false;
+  // Of a slice in a volume: how well the last stage's metric sees its pose at the result. Absent where the objective is
+  // undefined there, and for other images.
+  std::optional<SlicePose> slice_pose;
   // With `automatic`: what was chosen, and why.
   std::optional<Choice> choice;
 };
+
+// Whether the images are a slice and a volume. Then every stage is rigid or affine (affine.h), and `automatic` is
+// refused. AutomaticSliceStages() take its place: a rigid stage with NMI.
+bool IsSliceToVolume(const RegistrationInput& input);
+std::vector<StageOptions> AutomaticSliceStages();
 
 // An automatic registration as stages: an affine one and two of ffd, of whose results the better remains, with metrics
 // that every input allows. They give the form and the size of its result.

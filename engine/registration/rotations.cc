@@ -105,6 +105,16 @@ AffineMap RotationMap(const Quaternion& q) {
 
 double RotationAngle(const Quaternion& q) { return 2 * std::acos(std::min(1.0, std::abs(q.w))) * 180 / M_PI; }
 
+Quaternion RotationAbout(Vec3d axis, double degrees) {
+  const double half = degrees * M_PI / 360, s = std::sin(half);
+  return {std::cos(half), s * axis.x, s * axis.y, s * axis.z};
+}
+
+Quaternion Multiply(const Quaternion& a, const Quaternion& b) {
+  return {a.w * b.w - a.x * b.x - a.y * b.y - a.z * b.z, a.w * b.x + a.x * b.w + a.y * b.z - a.z * b.y,
+          a.w * b.y - a.x * b.z + a.y * b.w + a.z * b.x, a.w * b.z + a.x * b.y - a.y * b.x + a.z * b.w};
+}
+
 const std::vector<Quaternion>& CoarseRotations() {
   static const auto& rotations = *new std::vector<Quaternion>(MakeCoarse());
   return rotations;

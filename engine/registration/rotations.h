@@ -22,6 +22,10 @@ AffineMap RotationMap(const Quaternion& q);
 // The angle of the rotation, in degrees, 0 to 180.
 double RotationAngle(const Quaternion& q);
 
+// The rotation by `degrees` about a unit vector, and the rotation `a` after `b`.
+Quaternion RotationAbout(Vec3d axis, double degrees);
+Quaternion Multiply(const Quaternion& a, const Quaternion& b);
+
 // The rotations of the cube and of the icosahedron, 72 with the identity first. Every rotation is within 45 degrees of
 // one of them.
 const std::vector<Quaternion>& CoarseRotations();

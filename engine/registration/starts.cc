@@ -20,6 +20,8 @@ namespace {
 constexpr int kScreenedProper = 8, kScreenedMirrored = 4;
 constexpr int kCoarsestProper = 4, kCoarsestMirrored = 2;
 constexpr int kFinerProper = 3, kFinerMirrored = 1;
+// The same of a slice.
+constexpr int kCoarsestOfSlice = 16, kFinerOfSlice = 6;
 constexpr int kIterations = 50, kFinerIterations = 15;
 // Levels above the coarsest where close rivals meet again, and the rotations that give v0 there.
 constexpr int kFinerLevels = 2, kFinerRotations = 12;
@@ -83,13 +85,15 @@ class StartFinder {
   StartFinder(const ExecContext& ctx, const RegistrationImages& images, MetricKind metric)
       : ctx_(ctx),
         images_(images),
+        is_slice_(IsSliceOf(images.fixed->geometry(), images.moving->geometry())),
         metric_(StartMetric(metric)),
-        is_2d_(images.fixed->geometry().is_2d()),
+        is_2d_(images.fixed->geometry().is_2d() && !is_slice_),
         rotations_(is_2d_ ? PlaneRotations(Axis(images.fixed->geometry(), 2)) : CoarseRotations()),
         coarsest_(CoarsestAffineLevel(images)),
         screening_(coarsest_) {
     const int next = coarsest_ + 1;
-    if (next < static_cast<int>(images.fixed->levels().size()) && images.fixed_masks[next].count > 0) screening_ = next;
+    if (!is_slice_ && next < static_cast<int>(images.fixed->levels().size()) && images.fixed_masks[next].count > 0)
+      screening_ = next;
   }
 
   absl::StatusOr<StartSearch> Run();
@@ -109,6 +113,9 @@ class StartFinder {
   absl::Status OptimiseAll(int level, int iterations, double v0, Trials* trials);
 
   Trials Rotated(const std::vector<Quaternion>& rotations, bool mirrored) const;
+  Trials AroundHeader() const;
+  Trials Proposed(const std::vector<Quaternion>& rotations) const;
+  Trials Sample() const;
   absl::Status Evaluate(int level, Trials* trials);
   absl::Status CheckTime();
   // The best of the trials by score that end at clearly different maps.
@@ -123,6 +130,7 @@ class StartFinder {
 
   const ExecContext& ctx_;
   const RegistrationImages& images_;
+  const bool is_slice_;
   const MetricKind metric_;
   const bool is_2d_;
   // The first round's.
@@ -163,12 +171,61 @@ Trials StartFinder::Rotated(const std::vector<Quaternion>& rotations, bool mirro
   return trials;
 }
 
+// The displacements of a slice, and last the centres of mass.
+Trials StartFinder::AroundHeader() const {
+  const Geometry& slice = images_.fixed->geometry();
+  const Vec3d middle = Center(slice), normal = Axis(slice, 2);
+  Trials trials;
+  const auto add = [&](double offset, const Quaternion& rotation) {
+    Trial trial;
+    trial.candidate.kind = StartKind::kNearHeader;
+    trial.candidate.offset_mm = offset;
+    trial.candidate.rotation_deg = RotationAngle(rotation);
+    trial.map = RotationMap(rotation);
+    const Vec3d shift = middle + offset * normal - trial.map.Linear(middle);
+    for (int r = 0; r < 3; ++r) trial.map.m[r][3] = shift[r];
+    trial.candidate.start = trial.map;
+    trials.push_back(trial);
+  };
+  for (const double turn : kSliceTurns) {
+    const Quaternion in_plane = RotationAbout(normal, turn);
+    for (const double offset : kSliceOffsets) {
+      for (const double tilt : kSliceTilts) add(offset, Multiply(RotationAbout(Axis(slice, 0), tilt), in_plane));
+      for (const double tilt : kSliceTilts) {
+        if (tilt != 0) add(offset, Multiply(RotationAbout(Axis(slice, 1), tilt), in_plane));
+      }
+    }
+  }
+  const Trials centered = Rotated({Quaternion()}, false);
+  trials.insert(trials.end(), centered.begin(), centered.end());
+  return trials;
+}
+
+Trials StartFinder::Proposed(const std::vector<Quaternion>& rotations) const {
+  if (is_slice_) return AroundHeader();
+  Trials trials = Rotated(rotations, false);
+  const Trials mirrored = Rotated(rotations, true);
+  trials.insert(trials.end(), mirrored.begin(), mirrored.end());
+  return trials;
+}
+
+// A few proper candidates, whose median value is that of unrelated images.
+Trials StartFinder::Sample() const {
+  Trials trials = is_slice_ ? AroundHeader() : Rotated(rotations_, false);
+  const size_t step = is_slice_ ? std::max<size_t>(1, trials.size() / kFinerRotations) : 1;
+  Trials sample;
+  for (size_t i = 0; i < trials.size() && sample.size() < kFinerRotations; i += step) sample.push_back(trials[i]);
+  return sample;
+}
+
 double StartFinder::Overlap(const AffineMap& map) const {
+  if (is_slice_) return CoveredFraction(fixed_.points, map, moving_);
   return std::max(CoveredFraction(fixed_.points, map, moving_), CoveredFraction(moving_.points, Inverse(map), fixed_));
 }
 
 bool StartFinder::AreApart(const AffineMap& a, const AffineMap& b) const {
-  return MeanDistance(fixed_.points, a, b) > kDistinctVoxels * VoxelScale(fixed_.grid);
+  const double voxels = is_slice_ ? kDistinctPixelsOfSlice : kDistinctVoxels;
+  return MeanDistance(fixed_.points, a, b) > voxels * VoxelScale(fixed_.grid);
 }
 
 absl::Status StartFinder::CheckTime() {
@@ -251,9 +308,7 @@ absl::Status StartFinder::ReadBodies() {
 
 // All candidates with their scores at the screening level.
 absl::StatusOr<Trials> StartFinder::Screen(const std::vector<Quaternion>& rotations, bool is_first) {
-  Trials trials = Rotated(rotations, false);
-  const Trials mirrored = Rotated(rotations, true);
-  trials.insert(trials.end(), mirrored.begin(), mirrored.end());
+  Trials trials = Proposed(rotations);
   INTRAWARP_RETURN_IF_ERROR(Evaluate(screening_, &trials));
   if (is_first) {
     screening_v0_ = MedianValue(trials);
@@ -288,9 +343,9 @@ absl::Status StartFinder::MeetAtCoarsest(const Trials& trials) {
 absl::Status StartFinder::Search(const std::vector<Quaternion>& rotations, bool is_first) {
   INTRAWARP_ASSIGN_OR_RETURN(const Trials screened, Screen(rotations, is_first));
   if (stopped_) return absl::OkStatus();
-  Trials chosen = BestOfBoth(screened, kScreenedProper, kScreenedMirrored);
+  Trials chosen = BestOfBoth(screened, is_slice_ ? kCoarsestOfSlice : kScreenedProper, kScreenedMirrored);
   if (screening_ != coarsest_) INTRAWARP_RETURN_IF_ERROR(OptimiseAll(screening_, kIterations, screening_v0_, &chosen));
-  Trials last = BestOfBoth(chosen, kCoarsestProper, kCoarsestMirrored);
+  Trials last = BestOfBoth(chosen, is_slice_ ? kCoarsestOfSlice : kCoarsestProper, kCoarsestMirrored);
   std::copy_if(screened.begin(), screened.end(), std::back_inserter(last),
                [](const Trial& trial) { return trial.is_given(); });
   return MeetAtCoarsest(last);
@@ -308,15 +363,15 @@ Trials StartFinder::Rivals(const Trials& trials, size_t proper) const {
 
 // Close rivals are optimised at finer levels, until one is clearly ahead.
 absl::Status StartFinder::Compare() {
-  rivals_ = Rivals(finals_, kFinerProper);
+  const size_t most = is_slice_ ? kFinerOfSlice : kFinerProper;
+  rivals_ = Rivals(finals_, most);
   Judge();
   for (int level = coarsest_ - 1; level >= std::max(0, coarsest_ - kFinerLevels); --level) {
     const bool is_clear = !margin_.has_value() || *margin_ >= kClearMargin;
     const bool is_large = images_.fixed->levels()[level].volume.geometry.voxels() > kFinerVoxels;
     if (is_large || (is_clear && std::abs(mirror_lead_.value_or(1)) >= kClearMirror)) return absl::OkStatus();
-    Trials next = Rivals(rivals_, is_clear ? 1 : kFinerProper);
-    Trials others = Rotated(rotations_, false);
-    others.resize(std::min<size_t>(others.size(), kFinerRotations));
+    Trials next = Rivals(rivals_, is_clear ? 1 : most);
+    Trials others = Sample();
     INTRAWARP_RETURN_IF_ERROR(Evaluate(level, &others));
     const double v0 = MedianValue(others);
     INTRAWARP_RETURN_IF_ERROR(OptimiseAll(level, kFinerIterations, v0, &next));
@@ -380,14 +435,12 @@ StartSearch StartFinder::Result() const {
 
 absl::StatusOr<StartSearch> StartFinder::Run() {
   INTRAWARP_RETURN_IF_ERROR(ReadBodies());
-  Trials others = Rotated(rotations_, false);
-  const Trials mirrored = Rotated(rotations_, true);
-  others.insert(others.end(), mirrored.begin(), mirrored.end());
+  Trials others = Proposed(rotations_);
   INTRAWARP_RETURN_IF_ERROR(Evaluate(coarsest_, &others));
   v0_ = MedianValue(others);
   INTRAWARP_RETURN_IF_ERROR(Search(rotations_, true));
   const std::optional<double> margin = Margin(Best(finals_, false, 2));
-  if (!is_2d_ && !stopped_ && margin.value_or(1) < kClearMargin) {
+  if (!is_2d_ && !is_slice_ && !stopped_ && margin.value_or(1) < kClearMargin) {
     INTRAWARP_RETURN_IF_ERROR(Search(FineRotations(), false));
   }
   INTRAWARP_RETURN_IF_ERROR(Compare());

@@ -5,14 +5,20 @@
 // centre of mass (rotations.h; in 2-D within the plane), and the same rotations after a reflection. A reflection is
 // never the answer: bodies are not mirrored, images are, and a reflected candidate that beats the rest says so.
 //
-// Every candidate is evaluated once at the screening level (the pyramid level below the coarsest of affine.h where
-// there is one); the best are optimised there, and the best of those at the coarsest level, by the rigid optimiser
-// whatever the method of the first stage. Where the coarse rotations give no clear winner, the fine ones follow. Close
-// rivals of the winner are compared again at up to two finer levels.
+// The candidates of a slice (levels.h) are header alignment, the centres of mass, and header alignment after a
+// displacement of the slice's grid: kSliceOffsets along its normal times kSliceTilts about its axes times kSliceTurns
+// in its plane, about its middle. A reflected slice is one that is turned over, so no candidate is reflected, and every
+// candidate is evaluated at the coarsest level.
+//
+// Every other candidate is evaluated once at the screening level (the pyramid level below the coarsest of affine.h
+// where there is one); the best are optimised there, and the best of those at the coarsest level, by the rigid
+// optimiser whatever the method of the first stage. Where the coarse rotations give no clear winner, the fine ones
+// follow. Close rivals of the winner are compared again at up to two finer levels.
 //
 // The score of a map is o v + (1 - o) v0, and lower is better: v is the objective in the optimiser's unit, o the
 // overlap of the bodies, and v0 the median objective of the rotations before optimisation, the value of images that
-// have nothing to do with each other. A body without a counterpart counts as unlike, so little overlap cannot win.
+// have nothing to do with each other (for a slice, of its candidates; its overlap is that of its own body). A body
+// without a counterpart counts as unlike, so little overlap cannot win.
 //
 // The margin of the winner (score s1) over the best map that is clearly different (score s2) is (s2 - s1) / (v0 - s1):
 // the part of the winner's gain over unrelated images that its rival lacks. It has no unit, and does not depend on the
@@ -32,13 +38,20 @@
 
 namespace intrawarp {
 
-enum class StartKind { kHeader, kCenterOfMass, kRotation, kMirrored };
+enum class StartKind { kHeader, kCenterOfMass, kRotation, kMirrored, kNearHeader };
+
+// The displacements of a slice that a search tries, in mm and degrees.
+inline constexpr double kSliceOffsets[] = {0, -10, 10, -20, 20, -30, 30, -40, 40};
+inline constexpr double kSliceTilts[] = {0, -20, 20};
+inline constexpr double kSliceTurns[] = {0, -25, 25};
 
 struct StartCandidate {
   StartKind kind = StartKind::kHeader;
   // The angle of the rotation about the centre of mass, degrees; of a mirrored candidate: after a reflection
-  // of x (in 2-D along the first axis of the fixed grid).
+  // of x (in 2-D along the first axis of the fixed grid); of one near the header: about the middle of the slice.
   double rotation_deg = 0;
+  // Of a candidate near the header: along the normal of the slice, mm.
+  double offset_mm = 0;
   // Fixed to moving, LPS mm: before and after the optimisation.
   AffineMap start = AffineMap::Identity();
   AffineMap end = AffineMap::Identity();
@@ -65,7 +78,7 @@ struct StartReport {
 };
 
 // Maps whose mean distance over the fixed body is more than so many voxels of the coarsest level are clearly different.
-inline constexpr double kDistinctVoxels = 2;
+inline constexpr double kDistinctVoxels = 2, kDistinctPixelsOfSlice = 1;
 // Where less of both bodies is covered, what is not seen could decide otherwise.
 inline constexpr double kLeastStartOverlap = 0.5;
 

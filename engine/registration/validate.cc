@@ -8,6 +8,7 @@
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "engine/metric/nmi.h"
+#include "engine/registration/levels.h"
 #include "engine/registration/method.h"
 
 namespace intrawarp {
@@ -17,6 +18,8 @@ namespace {
 constexpr double kMaxVolumeChange = 1e3;
 // 2-D planes count as parallel when their normals are within this of each other (cosine).
 constexpr double kParallelCosine = 1 - 1e-4;
+// The fewest pixels along either axis of a slice.
+constexpr int kLeastSliceAxis = 8;
 
 absl::Status Invalid(absl::string_view field, absl::string_view description) {
   return FieldError(absl::StatusCode::kInvalidArgument, field, description);
@@ -85,10 +88,27 @@ absl::Status ValidateGradients(const std::vector<StageOptions>& stages, const Ge
   return absl::OkStatus();
 }
 
-absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving) {
-  if (fixed.is_2d() != moving.is_2d()) {
-    return absl::UnimplementedError("registration of a 2-D image with a 3-D one");
+// What is asked of a slice that is registered to a volume.
+absl::Status ValidateSlice(const Geometry& slice, const std::vector<StageOptions>& stages) {
+  if (slice.size.x < kLeastSliceAxis || slice.size.y < kLeastSliceAxis) {
+    return Unmet("fixed", absl::StrCat("a slice of ", SizeString(slice), " pixels, must have ", kLeastSliceAxis,
+                                       " or more along both axes to find its place in a volume"));
   }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (!MethodOf(stages[i]).is_deformable) continue;
+    return Unimplemented(absl::StrCat("stages[", i, "]"),
+                         absl::StrCat(MethodName(stages[i]),
+                                      " of a slice with a volume; a slice is registered by rigid and affine stages"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDimensions(const Geometry& fixed, const Geometry& moving,
+                                const std::vector<StageOptions>& stages) {
+  if (!fixed.is_2d() && moving.is_2d()) {
+    return Invalid("moving", "is a slice, and the fixed image a volume; exchange them: a slice is the fixed image");
+  }
+  if (IsSliceOf(fixed, moving)) return ValidateSlice(fixed, stages);
   if (!fixed.is_2d()) return absl::OkStatus();
   // Directions are of unit length to kDirectionTolerance only.
   double dot = 0, fixed2 = 0, moving2 = 0;
@@ -136,7 +156,7 @@ absl::Status ValidateRegistration(const RegistrationInput& input) {
   INTRAWARP_RETURN_IF_ERROR(ValidateStart(input));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_RETURN_IF_ERROR(ValidateMask("moving_mask", *input.moving, input.moving_mask));
-  INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry()));
+  INTRAWARP_RETURN_IF_ERROR(ValidateDimensions(input.fixed->geometry(), input.moving->geometry(), input.stages));
   INTRAWARP_RETURN_IF_ERROR(ValidateGradients(input.stages, input.fixed->geometry()));
   INTRAWARP_RETURN_IF_ERROR(ValidateContrast("fixed", *input.fixed));
   INTRAWARP_RETURN_IF_ERROR(ValidateContrast("moving", *input.moving));

@@ -215,6 +215,7 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
     report.start_margin = result.starts->margin;
     report.mirror_lead = result.starts->mirror_lead;
   }
+  if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
   report.review_reasons =
       ReviewReasons(report, result.worse_than_start, EndingOf(result.stop_reason), task.error_limit_mm);
   return absl::OkStatus();

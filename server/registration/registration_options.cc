@@ -168,8 +168,9 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   input.moving = &moving;
   if (plan.fixed_mask != nullptr) input.fixed_mask = &plan.fixed_mask->image;
   if (plan.moving_mask != nullptr) input.moving_mask = &plan.moving_mask->image;
-  input.stages = plan.stages;
-  input.automatic = plan.automatic;
+  const bool is_chosen_slice = plan.automatic && IsSliceToVolume(input);
+  input.stages = is_chosen_slice ? AutomaticSliceStages() : plan.stages;
+  input.automatic = plan.automatic && !is_chosen_slice;
   input.initial = plan.initial;
   if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;

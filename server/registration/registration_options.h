@@ -63,7 +63,8 @@ int64_t CostSize(const Geometry& fixed, const Geometry& moving);
 // alone, a velocity from a log-demons stage.
 absl::StatusOr<FieldRequest> ResolveField(const v1::FieldRequest& field, const RegistrationPlan& plan);
 
-// The engine's view of a plan. `plan`, `fixed` and `moving` must outlive it.
+// The engine's view of a plan; AutomaticSliceStages() where it names no stages and the images are a slice and a volume.
+// `plan`, `fixed` and `moving` must outlive it.
 RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const PreparedImage& fixed,
                                         const PreparedImage& moving);
 

@@ -77,6 +77,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_DEFORMATION_REJECTED;
     case ReviewCause::kErrorUnknown:
       return v1::VERDICT_CAUSE_ERROR_UNKNOWN;
+    case ReviewCause::kPoseNotObserved:
+      break;  // the wire has no cause for it yet: the reason's message names it
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -157,6 +159,8 @@ v1::StartKind ToProto(StartKind kind) {
       return v1::START_KIND_ROTATION;
     case StartKind::kMirrored:
       return v1::START_KIND_MIRRORED;
+    case StartKind::kNearHeader:
+      break;  // nor a kind for a start near the header
   }
   return v1::START_KIND_UNSPECIFIED;
 }

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "engine/base/status_macros.h"
+#include "engine/registration/registration.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
 #include "server/rpc/wire.h"
@@ -61,7 +62,12 @@ void FillPeak(PixelType type, const Int3& size, const PinnedBuffer& memory) {
 // The session's setup with little to do. Where the registration chooses, two frames run all that it chooses from.
 SessionSetup ShortSetup(SessionSetup setup, bool is_first) {
   const Geometry& fixed = setup.resident_is_fixed ? setup.resident->image.geometry() : setup.expected.geometry;
-  if (std::exchange(setup.plan.automatic, false)) {
+  const bool was_automatic = setup.plan.automatic;
+  const bool is_slice = !setup.resident_is_fixed && fixed.is_2d() && !setup.resident->image.geometry().is_2d();
+  setup.plan.automatic = false;
+  if (was_automatic && is_slice) {
+    setup.plan.stages = AutomaticSliceStages();
+  } else if (was_automatic) {
     const std::vector<std::vector<StageOptions>> pipelines = AutomaticPipelines(fixed);
     setup.plan.stages = is_first ? pipelines.front() : pipelines.back();
   }

@@ -651,6 +651,70 @@ TEST_P(AffineObjectiveTest, MatchesReferenceWhenGridsDiffer) {
   }
 }
 
+// A slice at any angle in a volume.
+TEST_P(AffineObjectiveTest, MatchesReferenceForASliceOfAVolume) {
+  const Int3 slices[] = {{45, 37, 1}, {17, 33, 1}, {64, 9, 1}, {130, 70, 1}, {11, 8, 1}, {9, 1, 1}};
+  const Vec3d angles[] = {{31, -22, 14}, {90, 0, 0}, {0, 87, 3}, {170, 12, -40}};
+  uint32_t seed = 1300;
+  for (MetricKind metric : kMetrics) {
+    for (Int3 slice : slices) {
+      for (const Vec3d& degrees : angles) {
+        const bool masked = ++seed % 2 == 0;
+        const HostProblem p = MakeProblem(metric, slice, {41, 39, 27}, seed, Content::kNoisy, masked, masked);
+        SCOPED_TRACE(Describe(p) + (masked ? " masked" : "") + " seed " + std::to_string(seed));
+        MapOptions map;
+        map.degrees = degrees;
+        map.scale = {0.71, 0.63, 0.9};
+        map.shift = {0.31, -0.27, 0.17};
+        EXPECT_GE(Check(p, MakeMap(p, map)), slice.x > 8 ? 1 : 0);
+      }
+    }
+  }
+}
+
+// No point of a slice shows column 2 of W, and every row does something.
+TEST_P(AffineObjectiveTest, SliceHasNoDerivativesAcrossItsPlane) {
+  for (MetricKind metric : kMetrics) {
+    const HostProblem p = MakeProblem(metric, {50, 41, 1}, {47, 45, 33}, 1500);
+    MapOptions map;
+    map.degrees = {24, -31, 12};
+    const NormalEquations sums = Evaluate(UploadProblem(p), MakeMap(p, map));
+    EXPECT_GT(sums.samples, 500);
+    int k = 0;
+    for (int r = 0; r < 12; ++r) {
+      for (int c = r; c < 12; ++c, ++k) {
+        EXPECT_EQ(sums.hessian[k] == 0, r % 4 == 2 || c % 4 == 2) << MetricName(metric) << " " << r << " " << c;
+      }
+      EXPECT_EQ(sums.gradient[r] == 0, r % 4 == 2) << MetricName(metric) << " " << r;
+    }
+  }
+}
+
+TEST_P(AffineObjectiveTest, GradientOfASliceMatchesFiniteDifferences) {
+  for (MetricKind metric : kMetrics) {
+    const HostProblem p = MakeProblem(metric, {34, 30, 1}, {40, 36, 31}, 1600, Content::kSmooth);
+    MapOptions map;
+    map.degrees = {21, -17, 33};
+    map.scale = {0.6, 0.55, 0.5};
+    map.shift = {0.13, 0.24, 0.35};
+    const AffineMap w = MakeMap(p, map);
+    const NormalEquations sums = Evaluate(UploadProblem(p), w);
+    double scale = 0;
+    for (double g : sums.gradient) scale = std::max(scale, std::abs(g));
+    for (int i = 0; i < kAffineParameters; ++i) {
+      const double h = 1e-5;
+      AffineMap plus = w, minus = w;
+      plus.m[i / 4][i % 4] += h;
+      minus.m[i / 4][i % 4] -= h;
+      const Reference a = EvaluateReference(p, plus, 0), b = EvaluateReference(p, minus, 0);
+      ASSERT_EQ(a.sums.samples, b.sums.samples);
+      const double tolerance = metric == MetricKind::kNmi ? 1e-2 : 1e-3;
+      EXPECT_NEAR(sums.gradient[i], (a.sums.value - b.sums.value) / (2 * h), tolerance * scale)
+          << MetricName(metric) << " " << i;
+    }
+  }
+}
+
 TEST_P(AffineObjectiveTest, MatchesReferenceWithMasks) {
   for (MetricKind metric : kMetrics) {
     for (int which = 1; which < 4; ++which) {

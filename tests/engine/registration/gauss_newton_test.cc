@@ -93,6 +93,32 @@ TEST(GaussNewtonTest, In2dLeavesTheThirdRowAndColumnAlone) {
   EXPECT_NE(state.current.m[0][0], start.m[0][0]);
 }
 
+TEST(GaussNewtonTest, AffineMapOfASliceLeavesTheThirdColumnAlone) {
+  GaussNewtonProblem problem;
+  problem.is_slice = true;
+  AffineMap start = Scaled(48), target = Scaled(50);
+  target.m[2][1] = 7;
+  target.m[2][3] = -3;
+  for (int r = 0; r < 3; ++r) target.m[r][2] = start.m[r][2];
+  // Nothing of the third column is known.
+  const Quadratic quadratic(target, 6);
+  const GaussNewtonState state = Minimise(problem, start, [&](const AffineMap& w) {
+    NormalEquations sums = quadratic(w);
+    for (int i = 0; i < 12; ++i) {
+      if (i % 4 == 2) sums.gradient[i] = 0;
+      for (int j = i; j < 12; ++j)
+        if (i % 4 == 2 || j % 4 == 2) sums.hessian[HessianEntry(i, j)] = 0;
+    }
+    return sums;
+  });
+  EXPECT_EQ(problem.parameters(), 9);
+  EXPECT_EQ(state.status, GaussNewtonStatus::kConverged);
+  EXPECT_LE(state.iterations, 3);
+  AffineMap found = state.current;
+  for (int e = 0; e < 12; ++e) EXPECT_NEAR(Entry(found, e), Entry(target, e), 1e-6) << e;
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(found.m[r][2], start.m[r][2]);
+}
+
 TEST(GaussNewtonTest, RigidFindsARotationAndKeepsTheShape) {
   GaussNewtonProblem problem;
   problem.rigid = true;

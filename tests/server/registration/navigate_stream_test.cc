@@ -411,7 +411,7 @@ TEST_P(NavigateTest, ABadFrameIsItsResultAndTheStreamGoesOn) {
   });
   add(100, grpc::OUT_OF_RANGE, "chunk.data",
       [](Requests& r) { r.back().mutable_chunk()->mutable_data()->append("more"); });
-  add(110, grpc::UNIMPLEMENTED, "", [](Requests& r) {
+  add(110, kInvalid, "moving", [](Requests& r) {
     Geometry plane = Grid();
     plane.size = {40, 48, 1};
     r = Frame(110, plane, RandomFloats(plane.voxels(), 5));

@@ -96,6 +96,30 @@ TEST_P(RegistrationServiceTest, IdenticalVolumesStayWhereTheyAre) {
   EXPECT_EQ(context().transforms.size(), 1);
 }
 
+// A plane of the fixed volume, as a slice with its pose.
+TEST_P(RegistrationServiceTest, RegistersASliceToAVolume) {
+  PutPair();
+  Geometry slice = FixedGrid();
+  slice.size.z = 1;
+  slice.origin = IndexToPhysical(FixedGrid())({0, 0, 12});
+  PutVolume("slice", slice, Blobs(slice, Center(FixedGrid()), kScale, TrueMap()));
+  v1::RegisterRequest request = Request(StageKind::kRigid, v1::METRIC_SSD);
+  request.set_fixed("volumes/slice");
+  const RegisterAnswer rigid = Register(request);
+  ASSERT_TRUE(rigid.status.ok()) << rigid.status.error_message();
+  EXPECT_LT(Distance(MapOf(rigid.result->report().affine()), TrueMap(), slice), 0.5);
+  EXPECT_NEAR(Determinant(MapOf(rigid.result->report().affine())), 1, 1e-6);
+
+  request.mutable_options()->clear_stages();
+  const RegisterAnswer chosen = Register(request);
+  ASSERT_TRUE(chosen.status.ok()) << chosen.status.error_message();
+  const v1::Report& report = chosen.result->report();
+  ASSERT_EQ(report.options().stages_size(), 1);
+  EXPECT_EQ(report.options().stages(0).rigid().metric(), v1::METRIC_NMI);
+  EXPECT_FALSE(report.has_choice());
+  EXPECT_GT(report.starts_size(), 0);
+}
+
 TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {
   PutPair();
   for (const StageKind method : {StageKind::kRigid, StageKind::kAffine}) {
@@ -464,7 +488,11 @@ TEST_P(RegistrationServiceTest, NamesWhatIsWrongWithTheImages) {
   ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "grid", "options.fixed_mask");
   request = Request();
   request.set_moving("volumes/plane");
-  ExpectRegisterError(request, grpc::UNIMPLEMENTED, "2-D", "");
+  ExpectRegisterError(request, grpc::INVALID_ARGUMENT, "a slice is the fixed image", "moving");
+  request.set_fixed("volumes/plane");
+  request.set_moving("volumes/fixed");
+  SetMethod(*request.mutable_options()->mutable_stages(0), StageKind::kFfd);
+  ExpectRegisterError(request, grpc::UNIMPLEMENTED, "of a slice with a volume", "options.stages[0]");
   AffineMap far = AffineMap::Identity();
   far.m[0][3] = 5000;
   request = Request();
