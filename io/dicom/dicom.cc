@@ -189,6 +189,7 @@ std::vector<Candidate> Failures(const Scan& scan) {
     Candidate& candidate = failures[{instance.provenance.series, instance.status.ToString()}];
     candidate.entry.provenance = instance.provenance;
     candidate.entry.status = instance.status;
+    candidate.entry.is_colour = IsColour(instance);
     ++candidate.entry.files;
   }
   std::vector<Candidate> result;

@@ -83,6 +83,8 @@ struct DicomEntry {
   Geometry geometry;
   int64_t files = 0;
   int64_t frames = 0;
+  // A picture in colour (a capture of the screen, say): it is refused, and is no slice of its series.
+  bool is_colour = false;
   // A user should know this: dropped duplicates, interpolation, a missing position.
   std::vector<std::string> notes;
 };

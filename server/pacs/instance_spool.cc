@@ -149,23 +149,43 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
   if (rename(file->path_.c_str(), path.c_str()) != 0) return DiskError();
   file->path_ = path;
   replaced = std::exchange(gathering->series->files[instance], std::move(file));
-  expected_[key.peer].erase(instance);
+  expected_[key.peer].Erase(instance);
   gathering->open.insert(association);
   gathering->last = options_.now();
   return absl::OkStatus();
 }
 
+void InstanceSpool::Expected::Put(const std::string& instance, Missing missing) {
+  Erase(instance);
+  ++of_series[missing.series];
+  instances[instance] = std::move(missing);
+}
+
+void InstanceSpool::Expected::Erase(const std::string& instance) {
+  const auto it = instances.find(instance);
+  if (it == instances.end()) return;
+  const auto count = of_series.find(it->second.series);
+  if (--count->second == 0) of_series.erase(count);
+  instances.erase(it);
+}
+
 absl::Status InstanceSpool::Expect(const DicomPeer& peer, const std::string& instance) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto& expected = expected_[peer.ae_title];
-  if (static_cast<int64_t>(expected.size()) >= peer.max_instances) return Full("the peer's instances");
-  expected[instance] = options_.now();
+  Expected& expected = expected_[peer.ae_title];
+  if (static_cast<int64_t>(expected.instances.size()) >= peer.max_instances) return Full("the peer's instances");
+  expected.Put(instance, {options_.now(), ""});
   return absl::OkStatus();
+}
+
+void InstanceSpool::Attribute(const SeriesKey& key, const std::string& instance) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Expected& expected = expected_[key.peer];
+  if (expected.instances.contains(instance)) expected.Put(instance, {options_.now(), key.series});
 }
 
 void InstanceSpool::Unexpect(const DicomPeer& peer, const std::string& instance) {
   std::lock_guard<std::mutex> lock(mutex_);
-  expected_[peer.ae_title].erase(instance);
+  expected_[peer.ae_title].Erase(instance);
 }
 
 void InstanceSpool::EndAssociation(int64_t association, bool complete, int64_t newest) {
@@ -184,11 +204,17 @@ void InstanceSpool::EndAssociation(int64_t association, bool complete, int64_t n
 
 // With the mutex held.
 void InstanceSpool::DropOverdue(std::chrono::steady_clock::time_point now) {
-  for (auto& [peer, instances] : expected_) {
-    const size_t overdue =
-        std::erase_if(instances, [&](const auto& expected) { return now - expected.second >= options_.patience; });
-    if (overdue == 0) continue;
-    for (auto& [key, gathering] : gatherings_) gathering.incomplete |= key.peer == peer;
+  for (auto& [peer, expected] : expected_) {
+    std::map<std::string, std::string> overdue;  // the series of each
+    for (const auto& [instance, missing] : expected.instances) {
+      if (now - missing.since >= options_.patience) overdue[instance] = missing.series;
+    }
+    for (const auto& [instance, series] : overdue) {
+      expected.Erase(instance);
+      for (auto& [key, gathering] : gatherings_) {
+        gathering.incomplete |= key.peer == peer && (series.empty() || key.series == series);
+      }
+    }
   }
 }
 
@@ -200,7 +226,7 @@ std::unique_ptr<GatheredSeries> InstanceSpool::TakeReady() {
     Gathering& gathering = it->second;
     if (!gathering.open.empty()) continue;
     const bool given_up = gathering.incomplete && now - gathering.last >= options_.patience;
-    const bool is_whole = !gathering.incomplete && expected_[it->first.peer].empty();
+    const bool is_whole = !gathering.incomplete && !expected_[it->first.peer].Holds(it->first.series);
     const bool is_quiet = is_whole && now - gathering.last >= options_.quiet;
     if (!given_up && !is_quiet) continue;
     std::unique_ptr<GatheredSeries> series = std::move(gathering.series);

@@ -2,8 +2,8 @@
 // InstanceSpool: the DICOM files that were received and are no volumes yet, in a folder of bounded size, gathered by
 // series.
 //
-// A series is ready for its volumes once no association that has sent instances of it is open and none has come for
-// `quiet`. The images of an association that broke off, or of which an instance was refused, may lack slices: their
+// A series is ready for its volumes once no association that has sent instances of it is open, none has come for
+// `quiet`, and none of its instances is missing. The images of an association that broke off may lack slices: their
 // series wait for another association that sends of them and ends well, and are given up after `patience`.
 //
 // Files lie in the folder under names of their own, readable by their owner alone, and go with their objects; a new
@@ -103,13 +103,16 @@ class InstanceSpool {
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
-  // An instance of the peer is on its way, or has come and found no room: no series of the peer counts as whole until
-  // it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are incomplete.
-  // RESOURCE_EXHAUSTED when the peer has too many such instances.
+  // An instance of the peer is on its way, or has come and could not be kept: no series of the peer counts as whole
+  // until it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are
+  // incomplete. RESOURCE_EXHAUSTED when the peer has too many such instances.
   absl::Status Expect(const DicomPeer& peer, const std::string& instance);
+  // The expected instance is one of this series: no other series waits for it any more.
+  void Attribute(const SeriesKey& key, const std::string& instance);
   void Unexpect(const DicomPeer& peer, const std::string& instance);
   // The association adds no more. `newest`: the largest number of any association so far. An association that had begun
-  // before another one broke off makes nothing whole. `complete`: it ended well, and no instance was refused.
+  // before another one broke off makes nothing whole. `complete`: it ended well, and no instance of an unknown series
+  // was refused.
   void EndAssociation(int64_t association, bool complete, int64_t newest);
 
   // Takes a series that is ready, or one that is given up. Null when there is none.
@@ -135,6 +138,21 @@ class InstanceSpool {
     std::chrono::steady_clock::time_point last;
   };
 
+  struct Missing {
+    std::chrono::steady_clock::time_point since;
+    std::string series;  // empty: any of the peer's
+  };
+  // The expected instances of a peer, and how many there are of each series.
+  struct Expected {
+    std::map<std::string, Missing> instances;
+    std::map<std::string, int64_t> of_series;
+
+    void Put(const std::string& instance, Missing missing);
+    void Erase(const std::string& instance);
+    // Whether an instance of the series may be missing.
+    bool Holds(const std::string& series) const { return of_series.contains(series) || of_series.contains(""); }
+  };
+
   explicit InstanceSpool(SpoolOptions options) : options_(std::move(options)) {}
   absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
@@ -146,8 +164,7 @@ class InstanceSpool {
   Use use_;
   std::map<std::string, Use> peers_;
   std::map<SeriesKey, Gathering> gatherings_;
-  // By AE title and instance: since when.
-  std::map<std::string, std::map<std::string, std::chrono::steady_clock::time_point>> expected_;
+  std::map<std::string, Expected> expected_;  // by AE title
   int64_t next_name_ = 0;
 };
 

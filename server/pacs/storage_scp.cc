@@ -133,20 +133,45 @@ std::string AddressOf(int fd) {
   return std::string(absl::StripPrefix(host, "::ffff:"));
 }
 
-// The series of a whole file; an error when the reader can make nothing of it.
-absl::StatusOr<std::string> SeriesOf(const std::string& path) {
+struct Described {
+  std::string series;  // empty: unknown
+  bool is_slice = true;
+  // Why the reader can make nothing of it.
+  absl::Status status;
+};
+
+// A file, of which the end may be missing.
+Described Describe(const std::string& path) {
   // Each has a whole file in memory.
   static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
   readers.acquire();
   const auto release = absl::MakeCleanup([] { readers.release(); });
   io::DicomOptions options;
   options.limits.max_file_bytes = kMaxInstanceBytes;
-  INTRAWARP_ASSIGN_OR_RETURN(const io::DicomListing listing, io::ListDicom(path, options));
-  if (listing.volumes.empty()) return absl::InvalidArgumentError("holds no image");
-  for (const io::DicomEntry& entry : listing.volumes) INTRAWARP_RETURN_IF_ERROR(entry.status);
-  const std::string& series = listing.volumes.front().provenance.series;
-  if (series.empty()) return absl::InvalidArgumentError("has no series");
-  return series;
+  const absl::StatusOr<io::DicomListing> listing = io::ListDicom(path, options);
+  if (!listing.ok()) return {"", true, listing.status()};
+  if (listing->volumes.empty()) return {"", false, absl::InvalidArgumentError("holds no image")};
+  Described described{listing->volumes.front().provenance.series, true, absl::OkStatus()};
+  for (const io::DicomEntry& entry : listing->volumes) described.status.Update(entry.status);
+  if (described.series.empty()) described.status.Update(absl::InvalidArgumentError("has no series"));
+  described.is_slice = !listing->volumes.front().is_colour;
+  return described;
+}
+
+// An instance of which only a part has come, and that its series lacks.
+void Miss(StoreTarget& target, const std::string& name, std::unique_ptr<SpooledFile> file) {
+  if (file == nullptr || !file->Close().ok()) return;
+  const Described described = Describe(file->path());
+  if (!described.series.empty()) target.spool.Attribute({target.peer.ae_title, described.series}, name);
+}
+
+// An instance that has come whole, and that the reader refused.
+void Refuse(StoreTarget& target, const std::string& name, const Described& described, StoreTally& tally) {
+  if (described.is_slice && !described.series.empty()) {
+    return target.spool.Attribute({target.peer.ae_title, described.series}, name);
+  }
+  tally.unknown += described.is_slice ? 1 : 0;
+  target.spool.Unexpect(target.peer, name);
 }
 
 AssociationOutcome OutcomeOf(const absl::Status& status) {
@@ -206,25 +231,31 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
         return kept;
       });
   // What ends the association is told by it; what the file refused is told to the sender.
-  if (!received.ok() && received != kept) return received;
+  if (!received.ok() && received != kept) {
+    Miss(target, name, std::move(file));
+    return received;
+  }
   if (kept.ok()) kept = file->Close();
   uint16_t status = dimse::kSuccess;
   InstanceOutcome outcome = InstanceOutcome::kStored;
   if (!is_agreed) {
     status = dimse::kSopClassNotSupported;
     outcome = InstanceOutcome::kRefused;
+    ++tally.unknown;
   } else if (!kept.ok()) {
     status = dimse::kOutOfResources;
     outcome = InstanceOutcome::kNoRoom;
-  } else if (const absl::StatusOr<std::string> series = SeriesOf(file->path()); !series.ok()) {
+    Miss(target, name, std::move(file));
+  } else if (const Described described = Describe(file->path()); !described.status.ok()) {
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
-    target.spool.Unexpect(target.peer, name);
+    Refuse(target, name, described, tally);
   } else {
-    const SeriesKey key{target.peer.ae_title, *series};
+    const SeriesKey key{target.peer.ae_title, described.series};
     if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
       status = dimse::kOutOfResources;
       outcome = InstanceOutcome::kNoRoom;
+      target.spool.Attribute(key, name);
     }
   }
   file.reset();
@@ -382,7 +413,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
   if (status.ok()) {
     const int64_t number = NextNumber();
     status = ServeCommands(**association, *peer, number, tally);
-    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0, numbers_);
+    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.unknown == 0, numbers_);
   }
   Report(*peer, address, status, tally, steady_clock::now() - begin);
   std::lock_guard<std::mutex> lock(mutex_);

@@ -53,9 +53,12 @@ struct StoreTarget {
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
+  // Of the refused: those of which nobody knows the series.
+  int64_t unknown = 0;
   int64_t bytes = 0;
 };
-// The errors of the association. An instance that was refused is no error, and is counted.
+// The errors of the association. An instance that was refused is no error, and is counted. Its own series lacks it, as
+// far as what came tells the series; pictures in colour and data sets without an image are no slices of any.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
                           StoreTally& tally);
 

@@ -170,6 +170,48 @@ TEST_F(InstanceSpoolTest, AnInstanceThatIsAwaitedHoldsBackThePeersSeries) {
   EXPECT_NE(spool_->TakeReady(), nullptr);
 }
 
+TEST_F(InstanceSpoolTest, AMissingInstanceOfAKnownSeriesHoldsBackThatSeriesAlone) {
+  Open(100);
+  Add("a", "1", 1);
+  Add("b", "1", 1);
+  EXPECT_THAT(spool_->Expect(peer_, "2"), Succeeds());
+  spool_->Attribute({"PEER", "a"}, "2");
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "b");
+  // An association that ends well makes up for nothing as long as the instance is missing.
+  Add("a", "1", 2);
+  spool_->EndAssociation(2, true, 2);
+  Advance(std::chrono::seconds(5));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "2", 3);
+  spool_->EndAssociation(3, true, 3);
+  Advance(std::chrono::seconds(5));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->files.size(), 2);
+
+  // Of a series of which nothing else has come yet; it is not sent again.
+  EXPECT_THAT(spool_->Expect(peer_, "3"), Succeeds());
+  spool_->Attribute({"PEER", "c"}, "3");
+  Advance(std::chrono::minutes(9));
+  Add("c", "1", 4);
+  Add("d", "1", 4);
+  spool_->EndAssociation(4, true, 4);
+  Advance(std::chrono::minutes(1));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "d");
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Advance(std::chrono::minutes(9));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "c");
+  EXPECT_TRUE(series->given_up);
+}
+
 TEST_F(InstanceSpoolTest, AnInstanceThatNeverComesLeavesNoWholeSeries) {
   Open(100);
   Add("a", "1", 1);

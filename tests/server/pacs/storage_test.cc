@@ -205,6 +205,61 @@ TEST_F(StorageTest, ARefusedInstanceLeavesItsSeriesIncomplete) {
   EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
 }
 
+// A picture in colour and an unusable slice, in one association with good series and a good one's own.
+TEST_F(StorageTest, AnUnusableInstanceCostsItsOwnSeriesAlone) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.20", 5);
+  io::DicomMaker maker(folder);
+  const auto save = [&](const std::string& name, const std::string& series,
+                        const std::function<void(DcmDataset&)>& change) {
+    const auto file = maker.Slice({.z = 100, .series = series});
+    file->getDataset()->putAndInsertString(DCM_SOPInstanceUID, absl::StrCat(series, ".900").c_str());
+    change(*file->getDataset());
+    maker.Save(*file, name);
+  };
+  const auto colour = [](DcmDataset& data) {
+    data.putAndInsertString(DCM_SOPClassUID, UID_SecondaryCaptureImageStorage);
+    data.putAndInsertUint16(DCM_SamplesPerPixel, 3);
+    data.putAndInsertString(DCM_PhotometricInterpretation, "RGB");
+  };
+  save("capture", "1.2.3.20", colour);
+  save("other_capture", "1.2.3.21", colour);
+  save("no_image", "1.2.3.22", [](DcmDataset& data) { data.findAndDeleteElement(DCM_PixelData); });
+  save("unusable", "1.2.3.23", [](DcmDataset& data) { data.putAndInsertString(DCM_ImagePositionPatient, "1\\2"); });
+  (void)Store(folder, "SCU", {"--no-halt"});
+  EXPECT_EQ(Metric(kUnreadable), 4);
+  ASSERT_TRUE(HasVolumes(1)) << Metrics();
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 5);
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+// The series of an instance that breaks off is known from what came of it.
+TEST_F(StorageTest, AnInstanceThatBreaksOffHoldsBackItsOwnSeriesAlone) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.24", 4), other = Series("other", "1.2.3.25", 3);
+  {
+    const auto connection = Connect();
+    auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+    ASSERT_TRUE(association.ok()) << association.status();
+    const std::string command = dimse::EncodeCommand(StoreCommand("1.2.3.24.4"));
+    const std::string data = DataSetOf(folder + "/slice3");
+    const size_t part = data.size() - 100;  // in its pixels
+    ASSERT_TRUE(connection
+                    ->Write(absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, command.size()), command,
+                                         dimse::EncodeFragmentHeader(1, false, false, part), data.substr(0, part)),
+                            Soon())
+                    .ok());
+    ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_used_bytes") > 0; }));
+    connection->Abort();
+  }
+  ASSERT_TRUE(Eventually([&] { return Metric(kBroken) == 1; }));
+  EXPECT_EQ(Store(other).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1)) << Metrics();
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 3);
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(2)) << Metrics();
+}
+
 TEST_F(StorageTest, AVolumeThatTheRulesRefuseIsReported) {
   StartServer();
   const std::string folder = Series("ct", "1.2.3.9", 6);
