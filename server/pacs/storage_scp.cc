@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <semaphore>
 #include <utility>
 #include <vector>
@@ -312,8 +313,7 @@ void StorageScp::Listen() {
 void StorageScp::Take(Fd fd) {
   std::string address = AddressOf(fd.get());
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_full = static_cast<int>(served_.size()) >= options_.max_associations + kRejecting;
-  if (is_full || !peers_.HasHost(address)) return metrics_.CountAssociation(AssociationOutcome::kRefused);
+  if (!peers_.HasHost(address) || !MakeRoom(address)) return metrics_.CountAssociation(AssociationOutcome::kRefused);
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   auto served = std::make_unique<Served>();
@@ -321,9 +321,9 @@ void StorageScp::Take(Fd fd) {
   Served* const to = served.get();
   served_.push_back(std::move(served));
   try {
-    to->thread = std::thread([this, to] {
+    to->thread = options_.start_thread([this, to] {
       YieldToFrames();
-      Serve(to->connection);
+      Serve(*to);
       to->done = true;
       wake_.Raise();
     });
@@ -331,6 +331,31 @@ void StorageScp::Take(Fd fd) {
     served_.pop_back();
     metrics_.CountAssociation(AssociationOutcome::kRefused);
   }
+}
+
+// With the mutex held. The oldest silent connection of the address that has most of them gives way, where a new one of
+// `address` does not bring that one to as many.
+bool StorageScp::MakeRoom(const std::string& address) {
+  const size_t most = static_cast<size_t>(options_.max_associations + kRejecting);
+  size_t live = 0;
+  std::map<std::string, int> silent;
+  for (const auto& served : served_) {
+    if (served->gave_way) continue;
+    ++live;
+    silent[served->connection->peer()] += served->is_silent ? 1 : 0;
+  }
+  if (live < most) return true;
+  const auto fullest =
+      std::max_element(silent.begin(), silent.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  // Threads that gave way end soon, and are bounded, too.
+  if (served_.size() >= 2 * most || fullest->second <= silent[address] + 1) return false;
+  const auto oldest = std::find_if(served_.begin(), served_.end(), [&](const auto& served) {
+    return !served->gave_way && served->is_silent && served->connection->peer() == fullest->first;
+  });
+  if (oldest == served_.end()) return false;  // it has just got its association
+  (*oldest)->gave_way = true;
+  (*oldest)->connection->Abort();
+  return true;
 }
 
 // On the listening thread, or once it has ended.
@@ -393,7 +418,8 @@ Association::Answer StorageScp::Decide(const dimse::AssociateRequest& request, c
   return answer;
 }
 
-void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
+void StorageScp::Serve(Served& served) {
+  const std::shared_ptr<dimse::Connection>& connection = served.connection;
   const steady_clock::time_point begin = steady_clock::now();
   const std::string& address = connection->peer();
   if (options_.tls != nullptr) {
@@ -408,6 +434,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
       Association::Accept(connection, options_.patience,
                           [&](const dimse::AssociateRequest& request) { return Decide(request, address, &peer); });
   if (peer == nullptr) return metrics_.CountAssociation(OutcomeOf(association.status()));
+  served.is_silent = false;
   StoreTally tally;
   absl::Status status = association.status();
   if (status.ok()) {

@@ -4,8 +4,10 @@
 // to its sender.
 //
 // Each association has a thread of its own, of lower priority than the rest of the server; there are max_associations
-// of them, and some more that reject. A peer is known by its AE title and its address, and with authorities also by its
-// certificate. Texts from the network reach neither log nor audit.
+// of them, and some more that reject. Where all are taken, a connection that has asked for no association yet gives way
+// to one of another address that has fewer such connections: no address keeps the others out by its silence. A peer is
+// known by its AE title and its address, and with authorities also by its certificate. Texts from the network reach
+// neither log nor audit.
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_PACS_STORAGE_SCP_H_
@@ -21,6 +23,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,6 +73,10 @@ class StorageScp {
     int max_associations = 32;
     dimse::Patience patience;
     std::shared_ptr<const dimse::TlsContext> tls;  // null: plain text
+    // Throws std::system_error where the system has no thread left.
+    std::function<std::thread(std::function<void()>)> start_thread = [](std::function<void()> run) {
+      return std::thread(std::move(run));
+    };
   };
 
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
@@ -91,15 +98,18 @@ class StorageScp {
   struct Served {
     std::thread thread;
     std::shared_ptr<dimse::Connection> connection;
+    std::atomic<bool> is_silent{true};  // has no association
     std::atomic<bool> done{false};
+    bool gave_way = false;  // with the mutex held
   };
 
   StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
              DicomMetrics& metrics, AuditTrail& audit);
   void Listen();
   void Take(Fd fd);
+  bool MakeRoom(const std::string& address);
   void Reap(bool all);
-  void Serve(const std::shared_ptr<dimse::Connection>& connection);
+  void Serve(Served& served);
   dimse::Association::Answer Decide(const dimse::AssociateRequest& request, const std::string& address,
                                     const DicomPeer** peer);
   absl::StatusOr<const DicomPeer*> Admit(const dimse::AssociateRequest& request, const std::string& address,
