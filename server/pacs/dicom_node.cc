@@ -112,6 +112,7 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
   spool.max_bytes = options_.spool_bytes;
   spool.quiet = options_.quiet;
   spool.now = context_.seams.steady_now;
+  spool.peer = [this](const std::string& ae_title) { return peers_.Find(ae_title); };
   if (spool.folder.empty() && !state_dir.empty()) {
     spool.folder = absl::StrCat(state_dir, "/dicom_spool");
     if (mkdir(spool.folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -122,6 +123,7 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
     if (mkdtemp(name.data()) == nullptr) return absl::UnavailableError("there is no temporary folder");
     spool.folder = temporary_folder_ = name;
   }
+  spool.keep = temporary_folder_.empty();
   absl::StatusOr<std::unique_ptr<InstanceSpool>> opened = InstanceSpool::Open(std::move(spool));
   if (!opened.ok()) return ForFlag("dicom_spool", opened.status());
   spool_ = *std::move(opened);
@@ -149,8 +151,10 @@ void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
   if (maker_ == nullptr) return;
   maker_->Stop();
   // Their senders think that they are here.
-  const int64_t dropped = spool_->instances();
-  if (dropped > 0) Log(Severity::kWarning, "dicom_dropped", {{"instances", absl::StrCat(dropped)}});
+  const std::string instances = absl::StrCat(spool_->instances());
+  if (spool_->instances() == 0) return;
+  if (temporary_folder_.empty()) return Log(Severity::kInfo, "dicom_kept", {{"instances", instances}});
+  Log(Severity::kWarning, "dicom_dropped", {{"instances", instances}});
 }
 
 std::string DicomNode::Scrape() const {

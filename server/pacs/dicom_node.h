@@ -38,7 +38,8 @@ class DicomNode {
   const std::string& address() const { return scp_->address(); }
   std::string Scrape() const;
 
-  // Takes no more associations, gives those that are open until `end`, and drops what has become no volume. Idempotent.
+  // Takes no more associations, gives those that are open until `end`, and ends the making of volumes. Images that have
+  // become none stay in the spool for the next start, but for a temporary one. Idempotent.
   void Stop(std::chrono::steady_clock::time_point end);
 
  private:

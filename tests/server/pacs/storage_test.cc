@@ -486,6 +486,58 @@ TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   EXPECT_EQ(Volumes()[0].name(), name);
 }
 
+// What the sender was told to be stored is there after a stop and after a kill, and becomes a volume if it was whole.
+TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
+  const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
+  std::vector<std::string> slow = flags;
+  slow.push_back("--dicom_quiet=1h");
+  StartServer(slow);
+  EXPECT_EQ(Store(Series("one", "1.2.3.30", 4)).exit_status, 0);
+  EXPECT_THAT(StopServer(), HasSubstr("dicom_kept"));
+  StartServer(slow);
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+  EXPECT_EQ(Store(Series("two", "1.2.3.31", 5)).exit_status, 0);
+  const std::string third = Series("three", "1.2.3.32", 6);
+  const auto connection = Connect();
+  auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+  ASSERT_TRUE(association.ok()) << association.status();
+  for (int k = 0; k < 3; ++k) {
+    const std::string data = DataSetOf(absl::StrCat(third, "/slice", k));
+    ASSERT_TRUE((*association)->Send(1, StoreCommand(absl::StrCat("1.2.3.32.", k + 1)), data).ok());
+    EXPECT_EQ((*association)->ReceiveCommand()->command.status(), dimse::kSuccess);
+  }
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  StartServer(flags);
+  ASSERT_TRUE(HasVolumes(2));
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 3);
+  // The rest of the third.
+  for (int k = 0; k < 3; ++k) std::filesystem::remove(absl::StrCat(third, "/slice", k));
+  EXPECT_EQ(Store(third).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(3));
+  std::set<int64_t> slices;
+  for (const v1::Volume& volume : Volumes()) slices.insert(volume.geometry().size(2));
+  EXPECT_THAT(slices, testing::ElementsAre(4, 5, 6));
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(StorageTest, ASeriesWithoutRoomWaitsForIt) {
+  StartServer({"--resident_bytes=1700KiB"});  // two volumes of some 730 KB
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(Store(Series(absl::StrCat("s", k), absl::StrCat("1.2.3.33.", k), 4, 200)).exit_status, 0);
+  }
+  ASSERT_TRUE(HasVolumes(2)) << Metrics();
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"deferred\"}") == 1; }))
+      << Metrics();
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+  const std::vector<v1::Volume> before = Volumes();
+  EXPECT_THAT(StopServer(), HasSubstr("dicom_series_waits"));
+  StartServer();
+  ASSERT_TRUE(HasVolumes(1));
+  for (const v1::Volume& volume : before) EXPECT_NE(volume.name(), Volumes()[0].name());
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
 TEST_F(StorageTest, AnExposedPortNeedsCertificates) {
   Put("peers", "SCU 127.0.0.1 -\n");
   const auto start = [&](std::vector<std::string> flags) {
