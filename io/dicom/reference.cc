@@ -43,7 +43,7 @@ absl::StatusOr<std::string> Uid(DcmItem& item, const Attribute& attribute) {
 absl::Status ChangedFile() { return absl::AbortedError("file: has changed while it was read"); }
 
 absl::StatusOr<dicom::Dataset> Reopen(const dicom::Instance& instance, const DicomLimits& limits) {
-  absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(instance.path, limits.max_file_bytes);
+  absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(instance.path, limits);
   if (!dataset.ok() || dataset->data == nullptr || !dataset->status.ok()) return ChangedFile();
   return dataset;
 }

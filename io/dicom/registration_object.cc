@@ -499,7 +499,9 @@ absl::Status WriteDicomRegistration(const std::string& path, const ItkTransform&
 }
 
 absl::StatusOr<ItkTransform> ReadDicomRegistration(const std::string& path, int64_t max_bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, max_bytes));
+  DicomLimits limits;
+  limits.max_file_bytes = max_bytes;
+  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, limits));
   INTRAWARP_RETURN_IF_ERROR(dataset.status);
   const std::string sop_class = dicom::Text(*dataset.data, kSopClass);
   const std::string registered = dicom::Text(*dataset.data, kFrameOfReference);

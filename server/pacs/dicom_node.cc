@@ -16,10 +16,15 @@
 #include "server/identity/exposure.h"
 #include "server/identity/tls_files.h"
 #include "server/identity/watched_file.h"
+#include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 
 namespace intrawarp::server {
 namespace {
+
+// The part of the host's memory in which files are read, as 1 / 8, and how long one waits for others.
+constexpr int kReadingShare = 8;
+constexpr std::chrono::seconds kReadingPatience{10};
 
 absl::Status ForFlag(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
@@ -95,7 +100,11 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
 }
 
 DicomNode::DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit)
-    : options_(options), peers_(std::move(peers)), context_(context), audit_(audit) {}
+    : options_(options),
+      peers_(std::move(peers)),
+      context_(context),
+      audit_(audit),
+      reading_(HostMemoryLimit() / kReadingShare, kReadingPatience) {}
 
 DicomNode::~DicomNode() {
   if (scp_ != nullptr) scp_->Stop(std::chrono::steady_clock::now());
@@ -131,17 +140,20 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
 }
 
 absl::Status DicomNode::Serve() {
+  const auto reading = [this](int64_t bytes) { return reading_.Take(bytes); };
   const auto owner_of = [this](const SeriesKey& key) -> std::optional<std::string> {
     const DicomPeer* const peer = peers_.Find(key.peer);
     return peer == nullptr ? std::nullopt : std::optional<std::string>(peer->owner);
   };
-  maker_ = std::make_unique<VolumeMaker>(context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {});
+  maker_ = std::make_unique<VolumeMaker>(
+      context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {}, reading);
   StorageScp::Options scp;
   scp.listen = options_.listen;
   scp.ae_title = options_.ae_title;
   scp.max_associations = options_.max_associations;
   scp.patience = {options_.timeout, options_.idle_timeout};
   scp.tls = tls_;
+  scp.reading = reading;
   INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, metrics_, audit_));
   return absl::OkStatus();
 }

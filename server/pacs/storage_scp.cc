@@ -25,6 +25,7 @@
 #include "io/dicom/dicom.h"
 #include "io/digest.h"
 #include "server/monitor/log.h"
+#include "server/pacs/put_volume.h"
 
 namespace intrawarp::server {
 namespace {
@@ -137,22 +138,24 @@ std::string AddressOf(int fd) {
 struct Described {
   std::string series;  // empty: unknown
   bool is_slice = true;
+  bool has_room = true;  // memory to read it
   // Why the reader can make nothing of it.
   absl::Status status;
 };
 
 // A file, of which the end may be missing.
-Described Describe(const std::string& path) {
+Described Describe(const std::string& path, const io::DicomRoomFn& reading) {
   // Each has a whole file in memory.
   static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
   readers.acquire();
   const auto release = absl::MakeCleanup([] { readers.release(); });
   io::DicomOptions options;
   options.limits.max_file_bytes = kMaxInstanceBytes;
+  options.limits.room = reading;
   const absl::StatusOr<io::DicomListing> listing = io::ListDicom(path, options);
-  if (!listing.ok()) return {"", true, listing.status()};
-  if (listing->volumes.empty()) return {"", false, absl::InvalidArgumentError("holds no image")};
-  Described described{listing->volumes.front().provenance.series, true, absl::OkStatus()};
+  if (!listing.ok()) return {"", true, !absl::IsResourceExhausted(listing.status()), listing.status()};
+  if (listing->volumes.empty()) return {"", false, true, absl::InvalidArgumentError("holds no image")};
+  Described described{listing->volumes.front().provenance.series, true, true, absl::OkStatus()};
   for (const io::DicomEntry& entry : listing->volumes) described.status.Update(entry.status);
   if (described.series.empty()) described.status.Update(absl::InvalidArgumentError("has no series"));
   described.is_slice = !listing->volumes.front().is_colour;
@@ -162,7 +165,7 @@ Described Describe(const std::string& path) {
 // An instance of which only a part has come, and that its series lacks.
 void Miss(StoreTarget& target, const std::string& name, std::unique_ptr<SpooledFile> file) {
   if (file == nullptr || !file->Close().ok()) return;
-  const Described described = Describe(file->path());
+  const Described described = Describe(file->path(), target.reading);
   if (!described.series.empty()) target.spool.Attribute({target.peer.ae_title, described.series}, name);
 }
 
@@ -247,7 +250,11 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
     status = dimse::kOutOfResources;
     outcome = InstanceOutcome::kNoRoom;
     Miss(target, name, std::move(file));
-  } else if (const Described described = Describe(file->path()); !described.status.ok()) {
+  } else if (const Described described = Describe(file->path(), target.reading); !described.has_room) {
+    status = dimse::kOutOfResources;
+    outcome = InstanceOutcome::kNoRoom;
+    if (!MayPass(described.status)) Refuse(target, name, described, tally);
+  } else if (!described.status.ok()) {
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
     Refuse(target, name, described, tally);
@@ -450,7 +457,7 @@ void StorageScp::Serve(Served& served) {
 
 absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
                                        StoreTally& tally) {
-  StoreTarget target{spool_, metrics_, peer, number};
+  StoreTarget target{spool_, metrics_, peer, number, options_.reading};
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
     if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {

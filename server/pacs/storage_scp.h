@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "io/dicom/dicom.h"
 #include "server/dimse/association.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
@@ -52,6 +53,8 @@ struct StoreTarget {
   const DicomPeer& peer;
   // A number that tells apart open associations.
   int64_t association = 0;
+  // Memory to read an image; empty: there is enough.
+  io::DicomRoomFn reading = {};
 };
 struct StoreTally {
   int64_t stored = 0;
@@ -73,6 +76,7 @@ class StorageScp {
     int max_associations = 32;
     dimse::Patience patience;
     std::shared_ptr<const dimse::TlsContext> tls;  // null: plain text
+    io::DicomRoomFn reading;                       // memory to read an image; empty: there is enough
     // Throws std::system_error where the system has no thread left.
     std::function<std::thread(std::function<void()>)> start_thread = [](std::function<void()> run) {
       return std::thread(std::move(run));

@@ -39,13 +39,14 @@ DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& st
 }  // namespace
 
 VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit,
-                         OwnerFn owner, DoneFn done)
+                         OwnerFn owner, DoneFn done, io::DicomRoomFn reading)
     : context_(context),
       spool_(spool),
       metrics_(metrics),
       audit_(audit),
       owner_(std::move(owner)),
       done_(std::move(done)),
+      reading_(std::move(reading)),
       thread_([this] { Loop(); }) {}
 
 void VolumeMaker::Wake() {
@@ -110,6 +111,7 @@ SeriesOutcome VolumeMaker::MakeAll(GatheredSeries& series, const std::string& ow
   };
   io::DicomOptions options;
   options.limits.max_volume_bytes = context_.limits.max_volume_bytes;
+  options.limits.room = reading_;
   size_t index = 0;
   update(io::ReadEachDicom(
       series.folder, options,

@@ -48,9 +48,10 @@ class VolumeMaker {
   using OwnerFn = std::function<std::optional<std::string>(const SeriesKey&)>;
   using DoneFn = std::function<void(const SeriesOutcome&)>;
 
-  // Starts the thread. The references outlive it. `done` is called on it, once for each series that leaves the spool.
+  // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it. `done` is
+  // called on it, once for each series that leaves the spool.
   VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit, OwnerFn owner,
-              DoneFn done);
+              DoneFn done, io::DicomRoomFn reading = {});
   // As Stop.
   ~VolumeMaker() { Stop(); }
 
@@ -75,6 +76,7 @@ class VolumeMaker {
   AuditTrail& audit_;
   const OwnerFn owner_;
   const DoneFn done_;
+  const io::DicomRoomFn reading_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -2,11 +2,14 @@
 // The list of peers and the spool, without a network.
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"
+#include "server/pacs/put_volume.h"
+#include "server/pacs/reading_memory.h"
 #include "tests/io/io_test.h"
 
 namespace intrawarp::server {
@@ -49,6 +52,22 @@ TEST(DicomPeersTest, WrongLinesAreNamedByNumberAlone) {
   EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 o\nA 1.2.3.5 o", true), Fails(absl::StatusCode::kInvalidArgument, "line 2"));
   EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 o", false), Fails(absl::StatusCode::kInvalidArgument, "line 1"));
   EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 -", false), Succeeds());
+}
+
+TEST(ReadingMemoryTest, IsSharedAndGivenBack) {
+  ReadingMemory memory(100, std::chrono::milliseconds(1));
+  EXPECT_THAT(memory.Take(101), Fails(absl::StatusCode::kResourceExhausted, "at most 100"));
+  EXPECT_FALSE(MayPass(memory.Take(101).status()));
+  auto first = memory.Take(60);
+  ASSERT_THAT(first, Succeeds());
+  EXPECT_THAT(memory.Take(41), Fails(absl::StatusCode::kResourceExhausted, "others"));
+  EXPECT_TRUE(MayPass(memory.Take(41).status()));
+  EXPECT_THAT(memory.Take(40), Succeeds());
+  ReadingMemory patient(100, std::chrono::seconds(60));
+  auto all = patient.Take(100);
+  std::thread waiting([&] { EXPECT_THAT(patient.Take(100), Succeeds()); });
+  all->reset();
+  waiting.join();
 }
 
 class InstanceSpoolTest : public io::FileTest {
