@@ -216,14 +216,17 @@ void SessionKeeper::End(std::function<void()> gone) {
   if (gone) context_.durable.Run(std::move(gone));
 }
 
-void SessionKeeper::Suspend(std::chrono::nanoseconds patience) {
+void SessionKeeper::BeginSuspend() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     is_suspended_ = true;
   }
   Changed(Urgency::kNow);
+}
+
+void SessionKeeper::AwaitSuspended(Time end) {
   std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait_for(lock, patience, [this] { return !is_writing_; });
+  idle_.wait_until(lock, end, [this] { return !is_writing_; });
 }
 
 std::optional<int64_t> SessionKeeper::kept_frame() const {

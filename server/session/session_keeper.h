@@ -60,8 +60,10 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
 
   // The session is over: its row goes, then `gone` is called, on another thread. Once.
   void End(std::function<void()> gone);
-  // The server stops: the row stays from now on. Waits for the newest state to be written, for `patience` at most.
-  void Suspend(std::chrono::nanoseconds patience);
+  // The server stops: the row stays from now on, and the newest state is written.
+  void BeginSuspend();
+  // Waits until it is, or until `end`.
+  void AwaitSuspended(Time end);
 
   // The frame of the start that the disk has.
   std::optional<int64_t> kept_frame() const;
