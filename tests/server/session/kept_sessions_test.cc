@@ -296,6 +296,23 @@ TEST_P(KeptSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
   WaitUntilKept(carrier->session(), 3);
 }
 
+TEST_P(KeptSessionsTest, AClosedSessionWaitsForNoDevice) {
+  auto carrier = Open(Config());
+  auto hung = std::make_unique<JobBlocker>(context().copies);
+  Run(*carrier, 1, 2);
+  carrier->session().Flush();
+  const auto gone = std::make_shared<std::promise<void>>();
+  carrier->session().Close(SessionEnded("closed"), [gone] { gone->set_value(); });
+  EXPECT_EQ(gone->get_future().wait_for(seconds(60)), std::future_status::ready);
+  EXPECT_TRUE(Rows().empty());
+  hung.reset();
+  { JobBlocker behind(context().copies); }
+  carrier.reset();
+  Restart();
+  EXPECT_TRUE(Rows().empty());
+  EXPECT_EQ(context().sessions.size(), 0);
+}
+
 // The peer has all of the time that a stop gives to what is under way, and sessions do not wait for it.
 TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
   const std::string peers = testing::TempDir() + "/kept_sessions_peers_" + std::to_string(getpid());
