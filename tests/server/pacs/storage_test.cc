@@ -474,6 +474,38 @@ TEST_F(StorageTest, TlsWantsACertificate) {
   EXPECT_TRUE(HasVolumes(1));
 }
 
+// OpenSSL writes to its socket without MSG_NOSIGNAL: the second answer to a peer that has gone raises SIGPIPE.
+TEST_F(StorageTest, ATlsPeerThatGoesAwayDoesNotEndTheServer) {
+  const TestCertificate authority = MakeAuthority("hospital");
+  const TestCertificate server = MakeServerCertificate(authority);
+  const TestCertificate peer = MakeCertificate(authority, {.common_name = "scu"});
+  StartServer({absl::StrCat("--dicom_tls_cert=", Put("cert.pem", server.certificate)),
+               absl::StrCat("--dicom_tls_key=", Put("key.pem", server.key)),
+               absl::StrCat("--dicom_tls_ca=", Put("ca.pem", authority.certificate))});
+  const auto tls = dimse::TlsContext::Create({peer.certificate, peer.key, authority.certificate});
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  dimse::Command echo;
+  echo.field = dimse::kEchoRequest;
+  echo.message_id = 1;
+  echo.elements.SetUid(dimse::kAffectedSopClass, kVerificationClass);
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto connection = Connect();
+    const absl::Status shaken = connection->ConnectTls(**tls, Soon());
+    ASSERT_TRUE(shaken.ok()) << shaken;
+    auto association = dimse::Association::Request(connection, {}, RequestFor(kVerificationClass));
+    ASSERT_TRUE(association.ok()) << association.status();
+    std::string many;
+    for (int k = 0; k < 200; ++k) {
+      const std::string command = dimse::EncodeCommand(echo);
+      absl::StrAppend(&many, dimse::EncodeFragmentHeader(1, true, true, command.size()), command);
+    }
+    ASSERT_TRUE(connection->Write(many, Soon()).ok());
+  }
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_associations") == 0; }));
+  EXPECT_EQ(Metric(kBroken), kRounds);
+}
+
 TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
   StartServer(flags);
@@ -522,7 +554,7 @@ TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
 }
 
 TEST_F(StorageTest, ASeriesWithoutRoomWaitsForIt) {
-  StartServer({"--resident_bytes=1700KiB"});  // two volumes of some 730 KB
+  StartServer({"--resident_bytes=2200KiB"});  // room for two of these volumes, each within half of it
   for (int k = 0; k < 3; ++k) {
     EXPECT_EQ(Store(Series(absl::StrCat("s", k), absl::StrCat("1.2.3.33.", k), 4, 200)).exit_status, 0);
   }

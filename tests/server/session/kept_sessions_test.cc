@@ -344,6 +344,27 @@ TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
   std::filesystem::remove_all(peers);
 }
 
+TEST_P(KeptSessionsTest, ASessionForWhichThereIsNoPlaceNowIsNotForgotten) {
+  auto carrier = Open(Config());
+  v1::NavigateConfig config = Config();
+  config.set_session_id("t");
+  auto other = Open(config);
+  for (Carrier* one : {carrier.get(), other.get()}) {
+    Run(*one, 1, 1);
+    WaitUntilKept(one->session(), 1);
+    one->Break();
+  }
+  carrier.reset();
+  other.reset();
+  const int places = std::exchange(options_.limits.max_sessions, 1);
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 1);
+  EXPECT_EQ(Rows().size(), 2u);
+  options_.limits.max_sessions = places;
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 2);
+}
+
 TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {
   PutResident("other");
   auto carrier = Open(Config());
