@@ -542,7 +542,7 @@ TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
   server_->Wait();
   StartServer(flags);
   ASSERT_TRUE(HasVolumes(2));
-  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 3);
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") == 3; }));
   // The rest of the third.
   for (int k = 0; k < 3; ++k) std::filesystem::remove(absl::StrCat(third, "/slice", k));
   EXPECT_EQ(Store(third).exit_status, 0);
