@@ -157,7 +157,9 @@ const std::vector<Flag>& Flags() {
          c.options.device = std::string(v);
          return ParseDevices(v).status();
        }},
-      {"state_dir", "DIR", "an existing folder where volumes, matrices and transforms are kept over a restart (none)",
+      {"state_dir", "DIR",
+       "an existing folder where volumes, matrices, transforms, open sessions and DICOM images that are no volumes yet "
+       "are kept over a restart (none)",
        [](absl::string_view v, CommandLine& c) {
          c.options.state_dir = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a folder") : absl::OkStatus();

@@ -481,10 +481,10 @@ void Server::Stop() {
     grpc_->GetHealthCheckService()->Shutdown();
     ShutdownGrpc();
   }
-  dicom_stopped.wait();
   workers_.Shutdown();
   receivers_.Shutdown();
   sessions_.SuspendAll(absl::UnavailableError("the server is shutting down"));
+  dicom_stopped.wait();  // a slow peer takes none of the time of sessions
   for (const auto& device : served_) device->Shutdown();
   durable_.Shutdown();
   metrics_.set_sampler(nullptr);

@@ -253,8 +253,7 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "initial",
        .placeholder = "transforms/ID|PATH",
        .help = "where to start: a matrix (.txt, 4x4, fixed to moving, LPS mm), affine map or control grid in ITK's "
-               "form (.tfm, "
-               ".h5) or velocity (.nii.gz)"},
+               "form (.tfm, .h5), velocity (.nii.gz) or registration object (.dcm)"},
       {.name = "budget_ms",
        .type = FlagType::kInteger,
        .placeholder = "N",

@@ -124,11 +124,31 @@ absl::StatusOr<std::vector<uint8_t>> ReadFrom(const RegularFile& file, int64_t m
   return bytes;
 }
 
-absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path, int64_t max_bytes) {
+absl::StatusOr<std::shared_ptr<const void>> TakeRoom(const DicomLimits& limits, int64_t bytes) {
+  if (!limits.room) return nullptr;
+  return limits.room(bytes);
+}
+
+struct FileBytes {
+  std::shared_ptr<const void> room;
+  std::vector<uint8_t> bytes;
+};
+
+absl::StatusOr<FileBytes> ReadWithRoom(const RegularFile& file, const DicomLimits& limits) {
+  FileBytes read;
+  // For the file and the values that are parsed from it. A larger one is refused.
+  if (file.bytes <= limits.max_file_bytes) {
+    INTRAWARP_ASSIGN_OR_RETURN(read.room, TakeRoom(limits, 2 * file.bytes));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(read.bytes, ReadFrom(file, limits.max_file_bytes));
+  return read;
+}
+
+absl::StatusOr<FileBytes> ReadBytes(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_ASSIGN_OR_RETURN(const RegularFile file, OpenRegularFile(path));
-  absl::StatusOr<std::vector<uint8_t>> bytes = ReadFrom(file, max_bytes);
+  absl::StatusOr<FileBytes> read = ReadWithRoom(file, limits);
   close(file.descriptor);
-  return bytes;
+  return read;
 }
 
 absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& producer) {
@@ -147,29 +167,29 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
   return absl::DataLossError("data: the file is not well-formed DICOM");
 }
 
-// Raw deflate, as DICOM's PS3.5 A.5 has it.
-absl::StatusOr<std::vector<uint8_t>> Inflate(const uint8_t* data, size_t size, int64_t max_bytes) {
+// Raw deflate, as DICOM's PS3.5 A.5 has it: the number of bytes, at most `max_bytes`. They go to `out`, which has
+// kInflateStep bytes more than there are, or to nowhere where it is null.
+absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_bytes, uint8_t* out) {
   z_stream stream{};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return absl::ResourceExhaustedError("data: no memory to inflate");
-  std::vector<uint8_t> out;
+  std::vector<uint8_t> nowhere(out == nullptr ? kInflateStep : 0);
   int result = Z_OK;
   size_t taken = 0;
-  while (result == Z_OK && static_cast<int64_t>(out.size()) <= max_bytes) {
-    const size_t begin = out.size();
-    out.resize(begin + kInflateStep);
+  int64_t made = 0;
+  while (result == Z_OK && made <= max_bytes) {
     if (stream.avail_in == 0) {
       stream.next_in = const_cast<uint8_t*>(data + taken);
       stream.avail_in = static_cast<uInt>(std::min<size_t>(size - taken, 1U << 30));
       taken += stream.avail_in;
     }
-    stream.next_out = out.data() + begin;
+    stream.next_out = out == nullptr ? nowhere.data() : out + made;
     stream.avail_out = kInflateStep;
     result = inflate(&stream, Z_NO_FLUSH);
-    out.resize(out.size() - stream.avail_out);
+    made += static_cast<int64_t>(kInflateStep - stream.avail_out);
   }
   inflateEnd(&stream);
-  if (result == Z_STREAM_END) return out;
-  if (result == Z_OK) {
+  if (result == Z_STREAM_END && made <= max_bytes) return made;
+  if (result == Z_OK || result == Z_STREAM_END) {
     return absl::ResourceExhaustedError(absl::StrCat("file: inflates to more than ", max_bytes, " bytes"));
   }
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
@@ -222,6 +242,25 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes) {
   return result;
 }
 
+absl::StatusOr<Dataset> ReadDeflated(const std::vector<uint8_t>& file, size_t offset, const DicomLimits& limits) {
+  const uint8_t* const data = file.data() + offset;
+  const size_t size = file.size() - offset;
+  const absl::StatusOr<int64_t> bytes = Inflate(data, size, limits.max_file_bytes, nullptr);
+  if (!bytes.ok()) {
+    Dataset broken;
+    broken.data.reset(new DcmDataset);
+    broken.status = bytes.status();
+    return broken;
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const void> room, TakeRoom(limits, 2 * *bytes));
+  std::vector<uint8_t> inflated(static_cast<size_t>(*bytes) + kInflateStep);
+  INTRAWARP_RETURN_IF_ERROR(Inflate(data, size, *bytes, inflated.data()).status());
+  inflated.resize(static_cast<size_t>(*bytes));
+  Dataset dataset = ParseDataset(inflated);
+  dataset.room = std::move(room);
+  return dataset;
+}
+
 }  // namespace
 
 void DatasetDeleter::operator()(DcmDataset* dataset) const { delete dataset; }
@@ -235,18 +274,15 @@ bool BeginsLikeDicom(const std::string& path) {
   return status.ok() && (HasPrefix(bytes) || LooksLikeDataset(bytes));
 }
 
-absl::StatusOr<Dataset> ReadDataset(const std::string& path, int64_t max_bytes) {
+absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_RETURN_IF_ERROR(StartToolkit());
-  INTRAWARP_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadBytes(path, max_bytes));
-  if (bytes.empty()) return Dataset{nullptr, absl::NotFoundError("file: is not DICOM")};
-  const size_t deflated = DeflatedOffset(bytes);
-  if (deflated == 0) return ParseFile(bytes);
-  absl::StatusOr<std::vector<uint8_t>> inflated = Inflate(bytes.data() + deflated, bytes.size() - deflated, max_bytes);
-  if (inflated.ok()) return ParseDataset(*inflated);
-  Dataset broken;
-  broken.data.reset(new DcmDataset);
-  broken.status = inflated.status();
-  return broken;
+  INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
+  if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
+  const size_t deflated = DeflatedOffset(file.bytes);
+  if (deflated != 0) return ReadDeflated(file.bytes, deflated, limits);
+  Dataset dataset = ParseFile(file.bytes);
+  dataset.room = std::move(file.room);
+  return dataset;
 }
 
 }  // namespace intrawarp::io::dicom

@@ -3,7 +3,8 @@
 //
 // The whole file is read into memory and parsed from there. The parser stops where its recursion uses more stack or
 // makes more elements than kMaxParserStack and kMaxParserReads allow, so that nesting and counts are bounded whatever
-// the lengths in the file say. A deflated data set is inflated up to the bound on the size of a file.
+// the lengths in the file say. A deflated data set is inflated up to the bound on the size of a file: first into
+// nothing, so that its size is known before there is memory for it.
 #ifndef INTRAWARP_IO_DICOM_DATASET_H_
 #define INTRAWARP_IO_DICOM_DATASET_H_
 
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/dicom/dicom.h"
 
 class DcmDataset;
 
@@ -31,6 +33,7 @@ struct DatasetDeleter {
 
 // Thread-compatible.
 struct Dataset {
+  std::shared_ptr<const void> room;  // for what follows
   // Null for a file that is not DICOM.
   std::unique_ptr<DcmDataset, DatasetDeleter> data;
   // OK, or why the file could not be read to its end; `data` then holds what stood before.
@@ -38,10 +41,10 @@ struct Dataset {
 };
 
 // NOT_FOUND and the like "file: ..." for a file that cannot be opened, RESOURCE_EXHAUSTED "file: ..." above
-// `max_bytes`. Dataset::status has the errors of what it holds: NOT_FOUND "file: is not DICOM", DATA_LOSS "data: ..."
-// for truncated or corrupt files, RESOURCE_EXHAUSTED "nesting: ...", UNIMPLEMENTED "transfer_syntax: ..." and
-// "elements: ...".
-absl::StatusOr<Dataset> ReadDataset(const std::string& path, int64_t max_bytes);
+// limits.max_file_bytes, the errors of limits.room. Dataset::status has the errors of what it holds: NOT_FOUND "file:
+// is not DICOM", DATA_LOSS "data: ..." for truncated or corrupt files, RESOURCE_EXHAUSTED "nesting: ...", UNIMPLEMENTED
+// "transfer_syntax: ..." and "elements: ...".
+absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& limits);
 
 // Whether a file begins like DICOM; false for one that cannot be read.
 bool BeginsLikeDicom(const std::string& path);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "io/atomic_folder.h"
+#include "io/dicom/attributes.h"
 #include "io/dicom/object.h"
 
 namespace intrawarp::io {
@@ -25,6 +26,11 @@ using dicom::ObjectItem;
 
 constexpr double kAirHu = -1000;
 constexpr int kSeriesNumber = 9002;
+constexpr int kLeastCtBits = 12;
+// Values that are taken of an attribute.
+constexpr size_t kMaxCompressions = 8;
+constexpr size_t kMaxSequences = 8;
+constexpr size_t kMaxWindows = 64;
 constexpr dicom::Code kResampling = {"113085", "DCM", "Spatial resampling"};
 constexpr dicom::Code kSource = {"121322", "DCM", "Source image for image processing operation"};
 
@@ -51,10 +57,12 @@ double AsWritten(double value) {
   return read;
 }
 
-Quantisation QuantisationOf(const StoredValues& stored, absl::Span<const float> intensities) {
+Quantisation QuantisationOf(const StoredValues& stored, int least_bits, absl::Span<const float> intensities) {
   Quantisation q;
   if (stored.shared) {
-    q = {stored.slope, stored.intercept, 0, std::ldexp(1.0, stored.bits) - 1, stored.bits, stored.is_signed};
+    // An image of a CT has 12 bits or more (PS3.3 C.8.2.1).
+    const int bits = std::max(stored.bits, least_bits);
+    q = {AsWritten(stored.slope), AsWritten(stored.intercept), 0, std::ldexp(1.0, bits) - 1, bits, stored.is_signed};
     if (stored.is_signed) q.low = -std::ldexp(1.0, stored.bits - 1), q.high = -q.low - 1;
     return q;
   }
@@ -82,12 +90,11 @@ void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomRe
                 ObjectItem root) {
   const bool same_grid = fixed.has_planes && SameGrid(grid, fixed.geometry);
   const int fixed_instance = same_grid ? fixed.instance_of_plane[plane] : -1;
-  if (fixed_instance >= 0) root.AddInstance(DCM_ReferencedImageSequence, fixed.instances[fixed_instance]);
+  if (fixed_instance >= 0) {
+    root.AddInstance(DCM_ReferencedImageSequence, fixed.instances[fixed_instance], fixed.frame_of_plane[plane]);
+  }
   for (const ReferencedInstance& instance : moving.instances) {
-    ObjectItem item = root.Add(DCM_SourceImageSequence);
-    item.Text(DCM_ReferencedSOPClassUID, instance.sop_class);
-    item.Text(DCM_ReferencedSOPInstanceUID, instance.sop_instance);
-    item.AddCode(DCM_PurposeOfReferenceCodeSequence, kSource);
+    root.AddInstance(DCM_SourceImageSequence, instance, /*frame=*/0, &kSource);
   }
   root.Text(DCM_DerivationDescription, "Resampled onto the fixed images of a registration by intrawarp");
   root.AddCode(DCM_DerivationCodeSequence, kResampling);
@@ -97,33 +104,28 @@ void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomRe
 void AddAcquisition(const DicomReference& moving, ObjectItem root) {
   DcmItem& from = *moving.header;
   // Type 2C: wanted unless the body part is known and not one of a pair.
-  if (!from.tagExistsWithValue(DCM_BodyPartExamined)) root.Text(DCM_Laterality, "");
-  for (const DcmTagKey& tag :
-       {DCM_AcquisitionDate, DCM_AcquisitionTime, DCM_BodyPartExamined, DCM_Laterality, DCM_LossyImageCompression,
-        DCM_LossyImageCompressionRatio, DCM_LossyImageCompressionMethod}) {
-    root.Copy(tag, from);
-  }
-  root.Text(DCM_AcquisitionNumber, "");
+  if (!root.TakeTerms(DCM_BodyPartExamined, from)) root.EmptyValue(DCM_Laterality);
+  root.TakeTerms(DCM_Laterality, from);
+  for (const DcmTagKey& tag : {DCM_AcquisitionDate, DCM_AcquisitionTime}) root.TakeDigits(tag, from);
+  root.TakeTerms(DCM_LossyImageCompression, from);
+  root.TakeNumbers(DCM_LossyImageCompressionRatio, from, 1, kMaxCompressions);
+  root.TakeTerms(DCM_LossyImageCompressionMethod, from, kMaxCompressions);
+  root.EmptyValue(DCM_AcquisitionNumber);
   if (IsCt(moving)) {
-    root.CopyRequired(DCM_KVP, from);
-    root.Copy(DCM_ConvolutionKernel, from);
+    if (!root.TakeNumbers(DCM_KVP, from)) root.EmptyValue(DCM_KVP);
     return;
   }
   // A multi-frame original has these elsewhere; research mode is the term for what is not told.
-  if (from.tagExistsWithValue(DCM_ScanningSequence) && from.tagExistsWithValue(DCM_SequenceVariant)) {
-    root.Copy(DCM_ScanningSequence, from);
-    root.Copy(DCM_SequenceVariant, from);
-  } else {
-    root.Text(DCM_ScanningSequence, "RM");
-    root.Text(DCM_SequenceVariant, "NONE");
-  }
-  for (const DcmTagKey& tag :
-       {DCM_ScanOptions, DCM_MRAcquisitionType, DCM_RepetitionTime, DCM_EchoTime, DCM_EchoTrainLength}) {
-    root.CopyRequired(tag, from);
+  if (!root.TakeTerms(DCM_ScanningSequence, from, kMaxSequences)) root.Text(DCM_ScanningSequence, "RM");
+  if (!root.TakeTerms(DCM_SequenceVariant, from, kMaxSequences)) root.Text(DCM_SequenceVariant, "NONE");
+  if (!root.TakeTerms(DCM_ScanOptions, from, kMaxSequences)) root.EmptyValue(DCM_ScanOptions);
+  if (!root.TakeTerms(DCM_MRAcquisitionType, from)) root.EmptyValue(DCM_MRAcquisitionType);
+  for (const DcmTagKey& tag : {DCM_RepetitionTime, DCM_EchoTime, DCM_EchoTrainLength}) {
+    if (!root.TakeNumbers(tag, from)) root.EmptyValue(tag);
   }
   for (const DcmTagKey& tag :
        {DCM_InversionTime, DCM_FlipAngle, DCM_MagneticFieldStrength, DCM_ImagingFrequency, DCM_DiffusionBValue}) {
-    root.Copy(tag, from);
+    root.TakeNumbers(tag, from);
   }
 }
 
@@ -135,11 +137,16 @@ void AddPlane(const Geometry& grid, const dicom::PlaneAxes& axes, int plane, Obj
   root.Number(DCM_SpacingBetweenSlices, grid.spacing.z);
 }
 
-// Both or none, as many of one as of the other.
+// Both or none, as many of one as of the other; a width is at least 1 (PS3.3 C.11.2.1.2).
 void AddWindows(DcmItem& from, ObjectItem root) {
-  if (!from.tagExistsWithValue(DCM_WindowCenter) || !from.tagExistsWithValue(DCM_WindowWidth)) return;
-  root.Copy(DCM_WindowCenter, from);
-  root.Copy(DCM_WindowWidth, from);
+  const auto numbers = [&](const DcmTagKey& tag) {
+    return dicom::Numbers(from, {tag, ""}, "", 1, kMaxWindows).value_or(std::vector<double>());
+  };
+  const std::vector<double> centers = numbers(DCM_WindowCenter), widths = numbers(DCM_WindowWidth);
+  if (centers.empty() || centers.size() != widths.size()) return;
+  if (!std::all_of(widths.begin(), widths.end(), [](double w) { return w >= 1; })) return;
+  root.Numbers(DCM_WindowCenter, centers);
+  root.Numbers(DCM_WindowWidth, widths);
 }
 
 void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const float> plane, bool is_ct,
@@ -179,7 +186,7 @@ absl::Status WritePlane(const std::string& path, const Series& series, int plane
   root.Text(DCM_ImageType, IsCt(moving) ? "DERIVED\\SECONDARY\\AXIAL" : "DERIVED\\SECONDARY\\OTHER");
   root.Text(DCM_ContentDate, dicom::DateOf(stamp.time));
   root.Text(DCM_ContentTime, dicom::TimeOf(stamp.time));
-  root.CopyRequired(DCM_PatientPosition, *fixed.header);
+  if (!root.TakeTerms(DCM_PatientPosition, *fixed.header)) root.EmptyValue(DCM_PatientPosition);
   AddAcquisition(moving, root);
   AddSources(grid, fixed, moving, plane, root);
   AddPlane(grid, series.axes, plane, root);
@@ -205,7 +212,7 @@ absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid,
   series.kind = {IsCt(moving) ? UID_CTImageStorage : UID_MRImageStorage, IsCt(moving) ? "CT" : "MR",
                  "intrawarp warped images", kSeriesNumber};
   series.uid = stamp.new_uid();
-  series.quantisation = QuantisationOf(moving.stored, intensities);
+  series.quantisation = QuantisationOf(moving.stored, IsCt(moving) ? kLeastCtBits : 1, intensities);
   INTRAWARP_ASSIGN_OR_RETURN(series.axes, dicom::AxesOf(grid));
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFolder out, AtomicFolder::Create(folder));
   for (int plane = 0; plane < grid.size.z; ++plane) {

@@ -93,7 +93,7 @@ absl::Status DescribeFiles(const std::vector<std::string>& files, const DicomLim
   int64_t frames = 0;
   for (const std::string& file : files) {
     ++scan->counts.files;
-    absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(file, limits.max_file_bytes);
+    absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(file, limits);
     if (!dataset.ok()) return dataset.status();
     if (dataset->data == nullptr) {
       ++scan->counts.not_dicom;
@@ -111,7 +111,7 @@ absl::Status DescribeFiles(const std::vector<std::string>& files, const DicomLim
 
 // A file, or the files that a DICOMDIR names.
 absl::Status DescribeFile(const std::string& path, const DicomLimits& limits, Scan* scan) {
-  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, limits.max_file_bytes));
+  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, limits));
   if (dataset.data == nullptr) return dataset.status;
   Instance instance = Describe(dataset, path, limits);
   if (instance.is_directory && dataset.status.ok()) {
@@ -189,6 +189,7 @@ std::vector<Candidate> Failures(const Scan& scan) {
     Candidate& candidate = failures[{instance.provenance.series, instance.status.ToString()}];
     candidate.entry.provenance = instance.provenance;
     candidate.entry.status = instance.status;
+    candidate.entry.is_colour = IsColour(instance);
     ++candidate.entry.files;
   }
   std::vector<Candidate> result;

@@ -33,6 +33,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@
 
 namespace intrawarp::io {
 
+// Finds room for so many bytes of host memory, which are taken until the pointer goes.
+using DicomRoomFn = std::function<absl::StatusOr<std::shared_ptr<const void>>(int64_t bytes)>;
+
 struct DicomLimits {
   int max_files = 100000;
   int max_folder_depth = 16;
@@ -53,6 +57,9 @@ struct DicomLimits {
   int64_t max_frames = 500000;
   int max_volumes = 4096;
   int64_t max_volume_bytes = kDefaultMaxVolumeBytes;
+  // Asked before a file is read, for the file and its parsed values, and before a deflated one is inflated, for what it
+  // then has; its errors are passed on. Empty: there is room.
+  DicomRoomFn room = {};
 };
 
 struct DicomOptions {
@@ -83,6 +90,8 @@ struct DicomEntry {
   Geometry geometry;
   int64_t files = 0;
   int64_t frames = 0;
+  // A picture in colour (a capture of the screen, say): it is refused, and is no slice of its series.
+  bool is_colour = false;
   // A user should know this: dropped duplicates, interpolation, a missing position.
   std::vector<std::string> notes;
 };

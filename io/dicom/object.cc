@@ -11,15 +11,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
+#include "io/dicom/attributes.h"
 #include "io/dicom/instance.h"
 #include "io/dicom/toolkit.h"
 #include "io/file.h"
@@ -74,7 +77,6 @@ void CopyPatientAndStudy(DcmItem& from, ObjectItem root) {
         DCM_DeidentificationMethod, DCM_DeidentificationMethodCodeSequence}) {
     root.Copy(tag, from);
   }
-  root.CopyRequired(DCM_StudyInstanceUID, from);
   for (const DcmTagKey& tag :
        {DCM_StudyDate, DCM_StudyTime, DCM_ReferringPhysicianName, DCM_StudyID, DCM_AccessionNumber}) {
     root.CopyRequired(tag, from);
@@ -163,10 +165,69 @@ void ObjectItem::AddCode(const DcmTagKey& sequence, const Code& code) {
   item.Text(DCM_CodeMeaning, code.meaning);
 }
 
-void ObjectItem::AddInstance(const DcmTagKey& sequence, const ReferencedInstance& instance) {
+void ObjectItem::AddInstance(const DcmTagKey& sequence, const ReferencedInstance& instance, int frame,
+                             const Code* purpose) {
   ObjectItem item = Add(sequence);
   item.Text(DCM_ReferencedSOPClassUID, instance.sop_class);
   item.Text(DCM_ReferencedSOPInstanceUID, instance.sop_instance);
+  if (frame > 0) item.Text(DCM_ReferencedFrameNumber, absl::StrCat(frame));
+  if (purpose != nullptr) item.AddCode(DCM_PurposeOfReferenceCodeSequence, *purpose);
+}
+
+bool ObjectItem::TakeNumbers(const DcmTagKey& tag, DcmItem& from, size_t least, size_t most) {
+  const absl::StatusOr<std::vector<double>> numbers = io::dicom::Numbers(from, {tag, ""}, "", least, most);
+  if (!numbers.ok() || numbers->empty()) return false;
+  const bool is_whole = DcmTag(tag).getEVR() == EVR_IS;
+  const bool fits = std::all_of(numbers->begin(), numbers->end(), [&](double v) {
+    return !is_whole || (v == std::floor(v) && std::abs(v) <= std::numeric_limits<int32_t>::max());
+  });
+  if (!fits) return false;
+  Numbers(tag, *numbers);
+  return true;
+}
+
+bool ObjectItem::TakeTerms(const DcmTagKey& tag, DcmItem& from, size_t most) {
+  std::vector<std::string> terms = Texts(from, {tag, ""});
+  terms.resize(std::min(terms.size(), most));
+  const bool valid = std::all_of(terms.begin(), terms.end(), [](const std::string& term) {
+    return term.size() <= 16 && std::all_of(term.begin(), term.end(), [](unsigned char c) {
+             return absl::ascii_isupper(c) || absl::ascii_isdigit(c) || c == ' ' || c == '_';
+           });
+  });
+  if (terms.empty() || !valid) return false;
+  Text(tag, absl::StrJoin(terms, "\\"));
+  return true;
+}
+
+bool ObjectItem::TakeDigits(const DcmTagKey& tag, DcmItem& from) {
+  const std::string text = io::dicom::Text(from, {tag, ""});
+  const size_t digits = text.find_first_not_of("0123456789");
+  const bool is_date = DcmTag(tag).getEVR() == EVR_DA;
+  // YYYYMMDD, and HH[MM[SS[.F]]] with up to six digits of a fraction.
+  const absl::string_view fraction = absl::string_view(text).substr(std::min<size_t>(text.size(), 6));
+  const bool is_time = text.size() % 2 == 0 && text.size() <= 6 && digits == std::string::npos;
+  const bool is_long_time = digits == 6 && fraction.size() >= 2 && fraction.size() <= 7 && fraction[0] == '.' &&
+                            fraction.find_first_not_of("0123456789", 1) == absl::string_view::npos;
+  const bool valid = is_date ? text.size() == 8 && digits == std::string::npos : is_time || is_long_time;
+  if (text.empty() || !valid) return false;
+  Text(tag, text);
+  return true;
+}
+
+bool ObjectItem::TakeCode(const DcmTagKey& sequence, DcmItem& from) {
+  DcmItem* const item = FirstItem(&from, sequence);
+  if (item == nullptr) return false;
+  const std::pair<DcmTagKey, size_t> parts[] = {
+      {DCM_CodeValue, 16}, {DCM_CodingSchemeDesignator, 16}, {DCM_CodeMeaning, 64}};
+  std::vector<std::string> texts;
+  for (const auto& [tag, most] : parts) {
+    texts.push_back(io::dicom::Text(*item, {tag, ""}));
+    const std::string& text = texts.back();
+    const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isprint(c); });
+    if (text.empty() || text.size() > most || !plain) return false;
+  }
+  AddCode(sequence, {texts[0].c_str(), texts[1].c_str(), texts[2].c_str()});
+  return true;
 }
 
 void ObjectItem::Copy(const DcmTagKey& tag, DcmItem& from) {
@@ -190,6 +251,7 @@ Object::Object(const ObjectKind& kind, const DicomReference& fixed, const DicomS
   item.Text(DCM_InstanceCreationDate, DateOf(stamp.time));
   item.Text(DCM_InstanceCreationTime, TimeOf(stamp.time));
   CopyPatientAndStudy(*fixed.header, item);
+  item.Text(DCM_StudyInstanceUID, fixed.study);
   item.Text(DCM_Modality, kind.modality);
   item.Text(DCM_SeriesInstanceUID, series);
   item.Text(DCM_SeriesNumber, absl::StrCat(kind.series_number));

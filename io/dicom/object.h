@@ -54,11 +54,22 @@ class ObjectItem {
   // An empty sequence.
   void Empty(const DcmTagKey& sequence);
   void AddCode(const DcmTagKey& sequence, const Code& code);
-  void AddInstance(const DcmTagKey& sequence, const ReferencedInstance& instance);
+  // `frame`: of a multi-frame instance, from 1; 0: all of it. `purpose`: null: none is told.
+  void AddInstance(const DcmTagKey& sequence, const ReferencedInstance& instance, int frame = 0,
+                   const Code* purpose = nullptr);
 
   // The element of another data set, where it has a value. Required ones (type 2) become empty without it.
   void Copy(const DcmTagKey& tag, DcmItem& from);
   void CopyRequired(const DcmTagKey& tag, DcmItem& from);
+  // What a file that nobody vouches for has, made anew where it is well-formed: as many finite numbers of a decimal
+  // string; a term of a code string (PS3.5 6.2), the first `count` of them; a date or time; a code of printable ASCII,
+  // which every character set has. False, and nothing written, where it is not.
+  bool TakeNumbers(const DcmTagKey& tag, DcmItem& from, size_t least = 1, size_t most = 1);
+  bool TakeTerms(const DcmTagKey& tag, DcmItem& from, size_t most = 1);
+  bool TakeDigits(const DcmTagKey& tag, DcmItem& from);
+  bool TakeCode(const DcmTagKey& sequence, DcmItem& from);
+  // An attribute without a value (type 2).
+  void EmptyValue(const DcmTagKey& tag) { Text(tag, ""); }
 
  private:
   void Note(const OFCondition& condition);

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
@@ -35,7 +37,9 @@ absl::StatusOr<std::string> Uid(DcmItem& item, const Attribute& attribute) {
   const bool valid = !uid.empty() && uid.size() <= kMaxUid && std::all_of(uid.begin(), uid.end(), [](char c) {
     return c == '.' || absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
-  if (valid) return uid;
+  // PS3.5 9.1: no component is empty.
+  const bool has_gap = absl::StrContains(absl::StrCat(".", uid, "."), "..");
+  if (valid && !has_gap) return uid;
   return absl::InvalidArgumentError(
       absl::StrCat(attribute.keyword, ": is missing or no UID, so that no object can ", "refer to the series"));
 }
@@ -43,7 +47,7 @@ absl::StatusOr<std::string> Uid(DcmItem& item, const Attribute& attribute) {
 absl::Status ChangedFile() { return absl::AbortedError("file: has changed while it was read"); }
 
 absl::StatusOr<dicom::Dataset> Reopen(const dicom::Instance& instance, const DicomLimits& limits) {
-  absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(instance.path, limits.max_file_bytes);
+  absl::StatusOr<dicom::Dataset> dataset = dicom::ReadDataset(instance.path, limits);
   if (!dataset.ok() || dataset->data == nullptr || !dataset->status.ok()) return ChangedFile();
   return dataset;
 }
@@ -87,9 +91,14 @@ void TakePlanes(const dicom::Selection& selection, const std::map<size_t, int>& 
   if (!reference->has_planes) return;
   reference->geometry = selection.grid.geometry;
   reference->instance_of_plane.assign(static_cast<size_t>(selection.grid.geometry.size.z), -1);
+  reference->frame_of_plane.assign(reference->instance_of_plane.size(), 0);
   for (size_t k = 0; k < selection.stack.frames.size(); ++k) {
-    reference->instance_of_plane[static_cast<size_t>(selection.grid.planes[k])] =
-        numbers.at(selection.stack.frames[k].instance);
+    const dicom::FrameIndex from = selection.stack.frames[k];
+    const dicom::Instance& instance = selection.instances[from.instance];
+    const auto plane = static_cast<size_t>(selection.grid.planes[k]);
+    reference->instance_of_plane[plane] = numbers.at(from.instance);
+    if (instance.layout.frames == 1) continue;
+    reference->frame_of_plane[plane] = static_cast<int>(instance.frames[from.frame].stored) + 1;
   }
 }
 
@@ -102,10 +111,15 @@ absl::StatusOr<DicomReference> DicomReference::Read(const std::string& path, con
   const std::map<size_t, int> numbers = NumberInstances(selection.stack);
   DicomReference reference;
   reference.instances.resize(numbers.size());
+  std::set<std::pair<std::string, std::string>> owners;
   for (const auto& [index, number] : numbers) {
     INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, Reopen(selection.instances[index], options.limits));
     INTRAWARP_ASSIGN_OR_RETURN(reference.instances[number].sop_class, Uid(*dataset.data, kSopClass));
     INTRAWARP_ASSIGN_OR_RETURN(reference.instances[number].sop_instance, Uid(*dataset.data, kSopInstance));
+    owners.insert({dicom::Text(*dataset.data, {DCM_PatientID, "PatientID"}), dicom::Text(*dataset.data, kStudy)});
+    if (owners.size() > 1) {
+      return absl::InvalidArgumentError("patient: the files of the series are of several patients or studies");
+    }
     if (number == 0) INTRAWARP_RETURN_IF_ERROR(TakeHeader(std::move(dataset), &reference));
   }
   TakePlanes(selection, numbers, &reference);

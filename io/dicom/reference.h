@@ -39,7 +39,8 @@ struct StoredValues {
 // Movable; thread-compatible.
 struct DicomReference {
   // One volume of a path, as ReadDicom chooses it; files with gaps or tilt are referred to, too. Errors are
-  // ReadDicom's, and INVALID_ARGUMENT "KEYWORD: ..." where an instance has no valid UID, study or frame of reference.
+  // ReadDicom's, and INVALID_ARGUMENT "KEYWORD: ..." where an instance has no valid UID, study or frame of reference,
+  // "patient: ..." where instances are of several patients or studies.
   static absl::StatusOr<DicomReference> Read(const std::string& path, const DicomOptions& options = {});
 
   std::string study;
@@ -52,6 +53,8 @@ struct DicomReference {
   Geometry geometry;
   // For each plane of the grid, its instance in `instances`; -1 for one that a segmentation leaves out.
   std::vector<int> instance_of_plane;
+  // For each plane, its frame in a multi-frame instance, from 1; 0 in others.
+  std::vector<int> frame_of_plane;
   // A defined term, or empty.
   std::string modality;
   StoredValues stored;

@@ -79,13 +79,15 @@ void AddMatrix(const AffineMap& map, ObjectItem item) {
   item.Numbers(DCM_FrameOfReferenceTransformationMatrix, Elements(map));
 }
 
+bool IsFinite(const AffineMap& map) {
+  return std::all_of(&map.m[0][0], &map.m[0][0] + 12, [](double v) { return std::isfinite(v); });
+}
+
+// The inverse is written, too.
 absl::Status CheckMatrix(const AffineMap& map) {
-  for (const auto& row : map.m) {
-    for (const double v : row) {
-      if (!std::isfinite(v)) return absl::InvalidArgumentError("matrix: must be finite");
-    }
-  }
-  return IsSingular(map) ? absl::InvalidArgumentError("matrix: the linear part is singular") : absl::OkStatus();
+  if (!IsFinite(map)) return absl::InvalidArgumentError("matrix: must be finite");
+  if (!IsSingular(map) && IsFinite(Inverse(map))) return absl::OkStatus();
+  return absl::InvalidArgumentError("matrix: the linear part is singular");
 }
 
 absl::Status Wrong(const Attribute& attribute, absl::string_view what) {
@@ -144,7 +146,8 @@ double LargestBend(const Lattice& c, int axis) {
 // Samples between control points, so that trilinear interpolation is off by no more than the sum over the axes of
 // h^2 / 8 times the second derivative.
 int64_t SamplesPerCell(double bend, int axes, double tolerance) {
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(std::sqrt(axes * bend / (8 * tolerance)))));
+  // More than any grid has would not fit into an integer.
+  return static_cast<int64_t>(std::clamp(std::ceil(std::sqrt(axes * bend / (8 * tolerance))), 1.0, 1.0 * kMaxAxis));
 }
 
 // The spline along one axis, at `per_cell` samples from the second to the last but one node.
@@ -237,7 +240,7 @@ absl::StatusOr<Sampling> ChooseSampling(const Geometry& grid, const Lattice& lat
   }
   const double least = options.tolerance_mm.value_or(kLeastToleranceMm);
   const double most = options.tolerance_mm.value_or(kMostToleranceMm);
-  if (!(least > 0)) return absl::InvalidArgumentError("tolerance_mm: must be above 0");
+  if (!(least > 0 && std::isfinite(least))) return absl::InvalidArgumentError("tolerance_mm: must be above 0");
   for (double tolerance = least; tolerance <= most; tolerance *= kStep) {
     const Sampling sampling = SamplingFor(lattice, bends, tolerance);
     if (BytesOf(grid, sampling.per_cell) <= static_cast<double>(options.max_grid_bytes)) return sampling;
@@ -499,7 +502,9 @@ absl::Status WriteDicomRegistration(const std::string& path, const ItkTransform&
 }
 
 absl::StatusOr<ItkTransform> ReadDicomRegistration(const std::string& path, int64_t max_bytes) {
-  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, max_bytes));
+  DicomLimits limits;
+  limits.max_file_bytes = max_bytes;
+  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, limits));
   INTRAWARP_RETURN_IF_ERROR(dataset.status);
   const std::string sop_class = dicom::Text(*dataset.data, kSopClass);
   const std::string registered = dicom::Text(*dataset.data, kFrameOfReference);

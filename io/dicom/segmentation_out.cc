@@ -22,6 +22,8 @@ namespace {
 using dicom::ObjectItem;
 
 constexpr dicom::ObjectKind kSegmentation = {UID_SegmentationStorage, "SEG", "intrawarp warped segmentation", 9003};
+constexpr size_t kMaxLabel = 64;  // of a long string (LO)
+constexpr size_t kLabComponents = 3;
 constexpr dicom::Code kTissue = {"85756007", "SCT", "Tissue"};
 constexpr dicom::Code kDerivation = {"113076", "DCM", "Segmentation"};
 constexpr dicom::Code kPurpose = {"121322", "DCM", "Source image for image processing operation"};
@@ -59,18 +61,14 @@ DcmItem* SegmentItem(const DicomReference* source) {
 std::string LabelOf(DcmItem* segment) {
   if (segment == nullptr) return "Mask";
   const std::string label = dicom::Text(*segment, {DCM_SegmentLabel, "SegmentLabel"});
-  const bool plain = !label.empty() && std::all_of(label.begin(), label.end(), [](char c) {
+  const bool plain = !label.empty() && label.size() <= kMaxLabel && std::all_of(label.begin(), label.end(), [](char c) {
     return absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\\';
   });
   return plain ? label : "Segment";
 }
 
 void CopyOrCode(DcmItem* segment, const DcmTagKey& tag, ObjectItem item) {
-  if (segment != nullptr && segment->tagExistsWithValue(tag)) {
-    item.Copy(tag, *segment);
-  } else {
-    item.AddCode(tag, kTissue);
-  }
+  if (segment == nullptr || !item.TakeCode(tag, *segment)) item.AddCode(tag, kTissue);
 }
 
 void AddSegment(const DicomReference* source, ObjectItem root) {
@@ -86,8 +84,12 @@ void AddSegment(const DicomReference* source, ObjectItem root) {
   CopyOrCode(segment, DCM_SegmentedPropertyCategoryCodeSequence, item);
   CopyOrCode(segment, DCM_SegmentedPropertyTypeCodeSequence, item);
   if (segment == nullptr) return;
-  item.Copy(DCM_AnatomicRegionSequence, *segment);
-  item.Copy(DCM_RecommendedDisplayCIELabValue, *segment);
+  (void)item.TakeCode(DCM_AnatomicRegionSequence, *segment);
+  DcmElement* colour = nullptr;
+  const bool has_colour = segment->findAndGetElement(DCM_RecommendedDisplayCIELabValue, colour).good();
+  if (has_colour && colour->ident() == EVR_US && colour->getVM() == kLabComponents) {
+    item.Copy(DCM_RecommendedDisplayCIELabValue, *segment);
+  }
 }
 
 void AddDimensions(const std::string& organization, ObjectItem root) {
@@ -125,10 +127,7 @@ void AddFrame(const Geometry& grid, const dicom::PlaneAxes& axes, int plane, con
   if (instance < 0) return;
   ObjectItem derivation = frame.Add(DCM_DerivationImageSequence);
   derivation.AddCode(DCM_DerivationCodeSequence, kDerivation);
-  ObjectItem image = derivation.Add(DCM_SourceImageSequence);
-  image.Text(DCM_ReferencedSOPClassUID, fixed.instances[instance].sop_class);
-  image.Text(DCM_ReferencedSOPInstanceUID, fixed.instances[instance].sop_instance);
-  image.AddCode(DCM_PurposeOfReferenceCodeSequence, kPurpose);
+  derivation.AddInstance(DCM_SourceImageSequence, fixed.instances[instance], fixed.frame_of_plane[plane], &kPurpose);
 }
 
 void AddPixels(const Geometry& grid, absl::Span<const float> mask, ObjectItem root) {

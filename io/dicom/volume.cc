@@ -36,7 +36,8 @@ struct OpenInstance {
 absl::StatusOr<OpenInstance> Open(const Instance& instance, const DicomLimits& limits) {
   OpenInstance open;
   const absl::Status changed = absl::AbortedError("file: has changed while it was read");
-  absl::StatusOr<Dataset> dataset = ReadDataset(instance.path, limits.max_file_bytes);
+  absl::StatusOr<Dataset> dataset = ReadDataset(instance.path, limits);
+  if (absl::IsResourceExhausted(dataset.status())) return dataset.status();
   if (!dataset.ok() || !dataset->status.ok()) return changed;
   open.dataset = *std::move(dataset);
   const Instance now = DescribeInstance(*open.dataset.data, limits.max_frames);

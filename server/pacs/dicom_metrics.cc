@@ -20,7 +20,7 @@ using prometheus::Histogram;
 
 constexpr std::array<const char*, 5> kAssociations = {"released", "broken", "refused", "timeout", "protocol"};
 constexpr std::array<const char*, 4> kInstances = {"stored", "no_room", "unreadable", "refused"};
-constexpr std::array<const char*, 4> kVolumes = {"resident", "refused", "failed", "incomplete"};
+constexpr std::array<const char*, 5> kVolumes = {"resident", "refused", "failed", "incomplete", "deferred"};
 const Histogram::BucketBoundaries kBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 30, 60, 120, 300, 600};
 
 }  // namespace
@@ -48,7 +48,7 @@ struct DicomMetrics::Impl {
                               .Help("Bytes of DICOM instances received.")
                               .Register(registry)
                               .Add({});
-  const std::array<Counter*, 4> volumes =
+  const std::array<Counter*, 5> volumes =
       Counters("intrawarp_dicom_volumes_total", "Volumes of DICOM series received, by what became of them.", kVolumes);
   Histogram* const seconds = &prometheus::BuildHistogram()
                                   .Name("intrawarp_dicom_series_seconds")

@@ -18,8 +18,8 @@ enum class AssociationOutcome { kReleased, kBroken, kRefused, kTimeout, kProtoco
 // Of instances: stored in the spool; no room; no image that the reader takes; not what was negotiated.
 enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
 // Of volumes: resident; refused by the rules of the reader; refused for another reason, as no memory; given up because
-// instances may be missing.
-enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete };
+// instances may be missing; waiting for memory, the disk or the device, once for a series.
+enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete, kDeferred };
 
 struct DicomSample {
   int64_t associations = 0;

@@ -16,10 +16,15 @@
 #include "server/identity/exposure.h"
 #include "server/identity/tls_files.h"
 #include "server/identity/watched_file.h"
+#include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 
 namespace intrawarp::server {
 namespace {
+
+// The part of the host's memory in which files are read, as 1 / 8, and how long one waits for others.
+constexpr int kReadingShare = 8;
+constexpr std::chrono::seconds kReadingPatience{10};
 
 absl::Status ForFlag(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
@@ -95,7 +100,11 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
 }
 
 DicomNode::DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit)
-    : options_(options), peers_(std::move(peers)), context_(context), audit_(audit) {}
+    : options_(options),
+      peers_(std::move(peers)),
+      context_(context),
+      audit_(audit),
+      reading_(HostMemoryLimit() / kReadingShare, kReadingPatience) {}
 
 DicomNode::~DicomNode() {
   if (scp_ != nullptr) scp_->Stop(std::chrono::steady_clock::now());
@@ -112,6 +121,7 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
   spool.max_bytes = options_.spool_bytes;
   spool.quiet = options_.quiet;
   spool.now = context_.seams.steady_now;
+  spool.peer = [this](const std::string& ae_title) { return peers_.Find(ae_title); };
   if (spool.folder.empty() && !state_dir.empty()) {
     spool.folder = absl::StrCat(state_dir, "/dicom_spool");
     if (mkdir(spool.folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -122,6 +132,7 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
     if (mkdtemp(name.data()) == nullptr) return absl::UnavailableError("there is no temporary folder");
     spool.folder = temporary_folder_ = name;
   }
+  spool.keep = temporary_folder_.empty();
   absl::StatusOr<std::unique_ptr<InstanceSpool>> opened = InstanceSpool::Open(std::move(spool));
   if (!opened.ok()) return ForFlag("dicom_spool", opened.status());
   spool_ = *std::move(opened);
@@ -129,17 +140,20 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
 }
 
 absl::Status DicomNode::Serve() {
+  const auto reading = [this](int64_t bytes) { return reading_.Take(bytes); };
   const auto owner_of = [this](const SeriesKey& key) -> std::optional<std::string> {
     const DicomPeer* const peer = peers_.Find(key.peer);
     return peer == nullptr ? std::nullopt : std::optional<std::string>(peer->owner);
   };
-  maker_ = std::make_unique<VolumeMaker>(context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {});
+  maker_ = std::make_unique<VolumeMaker>(
+      context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {}, reading);
   StorageScp::Options scp;
   scp.listen = options_.listen;
   scp.ae_title = options_.ae_title;
   scp.max_associations = options_.max_associations;
   scp.patience = {options_.timeout, options_.idle_timeout};
   scp.tls = tls_;
+  scp.reading = reading;
   INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, metrics_, audit_));
   return absl::OkStatus();
 }
@@ -149,8 +163,10 @@ void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
   if (maker_ == nullptr) return;
   maker_->Stop();
   // Their senders think that they are here.
-  const int64_t dropped = spool_->instances();
-  if (dropped > 0) Log(Severity::kWarning, "dicom_dropped", {{"instances", absl::StrCat(dropped)}});
+  const std::string instances = absl::StrCat(spool_->instances());
+  if (spool_->instances() == 0) return;
+  if (temporary_folder_.empty()) return Log(Severity::kInfo, "dicom_kept", {{"instances", instances}});
+  Log(Severity::kWarning, "dicom_dropped", {{"instances", instances}});
 }
 
 std::string DicomNode::Scrape() const {

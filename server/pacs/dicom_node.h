@@ -17,6 +17,7 @@
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/node_options.h"
 #include "server/pacs/peers.h"
+#include "server/pacs/reading_memory.h"
 #include "server/pacs/storage_scp.h"
 #include "server/pacs/volume_maker.h"
 #include "server/rpc/audit_trail.h"
@@ -38,7 +39,8 @@ class DicomNode {
   const std::string& address() const { return scp_->address(); }
   std::string Scrape() const;
 
-  // Takes no more associations, gives those that are open until `end`, and drops what has become no volume. Idempotent.
+  // Takes no more associations, gives those that are open until `end`, and ends the making of volumes. Images that have
+  // become none stay in the spool for the next start, but for a temporary one. Idempotent.
   void Stop(std::chrono::steady_clock::time_point end);
 
  private:
@@ -52,6 +54,7 @@ class DicomNode {
   AuditTrail& audit_;
   std::shared_ptr<const dimse::TlsContext> tls_;
   DicomMetrics metrics_;
+  ReadingMemory reading_;
   std::string temporary_folder_;  // empty: none
   std::unique_ptr<InstanceSpool> spool_;
   std::unique_ptr<VolumeMaker> maker_;

@@ -2,12 +2,14 @@
 // InstanceSpool: the DICOM files that were received and are no volumes yet, in a folder of bounded size, gathered by
 // series.
 //
-// A series is ready for its volumes once no association that has sent instances of it is open and none has come for
-// `quiet`. The images of an association that broke off, or of which an instance was refused, may lack slices: their
+// A series is ready for its volumes once no association that has sent instances of it is open, none has come for
+// `quiet`, and none of its instances is missing. The images of an association that broke off may lack slices: their
 // series wait for another association that sends of them and ends well, and are given up after `patience`.
 //
-// Files lie in the folder under names of their own, readable by their owner alone, and go with their objects; a new
-// spool removes what an earlier one has left.
+// Files lie in the folder under names of their own, readable by their owner alone. With `keep` an image is on the disk
+// once it was added, and a new spool takes over what an earlier one has left: a series that was whole then, which a
+// file in its folder says, is ready, and any other one waits like one that broke off. Without, files go with the spool,
+// and a new spool removes what an earlier one has left.
 //
 // Thread safety: safe for concurrent use; a SpooledFile is thread-compatible.
 #ifndef INTRAWARP_SERVER_PACS_INSTANCE_SPOOL_H_
@@ -31,6 +33,7 @@
 namespace intrawarp::server {
 
 class InstanceSpool;
+struct GatheredSeries;
 
 // One file of the spool, and the room that it takes.
 class SpooledFile {
@@ -43,18 +46,20 @@ class SpooledFile {
   // RESOURCE_EXHAUSTED when the spool, the peer's part of it or the disk is full; UNAVAILABLE for other errors of the
   // disk.
   absl::Status Append(absl::string_view bytes);
-  // No more bytes come.
+  // No more bytes come. With SpoolOptions::keep they are on the disk then.
   absl::Status Close();
   const std::string& path() const { return path_; }
 
  private:
   friend class InstanceSpool;
+  friend struct GatheredSeries;
 
   InstanceSpool& spool_;
   const DicomPeer& peer_;
   std::string path_;
   int fd_;
   int64_t bytes_ = 0;
+  bool stays_ = false;  // without its object
 };
 
 // What tells gathered series apart.
@@ -73,12 +78,18 @@ struct GatheredSeries {
   std::map<std::string, std::unique_ptr<SpooledFile>> files;  // by a hash of the instance
   // Instances may be missing, and nobody has sent them for too long.
   bool given_up = false;
+  // Those of its volumes that were made before it was put back.
+  std::set<std::string> made;
+  bool was_put_back = false;
 
   GatheredSeries() = default;
-  GatheredSeries(GatheredSeries&&) = default;
-  GatheredSeries& operator=(GatheredSeries&&) = default;
+  GatheredSeries(const GatheredSeries&) = delete;
   // Removes the folder.
   ~GatheredSeries();
+
+ private:
+  friend class InstanceSpool;
+  bool is_marked_ = false;  // as whole, in its folder
 };
 
 struct SpoolOptions {
@@ -88,13 +99,17 @@ struct SpoolOptions {
   int64_t max_instances = 200000;
   std::chrono::nanoseconds quiet{0};
   std::chrono::nanoseconds patience = std::chrono::minutes(10);
+  bool keep = false;
+  // The peer of an AE title; null: it is not listed any more, and its images go. Needed with `keep`.
+  std::function<const DicomPeer*(const std::string& ae_title)> peer;
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 class InstanceSpool {
  public:
-  // FAILED_PRECONDITION when the folder holds something else, or cannot be emptied and written to.
+  // FAILED_PRECONDITION when the folder holds something else, or cannot be read, emptied and written to.
   static absl::StatusOr<std::unique_ptr<InstanceSpool>> Open(SpoolOptions options);
+  ~InstanceSpool();
 
   // A new file. `peer` outlives it. RESOURCE_EXHAUSTED when there are too many; UNAVAILABLE.
   absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile(const DicomPeer& peer);
@@ -103,17 +118,23 @@ class InstanceSpool {
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
-  // An instance of the peer is on its way, or has come and found no room: no series of the peer counts as whole until
-  // it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are incomplete.
-  // RESOURCE_EXHAUSTED when the peer has too many such instances.
+  // An instance of the peer is on its way, or has come and could not be kept: no series of the peer counts as whole
+  // until it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are
+  // incomplete. RESOURCE_EXHAUSTED when the peer has too many such instances.
   absl::Status Expect(const DicomPeer& peer, const std::string& instance);
+  // The expected instance is one of this series: no other series waits for it any more.
+  void Attribute(const SeriesKey& key, const std::string& instance);
   void Unexpect(const DicomPeer& peer, const std::string& instance);
   // The association adds no more. `newest`: the largest number of any association so far. An association that had begun
-  // before another one broke off makes nothing whole. `complete`: it ended well, and no instance was refused.
+  // before another one broke off makes nothing whole. `complete`: it ended well, and no instance of an unknown series
+  // was refused.
   void EndAssociation(int64_t association, bool complete, int64_t newest);
 
   // Takes a series that is ready, or one that is given up. Null when there is none.
   std::unique_ptr<GatheredSeries> TakeReady();
+  // A series that was taken can make no volumes now: it is ready again from then on. Instances that have come meanwhile
+  // stay in the place of its own.
+  void PutBack(std::unique_ptr<GatheredSeries> series, std::chrono::steady_clock::time_point not_before);
 
   int64_t bytes() const;
   int64_t instances() const;
@@ -133,12 +154,35 @@ class InstanceSpool {
     bool incomplete = false;
     int64_t broken_at = 0;
     std::chrono::steady_clock::time_point last;
+    std::chrono::steady_clock::time_point not_before;
+  };
+
+  struct Missing {
+    std::chrono::steady_clock::time_point since;
+    std::string series;  // empty: any of the peer's
+  };
+  // The expected instances of a peer, and how many there are of each series.
+  struct Expected {
+    std::map<std::string, Missing> instances;
+    std::map<std::string, int64_t> of_series;
+
+    void Put(const std::string& instance, Missing missing);
+    void Erase(const std::string& instance);
+    // Whether an instance of the series may be missing.
+    bool Holds(const std::string& series) const { return of_series.contains(series) || of_series.contains(""); }
   };
 
   explicit InstanceSpool(SpoolOptions options) : options_(std::move(options)) {}
   absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
+  absl::Status Recover();
+  void RecoverSeries(const std::string& folder, const SeriesKey& key, const DicomPeer& peer);
+  // With the mutex held.
   absl::StatusOr<Gathering*> Find(const SeriesKey& key);
+  absl::Status MoveTo(GatheredSeries& series, const std::string& instance, SpooledFile& file);
+  bool IsWhole(const SeriesKey& key, const Gathering& gathering) const;
+  void Mark(GatheredSeries& series);
+  void Unmark(GatheredSeries& series);
   void DropOverdue(std::chrono::steady_clock::time_point now);
 
   const SpoolOptions options_;
@@ -146,8 +190,7 @@ class InstanceSpool {
   Use use_;
   std::map<std::string, Use> peers_;
   std::map<SeriesKey, Gathering> gatherings_;
-  // By AE title and instance: since when.
-  std::map<std::string, std::map<std::string, std::chrono::steady_clock::time_point>> expected_;
+  std::map<std::string, Expected> expected_;  // by AE title
   int64_t next_name_ = 0;
 };
 

@@ -130,7 +130,9 @@ absl::Status TakeSlabs(ServerContext& context, DeviceContext& device, const NewV
                                });
   while (ready.wait_for(kLookPeriod) != std::future_status::ready) {
     if (volume.cancelled()) return Cancelled();
-    if (steady_clock::now() >= end) return absl::ResourceExhaustedError("slabs: no pinned memory was free in time");
+    if (steady_clock::now() >= end) {
+      return WithReason(absl::ResourceExhaustedError("slabs: no pinned memory was free in time"), v1::PINNED_MEMORY);
+    }
   }
   return ready.get();
 }
@@ -167,6 +169,12 @@ absl::StatusOr<PutResult> Store(ServerContext& context, Making& making, const Ob
 }
 
 }  // namespace
+
+bool MayPass(const absl::Status& status) {
+  if (absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)) return true;
+  const v1::ErrorReason reason = ReasonOf(status);
+  return IsWorthWaiting(status) || reason == v1::OWNER_QUOTA || reason == v1::STATE_FULL;
+}
 
 absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& volume,
                                     std::chrono::nanoseconds patience) {

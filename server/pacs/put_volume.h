@@ -37,6 +37,10 @@ struct PutResult {
 // STATE_FULL, ...); CANCELLED. The same volume under the same id is no error.
 absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& volume, std::chrono::nanoseconds patience);
 
+// Whether the same volume may be put later: others hold the memory now, or the disk, the device or a stop is in the
+// way.
+bool MayPass(const absl::Status& status);
+
 }  // namespace intrawarp::server
 
 #endif  // INTRAWARP_SERVER_PACS_PUT_VOLUME_H_

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <semaphore>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "io/dicom/dicom.h"
 #include "io/digest.h"
 #include "server/monitor/log.h"
+#include "server/pacs/put_volume.h"
 
 namespace intrawarp::server {
 namespace {
@@ -133,20 +135,47 @@ std::string AddressOf(int fd) {
   return std::string(absl::StripPrefix(host, "::ffff:"));
 }
 
-// The series of a whole file; an error when the reader can make nothing of it.
-absl::StatusOr<std::string> SeriesOf(const std::string& path) {
+struct Described {
+  std::string series;  // empty: unknown
+  bool is_slice = true;
+  bool has_room = true;  // memory to read it
+  // Why the reader can make nothing of it.
+  absl::Status status;
+};
+
+// A file, of which the end may be missing.
+Described Describe(const std::string& path, const io::DicomRoomFn& reading) {
   // Each has a whole file in memory.
   static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
   readers.acquire();
   const auto release = absl::MakeCleanup([] { readers.release(); });
   io::DicomOptions options;
   options.limits.max_file_bytes = kMaxInstanceBytes;
-  INTRAWARP_ASSIGN_OR_RETURN(const io::DicomListing listing, io::ListDicom(path, options));
-  if (listing.volumes.empty()) return absl::InvalidArgumentError("holds no image");
-  for (const io::DicomEntry& entry : listing.volumes) INTRAWARP_RETURN_IF_ERROR(entry.status);
-  const std::string& series = listing.volumes.front().provenance.series;
-  if (series.empty()) return absl::InvalidArgumentError("has no series");
-  return series;
+  options.limits.room = reading;
+  const absl::StatusOr<io::DicomListing> listing = io::ListDicom(path, options);
+  if (!listing.ok()) return {"", true, !absl::IsResourceExhausted(listing.status()), listing.status()};
+  if (listing->volumes.empty()) return {"", false, true, absl::InvalidArgumentError("holds no image")};
+  Described described{listing->volumes.front().provenance.series, true, true, absl::OkStatus()};
+  for (const io::DicomEntry& entry : listing->volumes) described.status.Update(entry.status);
+  if (described.series.empty()) described.status.Update(absl::InvalidArgumentError("has no series"));
+  described.is_slice = !listing->volumes.front().is_colour;
+  return described;
+}
+
+// An instance of which only a part has come, and that its series lacks.
+void Miss(StoreTarget& target, const std::string& name, std::unique_ptr<SpooledFile> file) {
+  if (file == nullptr || !file->Close().ok()) return;
+  const Described described = Describe(file->path(), target.reading);
+  if (!described.series.empty()) target.spool.Attribute({target.peer.ae_title, described.series}, name);
+}
+
+// An instance that has come whole, and that the reader refused.
+void Refuse(StoreTarget& target, const std::string& name, const Described& described, StoreTally& tally) {
+  if (described.is_slice && !described.series.empty()) {
+    return target.spool.Attribute({target.peer.ae_title, described.series}, name);
+  }
+  tally.unknown += described.is_slice ? 1 : 0;
+  target.spool.Unexpect(target.peer, name);
 }
 
 AssociationOutcome OutcomeOf(const absl::Status& status) {
@@ -206,25 +235,35 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
         return kept;
       });
   // What ends the association is told by it; what the file refused is told to the sender.
-  if (!received.ok() && received != kept) return received;
+  if (!received.ok() && received != kept) {
+    Miss(target, name, std::move(file));
+    return received;
+  }
   if (kept.ok()) kept = file->Close();
   uint16_t status = dimse::kSuccess;
   InstanceOutcome outcome = InstanceOutcome::kStored;
   if (!is_agreed) {
     status = dimse::kSopClassNotSupported;
     outcome = InstanceOutcome::kRefused;
+    ++tally.unknown;
   } else if (!kept.ok()) {
     status = dimse::kOutOfResources;
     outcome = InstanceOutcome::kNoRoom;
-  } else if (const absl::StatusOr<std::string> series = SeriesOf(file->path()); !series.ok()) {
+    Miss(target, name, std::move(file));
+  } else if (const Described described = Describe(file->path(), target.reading); !described.has_room) {
+    status = dimse::kOutOfResources;
+    outcome = InstanceOutcome::kNoRoom;
+    if (!MayPass(described.status)) Refuse(target, name, described, tally);
+  } else if (!described.status.ok()) {
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
-    target.spool.Unexpect(target.peer, name);
+    Refuse(target, name, described, tally);
   } else {
-    const SeriesKey key{target.peer.ae_title, *series};
+    const SeriesKey key{target.peer.ae_title, described.series};
     if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
       status = dimse::kOutOfResources;
       outcome = InstanceOutcome::kNoRoom;
+      target.spool.Attribute(key, name);
     }
   }
   file.reset();
@@ -281,8 +320,7 @@ void StorageScp::Listen() {
 void StorageScp::Take(Fd fd) {
   std::string address = AddressOf(fd.get());
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool is_full = static_cast<int>(served_.size()) >= options_.max_associations + kRejecting;
-  if (is_full || !peers_.HasHost(address)) return metrics_.CountAssociation(AssociationOutcome::kRefused);
+  if (!peers_.HasHost(address) || !MakeRoom(address)) return metrics_.CountAssociation(AssociationOutcome::kRefused);
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   auto served = std::make_unique<Served>();
@@ -290,9 +328,9 @@ void StorageScp::Take(Fd fd) {
   Served* const to = served.get();
   served_.push_back(std::move(served));
   try {
-    to->thread = std::thread([this, to] {
+    to->thread = options_.start_thread([this, to] {
       YieldToFrames();
-      Serve(to->connection);
+      Serve(*to);
       to->done = true;
       wake_.Raise();
     });
@@ -300,6 +338,31 @@ void StorageScp::Take(Fd fd) {
     served_.pop_back();
     metrics_.CountAssociation(AssociationOutcome::kRefused);
   }
+}
+
+// With the mutex held. The oldest silent connection of the address that has most of them gives way, where a new one of
+// `address` does not bring that one to as many.
+bool StorageScp::MakeRoom(const std::string& address) {
+  const size_t most = static_cast<size_t>(options_.max_associations + kRejecting);
+  size_t live = 0;
+  std::map<std::string, int> silent;
+  for (const auto& served : served_) {
+    if (served->gave_way) continue;
+    ++live;
+    silent[served->connection->peer()] += served->is_silent ? 1 : 0;
+  }
+  if (live < most) return true;
+  const auto fullest =
+      std::max_element(silent.begin(), silent.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  // Threads that gave way end soon, and are bounded, too.
+  if (served_.size() >= 2 * most || fullest->second <= silent[address] + 1) return false;
+  const auto oldest = std::find_if(served_.begin(), served_.end(), [&](const auto& served) {
+    return !served->gave_way && served->is_silent && served->connection->peer() == fullest->first;
+  });
+  if (oldest == served_.end()) return false;  // it has just got its association
+  (*oldest)->gave_way = true;
+  (*oldest)->connection->Abort();
+  return true;
 }
 
 // On the listening thread, or once it has ended.
@@ -362,7 +425,8 @@ Association::Answer StorageScp::Decide(const dimse::AssociateRequest& request, c
   return answer;
 }
 
-void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
+void StorageScp::Serve(Served& served) {
+  const std::shared_ptr<dimse::Connection>& connection = served.connection;
   const steady_clock::time_point begin = steady_clock::now();
   const std::string& address = connection->peer();
   if (options_.tls != nullptr) {
@@ -377,12 +441,13 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
       Association::Accept(connection, options_.patience,
                           [&](const dimse::AssociateRequest& request) { return Decide(request, address, &peer); });
   if (peer == nullptr) return metrics_.CountAssociation(OutcomeOf(association.status()));
+  served.is_silent = false;
   StoreTally tally;
   absl::Status status = association.status();
   if (status.ok()) {
     const int64_t number = NextNumber();
     status = ServeCommands(**association, *peer, number, tally);
-    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0, numbers_);
+    spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.unknown == 0, numbers_);
   }
   Report(*peer, address, status, tally, steady_clock::now() - begin);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -392,7 +457,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
 
 absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
                                        StoreTally& tally) {
-  StoreTarget target{spool_, metrics_, peer, number};
+  StoreTarget target{spool_, metrics_, peer, number, options_.reading};
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
     if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {

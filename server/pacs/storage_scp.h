@@ -4,8 +4,10 @@
 // to its sender.
 //
 // Each association has a thread of its own, of lower priority than the rest of the server; there are max_associations
-// of them, and some more that reject. A peer is known by its AE title and its address, and with authorities also by its
-// certificate. Texts from the network reach neither log nor audit.
+// of them, and some more that reject. Where all are taken, a connection that has asked for no association yet gives way
+// to one of another address that has fewer such connections: no address keeps the others out by its silence. A peer is
+// known by its AE title and its address, and with authorities also by its certificate. Texts from the network reach
+// neither log nor audit.
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_PACS_STORAGE_SCP_H_
@@ -21,11 +23,13 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "io/dicom/dicom.h"
 #include "server/dimse/association.h"
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
@@ -49,13 +53,18 @@ struct StoreTarget {
   const DicomPeer& peer;
   // A number that tells apart open associations.
   int64_t association = 0;
+  // Memory to read an image; empty: there is enough.
+  io::DicomRoomFn reading = {};
 };
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
+  // Of the refused: those of which nobody knows the series.
+  int64_t unknown = 0;
   int64_t bytes = 0;
 };
-// The errors of the association. An instance that was refused is no error, and is counted.
+// The errors of the association. An instance that was refused is no error, and is counted. Its own series lacks it, as
+// far as what came tells the series; pictures in colour and data sets without an image are no slices of any.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
                           StoreTally& tally);
 
@@ -67,6 +76,11 @@ class StorageScp {
     int max_associations = 32;
     dimse::Patience patience;
     std::shared_ptr<const dimse::TlsContext> tls;  // null: plain text
+    io::DicomRoomFn reading;                       // memory to read an image; empty: there is enough
+    // Throws std::system_error where the system has no thread left.
+    std::function<std::thread(std::function<void()>)> start_thread = [](std::function<void()> run) {
+      return std::thread(std::move(run));
+    };
   };
 
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
@@ -88,15 +102,18 @@ class StorageScp {
   struct Served {
     std::thread thread;
     std::shared_ptr<dimse::Connection> connection;
+    std::atomic<bool> is_silent{true};  // has no association
     std::atomic<bool> done{false};
+    bool gave_way = false;  // with the mutex held
   };
 
   StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
              DicomMetrics& metrics, AuditTrail& audit);
   void Listen();
   void Take(Fd fd);
+  bool MakeRoom(const std::string& address);
   void Reap(bool all);
-  void Serve(const std::shared_ptr<dimse::Connection>& connection);
+  void Serve(Served& served);
   dimse::Association::Answer Decide(const dimse::AssociateRequest& request, const std::string& address,
                                     const DicomPeer** peer);
   absl::StatusOr<const DicomPeer*> Admit(const dimse::AssociateRequest& request, const std::string& address,

@@ -17,8 +17,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookPeriod{100};
-// For memory that others hold.
-constexpr std::chrono::seconds kPatience{60};
+// For memory that others hold: on this thread, which other series wait for, and then in the spool.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPause{30};
 constexpr size_t kShortHash = 16;
 
 std::string IdOf(const io::DicomEntry& entry, size_t index) {
@@ -38,13 +39,14 @@ DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& st
 }  // namespace
 
 VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit,
-                         OwnerFn owner, DoneFn done)
+                         OwnerFn owner, DoneFn done, io::DicomRoomFn reading)
     : context_(context),
       spool_(spool),
       metrics_(metrics),
       audit_(audit),
       owner_(std::move(owner)),
       done_(std::move(done)),
+      reading_(std::move(reading)),
       thread_([this] { Loop(); }) {}
 
 void VolumeMaker::Wake() {
@@ -65,8 +67,8 @@ void VolumeMaker::Stop() {
 void VolumeMaker::Loop() {
   YieldToFrames();
   while (!stopping_) {
-    if (const std::unique_ptr<GatheredSeries> ready = spool_.TakeReady()) {
-      Make(std::move(*ready));
+    if (std::unique_ptr<GatheredSeries> ready = spool_.TakeReady()) {
+      Make(std::move(ready));
       continue;
     }
     std::unique_lock<std::mutex> lock(mutex_);
@@ -75,38 +77,64 @@ void VolumeMaker::Loop() {
   }
 }
 
-void VolumeMaker::Make(GatheredSeries series) {
-  const steady_clock::time_point begin = steady_clock::now();
+void VolumeMaker::Make(std::unique_ptr<GatheredSeries> series) {
   SeriesOutcome outcome;
-  outcome.key = series.key;
-  const std::optional<std::string> owner = owner_(series.key);
+  outcome.key = series->key;
+  const std::optional<std::string> owner = owner_(series->key);
   if (!owner) {
     outcome.status = absl::CancelledError("nobody wants the series any more");
-  } else if (series.given_up) {
+  } else if (series->given_up) {
     metrics_.CountVolume(DicomVolumeOutcome::kIncomplete);
     outcome.status = absl::DataLossError("slices: the transfer broke off and was not repeated");
   } else {
-    io::DicomOptions options;
-    options.limits.max_volume_bytes = context_.limits.max_volume_bytes;
-    size_t index = 0;
-    const absl::Status read = io::ReadEachDicom(
-        series.folder, options,
-        [&](const io::DicomEntry& entry, const std::function<absl::StatusOr<io::DicomVolume>()>& reader) {
-          outcome.status.Update(MakeOne(series, *owner, index++, entry, reader, outcome));
-        });
-    outcome.status.Update(read);
-    metrics_.ObserveSeries(steady_clock::now() - begin);
+    outcome = MakeAll(*series, *owner);
+    if (MayPass(outcome.status)) return Defer(std::move(series), outcome.status);
   }
   Log(outcome.status.ok() ? Severity::kInfo : Severity::kWarning, "dicom_series",
-      {{"peer", series.key.peer},
-       {"series", series.key.series.substr(0, kShortHash)},
-       {"instances", absl::StrCat(series.files.size())},
+      {{"peer", series->key.peer},
+       {"series", series->key.series.substr(0, kShortHash)},
+       {"instances", absl::StrCat(series->files.size())},
        {"volumes", absl::StrCat(outcome.volumes.size())},
        {"cause", outcome.status.ok() ? "" : outcome.status.ToString()}});
+  series.reset();
   done_(outcome);
 }
 
-absl::Status VolumeMaker::MakeOne(const GatheredSeries& series, const std::string& owner, size_t index,
+SeriesOutcome VolumeMaker::MakeAll(GatheredSeries& series, const std::string& owner) {
+  const steady_clock::time_point begin = steady_clock::now();
+  SeriesOutcome outcome;
+  outcome.key = series.key;
+  // A failure that passes wins over one that does not: the series is made again then.
+  const auto update = [&outcome](const absl::Status& status) {
+    if (MayPass(status) && !MayPass(outcome.status)) outcome.status = status;
+    outcome.status.Update(status);
+  };
+  io::DicomOptions options;
+  options.limits.max_volume_bytes = context_.limits.max_volume_bytes;
+  options.limits.room = reading_;
+  size_t index = 0;
+  update(io::ReadEachDicom(
+      series.folder, options,
+      [&](const io::DicomEntry& entry, const std::function<absl::StatusOr<io::DicomVolume>()>& reader) {
+        update(MakeOne(series, owner, index++, entry, reader, outcome));
+      }));
+  metrics_.ObserveSeries(steady_clock::now() - begin);
+  return outcome;
+}
+
+void VolumeMaker::Defer(std::unique_ptr<GatheredSeries> series, const absl::Status& why) {
+  if (!series->was_put_back && !stopping_) {
+    metrics_.CountVolume(DicomVolumeOutcome::kDeferred);
+    Log(Severity::kWarning, "dicom_series_waits",
+        {{"peer", series->key.peer},
+         {"series", series->key.series.substr(0, kShortHash)},
+         {"instances", absl::StrCat(series->files.size())},
+         {"cause", why.ToString()}});
+  }
+  spool_.PutBack(std::move(series), context_.seams.steady_now() + kPause);
+}
+
+absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const std::string& owner, size_t index,
                                   const io::DicomEntry& entry,
                                   const std::function<absl::StatusOr<io::DicomVolume>()>& read,
                                   SeriesOutcome& outcome) {
@@ -114,6 +142,10 @@ absl::Status VolumeMaker::MakeOne(const GatheredSeries& series, const std::strin
   absl::StatusOr<PutResult> put = absl::CancelledError("the server is shutting down");
   NewVolume volume;
   volume.id = IdOf(entry, index);
+  if (series.made.contains(volume.id)) {
+    outcome.volumes.push_back(VolumeName(volume.id));
+    return absl::OkStatus();
+  }
   if (!entry.status.ok()) {
     put = entry.status;
   } else if (!stopping_) {
@@ -127,8 +159,12 @@ absl::Status VolumeMaker::MakeOne(const GatheredSeries& series, const std::strin
     volume.cancelled = [&] { return stopping_ || !owner_(series.key).has_value(); };
     put = PutVolume(context_, volume, kPatience);
   }
+  if (MayPass(put.status())) return put.status();
   metrics_.CountVolume(OutcomeOf(entry, put.status()));
-  if (put.ok()) outcome.volumes.push_back(put->name);
+  if (put.ok()) {
+    series.made.insert(volume.id);
+    outcome.volumes.push_back(put->name);
+  }
   Record(series, owner, volume.id, put, steady_clock::now() - begin);
   return put.status();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // VolumeMaker: turns series of the spool that are ready into resident volumes, one series at a time, on a thread of its
-// own, of lower priority than the rest of the server. The files go with the series.
+// own, of lower priority than the rest of the server. The files go with the series. A series for which there is no
+// memory now, or whose making a stop ends, goes back into the spool: what a sender was told to be stored stays.
 //
 // A volume's id is dicom-MODALITY-HASH, where HASH is the first 16 digits of the hash of its series' UID; further
 // volumes of the series (phases, orientations) have -2, -3 and so on behind it, in the order of io::ListDicom. A series
@@ -15,6 +16,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -46,9 +48,10 @@ class VolumeMaker {
   using OwnerFn = std::function<std::optional<std::string>(const SeriesKey&)>;
   using DoneFn = std::function<void(const SeriesOutcome&)>;
 
-  // Starts the thread. The references outlive it. `done` is called on it, once for each series taken.
+  // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it. `done` is
+  // called on it, once for each series that leaves the spool.
   VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit, OwnerFn owner,
-              DoneFn done);
+              DoneFn done, io::DicomRoomFn reading = {});
   // As Stop.
   ~VolumeMaker() { Stop(); }
 
@@ -59,10 +62,11 @@ class VolumeMaker {
 
  private:
   void Loop();
-  void Make(GatheredSeries series);
-  absl::Status MakeOne(const GatheredSeries& series, const std::string& owner, size_t index,
-                       const io::DicomEntry& entry, const std::function<absl::StatusOr<io::DicomVolume>()>& read,
-                       SeriesOutcome& outcome);
+  void Make(std::unique_ptr<GatheredSeries> series);
+  SeriesOutcome MakeAll(GatheredSeries& series, const std::string& owner);
+  void Defer(std::unique_ptr<GatheredSeries> series, const absl::Status& why);
+  absl::Status MakeOne(GatheredSeries& series, const std::string& owner, size_t index, const io::DicomEntry& entry,
+                       const std::function<absl::StatusOr<io::DicomVolume>()>& read, SeriesOutcome& outcome);
   void Record(const GatheredSeries& series, const std::string& owner, const std::string& id,
               const absl::StatusOr<PutResult>& put, std::chrono::nanoseconds elapsed);
 
@@ -72,6 +76,7 @@ class VolumeMaker {
   AuditTrail& audit_;
   const OwnerFn owner_;
   const DoneFn done_;
+  const io::DicomRoomFn reading_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable wake_;

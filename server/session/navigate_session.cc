@@ -16,7 +16,6 @@ namespace {
 constexpr size_t kKeptTransforms = 16;
 constexpr double kUnknownLoad = 0.1;
 // How long a server that stops waits for a session's newest transform.
-constexpr std::chrono::seconds kLastWrite{5};
 
 v1::SessionState ToProto(NavigateSession::State state) {
   switch (state) {
@@ -153,8 +152,12 @@ void NavigateSession::Changed(SessionKeeper::Urgency urgency) {
   if (keeper_ != nullptr) keeper_->Changed(urgency);
 }
 
-void NavigateSession::Suspend(const absl::Status& why) {
-  if (keeper_ != nullptr) keeper_->Suspend(kLastWrite);
+void NavigateSession::BeginSuspend() {
+  if (keeper_ != nullptr) keeper_->BeginSuspend();
+}
+
+void NavigateSession::Suspend(const absl::Status& why, Time end) {
+  if (keeper_ != nullptr) keeper_->AwaitSuspended(end);
   Close(why);
 }
 

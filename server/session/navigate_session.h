@@ -91,8 +91,10 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   void Restore(const state::SessionRow& row, const v1::Session& kept, std::shared_ptr<const GoodResult> start);
   // Time to write what has changed.
   void Flush();
-  // Ends the session because the server stops: a kept one will be there again.
-  void Suspend(const absl::Status& why);
+  // The server stops: what has changed is written from now on. Does not wait.
+  void BeginSuspend();
+  // Ends the session then: a kept one will be there again. Waits for its last write, until `end` at most.
+  void Suspend(const absl::Status& why, Time end);
 
   // A carrier takes the session up; the one before is told. Makes a session that opens ACTIVE, `warm` as for
   // Session.warm. FAILED_PRECONDITION (SESSION_NOT_RESUMABLE) when it is closed.

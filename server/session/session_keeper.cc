@@ -118,11 +118,13 @@ void SessionKeeper::Copy(const State& state) {
   claim.uploading_bytes = ContentClaim(context_, state.start->transform.resident_bytes());
   absl::StatusOr<Grant> grant = context_.ledger.Admit(claim, Share::kSession);
   if (!grant.ok()) return Written(grant.status());
+  absl::Status submitted;
   auto copy = [self = shared_from_this(), state,
                grant = std::make_shared<Grant>(*std::move(grant))](const absl::StatusOr<const ExecContext*>& ctx) {
-    if (!ctx.ok()) return self->Written(ctx.status());
     const GoodResult& from = *state.start;
-    absl::StatusOr<ObjectContent> content = CopyTransform(**ctx, from.transform, std::move(*grant));
+    absl::StatusOr<ObjectContent> content = ctx.ok() ? CopyTransform(**ctx, from.transform, std::move(*grant))
+                                                     : absl::StatusOr<ObjectContent>(ctx.status());
+    if (!self->EndCopy()) return;
     if (!content.ok()) return self->Written(content.status());
     Start start{from.frame_number, {}, ChosenText(from)};
     start.origin.description = DescriptionOf(from);
@@ -131,8 +133,21 @@ void SessionKeeper::Copy(const State& state) {
       self->WriteContent(session, start, std::move(*content));
     });
   };
-  const absl::Status submitted = context_.copies.Submit(std::move(copy));
-  if (!submitted.ok()) Written(submitted);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_copying_ = phase_ != Phase::kEnded;
+    if (!is_copying_) submitted = absl::CancelledError("the session was closed");
+  }
+  if (submitted.ok()) {
+    submitted = context_.copies.Submit(std::move(copy));
+    if (submitted.ok() || !EndCopy()) return;
+  }
+  Written(submitted);
+}
+
+bool SessionKeeper::EndCopy() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(is_copying_, false);
 }
 
 void SessionKeeper::WriteContent(const v1::Session& session, Start start, ObjectContent content) {
@@ -203,7 +218,7 @@ void SessionKeeper::End(std::function<void()> gone) {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool has_row = phase_ == Phase::kOpen;
     phase_ = Phase::kEnded;
-    if (is_writing_) {
+    if (is_writing_ && !std::exchange(is_copying_, false)) {
       gone_ = std::move(gone);
       return;
     }
@@ -216,14 +231,17 @@ void SessionKeeper::End(std::function<void()> gone) {
   if (gone) context_.durable.Run(std::move(gone));
 }
 
-void SessionKeeper::Suspend(std::chrono::nanoseconds patience) {
+void SessionKeeper::BeginSuspend() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     is_suspended_ = true;
   }
   Changed(Urgency::kNow);
+}
+
+void SessionKeeper::AwaitSuspended(Time end) {
   std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait_for(lock, patience, [this] { return !is_writing_; });
+  idle_.wait_until(lock, end, [this] { return !is_writing_; });
 }
 
 std::optional<int64_t> SessionKeeper::kept_frame() const {

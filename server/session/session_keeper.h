@@ -58,10 +58,13 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   // Writes what has changed if it is time. Whoever keeps house calls it.
   void Flush() { Changed(std::nullopt); }
 
-  // The session is over: its row goes, then `gone` is called, on another thread. Once.
+  // The session is over: its row goes, then `gone` is called, on another thread. Waits for no device: a copy of the
+  // start that is under way comes to nothing. Once.
   void End(std::function<void()> gone);
-  // The server stops: the row stays from now on. Waits for the newest state to be written, for `patience` at most.
-  void Suspend(std::chrono::nanoseconds patience);
+  // The server stops: the row stays from now on, and the newest state is written.
+  void BeginSuspend();
+  // Waits until it is, or until `end`.
+  void AwaitSuspended(Time end);
 
   // The frame of the start that the disk has.
   std::optional<int64_t> kept_frame() const;
@@ -78,6 +81,8 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   void Changed(std::optional<Urgency> urgency);
   void Write();
   void Copy(const State& state);
+  // Whether the copy that has ended, or cannot begin, is still wanted.
+  bool EndCopy();
   void WriteContent(const v1::Session& session, Start start, ObjectContent content);
   void WriteRow(const v1::Session& session, Start start);
   void Written(const absl::Status& status);
@@ -93,6 +98,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   Phase phase_ = Phase::kNew;
   bool is_suspended_ = false;
   bool is_writing_ = false;  // whoever writes has start_ and write_began_
+  bool is_copying_ = false;  // whoever writes waits for the device
   bool is_dirty_ = false;
   bool is_urgent_ = false;
   bool has_failed_ = false;

@@ -21,6 +21,9 @@
 namespace intrawarp::server {
 namespace {
 
+// For the last writes of all sessions at a stop.
+constexpr std::chrono::seconds kLastWrite{5};
+
 // The config but for what names the session.
 v1::NavigateConfig Content(v1::NavigateConfig config) {
   config.clear_session_id();
@@ -152,7 +155,10 @@ void SessionStore::CloseAll(const absl::Status& why) {
 }
 
 void SessionStore::SuspendAll(const absl::Status& why) {
-  for (const Pointer& session : List("", std::numeric_limits<int>::max())) session->Suspend(why);
+  const std::vector<Pointer> sessions = List("", std::numeric_limits<int>::max());
+  for (const Pointer& session : sessions) session->BeginSuspend();
+  const auto end = std::chrono::steady_clock::now() + kLastWrite;
+  for (const Pointer& session : sessions) session->Suspend(why, end);
 }
 
 void SessionStore::Erase(const NavigateSession& session) {

@@ -64,7 +64,8 @@ class SessionStore {
   void Expire(std::chrono::steady_clock::time_point now);
   // Closes all, with the error for their streams.
   void CloseAll(const absl::Status& why);
-  // The same when the server stops: a restart brings those that are kept back.
+  // The same when the server stops: a restart brings those that are kept back. All write what has changed at once, and
+  // have the same five seconds.
   void SuspendAll(const absl::Status& why);
 
   int64_t size() const;

@@ -18,6 +18,8 @@ namespace {
 
 using Pointer = Residency::Pointer;
 
+using Clock = std::chrono::steady_clock;
+
 // How long, and how often, a load asks for room.
 constexpr std::chrono::seconds kPatience{2};
 constexpr std::chrono::milliseconds kPause{10};
@@ -76,20 +78,17 @@ absl::StatusOr<Pointer> PutInPlace(DeviceContext& to, const StoredVolume& spoole
   return damaged;
 }
 
-// Work that is over may be about to let go of the volumes that are in the way.
-absl::StatusOr<Pointer> MakeWhenThereIsRoom(DeviceContext& to, const StoredVolume& spooled) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (true) {
-    absl::StatusOr<Pointer> made = MakeKeptVolume(to, spooled);
-    if (!absl::IsResourceExhausted(made.status()) || std::chrono::steady_clock::now() >= end) return made;
-    std::this_thread::sleep_for(kPause);
+// Work that is over may be about to let go of the volumes that are in the way. A load without room goes behind the
+// others, so that it delays none of them by more than a pause, which those that wait share.
+void Load(DeviceContext& to, const Pointer& spooled, Clock::time_point begin, Clock::time_point not_before) {
+  std::this_thread::sleep_until(not_before);
+  const absl::StatusOr<Pointer> made = MakeKeptVolume(to, *spooled);
+  const Clock::time_point now = Clock::now();
+  if (absl::IsResourceExhausted(made.status()) && now < begin + kPatience) {
+    return to.durable.RunLoad([&to, spooled, begin, now] { Load(to, spooled, begin, now + kPause); });
   }
-}
-
-void Load(DeviceContext& to, const Pointer& spooled) {
-  const auto begin = std::chrono::steady_clock::now();
-  const absl::StatusOr<Pointer> loaded = PutInPlace(to, *spooled, MakeWhenThereIsRoom(to, *spooled));
-  to.metrics.VolumeLoaded(loaded.ok(), std::chrono::steady_clock::now() - begin);
+  const absl::StatusOr<Pointer> loaded = PutInPlace(to, *spooled, made);
+  to.metrics.VolumeLoaded(loaded.ok(), Clock::now() - begin);
   spooled->residency->Leave(loaded);
 }
 
@@ -152,7 +151,7 @@ void LoadVolume(DeviceContext& to, const std::shared_ptr<const StoredVolume>& vo
   bool begin = false;
   // Copied: it is needed when the volume is there.
   if (const Pointer there = volume->residency->Enter(done, &begin)) return done(there);
-  if (begin) to.durable.RunLoad([&to, volume] { Load(to, volume); });
+  if (begin) to.durable.RunLoad([&to, volume] { Load(to, volume, Clock::now(), Clock::time_point()); });
 }
 
 void EvictVolumes(const ServerContext& context, int device, int64_t bytes) {

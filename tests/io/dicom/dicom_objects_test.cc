@@ -513,6 +513,26 @@ TEST_F(DicomObjectsTest, WhatCannotBeWrittenIsRefusedBeforeAFileAppears) {
   EXPECT_THAT(DicomReference::Read(Path("moving")), Fails(kInvalid, "FrameOfReferenceUID: "));
 }
 
+TEST_F(DicomObjectsTest, NumbersBeyondAllBoundsAreRefused) {
+  ItkTransform far;
+  far.affine.m[0][0] = far.affine.m[1][1] = far.affine.m[2][2] = 1e-100;
+  far.affine.m[0][3] = 1e300;  // its inverse is infinite
+  ItkTransform wild = GridOf(ItkTransform::Kind::kControlGrid, Anisotropic({6, 5, 4}), SomeRigid(), 1);
+  wild.vectors[9] = 3e38F;
+  wild.vectors[12] = -3e38F;
+  const ItkTransform fine = GridOf(ItkTransform::Kind::kControlGrid, Anisotropic({6, 5, 4}), SomeRigid(), 1);
+  const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
+  const auto write = [&](const ItkTransform& t, const DicomRegistrationOptions& options) {
+    return WriteDicomRegistration(Path("x.dcm"), t, fixed, moving, options);
+  };
+  EXPECT_THAT(write(far, {}), Fails(absl::StatusCode::kInvalidArgument, "matrix: "));
+  EXPECT_THAT(write(wild, {}), Fails(absl::StatusCode::kResourceExhausted, "tolerance_mm: "));
+  EXPECT_THAT(write(wild, {.tolerance_mm = 1e-300}), Fails(absl::StatusCode::kResourceExhausted, "tolerance_mm: "));
+  EXPECT_THAT(write(fine, {.tolerance_mm = HUGE_VAL, .max_grid_bytes = 1}),
+              Fails(absl::StatusCode::kInvalidArgument, "tolerance_mm: "));
+  EXPECT_FALSE(std::filesystem::exists(Path("x.dcm")));
+}
+
 TEST_F(DicomObjectsTest, UidsAreNewRandomAndWithoutARoot) {
   std::set<std::string> uids;
   for (int i = 0; i < 1000; ++i) {
@@ -605,6 +625,70 @@ TEST_F(DicomObjectsTest, StoredValuesAreHeldInTheirRange) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(wide[i], values[i], 10001.0 / 65534 / 2 + 1e-3);
 }
 
+// What the moving files say of their acquisition is made anew or left out.
+TEST_F(DicomObjectsTest, AHostileAcquisitionLeavesAWellFormedImage) {
+  const DicomReference fixed = Reference("fixed");
+  DicomReference moving = Reference("moving");
+  moving.stored.bits = 8;
+  DcmDataset& from = *moving.header;
+  from.insert(new DcmLongString(DcmTag(DCM_KVP, EVR_LO)), OFTrue);
+  from.putAndInsertString(DCM_KVP, "Zaunkoenig");
+  from.putAndInsertString(DCM_BodyPartExamined, "a text that is no term");
+  from.putAndInsertString(DCM_Laterality, "L");
+  from.putAndInsertString(DCM_AcquisitionDate, "Walpurga");
+  from.putAndInsertString(DCM_AcquisitionTime, "101112.5");
+  from.putAndInsertString(DCM_ConvolutionKernel, "Zaunkoenig");
+  from.putAndInsertString(DCM_WindowCenter, "40\\50");
+  from.putAndInsertString(DCM_WindowWidth, "400");
+  from.putAndInsertString(DCM_LossyImageCompression, "01");
+  const Geometry grid = fixed.geometry;
+  const auto write = [&](const std::string& folder) {
+    EXPECT_THAT(WriteDerivedSeries(Path(folder), grid, Ramp(grid), fixed, moving), Succeeds());
+    auto file = std::make_unique<DcmFileFormat>();
+    EXPECT_TRUE(file->loadFile(Path(folder + "/IM00001.dcm").c_str()).good());
+    return file;
+  };
+  const auto image = write("out");
+  DcmDataset& d = *image->getDataset();
+  EXPECT_TRUE(d.tagExists(DCM_KVP));
+  EXPECT_FALSE(d.tagExistsWithValue(DCM_KVP));
+  EXPECT_EQ(TextOf(d, DCM_Laterality), "L");
+  EXPECT_EQ(TextOf(d, DCM_AcquisitionTime), "101112.5");
+  EXPECT_EQ(TextOf(d, DCM_LossyImageCompression), "01");
+  for (const DcmTagKey& tag :
+       {DCM_BodyPartExamined, DCM_AcquisitionDate, DCM_ConvolutionKernel, DCM_WindowCenter, DCM_WindowWidth}) {
+    EXPECT_FALSE(d.tagExists(tag)) << DcmTag(tag).getTagName();
+  }
+  Uint16 bits = 0;
+  EXPECT_TRUE(d.findAndGetUint16(DCM_BitsStored, bits).good());
+  EXPECT_EQ(bits, 12);  // of a CT, at least
+  from.putAndInsertString(DCM_WindowWidth, "400\\500");
+  from.putAndInsertString(DCM_KVP, "+1.2e2");
+  const auto windowed = write("windowed");
+  EXPECT_EQ(TextOf(*windowed->getDataset(), DCM_WindowWidth, 1), "500");
+  EXPECT_EQ(TextOf(*windowed->getDataset(), DCM_KVP), "120");
+}
+
+TEST_F(DicomObjectsTest, AReferenceIsOfOnePatientAndItsUidsAreSome) {
+  const auto change = [&](const DcmTagKey& tag, const char* value) {
+    DcmFileFormat file;
+    ASSERT_TRUE(file.loadFile(Path("moving/s1").c_str()).good());
+    file.getDataset()->putAndInsertString(tag, value);
+    ASSERT_TRUE(file.saveFile(Path("moving/s1").c_str()).good());
+  };
+  change(DCM_PatientID, "P2");
+  EXPECT_THAT(DicomReference::Read(Path("moving")), Fails(absl::StatusCode::kInvalidArgument, "patient: the files"));
+  change(DCM_PatientID, "P1");
+  EXPECT_THAT(DicomReference::Read(Path("moving")), Succeeds());
+  change(DCM_StudyInstanceUID, "1.2.3");
+  EXPECT_THAT(DicomReference::Read(Path("moving")), Fails(absl::StatusCode::kInvalidArgument, "patient: the files"));
+  change(DCM_StudyInstanceUID, kMovingStudy);
+  for (const char* uid : {"1..2", ".1", "1.", "."}) {
+    change(DCM_SOPInstanceUID, uid);
+    EXPECT_THAT(DicomReference::Read(Path("moving")), Fails(absl::StatusCode::kInvalidArgument, "SOPInstanceUID: "));
+  }
+}
+
 TEST_F(DicomObjectsTest, AFolderAppearsWholeOrNotAtAll) {
   const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
   const std::vector<float> values = Ramp(fixed.geometry);
@@ -678,6 +762,61 @@ TEST_F(DicomObjectsTest, ASegmentKeepsItsDescription) {
   EXPECT_EQ(TextOf(again, DCM_SegmentLabel), "Liver");
   EXPECT_EQ(TextOf(again, DCM_SegmentAlgorithmType), "SEMIAUTOMATIC");
   EXPECT_EQ(TextOf(*ItemOf(again, DCM_SegmentedPropertyTypeCodeSequence), DCM_CodeValue), "10200004");
+}
+
+TEST_F(DicomObjectsTest, ASegmentOfOddTextsGetsPlainOnes) {
+  const DicomReference fixed = Reference("fixed");
+  const std::vector<float> mask(fixed.geometry.voxels(), 1);
+  ASSERT_THAT(WriteDicomSegmentation(Path("seg.dcm"), fixed.geometry, mask, fixed, nullptr), Succeeds());
+  DcmFileFormat file;
+  ASSERT_TRUE(file.loadFile(Path("seg.dcm").c_str()).good());
+  DcmItem& segment = *ItemOf(*file.getDataset(), DCM_SegmentSequence);
+  segment.putAndInsertString(DCM_SegmentLabel, std::string(65, 'L').c_str());
+  DcmItem& type = *ItemOf(segment, DCM_SegmentedPropertyTypeCodeSequence);
+  type.putAndInsertString(DCM_CodeMeaning, "L\xe9zion");  // in a character set that the fixed series lacks
+  DcmItem& category = *ItemOf(segment, DCM_SegmentedPropertyCategoryCodeSequence);
+  category.putAndInsertString(DCM_CodeValue, "49755003");
+  category.putAndInsertString(DCM_CodeMeaning, "Morphologically Altered Structure");
+  category.putAndInsertString(DCM_PatientName, "Zaunkoenig");
+  segment.insert(new DcmLongString(DcmTag(DCM_RecommendedDisplayCIELabValue, EVR_LO)), OFTrue);
+  segment.putAndInsertString(DCM_RecommendedDisplayCIELabValue, "red");
+  ASSERT_TRUE(file.saveFile(Path("source.dcm").c_str(), EXS_LittleEndianExplicit).good());
+  const DicomReference source = Reference("source.dcm");
+  ASSERT_THAT(WriteDicomSegmentation(Path("warped.dcm"), fixed.geometry, mask, fixed, &source), Succeeds());
+  DcmFileFormat warped;
+  ASSERT_TRUE(warped.loadFile(Path("warped.dcm").c_str()).good());
+  DcmItem& again = *ItemOf(*warped.getDataset(), DCM_SegmentSequence);
+  EXPECT_EQ(TextOf(again, DCM_SegmentLabel), "Segment");
+  EXPECT_EQ(TextOf(*ItemOf(again, DCM_SegmentedPropertyTypeCodeSequence), DCM_CodeMeaning), "Tissue");
+  DcmItem& kept = *ItemOf(again, DCM_SegmentedPropertyCategoryCodeSequence);
+  EXPECT_EQ(TextOf(kept, DCM_CodeValue), "49755003");
+  EXPECT_FALSE(kept.tagExists(DCM_PatientName));
+  EXPECT_FALSE(again.tagExists(DCM_RecommendedDisplayCIELabValue));
+}
+
+// A segmentation is a multi-frame image: each plane names its frame.
+TEST_F(DicomObjectsTest, APlaneOfAMultiFrameImageIsNamedByItsFrame) {
+  const DicomReference fixed = Reference("fixed");
+  const std::vector<float> mask(fixed.geometry.voxels(), 1);
+  ASSERT_THAT(WriteDicomSegmentation(Path("seg.dcm"), fixed.geometry, mask, fixed, nullptr), Succeeds());
+  const DicomReference frames = Reference("seg.dcm");
+  ASSERT_THAT(WriteDicomSegmentation(Path("again.dcm"), fixed.geometry, mask, frames, nullptr), Succeeds());
+  ASSERT_THAT(WriteDerivedSeries(Path("out"), fixed.geometry, mask, frames, Reference("moving")), Succeeds());
+  DcmFileFormat again, single;
+  ASSERT_TRUE(again.loadFile(Path("again.dcm").c_str()).good());
+  ASSERT_TRUE(single.loadFile(Path("seg.dcm").c_str()).good());
+  for (int k = 0; k < fixed.geometry.size.z; ++k) {
+    const auto source = [&](DcmFileFormat& file) -> DcmItem& {
+      DcmItem& frame = *ItemOf(*file.getDataset(), DCM_PerFrameFunctionalGroupsSequence, k);
+      return *ItemOf(*ItemOf(frame, DCM_DerivationImageSequence), DCM_SourceImageSequence);
+    };
+    EXPECT_EQ(TextOf(source(again), DCM_ReferencedFrameNumber), absl::StrCat(k + 1));
+    EXPECT_FALSE(source(single).tagExists(DCM_ReferencedFrameNumber));
+    DcmFileFormat image;
+    ASSERT_TRUE(image.loadFile(Path(absl::StrCat("out/IM0000", k + 1, ".dcm")).c_str()).good());
+    EXPECT_EQ(TextOf(*ItemOf(*image.getDataset(), DCM_ReferencedImageSequence), DCM_ReferencedFrameNumber),
+              absl::StrCat(k + 1));
+  }
 }
 
 ReportDocument SomeReport() {

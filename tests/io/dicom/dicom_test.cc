@@ -707,6 +707,24 @@ TEST_F(DicomTest, ADeflatedBombIsRefused) {
   EXPECT_THAT(ReadDicom(path), Succeeds());
   EXPECT_THAT(ReadDicom(path, {.limits = {.max_file_bytes = 100000}}),
               Fails(Code::kResourceExhausted, "file: inflates to more than 100000 bytes"));
+  // What it expands to is asked for before it is there.
+  std::vector<int64_t> asked;
+  int64_t taken = 0;
+  DicomOptions options;
+  options.limits.room = [&](int64_t bytes) -> absl::StatusOr<std::shared_ptr<const void>> {
+    asked.push_back(bytes);
+    taken += bytes;
+    if (taken > int64_t{2} << 20) return absl::ResourceExhaustedError("no room");
+    return std::shared_ptr<const void>(&taken, [&taken, bytes](const void*) { taken -= bytes; });
+  };
+  EXPECT_THAT(ReadDicom(path, options), Fails(Code::kResourceExhausted, "no room"));
+  ASSERT_EQ(asked.size(), 2);
+  EXPECT_EQ(asked[0], 2 * static_cast<int64_t>(std::filesystem::file_size(path)));
+  EXPECT_GT(asked[1], int64_t{2} << 20);
+  EXPECT_EQ(taken, asked[1]);
+  taken = -(int64_t{1} << 30);
+  EXPECT_THAT(ReadDicom(path, options), Succeeds());
+  EXPECT_EQ(taken, -(int64_t{1} << 30));
   const std::string bytes = Get(path);
   EXPECT_THAT(ReadDicom(Put("cut", bytes.substr(0, bytes.size() - 200))), Fails(Code::kDataLoss, "data: the deflated"));
 }

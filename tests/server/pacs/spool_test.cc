@@ -2,10 +2,14 @@
 // The list of peers and the spool, without a network.
 #include <filesystem>
 #include <string>
+#include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"
+#include "server/pacs/put_volume.h"
+#include "server/pacs/reading_memory.h"
 #include "tests/io/io_test.h"
 
 namespace intrawarp::server {
@@ -50,9 +54,25 @@ TEST(DicomPeersTest, WrongLinesAreNamedByNumberAlone) {
   EXPECT_THAT(DicomPeers::Parse("A 1.2.3.4 -", false), Succeeds());
 }
 
+TEST(ReadingMemoryTest, IsSharedAndGivenBack) {
+  ReadingMemory memory(100, std::chrono::milliseconds(1));
+  EXPECT_THAT(memory.Take(101), Fails(absl::StatusCode::kResourceExhausted, "at most 100"));
+  EXPECT_FALSE(MayPass(memory.Take(101).status()));
+  auto first = memory.Take(60);
+  ASSERT_THAT(first, Succeeds());
+  EXPECT_THAT(memory.Take(41), Fails(absl::StatusCode::kResourceExhausted, "others"));
+  EXPECT_TRUE(MayPass(memory.Take(41).status()));
+  EXPECT_THAT(memory.Take(40), Succeeds());
+  ReadingMemory patient(100, std::chrono::seconds(60));
+  auto all = patient.Take(100);
+  std::thread waiting([&] { EXPECT_THAT(patient.Take(100), Succeeds()); });
+  all->reset();
+  waiting.join();
+}
+
 class InstanceSpoolTest : public io::FileTest {
  protected:
-  void Open(int64_t max_bytes, int64_t max_instances = 100) {
+  void Open(int64_t max_bytes, int64_t max_instances = 100, bool keep = false) {
     SpoolOptions options;
     options.folder = folder_.string();
     options.max_bytes = max_bytes;
@@ -60,6 +80,8 @@ class InstanceSpoolTest : public io::FileTest {
     options.quiet = std::chrono::seconds(2);
     options.patience = std::chrono::minutes(10);
     options.now = [this] { return now_; };
+    options.keep = keep;
+    options.peer = [this](const std::string& ae_title) { return ae_title == peer_.ae_title ? &peer_ : nullptr; };
     auto opened = InstanceSpool::Open(options);
     ASSERT_THAT(opened, Succeeds());
     spool_ = *std::move(opened);
@@ -170,6 +192,48 @@ TEST_F(InstanceSpoolTest, AnInstanceThatIsAwaitedHoldsBackThePeersSeries) {
   EXPECT_NE(spool_->TakeReady(), nullptr);
 }
 
+TEST_F(InstanceSpoolTest, AMissingInstanceOfAKnownSeriesHoldsBackThatSeriesAlone) {
+  Open(100);
+  Add("a", "1", 1);
+  Add("b", "1", 1);
+  EXPECT_THAT(spool_->Expect(peer_, "2"), Succeeds());
+  spool_->Attribute({"PEER", "a"}, "2");
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "b");
+  // An association that ends well makes up for nothing as long as the instance is missing.
+  Add("a", "1", 2);
+  spool_->EndAssociation(2, true, 2);
+  Advance(std::chrono::seconds(5));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "2", 3);
+  spool_->EndAssociation(3, true, 3);
+  Advance(std::chrono::seconds(5));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->files.size(), 2);
+
+  // Of a series of which nothing else has come yet; it is not sent again.
+  EXPECT_THAT(spool_->Expect(peer_, "3"), Succeeds());
+  spool_->Attribute({"PEER", "c"}, "3");
+  Advance(std::chrono::minutes(9));
+  Add("c", "1", 4);
+  Add("d", "1", 4);
+  spool_->EndAssociation(4, true, 4);
+  Advance(std::chrono::minutes(1));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "d");
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Advance(std::chrono::minutes(9));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "c");
+  EXPECT_TRUE(series->given_up);
+}
+
 TEST_F(InstanceSpoolTest, AnInstanceThatNeverComesLeavesNoWholeSeries) {
   Open(100);
   Add("a", "1", 1);
@@ -193,6 +257,111 @@ TEST_F(InstanceSpoolTest, AnAssociationBesideABrokenOneMakesNothingWhole) {
   spool_->EndAssociation(3, true, 3);
   Advance(std::chrono::seconds(5));
   EXPECT_NE(spool_->TakeReady(), nullptr);
+}
+
+TEST_F(InstanceSpoolTest, WhatItKeepsOutlivesIt) {
+  Open(100, 100, /*keep=*/true);
+  Add("a", "1", 1);
+  Add("a", "2", 1);
+  spool_->EndAssociation(1, true, 1);
+  Add("b", "1", 2);  // its association is open
+  Add("c", "1", 3);
+  spool_->EndAssociation(3, true, 3);
+  EXPECT_THAT(spool_->Expect(peer_, "2"), Succeeds());
+  spool_->Attribute({"PEER", "c"}, "2");
+  Add("d", "1", 4);
+  spool_->EndAssociation(4, true, 4);
+  Add("d", "2", 5);  // broken off at the end
+  Put("in77", "what had not come whole");
+  for (int restart = 0; restart < 2; ++restart) {
+    spool_.reset();
+    Open(100, 100, /*keep=*/true);
+    EXPECT_EQ(spool_->instances(), 6);
+    EXPECT_EQ(spool_->bytes(), 6);
+    EXPECT_EQ(spool_->series(), 4);
+    EXPECT_FALSE(std::filesystem::exists(Path("in77")));
+  }
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "a");
+  EXPECT_EQ(series->files.size(), 2);
+  for (const auto& [instance, file] : series->files) EXPECT_EQ(Get(file->path()), "x");
+  series.reset();
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  // The peer sends the rest of one, under numbers that begin again.
+  Add("b", "2", 1);
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::seconds(5));
+  series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->files.size(), 2);
+  series.reset();
+  Advance(std::chrono::minutes(10));
+  for (const char* key : {"c", "d"}) {
+    series = spool_->TakeReady();
+    ASSERT_NE(series, nullptr);
+    EXPECT_EQ(series->key.series, key);
+    EXPECT_TRUE(series->given_up);
+  }
+  series.reset();
+  EXPECT_EQ(spool_->instances(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(InstanceSpoolTest, ImagesOfAPeerThatIsNotListedAnyMoreGo) {
+  Open(100, 100, /*keep=*/true);
+  Add("a", "1", 1);
+  spool_.reset();
+  peer_.ae_title = "OTHER";
+  Open(100, 100, /*keep=*/true);
+  EXPECT_EQ(spool_->instances(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(InstanceSpoolTest, ASeriesThatIsPutBackComesAgain) {
+  for (const bool keep : {false, true}) {
+    Open(100, 100, keep);
+    Add("a", "1", 1);
+    Add("a", "2", 1);
+    spool_->EndAssociation(1, true, 1);
+    Advance(std::chrono::seconds(5));
+    auto series = spool_->TakeReady();
+    ASSERT_NE(series, nullptr);
+    spool_->PutBack(std::move(series), now_ + std::chrono::seconds(30));
+    Advance(std::chrono::seconds(29));
+    EXPECT_EQ(spool_->TakeReady(), nullptr);
+    Advance(std::chrono::seconds(1));
+    series = spool_->TakeReady();
+    ASSERT_NE(series, nullptr);
+    EXPECT_EQ(series->files.size(), 2);
+    EXPECT_TRUE(series->was_put_back);
+    // One of its instances comes again while it is away, and a new one.
+    Add("a", "2", 2);
+    Add("a", "3", 2);
+    const std::string newer = [&] {
+      spool_->EndAssociation(2, true, 2);
+      std::string path;
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+        if (absl::StartsWith(entry.path().filename().string(), "2.")) path = std::max(path, entry.path().string());
+      }
+      return path;
+    }();
+    spool_->PutBack(std::move(series), now_);
+    Advance(std::chrono::seconds(5));
+    series = spool_->TakeReady();
+    ASSERT_NE(series, nullptr);
+    EXPECT_EQ(series->files.size(), 3);
+    EXPECT_EQ(series->files["2"]->path(), newer);
+    EXPECT_EQ(spool_->instances(), 3);
+    for (const auto& [instance, file] : series->files) {
+      EXPECT_EQ(std::filesystem::path(file->path()).parent_path(), series->folder);
+    }
+    series.reset();
+    EXPECT_EQ(spool_->instances(), 0);
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+    spool_.reset();
+  }
 }
 
 TEST_F(InstanceSpoolTest, EmptiesItsFolder) {

@@ -205,6 +205,61 @@ TEST_F(StorageTest, ARefusedInstanceLeavesItsSeriesIncomplete) {
   EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
 }
 
+// A picture in colour and an unusable slice, in one association with good series and a good one's own.
+TEST_F(StorageTest, AnUnusableInstanceCostsItsOwnSeriesAlone) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.20", 5);
+  io::DicomMaker maker(folder);
+  const auto save = [&](const std::string& name, const std::string& series,
+                        const std::function<void(DcmDataset&)>& change) {
+    const auto file = maker.Slice({.z = 100, .series = series});
+    file->getDataset()->putAndInsertString(DCM_SOPInstanceUID, absl::StrCat(series, ".900").c_str());
+    change(*file->getDataset());
+    maker.Save(*file, name);
+  };
+  const auto colour = [](DcmDataset& data) {
+    data.putAndInsertString(DCM_SOPClassUID, UID_SecondaryCaptureImageStorage);
+    data.putAndInsertUint16(DCM_SamplesPerPixel, 3);
+    data.putAndInsertString(DCM_PhotometricInterpretation, "RGB");
+  };
+  save("capture", "1.2.3.20", colour);
+  save("other_capture", "1.2.3.21", colour);
+  save("no_image", "1.2.3.22", [](DcmDataset& data) { data.findAndDeleteElement(DCM_PixelData); });
+  save("unusable", "1.2.3.23", [](DcmDataset& data) { data.putAndInsertString(DCM_ImagePositionPatient, "1\\2"); });
+  (void)Store(folder, "SCU", {"--no-halt"});
+  EXPECT_EQ(Metric(kUnreadable), 4);
+  ASSERT_TRUE(HasVolumes(1)) << Metrics();
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 5);
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+// The series of an instance that breaks off is known from what came of it.
+TEST_F(StorageTest, AnInstanceThatBreaksOffHoldsBackItsOwnSeriesAlone) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.24", 4), other = Series("other", "1.2.3.25", 3);
+  {
+    const auto connection = Connect();
+    auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+    ASSERT_TRUE(association.ok()) << association.status();
+    const std::string command = dimse::EncodeCommand(StoreCommand("1.2.3.24.4"));
+    const std::string data = DataSetOf(folder + "/slice3");
+    const size_t part = data.size() - 100;  // in its pixels
+    ASSERT_TRUE(connection
+                    ->Write(absl::StrCat(dimse::EncodeFragmentHeader(1, true, true, command.size()), command,
+                                         dimse::EncodeFragmentHeader(1, false, false, part), data.substr(0, part)),
+                            Soon())
+                    .ok());
+    ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_used_bytes") > 0; }));
+    connection->Abort();
+  }
+  ASSERT_TRUE(Eventually([&] { return Metric(kBroken) == 1; }));
+  EXPECT_EQ(Store(other).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1)) << Metrics();
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 3);
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(2)) << Metrics();
+}
+
 TEST_F(StorageTest, AVolumeThatTheRulesRefuseIsReported) {
   StartServer();
   const std::string folder = Series("ct", "1.2.3.9", 6);
@@ -419,6 +474,38 @@ TEST_F(StorageTest, TlsWantsACertificate) {
   EXPECT_TRUE(HasVolumes(1));
 }
 
+// OpenSSL writes to its socket without MSG_NOSIGNAL: the second answer to a peer that has gone raises SIGPIPE.
+TEST_F(StorageTest, ATlsPeerThatGoesAwayDoesNotEndTheServer) {
+  const TestCertificate authority = MakeAuthority("hospital");
+  const TestCertificate server = MakeServerCertificate(authority);
+  const TestCertificate peer = MakeCertificate(authority, {.common_name = "scu"});
+  StartServer({absl::StrCat("--dicom_tls_cert=", Put("cert.pem", server.certificate)),
+               absl::StrCat("--dicom_tls_key=", Put("key.pem", server.key)),
+               absl::StrCat("--dicom_tls_ca=", Put("ca.pem", authority.certificate))});
+  const auto tls = dimse::TlsContext::Create({peer.certificate, peer.key, authority.certificate});
+  ASSERT_TRUE(tls.ok()) << tls.status();
+  dimse::Command echo;
+  echo.field = dimse::kEchoRequest;
+  echo.message_id = 1;
+  echo.elements.SetUid(dimse::kAffectedSopClass, kVerificationClass);
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto connection = Connect();
+    const absl::Status shaken = connection->ConnectTls(**tls, Soon());
+    ASSERT_TRUE(shaken.ok()) << shaken;
+    auto association = dimse::Association::Request(connection, {}, RequestFor(kVerificationClass));
+    ASSERT_TRUE(association.ok()) << association.status();
+    std::string many;
+    for (int k = 0; k < 200; ++k) {
+      const std::string command = dimse::EncodeCommand(echo);
+      absl::StrAppend(&many, dimse::EncodeFragmentHeader(1, true, true, command.size()), command);
+    }
+    ASSERT_TRUE(connection->Write(many, Soon()).ok());
+  }
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_associations") == 0; }));
+  EXPECT_EQ(Metric(kBroken), kRounds);
+}
+
 TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
   StartServer(flags);
@@ -429,6 +516,58 @@ TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   StartServer(flags);
   ASSERT_EQ(Volumes().size(), 1);
   EXPECT_EQ(Volumes()[0].name(), name);
+}
+
+// What the sender was told to be stored is there after a stop and after a kill, and becomes a volume if it was whole.
+TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
+  const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
+  std::vector<std::string> slow = flags;
+  slow.push_back("--dicom_quiet=1h");
+  StartServer(slow);
+  EXPECT_EQ(Store(Series("one", "1.2.3.30", 4)).exit_status, 0);
+  EXPECT_THAT(StopServer(), HasSubstr("dicom_kept"));
+  StartServer(slow);
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+  EXPECT_EQ(Store(Series("two", "1.2.3.31", 5)).exit_status, 0);
+  const std::string third = Series("three", "1.2.3.32", 6);
+  const auto connection = Connect();
+  auto association = dimse::Association::Request(connection, {}, RequestFor(kCtStorage));
+  ASSERT_TRUE(association.ok()) << association.status();
+  for (int k = 0; k < 3; ++k) {
+    const std::string data = DataSetOf(absl::StrCat(third, "/slice", k));
+    ASSERT_TRUE((*association)->Send(1, StoreCommand(absl::StrCat("1.2.3.32.", k + 1)), data).ok());
+    EXPECT_EQ((*association)->ReceiveCommand()->command.status(), dimse::kSuccess);
+  }
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  StartServer(flags);
+  ASSERT_TRUE(HasVolumes(2));
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") == 3; }));
+  // The rest of the third.
+  for (int k = 0; k < 3; ++k) std::filesystem::remove(absl::StrCat(third, "/slice", k));
+  EXPECT_EQ(Store(third).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(3));
+  std::set<int64_t> slices;
+  for (const v1::Volume& volume : Volumes()) slices.insert(volume.geometry().size(2));
+  EXPECT_THAT(slices, testing::ElementsAre(4, 5, 6));
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(StorageTest, ASeriesWithoutRoomWaitsForIt) {
+  StartServer({"--resident_bytes=2200KiB"});  // room for two of these volumes, each within half of it
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(Store(Series(absl::StrCat("s", k), absl::StrCat("1.2.3.33.", k), 4, 200)).exit_status, 0);
+  }
+  ASSERT_TRUE(HasVolumes(2)) << Metrics();
+  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"deferred\"}") == 1; }))
+      << Metrics();
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+  const std::vector<v1::Volume> before = Volumes();
+  EXPECT_THAT(StopServer(), HasSubstr("dicom_series_waits"));
+  StartServer();
+  ASSERT_TRUE(HasVolumes(1));
+  for (const v1::Volume& volume : before) EXPECT_NE(volume.name(), Volumes()[0].name());
+  EXPECT_TRUE(SpoolIsEmpty());
 }
 
 TEST_F(StorageTest, AnExposedPortNeedsCertificates) {

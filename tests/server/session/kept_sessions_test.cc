@@ -2,13 +2,19 @@
 // Sessions of a server with a state directory that stops, is killed or loses its power, and starts again.
 #include "server/session/kept_sessions.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "server/dimse/association.h"
 #include "server/store/durable_objects.h"
 #include "tests/server/session/session_fixture.h"
 #include "tests/server/state/test_files.h"
@@ -288,6 +294,75 @@ TEST_P(KeptSessionsTest, ADiskThatIsFullRefusesTheOpeningAndLeavesFramesAlone) {
   EXPECT_FALSE(carrier->session().kept_frame().has_value());
   files_->Replug();
   WaitUntilKept(carrier->session(), 3);
+}
+
+TEST_P(KeptSessionsTest, AClosedSessionWaitsForNoDevice) {
+  auto carrier = Open(Config());
+  auto hung = std::make_unique<JobBlocker>(context().copies);
+  Run(*carrier, 1, 2);
+  carrier->session().Flush();
+  const auto gone = std::make_shared<std::promise<void>>();
+  carrier->session().Close(SessionEnded("closed"), [gone] { gone->set_value(); });
+  EXPECT_EQ(gone->get_future().wait_for(seconds(60)), std::future_status::ready);
+  EXPECT_TRUE(Rows().empty());
+  hung.reset();
+  { JobBlocker behind(context().copies); }
+  carrier.reset();
+  Restart();
+  EXPECT_TRUE(Rows().empty());
+  EXPECT_EQ(context().sessions.size(), 0);
+}
+
+// The peer has all of the time that a stop gives to what is under way, and sessions do not wait for it.
+TEST_P(KeptSessionsTest, AStopWritesSessionsWhileADicomPeerLingers) {
+  const std::string peers = testing::TempDir() + "/kept_sessions_peers_" + std::to_string(getpid());
+  std::ofstream(peers) << "SCU 127.0.0.1 -\n";
+  options_.dicom.listen = "127.0.0.1:0";
+  options_.dicom.peers = peers;
+  options_.dicom.spool = testing::TempDir() + "/kept_sessions_spool_" + std::to_string(getpid());
+  std::filesystem::create_directory(options_.dicom.spool);
+  options_.drain_timeout = std::chrono::minutes(10);
+  Restart();
+  const std::string address = server_->dicom_address();
+  const auto connection = dimse::Connection::Connect("127.0.0.1", std::stoi(address.substr(address.rfind(':') + 1)),
+                                                     std::chrono::steady_clock::now() + seconds(60));
+  ASSERT_OK(connection.status());
+  auto peer = dimse::Association::Request(
+      *connection, {}, {"INTRAWARP", "SCU", {{1, "1.2.840.10008.1.1", {"1.2.840.10008.1.2"}}}, {}, 16384});
+  ASSERT_OK(peer.status());
+  auto carrier = Open(Config());
+  Run(*carrier, 1, 3);
+  std::thread stop([this] { server_->Stop(); });
+  EXPECT_TRUE(Eventually([this] { return context().sessions.size() == 0; }));
+  EXPECT_EQ(carrier->session().kept_frame(), 3);
+  (*peer)->Release();
+  stop.join();
+  carrier.reset();
+  options_.dicom = {};
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 1);
+  std::filesystem::remove_all(peers);
+}
+
+TEST_P(KeptSessionsTest, ASessionForWhichThereIsNoPlaceNowIsNotForgotten) {
+  auto carrier = Open(Config());
+  v1::NavigateConfig config = Config();
+  config.set_session_id("t");
+  auto other = Open(config);
+  for (Carrier* one : {carrier.get(), other.get()}) {
+    Run(*one, 1, 1);
+    WaitUntilKept(one->session(), 1);
+    one->Break();
+  }
+  carrier.reset();
+  other.reset();
+  const int places = std::exchange(options_.limits.max_sessions, 1);
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 1);
+  EXPECT_EQ(Rows().size(), 2u);
+  options_.limits.max_sessions = places;
+  Restart();
+  EXPECT_EQ(context().sessions.size(), 2);
 }
 
 TEST_P(KeptSessionsTest, ASessionThatCannotGoOnIsForgotten) {

@@ -3,7 +3,9 @@
 #include "server/store/residency.h"
 
 #include <atomic>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -197,6 +199,29 @@ TEST_P(ResidencyTest, ManyWaitForOneLoad) {
 }
 
 // Volumes come and go under the feet of work that names them.
+TEST_P(ResidencyTest, ALoadWithoutRoomDelaysNoOther) {
+  const Geometry small = ObliqueGeometry({9, 8, 7});
+  ASSERT_TRUE(
+      server::Upload(*bulk_, MakeVolume(small, Blobs(small, Center(small), 3, AffineMap::Identity()), "us", "s")).ok());
+  ASSERT_TRUE(Put("a").ok());
+  for (const char* id : {"b", "c", "d"}) ASSERT_TRUE(Put(id, /*pinned=*/true).ok());
+  for (const char* id : {"a", "s"}) ASSERT_FALSE(HasVoxels(**context().volumes.FindOf("", id))) << id;
+  std::mutex mutex;
+  std::vector<std::string> order;
+  std::promise<void> ended[2];
+  const auto load = [&](const std::string& id, std::promise<void>& promise) {
+    LoadVolume(context(), *context().volumes.FindOf("", id), [&, id](const absl::StatusOr<Residency::Pointer>& loaded) {
+      std::lock_guard<std::mutex> lock(mutex);
+      order.push_back(loaded.ok() ? id : id + ": " + std::string(absl::StatusCodeToString(loaded.status().code())));
+      promise.set_value();
+    });
+  };
+  load("a", ended[0]);
+  load("s", ended[1]);
+  for (std::promise<void>& promise : ended) promise.get_future().wait();
+  EXPECT_THAT(order, testing::ElementsAre("s", "a: RESOURCE_EXHAUSTED"));
+}
+
 TEST_P(ResidencyTest, UploadsUsesAndDeletionsAtOnce) {
   for (const char* id : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(Put(id).ok());
   std::vector<std::thread> clients;
