@@ -19,6 +19,7 @@
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
+#include "server/operation/kept_operations.h"
 #include "server/restore.h"
 #include "server/rpc/caller.h"
 #include "server/session/kept_sessions.h"
@@ -272,6 +273,7 @@ absl::Status Server::RestoreKept() {
   if (options_.state_dir.empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams.system_now()));
   INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
+  INTRAWARP_RETURN_IF_ERROR(RestoreOperations(*context_));
   return RestoreSessions(*context_);
 }
 
@@ -355,9 +357,20 @@ MetricsSample Server::Sample() const {
   sample.volumes = sample.resident_volumes.count;
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
+  SampleOperations(sample);
   sample.longest_stall = stream_watch_.longest_wait();
   sample.audit = {audit_.Available().ok(), audit_.head().seq, audit_.lost()};
   return sample;
+}
+
+void Server::SampleOperations(MetricsSample& sample) const {
+  const OperationCounts counts = operations_.counts();
+  for (size_t kind = 0; kind < kOperationKinds.size(); ++kind) {
+    for (size_t state = 0; state < kOperationStates.size(); ++state) {
+      sample.operations.push_back({std::string(NameOf(kOperationKinds[kind])),
+                                   std::string(NameOf(kOperationStates[state])), counts[kind][state]});
+    }
+  }
 }
 
 void Server::SampleVolumes(MetricsSample& sample) const {
@@ -416,6 +429,7 @@ void Server::Housekeep() {
   const steady_clock::time_point now = options_.seams.steady_now();
   ExpireObjects(now);
   sessions_.Expire(now);
+  operations_.Expire(now);
   stream_watch_.Check(now, metrics_);
   audit_.Check(now);
   if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
@@ -510,7 +524,10 @@ void Server::ReloadAccess() {
 void Server::ShutdownGrpc() {
   const auto deadline = std::chrono::system_clock::now() + options_.drain_timeout;
   std::future<void> done = std::async(std::launch::async, [this, deadline] { grpc_->Shutdown(deadline); });
-  monitor_.WaitIdle(steady_clock::now() + options_.drain_timeout);
+  const auto drained = steady_clock::now() + options_.drain_timeout;
+  monitor_.WaitIdle(drained);
+  operations_.WaitIdle(drained);
+  operations_.CancelAll(WithReason(absl::UnavailableError("the server is shutting down"), v1::SERVER_STOPPING));
   while (done.wait_for(milliseconds(20)) != std::future_status::ready) {
     grpc_server_cancel_all_calls(grpc_->c_server());
     audit_.Check(options_.seams.steady_now());  // nobody else asks any more

@@ -64,7 +64,7 @@ class Server {
   // False while the audit log cannot be written.
   bool audit_available() const { return audit_.Available().ok(); }
 
-  // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
+  // Refuses new calls, waits for those under way and for operations up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
   // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
@@ -89,6 +89,7 @@ class Server {
   HttpPage HealthPage() const;
   MetricsSample Sample() const;
   DeviceSample SampleDevice(int index) const;
+  void SampleOperations(MetricsSample& sample) const;
   void SampleVolumes(MetricsSample& sample) const;
   void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
   void SampleResources(MetricsSample& sample) const;

@@ -222,6 +222,7 @@ struct Metrics::Impl {
   Gauge* transforms;
   Family<Gauge>* memory_used;
   Family<Gauge>* memory_capacity;
+  Family<Gauge>* operations;
   Family<Gauge>* table_used;
   Family<Gauge>* table_capacity;
   Family<Gauge>* device_memory;
@@ -375,6 +376,7 @@ void Metrics::Impl::AddResources() {
   transforms = &resident.Add({{"kind", "transform"}});
   memory_used = &GaugeFamily(registry, "intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.");
   memory_capacity = &GaugeFamily(registry, "intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.");
+  operations = &GaugeFamily(registry, "intrawarp_operations", "Operations that are remembered, by kind and state.");
   table_used = &GaugeFamily(registry, "intrawarp_table_used", "Places taken in a bounded table.");
   table_capacity = &GaugeFamily(registry, "intrawarp_table_capacity", "Places of a bounded table.");
   pinned_kept =
@@ -488,6 +490,9 @@ void Metrics::Impl::Apply(const MetricsSample& s) const {
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
   for (const MetricsUse& use : s.memory) ApplyMemory(use, {});
+  for (const MetricsSample::Operations& some : s.operations) {
+    operations->Add({{"kind", some.kind}, {"state", some.state}}).Set(static_cast<double>(some.count));
+  }
   for (const MetricsUse& use : s.tables) {
     table_used->Add({{"table", use.what}}).Set(use.used);
     table_capacity->Add({{"table", use.what}}).Set(use.capacity);
