@@ -30,7 +30,8 @@ LedgerOptions Options() {
                       .transforms = 10,
                       .streams = 6,
                       .uploads = 4,
-                      .sessions = 2};
+                      .sessions = 2,
+                      .operations = 3};
   options.session_reserve = {.workspace_bytes = 20, .pinned_bytes = 15, .transforms = 4, .sessions = 2};
   options.lanes = {2, 2, 1};
   return options;
