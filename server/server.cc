@@ -19,6 +19,7 @@
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
+#include "server/operation/kept_operations.h"
 #include "server/restore.h"
 #include "server/rpc/caller.h"
 #include "server/session/kept_sessions.h"
@@ -104,9 +105,11 @@ LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDe
   capacity.streams = limits.max_streams + reserve.streams;
   capacity.uploads = limits.max_uploads;
   capacity.sessions = limits.max_sessions;
+  capacity.operations = limits.max_operations;
   options.owner_limit.resident_bytes = limits.owner_resident_bytes;
   options.owner_limit.uploads = limits.owner_uploads;
   options.owner_limit.sessions = limits.owner_sessions;
+  options.owner_limit.operations = limits.owner_operations;
   return options;
 }
 
@@ -217,6 +220,8 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       pinned_(DevicesOf(served_), static_cast<size_t>(limits_.pinned_capacity_bytes)),
       uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
+      operations_(ledger_, options_.seams, {.ttl = limits_.operation_ttl}),
+      message_limits_(options_.message_limits),
       metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       access_(options_.access, options_.call_limits, metrics_, options_.seams),
       audit_(options_.seams),
@@ -242,7 +247,7 @@ absl::Status Server::OpenAudit() {
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
                                    uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
-                                   register_requests_, multiply_requests_, durable_});
+                                   register_requests_, multiply_requests_, durable_, operations_, message_limits_});
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
@@ -268,6 +273,7 @@ absl::Status Server::RestoreKept() {
   if (options_.state_dir.empty()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams.system_now()));
   INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
+  INTRAWARP_RETURN_IF_ERROR(RestoreOperations(*context_));
   return RestoreSessions(*context_);
 }
 
@@ -351,9 +357,20 @@ MetricsSample Server::Sample() const {
   sample.volumes = sample.resident_volumes.count;
   sample.matrices = matrices_.size();
   sample.transforms = transforms_.size();
+  SampleOperations(sample);
   sample.longest_stall = stream_watch_.longest_wait();
   sample.audit = {audit_.Available().ok(), audit_.head().seq, audit_.lost()};
   return sample;
+}
+
+void Server::SampleOperations(MetricsSample& sample) const {
+  const OperationCounts counts = operations_.counts();
+  for (size_t kind = 0; kind < kOperationKinds.size(); ++kind) {
+    for (size_t state = 0; state < kOperationStates.size(); ++state) {
+      sample.operations.push_back({std::string(NameOf(kOperationKinds[kind])),
+                                   std::string(NameOf(kOperationStates[state])), counts[kind][state]});
+    }
+  }
 }
 
 void Server::SampleVolumes(MetricsSample& sample) const {
@@ -394,7 +411,8 @@ void Server::SampleQueues(const ServedDevice& device, DeviceSample& sample) cons
 void Server::SampleResources(MetricsSample& sample) const {
   sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
   sample.memory.push_back(ToMetrics(Resource::kPinned, ledger_.use(Resource::kPinned)));
-  for (const Resource resource : {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams}) {
+  for (const Resource resource :
+       {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams, Resource::kOperations}) {
     sample.tables.push_back(ToMetrics(resource, ledger_.use(resource)));
   }
   sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
@@ -411,6 +429,7 @@ void Server::Housekeep() {
   const steady_clock::time_point now = options_.seams.steady_now();
   ExpireObjects(now);
   sessions_.Expire(now);
+  operations_.Expire(now);
   stream_watch_.Check(now, metrics_);
   audit_.Check(now);
   if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
@@ -505,7 +524,10 @@ void Server::ReloadAccess() {
 void Server::ShutdownGrpc() {
   const auto deadline = std::chrono::system_clock::now() + options_.drain_timeout;
   std::future<void> done = std::async(std::launch::async, [this, deadline] { grpc_->Shutdown(deadline); });
-  monitor_.WaitIdle(steady_clock::now() + options_.drain_timeout);
+  const auto drained = steady_clock::now() + options_.drain_timeout;
+  monitor_.WaitIdle(drained);
+  operations_.WaitIdle(drained);
+  operations_.CancelAll(WithReason(absl::UnavailableError("the server is shutting down"), v1::SERVER_STOPPING));
   while (done.wait_for(milliseconds(20)) != std::future_status::ready) {
     grpc_server_cancel_all_calls(grpc_->c_server());
     audit_.Check(options_.seams.steady_now());  // nobody else asks any more

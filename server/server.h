@@ -21,8 +21,10 @@
 #include "absl/status/statusor.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/served_device.h"
+#include "server/identity/message_limits.h"
 #include "server/monitor/http_server.h"
 #include "server/monitor/watchdog.h"
+#include "server/operation/operation_table.h"
 #include "server/options.h"
 #include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
@@ -62,7 +64,7 @@ class Server {
   // False while the audit log cannot be written.
   bool audit_available() const { return audit_.Available().ok(); }
 
-  // Refuses new calls, waits for those under way up to drain_timeout, then cancels them. Idempotent.
+  // Refuses new calls, waits for those under way and for operations up to drain_timeout, then cancels them. Idempotent.
   void Stop();
 
   // The housekeeping thread calls this once a second. It drops uploads that nobody resumes and objects whose time is
@@ -87,6 +89,7 @@ class Server {
   HttpPage HealthPage() const;
   MetricsSample Sample() const;
   DeviceSample SampleDevice(int index) const;
+  void SampleOperations(MetricsSample& sample) const;
   void SampleVolumes(MetricsSample& sample) const;
   void SampleQueues(const ServedDevice& device, DeviceSample& sample) const;
   void SampleResources(MetricsSample& sample) const;
@@ -114,6 +117,8 @@ class Server {
   SessionStore sessions_;
   RequestTable register_requests_;
   RequestTable multiply_requests_;
+  OperationTable operations_;
+  MessageLimits message_limits_;
   Metrics metrics_;
   AccessControl access_;
   AuditTrail audit_;

@@ -54,6 +54,7 @@ std::vector<Command> RegisterCommands();
 std::vector<Command> NavigateCommands();
 std::vector<Command> TransformCommands();
 std::vector<Command> MatrixCommands();
+std::vector<Command> OperationCommands();
 std::vector<Command> ServerCommands();
 std::vector<Command> StateCommands();
 std::vector<Command> TokenCommands();

@@ -30,11 +30,11 @@ absl::Status List(const ParsedFlags&, Session& session) {
                              session.client().ListSparseMatrices(session.call()));
   for (const v1::SparseMatrix& matrix : matrices) {
     const v1::SparseMatrixShape& shape = matrix.shape();
-    std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes\n", ShownMatrixNames(matrix.name()).c_str(),
+    std::printf("%s\t%lldx%lld\t%lld entries\t%s\t%lld bytes%s\n", ShownMatrixNames(matrix.name()).c_str(),
                 static_cast<long long>(shape.rows()), static_cast<long long>(shape.columns()),
                 static_cast<long long>(shape.entries()),
                 shape.value_type() == v1::VALUE_TYPE_FLOAT64 ? "float64" : "float32",
-                static_cast<long long>(matrix.resident_bytes()));
+                static_cast<long long>(matrix.resident_bytes()), OwnerColumn(matrix.owner()).c_str());
   }
   return absl::OkStatus();
 }
@@ -71,6 +71,10 @@ v1::Semiring SemiringFromName(const std::string& name) {
 absl::Status CheckMultiplyFlags(const ParsedFlags& flags) {
   const auto wrong = [](const char* what) { return UsageError(absl::InvalidArgumentError(what)); };
   if (!flags.Has("out") && !flags.Has("keep")) return wrong("--out: is missing");
+  if (flags.Has("request_id") && !flags.Has("detach")) return wrong("--request_id: goes with --detach");
+  if (flags.Has("detach") && !flags.Has("keep")) return wrong("--detach: goes with --keep");
+  if (flags.Has("detach") && flags.Has("out")) return wrong("--out: --detach does not wait for it");
+  if (flags.Has("detach") && flags.Has("report")) return wrong("--report: --detach does not wait for it");
   if (flags.Has("beta") && !flags.Has("addend")) return wrong("--beta: only --addend has a factor");
   if (flags.Has("complement_mask") && !flags.Has("mask")) return wrong("--complement_mask: there is no --mask");
   INTRAWARP_RETURN_IF_ERROR(CheckOutput(flags, "out", {".mtx", ".mtx.gz"}));
@@ -107,10 +111,22 @@ void ShowProgress(const v1::MultiplyProgress& progress, ProgressLine* line) {
                              planned ? progress.entries() : progress.estimate().max_entries()));
 }
 
+// The matrices of a file are deleted at once: the work holds them as long as it needs them.
+absl::Status StartMultiply(const ParsedFlags& flags, v1::MultiplyRequest request, Session& session,
+                           Temporaries& temporaries) {
+  request.set_request_id(flags.String("request_id"));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
+                             session.client().StartMultiply(std::move(request), session.call()));
+  std::printf("%s\n", operation.name().c_str());
+  std::fflush(stdout);
+  return temporaries.DeleteAll();
+}
+
 absl::Status Multiply(const ParsedFlags& flags, Session& session) {
   INTRAWARP_RETURN_IF_ERROR(CheckMultiplyFlags(flags));
   Temporaries temporaries(session);
   INTRAWARP_ASSIGN_OR_RETURN(const v1::MultiplyRequest request, MakeRequest(flags, temporaries));
+  if (flags.Has("detach")) return StartMultiply(flags, request, session, temporaries);
   client::SparseMatrix product;
   ProgressLine line;
   INTRAWARP_ASSIGN_OR_RETURN(
@@ -157,6 +173,11 @@ std::vector<FlagSpec> MultiplyFlagSpecs() {
       {.name = "beta", .type = FlagType::kNumber, .placeholder = "V", .help = "factor of the addend; default 1"},
       {.name = "keep", .placeholder = "ID", .help = "the product stays resident as matrices/ID, which is printed"},
       {.name = "report", .placeholder = "OUT.json", .help = "what was multiplied, and where the time went"},
+      {.name = "detach",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "begin an operation, which goes on by itself; prints operations/ID (intrawarp operation wait)"},
+      {.name = "request_id", .placeholder = "ID", .help = "with --detach: the wanted ID; default: a UUID"},
   };
 }
 
@@ -176,7 +197,7 @@ std::vector<Command> MatrixCommands() {
        .placed_by = {{"", false}},
        .run = Put},
       {.name = "matrix list",
-       .summary = "list resident matrices: name, size, entries, type of the values, device memory",
+       .summary = "list resident matrices: name, size, entries, type of the values, device memory, owner",
        .syntax = {},
        .reach = Reach::kEach,
        .run = List},

@@ -69,14 +69,20 @@ absl::Status AskForErrors(const ParsedFlags& flags, v1::RegistrationOptions* opt
   return absl::OkStatus();
 }
 
-absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
-                                 const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
-                                 Outcome* outcome) {
+absl::StatusOr<v1::RegisterRequest> MakeRequest(const ParsedFlags& flags, const RegistrationFlags& registration,
+                                                Temporaries& temporaries) {
   v1::RegisterRequest request;
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_options(), WithInputs(registration, temporaries));
   INTRAWARP_RETURN_IF_ERROR(AskForErrors(flags, request.mutable_options()));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_fixed(), temporaries.Volume(flags.String("fixed")));
   INTRAWARP_ASSIGN_OR_RETURN(*request.mutable_moving(), temporaries.Volume(flags.String("moving")));
+  return request;
+}
+
+absl::Status RequestRegistration(const ParsedFlags& flags, const RegistrationFlags& registration,
+                                 const v1::FieldRequest& field, Session& session, Temporaries& temporaries,
+                                 Outcome* outcome) {
+  INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
   if (flags.Has("field")) *request.mutable_field() = field;
   ProgressLine line;
   INTRAWARP_ASSIGN_OR_RETURN(
@@ -251,9 +257,38 @@ void PrintName(const v1::RegisterResult& result) {
   std::fflush(stdout);
 }
 
+// There is nothing to write yet.
+absl::Status CheckDetach(const ParsedFlags& flags) {
+  if (flags.Has("request_id") && !flags.Has("detach")) {
+    return UsageError(absl::InvalidArgumentError("--request_id: goes with --detach"));
+  }
+  if (!flags.Has("detach")) return absl::OkStatus();
+  for (const char* output : {"field", "grid", "velocity", "warped", "registration", "dicom_report", "report",
+                             "error_map", "error_out", "montage"}) {
+    if (flags.Has(output)) {
+      return UsageError(absl::InvalidArgumentError(absl::StrCat("--", output, ": --detach does not wait for it")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The volumes of a file are deleted at once: the work holds them as long as it needs them.
+absl::Status StartRegistration(const ParsedFlags& flags, const RegistrationFlags& registration, Session& session) {
+  Temporaries temporaries(session);
+  INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, MakeRequest(flags, registration, temporaries));
+  request.set_request_id(flags.String("request_id"));
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Operation operation,
+                             session.client().StartRegister(std::move(request), session.call()));
+  std::printf("%s\n", operation.name().c_str());
+  std::fflush(stdout);
+  return temporaries.DeleteAll();
+}
+
 absl::Status Register(const ParsedFlags& flags, Session& session) {
   const absl::StatusOr<RegistrationFlags> registration = ParseRegistrationFlags(flags);
   if (!registration.ok()) return UsageError(registration.status());
+  INTRAWARP_RETURN_IF_ERROR(CheckDetach(flags));
+  if (flags.Has("detach")) return StartRegistration(flags, *registration, session);
   INTRAWARP_RETURN_IF_ERROR(CheckOutputs(flags));
   const absl::StatusOr<v1::FieldRequest> field = ParseFieldFlags(flags, flags.Has("field"), "--field");
   if (!field.ok()) return UsageError(field.status());
@@ -293,6 +328,11 @@ std::vector<FlagSpec> RegisterFlagSpecs() {
   };
   for (FlagSpec& spec : RegistrationFlagSpecs()) specs.push_back(std::move(spec));
   for (FlagSpec spec : std::vector<FlagSpec>{
+           {.name = "detach",
+            .type = FlagType::kSwitch,
+            .placeholder = "",
+            .help = "begin an operation, which goes on by itself; prints operations/ID (intrawarp operation wait)"},
+           {.name = "request_id", .placeholder = "ID", .help = "with --detach: the wanted ID; default: a UUID"},
            {.name = "field", .placeholder = "OUT.nii.gz", .help = "the dense displacement field, LPS mm"},
            {.name = "grid", .placeholder = "OUT.tfm", .help = "the control grid of ffd, as ITK has it"},
            {.name = "velocity",

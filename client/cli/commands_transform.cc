@@ -40,8 +40,8 @@ absl::Status List(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Transform> transforms,
                              session.client().ListTransforms(session.call()));
   for (const v1::Transform& transform : transforms) {
-    std::printf("%s\t%s\t%lld bytes\n", transform.name().c_str(), KindName(transform.kind()),
-                static_cast<long long>(transform.resident_bytes()));
+    std::printf("%s\t%s\t%lld bytes%s\n", transform.name().c_str(), KindName(transform.kind()),
+                static_cast<long long>(transform.resident_bytes()), OwnerColumn(transform.owner()).c_str());
   }
   return absl::OkStatus();
 }
@@ -250,7 +250,7 @@ std::vector<FlagSpec> WarpFlagSpecs() {
 std::vector<Command> TransformCommands() {
   return {
       {.name = "transform list",
-       .summary = "list stored transforms: name, kind, device memory",
+       .summary = "list stored transforms: name, kind, device memory, owner",
        .syntax = {},
        .reach = Reach::kEach,
        .run = List},

@@ -63,8 +63,7 @@ std::string Row(const v1::Volume& volume) {
     absl::StrAppend(&row, "\t", Sizes(volume.geometry()), "\t", Spacings(volume.geometry()), " mm\t",
                     PixelTypeName(volume.pixel_type()), "\t", volume.resident_bytes(), " bytes");
   }
-  absl::StrAppend(&row, "\t", ResidencyName(volume));
-  if (!volume.owner().empty()) absl::StrAppend(&row, "\t", volume.owner());
+  absl::StrAppend(&row, "\t", ResidencyName(volume), OwnerColumn(volume.owner()));
   return row;
 }
 

@@ -213,6 +213,8 @@ absl::Status Temporaries::DeleteAll() {
   return first;
 }
 
+std::string OwnerColumn(const std::string& owner) { return owner.empty() ? "" : "\t" + owner; }
+
 ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void ProgressLine::Show(const std::string& text) {

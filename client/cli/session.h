@@ -109,6 +109,9 @@ class Temporaries {
 bool IsVolumeName(const std::string& x);
 bool IsTransformName(const std::string& x);
 
+// The last column of a list: a tab and the owner; empty on a server without identities.
+std::string OwnerColumn(const std::string& owner);
+
 // Prefixes the message with the file or option that it is about; keeps the code.
 absl::Status Annotate(const absl::Status& status, const std::string& subject);
 

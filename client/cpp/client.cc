@@ -61,6 +61,7 @@ Client::Impl::Impl(const std::string& server_target, const ClientOptions& client
       volumes(control),
       matrices(control),
       transforms(control),
+      operations(control),
       server(control),
       health(control),
       bulk_(MakeChannel(target, options, credentials, "bulk")) {}

@@ -33,6 +33,7 @@
 #include "engine/geometry/geometry.h"
 #include "engine/geometry/vec.h"
 #include "intrawarp/v1/bulk.pb.h"
+#include "intrawarp/v1/operation.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
@@ -192,6 +193,19 @@ class Client {
   absl::StatusOr<v1::MultiplyResult> Multiply(const v1::MultiplyRequest& request,
                                               const MultiplyProgressCallback& on_progress, SparseMatrix* product,
                                               const CallOptions& options = {});
+
+  // Begins work that goes on without the call (operation.proto): the request with `detach`, and with a UUID where it
+  // has no request_id. Returns once the work is admitted. A repetition with the same id finds the operation.
+  absl::StatusOr<v1::Operation> StartRegister(v1::RegisterRequest request, const CallOptions& options = {});
+  absl::StatusOr<v1::Operation> StartMultiply(v1::MultiplyRequest request, const CallOptions& options = {});
+  absl::StatusOr<v1::Operation> GetOperation(const std::string& name, const CallOptions& options = {});
+  // All pages.
+  absl::StatusOr<std::vector<v1::Operation>> ListOperations(const CallOptions& options = {});
+  // The operation once it has ended, however it did; over new connections where one breaks, as of transfer_attempts.
+  // CallOptions.timeout bounds the whole: DEADLINE_EXCEEDED.
+  absl::StatusOr<v1::Operation> WaitOperation(const std::string& name, const CallOptions& options = {});
+  // As it is then: the work ends soon.
+  absl::StatusOr<v1::Operation> CancelOperation(const std::string& name, const CallOptions& options = {});
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
   // The levels of every room from then on.

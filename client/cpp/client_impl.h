@@ -30,6 +30,7 @@
 #include "client/cpp/stall_watch.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/bulk.pb.h"
+#include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
@@ -69,6 +70,7 @@ struct Client::Impl {
   v1::VolumeService::Stub volumes;
   v1::SparseMatrixService::Stub matrices;
   v1::TransformService::Stub transforms;
+  v1::OperationService::Stub operations;
   v1::ServerService::Stub server;
   HealthStub health;
 

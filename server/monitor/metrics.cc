@@ -45,12 +45,12 @@ constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "
                                                              "failed"};
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
 // Reasons that count as rejections; the values of the label are their names in lower case.
-constexpr v1::ErrorReason kRejections[] = {v1::QUEUE_FULL,        v1::RESIDENT_MEMORY,   v1::PINNED_MEMORY,
-                                           v1::TOO_MANY_STREAMS,  v1::TOO_MANY_UPLOADS,  v1::TOO_MANY_TRANSFORMS,
-                                           v1::EXCEEDS_CAPACITY,  v1::MULTIPLY_MEMORY,   v1::DEVICE_HUNG,
-                                           v1::WORKSPACE_MEMORY,  v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE,
-                                           v1::STATE_FULL,        v1::STATE_UNAVAILABLE, v1::TOO_MANY_CALLS,
-                                           v1::AUDIT_UNAVAILABLE, v1::CALL_RATE,         v1::OWNER_QUOTA};
+constexpr v1::ErrorReason kRejections[] = {
+    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,     v1::PINNED_MEMORY,     v1::TOO_MANY_STREAMS,
+    v1::TOO_MANY_UPLOADS,    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,  v1::MULTIPLY_MEMORY,
+    v1::DEVICE_HUNG,         v1::WORKSPACE_MEMORY,    v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE,
+    v1::TOO_MANY_OPERATIONS, v1::MESSAGE_RATE,        v1::STATE_FULL,        v1::STATE_UNAVAILABLE,
+    v1::TOO_MANY_CALLS,      v1::AUDIT_UNAVAILABLE,   v1::CALL_RATE,         v1::OWNER_QUOTA};
 constexpr v1::ErrorReason kCallerRefusals[] = {v1::NOT_AUTHENTICATED, v1::ROLE_MISSING};
 constexpr std::array<const char*, 3> kAccessFileNames = {"tls", "tokens", "identities"};
 constexpr std::array<const char*, 2> kReloadOutcomes = {"failed", "ok"};
@@ -222,6 +222,7 @@ struct Metrics::Impl {
   Gauge* transforms;
   Family<Gauge>* memory_used;
   Family<Gauge>* memory_capacity;
+  Family<Gauge>* operations;
   Family<Gauge>* table_used;
   Family<Gauge>* table_capacity;
   Family<Gauge>* device_memory;
@@ -375,6 +376,7 @@ void Metrics::Impl::AddResources() {
   transforms = &resident.Add({{"kind", "transform"}});
   memory_used = &GaugeFamily(registry, "intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.");
   memory_capacity = &GaugeFamily(registry, "intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.");
+  operations = &GaugeFamily(registry, "intrawarp_operations", "Operations that are remembered, by kind and state.");
   table_used = &GaugeFamily(registry, "intrawarp_table_used", "Places taken in a bounded table.");
   table_capacity = &GaugeFamily(registry, "intrawarp_table_capacity", "Places of a bounded table.");
   pinned_kept =
@@ -488,6 +490,9 @@ void Metrics::Impl::Apply(const MetricsSample& s) const {
   matrices->Set(s.matrices);
   transforms->Set(s.transforms);
   for (const MetricsUse& use : s.memory) ApplyMemory(use, {});
+  for (const MetricsSample::Operations& some : s.operations) {
+    operations->Add({{"kind", some.kind}, {"state", some.state}}).Set(static_cast<double>(some.count));
+  }
   for (const MetricsUse& use : s.tables) {
     table_used->Add({{"table", use.what}}).Set(use.used);
     table_capacity->Add({{"table", use.what}}).Set(use.capacity);

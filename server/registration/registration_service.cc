@@ -6,7 +6,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/registration/validate.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
@@ -15,6 +17,7 @@
 #include "server/bulk/download.h"
 #include "server/bulk/object_content.h"
 #include "server/device/replication.h"
+#include "server/operation/detached_call.h"
 #include "server/registration/navigate_stream.h"
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
@@ -55,6 +58,10 @@ struct RegisterCall {
   RequestTicket ticket;
   // The result of the first request with this id; null: this one is the first.
   std::shared_ptr<const StoredTransform> first;
+  // The operation as which the work goes on without the call; null: it does not.
+  std::shared_ptr<OperationWork> operation;
+  // The operation's job was submitted: how it ends is the operation's end.
+  bool is_detached = false;
   // The wanted id; empty: the server chooses one.
   std::string transform_id;
   std::optional<std::chrono::nanoseconds> ttl;
@@ -82,12 +89,31 @@ struct RegisterCall {
   FrameRecord record;
 };
 
-// The place of the request among those with its id, and the first one's result.
-absl::Status EnterRequest(RegisterCall& call, v1::RegisterRequest& request) {
+grpc::ByteBuffer OperationMessage(const v1::Operation& operation) {
+  v1::RegisterResponse response;
+  *response.mutable_operation() = operation;
+  return SerializeMessage(response);
+}
+
+absl::Status ValidateDetached(const v1::RegisterRequest& request) {
+  if (!request.detach()) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ValidateDetachedId(request.request_id()));
+  return request.has_field() ? InvalidField("field", "must not be set with detach") : absl::OkStatus();
+}
+
+// What tells the request from others. A request is the same with and without `detach`.
+absl::Status TakeKey(RegisterCall& call, v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
+  INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));
   call.key.id = std::exchange(*request.mutable_request_id(), "");
+  request.clear_detach();
   call.key.fingerprint = Fingerprint("Register", request);
   call.key.owner = call.stream->caller().name;
+  return absl::OkStatus();
+}
+
+// The place of the request among those with its id, and the first one's result.
+absl::Status EnterRequest(RegisterCall& call) {
   INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.register_requests.Enter(call.key));
   INTRAWARP_ASSIGN_OR_RETURN(call.first, FindResult(call.context.transforms, call.key));
   return absl::OkStatus();
@@ -224,10 +250,23 @@ void Fail(RegisterCall& call, const absl::Status& status) {
   call.content_grant = Grant();
   call.result_grant = nullptr;
   call.origin = ObjectOrigin();
+  if (call.is_detached) {
+    return EndOperation(*call.stream, *call.operation, status, {}, Clock::now() - call.begin);
+  }
+  if (call.operation != nullptr) call.operation->Drop();
   call.stream->Close(status);
 }
 
+// The result of an operation, which nobody's call waits for.
+void FinishOperation(RegisterCall& call) {
+  const absl::Status made = MakeResult(call, std::chrono::nanoseconds(0)).status();
+  std::vector<std::string> results;
+  if (made.ok()) results.push_back(TransformName(call.stored->id));
+  EndOperation(*call.stream, *call.operation, made, std::move(results), call.latency.total());
+}
+
 void SendResult(const std::shared_ptr<RegisterCall>& call) {
+  if (call->is_detached) return FinishOperation(*call);
   // A result that nobody learned of goes again, unless its request can be repeated.
   std::function<void()> undo;
   if (call->key.id.empty()) {
@@ -270,6 +309,30 @@ absl::StatusOr<std::shared_ptr<Grant>> AdmitCall(RegisterCall& call, const Claim
   return std::make_shared<Grant>(call.grant.Split({.workspace_bytes = claim.workspace_bytes}));
 }
 
+void Tell(RegisterCall& call, const Progress& progress) {
+  if (call.operation != nullptr) {
+    return call.operation->Progressed(
+        {absl::StrCat("stage ", progress.stage + 1, ", level ", progress.level + 1, " of ", progress.levels),
+         progress.iteration, 0, "iterations"});
+  }
+  v1::RegisterResponse response;
+  *response.mutable_progress() = ProgressToProto(progress);
+  call.stream->SendProgress(SerializeMessage(response));
+}
+
+// Submits the job. That of an operation is the operation's from then on, and the call is told.
+absl::Status StartJob(const std::shared_ptr<RegisterCall>& call, Job job) {
+  if (call->operation == nullptr) return SubmitJob(*call->device, *call->stream, std::move(job));
+  call->is_detached = true;  // the job may end at once
+  const absl::Status submitted = SubmitJob(*call->device, *call->stream, std::move(job));
+  if (submitted.ok()) {
+    Acknowledge(call->context, call->stream, call->operation, OperationMessage);
+  } else {
+    call->is_detached = false;
+  }
+  return submitted;
+}
+
 // Whose images are on the device.
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   call->input = MakeRegistrationInput(call->plan, call->fixed->image, call->moving->image);
@@ -282,11 +345,7 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   call->result_grant = std::make_shared<Grant>(
       call->grant.Split({.resident_bytes = RegistrationMemoryBytes(call->input), .transforms = claim.transforms}));
   call->content_grant = call->grant.Split({.uploading_bytes = claim.uploading_bytes});
-  call->stream->control().set_on_progress([stream = call->stream.get()](const Progress& progress) {
-    v1::RegisterResponse response;
-    *response.mutable_progress() = ProgressToProto(progress);
-    stream->SendProgress(SerializeMessage(response));
-  });
+  call->stream->control().set_on_progress([call = call.get()](const Progress& progress) { Tell(*call, progress); });
   Job job;
   job.cost_kind = CostKind("register", call->plan, call->field);
   job.cost_size = CostSize(call->fixed->image.geometry(), call->moving->image.geometry());
@@ -299,13 +358,14 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   };
   job.run = [call, workspace](const absl::StatusOr<const ExecContext*>& ctx) {
     call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
+    if (call->operation != nullptr) call->operation->Started();
     const absl::Status& status = ctx.status();
     if (ctx.ok()) return Finish(call, RunJob(*call, **ctx));
     Finish(call, absl::IsCancelled(status) ? call->stream->control().CancelStatus() : status);
   };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(*call->device, *call->stream, std::move(job));
+  return StartJob(call, std::move(job));
 }
 
 // Chooses a device, and brings the images there that are elsewhere.
@@ -354,9 +414,41 @@ absl::Status SubmitRepetition(const std::shared_ptr<RegisterCall>& call, const v
   return SubmitJob(*call->device, *call->stream, std::move(job));
 }
 
+// An operation that has made its result before it began: that of a request without `detach`, or one whose operation is
+// forgotten.
+void FinishRepeatedOperation(RegisterCall& call) {
+  call.record.Repeated();
+  call.ticket = RequestTicket();
+  call.operation->Done({TransformName(call.first->id)});
+  Acknowledge(call.context, call.stream, call.operation, OperationMessage);
+}
+
+absl::Status StartDetached(const std::shared_ptr<RegisterCall>& call, const v1::RegisterRequest& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool answered, AnswerEarlier(call->context, *call->stream, OperationKind::kRegister,
+                                                                call->key, OperationMessage));
+  if (answered) {
+    call->record.Repeated();
+    return absl::OkStatus();
+  }
+  INTRAWARP_RETURN_IF_ERROR(EnterRequest(*call));
+  if (call->first == nullptr) INTRAWARP_RETURN_IF_ERROR(Resolve(*call, request));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      call->operation, Detach(call->context, call->stream, OperationKind::kRegister, call->key, OperationMessage));
+  if (call->operation == nullptr) {
+    call->record.Repeated();
+    return absl::OkStatus();
+  }
+  if (call->first == nullptr) return Place(call);
+  FinishRepeatedOperation(*call);
+  return absl::OkStatus();
+}
+
 absl::Status Start(const std::shared_ptr<RegisterCall>& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::RegisterRequest request, ParseMessage<v1::RegisterRequest>(bytes));
-  INTRAWARP_RETURN_IF_ERROR(EnterRequest(*call, request));
+  const bool detach = request.detach();
+  INTRAWARP_RETURN_IF_ERROR(TakeKey(*call, request));
+  if (detach) return StartDetached(call, request);
+  INTRAWARP_RETURN_IF_ERROR(EnterRequest(*call));
   if (call->first != nullptr) return SubmitRepetition(call, request);
   INTRAWARP_RETURN_IF_ERROR(Resolve(*call, request));
   return Place(call);

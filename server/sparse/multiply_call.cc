@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -19,6 +20,7 @@
 #include "server/bulk/device_bytes.h"
 #include "server/bulk/object_content.h"
 #include "server/device/replication.h"
+#include "server/operation/detached_call.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
@@ -94,6 +96,10 @@ struct MultiplyCall {
   Clock::time_point submitted;
   RequestKey key;
   RequestTicket ticket;
+  // The operation as which the work goes on without the call; null: it does not.
+  std::shared_ptr<OperationWork> operation;
+  // The operation's job was submitted: how it ends is the operation's end.
+  bool is_detached = false;
   Step step = Step::kEstimate;
   bool in_step = false;  // rather than between two
   ProductTask task;
@@ -114,7 +120,27 @@ struct MultiplyCall {
   ProductRecord record;
 };
 
+grpc::ByteBuffer OperationMessage(const v1::Operation& operation) {
+  v1::MultiplyResponse response;
+  *response.mutable_operation() = operation;
+  return SerializeMessage(response);
+}
+
+const char* StepName(v1::MultiplyProgress::Step step) {
+  switch (step) {
+    case v1::MultiplyProgress::STEP_ESTIMATED:
+      return "estimated";
+    case v1::MultiplyProgress::STEP_PLANNED:
+      return "planned";
+    default:
+      return "multiplied";
+  }
+}
+
 void SendProgress(MultiplyCall& call, v1::MultiplyProgress::Step step) {
+  if (call.operation != nullptr) {
+    return call.operation->Progressed({StepName(step), step, v1::MultiplyProgress::STEP_MULTIPLIED, "steps"});
+  }
   v1::MultiplyResponse response;
   v1::MultiplyProgress& progress = *response.mutable_progress();
   progress.set_step(step);
@@ -418,10 +444,23 @@ void Fail(MultiplyCall& call, const absl::Status& status) {
   call.content = ObjectContent();
   call.origin = ObjectOrigin();
   if (call.bulk != nullptr) call.bulk->Abandon();
+  if (call.is_detached) {
+    return EndOperation(*call.stream, *call.operation, status, {}, Clock::now() - call.begin);
+  }
+  if (call.operation != nullptr) call.operation->Drop();
   call.stream->Close(status);
 }
 
+// The result of an operation, which nobody's call waits for.
+void FinishOperation(MultiplyCall& call) {
+  const absl::Status made = MakeResult(call, std::chrono::nanoseconds(0)).status();
+  std::vector<std::string> results;
+  if (made.ok()) results.push_back(SparseMatrixName(call.kept->id));
+  EndOperation(*call.stream, *call.operation, made, std::move(results), call.latency.total());
+}
+
 void SendResult(const std::shared_ptr<MultiplyCall>& call) {
+  if (call->is_detached) return FinishOperation(*call);
   const auto make = [call](std::chrono::nanoseconds sending) { return MakeResult(*call, sending); };
   if (call->kept == nullptr) return call->stream->SendResult(make, nullptr);
   std::function<void()> undo;
@@ -459,6 +498,7 @@ void Repeat(MultiplyCall& call, const StoredMatrix& first) {
 
 void RunJob(const std::shared_ptr<MultiplyCall>& call, const absl::StatusOr<const ExecContext*>& ctx) {
   call->latency.Add(Phase::kQueue, Clock::now() - call->submitted);
+  if (call->operation != nullptr) call->operation->Started();
   if (!ctx.ok()) {
     const bool cancelled = absl::IsCancelled(ctx.status());
     return Fail(*call, cancelled ? call->stream->control().CancelStatus() : ctx.status());
@@ -490,6 +530,19 @@ std::string CostKind(const ProductTask& task) {
                       task.keep_id ? "/keep" : "/send");
 }
 
+// Submits the job. That of an operation is the operation's from then on, and the call is told.
+absl::Status StartJob(const std::shared_ptr<MultiplyCall>& call, Job job) {
+  if (call->operation == nullptr) return SubmitJob(*call->device, *call->stream, std::move(job));
+  call->is_detached = true;  // the job may end at once
+  const absl::Status submitted = SubmitJob(*call->device, *call->stream, std::move(job));
+  if (submitted.ok()) {
+    Acknowledge(call->context, call->stream, call->operation, OperationMessage);
+  } else {
+    call->is_detached = false;
+  }
+  return submitted;
+}
+
 absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
   job.job_class = JobClass::kBatch;
@@ -501,7 +554,7 @@ absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunJob(call, ctx); };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return SubmitJob(*call->device, *call->stream, std::move(job));
+  return StartJob(call, std::move(job));
 }
 
 // Chooses a device, and brings the matrices there that are elsewhere.
@@ -539,21 +592,75 @@ void AuditInputs(const MultiplyCall& call) {
   audit.Options(options);
 }
 
+absl::Status ValidateDetached(const v1::MultiplyRequest& request) {
+  if (!request.detach()) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(ValidateDetachedId(request.request_id()));
+  return request.has_keep() ? absl::OkStatus() : InvalidField("keep", "must be set with detach");
+}
+
+// What tells the request from others. A request is the same with and without `detach`.
+absl::Status TakeKey(MultiplyCall& call, v1::MultiplyRequest& request) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
+  INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));
+  call.key.id = std::exchange(*request.mutable_request_id(), "");
+  request.clear_detach();
+  call.key.fingerprint = Fingerprint("Multiply", request);
+  call.key.owner = call.stream->caller().name;
+  return absl::OkStatus();
+}
+
+// The place of the request among those with its id, and the first one's matrix.
+absl::StatusOr<std::shared_ptr<const StoredMatrix>> EnterRequest(MultiplyCall& call) {
+  INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.multiply_requests.Enter(call.key));
+  return FindResult(call.context.matrices, call.key);
+}
+
+absl::Status ResolveInputs(MultiplyCall& call, const v1::MultiplyRequest& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(call.task, ResolveProduct(request, call.context.matrices, call.stream->caller()));
+  AuditInputs(call);
+  return absl::OkStatus();
+}
+
+// An operation that has made its result before it began: that of a request without `detach`, or one whose operation is
+// forgotten.
+void FinishRepeatedOperation(MultiplyCall& call, const StoredMatrix& first) {
+  call.record.Repeated();
+  call.ticket = RequestTicket();
+  call.operation->Done({SparseMatrixName(first.id)});
+  Acknowledge(call.context, call.stream, call.operation, OperationMessage);
+}
+
+absl::Status BeginDetached(const std::shared_ptr<MultiplyCall>& call, const v1::MultiplyRequest& request) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool answered, AnswerEarlier(call->context, *call->stream, OperationKind::kMultiply,
+                                                                call->key, OperationMessage));
+  if (answered) {
+    call->record.Repeated();
+    return absl::OkStatus();
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first, EnterRequest(*call));
+  if (first == nullptr) INTRAWARP_RETURN_IF_ERROR(ResolveInputs(*call, request));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      call->operation, Detach(call->context, call->stream, OperationKind::kMultiply, call->key, OperationMessage));
+  if (call->operation == nullptr) {
+    call->record.Repeated();
+    return absl::OkStatus();
+  }
+  if (first == nullptr) return Place(call);
+  FinishRepeatedOperation(*call, *first);
+  return absl::OkStatus();
+}
+
 absl::Status Begin(const std::shared_ptr<MultiplyCall>& call, const grpc::ByteBuffer& bytes) {
   INTRAWARP_ASSIGN_OR_RETURN(v1::MultiplyRequest request, ParseMessage<v1::MultiplyRequest>(bytes));
-  INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
-  call->key.id = std::exchange(*request.mutable_request_id(), "");
-  call->key.fingerprint = Fingerprint("Multiply", request);
-  call->key.owner = call->stream->caller().name;
-  INTRAWARP_ASSIGN_OR_RETURN(call->ticket, call->context.multiply_requests.Enter(call->key));
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first,
-                             FindResult(call->context.matrices, call->key));
+  const bool detach = request.detach();
+  INTRAWARP_RETURN_IF_ERROR(TakeKey(*call, request));
+  if (detach) return BeginDetached(call, request);
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const StoredMatrix> first, EnterRequest(*call));
   if (first != nullptr) {
     Repeat(*call, *first);
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(call->task, ResolveProduct(request, call->context.matrices, call->stream->caller()));
-  AuditInputs(*call);
+  INTRAWARP_RETURN_IF_ERROR(ResolveInputs(*call, request));
   return Place(call);
 }
 

@@ -67,6 +67,14 @@ constexpr const char* kSchema[] = {
     " payload_bytes INTEGER NOT NULL,"
     " PRIMARY KEY (id, owner)) WITHOUT ROWID;"
     "CREATE INDEX sessions_by_payload ON sessions (payload);",
+
+    // Version 4: operations.
+    "CREATE TABLE operations ("
+    " id TEXT NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " fingerprint BLOB NOT NULL,"
+    " description BLOB NOT NULL,"
+    " PRIMARY KEY (id, owner)) WITHOUT ROWID;",
 };
 
 // A prepared statement, whose parameters are bound in order.
@@ -367,6 +375,35 @@ absl::StatusOr<std::string> Catalogue::SessionPayload(const std::string& id, con
   if (code == SQLITE_ROW) return select.Bytes(0);
   if (code == SQLITE_DONE) return std::string();
   return LastError(code);
+}
+
+absl::Status Catalogue::PutOperation(const OperationRow& row) {
+  Statement put(database_, "INSERT OR REPLACE INTO operations VALUES (?, ?, ?, ?)");
+  put.BindText(row.id);
+  put.BindText(row.owner);
+  put.BindBytes(row.fingerprint);
+  put.BindBytes(row.description);
+  const int code = put.Step();
+  return code == SQLITE_DONE ? absl::OkStatus() : LastError(code);
+}
+
+absl::Status Catalogue::RemoveOperation(const std::string& id, const std::string& owner) {
+  Statement remove(database_, "DELETE FROM operations WHERE id = ? AND owner = ?");
+  remove.BindText(id);
+  remove.BindText(owner);
+  const int code = remove.Step();
+  return code == SQLITE_DONE ? absl::OkStatus() : LastError(code);
+}
+
+absl::StatusOr<std::vector<OperationRow>> Catalogue::ListOperations() {
+  Statement select(database_, "SELECT id, owner, fingerprint, description FROM operations ORDER BY id, owner");
+  std::vector<OperationRow> rows;
+  int code = select.Step();
+  for (; code == SQLITE_ROW; code = select.Step()) {
+    rows.push_back({select.Bytes(0), select.Bytes(1), select.Bytes(2), select.Bytes(3)});
+  }
+  if (code != SQLITE_DONE) return LastError(code);
+  return rows;
 }
 
 absl::StatusOr<bool> Catalogue::UsesPayload(const std::string& payload) {

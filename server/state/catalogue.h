@@ -87,6 +87,18 @@ struct SessionRow {
   friend bool operator==(const SessionRow&, const SessionRow&) = default;
 };
 
+// An operation, which may have ended.
+struct OperationRow {
+  std::string id;
+  std::string owner;
+  // The fingerprint of the request that began it.
+  std::string fingerprint;
+  // A serialised intrawarp.v1.Operation.
+  std::string description;
+
+  friend bool operator==(const OperationRow&, const OperationRow&) = default;
+};
+
 class Catalogue {
  public:
   // The steps from version to version, the first from an empty file.
@@ -118,6 +130,13 @@ class Catalogue {
   absl::StatusOr<std::vector<SessionRow>> ListSessions();
   // The payload of the session with this id and owner, whatever its incarnation; empty without one.
   absl::StatusOr<std::string> SessionPayload(const std::string& id, const std::string& owner);
+
+  // Takes the place of a row with this id and owner.
+  absl::Status PutOperation(const OperationRow& row);
+  // OK also when there is no such row.
+  absl::Status RemoveOperation(const std::string& id, const std::string& owner);
+  // In order of id and owner.
+  absl::StatusOr<std::vector<OperationRow>> ListOperations();
 
   // Whether an object or a session needs it.
   absl::StatusOr<bool> UsesPayload(const std::string& payload);

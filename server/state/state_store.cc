@@ -185,6 +185,21 @@ absl::Status StateStore::ChangeSession(const SessionRow& row, const absl::Status
   return changed;
 }
 
+absl::Status StateStore::PutOperation(const OperationRow& row) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_RETURN_IF_ERROR(RemoveExpired());
+  const absl::Status put = catalogue_->PutOperation(row);
+  AfterTransaction(put.ok());
+  return put;
+}
+
+absl::Status StateStore::RemoveOperation(const std::string& id, const std::string& owner) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const absl::Status removed = catalogue_->RemoveOperation(id, owner);
+  AfterTransaction(removed.ok());
+  return removed;
+}
+
 absl::Status StateStore::Remove(ObjectKind kind, const std::string& id, const std::string& owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   return RemoveRow(kind, id, owner);
@@ -210,6 +225,11 @@ absl::StatusOr<std::vector<SessionRow>> StateStore::ListSessions() {
   return catalogue_->ListSessions();
 }
 
+absl::StatusOr<std::vector<OperationRow>> StateStore::ListOperations() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return catalogue_->ListOperations();
+}
+
 absl::Status StateStore::Read(const std::string& digest, absl::Span<char> to) {
   return to.empty() ? absl::OkStatus() : spool_.Read(digest, to);
 }
@@ -229,6 +249,7 @@ absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& dire
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SessionRow> sessions, catalogue->ListSessions());
   report.objects = static_cast<int64_t>(rows.size());
   report.sessions = static_cast<int64_t>(sessions.size());
+  INTRAWARP_RETURN_IF_ERROR(catalogue->ListOperations().status());
   const Spool spool(files, directory + "/spool");
   for (const ObjectRow& row : rows) VerifyPayload(spool, row, ObjectName(row.kind, row.id), report);
   for (const SessionRow& row : sessions) VerifyPayload(spool, row, "sessions/" + row.id, report);

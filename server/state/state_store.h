@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateStore: the objects and open sessions that a state directory keeps: their rows in the catalogue, their payloads
-// in the spool.
+// StateStore: the objects, open sessions and operations that a state directory keeps: their rows in the catalogue,
+// their payloads in the spool.
 //
 // The layout of a state directory: "lock", "catalogue.db" with its write-ahead log, and "spool/" (spool.h).
 //
@@ -79,10 +79,15 @@ class StateStore {
   absl::Status UpdateSession(SessionRow row, const KeptPayload& payload);
   absl::Status RemoveSession(const std::string& id, const std::string& owner, const std::string& incarnation);
 
+  // The row of an operation, in place of one with its id and owner; the removal of one that is not there is OK.
+  absl::Status PutOperation(const OperationRow& row);
+  absl::Status RemoveOperation(const std::string& id, const std::string& owner);
+
   // In order of kind, id and owner.
   absl::StatusOr<std::vector<ObjectRow>> List();
   // In order of id and owner.
   absl::StatusOr<std::vector<SessionRow>> ListSessions();
+  absl::StatusOr<std::vector<OperationRow>> ListOperations();
   // Brings a payload to `to`, which has its size, and verifies it: DATA_LOSS names the file.
   absl::Status Read(const std::string& digest, absl::Span<char> to);
   // For messages of a full disk; 0 when the file system does not answer.

@@ -91,6 +91,16 @@ absl::Status DurableObjects::RemoveSession(const state::SessionRow& row) {
   return removed.ok() || absl::IsNotFound(removed) ? absl::OkStatus() : StateError(removed);
 }
 
+absl::Status DurableObjects::PutOperation(const state::OperationRow& row) {
+  const absl::Status put = state_->PutOperation(row);
+  return put.ok() ? put : StateError(put);
+}
+
+absl::Status DurableObjects::RemoveOperation(const std::string& id, const std::string& owner) {
+  const absl::Status removed = state_->RemoveOperation(id, owner);
+  return removed.ok() ? removed : StateError(removed);
+}
+
 absl::Status DurableObjects::StateError(const absl::Status& status) const {
   if (absl::IsResourceExhausted(status)) {
     return WithReason(absl::ResourceExhaustedError("the disk of the state directory is full"), v1::STATE_FULL,

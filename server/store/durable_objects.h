@@ -73,6 +73,11 @@ class DurableObjects {
   absl::Status UpdateSession(state::SessionRow row, const state::KeptPayload* payload);
   absl::Status RemoveSession(const state::SessionRow& row);
 
+  // The row of an operation, in place of an earlier one with its id and owner. Wait. STATE_FULL, STATE_UNAVAILABLE.
+  // Removing one that is not there is OK.
+  absl::Status PutOperation(const state::OperationRow& row);
+  absl::Status RemoveOperation(const std::string& id, const std::string& owner);
+
   // Keeps the object, then inserts it into its store. Waits. ALREADY_EXISTS; errors as of Keep.
   template <typename Store>
   absl::Status Insert(Store& store, typename Store::Pointer object, const ObjectOrigin& origin) {

@@ -44,14 +44,16 @@ TEST(Devices, AListThatIsNoneIsRefused) {
 }
 
 TEST(CommandLine, SetsWhatItIsTold) {
-  const auto line = ParseCommandLine({"--listen=0.0.0.0:1",      "--http=[::1]:0",         "--device=cuda:1",
-                                      "--resident_bytes=3GiB",   "--pinned_bytes=1048577", "--max_volume_bytes=5MiB",
-                                      "--max_matrix_bytes=6MiB", "--max_chunk_bytes=2MiB", "--max_transforms=7",
-                                      "--max_uploads=2",         "--max_streams=3",        "--max_queued_jobs=4",
-                                      "--upload_ttl=90s",        "--drain_timeout=1500ms", "--reflection",
-                                      "--max_connections=5",     "--max_calls=6",          "--stream_idle_timeout=7s",
-                                      "--watchdog_timeout=8s",   "--watchdog_exit=9s",     "--max_sessions=10",
-                                      "--workspace_bytes=11MiB", "--result_ttl=12h",       "--log_level=warning"});
+  const auto line =
+      ParseCommandLine({"--listen=0.0.0.0:1",      "--http=[::1]:0",         "--device=cuda:1",
+                        "--resident_bytes=3GiB",   "--pinned_bytes=1048577", "--max_volume_bytes=5MiB",
+                        "--max_matrix_bytes=6MiB", "--max_chunk_bytes=2MiB", "--max_transforms=7",
+                        "--max_uploads=2",         "--max_streams=3",        "--max_queued_jobs=4",
+                        "--upload_ttl=90s",        "--drain_timeout=1500ms", "--reflection",
+                        "--max_connections=5",     "--max_calls=6",          "--stream_idle_timeout=7s",
+                        "--watchdog_timeout=8s",   "--watchdog_exit=9s",     "--max_sessions=10",
+                        "--workspace_bytes=11MiB", "--result_ttl=12h",       "--log_level=warning",
+                        "--max_operations=13",     "--operation_ttl=14h",    "--max_connection_message_rate=15"});
   ASSERT_TRUE(line.ok()) << line.status();
   const ServerOptions& options = line->options;
   EXPECT_EQ(options.listen, "0.0.0.0:1");
@@ -73,6 +75,9 @@ TEST(CommandLine, SetsWhatItIsTold) {
   EXPECT_EQ(options.limits.max_sessions, 10);
   EXPECT_EQ(options.limits.workspace_capacity_bytes, 11 << 20);
   EXPECT_EQ(options.limits.result_ttl, std::chrono::hours(12));
+  EXPECT_EQ(options.limits.max_operations, 13);
+  EXPECT_EQ(options.limits.operation_ttl, std::chrono::hours(14));
+  EXPECT_EQ(options.message_limits.connection_rate, 15);
   EXPECT_EQ(options.limits.max_connections, 5);
   EXPECT_EQ(options.limits.max_calls, 6);
   EXPECT_EQ(options.limits.stream_idle_timeout, std::chrono::seconds(7));

@@ -19,7 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "intrawarp/v1/operation.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/operation/operation_table.h"
 #include "server/rpc/rpc_monitor.h"
 #include "server/rpc/worker_pool.h"
 #include "server/session/navigate_session.h"
@@ -203,7 +205,8 @@ std::vector<Rpc> AllRpcs() {
   const std::string volume_service = "/intrawarp.v1.VolumeService/",
                     transform_service = "/intrawarp.v1.TransformService/",
                     matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/",
-                    session_service = "/intrawarp.v1.SessionService/";
+                    session_service = "/intrawarp.v1.SessionService/",
+                    operation_service = "/intrawarp.v1.OperationService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
@@ -267,6 +270,22 @@ std::vector<Rpc> AllRpcs() {
        {Product("sparseMatrices/m", "sparseMatrices/m", /*keep=*/true)},
        {{Product("m", "sparseMatrices/m", false)}, {Product("sparseMatrices/m", "sparseMatrices/other", false)}},
        queued},
+      {operation_service + "GetOperation",
+       {Named<v1::GetOperationRequest>("operations/o")},
+       {{Named<v1::GetOperationRequest>("o")}},
+       silent},
+      {operation_service + "ListOperations",
+       {Page<v1::ListOperationsRequest>(3)},
+       {{Page<v1::ListOperationsRequest>(-1)}},
+       silent},
+      {operation_service + "WaitOperation",
+       {Named<v1::WaitOperationRequest>("operations/o")},
+       {{Named<v1::WaitOperationRequest>("o")}},
+       silent},
+      {operation_service + "CancelOperation",
+       {Named<v1::CancelOperationRequest>("operations/o")},
+       {{Named<v1::CancelOperationRequest>("o")}},
+       silent},
       {session_service + "GetSession",
        {Named<v1::GetSessionRequest>("sessions/s")},
        {{Named<v1::GetSessionRequest>("s")}},
@@ -363,6 +382,7 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(30, 30, 4, 2), "upload-m", "m")).ok());
     EXPECT_TRUE(Upload(*bulk, MakeMatrix(RandomCsr<float>(29, 30, 4, 2), "upload-other", "other")).ok());
     OpenSession("s");
+    context().operations.Begin(OperationKind::kImport, {"o", "print"}).value().work->Done({});
     UploadCall unfinished(*bulk);
     const UploadData volume = VolumeOn(BoxGeometry(3, 3, 3), "u");
     unfinished.SendHeader(volume.header);

@@ -12,11 +12,13 @@
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/volume.grpc.pb.h"
+#include "server/identity/message_limits.h"
 #include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/identity/access_fixture.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
+#include "tests/server/volume_client.h"
 
 namespace intrawarp::server {
 namespace {
@@ -273,6 +275,86 @@ TEST_F(TokenTest, ACallersRateIsBounded) {
   EXPECT_TRUE(Ask(channel).ok());
 }
 
+// Streams of many small messages, which end at the limit of their connection or of their identity.
+class MessageRateTest : public TokenTest {
+ protected:
+  void StartWithLimits(int connection_rate, int identity_rate) {
+    StartWithTokens([&](ServerOptions& options) {
+      options.message_limits = {connection_rate, identity_rate};
+      options.watchdog.timeout = std::chrono::seconds(0);
+      const auto begin = std::chrono::steady_clock::now();
+      options.seams.steady_now = [now = now_, begin] { return begin + std::chrono::seconds(now->load()); };
+    });
+  }
+  // An upload of so many chunks, a voxel each, behind its header.
+  static grpc::Status UploadIn(int chunks, const std::shared_ptr<grpc::Channel>& channel, const std::string& id) {
+    const auto voxels = static_cast<size_t>(chunks);
+    const UploadData volume =
+        MakeVolume(BoxGeometry(chunks, 1, 1), std::vector<float>(voxels, static_cast<float>(chunks)), id, id);
+    const auto stub = v1::BulkService::NewStub(channel);
+    UploadCall call(*stub);
+    call.SendHeader(volume.header);
+    for (size_t at = 0; at < volume.bytes.size(); at += 4) {
+      if (!call.SendChunk(static_cast<int64_t>(at), volume.bytes.substr(at, 4))) break;
+    }
+    return call.Finish();
+  }
+
+  const std::shared_ptr<std::atomic<int64_t>> now_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+TEST_F(MessageRateTest, AConnectionsStreamsEndAtItsLimitAndComeBack) {
+  const std::string token = AddToken("or3", Role::kStage);
+  StartWithLimits(/*connection_rate=*/20, 0);
+  const auto channel = NewChannel(WithToken(token));
+  EXPECT_TRUE(UploadIn(10, channel, "few").ok());
+  const grpc::Status refused = UploadIn(30, channel, "many");
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
+  EXPECT_EQ(DetailsOf(refused).reason, "MESSAGE_RATE");
+  EXPECT_TRUE(DetailsOf(refused).retry);
+  EXPECT_THAT(refused.error_message(), HasSubstr("connection bring more than 20 messages a second"));
+  EXPECT_EQ(UploadIn(11, channel, "again").error_code(), StatusCode::RESOURCE_EXHAUSTED) << "no new stream helps";
+  EXPECT_TRUE(UploadIn(12, NewChannel(WithToken(token)), "elsewhere").ok()) << "another connection";
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
+  ++*now_;
+  EXPECT_TRUE(UploadIn(11, channel, "again").ok());
+}
+
+TEST_F(MessageRateTest, AnIdentitysStreamsEndAtItsLimitOnAllConnections) {
+  const std::string token = AddToken("or3", Role::kStage), other = AddToken("or4", Role::kStage);
+  StartWithLimits(0, /*identity_rate=*/15);
+  EXPECT_TRUE(UploadIn(10, NewChannel(WithToken(token)), "few").ok());
+  const grpc::Status refused = UploadIn(11, NewChannel(WithToken(token)), "more");
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
+  EXPECT_THAT(refused.error_message(), HasSubstr("identity"));
+  EXPECT_TRUE(UploadIn(10, NewChannel(WithToken(other)), "few").ok());
+  ++*now_;
+  EXPECT_TRUE(UploadIn(11, NewChannel(WithToken(token)), "more").ok());
+}
+
+TEST(MessageLimitsTest, BucketsFillAndGo) {
+  MessageLimits limits({.connection_rate = 2, .identity_rate = 3});
+  MessageLimits::Time now{std::chrono::hours(1)};
+  using Limit = MessageLimits::Limit;
+  {
+    const MessageLimits::Sender a = limits.Enter("c1", "ann", now), b = limits.Enter("c2", "ann", now);
+    EXPECT_EQ(a.Take(now), Limit::kNone);
+    EXPECT_EQ(a.Take(now), Limit::kNone);
+    EXPECT_EQ(a.Take(now), Limit::kConnection);
+    EXPECT_EQ(b.Take(now), Limit::kNone);
+    EXPECT_EQ(b.Take(now), Limit::kIdentity);
+    now += std::chrono::milliseconds(500);
+    EXPECT_EQ(a.Take(now), Limit::kNone);
+    EXPECT_EQ(a.Take(now), Limit::kConnection);
+  }
+  EXPECT_EQ(limits.Enter("c1", "", now).Take(now), Limit::kConnection) << "a new stream gets no new tokens";
+  EXPECT_EQ(limits.size(), 3);
+  now += std::chrono::hours(1);
+  (void)limits.Enter("c9", "bob", now);
+  EXPECT_EQ(limits.size(), 2) << "the others are full and have no stream";
+  EXPECT_EQ(MessageLimits({0, 0}).Enter("c", "ann", now).Take(now), Limit::kNone);
+}
+
 class ExposureTest : public AccessTest {
  protected:
   absl::Status StartAt(const char* address, const AccessFiles& files, bool allow = false) {
@@ -297,6 +379,8 @@ TEST_F(ExposureTest, LimitsOfIdentitiesNeedIdentities) {
   const std::vector<std::pair<const char*, std::function<void(ServerOptions&)>>> limits = {
       {"--max_identity_calls", [](ServerOptions& o) { o.call_limits.identity_calls = 3; }},
       {"--max_identity_rate", [](ServerOptions& o) { o.call_limits.identity_rate = 3; }},
+      {"--max_identity_message_rate", [](ServerOptions& o) { o.message_limits.identity_rate = 3; }},
+      {"--max_owner_operations", [](ServerOptions& o) { o.limits.owner_operations = 3; }},
       {"--max_owner_bytes", [](ServerOptions& o) { o.limits.owner_resident_bytes = 3; }},
       {"--max_owner_uploads", [](ServerOptions& o) { o.limits.owner_uploads = 3; }},
       {"--max_owner_sessions", [](ServerOptions& o) { o.limits.owner_sessions = 3; }}};

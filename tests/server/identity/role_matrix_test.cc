@@ -15,9 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "intrawarp/v1/operation.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
+#include "server/operation/operation_table.h"
 #include "server/rpc/rpc_monitor.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
@@ -66,6 +68,10 @@ constexpr Row kRows[] = {
     {"intrawarp.v1.TransformService/MapPoints", "+++00+"},
     {"intrawarp.v1.RegistrationService/Register", "+-+0-+"},
     {"intrawarp.v1.RegistrationService/Navigate", "+-+0-+"},
+    {"intrawarp.v1.OperationService/GetOperation", "+++00+"},
+    {"intrawarp.v1.OperationService/ListOperations", "++++++"},
+    {"intrawarp.v1.OperationService/WaitOperation", "+++00+"},
+    {"intrawarp.v1.OperationService/CancelOperation", "+++00+"},
     {"intrawarp.v1.SessionService/GetSession", "+-+0-+"},
     {"intrawarp.v1.SessionService/ListSessions", "+-++-+"},
     {"intrawarp.v1.SessionService/CloseSession", "+-+0-+"},
@@ -202,8 +208,8 @@ Messages InfoLevel() {
   return {request.SerializeAsString()};
 }
 
-// A request that is good if volumes/v, transforms/t, sparseMatrices/m, sessions/s and the upload "unfinished" are
-// there. Each upload has an id of its own.
+// A request that is good if volumes/v, transforms/t, sparseMatrices/m, sessions/s, operations/o and the upload
+// "unfinished" are there. Each upload has an id of its own.
 Messages RequestOf(const std::string& method) {
   static int uploads = 0;
   const std::string name = method.substr(method.rfind('/') + 1);
@@ -216,6 +222,9 @@ Messages RequestOf(const std::string& method) {
   }
   if (name == "GetTransform" || name == "DeleteTransform") return Named<v1::GetTransformRequest>("transforms/t");
   if (name == "GetSession" || name == "CloseSession") return Named<v1::GetSessionRequest>("sessions/s");
+  if (name == "GetOperation" || name == "WaitOperation" || name == "CancelOperation") {
+    return Named<v1::GetOperationRequest>("operations/o");
+  }
   if (name == "Register") return Registration();
   if (name == "Navigate") return Navigation();
   if (name == "Multiply") return Product();
@@ -277,6 +286,9 @@ class OwnershipTest : public AccessTest {
       ASSERT_TRUE((*session)->Open(/*warm=*/false, nullptr).ok());
     }
     if (!context.uploads.Progress("unfinished", "own").ok()) BeginUpload(own_, "unfinished");
+    const auto begun = context.operations.Begin(OperationKind::kImport, {"o", "print", "own"});
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    if (begun->work != nullptr) begun->work->Done({});
   }
   void BeginUpload(const std::shared_ptr<grpc::Channel>& channel, const std::string& upload_id) {
     UploadCall call(*v1::BulkService::NewStub(channel));

@@ -17,8 +17,9 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr Resource kEvery[] = {Resource::kResident,   Resource::kWorkspace, Resource::kPinned,  Resource::kUploading,
-                               Resource::kTransforms, Resource::kStreams,   Resource::kUploads, Resource::kSessions};
+constexpr Resource kEvery[] = {Resource::kResident,  Resource::kWorkspace,  Resource::kPinned,
+                               Resource::kUploading, Resource::kTransforms, Resource::kStreams,
+                               Resource::kUploads,   Resource::kSessions,   Resource::kOperations};
 
 LedgerOptions Options() {
   LedgerOptions options;
@@ -29,7 +30,8 @@ LedgerOptions Options() {
                       .transforms = 10,
                       .streams = 6,
                       .uploads = 4,
-                      .sessions = 2};
+                      .sessions = 2,
+                      .operations = 3};
   options.session_reserve = {.workspace_bytes = 20, .pinned_bytes = 15, .transforms = 4, .sessions = 2};
   options.lanes = {2, 2, 1};
   return options;
@@ -123,7 +125,7 @@ TEST(LedgerTest, AClaimIsAdmittedWholeOrNotAtAll) {
 TEST(LedgerTest, WhatCanNeverFitIsToldFromWhatCouldLater) {
   constexpr v1::ErrorReason kReasons[] = {v1::RESIDENT_MEMORY,  v1::WORKSPACE_MEMORY,    v1::PINNED_MEMORY,
                                           v1::RESIDENT_MEMORY,  v1::TOO_MANY_TRANSFORMS, v1::TOO_MANY_STREAMS,
-                                          v1::TOO_MANY_UPLOADS, v1::TOO_MANY_SESSIONS};
+                                          v1::TOO_MANY_UPLOADS, v1::TOO_MANY_SESSIONS,   v1::TOO_MANY_OPERATIONS};
   for (int i = 0; i < kResources; ++i) {
     const Resource resource = kEvery[i];
     Ledger ledger(Options());

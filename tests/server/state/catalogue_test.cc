@@ -99,7 +99,7 @@ TEST(Catalogue, AnOlderVersionIsBroughtForwardAndANewerOneRefused) {
   }
   const absl::Status refused = Catalogue::Open(disk, "d/c.db").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.message(), HasSubstr("has version 4, this program knows versions up to 3"));
+  EXPECT_THAT(refused.message(), HasSubstr("has version 5, this program knows versions up to 4"));
 }
 
 // Rows as version 1 wrote them.
@@ -219,6 +219,24 @@ TEST(Catalogue, ACatalogueWithoutSessionsIsBroughtForward) {
   EXPECT_TRUE(catalogue->InsertSession(Session("s", "")).ok());
   EXPECT_EQ(Catalogue::Open(disk, "d/c.db", second).status().code(), absl::StatusCode::kFailedPrecondition)
       << "the program before";
+}
+
+TEST(Catalogue, AnOperationTakesThePlaceOfTheOneBefore) {
+  MemoryDisk disk;
+  const OperationRow first{"o", "ann", std::string("\0f", 2), "queued"}, last{"o", "ann", "g", "done"};
+  const OperationRow other{"o", "bob", "f", "queued"};
+  {
+    const auto catalogue = OpenIn(disk);
+    ASSERT_TRUE(catalogue->PutOperation(first).ok());
+    EXPECT_THAT(*catalogue->ListOperations(), ElementsAre(first));
+    ASSERT_TRUE(catalogue->PutOperation(other).ok());
+    ASSERT_TRUE(catalogue->PutOperation(last).ok());
+  }
+  const auto catalogue = OpenIn(disk);
+  EXPECT_THAT(*catalogue->ListOperations(), ElementsAre(last, other));
+  EXPECT_TRUE(catalogue->RemoveOperation("o", "ann").ok());
+  EXPECT_TRUE(catalogue->RemoveOperation("o", "ann").ok()) << "it is gone";
+  EXPECT_THAT(*catalogue->ListOperations(), ElementsAre(other));
 }
 
 TEST(Catalogue, AMigrationThatFailsLeavesTheOldVersion) {
