@@ -136,8 +136,8 @@ uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc) 
   const auto* in = static_cast<const unsigned char*>(from);
   while (bytes > 0) {
     const size_t part = std::min(bytes, kCopied);
-    crc = Crc32c(in, part, crc);
     std::memcpy(out, in, part);
+    crc = Crc32c(out, part, crc);
     in += part;
     out += part;
     bytes -= part;

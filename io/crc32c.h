@@ -12,7 +12,7 @@ namespace intrawarp::io {
 // `crc` is the checksum of the bytes before these, 0 at the front.
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
-// Copies the bytes and answers their checksum; memory is read once.
+// Copies the bytes and answers the checksum of the copy, whatever else writes to `from` meanwhile; memory is read once.
 uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
 
 // Crc32c without the instruction, for tests.

@@ -116,6 +116,17 @@ absl::Status ParseLimit(absl::string_view text, int* to) {
   return absl::OkStatus();
 }
 
+// Numbers of users.
+absl::Status ParseUsers(absl::string_view value, std::vector<uid_t>* to) {
+  to->clear();
+  for (const absl::string_view number : absl::StrSplit(value, ',')) {
+    uint32_t user = 0;
+    if (!absl::SimpleAtoi(number, &user)) return absl::InvalidArgumentError("must be numbers of users, as 1000,1001");
+    to->push_back(user);
+  }
+  return absl::OkStatus();
+}
+
 // A flag with a limit of calls, where 0 means none.
 Flag CallLimitFlag(const char* name, const char* help, int CallLimitOptions::*to) {
   return {name, "N", help,
@@ -190,6 +201,14 @@ const std::vector<Flag>& Flags() {
          c.options.audit_key = std::string(v);
          return v.empty() ? absl::InvalidArgumentError("must name a file") : absl::OkStatus();
        }},
+      {"shared_memory", "PATH",
+       "share memory with clients on this host; PATH: the unix-domain socket where they fetch it (none)",
+       [](absl::string_view v, CommandLine& c) {
+         c.options.shared_memory.socket = std::string(v);
+         return v.empty() ? absl::InvalidArgumentError("must name a socket") : absl::OkStatus();
+       }},
+      {"shared_memory_uids", "N[,N...]", "users, besides the server's own, who may fetch it (none)",
+       [](absl::string_view v, CommandLine& c) { return ParseUsers(v, &c.options.shared_memory.users); }},
       {"dicom_listen", "HOST:PORT", "where images are received by DICOM (C-STORE; none; docs/dicom.md)",
        [](absl::string_view v, CommandLine& c) { return ParseAddress(v, &c.options.dicom.listen); }},
       {"dicom_ae_title", "NAME", "the server's DICOM application entity (INTRAWARP)",
@@ -446,6 +465,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
   INTRAWARP_RETURN_IF_ERROR(CheckAccess(options));
   INTRAWARP_RETURN_IF_ERROR(CheckFolder("state_dir", options.state_dir));
   INTRAWARP_RETURN_IF_ERROR(CheckAudit(options));
+  INTRAWARP_RETURN_IF_ERROR(CheckSharedMemoryOptions(options.shared_memory));
   INTRAWARP_RETURN_IF_ERROR(CheckNodeOptions(options.dicom, options.access.has_identities()));
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> specs, ParseDevices(options.device));
   for (const std::string& spec : specs) {

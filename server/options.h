@@ -21,6 +21,7 @@
 #include "server/pacs/node_options.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
+#include "server/session/shared_memory.h"
 #include "server/state/file_layer.h"
 
 namespace intrawarp::server {
@@ -47,6 +48,8 @@ struct ServerOptions {
   std::string audit_key;
   // The files of that folder, and the key's. A test can put others in their place.
   state::FileLayer* audit_files = &state::PosixFiles();
+  // The memory that the server shares with clients on its host; none without a socket.
+  SharedMemoryOptions shared_memory;
   // The DICOM port; none without an address.
   NodeOptions dicom;
   // Capacities that are 0 are chosen from the device's and the host's memory.

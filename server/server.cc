@@ -279,12 +279,20 @@ absl::Status Server::RestoreKept() {
 
 absl::Status Server::Serve() {
   metrics_.set_sampler([this] { return Sample(); });
+  INTRAWARP_RETURN_IF_ERROR(ServeSharedMemory());
   INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   INTRAWARP_RETURN_IF_ERROR(ServeDicom());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
   access_.StartReloading([this] { monitor_.EndRevoked(); });
   housekeeping_ = std::thread([this] { HousekeepingLoop(); });
+  return absl::OkStatus();
+}
+
+absl::Status Server::ServeSharedMemory() {
+  if (options_.shared_memory.socket.empty()) return CheckSharedMemoryOptions(options_.shared_memory);
+  INTRAWARP_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(options_.shared_memory));
+  sessions_.set_shared_memory(shared_memory_.get());
   return absl::OkStatus();
 }
 
@@ -322,6 +330,7 @@ absl::Status Server::ServeHttp() {
   const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
   const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
                                std::string text = metrics_.Scrape();
+                               if (shared_memory_ != nullptr) text += shared_memory_->Scrape();
                                if (dicom_ != nullptr) text += dicom_->Scrape();
                                return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
                              }};

@@ -36,6 +36,7 @@
 #include "server/server_context.h"
 #include "server/services.h"
 #include "server/session/session_store.h"
+#include "server/session/shared_memory.h"
 #include "server/store/durable_objects.h"
 
 namespace intrawarp::server {
@@ -81,6 +82,7 @@ class Server {
   void Reclaim(int device, int64_t bytes);
   absl::Status RestoreKept();
   absl::Status Serve();
+  absl::Status ServeSharedMemory();
   absl::Status ServeGrpc();
   absl::Status ServeHttp();
   absl::Status ServeDicom();
@@ -128,6 +130,7 @@ class Server {
   std::atomic<bool> expiring_{false};
   std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;
+  std::unique_ptr<SharedMemory> shared_memory_;  // null: none is shared
   RpcMonitor monitor_;
   std::vector<NamedService> services_;
   std::unique_ptr<grpc::Server> grpc_;

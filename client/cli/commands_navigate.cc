@@ -54,20 +54,33 @@ struct FrameOutcome {
   bool is_superseded = false;
 };
 
+// On stderr: whoever relies on it has to know.
+void TellNoMemory(const absl::Status& why) {
+  std::fprintf(stderr, "intrawarp: the session goes on without shared memory (%s: %s)\n",
+               absl::StatusCodeToString(why.code()).c_str(), std::string(why.message()).c_str());
+}
+
 // One session over a list of files: a thread reads and sends them, the calling thread takes the answers.
 class Navigation {
  public:
-  Navigation(Session& session, std::vector<std::string> paths, std::string field_dir)
-      : session_(session), paths_(std::move(paths)), field_dir_(std::move(field_dir)), outcomes_(paths_.size()) {}
+  Navigation(Session& session, std::vector<std::string> paths, std::string field_dir, bool shares_memory)
+      : session_(session),
+        paths_(std::move(paths)),
+        field_dir_(std::move(field_dir)),
+        shares_memory_(shares_memory),
+        outcomes_(paths_.size()) {}
 
   // How the session went; how each frame went is in outcomes(). `recovers`: on several servers, or through a proxy.
   absl::Status Run(client::RoutedSession& routed, const v1::NavigateConfig& config, bool recovers) {
     encoding_ = config.field().encoding();
     asks_coarse_ = config.coarse_field();
     rate_hz_ = config.rate_hz();
+    // Asked for and not to be had is an error, as long as no frame depends on the session.
+    if (shares_memory_) INTRAWARP_RETURN_IF_ERROR(routed.stream()->ShareMemory());
     const absl::Status status =
         recovers ? StreamRecovering(routed) : StreamResuming(routed, !config.session_id().empty());
     closed_ = routed.stream()->closed();
+    if (shares_memory_) Count(routed);
     return status;
   }
 
@@ -75,6 +88,8 @@ class Navigation {
   const std::vector<FrameOutcome>& outcomes() const { return outcomes_; }
   // The session at its end; unset when it did not end well.
   const std::optional<v1::Session>& closed() const { return closed_; }
+  // How frames and fields have travelled.
+  const client::Transfers& transfers() const { return transfers_; }
 
  private:
   // Takes a session that has a name up again.
@@ -83,16 +98,22 @@ class Navigation {
     for (int i = 0; may_resume && absl::IsUnavailable(status) && i < kResumptions; ++i) {
       if (session_.call().cancellation->WaitFor(kResumePause)) break;
       status = routed.stream()->Resume();
+      if (status.ok()) TellMemory(routed);
       if (status.ok()) status = Stream(routed);
     }
     return status;
+  }
+
+  // Of a stream that was resumed.
+  void TellMemory(client::RoutedSession& routed) const {
+    if (shares_memory_ && !routed.stream()->memory_status().ok()) TellNoMemory(routed.stream()->memory_status());
   }
 
   absl::Status StreamRecovering(client::RoutedSession& routed) {
     absl::Status status = Stream(routed);
     for (int in_vain = 0; routed.is_broken() && in_vain < kRecoveriesInVain; ++in_vain) {
       const std::string cause(status.message());
-      const absl::StatusOr<client::RoutedSession::Recovery> recovery = routed.Recover();
+      const absl::StatusOr<client::RoutedSession::Recovery> recovery = Recover(routed);
       if (!recovery.ok()) return recovery.status();
       Tell(routed.address(), *recovery, cause);
       if (!recovery->resumed) GiveUpFatalFrame(status);
@@ -101,6 +122,27 @@ class Navigation {
       if (CountKnown() > known) in_vain = -1;
     }
     return status;
+  }
+
+  // A session on another server, which may be on another host, goes on without shared memory.
+  absl::StatusOr<client::RoutedSession::Recovery> Recover(client::RoutedSession& routed) {
+    const client::Transfers so_far = routed.stream()->transfers();
+    absl::StatusOr<client::RoutedSession::Recovery> recovery = routed.Recover();
+    if (!shares_memory_ || !recovery.ok()) return recovery;
+    if (!recovery->resumed) {
+      Add(so_far);
+      (void)routed.stream()->ShareMemory();
+    }
+    TellMemory(routed);
+    return recovery;
+  }
+
+  void Count(client::RoutedSession& routed) { Add(routed.stream()->transfers()); }
+  void Add(const client::Transfers& more) {
+    transfers_.frames_shared += more.frames_shared;
+    transfers_.frames_in_chunks += more.frames_in_chunks;
+    transfers_.fields_shared += more.fields_shared;
+    transfers_.fields_in_chunks += more.fields_in_chunks;
   }
 
   // On stderr, whether it is a terminal or not: whoever relies on the frames has to know.
@@ -236,6 +278,8 @@ class Navigation {
   Session& session_;
   const std::vector<std::string> paths_;
   const std::string field_dir_;
+  const bool shares_memory_;
+  client::Transfers transfers_;
   v1::FieldEncoding encoding_ = v1::FIELD_ENCODING_UNSPECIFIED;
   bool asks_coarse_ = false;
   double rate_hz_ = 0;  // 0: as fast as the server takes them
@@ -246,6 +290,12 @@ class Navigation {
   std::map<int64_t, size_t> index_by_number_;
   int64_t last_number_ = 0;
 };
+
+void TellTransfers(const client::Transfers& transfers) {
+  std::fprintf(stderr, "intrawarp: frames: %d through shared memory, %d in chunks; fields: %d, %d\n",
+               static_cast<int>(transfers.frames_shared), static_cast<int>(transfers.frames_in_chunks),
+               static_cast<int>(transfers.fields_shared), static_cast<int>(transfers.fields_in_chunks));
+}
 
 std::string ErrorText(const absl::Status& status) {
   return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
@@ -388,7 +438,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   if (!field_dir.empty()) INTRAWARP_RETURN_IF_ERROR(CheckFieldNames(paths, flags.Has("coarse_field")));
   INTRAWARP_RETURN_IF_ERROR(MakeFolder(field_dir));
 
-  Navigation navigation(session, std::move(paths), field_dir);
+  Navigation navigation(session, std::move(paths), field_dir, flags.Has("shared_memory"));
   INTRAWARP_ASSIGN_OR_RETURN(client::Route route, RouteOf(kPlacedBy, flags, session));
   StagedInputs inputs(session, flags, *registration);
   const v1::NavigateConfig config = MakeConfig(flags, *field);
@@ -406,6 +456,7 @@ absl::Status Navigate(const ParsedFlags& flags, Session& session) {
   for (size_t i = 0; i < navigation.paths().size(); ++i) {
     std::printf("%s\t%s\n", FileName(navigation.paths()[i]).c_str(), OutcomeText(navigation.outcomes()[i]).c_str());
   }
+  if (flags.Has("shared_memory")) TellTransfers(navigation.transfers());
   const absl::Status reported = WriteReport(navigation, registration->method, flags.String("report"));
   const absl::Status summed_up = WriteSessionReport(navigation, flags.String("session_report"));
   for (const absl::Status& status : {streamed, FailedFrames(navigation), reported, summed_up, deleted}) {
@@ -441,6 +492,10 @@ std::vector<FlagSpec> NavigateFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "a newer frame supersedes one that waits"},
+      {.name = "shared_memory",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "frames and fields through memory that a server on this host shares"},
       {.name = "session", .placeholder = "ID", .help = "the session's name; it is resumed when the connection breaks"},
       {.name = "session_report", .placeholder = "OUT.json", .help = "the session's counts and latency percentiles"},
   };
@@ -461,7 +516,9 @@ std::vector<Command> NavigateCommands() {
                "Prints one line a frame. A frame that fails is reported, and the next one starts from the last\n"
                "good result; the exit status is then 1. Without --method the server chooses by the first frame.\n"
                "A frame that --latest supersedes is no failure. With several servers (or --routing_key) a session\n"
-               "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"}};
+               "whose server fails goes on, on the next one; a line on stderr says where, and from what.\n"
+               "--shared_memory takes a server on this host with --shared_memory=PATH, and fails where there is none;\n"
+               "a line on stderr says how many frames and fields went through it, and how many in chunks.\n"}};
 }
 
 }  // namespace intrawarp::cli

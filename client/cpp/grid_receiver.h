@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GridReceiver: checks a header and the chunks after it, and puts their numbers into the caller's memory, decoded from
-// the 16-bit encodings of a field as they come. Internal to the client library. Thread-compatible.
+// the 16-bit encodings of a field as they come, or from all bytes of a field at once. Internal to the client library.
+// Thread-compatible.
 #ifndef INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 #define INTRAWARP_CLIENT_CPP_GRID_RECEIVER_H_
 
@@ -15,6 +16,9 @@
 
 namespace intrawarp::client {
 
+// INTERNAL for a field's header that contradicts itself.
+absl::Status CheckFieldHeader(const v1::FieldHeader& header);
+
 class GridReceiver {
  public:
   // `components`: floats a voxel. More than `max_bytes` of floats is refused before the sink is asked for memory.
@@ -27,8 +31,10 @@ class GridReceiver {
   absl::Status Begin(const v1::FieldHeader& header);
   // As ByteReceiver's.
   absl::Status Append(const wire::ReceivedChunk& chunk);
+  // Instead of chunks: all bytes of the field that has begun. INTERNAL when they are not as many as were announced.
+  absl::Status TakeWhole(absl::Span<const char> bytes);
   // DATA_LOSS unless everything that was announced is there.
-  absl::Status Finish() const { return bytes_.Finish(); }
+  absl::Status Finish() const { return is_whole_ ? absl::OkStatus() : bytes_.Finish(); }
 
   bool begun() const { return bytes_.begun(); }
   int64_t received_bytes() const { return bytes_.received_bytes(); }
@@ -38,6 +44,8 @@ class GridReceiver {
   const int components_;
   const int64_t max_bytes_;
   absl::Status AppendEncoded(const wire::ReceivedChunk& chunk);
+  // The numbers that `encoded` begins with.
+  void DecodeInto(absl::Span<float> out, const char* encoded) const;
 
   ByteReceiver bytes_;
   absl::Span<float> floats_;
@@ -48,6 +56,7 @@ class GridReceiver {
   std::vector<char> encoded_;
   size_t left_over_ = 0;
   size_t decoded_ = 0;
+  bool is_whole_ = false;
 };
 
 }  // namespace intrawarp::client

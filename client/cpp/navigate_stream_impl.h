@@ -3,6 +3,8 @@
 #ifndef INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_IMPL_H_
 #define INTRAWARP_CLIENT_CPP_NAVIGATE_STREAM_IMPL_H_
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/navigate_stream.h"
 #include "client/cpp/raw_call.h"
+#include "client/cpp/shared_slots.h"
 #include "client/cpp/stall_watch.h"
 
 namespace intrawarp::client {
@@ -37,6 +40,11 @@ struct NavigateStream::Impl {
   std::mutex mutex;  // of the pointer `call`, which Cancel reads
   std::unique_ptr<RawCall> call;
   std::unique_ptr<StallWatch> watch;  // of the call; gone before it
+  // Of the call: null where it shares no memory. Asked for again when the session is resumed.
+  std::unique_ptr<SharedSlots> shared;
+  std::optional<SharedMemoryOptions> shared_options;
+  absl::Status memory_status = absl::FailedPreconditionError("shared memory was not asked for");
+  std::atomic<int64_t> frames_shared{0}, frames_in_chunks{0}, fields_shared{0}, fields_in_chunks{0};
   // The receiving thread's: the server's words about the session, and the end of the stream.
   std::optional<v1::SessionOpened> opened;
   std::optional<v1::Session> closed;

@@ -104,6 +104,11 @@ class RawCall::State final : public grpc::ClientBidiReactor<grpc::ByteBuffer, gr
     context_->TryCancel();
   }
 
+  bool is_ending() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !readable_ || cancelled_ || abandoned_ || closed_;
+  }
+
   // The call has ended, and gRPC does not refer to this any more.
   bool done() const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -206,6 +211,8 @@ absl::Status RawCall::Finish() {
   state_->Close();
   return state_->WaitUntilDone();
 }
+
+bool RawCall::is_ending() const { return state_->is_ending(); }
 
 void RawCall::Cancel() { state_->Cancel(); }
 

@@ -6,8 +6,8 @@
 // A write that waits for the socket cannot be cancelled: gRPC ends the call only when the connection fails, which takes
 // ten seconds on a silent one. So the call's state outlives this object where it must. Internal to the client library.
 //
-// Thread safety: one thread may write (Write, WritesDone) while another reads (Read, Finish); Cancel and Abandon may be
-// called on any.
+// Thread safety: one thread may write (Write, WritesDone) while another reads (Read, Finish); Cancel, Abandon and
+// is_ending may be called on any.
 #ifndef INTRAWARP_CLIENT_CPP_RAW_CALL_H_
 #define INTRAWARP_CLIENT_CPP_RAW_CALL_H_
 
@@ -43,6 +43,9 @@ class RawCall {
   // Waits for the call's end, which comes after its last message or Cancel. No write begins after it. UNAVAILABLE at
   // once when the call was abandoned.
   absl::Status Finish();
+
+  // No message comes any more but those that have arrived: the stream has ended, or will.
+  bool is_ending() const;
 
   // Finish need not wait for a write that is under way.
   void Cancel();

@@ -134,6 +134,11 @@ absl::Status Conclude(const ExecContext& ctx, absl::Status status, BulkBuffer& s
 
 }  // namespace
 
+std::shared_ptr<char> BytesOf(std::shared_ptr<PinnedBuffer> buffer) {
+  char* const bytes = buffer == nullptr ? nullptr : buffer->as<char>();
+  return std::shared_ptr<char>(std::move(buffer), bytes);
+}
+
 void BulkBuffer::Advance(int64_t produced) {
   std::lock_guard<std::mutex> lock(mutex_);
   produced_ = produced;

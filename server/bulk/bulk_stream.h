@@ -2,9 +2,9 @@
 // BulkStream: the bytes of a field, a volume or a matrix on their way to the stream that sends them. One producer,
 // which knows nothing of gRPC, makes them from the front; one consumer takes them in pieces.
 //
-// BulkBuffer holds all of them in one pinned buffer, so that the first chunk can leave while later slabs are still
-// computed and neither side ever waits for the other: a slow or vanished client cannot hold up the device. ProduceField
-// and ProduceCopy fill it. DeviceBulk (device_bulk.h) reads what lies on the device through a few slabs.
+// BulkBuffer holds all of them in one piece of host memory, so that the first chunk can leave while later slabs are
+// still computed and neither side ever waits for the other: a slow or vanished client cannot hold up the device.
+// ProduceField and ProduceCopy fill it. DeviceBulk (device_bulk.h) reads what lies on the device through a few slabs.
 #ifndef INTRAWARP_SERVER_BULK_BULK_STREAM_H_
 #define INTRAWARP_SERVER_BULK_BULK_STREAM_H_
 
@@ -47,17 +47,21 @@ class BulkStream {
   virtual bool ended() const = 0;
 };
 
+// The bytes of a pinned buffer, which they keep; null for null.
+std::shared_ptr<char> BytesOf(std::shared_ptr<PinnedBuffer> buffer);
+
 class BulkBuffer final : public BulkStream {
  public:
   // All of the bytes [0, total_bytes) of a stream, for which `memory` has room.
+  BulkBuffer(std::shared_ptr<char> memory, int64_t total_bytes) : BulkBuffer(std::move(memory), total_bytes, 0, 0) {}
   BulkBuffer(std::shared_ptr<PinnedBuffer> memory, int64_t total_bytes)
-      : BulkBuffer(std::move(memory), total_bytes, 0, 0) {}
+      : BulkBuffer(BytesOf(std::move(memory)), total_bytes) {}
   // The bytes [begin, total_bytes) of a stream, of which those from `offset` on are sent.
-  BulkBuffer(std::shared_ptr<PinnedBuffer> memory, int64_t total_bytes, int64_t begin, int64_t offset)
+  BulkBuffer(std::shared_ptr<char> memory, int64_t total_bytes, int64_t begin, int64_t offset)
       : memory_(std::move(memory)), total_bytes_(total_bytes), begin_(begin), produced_(begin), taken_(offset) {}
 
   // Where the stream's byte `offset` lies. Bytes at and after produced() belong to the producer.
-  char* at(int64_t offset) const { return memory_->as<char>() + (offset - begin_); }
+  char* at(int64_t offset) const { return memory_.get() + (offset - begin_); }
   int64_t begin() const { return begin_; }
   int64_t total_bytes() const { return total_bytes_; }
 
@@ -73,7 +77,7 @@ class BulkBuffer final : public BulkStream {
   bool ended() const override;
 
  private:
-  const std::shared_ptr<PinnedBuffer> memory_;
+  const std::shared_ptr<char> memory_;
   const int64_t total_bytes_;
   const int64_t begin_;
   mutable std::mutex mutex_;

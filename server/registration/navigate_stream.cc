@@ -19,6 +19,7 @@
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
+#include "server/session/shared_offer.h"
 #include "server/session/warm_up.h"
 
 namespace intrawarp::server {
@@ -80,11 +81,12 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   }
 
  private:
-  // A message, or the end of the client's messages.
+  // A message, the end of the client's messages, or the slot of the frame whose header came just before.
   struct Arrived {
     grpc::ByteBuffer message;
     NavigateFrame::Time received;
     bool is_end = false;
+    std::optional<v1::SharedSlot> slot = std::nullopt;
   };
 
   // On a worker: handles messages while the pipeline has room for them. Nobody else gives the pipeline any meanwhile
@@ -95,7 +97,9 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       const Arrived arrived = std::move(arrived_.front());
       arrived_.pop_front();
       ReadOn();
-      const absl::Status status = arrived.is_end ? EndOfFrames() : Receive(arrived, lock);
+      const absl::Status status = arrived.is_end ? EndOfFrames()
+                                  : arrived.slot ? TakeSlot(*arrived.slot, lock)
+                                                 : Receive(arrived, lock);
       Moved();
       if (!status.ok()) End(status);
     }
@@ -109,7 +113,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     return !over() && !opening_ && !arrived_.empty() && (pipeline_ == nullptr || pipeline_->MayRead());
   }
 
-  // Lets go of the lock while a chunk is checked and copied.
+  // These let go of the lock while they copy, and while a segment is made.
   absl::Status Receive(const Arrived& arrived, std::unique_lock<std::mutex>& lock) {
     context_.metrics.RpcReceivedBytes(kMethod, static_cast<int64_t>(arrived.message.Length()));
     INTRAWARP_ASSIGN_OR_RETURN(const ReceivedRequest<v1::NavigateRequest> request,
@@ -117,8 +121,51 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     if (!request.chunk && request.message.has_config()) return ReceiveConfig(request.message.config());
     if (pipeline_ == nullptr) return InvalidField("config", "must be the first message");
     if (request.chunk) return ReceiveChunk(*request.chunk, lock);
-    if (request.message.has_frame()) return pipeline_->BeginFrame(request.message.frame(), arrived.received);
-    return InvalidField("payload", "must be config, frame or chunk");
+    if (request.message.has_frame()) return ReceiveFrame(request.message.frame(), arrived.received);
+    if (request.message.has_shared_memory()) return OfferMemory(request.message.shared_memory(), lock);
+    if (request.message.has_shared_memory_attach()) return AttachMemory(request.message.shared_memory_attach());
+    return InvalidField("payload", "must be config, frame, chunk, shared_memory or shared_memory_attach");
+  }
+
+  // A frame in a slot is taken like its chunks: once the pipeline has room for it.
+  absl::Status ReceiveFrame(const v1::FrameHeader& header, NavigateFrame::Time received) {
+    INTRAWARP_RETURN_IF_ERROR(pipeline_->BeginFrame(header, received));
+    if (header.has_slot()) arrived_.push_front({{}, received, /*is_end=*/false, header.slot()});
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeSlot(const v1::SharedSlot& slot, std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    pipeline_->AppendSlot(slot);
+    lock.lock();
+    return absl::OkStatus();
+  }
+
+  absl::Status OfferMemory(const v1::SharedMemoryRequest& request, std::unique_lock<std::mutex>& lock) {
+    if (offered_ != nullptr) return InvalidField("shared_memory", "is asked for twice");
+    lock.unlock();
+    absl::StatusOr<SharedOffer> offer = MakeSharedOffer(session_->context(), *session_, request);
+    lock.lock();
+    if (over()) return absl::OkStatus();
+    if (absl::IsInvalidArgument(offer.status())) return Within("shared_memory", offer.status());
+    v1::NavigateResponse response;
+    if (offer.ok()) {
+      offered_ = std::move(offer->segment);
+      *response.mutable_shared_memory() = std::move(offer->offer);
+    } else {
+      *response.mutable_shared_memory()->mutable_status() = ToRpcStatusProto(offer.status());
+    }
+    queue_.PushMessage(SerializeMessage(response));
+    Pump();
+    return absl::OkStatus();
+  }
+
+  absl::Status AttachMemory(const v1::SharedMemoryAttach& attach) {
+    if (offered_ == nullptr || attach.nonce() != offered_->nonce()) {
+      return InvalidField("shared_memory_attach.nonce", "is not that of the stream's segment");
+    }
+    pipeline_->ShareMemory(offered_);
+    return absl::OkStatus();
   }
 
   absl::Status ReceiveChunk(const wire::ReceivedChunk& chunk, std::unique_lock<std::mutex>& lock) {
@@ -221,6 +268,10 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
       if (event->answered == nullptr) {
         v1::NavigateResponse response;
         *response.mutable_field() = std::move(event->field);
+        if (event->bytes == nullptr) {
+          queue_.PushMessage(SerializeMessage(response));
+          continue;
+        }
         queue_.PushBulk(SerializeMessage(response), std::move(event->bytes), v1::NavigateResponse::kChunkFieldNumber);
         continue;
       }
@@ -291,6 +342,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   void Release() override {
     queue_.Clear();
     arrived_.clear();
+    offered_.reset();
     if (pipeline_ != nullptr) pipeline_->Stop();
     if (carrier_ != 0) {
       session_->Detach(carrier_);
@@ -308,6 +360,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   std::shared_ptr<NavigateSession> session_;  // null before the config
   int64_t carrier_ = 0;                       // ours in the session; 0: we do not carry it yet
   std::shared_ptr<FramePipeline> pipeline_;   // null before we carry the session
+  std::shared_ptr<SharedSegment> offered_;    // null: the stream has no segment
   grpc::ByteBuffer message_;                  // being read
   std::deque<Arrived> arrived_;
   grpc::ByteBuffer writing_message_;

@@ -50,7 +50,7 @@ absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(const RegistrationTask& tas
 
 // Within the phase optimise, of which the time for sending is no part.
 absl::Status SendCoarseField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
-                             std::shared_ptr<PinnedBuffer> memory, JobControl& control, LatencyBreakdown& latency) {
+                             std::shared_ptr<char> memory, JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();
   const auto begin = std::chrono::steady_clock::now();
   INTRAWARP_RETURN_IF_ERROR(SendField(ctx, output, transform, std::move(memory), latency));
@@ -61,7 +61,7 @@ absl::Status SendCoarseField(const ExecContext& ctx, const FieldOutput& output, 
 }
 
 absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const RegistrationTask& task,
-                                            std::shared_ptr<PinnedBuffer> coarse_memory, JobControl& control,
+                                            std::shared_ptr<char> coarse_memory, JobControl& control,
                                             LatencyBreakdown& latency) {
   PhaseTimer timer(latency, Phase::kOptimise);
   ArenaScope scope(ctx.arena());
@@ -89,8 +89,8 @@ absl::StatusOr<RegistrationResult> Optimise(const ExecContext& ctx, const Regist
 
 // Room for the field before the work, so that it is not done in vain. Null for control points, whose number is not
 // known before, for a stream, and without a field.
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> LeaseField(const std::optional<FieldOutput>& field, const Geometry& fixed,
-                                                         LatencyBreakdown& latency) {
+absl::StatusOr<std::shared_ptr<char>> LeaseField(const std::optional<FieldOutput>& field, const Geometry& fixed,
+                                                 LatencyBreakdown& latency) {
   if (!field || field->stream || field->request.form == FieldForm::kControlPoints) return nullptr;
   PhaseTimer timer(latency, Phase::kAdmit);
   absl::StatusOr<Geometry> grid = FieldGrid(field->request, fixed);
@@ -277,8 +277,8 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
   const Geometry& fixed = task.input.fixed->geometry();
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> memory, LeaseField(task.field, fixed, latency));
-  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> coarse, LeaseField(task.coarse_field, fixed, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<char> memory, LeaseField(task.field, fixed, latency));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<char> coarse, LeaseField(task.coarse_field, fixed, latency));
   INTRAWARP_ASSIGN_OR_RETURN(outcome.result, Optimise(ctx, task, std::move(coarse), control, latency));
   if (control.cancelled()) return control.CancelStatus();
   const bool is_frame = task.scrutiny == Scrutiny::kFrame;
@@ -294,7 +294,7 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
 }
 
 absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
-                       std::shared_ptr<PinnedBuffer> memory, LatencyBreakdown& latency) {
+                       std::shared_ptr<char> memory, LatencyBreakdown& latency) {
   absl::StatusOr<Geometry> grid = FieldGrid(output.request, *transform.domain());
   if (!grid.ok()) return Within("field", grid.status());
   if (output.stream) return output.stream(ctx, transform, *grid);

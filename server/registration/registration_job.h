@@ -34,8 +34,8 @@ struct FieldOutput {
   FieldRequest request;
   // Sends the field of `transform` on `grid`; may be empty. Waits for the stream of `ctx`.
   std::function<absl::Status(const ExecContext& ctx, const Transform& transform, const Geometry& grid)> stream;
-  // Memory for the field's bytes.
-  std::function<absl::StatusOr<std::shared_ptr<PinnedBuffer>>(int64_t bytes)> lease;
+  // Host memory for the field's bytes, pinned where they come from a GPU at full speed.
+  std::function<absl::StatusOr<std::shared_ptr<char>>(int64_t bytes)> lease;
   // Announces the field, whose bytes follow as they are made.
   std::function<void(const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes)> send;
   // More bytes are there.
@@ -108,7 +108,7 @@ absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, co
 
 // Sends the field of `transform`, and waits for the stream. `memory` may be null: then it is leased.
 absl::Status SendField(const ExecContext& ctx, const FieldOutput& output, const Transform& transform,
-                       std::shared_ptr<PinnedBuffer> memory, LatencyBreakdown& latency);
+                       std::shared_ptr<char> memory, LatencyBreakdown& latency);
 
 // |A^-1(A(p)) - p| over the corners of the grid's domain.
 InverseConsistency AffineInverseConsistency(const AffineMap& map, const Geometry& grid);

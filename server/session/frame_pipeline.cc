@@ -91,15 +91,51 @@ absl::Status FramePipeline::Append(const wire::ReceivedChunk& chunk) {
     frame = receiving_;
   }
   // Nobody else writes to a frame that is being received; Stop only lets go of it.
-  absl::Status taken = TakeChunk(chunk, *frame);
+  Received(*frame, TakeChunk(chunk, *frame));
+  return absl::OkStatus();
+}
+
+void FramePipeline::Received(const NavigateFrame& frame, absl::Status taken) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (stopped_) return absl::OkStatus();
+  if (stopped_) return;
   if (!taken.ok()) {
     FailReceived(std::move(taken));
-  } else if (frame->received_bytes == frame->total_bytes) {
+  } else if (frame.received_bytes == frame.total_bytes) {
     Complete();
   }
   StartJobs();
+}
+
+void FramePipeline::ShareMemory(std::shared_ptr<SharedSegment> segment) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!stopped_) segment_ = std::move(segment);
+}
+
+void FramePipeline::AppendSlot(const v1::SharedSlot& slot) {
+  Frame frame;
+  std::shared_ptr<SharedSegment> segment;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_) return;
+    segment = segment_;
+    if (!passing_over_) frame = receiving_;
+  }
+  const bool is_slot = segment != nullptr && segment->CheckFrame(slot).ok();
+  if (frame != nullptr) Received(*frame, TakeSlot(slot, segment.get(), *frame));
+  if (is_slot) segment->FrameTaken(slot.slot());
+}
+
+absl::Status FramePipeline::TakeSlot(const v1::SharedSlot& slot, SharedSegment* segment, NavigateFrame& frame) const {
+  if (segment == nullptr) return InvalidField("frame.slot", "the stream shares no memory");
+  INTRAWARP_RETURN_IF_ERROR(segment->CheckFrame(slot));
+  if (frame.memory == nullptr) {
+    INTRAWARP_ASSIGN_OR_RETURN(frame.memory, LeasePinned(context_, *frame.extra, frame.total_bytes));
+  }
+  INTRAWARP_ASSIGN_OR_RETURN(const uint32_t checksum,
+                             segment->CopyFrame(slot, frame.total_bytes, frame.memory->as<char>()));
+  frame.received_bytes = frame.total_bytes;
+  const uint32_t chained[] = {0, checksum};
+  frame.checksum = io::Crc32c(chained, sizeof(chained));
   return absl::OkStatus();
 }
 
@@ -304,15 +340,45 @@ absl::Status FramePipeline::RunFrame(const ExecContext& ctx, NavigateFrame& fram
 FieldOutput FramePipeline::MakeFieldOutput(int64_t frame_number, bool coarse) {
   FieldOutput output;
   output.request = *session_->setup().field;
-  output.lease = [this](int64_t bytes) { return session_->TakeFieldBuffer(bytes); };
-  output.send = [this, frame_number, coarse](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
-    SendField(frame_number, coarse, header, std::move(bytes));
+  auto field = std::make_shared<SlotField>();
+  output.lease = [this, field](int64_t bytes) { return LeaseField(bytes, *field); };
+  output.send = [this, field, frame_number, coarse](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {
+    if (field->slot == nullptr) return SendField(frame_number, coarse, header, std::move(bytes));
+    field->header = header;
+    field->bytes = std::move(bytes);
   };
-  output.advanced = [this] {
+  output.advanced = [this, field, frame_number, coarse] {
+    if (field->bytes != nullptr && field->bytes->produced() == field->bytes->total_bytes()) {
+      SendSlot(frame_number, coarse, *field);
+    }
     changed_();
     return !stopped();
   };
   return output;
+}
+
+absl::StatusOr<std::shared_ptr<char>> FramePipeline::LeaseField(int64_t bytes, SlotField& to) const {
+  std::shared_ptr<SharedSegment> segment;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    segment = segment_;
+  }
+  if (segment != nullptr) to.slot = segment->TakeField(bytes);
+  if (to.slot != nullptr) return to.slot->memory;
+  return session_->TakeFieldBuffer(bytes);
+}
+
+void FramePipeline::SendSlot(int64_t frame_number, bool coarse, SlotField& field) {
+  Event event;
+  event.field.set_frame_number(frame_number);
+  *event.field.mutable_field() = field.header;
+  if (coarse) event.field.set_coarse(true);
+  field.bytes.reset();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_ || (coarse && running_->superseded_by)) return;
+  *event.field.mutable_slot() = segment_->Publish(*field.slot, field.header.total_bytes());
+  if (coarse) session_->CoarseFieldSent();
+  events_.push_back(std::move(event));
 }
 
 void FramePipeline::SendField(int64_t frame_number, bool coarse, const v1::FieldHeader& header,
@@ -395,6 +461,7 @@ void FramePipeline::Stop() {
   std::deque<Event> events;  // what goes is freed after the lock
   std::deque<Frame> ready;
   Frame receiving;
+  std::shared_ptr<SharedSegment> segment;
   int dropped = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -403,6 +470,7 @@ void FramePipeline::Stop() {
     events.swap(events_);
     ready.swap(ready_);
     receiving.swap(receiving_);
+    segment.swap(segment_);
     held_.reset();
     if (running_ != nullptr) {
       running_->control->Cancel();

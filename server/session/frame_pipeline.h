@@ -6,6 +6,9 @@
 // The transport hands over headers and chunks as they come, asks MayRead before it reads another message, and takes
 // what Next has for it. Jobs tell by `changed` that Next may have something; it is called without a lock.
 //
+// A frame's bytes come in chunks or, once the stream shares a segment of memory with its client, lie in a slot of it. A
+// field goes into a slot where one is free, and otherwise in chunks from the session's memory.
+//
 // Bounds. KEEP_ALL: at most max_pending + 1 frames have no answer yet. LATEST_WINS: at most max_pending + 1 frames hold
 // memory, and at most kMaxUnanswered have no answer. One header beyond that is held back until there is room.
 //
@@ -30,6 +33,7 @@
 #include "server/server_context.h"
 #include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
+#include "server/session/shared_segment.h"
 
 namespace intrawarp::server {
 
@@ -43,6 +47,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
     // A result, which MakeResult makes when its turn has come; null: a field.
     std::shared_ptr<NavigateFrame> answered;
     v1::FrameField field;
+    // Null for a field in a slot, which is whole.
     std::shared_ptr<BulkBuffer> bytes;
   };
 
@@ -57,6 +62,11 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   // Copies and checks the payload, and page-locks memory where the session has none, without a lock. INVALID_ARGUMENT,
   // which ends the stream, when it belongs to no frame.
   absl::Status Append(const wire::ReceivedChunk& chunk);
+  // Instead of chunks: copies the bytes of the frame that has begun from its slot, without a lock. The slot is the
+  // client's again after it, unless it was no slot; then, and where the stream shares no memory, the frame fails.
+  void AppendSlot(const v1::SharedSlot& slot);
+  // From now on slots are those of `segment`.
+  void ShareMemory(std::shared_ptr<SharedSegment> segment);
   // No message follows: a frame that lacks chunks fails.
   void EndOfFrames();
   // Whether another message may be read.
@@ -80,7 +90,17 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
     Time received;
   };
 
+  // A field on its way into a slot.
+  struct SlotField {
+    std::shared_ptr<SharedSegment::Field> slot;
+    v1::FieldHeader header;
+    std::shared_ptr<BulkBuffer> bytes;  // null before the field is announced and after it was sent
+  };
+
   absl::Status TakeChunk(const wire::ReceivedChunk& chunk, NavigateFrame& frame) const;
+  absl::Status TakeSlot(const v1::SharedSlot& slot, SharedSegment* segment, NavigateFrame& frame) const;
+  // Everything of the frame that is received is there, or `taken` says what is wrong.
+  void Received(const NavigateFrame& frame, absl::Status taken);
 
   // All with the mutex held.
   bool HasRoom() const;
@@ -101,6 +121,9 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   bool MayStart(NavigateFrame& frame, absl::Status* why);
   absl::Status RunFrame(const ExecContext& ctx, NavigateFrame& frame);
   FieldOutput MakeFieldOutput(int64_t frame_number, bool coarse);
+  absl::StatusOr<std::shared_ptr<char>> LeaseField(int64_t bytes, SlotField& to) const;
+  // A field that is whole in its slot.
+  void SendSlot(int64_t frame_number, bool coarse, SlotField& field);
   void SendField(int64_t frame_number, bool coarse, const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes);
   bool stopped() const;
 
@@ -114,6 +137,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   const std::function<void()> changed_;
 
   mutable std::mutex mutex_;
+  std::shared_ptr<SharedSegment> segment_;  // null: the stream shares no memory
   Frame receiving_;
   std::optional<HeldHeader> held_;
   bool passing_over_ = false;  // the chunks of a failed frame

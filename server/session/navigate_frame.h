@@ -51,7 +51,7 @@ struct NavigateFrame {
   Rescale rescale;
   int64_t total_bytes = 0;
   int64_t received_bytes = 0;
-  // A CRC32C over those of its chunks, in their order, for its audit record.
+  // A CRC32C over those of its chunks, in their order, for its audit record; a slot counts as one chunk.
   uint32_t checksum = 0;
   // The pixels; given back as soon as they are on the device. Null until the first chunk where the session has no
   // buffer for them.

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "server/bulk/bulk_stream.h"
 #include "server/registration/registration_report.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
@@ -41,18 +42,6 @@ std::chrono::system_clock::time_point TimeFromProto(const google::protobuf::Time
   return std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(since));
 }
 
-// Bytes of the largest field that a frame of the expected grid has; 0 without one.
-absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
-  if (!setup.field) return 0;
-  const Geometry& fixed = ExpectedFixed(setup);
-  // Control points are the whole result.
-  if (setup.field->form == FieldForm::kControlPoints) return StageResultBytes(setup.plan.stages.back(), fixed);
-  absl::StatusOr<Geometry> grid = FieldGrid(*setup.field, fixed);
-  // The region does not fit the grid that is expected; the frames will show which one it fits.
-  if (!grid.ok()) return 0;
-  return FieldBytes(*setup.field, *grid);
-}
-
 // By what frames of the kind cost before; nullopt when nothing is known, or the session has no rate.
 std::optional<double> PredictedLoad(const DeviceContext& context, const SessionSetup& setup) {
   if (!setup.rate_hz) return std::nullopt;
@@ -69,6 +58,17 @@ Amounts ResultRoom(const SessionSetup& setup) {
   const int64_t each = StageResultBytes(setup.plan.stages.back(), ExpectedFixed(setup));
   const int others = setup.max_pending + 1 + (setup.is_kept ? 1 : 0);
   return {.resident_bytes = computing + others * each, .transforms = 1 + others};
+}
+
+absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup) {
+  if (!setup.field) return 0;
+  const Geometry& fixed = ExpectedFixed(setup);
+  // Control points are the whole result.
+  if (setup.field->form == FieldForm::kControlPoints) return StageResultBytes(setup.plan.stages.back(), fixed);
+  absl::StatusOr<Geometry> grid = FieldGrid(*setup.field, fixed);
+  // The region does not fit the grid that is expected; the frames will show which one it fits.
+  if (!grid.ok()) return 0;
+  return FieldBytes(*setup.field, *grid);
 }
 
 absl::Status SessionEnded(const char* cause) {
@@ -267,9 +267,10 @@ NavigateSession::Expiry NavigateSession::ExpiryAt(Time now) const {
   return is_idle && now - last_activity_ >= setup_.idle_timeout ? Expiry::kIdle : Expiry::kNone;
 }
 
-absl::StatusOr<std::shared_ptr<PinnedBuffer>> NavigateSession::TakeFieldBuffer(int64_t bytes) {
-  if (std::shared_ptr<PinnedBuffer> buffer = field_buffers_.Take(bytes)) return buffer;
-  return LeasePinned(context_, bytes, Share::kSession);
+absl::StatusOr<std::shared_ptr<char>> NavigateSession::TakeFieldBuffer(int64_t bytes) {
+  if (std::shared_ptr<PinnedBuffer> buffer = field_buffers_.Take(bytes)) return BytesOf(std::move(buffer));
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<PinnedBuffer> lease, LeasePinned(context_, bytes, Share::kSession));
+  return BytesOf(std::move(lease));
 }
 
 absl::StatusOr<std::shared_ptr<Grant>> NavigateSession::ReserveResult(int64_t bytes) {

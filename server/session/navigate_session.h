@@ -52,6 +52,9 @@ struct GoodResult {
 // the start of the next frame, and one that is written to the state directory.
 Amounts ResultRoom(const SessionSetup& setup);
 
+// Bytes of the largest field that a frame of the expected grid has; 0 without one.
+absl::StatusOr<int64_t> ExpectedFieldBytes(const SessionSetup& setup);
+
 // Why a stream no longer carries its session: ABORTED (SESSION_ENDED) with the cause "resumed", "closed" or "idle".
 absl::Status SessionEnded(const char* cause);
 
@@ -117,7 +120,7 @@ class NavigateSession : public std::enable_shared_from_this<NavigateSession> {
   // A buffer of the session's for a frame; null for a size or number beyond those.
   std::shared_ptr<PinnedBuffer> TakeFrameBuffer(int64_t bytes) { return frame_buffers_.Take(bytes); }
   // A buffer of the session's for a field, or, for a size or number beyond those, a lease from the pool.
-  absl::StatusOr<std::shared_ptr<PinnedBuffer>> TakeFieldBuffer(int64_t bytes);
+  absl::StatusOr<std::shared_ptr<char>> TakeFieldBuffer(int64_t bytes);
   // Room for a result: from the share of sessions, where the oldest kept results give way, or else from what the
   // session has taken.
   absl::StatusOr<std::shared_ptr<Grant>> ReserveResult(int64_t bytes);

@@ -24,6 +24,7 @@
 namespace intrawarp::server {
 
 class NavigateSession;
+class SharedMemory;
 struct DeviceContext;
 struct ServerContext;
 struct SessionSetup;
@@ -71,6 +72,10 @@ class SessionStore {
   int64_t size() const;
   SessionCounts counts() const;
 
+  // The memory that streams may share with their clients; null: none. Set before the first call.
+  void set_shared_memory(SharedMemory* memory) { shared_memory_ = memory; }
+  SharedMemory* shared_memory() const { return shared_memory_; }
+
  private:
   friend class NavigateSession;
   // A session takes itself out when it closes, and tells of the streams that resume it.
@@ -82,6 +87,7 @@ class SessionStore {
   absl::StatusOr<Pointer> Insert(DeviceContext& device, const std::string& id, SessionSetup setup);
 
   const std::function<void(int, bool)> any_open_;
+  SharedMemory* shared_memory_ = nullptr;
   // Held while a session is placed and becomes visible to the next one's placement.
   std::mutex placing_;
   mutable std::mutex mutex_;

@@ -113,8 +113,8 @@ class Announced {
   FieldOutput Output(const char* name) {
     return {.request = {},
             .stream = nullptr,
-            .lease = [this](int64_t bytes) -> absl::StatusOr<std::shared_ptr<PinnedBuffer>> {
-              return std::make_shared<PinnedBuffer>(*device_.AllocatePinned(static_cast<size_t>(bytes)));
+            .lease = [this](int64_t bytes) -> absl::StatusOr<std::shared_ptr<char>> {
+              return BytesOf(std::make_shared<PinnedBuffer>(*device_.AllocatePinned(static_cast<size_t>(bytes))));
             },
             .send =
                 [this, name](const v1::FieldHeader& header, std::shared_ptr<BulkBuffer> bytes) {

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session/shared_memory.h"
+
+#include <poll.h>
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "server/rpc/job_support.h"
+
+namespace intrawarp::server {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kMostConnections = 16;
+constexpr std::chrono::seconds kPatience{1};
+constexpr int kBacklog = 16;
+
+absl::Status BadFlag(absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("--shared_memory: ", why));
+}
+
+absl::Status CannotListen(const char* what) {
+  return absl::UnavailableError(absl::StrCat("--shared_memory: ", what, ": ", std::strerror(errno)));
+}
+
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
+  return address;
+}
+
+// Whether the file is a socket that nobody listens on.
+bool IsLeftBehind(const std::string& path) {
+  struct stat is {};
+  if (lstat(path.c_str(), &is) != 0 || !S_ISSOCK(is.st_mode)) return false;
+  const Fd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = AddressOf(path);
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+absl::StatusOr<Fd> Listen(const SharedMemoryOptions& options) {
+  Fd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener) return CannotListen("socket");
+  // Before it has a name, so that nobody else can connect meanwhile.
+  if (fchmod(listener.get(), S_IRUSR | S_IWUSR) != 0) return CannotListen("fchmod");
+  if (IsLeftBehind(options.socket)) unlink(options.socket.c_str());
+  const sockaddr_un address = AddressOf(options.socket);
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return CannotListen("bind");
+  }
+  const bool is_open = options.users.empty() || chmod(options.socket.c_str(), 0666) == 0;
+  if (is_open && listen(listener.get(), kBacklog) == 0) return listener;
+  const absl::Status status = CannotListen("listen");
+  unlink(options.socket.c_str());
+  return status;
+}
+
+std::string RandomBytes(const Seams& seams, size_t bytes) {
+  std::string random;
+  while (random.size() < bytes) {
+    const uint32_t word = seams.random();
+    random.append(reinterpret_cast<const char*>(&word), sizeof(word));
+  }
+  random.resize(bytes);
+  return random;
+}
+
+}  // namespace
+
+struct SharedMemoryMetrics::Impl {
+  prometheus::Registry registry;
+
+  prometheus::Family<prometheus::Counter>& Counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  prometheus::Gauge* NewGauge(const char* name, const char* help) {
+    return &prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  }
+
+  prometheus::Family<prometheus::Counter>& fetches =
+      Counters("intrawarp_shared_memory_fetches_total", "Segments that clients asked for at the socket, by outcome.");
+  const std::array<prometheus::Counter*, 3> fetched = {&fetches.Add({{"outcome", "given"}}),
+                                                       &fetches.Add({{"outcome", "unknown_token"}}),
+                                                       &fetches.Add({{"outcome", "user_refused"}})};
+  prometheus::Family<prometheus::Counter>& transfers =
+      Counters("intrawarp_shared_memory_transfers_total", "Frames and fields that went through shared memory.");
+  prometheus::Counter* const frames = &transfers.Add({{"what", "frame"}});
+  prometheus::Counter* const fields = &transfers.Add({{"what", "field"}});
+  prometheus::Family<prometheus::Counter>& bytes =
+      Counters("intrawarp_shared_memory_transferred_bytes_total", "Their bytes.");
+  prometheus::Counter* const frame_bytes = &bytes.Add({{"what", "frame"}});
+  prometheus::Counter* const field_bytes = &bytes.Add({{"what", "field"}});
+  prometheus::Counter* const in_chunks =
+      &Counters("intrawarp_shared_memory_fields_in_chunks_total",
+                "Fields of streams with field slots that went in chunks, for want of a slot.")
+           .Add({});
+  prometheus::Gauge* const segments =
+      NewGauge("intrawarp_shared_memory_segments", "Segments that streams share with their clients.");
+  prometheus::Gauge* const segment_bytes =
+      NewGauge("intrawarp_shared_memory_segment_bytes", "Bytes of these segments, a part of the pinned memory in use.");
+  prometheus::Gauge* const slots = NewGauge("intrawarp_shared_memory_field_slots", "Field slots of these segments.");
+  prometheus::Gauge* const slots_used = NewGauge("intrawarp_shared_memory_field_slots_used",
+                                                 "Field slots that are written, or that a client has not let go of.");
+};
+
+SharedMemoryMetrics::SharedMemoryMetrics() : impl_(std::make_unique<Impl>()) {}
+SharedMemoryMetrics::~SharedMemoryMetrics() = default;
+
+void SharedMemoryMetrics::CountFetch(Fetch outcome) { impl_->fetched[static_cast<size_t>(outcome)]->Increment(); }
+
+void SharedMemoryMetrics::CountFrame(int64_t bytes) {
+  impl_->frames->Increment();
+  impl_->frame_bytes->Increment(static_cast<double>(bytes));
+}
+
+void SharedMemoryMetrics::CountField(int64_t bytes) {
+  impl_->fields->Increment();
+  impl_->field_bytes->Increment(static_cast<double>(bytes));
+}
+
+void SharedMemoryMetrics::CountFieldInChunks() { impl_->in_chunks->Increment(); }
+
+std::string SharedMemoryMetrics::Scrape(int64_t segments, const SharedSegment::Use& use) const {
+  impl_->segments->Set(static_cast<double>(segments));
+  impl_->segment_bytes->Set(static_cast<double>(use.bytes));
+  impl_->slots->Set(static_cast<double>(use.field_slots));
+  impl_->slots_used->Set(static_cast<double>(use.field_slots_in_use));
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
+  return out.str();
+}
+
+absl::Status CheckSharedMemoryOptions(const SharedMemoryOptions& options) {
+  if (options.socket.empty()) {
+    return options.users.empty() ? absl::OkStatus()
+                                 : absl::InvalidArgumentError("--shared_memory_uids: needs --shared_memory");
+  }
+  if (options.socket.front() != '/') return BadFlag("must be an absolute path, which clients on this host use");
+  if (options.socket.size() >= sizeof(sockaddr_un::sun_path)) {
+    return BadFlag(absl::StrCat("must be a path of fewer than ", sizeof(sockaddr_un::sun_path), " bytes"));
+  }
+  const std::string folder = std::filesystem::path(options.socket).parent_path().string();
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return BadFlag("its folder must exist and be writable");
+  const absl::Status system = CheckSharedMemory();
+  return system.ok() ? system : BadFlag(system.message());
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const SharedMemoryOptions& options) {
+  INTRAWARP_RETURN_IF_ERROR(CheckSharedMemoryOptions(options));
+  INTRAWARP_ASSIGN_OR_RETURN(Fd listener, Listen(options));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(options, std::move(listener)));
+  memory->thread_ = std::thread([memory = memory.get()] { memory->Loop(); });
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  stop_.Raise();
+  if (thread_.joinable()) thread_.join();
+  unlink(options_.socket.c_str());
+}
+
+absl::StatusOr<std::shared_ptr<SharedSegment>> SharedMemory::NewSegment(ServerContext& context,
+                                                                        const wire::SegmentLayout& layout,
+                                                                        const std::string& owner) {
+  Claim claim;
+  claim.pinned_bytes = layout.total_bytes();
+  claim.owner = owner;
+  INTRAWARP_ASSIGN_OR_RETURN(Grant grant, Admit(context, claim, Share::kSession));
+  INTRAWARP_ASSIGN_OR_RETURN(
+      std::shared_ptr<SharedSegment> segment,
+      SharedSegment::Create(layout, RandomBytes(context.seams, wire::kSharedNonceBytes), std::move(grant), metrics_));
+  std::lock_guard<std::mutex> lock(mutex_);
+  segments_.remove_if([](const std::weak_ptr<SharedSegment>& gone) { return gone.expired(); });
+  segments_.push_back(segment);
+  return segment;
+}
+
+std::string SharedMemory::Offer(const Seams& seams, const std::shared_ptr<SharedSegment>& segment) {
+  const std::string token = RandomBytes(seams, wire::kSharedTokenBytes);
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(offers_, [](const auto& offer) { return offer.second.expired(); });
+  offers_[token] = segment;
+  return token;
+}
+
+std::shared_ptr<SharedSegment> SharedMemory::Take(const std::string& token) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = offers_.find(token);
+  if (found == offers_.end()) return nullptr;
+  std::shared_ptr<SharedSegment> segment = found->second.lock();
+  offers_.erase(found);
+  return segment;
+}
+
+std::vector<std::shared_ptr<SharedSegment>> SharedMemory::Segments() const {
+  std::vector<std::shared_ptr<SharedSegment>> segments;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const std::weak_ptr<SharedSegment>& each : segments_) {
+    if (std::shared_ptr<SharedSegment> segment = each.lock()) segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+SharedSegment::Use SharedMemory::use() const {
+  SharedSegment::Use all;
+  for (const std::shared_ptr<SharedSegment>& segment : Segments()) {
+    const SharedSegment::Use use = segment->use();
+    all.bytes += use.bytes;
+    all.field_slots += use.field_slots;
+    all.field_slots_in_use += use.field_slots_in_use;
+  }
+  return all;
+}
+
+std::string SharedMemory::Scrape() const { return metrics_.Scrape(static_cast<int64_t>(Segments().size()), use()); }
+
+void SharedMemory::Loop() {
+  std::list<Connection> open;
+  std::vector<pollfd> polled;
+  while (true) {
+    const auto now = steady_clock::now();
+    std::erase_if(open, [now](const Connection& connection) { return now >= connection.until; });
+    // The oldest one goes first.
+    const auto wait = open.empty() ? std::chrono::milliseconds(-1)
+                                   : std::chrono::ceil<std::chrono::milliseconds>(open.front().until - now);
+    polled = {{stop_.fd(), POLLIN, 0}, {open.size() < kMostConnections ? listener_.get() : -1, POLLIN, 0}};
+    for (const Connection& connection : open) polled.push_back({connection.fd.get(), POLLIN, 0});
+    (void)poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
+    if (polled[0].revents != 0) return;
+    size_t place = 2;
+    std::erase_if(open, [&](const Connection& connection) {
+      if (polled[place++].revents == 0) return false;
+      Serve(connection);
+      return true;
+    });
+    if (polled[1].revents != 0) Accept(open);
+  }
+}
+
+void SharedMemory::Accept(std::list<Connection>& open) {
+  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd) {
+    // No descriptor is left: the connection stays in the backlog, and the listener ready.
+    if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return;
+  }
+  if (!MayFetch(fd.get())) {
+    metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUserRefused);
+    wire::AnswerFetch(fd.get(), wire::FetchAnswer::kUserRefused, -1);
+    return;
+  }
+  open.push_back({std::move(fd), steady_clock::now() + kPatience});
+}
+
+bool SharedMemory::MayFetch(int connection) const {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == geteuid() ||
+         std::find(options_.users.begin(), options_.users.end(), peer.uid) != options_.users.end();
+}
+
+void SharedMemory::Serve(const Connection& connection) {
+  // One byte more than a token has, so that a longer message is none.
+  std::array<char, wire::kSharedTokenBytes + 1> message;
+  const ssize_t got = recv(connection.fd.get(), message.data(), message.size(), MSG_DONTWAIT);
+  if (got <= 0) return;
+  const std::shared_ptr<SharedSegment> segment = Take(std::string(message.data(), static_cast<size_t>(got)));
+  if (segment == nullptr) {
+    metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUnknownToken);
+    wire::AnswerFetch(connection.fd.get(), wire::FetchAnswer::kUnknownToken, -1);
+    return;
+  }
+  metrics_.CountFetch(SharedMemoryMetrics::Fetch::kGiven);
+  wire::AnswerFetch(connection.fd.get(), wire::FetchAnswer::kGiven, segment->fd());
+}
+
+}  // namespace intrawarp::server

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// SharedMemory: whether and with whom a server shares memory (--shared_memory): the unix-domain socket where clients
+// fetch the descriptors of their segments, and the metrics.
+//
+// A client on this host proves three things: that its user is one that may (SO_PEERCRED, which the kernel fills in),
+// that its stream was let in (the token of the stream's offer, for one fetch), and, by the stream, that it has mapped
+// the segment (the nonce, which stands nowhere else). The socket's file is for the server's user alone, unless other
+// users are named.
+//
+// Bounds: 16 connections, each for a second; what comes beyond waits in the listener's backlog. A thread of its own
+// serves them, and waits for no client.
+//
+// Thread safety: safe for concurrent use.
+#ifndef INTRAWARP_SERVER_SESSION_SHARED_MEMORY_H_
+#define INTRAWARP_SERVER_SESSION_SHARED_MEMORY_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/server_context.h"
+#include "server/session/shared_segment.h"
+#include "server/tcp_listener.h"
+
+namespace intrawarp::server {
+
+class SharedMemoryMetrics {
+ public:
+  // Values of the label outcome of fetches: given, a token that nobody has, a user that may not.
+  enum class Fetch { kGiven, kUnknownToken, kUserRefused };
+
+  SharedMemoryMetrics();
+  ~SharedMemoryMetrics();
+  void CountFetch(Fetch outcome);
+  void CountFrame(int64_t bytes);
+  void CountField(int64_t bytes);
+  // A field of a stream with field slots that went in chunks, since no slot was free or large enough.
+  void CountFieldInChunks();
+  std::string Scrape(int64_t segments, const SharedSegment::Use& use) const;
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+struct SharedMemoryOptions {
+  // The absolute path of the socket; empty: no memory is shared.
+  std::string socket;
+  // Users besides the server's own.
+  std::vector<uid_t> users;
+};
+
+// Whether a server could share memory so: the socket's folder may be written to and its path is not too long, the
+// system has sealed memory files. FAILED_PRECONDITION names the flag.
+absl::Status CheckSharedMemoryOptions(const SharedMemoryOptions& options);
+
+class SharedMemory {
+ public:
+  // Serves the socket. A socket that a dead server left is replaced. UNAVAILABLE when it cannot be bound; the errors of
+  // CheckSharedMemoryOptions.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const SharedMemoryOptions& options);
+  // Ends the socket and removes its file. Segments stay with their streams, but none may be made any more.
+  ~SharedMemory();
+
+  const std::string& socket() const { return options_.socket; }
+  SharedMemoryMetrics& metrics() { return metrics_; }
+  // A segment for a session of `owner`. EXCEEDS_CAPACITY, PINNED_MEMORY, SHARED_MEMORY_UNAVAILABLE.
+  absl::StatusOr<std::shared_ptr<SharedSegment>> NewSegment(ServerContext& context, const wire::SegmentLayout& layout,
+                                                            const std::string& owner);
+  // The token by which the segment can be fetched once, for as long as it lives.
+  std::string Offer(const Seams& seams, const std::shared_ptr<SharedSegment>& segment);
+
+  // All segments together.
+  SharedSegment::Use use() const;
+  std::string Scrape() const;
+
+ private:
+  struct Connection {
+    Fd fd;
+    std::chrono::steady_clock::time_point until;
+  };
+
+  SharedMemory(SharedMemoryOptions options, Fd listener)
+      : options_(std::move(options)), listener_(std::move(listener)) {}
+  void Loop();
+  void Accept(std::list<Connection>& open);
+  void Serve(const Connection& connection);
+  bool MayFetch(int connection) const;
+  // Null when there is none of this token. Forgets the token.
+  std::shared_ptr<SharedSegment> Take(const std::string& token);
+  std::vector<std::shared_ptr<SharedSegment>> Segments() const;
+
+  const SharedMemoryOptions options_;
+  const Fd listener_;
+  const WakeEvent stop_;
+  SharedMemoryMetrics metrics_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
+  mutable std::list<std::weak_ptr<SharedSegment>> segments_;
+  std::thread thread_;
+};
+
+}  // namespace intrawarp::server
+
+#endif  // INTRAWARP_SERVER_SESSION_SHARED_MEMORY_H_
