@@ -157,9 +157,22 @@ std::string StartWord(v1::StartKind kind) {
       return "rotation";
     case v1::START_KIND_MIRRORED:
       return "mirrored";
+    case v1::START_KIND_NEAR_HEADER:
+      return "near_header";
     default:
       return "";
   }
+}
+
+// Null but for a slice in a volume.
+Json SlicePose(const v1::Report& report) {
+  if (!report.has_slice_pose()) return nullptr;
+  const v1::SlicePose& pose = report.slice_pose();
+  return {{"step_mm", Finite(pose.step_mm())},
+          {"offset_rise", Finite(pose.offset_rise())},
+          {"tilt_rise", Finite(pose.tilt_rise())},
+          {"in_plane_rise", Finite(pose.in_plane_rise())},
+          {"observability", Finite(pose.observability())}};
 }
 
 Json Starts(const v1::Report& report) {
@@ -167,6 +180,7 @@ Json Starts(const v1::Report& report) {
   for (const v1::StartCandidate& start : report.starts()) {
     rows.push_back({{"kind", NameOrNull(StartWord(start.kind()))},
                     {"rotation_deg", Finite(start.rotation_deg())},
+                    {"offset_mm", start.has_offset_mm() ? Finite(start.offset_mm()) : Json(nullptr)},
                     {"score_before", start.has_score_before() ? Finite(start.score_before()) : Json(nullptr)},
                     {"score_after", Finite(start.score_after())},
                     {"overlap", Finite(start.overlap())},
@@ -270,6 +284,7 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"verdict", VerdictName(report.verdict())},
           {"reasons", reasons},
           {"starts", Starts(report)},
+          {"slice_pose", SlicePose(report)},
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},
           {"choice", Choice(report)},
           {"latency_ms", Latency(report.latency())},

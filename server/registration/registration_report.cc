@@ -78,7 +78,7 @@ v1::VerdictCause ToProto(ReviewCause cause) {
     case ReviewCause::kErrorUnknown:
       return v1::VERDICT_CAUSE_ERROR_UNKNOWN;
     case ReviewCause::kPoseNotObserved:
-      break;  // the wire has no cause for it yet: the reason's message names it
+      return v1::VERDICT_CAUSE_POSE_NOT_OBSERVED;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -160,7 +160,7 @@ v1::StartKind ToProto(StartKind kind) {
     case StartKind::kMirrored:
       return v1::START_KIND_MIRRORED;
     case StartKind::kNearHeader:
-      break;  // nor a kind for a start near the header
+      return v1::START_KIND_NEAR_HEADER;
   }
   return v1::START_KIND_UNSPECIFIED;
 }
@@ -170,12 +170,22 @@ void AddStarts(const StartReport& from, v1::Report* to) {
     v1::StartCandidate* start = to->add_starts();
     start->set_kind(ToProto(candidate.kind));
     start->set_rotation_deg(candidate.rotation_deg);
+    if (candidate.kind == StartKind::kNearHeader) start->set_offset_mm(candidate.offset_mm);
     if (candidate.score_before) start->set_score_before(*candidate.score_before);
     start->set_score_after(candidate.score_after);
     start->set_overlap(candidate.overlap);
     *start->mutable_end() = AffineMapToProto(candidate.end);
   }
   if (from.margin) to->set_start_margin(*from.margin);
+}
+
+void AddSlicePose(const SlicePose& from, v1::Report* to) {
+  v1::SlicePose* pose = to->mutable_slice_pose();
+  pose->set_step_mm(from.step_mm);
+  pose->set_offset_rise(from.offset_rise);
+  pose->set_tilt_rise(from.tilt_rise);
+  pose->set_in_plane_rise(from.in_plane_rise);
+  pose->set_observability(from.Observability());
 }
 
 v1::ChoiceReason ToProto(ChoiceReason reason) {
@@ -280,6 +290,7 @@ v1::Report MakeReport(const std::string& device, const RegistrationPlan& plan, c
   AddQuality(outcome.quality, &report);
   if (outcome.result.choice) *report.mutable_choice() = ToProto(*outcome.result.choice);
   if (outcome.result.starts) AddStarts(*outcome.result.starts, &report);
+  if (outcome.result.slice_pose) AddSlicePose(*outcome.result.slice_pose, &report);
   *report.mutable_latency() = LatencyToProto(latency);
   return report;
 }

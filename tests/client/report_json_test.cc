@@ -205,6 +205,7 @@ TEST(ReportJsonTest, Golden) {
     {
       "kind": "rotation",
       "rotation_deg": 90.0,
+      "offset_mm": null,
       "score_before": 0.5,
       "score_after": 0.125,
       "overlap": 1.0,
@@ -238,12 +239,14 @@ TEST(ReportJsonTest, Golden) {
     {
       "kind": "center_of_mass",
       "rotation_deg": 0.0,
+      "offset_mm": null,
       "score_before": null,
       "score_after": 0.25,
       "overlap": 0.75,
       "matrix": null
     }
   ],
+  "slice_pose": null,
   "start_margin": 0.25,
   "choice": {
     "text": "ngf, then nmi.",
