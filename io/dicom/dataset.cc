@@ -82,19 +82,20 @@ class BoundedProducer : public DcmProducer {
     }
     const bool follows_halves = std::exchange(halves_, 0) >= 2;
     if (count != 4 || !follows_halves || position_ < 8) return;
-    const uint8_t* const field = data_ + position_ - 8;  // the tag, or the VR
-    if (IsShortVr(field)) return;                        // those were four bytes of a value
+    const uint8_t* const field = data_ + position_ - 8;  // the tag, or a VR and what follows it
+    if (IsShortHeader(field)) return;
     const bool is_big = position_ > big_endian_from_;
     uint32_t length = 0;
     for (int i = 0; i < 4; ++i) length = length << 8 | field[is_big ? 4 + i : 7 - i];
     if (length != DCM_UndefinedLength && length > avail()) excess_ = Excess::kLength;
   }
 
-  // A VR whose length has two bytes.
-  static bool IsShortVr(const uint8_t* field) {
+  // A VR, perhaps an unknown one, and a length in two bytes that says 4: what follows is the value.
+  static bool IsShortHeader(const uint8_t* field) {
+    const bool is_four = (field[2] == 4 && field[3] == 0) || (field[2] == 0 && field[3] == 4);
     const char name[] = {static_cast<char>(field[0]), static_cast<char>(field[1]), '\0'};
     const DcmVR vr(name);
-    return vr.isStandard() && !vr.usesExtendedLengthEncoding();
+    return is_four && !(vr.isStandard() && vr.usesExtendedLengthEncoding());
   }
 
   const uint8_t* const data_;
