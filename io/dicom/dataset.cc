@@ -6,6 +6,7 @@
 #include <dcmtk/dcmdata/dcfilefo.h>
 #include <dcmtk/dcmdata/dcistrma.h>
 #include <dcmtk/dcmdata/dcmetinf.h>
+#include <dcmtk/dcmdata/dcvr.h>
 #include <dcmtk/dcmdata/dcxfer.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -28,13 +29,17 @@ constexpr size_t kPreamble = 128;
 constexpr size_t kSmallestFile = 16;
 constexpr size_t kInflateStep = 1 << 20;
 
-enum class Excess { kNone, kNesting, kElements };
+enum class Excess { kNone, kNesting, kElements, kLength };
 
 // The bytes of a file for DCMTK's parser, which calls Read from within its recursion.
 class BoundedProducer : public DcmProducer {
  public:
-  BoundedProducer(const uint8_t* data, size_t size)
-      : data_(data), size_(static_cast<offile_off_t>(size)), base_(__builtin_frame_address(0)) {}
+  // `big_endian_from`: where numbers begin to be big endian.
+  BoundedProducer(const uint8_t* data, size_t size, size_t big_endian_from)
+      : data_(data),
+        size_(static_cast<offile_off_t>(size)),
+        big_endian_from_(static_cast<offile_off_t>(big_endian_from)),
+        base_(__builtin_frame_address(0)) {}
 
   Excess excess() const { return excess_; }
 
@@ -47,6 +52,7 @@ class BoundedProducer : public DcmProducer {
     const offile_off_t step = std::clamp<offile_off_t>(count, 0, avail());
     std::memcpy(buffer, data_ + position_, static_cast<size_t>(step));
     position_ += step;
+    CheckLength(count);
     return step;
   }
   offile_off_t skip(offile_off_t count) override {
@@ -67,9 +73,36 @@ class BoundedProducer : public DcmProducer {
     }
   }
 
+  // DCMTK takes as much memory for a value as its length says, however little is left. Lengths are four bytes after the
+  // two halves of a tag, or after a VR of the long form and two reserved bytes, each read by itself.
+  void CheckLength(offile_off_t count) {
+    if (count == 2) {
+      ++halves_;
+      return;
+    }
+    const bool follows_halves = std::exchange(halves_, 0) >= 2;
+    if (count != 4 || !follows_halves || position_ < 8) return;
+    const uint8_t* const field = data_ + position_ - 8;  // the tag, or a VR and what follows it
+    if (IsShortHeader(field)) return;
+    const bool is_big = position_ > big_endian_from_;
+    uint32_t length = 0;
+    for (int i = 0; i < 4; ++i) length = length << 8 | field[is_big ? 4 + i : 7 - i];
+    if (length != DCM_UndefinedLength && length > avail()) excess_ = Excess::kLength;
+  }
+
+  // A VR, perhaps an unknown one, and a length in two bytes that says 4: what follows is the value.
+  static bool IsShortHeader(const uint8_t* field) {
+    const bool is_four = (field[2] == 4 && field[3] == 0) || (field[2] == 0 && field[3] == 4);
+    const char name[] = {static_cast<char>(field[0]), static_cast<char>(field[1]), '\0'};
+    const DcmVR vr(name);
+    return is_four && !(vr.isStandard() && vr.usesExtendedLengthEncoding());
+  }
+
   const uint8_t* const data_;
   const offile_off_t size_;
+  const offile_off_t big_endian_from_;
   const void* const base_;
+  int halves_ = 0;  // how many of the last reads were of two bytes
   offile_off_t position_ = 0;
   int64_t reads_ = 0;
   Excess excess_ = Excess::kNone;
@@ -157,6 +190,8 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
       return absl::ResourceExhaustedError("nesting: sequences are nested too deeply");
     case Excess::kElements:
       return absl::ResourceExhaustedError("elements: the data set has too many");
+    case Excess::kLength:
+      return absl::DataLossError("data: the file ends inside an element");
     case Excess::kNone:
       break;
   }
@@ -195,10 +230,21 @@ absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_by
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
 }
 
-// The offset at which the data set of a deflated file begins; 0 for other files.
-size_t DeflatedOffset(const std::vector<uint8_t>& bytes) {
-  if (!HasPrefix(bytes)) return 0;
-  auto* producer = new BoundedProducer(bytes.data(), bytes.size());
+// What the header of a file says of how its data set is stored.
+struct Layout {
+  // Where a deflated data set begins; 0 for other files.
+  size_t deflated_from = 0;
+  // Where numbers begin to be big endian; the size of the file when none are.
+  size_t big_endian_from = 0;
+};
+
+Layout LayoutOf(const std::vector<uint8_t>& bytes) {
+  Layout layout{0, bytes.size()};
+  if (!HasPrefix(bytes) && bytes[0] != 2) {
+    if (bytes[0] == 0) layout.big_endian_from = 0;
+    return layout;
+  }
+  auto* producer = new BoundedProducer(bytes.data(), bytes.size(), bytes.size());
   const std::unique_ptr<BoundedProducer> owner(producer);
   BoundedStream stream(producer);
   DcmMetaInfo meta;
@@ -206,13 +252,16 @@ size_t DeflatedOffset(const std::vector<uint8_t>& bytes) {
   const OFCondition condition = meta.read(stream, EXS_Unknown, EGL_noChange, DCM_MaxReadLength);
   meta.transferEnd();
   OFString uid;
-  if (condition.bad() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return 0;
-  if (DcmXfer(uid.c_str()).getXfer() != EXS_DeflatedLittleEndianExplicit) return 0;
-  return static_cast<size_t>(stream.tell());
+  if (condition.bad() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return layout;
+  const DcmXfer syntax(uid.c_str());
+  const auto data_set = static_cast<size_t>(stream.tell());
+  if (HasPrefix(bytes) && syntax.getXfer() == EXS_DeflatedLittleEndianExplicit) layout.deflated_from = data_set;
+  if (syntax.getByteOrder() == EBO_BigEndian) layout.big_endian_from = data_set;
+  return layout;
 }
 
 Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
-  BoundedProducer producer(bytes.data(), bytes.size());
+  BoundedProducer producer(bytes.data(), bytes.size(), bytes.size());
   BoundedStream stream(&producer);
   Dataset result;
   result.data.reset(new DcmDataset);
@@ -224,8 +273,8 @@ Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
   return result;
 }
 
-Dataset ParseFile(const std::vector<uint8_t>& bytes) {
-  BoundedProducer producer(bytes.data(), bytes.size());
+Dataset ParseFile(const std::vector<uint8_t>& bytes, size_t big_endian_from) {
+  BoundedProducer producer(bytes.data(), bytes.size(), big_endian_from);
   BoundedStream stream(&producer);
   DcmFileFormat file;
   file.transferInit();
@@ -278,9 +327,9 @@ absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& 
   INTRAWARP_RETURN_IF_ERROR(StartToolkit());
   INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
   if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
-  const size_t deflated = DeflatedOffset(file.bytes);
-  if (deflated != 0) return ReadDeflated(file.bytes, deflated, limits);
-  Dataset dataset = ParseFile(file.bytes);
+  const Layout layout = LayoutOf(file.bytes);
+  if (layout.deflated_from != 0) return ReadDeflated(file.bytes, layout.deflated_from, limits);
+  Dataset dataset = ParseFile(file.bytes, layout.big_endian_from);
   dataset.room = std::move(file.room);
   return dataset;
 }

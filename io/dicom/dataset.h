@@ -2,9 +2,10 @@
 // One DICOM file as DCMTK's data set, with every bound that a hostile file calls for.
 //
 // The whole file is read into memory and parsed from there. The parser stops where its recursion uses more stack or
-// makes more elements than kMaxParserStack and kMaxParserReads allow, so that nesting and counts are bounded whatever
-// the lengths in the file say. A deflated data set is inflated up to the bound on the size of a file: first into
-// nothing, so that its size is known before there is memory for it.
+// makes more elements than kMaxParserStack and kMaxParserReads allow, and at a length beyond what is left, before
+// memory is taken for it, so that nesting, counts and sizes are bounded whatever the lengths in the file say. A
+// deflated data set is inflated up to the bound on the size of a file: first into nothing, so that its size is known
+// before there is memory for it.
 #ifndef INTRAWARP_IO_DICOM_DATASET_H_
 #define INTRAWARP_IO_DICOM_DATASET_H_
 

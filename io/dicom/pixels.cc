@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/jpeg2000.h"
+#include "io/dicom/rle.h"
 
 namespace intrawarp::io::dicom {
 namespace {
@@ -261,22 +262,29 @@ absl::Status PixelReader::ReadJpeg2000(int64_t frame, std::vector<double>* value
   return absl::OkStatus();
 }
 
+absl::Status PixelReader::ReadRle(int64_t frame, std::vector<double>* values) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::vector<uint8_t> stream, FrameStream(frame));
+  const int cell = layout_.bits_allocated / 8;
+  decoded_.assign(static_cast<size_t>(FramePixels(layout_) * cell), 0);
+  INTRAWARP_RETURN_IF_ERROR(DecodeRle(stream, cell, absl::MakeSpan(decoded_)));
+  UnpackCells(decoded_.data(), cell, layout_, values);
+  return absl::OkStatus();
+}
+
 absl::Status PixelReader::ReadDecoded(int64_t frame, std::vector<double>* values) {
   int cell = layout_.bits_allocated / 8;
-  if (syntax_ != EXS_RLELossless) {
-    const size_t first = !first_fragment_.empty()                     ? first_fragment_[frame]
-                         : frame == next_frame_ && next_fragment_ > 0 ? next_fragment_
-                                                                      : 1;
-    INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> stream, Fragment(first));
-    INTRAWARP_ASSIGN_OR_RETURN(const int precision, JpegPrecision(stream, layout_));
-    if (precision > layout_.bits_allocated) {
-      return absl::InvalidArgumentError("bits: the JPEG stream has more than BitsAllocated");
-    }
-    if (precision <= 8 && cell == 2 && IsJpegLs(syntax_)) {
-      return absl::UnimplementedError("bits: a JPEG-LS stream of 8 bits or less for 16 bits allocated");
-    }
-    if (IsJpeg(syntax_)) cell = precision > 8 ? 2 : 1;
+  const size_t first = !first_fragment_.empty()                     ? first_fragment_[frame]
+                       : frame == next_frame_ && next_fragment_ > 0 ? next_fragment_
+                                                                    : 1;
+  INTRAWARP_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> stream, Fragment(first));
+  INTRAWARP_ASSIGN_OR_RETURN(const int precision, JpegPrecision(stream, layout_));
+  if (precision > layout_.bits_allocated) {
+    return absl::InvalidArgumentError("bits: the JPEG stream has more than BitsAllocated");
   }
+  if (precision <= 8 && cell == 2 && IsJpegLs(syntax_)) {
+    return absl::UnimplementedError("bits: a JPEG-LS stream of 8 bits or less for 16 bits allocated");
+  }
+  if (IsJpeg(syntax_)) cell = precision > 8 ? 2 : 1;
   const int64_t bytes = FramePixels(layout_) * cell;
   decoded_.assign(static_cast<size_t>(bytes + bytes % 2), 0);
   Uint32 fragment = frame == next_frame_ ? next_fragment_ : 0;
@@ -294,7 +302,9 @@ absl::Status PixelReader::Read(int64_t frame, std::vector<double>* values) {
   const int64_t pixels = FramePixels(layout_);
   values->resize(static_cast<size_t>(pixels));
   if (frame < 0 || frame >= layout_.frames) return absl::OutOfRangeError("frames: there is no such frame");
-  if (!IsNative(syntax_)) return IsJpeg2000(syntax_) ? ReadJpeg2000(frame, values) : ReadDecoded(frame, values);
+  if (IsJpeg2000(syntax_)) return ReadJpeg2000(frame, values);
+  if (syntax_ == EXS_RLELossless) return ReadRle(frame, values);
+  if (!IsNative(syntax_)) return ReadDecoded(frame, values);
   const int64_t first = frame * pixels;
   if (layout_.kind == SampleKind::kFloat32) {
     UnpackFloat<float>(bytes_.data() + 4 * first, values);

@@ -41,6 +41,8 @@ class PixelReader {
   absl::StatusOr<absl::Span<const uint8_t>> Fragment(size_t i) const;
   absl::StatusOr<std::vector<uint8_t>> FrameStream(int64_t frame) const;
   absl::Status ReadJpeg2000(int64_t frame, std::vector<double>* values);
+  absl::Status ReadRle(int64_t frame, std::vector<double>* values);
+  // JPEG and JPEG-LS, by DCMTK.
   absl::Status ReadDecoded(int64_t frame, std::vector<double>* values);
 
   DcmDataset* dataset_;

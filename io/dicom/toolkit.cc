@@ -3,7 +3,6 @@
 
 #include <dcmtk/config/osconfig.h>
 #include <dcmtk/dcmdata/dcdict.h>
-#include <dcmtk/dcmdata/dcrledrg.h>
 #include <dcmtk/dcmjpeg/djdecode.h>
 #include <dcmtk/dcmjpls/djdecode.h>
 #include <dcmtk/oflog/oflog.h>
@@ -15,7 +14,6 @@ absl::Status Start() {
   OFLog::configure(OFLogger::OFF_LOG_LEVEL);
   DJDecoderRegistration::registerCodecs();
   DJLSDecoderRegistration::registerCodecs();
-  DcmRLEDecoderRegistration::registerCodecs();
   if (dcmDataDict.isDictionaryLoaded()) return absl::OkStatus();
   return absl::FailedPreconditionError("dictionary: DCMTK's dicom.dic is not there; Debian's libdcmtk17 installs it");
 }

@@ -31,6 +31,7 @@ absl::StatusOr<Command> ParseCommand(absl::string_view bytes) {
 
 std::string EncodeCommand(const Command& command) {
   Elements elements = command.elements;
+  elements.Remove(kCommandGroupLength);  // of a command that was parsed
   const bool has_own_id = !command.is_response() && command.field != kCancelRequest;
   elements.Set16(kCommandFieldTag, command.field);
   elements.Set16(has_own_id ? kMessageId : kMessageIdRespondedTo, command.message_id);

@@ -27,6 +27,7 @@ class Elements {
   void SetText(Tag tag, absl::string_view text, char pad = ' ');
   void SetUid(Tag tag, absl::string_view uid) { SetText(tag, uid, '\0'); }
   void Set16(Tag tag, uint16_t value);
+  void Remove(Tag tag) { values_.erase(tag); }
 
   bool Has(Tag tag) const { return values_.count(tag) != 0; }
   // Without the padding; empty when it is absent.

@@ -10,18 +10,22 @@ namespace {
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }
 std::string CataloguePath(const std::string& directory) { return directory + "/catalogue.db"; }
 
-// The digests of the payloads that rows of objects or sessions need.
+// The digests of the payloads that rows of objects or sessions need; also those of damaged rows, which a backup of the
+// catalogue may mend.
 template <typename Row>
 void AddPayloads(const std::vector<Row>& rows, std::set<std::string>& payloads) {
   for (const Row& row : rows) {
-    if (row.payload_bytes > 0) payloads.insert(row.payload);
+    if (row.payload_bytes != 0) payloads.insert(row.payload);
   }
 }
 
 template <typename Row>
 void VerifyPayload(const Spool& spool, const Row& row, const std::string& name, StateReport& report) {
-  report.payload_bytes += row.payload_bytes;
   if (row.payload_bytes == 0) return;
+  if (row.payload_bytes < 0 || __builtin_add_overflow(report.payload_bytes, row.payload_bytes, &report.payload_bytes)) {
+    report.errors.push_back(absl::StrCat(name, ": its size is damaged"));
+    return;
+  }
   const absl::Status verified = spool.Verify(row.payload, row.payload_bytes);
   if (!verified.ok()) report.errors.push_back(absl::StrCat(name, ": ", std::string(verified.message())));
 }

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/pixel_type.h"
@@ -679,6 +681,67 @@ TEST_F(DicomTest, HostileLengthsTakeNoMemory) {
     EXPECT_FALSE(ReadDicom(maker_.Save(*slice, "hostile")).ok());
   }
   EXPECT_LT(PeakMemory() - before, 200 << 20);
+}
+
+// The most address space that the process ever had.
+int64_t PeakAddressSpace() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmPeak:", 0) == 0) return std::stoll(line.substr(7)) * 1024;
+  }
+  return 0;
+}
+
+// Of `bytes`, the four at `at` become a length that the file has no room for.
+void ExpectLengthRefused(const std::string& path, std::string bytes, size_t at, bool is_big) {
+  for (const uint32_t length : {0xff000054U, 0x7ffffff0U, 0x40000000U}) {
+    const int64_t before = PeakAddressSpace();
+    ASSERT_GT(before, 0);
+    for (size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(length >> 8 * (is_big ? 3 - i : i));
+    std::ofstream(path, std::ios::binary) << bytes;
+    EXPECT_THAT(ReadDicom(path), Fails(Code::kDataLoss, "data: the file ends inside an element"));
+    EXPECT_LT(PeakAddressSpace() - before, int64_t{200} << 20) << length;
+  }
+}
+
+TEST_F(DicomTest, AFragmentLongerThanItsFileTakesNoMemory) {
+  const std::vector<uint8_t> fragment(16, 7);
+  const std::string path = maker_.SaveEncapsulated(*maker_.Slice({}), "one", EXS_RLELossless, {fragment});
+  const std::string bytes = Get(path);
+  const size_t at = bytes.find(std::string("\xfe\xff\x00\xe0\x10\0\0\0", 8));
+  ASSERT_NE(at, std::string::npos);
+  ExpectLengthRefused(path, bytes, at + 4, /*is_big=*/false);
+}
+
+TEST_F(DicomTest, AValueLongerThanItsFileTakesNoMemory) {
+  struct Case {
+    E_TransferSyntax syntax;
+    std::string pixels;  // tag, and VR
+    bool is_big;
+  };
+  for (const auto& [syntax, pixels, is_big] :
+       {Case{EXS_LittleEndianExplicit, std::string("\xe0\x7f\x10\0OW\0\0", 8), false},
+        Case{EXS_LittleEndianImplicit, std::string("\xe0\x7f\x10\0", 4), false},
+        Case{EXS_BigEndianExplicit, std::string("\x7f\xe0\0\x10OW\0\0", 8), true}}) {
+    const std::string path = maker_.Save(*maker_.Slice({}), "one", syntax);
+    EXPECT_TRUE(ReadDicom(path).ok());
+    const std::string bytes = Get(path);
+    const size_t at = bytes.find(pixels);
+    ASSERT_NE(at, std::string::npos);
+    ExpectLengthRefused(path, bytes, at + pixels.size(), is_big);
+  }
+}
+
+TEST_F(DicomTest, FourBytesOfAValueAreNoLength) {
+  const auto slice = maker_.Slice({});
+  DcmDataset& d = *slice->getDataset();
+  d.putAndInsertUint16(DCM_RegionSpatialFormat, 1);
+  d.putAndInsertUint32(DCM_SimpleFrameList, 0xfffffff0U);
+  d.putAndInsertUint32(DCM_ReferencedContentItemIdentifier, 0x7fffffffU);
+  for (const E_TransferSyntax syntax : {EXS_LittleEndianExplicit, EXS_LittleEndianImplicit, EXS_BigEndianExplicit}) {
+    const absl::StatusOr<DicomVolume> v = ReadDicom(maker_.Save(*slice, "one", syntax));
+    EXPECT_TRUE(v.ok()) << v.status();
+  }
 }
 
 TEST_F(DicomTest, DeepNestingIsRefused) {

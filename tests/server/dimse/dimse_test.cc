@@ -186,6 +186,16 @@ TEST(CommandTest, IsParsedAgain) {
   EXPECT_FALSE(response->has_data);
 }
 
+TEST(CommandTest, AParsedCommandIsEncodedWithOneGroupLength) {
+  Command request;
+  request.field = kEchoRequest;
+  request.message_id = 5;
+  const std::string bytes = EncodeCommand(request);
+  const auto parsed = ParseCommand(bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(EncodeCommand(*parsed), bytes);
+}
+
 TEST(CommandTest, NeedsItsFieldTypeAndId) {
   for (const Tag missing : {kCommandFieldTag, kMessageId, kDataSetType}) {
     Elements elements;
