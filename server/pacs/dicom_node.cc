@@ -95,7 +95,11 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
 }
 
 DicomNode::DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit)
-    : options_(options), peers_(std::move(peers)), context_(context), audit_(audit) {}
+    : options_(options),
+      peers_(std::move(peers)),
+      context_(context),
+      audit_(audit),
+      moves_(static_cast<uint16_t>(context.seams.random())) {}
 
 DicomNode::~DicomNode() {
   if (scp_ != nullptr) scp_->Stop(std::chrono::steady_clock::now());
@@ -137,7 +141,7 @@ absl::Status DicomNode::Serve() {
   scp.max_associations = options_.max_associations;
   scp.patience = {options_.timeout, options_.idle_timeout};
   scp.tls = tls_;
-  INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, metrics_, audit_));
+  INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, moves_, metrics_, audit_));
   return absl::OkStatus();
 }
 

@@ -52,6 +52,7 @@ class DicomNode {
   AuditTrail& audit_;
   std::shared_ptr<const dimse::TlsContext> tls_;
   DicomMetrics metrics_;
+  RunningMoves moves_;
   std::string temporary_folder_;  // empty: none
   std::unique_ptr<InstanceSpool> spool_;
   std::unique_ptr<VolumeMaker> maker_;

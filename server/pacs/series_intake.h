@@ -28,7 +28,7 @@ struct IntakeProgress {
   int64_t bytes = 0;
 };
 
-class SeriesIntake {
+class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
  public:
   // `limits` says what the series may take of the spool, and its name stands for the archive in logs. The references
   // outlive the intake. RESOURCE_EXHAUSTED, UNAVAILABLE as of InstanceSpool.

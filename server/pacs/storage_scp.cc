@@ -115,6 +115,63 @@ dimse::AnsweredContext AnswerContext(const dimse::PresentationContext& asked) {
   return answer;
 }
 
+uint16_t ResponseStatus(bool is_agreed, const absl::Status& kept) {
+  if (!is_agreed) return dimse::kSopClassNotSupported;
+  if (absl::IsPermissionDenied(kept)) return dimse::kNotAuthorized;
+  if (absl::IsInvalidArgument(kept)) return dimse::kCannotUnderstand;
+  return kept.ok() ? dimse::kSuccess : dimse::kOutOfResources;
+}
+
+// What one peer sends on one association: its own series, and those that it was asked for.
+class PeerTarget final : public StoreTarget {
+ public:
+  PeerTarget(InstanceSpool& spool, RunningMoves& moves, DicomMetrics& metrics, const DicomPeer& peer,
+             const std::string& own_ae, int64_t association)
+      : spool_(spool), moves_(moves), metrics_(metrics), peer_(peer), own_ae_(own_ae), association_(association) {}
+
+  absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const Command& request, const std::string& uid) override {
+    intake_ = nullptr;
+    if (request.elements.Text(dimse::kMoveOriginatorAe) == own_ae_) {
+      intake_ = moves_.Named(request.elements.Get16(dimse::kMoveOriginatorId).value_or(0));
+      if (intake_ == nullptr) return absl::PermissionDeniedError("belongs to a move that has ended");
+      return intake_->NewFile();
+    }
+    INTRAWARP_RETURN_IF_ERROR(spool_.Expect(peer_, InstanceHash(uid)));
+    return spool_.NewFile(peer_);
+  }
+
+  absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) override {
+    if (intake_ != nullptr) return intake_->Add(uid, std::move(file));
+    const std::string instance = InstanceHash(uid);
+    const absl::StatusOr<std::string> series = SeriesOfFile(file->path());
+    if (!series.ok()) {
+      spool_.Unexpect(peer_, instance);
+      metrics_.CountInstance(InstanceOutcome::kUnreadable, file->bytes());
+      return absl::InvalidArgumentError("the reader cannot use it");
+    }
+    const RunningMoves::Owner owner = moves_.Of(peer_.ae_title, *series, association_);
+    if (owner.intake != nullptr || owner.is_late) spool_.Unexpect(peer_, instance);
+    if (owner.intake != nullptr) return owner.intake->Add(uid, std::move(file));
+    if (owner.is_late) {
+      metrics_.CountInstance(InstanceOutcome::kRefused, file->bytes());
+      return absl::PermissionDeniedError("belongs to a move that has ended");
+    }
+    const int64_t bytes = file->bytes();
+    const absl::Status added = spool_.Add({peer_.ae_title, *series}, instance, std::move(file), association_);
+    metrics_.CountInstance(added.ok() ? InstanceOutcome::kStored : InstanceOutcome::kNoRoom, bytes);
+    return added;
+  }
+
+ private:
+  InstanceSpool& spool_;
+  RunningMoves& moves_;
+  DicomMetrics& metrics_;
+  const DicomPeer& peer_;
+  const std::string& own_ae_;
+  const int64_t association_;
+  std::shared_ptr<SeriesIntake> intake_;  // of the instance that comes, when it names one
+};
+
 }  // namespace
 
 void YieldToFrames() { (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice); }
@@ -123,23 +180,21 @@ absl::Span<const char* const> StorageSopClasses() { return kSopClasses; }
 absl::Span<const char* const> StorageTransferSyntaxes() { return kTransferSyntaxes; }
 
 absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          StoreTally& tally) {
+                          DicomMetrics& metrics, StoreTally& tally) {
   const Command& command = request.command;
   const dimse::Context& context = association.contexts().at(request.context);
-  const std::string instance = command.elements.Text(dimse::kAffectedSopInstance);
+  const std::string uid = command.elements.Text(dimse::kAffectedSopInstance);
   if (!command.has_data) return absl::InvalidArgumentError("command: a store request has no data set");
   const bool is_agreed = command.elements.Text(dimse::kAffectedSopClass) == context.abstract_syntax &&
-                         Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(instance);
-  const std::string name = InstanceHash(instance);
+                         Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(uid);
   std::unique_ptr<SpooledFile> file;
-  absl::Status kept = is_agreed ? absl::OkStatus() : absl::InvalidArgumentError("is not what was agreed");
-  if (kept.ok()) {
-    INTRAWARP_RETURN_IF_ERROR(target.spool.Expect(target.peer, name));
-    absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.spool.NewFile(target.peer);
+  absl::Status kept = absl::PermissionDeniedError("is not what was agreed");
+  if (is_agreed) {
+    absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.Begin(command, uid);
     kept = made.status();
     if (made.ok()) file = *std::move(made);
   }
-  if (kept.ok()) kept = file->Append(FileHeader(context.abstract_syntax, instance, context.transfer_syntax));
+  if (kept.ok()) kept = file->Append(FileHeader(context.abstract_syntax, uid, context.transfer_syntax));
   int64_t bytes = 0;
   const absl::Status received =
       association.ReceiveData(request.context, kMaxInstanceBytes, [&](absl::string_view part) {
@@ -150,48 +205,34 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   // What ends the association is told by it; what the file refused is told to the sender.
   if (!received.ok() && received != kept) return received;
   if (kept.ok()) kept = file->Close();
-  uint16_t status = dimse::kSuccess;
-  InstanceOutcome outcome = InstanceOutcome::kStored;
-  if (!is_agreed) {
-    status = dimse::kSopClassNotSupported;
-    outcome = InstanceOutcome::kRefused;
-  } else if (!kept.ok()) {
-    status = dimse::kOutOfResources;
-    outcome = InstanceOutcome::kNoRoom;
-  } else if (const absl::StatusOr<std::string> series = SeriesOfFile(file->path()); !series.ok()) {
-    status = dimse::kCannotUnderstand;
-    outcome = InstanceOutcome::kUnreadable;
-    target.spool.Unexpect(target.peer, name);
+  if (kept.ok()) {
+    kept = target.Keep(uid, std::move(file));
   } else {
-    const SeriesKey key{target.peer.ae_title, *series};
-    if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
-      status = dimse::kOutOfResources;
-      outcome = InstanceOutcome::kNoRoom;
-    }
+    file.reset();
+    metrics.CountInstance(absl::IsPermissionDenied(kept) ? InstanceOutcome::kRefused : InstanceOutcome::kNoRoom, bytes);
   }
-  file.reset();
-  target.metrics.CountInstance(outcome, bytes);
   tally.bytes += bytes;
-  ++(status == dimse::kSuccess ? tally.stored : tally.refused);
-  return association.Send(request.context, dimse::ResponseTo(command, status));
+  ++(kept.ok() ? tally.stored : tally.refused);
+  return association.Send(request.context, dimse::ResponseTo(command, ResponseStatus(is_agreed, kept)));
 }
 
 absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, const DicomPeers& peers,
-                                                              InstanceSpool& spool, DicomMetrics& metrics,
-                                                              AuditTrail& audit) {
+                                                              InstanceSpool& spool, RunningMoves& moves,
+                                                              DicomMetrics& metrics, AuditTrail& audit) {
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options.listen));
   std::unique_ptr<StorageScp> scp(
-      new StorageScp(std::move(options), std::move(listener), peers, spool, metrics, audit));
+      new StorageScp(std::move(options), std::move(listener), peers, spool, moves, metrics, audit));
   scp->listening_ = std::thread([to = scp.get()] { to->Listen(); });
   return scp;
 }
 
 StorageScp::StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
-                       DicomMetrics& metrics, AuditTrail& audit)
+                       RunningMoves& moves, DicomMetrics& metrics, AuditTrail& audit)
     : options_(std::move(options)),
       listener_(std::move(listener)),
       peers_(peers),
       spool_(spool),
+      moves_(moves),
       metrics_(metrics),
       audit_(audit) {}
 
@@ -322,7 +363,7 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
   StoreTally tally;
   absl::Status status = association.status();
   if (status.ok()) {
-    const int64_t number = NextNumber();
+    const int64_t number = ++numbers_;
     status = ServeCommands(**association, *peer, number, tally);
     spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.refused == 0, numbers_);
   }
@@ -334,13 +375,13 @@ void StorageScp::Serve(const std::shared_ptr<dimse::Connection>& connection) {
 
 absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
                                        StoreTally& tally) {
-  StoreTarget target{spool_, metrics_, peer, number};
+  PeerTarget target(spool_, moves_, metrics_, peer, options_.ae_title, number);
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
     if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {
       INTRAWARP_RETURN_IF_ERROR(association.Send(request.context, dimse::ResponseTo(request.command, dimse::kSuccess)));
     } else if (request.command.field == dimse::kStoreRequest) {
-      const absl::Status received = ReceiveStore(association, request, target, tally);
+      const absl::Status received = ReceiveStore(association, request, target, metrics_, tally);
       if (absl::IsInvalidArgument(received)) association.Abort(/*by_provider=*/true);
       INTRAWARP_RETURN_IF_ERROR(received);
     } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StorageScp: the port on which peers send images (C-STORE) and ask whether it is there (C-ECHO). An image goes into
 // the spool as it comes; its header is read once it is whole, so that an instance that the reader cannot use is refused
-// to its sender.
+// to its sender. An instance that the server has asked for by C-MOVE goes to the import that waits for it.
 //
 // Each association has a thread of its own, of lower priority than the rest of the server; there are max_associations
 // of them, and some more that reject. A peer is known by its AE title and its address, and with authorities also by its
@@ -30,6 +30,7 @@
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"
+#include "server/pacs/running_moves.h"
 #include "server/rpc/audit_trail.h"
 #include "server/tcp_listener.h"
 
@@ -42,22 +43,26 @@ void YieldToFrames();
 absl::Span<const char* const> StorageSopClasses();
 absl::Span<const char* const> StorageTransferSyntaxes();
 
-// Receives the data set of a C-STORE request into the spool, and responds.
-struct StoreTarget {
-  InstanceSpool& spool;
-  DicomMetrics& metrics;
-  const DicomPeer& peer;
-  // A number that tells apart open associations.
-  int64_t association = 0;
-};
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
   int64_t bytes = 0;
 };
-// The errors of the association. An instance that was refused is no error, and is counted.
+
+// Where the instances of an association go.
+class StoreTarget {
+ public:
+  virtual ~StoreTarget() = default;
+  // An instance of this UID begins to come. An error refuses it, and nothing of it is kept.
+  virtual absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const dimse::Command& request, const std::string& uid) = 0;
+  // Takes a whole file of it, and counts it. INVALID_ARGUMENT: it cannot be understood; other errors: no room.
+  virtual absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) = 0;
+};
+
+// Receives the data set of a C-STORE request into the target, and responds. The errors of the association. An instance
+// that was refused is no error, and is counted.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          StoreTally& tally);
+                          DicomMetrics& metrics, StoreTally& tally);
 
 class StorageScp {
  public:
@@ -71,15 +76,15 @@ class StorageScp {
 
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<StorageScp>> Start(Options options, const DicomPeers& peers,
-                                                           InstanceSpool& spool, DicomMetrics& metrics,
-                                                           AuditTrail& audit);
+                                                           InstanceSpool& spool, RunningMoves& moves,
+                                                           DicomMetrics& metrics, AuditTrail& audit);
   // As Stop.
   ~StorageScp();
 
   const std::string& address() const { return listener_.address(); }
   int64_t associations() const { return open_; }
-  // A number for an association of another kind.
-  int64_t NextNumber() { return ++numbers_; }
+  // The largest number of any association so far.
+  int64_t newest() const { return numbers_; }
 
   // Takes no more associations, gives those that are open until `end`, then aborts them. Idempotent.
   void Stop(std::chrono::steady_clock::time_point end);
@@ -91,7 +96,7 @@ class StorageScp {
     std::atomic<bool> done{false};
   };
 
-  StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
+  StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool, RunningMoves& moves,
              DicomMetrics& metrics, AuditTrail& audit);
   void Listen();
   void Take(Fd fd);
@@ -110,6 +115,7 @@ class StorageScp {
   const TcpListener listener_;
   const DicomPeers& peers_;
   InstanceSpool& spool_;
+  RunningMoves& moves_;
   DicomMetrics& metrics_;
   AuditTrail& audit_;
   const WakeEvent wake_;
