@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "intrawarp/v1/bulk.grpc.pb.h"
+#include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/bulk/bulk_service.h"
+#include "server/operation/operation_service.h"
 #include "server/registration/registration_service.h"
 #include "server/server_service.h"
 #include "server/session/session_service.h"
@@ -30,6 +32,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   Add<VolumeService>(context, v1::VolumeService::service_full_name(), services);
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
   services.push_back({v1::RegistrationService::service_full_name(), MakeRegistrationService(context)});
+  Add<OperationService>(context, v1::OperationService::service_full_name(), services);
   Add<SessionService>(context, v1::SessionService::service_full_name(), services);
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   services.push_back({v1::SparseMatrixService::service_full_name(), MakeMatrixService(context)});
