@@ -213,6 +213,10 @@ absl::Status Association::ReceiveData(uint8_t context, int64_t max_bytes, const 
     bytes += static_cast<int64_t>(fragment.payload.size());
     if (bytes > max_bytes) return Fail(absl::ResourceExhaustedError("the data set is too large"));
     if (taken.ok()) taken = take(fragment.payload);
+    if (absl::IsCancelled(taken)) {
+      Abort(/*by_provider=*/false);
+      return taken;
+    }
     if (fragment.is_last) return taken;
   }
 }

@@ -88,8 +88,8 @@ class Association {
   absl::Status WaitMessage(Clock::time_point end);
   // The next command. The data set that it announces must be received before the next one.
   absl::StatusOr<ReceivedCommand> ReceiveCommand();
-  // Receives a data set of at most `max_bytes` in this context. The error of `take` once all was passed over;
-  // RESOURCE_EXHAUSTED above the bound, after which the association is over.
+  // Receives a data set of at most `max_bytes` in this context. The error of `take` once all was passed over, but
+  // CANCELLED at once; RESOURCE_EXHAUSTED above the bound. After these two the association is over.
   absl::Status ReceiveData(uint8_t context, int64_t max_bytes, const TakeFn& take);
   // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
   absl::Status Send(uint8_t context, const Command& command, absl::string_view data = {});

@@ -23,6 +23,7 @@ using std::chrono::steady_clock;
 constexpr char kImplicitLittleEndian[] = "1.2.840.10008.1.2";
 constexpr std::chrono::milliseconds kLookPeriod{100};
 constexpr std::chrono::seconds kConnectPatience{10};
+constexpr std::chrono::seconds kCancelGrace{3};
 constexpr int64_t kMaxStudies = 500;
 constexpr size_t kMaxContexts = 128;
 // An archive may send an instance again, but not without end.
@@ -56,6 +57,9 @@ absl::Status OfArchive(const absl::Status& status) {
   }
   if (absl::IsAborted(status) || absl::IsOutOfRange(status)) {
     return absl::UnavailableError(absl::StrCat("the archive broke off: ", status.message()));
+  }
+  if (absl::IsUnauthenticated(status)) {
+    return absl::FailedPreconditionError("the TLS handshake with the archive failed");
   }
   return status;
 }
@@ -135,19 +139,26 @@ class IntakeTarget final : public StoreTarget {
 
   absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const dimse::Command&, const std::string&) override {
     if (intake_.cancelled()) return absl::CancelledError("nobody waits for the series any more");
-    absl::StatusOr<std::unique_ptr<SpooledFile>> file = intake_.NewFile();
-    if (!file.ok()) no_room_.Update(file.status());
-    return file;
+    return intake_.NewFile();
   }
   absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) override {
-    const absl::Status added = intake_.Add(uid, std::move(file));
-    if (!absl::IsInvalidArgument(added)) no_room_.Update(added);
-    return added;
+    return intake_.Add(uid, std::move(file));
+  }
+  void Refused(const absl::Status& why) override {
+    if (absl::IsResourceExhausted(why) || absl::IsUnavailable(why)) no_room_.Update(why);
+  }
+  // A slow instance must not hold up a cancel for long.
+  bool abandons() override {
+    if (!intake_.cancelled()) return false;
+    const steady_clock::time_point now = steady_clock::now();
+    cancelled_at_ = std::min(cancelled_at_, now);
+    return now > cancelled_at_ + kCancelGrace;
   }
   const absl::Status& no_room() const { return no_room_; }
 
  private:
   SeriesIntake& intake_;
+  steady_clock::time_point cancelled_at_ = steady_clock::time_point::max();
   absl::Status no_room_;
 };
 
@@ -244,7 +255,7 @@ absl::StatusOr<std::unique_ptr<Association>> DimseSource::Open(const dimse::Asso
   absl::StatusOr<std::shared_ptr<dimse::Connection>> connection =
       dimse::Connection::Connect(remote.host, remote.port, end);
   if (!connection.ok()) return absl::UnavailableError("the archive cannot be connected to");
-  if (remote.tls) INTRAWARP_RETURN_IF_ERROR((*connection)->ConnectTls(*options_.tls, end));
+  if (remote.tls) INTRAWARP_RETURN_IF_ERROR(OfArchive((*connection)->ConnectTls(*options_.tls, end)));
   absl::StatusOr<std::unique_ptr<Association>> association =
       Association::Request(*std::move(connection), options_.patience, request);
   const bool opened = association.ok();
@@ -408,8 +419,9 @@ absl::Status DimseSource::Move(SeriesIntake& intake, const Listed& listed, const
   const uint16_t id = moves_.Begin(options_.remote.ae_title, intake.shared_from_this());
   if (id == 0) return absl::ResourceExhaustedError("too many moves run");
   const auto end = absl::MakeCleanup([&] { moves_.End(id, newest_()); });
+  // Some archives complain of a move without a query.
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Association> association,
-                             Open(RequestFor({dimse::kStudyRootMove}), call));
+                             Open(RequestFor({dimse::kStudyRootMove, dimse::kStudyRootFind}), call));
   dimse::RequestBounds bounds = BoundsOf(call);
   bounds.idle *= kMoveIdleFactor;
   bounds.activity = [&intake] { return intake.progress().received; };

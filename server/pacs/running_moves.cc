@@ -32,13 +32,14 @@ void RunningMoves::End(uint16_t id, int64_t newest) {
 std::shared_ptr<SeriesIntake> RunningMoves::Named(uint16_t id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = moves_.find(id);
-  return it == moves_.end() ? nullptr : it->second.intake;
+  return it == moves_.end() || it->second.intake->cancelled() ? nullptr : it->second.intake;
 }
 
 RunningMoves::Owner RunningMoves::Of(absl::string_view ae_title, absl::string_view series, int64_t association) const {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (move.ae_title == ae_title && move.intake->hash() == series) return {move.intake, false};
+    if (move.ae_title != ae_title || move.intake->hash() != series) continue;
+    return move.intake->cancelled() ? Owner{nullptr, true} : Owner{move.intake, false};
   }
   const bool is_late = std::any_of(ended_.begin(), ended_.end(), [&](const Ended& ended) {
     return ended.ae_title == ae_title && ended.series == series && association <= ended.newest;

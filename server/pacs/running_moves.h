@@ -3,8 +3,8 @@
 // instances are that come.
 //
 // An instance belongs to a move when its store request names the move, or, where an archive names none, when its sender
-// and series are those of a move. What still comes of a move that has ended is nobody's: of a series that broke off,
-// the rest must not become a volume.
+// and series are those of a move. What still comes of a move that has ended or was cancelled is nobody's: the rest of a
+// series that broke off must not become a volume.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_PACS_RUNNING_MOVES_H_
@@ -33,7 +33,7 @@ class RunningMoves {
   // `newest`: the largest number of any association so far.
   void End(uint16_t id, int64_t newest);
 
-  // The intake of the move with this number; null when it has ended.
+  // The intake of the move with this number; null when it has ended or was cancelled.
   std::shared_ptr<SeriesIntake> Named(uint16_t id) const;
 
   struct Owner {

@@ -35,9 +35,16 @@ absl::Status SeriesIntake::Add(const std::string& uid, std::unique_ptr<SpooledFi
   const absl::Status kept = Keep(uid, std::move(file));
   metrics_.CountInstance(OutcomeOf(kept), bytes);
   if (!kept.ok()) return kept;
-  std::lock_guard<std::mutex> lock(mutex_);
-  progress_.bytes += bytes;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    progress_.bytes += bytes;
+  }
+  Report();
   return absl::OkStatus();
+}
+
+void SeriesIntake::Report() const {
+  if (on_progress_) on_progress_(progress());
 }
 
 absl::Status SeriesIntake::Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) {
@@ -57,8 +64,11 @@ bool SeriesIntake::Has(const std::string& uid) const {
 }
 
 void SeriesIntake::set_total(int64_t instances) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  progress_.total = std::max(instances, progress_.received);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    progress_.total = std::max(instances, progress_.received);
+  }
+  Report();
 }
 
 IntakeProgress SeriesIntake::progress() const {

@@ -8,9 +8,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +51,10 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
 
   void set_total(int64_t instances);
   IntakeProgress progress() const;
+  // Called after each change of the progress, on the thread that makes it. Before the first one.
+  void set_on_progress(std::function<void(const IntakeProgress&)> on_progress) {
+    on_progress_ = std::move(on_progress);
+  }
 
   // Nobody waits for the series any more. Sources look several times a second.
   void Cancel() { cancelled_ = true; }
@@ -60,12 +66,14 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
  private:
   SeriesIntake(InstanceSpool& spool, DicomMetrics& metrics, const DicomPeer& limits, SeriesName name);
   absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file);
+  void Report() const;
 
   InstanceSpool& spool_;
   DicomMetrics& metrics_;
   const DicomPeer& limits_;
   const SeriesName name_;
   const std::string hash_;
+  std::function<void(const IntakeProgress&)> on_progress_;
   std::atomic<bool> cancelled_{false};
   mutable std::mutex mutex_;
   IntakeProgress progress_;

@@ -2,9 +2,9 @@
 // SeriesSource: an archive that series are imported from, whatever protocol it speaks. The administrator names the
 // archives and gives their addresses; a client names one of them.
 //
-// Errors of all calls: UNAVAILABLE when the archive is not there, breaks off or breaks the protocol; UNAUTHENTICATED
-// when a handshake of TLS fails; FAILED_PRECONDITION when the archive refuses; DEADLINE_EXCEEDED; CANCELLED;
-// RESOURCE_EXHAUSTED for an answer above a bound. No message holds a text that the archive has sent.
+// Errors of all calls: UNAVAILABLE when the archive is not there, breaks off or breaks the protocol;
+// FAILED_PRECONDITION when it refuses, or a handshake of TLS fails; DEADLINE_EXCEEDED; CANCELLED; RESOURCE_EXHAUSTED
+// for an answer above a bound. No message holds a text that the archive has sent.
 //
 // Thread safety: sources are safe for concurrent use; the structs are plain values.
 #ifndef INTRAWARP_SERVER_PACS_SERIES_SOURCE_H_
@@ -78,6 +78,9 @@ struct SourceCall {
 
   bool is_cancelled() const { return cancelled && cancelled(); }
 };
+
+// The error of a source as callers see it: a fault of an archive has no reason of the server's.
+absl::Status ForCaller(const absl::Status& status);
 
 class SeriesSource {
  public:

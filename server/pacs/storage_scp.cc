@@ -199,11 +199,12 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   const absl::Status received =
       association.ReceiveData(request.context, kMaxInstanceBytes, [&](absl::string_view part) {
         bytes += static_cast<int64_t>(part.size());
+        if (target.abandons()) return absl::CancelledError("nobody waits for the instance any more");
         if (kept.ok()) kept = file->Append(part);
-        return kept;
+        return absl::OkStatus();
       });
-  // What ends the association is told by it; what the file refused is told to the sender.
-  if (!received.ok() && received != kept) return received;
+  // What the file refused is told to the sender.
+  INTRAWARP_RETURN_IF_ERROR(received);
   if (kept.ok()) kept = file->Close();
   if (kept.ok()) {
     kept = target.Keep(uid, std::move(file));
@@ -211,6 +212,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
     file.reset();
     metrics.CountInstance(absl::IsPermissionDenied(kept) ? InstanceOutcome::kRefused : InstanceOutcome::kNoRoom, bytes);
   }
+  if (!kept.ok()) target.Refused(kept);
   tally.bytes += bytes;
   ++(kept.ok() ? tally.stored : tally.refused);
   return association.Send(request.context, dimse::ResponseTo(command, ResponseStatus(is_agreed, kept)));

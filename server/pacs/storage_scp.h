@@ -57,6 +57,10 @@ class StoreTarget {
   virtual absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const dimse::Command& request, const std::string& uid) = 0;
   // Takes a whole file of it, and counts it. INVALID_ARGUMENT: it cannot be understood; other errors: no room.
   virtual absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) = 0;
+  // An instance was refused for this, at its beginning or later.
+  virtual void Refused(const absl::Status& why) { (void)why; }
+  // Whether not even the rest of the instance that comes is to be waited for. Asked for each piece of it.
+  virtual bool abandons() { return false; }
 };
 
 // Receives the data set of a C-STORE request into the target, and responds. The errors of the association. An instance
