@@ -107,16 +107,25 @@ Flag DicomPathFlag(const char* name, const char* help, std::string NodeOptions::
           }};
 }
 
+absl::Status ParseLimit(absl::string_view text, int* to) {
+  int32_t number = 0;
+  if (!absl::SimpleAtoi(text, &number) || number < 0) {
+    return absl::InvalidArgumentError("must be a number that is not negative");
+  }
+  *to = number;
+  return absl::OkStatus();
+}
+
 // A flag with a limit of calls, where 0 means none.
 Flag CallLimitFlag(const char* name, const char* help, int CallLimitOptions::*to) {
-  return {name, "N", help, [to](absl::string_view v, CommandLine& c) -> absl::Status {
-            int32_t number = 0;
-            if (!absl::SimpleAtoi(v, &number) || number < 0) {
-              return absl::InvalidArgumentError("must be a number that is not negative");
-            }
-            c.options.call_limits.*to = number;
-            return absl::OkStatus();
-          }};
+  return {name, "N", help,
+          [to](absl::string_view v, CommandLine& c) { return ParseLimit(v, &(c.options.call_limits.*to)); }};
+}
+
+// The same for messages.
+Flag MessageLimitFlag(const char* name, const char* help, int MessageLimitOptions::*to) {
+  return {name, "N", help,
+          [to](absl::string_view v, CommandLine& c) { return ParseLimit(v, &(c.options.message_limits.*to)); }};
 }
 
 const std::vector<Flag>& Flags() {
@@ -145,12 +154,19 @@ const std::vector<Flag>& Flags() {
                     &CallLimitOptions::identity_calls),
       CallLimitFlag("max_identity_rate", "calls a second of one identity (0: no limit)",
                     &CallLimitOptions::identity_rate),
+      MessageLimitFlag("max_connection_message_rate",
+                       "messages a second on the streams of one connection (20000; 0: no limit)",
+                       &MessageLimitOptions::connection_rate),
+      MessageLimitFlag("max_identity_message_rate", "messages a second on the streams of one identity (0: no limit)",
+                       &MessageLimitOptions::identity_rate),
       {"max_owner_bytes", "BYTES", "resident memory of the objects of one identity (no limit)",
        [](absl::string_view v, CommandLine& c) { return ParseBytes(v, &c.options.limits.owner_resident_bytes); }},
       {"max_owner_uploads", "N", "unfinished uploads of one identity (no limit)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_uploads); }},
       {"max_owner_sessions", "N", "navigation sessions of one identity that are open (no limit)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_sessions); }},
+      {"max_owner_operations", "N", "operations of one identity that have not ended (no limit)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.owner_operations); }},
       {"device", "auto|cpu|cuda[:N[,M...]]",
        "what computes (auto: the first GPU that works, else the CPU); cuda:0,1 serves two GPUs",
        [](absl::string_view v, CommandLine& c) {
@@ -184,6 +200,9 @@ const std::vector<Flag>& Flags() {
        }},
       DicomPathFlag("dicom_peers", "who may send images: lines of AE_TITLE HOST OWNER and limits",
                     &NodeOptions::peers),
+      DicomPathFlag("dicom_remotes",
+                    "archives to import from: lines of NAME get|move AE_TITLE HOST:PORT tls|plain and options",
+                    &NodeOptions::remotes),
       DicomPathFlag("dicom_tls_cert", "the DICOM port's certificate chain (PEM), read at the start",
                     &NodeOptions::tls_cert),
       DicomPathFlag("dicom_tls_key", "its private key (PEM)", &NodeOptions::tls_key),
@@ -230,6 +249,8 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_queued_jobs); }},
       {"upload_ttl", "DURATION", "an upload that nobody resumes is dropped after this (5m)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.upload_ttl); }},
+      {"max_operations", "N", "operations, which go on without a call, that have not ended (64)",
+       [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_operations); }},
       {"max_sessions", "N", "navigation sessions that are open (8)",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_sessions); }},
       {"workspace_bytes", "BYTES", "memory of each device for the work of jobs",
@@ -237,6 +258,8 @@ const std::vector<Flag>& Flags() {
       {"result_ttl", "DURATION",
        "a registration's result whose request asks for no time of its own ends after this (24h)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.result_ttl); }},
+      {"operation_ttl", "DURATION", "an operation that has ended is remembered for this long (24h)",
+       [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.operation_ttl); }},
       {"max_connections", "N", "connections to the gRPC port (256); one more is closed",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_connections); }},
       {"max_calls", "N", "calls of all kinds under way (1024), besides as many that only ask for health or information",
@@ -409,7 +432,9 @@ absl::Status CheckIdentityLimits(const ServerOptions& options) {
       {"max_identity_calls", options.call_limits.identity_calls != CallLimitOptions().identity_calls},
       {"max_identity_rate", options.call_limits.identity_rate != CallLimitOptions().identity_rate},
       {"max_owner_bytes", options.limits.owner_resident_bytes != none.owner_resident_bytes},
+      {"max_identity_message_rate", options.message_limits.identity_rate != MessageLimitOptions().identity_rate},
       {"max_owner_uploads", options.limits.owner_uploads != none.owner_uploads},
+      {"max_owner_operations", options.limits.owner_operations != none.owner_operations},
       {"max_owner_sessions", options.limits.owner_sessions != none.owner_sessions}};
   for (const auto& [flag, set] : given) {
     if (set) return absl::InvalidArgumentError(absl::StrCat("--", flag, ": needs --tokens or --identities"));

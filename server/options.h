@@ -15,6 +15,7 @@
 #include "engine/schedule/scheduling_policy.h"
 #include "server/identity/call_limits.h"
 #include "server/identity/exposure.h"
+#include "server/identity/message_limits.h"
 #include "server/monitor/log.h"
 #include "server/monitor/watchdog.h"
 #include "server/pacs/node_options.h"
@@ -31,6 +32,7 @@ struct ServerOptions {
   // Who may call, and what a caller may have under way.
   AccessFiles access;
   CallLimitOptions call_limits;
+  MessageLimitOptions message_limits;
   // Serves callers without an identity, also in plain text, on an address that is no loopback one.
   bool allow_no_identity = false;
   // As ParseDevices takes it.

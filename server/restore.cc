@@ -62,20 +62,20 @@ ServerLimits WithoutUploadLimits(ServerLimits limits) {
 }
 
 ServerContext WithLimits(const ServerContext& from, const ServerLimits& limits) {
-  return {from.devices,           from.workers,      from.receivers,  from.pinned,  from.ledger,
-          from.volumes,           from.matrices,     from.transforms, from.uploads, from.sessions,
-          from.metrics,           from.stream_watch, limits,          from.seams,   from.register_requests,
-          from.multiply_requests, from.durable};
+  return {from.devices,           from.workers,      from.receivers,  from.pinned,        from.ledger,
+          from.volumes,           from.matrices,     from.transforms, from.uploads,       from.sessions,
+          from.metrics,           from.stream_watch, limits,          from.seams,         from.register_requests,
+          from.multiply_requests, from.durable,      from.operations, from.message_limits};
 }
 
 // Stores of its own hand an object over.
 struct OwnStores {
   explicit OwnStores(const ServerContext& from)
-      : context{from.devices, from.workers,  from.receivers,         from.pinned,
-                from.ledger,  volumes,       from.matrices,          transforms,
-                from.uploads, from.sessions, from.metrics,           from.stream_watch,
-                from.limits,  from.seams,    from.register_requests, from.multiply_requests,
-                from.durable} {}
+      : context{from.devices, from.workers,    from.receivers,         from.pinned,
+                from.ledger,  volumes,         from.matrices,          transforms,
+                from.uploads, from.sessions,   from.metrics,           from.stream_watch,
+                from.limits,  from.seams,      from.register_requests, from.multiply_requests,
+                from.durable, from.operations, from.message_limits} {}
 
   VolumeStore volumes;
   TransformStore transforms;

@@ -104,9 +104,11 @@ LedgerOptions MakeLedgerOptions(const ServerLimits& limits, std::vector<LedgerDe
   capacity.streams = limits.max_streams + reserve.streams;
   capacity.uploads = limits.max_uploads;
   capacity.sessions = limits.max_sessions;
+  capacity.operations = limits.max_operations;
   options.owner_limit.resident_bytes = limits.owner_resident_bytes;
   options.owner_limit.uploads = limits.owner_uploads;
   options.owner_limit.sessions = limits.owner_sessions;
+  options.owner_limit.operations = limits.owner_operations;
   return options;
 }
 
@@ -217,6 +219,8 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       pinned_(DevicesOf(served_), static_cast<size_t>(limits_.pinned_capacity_bytes)),
       uploads_(ledger_, pinned_, options_.seams, limits_.upload_ttl),
       sessions_([this](int device, bool any_open) { served_[device]->jobs().SetFramesOpen(any_open); }),
+      operations_(ledger_, options_.seams, {.ttl = limits_.operation_ttl}),
+      message_limits_(options_.message_limits),
       metrics_(ThisBuild(), NamesOf(served_), AllMethods(), options_.seams.system_now()),
       access_(options_.access, options_.call_limits, metrics_, options_.seams),
       audit_(options_.seams),
@@ -242,7 +246,7 @@ absl::Status Server::OpenAudit() {
 absl::Status Server::StartDevices() {
   context_.reset(new ServerContext{devices_, workers_, receivers_, pinned_, ledger_, volumes_, matrices_, transforms_,
                                    uploads_, sessions_, metrics_, stream_watch_, limits_, options_.seams,
-                                   register_requests_, multiply_requests_, durable_});
+                                   register_requests_, multiply_requests_, durable_, operations_, message_limits_});
   for (int i = 0; i < static_cast<int>(served_.size()); ++i) {
     ServedDevice& device = *served_[i];
     SchedulingOptions scheduling = options_.scheduling.value_or(DefaultScheduling(device.device()));
@@ -273,8 +277,8 @@ absl::Status Server::RestoreKept() {
 
 absl::Status Server::Serve() {
   metrics_.set_sampler([this] { return Sample(); });
-  INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   INTRAWARP_RETURN_IF_ERROR(ServeDicom());
+  INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
   access_.StartReloading([this] { monitor_.EndRevoked(); });
@@ -285,7 +289,7 @@ absl::Status Server::Serve() {
 absl::Status Server::ServeGrpc() {
   KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
-  services_ = MakeServices(*context_);
+  services_ = MakeServices(*context_, dicom_ == nullptr ? nullptr : dicom_->importer());
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options_.listen));
   grpc_address_ = listener.address();
   grpc::ServerBuilder builder;
@@ -324,7 +328,7 @@ absl::Status Server::ServeHttp() {
 }
 
 absl::Status Server::ServeDicom() {
-  if (options_.dicom.listen.empty()) return absl::OkStatus();
+  if (!options_.dicom.is_used()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(dicom_, DicomNode::Start(options_.dicom, options_.state_dir,
                                                       options_.access.has_identities(), *context_, audit_));
   return absl::OkStatus();
@@ -394,7 +398,8 @@ void Server::SampleQueues(const ServedDevice& device, DeviceSample& sample) cons
 void Server::SampleResources(MetricsSample& sample) const {
   sample.pinned_kept_bytes = static_cast<int64_t>(pinned_.kept_bytes());
   sample.memory.push_back(ToMetrics(Resource::kPinned, ledger_.use(Resource::kPinned)));
-  for (const Resource resource : {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams}) {
+  for (const Resource resource :
+       {Resource::kTransforms, Resource::kUploads, Resource::kSessions, Resource::kStreams, Resource::kOperations}) {
     sample.tables.push_back(ToMetrics(resource, ledger_.use(resource)));
   }
   sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});

@@ -21,8 +21,10 @@
 #include "absl/status/statusor.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/served_device.h"
+#include "server/identity/message_limits.h"
 #include "server/monitor/http_server.h"
 #include "server/monitor/watchdog.h"
+#include "server/operation/operation_table.h"
 #include "server/options.h"
 #include "server/pacs/dicom_node.h"
 #include "server/rpc/access_control.h"
@@ -114,6 +116,8 @@ class Server {
   SessionStore sessions_;
   RequestTable register_requests_;
   RequestTable multiply_requests_;
+  OperationTable operations_;
+  MessageLimits message_limits_;
   Metrics metrics_;
   AccessControl access_;
   AuditTrail audit_;

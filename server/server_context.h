@@ -26,6 +26,8 @@
 namespace intrawarp::server {
 
 class DurableObjects;
+class MessageLimits;
+class OperationTable;
 class SessionStore;
 class UploadStore;
 class WorkerPool;
@@ -40,14 +42,17 @@ struct ServerLimits {
   int64_t uploading_capacity_bytes = 0;  // of unfinished uploads
   int64_t max_transforms = 4096;         // beside those of sessions
   int max_sessions = 8;
-  int max_uploads = 64;  // unfinished uploads
-  int max_streams = 64;  // bulk streams, registrations and products under way, beside those of sessions
+  int max_operations = 64;  // that have not ended
+  int max_uploads = 64;     // unfinished uploads
+  int max_streams = 64;     // bulk streams, registrations and products under way, beside those of sessions
   int max_connections = 256;
   int max_calls = 1024;      // of all kinds under way; as many again that only ask (health, server info)
   int max_queued_jobs = 64;  // that wait, of each class
   std::chrono::nanoseconds upload_ttl = std::chrono::minutes(5);
   // The life of a registration's result that asks for none; 0: until it is deleted.
   std::chrono::nanoseconds result_ttl = std::chrono::hours(24);
+  // How long an operation that has ended is remembered.
+  std::chrono::nanoseconds operation_ttl = std::chrono::hours(24);
   // A stream whose client owes something for longer is ended; 0: never.
   std::chrono::nanoseconds stream_idle_timeout = std::chrono::seconds(30);
   int max_points = 32768;  // of one MapPoints call, so that no message passes a chunk
@@ -56,6 +61,7 @@ struct ServerLimits {
   int64_t owner_resident_bytes = 0;
   int owner_uploads = 0;
   int owner_sessions = 0;
+  int owner_operations = 0;
 };
 
 struct ServerContext {
@@ -80,6 +86,10 @@ struct ServerContext {
   RequestTable& multiply_requests;
   // The way of objects into the stores and out of them.
   DurableObjects& durable;
+  // The work that goes on without a call.
+  OperationTable& operations;
+  // The rate of messages on streams.
+  MessageLimits& message_limits;
 };
 
 struct DeviceContext : ServerContext {

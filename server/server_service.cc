@@ -138,6 +138,8 @@ void ServerService::FillLimits(v1::Limits* to) const {
   if (limits.result_ttl.count() > 0) *to->mutable_result_ttl() = DurationToProto(limits.result_ttl);
   *to->mutable_stream_idle_timeout() = DurationToProto(limits.stream_idle_timeout);
   to->set_uploading_capacity_bytes(limits.uploading_capacity_bytes);
+  to->set_max_operations(limits.max_operations);
+  *to->mutable_operation_ttl() = DurationToProto(limits.operation_ttl);
 }
 
 // Objects count that the caller sees.
@@ -164,6 +166,7 @@ void ServerService::FillResources(v1::Resources* to) const {
   use(Resource::kStreams, to->mutable_streams());
   use(Resource::kUploads, to->mutable_uploads());
   use(Resource::kSessions, to->mutable_sessions());
+  use(Resource::kOperations, to->mutable_operations());
 }
 
 }  // namespace intrawarp::server

@@ -36,9 +36,9 @@ constexpr int kInterruptedTwice = 130;
 
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
-  for (auto family :
-       {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands, ServerCommands,
-        StateCommands, AuditCommands, TokenCommands, DicomCommands, PhantomCommands, SelfTestCommands, BenchCommands}) {
+  for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
+                      ServerCommands, StateCommands, AuditCommands, TokenCommands, DicomCommands, PacsCommands,
+                      PhantomCommands, SelfTestCommands, BenchCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;

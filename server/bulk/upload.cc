@@ -80,6 +80,7 @@ class Upload final : public CallReactor<grpc::ServerReadReactor<grpc::ByteBuffer
     std::lock_guard<std::mutex> lock(mutex_);
     EndRead();
     if (finished_) return;
+    if (const absl::Status status = ok ? CountMessage() : absl::OkStatus(); !status.ok()) return FinishOnce(status);
     if (ok) {
       arrived_.Clear();
       arrived_.Swap(&message_);

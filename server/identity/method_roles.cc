@@ -11,7 +11,8 @@ constexpr Roles kStage = Role::kStage;
 constexpr Roles kBoth = kFrame | kStage;
 
 // Looking is both roles'. The stage role brings, multiplies and deletes; the frame role registers. What a registration
-// leaves behind (a transform, a session) its own role may remove. How the server itself behaves is admin's.
+// leaves behind (a transform, a session) its own role may remove. Each role begins operations, and may end its own. How
+// the server itself behaves is admin's.
 constexpr MethodRule kRules[] = {
     {"grpc.health.v1.Health/Check", kBoth, /*is_open=*/true},
     {"grpc.health.v1.Health/Watch", kBoth, /*is_open=*/true},
@@ -34,9 +35,17 @@ constexpr MethodRule kRules[] = {
     {"intrawarp.v1.TransformService/MapPoints", kBoth},
     {"intrawarp.v1.RegistrationService/Register", kFrame},
     {"intrawarp.v1.RegistrationService/Navigate", kFrame},
+    {"intrawarp.v1.OperationService/GetOperation", kBoth},
+    {"intrawarp.v1.OperationService/ListOperations", kBoth},
+    {"intrawarp.v1.OperationService/WaitOperation", kBoth},
+    {"intrawarp.v1.OperationService/CancelOperation", kBoth},
     {"intrawarp.v1.SessionService/GetSession", kFrame},
     {"intrawarp.v1.SessionService/ListSessions", kFrame},
     {"intrawarp.v1.SessionService/CloseSession", kFrame},
+    {"intrawarp.v1.PacsService/ListRemotes", kStage},
+    {"intrawarp.v1.PacsService/EchoRemote", kStage},
+    {"intrawarp.v1.PacsService/FindSeries", kStage},
+    {"intrawarp.v1.PacsService/ImportSeries", kStage},
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<Resource, kResources> kAll = {Resource::kResident,   Resource::kWorkspace, Resource::kPinned,
                                                    Resource::kUploading,  Resource::kUploads,   Resource::kStreams,
-                                                   Resource::kTransforms, Resource::kSessions};
+                                                   Resource::kTransforms, Resource::kSessions,  Resource::kOperations};
 
 v1::ErrorReason ExhaustedReason(Resource resource) {
   switch (resource) {
@@ -34,9 +34,11 @@ v1::ErrorReason ExhaustedReason(Resource resource) {
     case Resource::kUploads:
       return v1::TOO_MANY_UPLOADS;
     case Resource::kSessions:
+      return v1::TOO_MANY_SESSIONS;
+    case Resource::kOperations:
       break;
   }
-  return v1::TOO_MANY_SESSIONS;
+  return v1::TOO_MANY_OPERATIONS;
 }
 
 // The options with the one device of a server that names none.
@@ -76,9 +78,11 @@ int64_t& Amounts::operator[](Resource resource) {
     case Resource::kUploads:
       return uploads;
     case Resource::kSessions:
+      return sessions;
+    case Resource::kOperations:
       break;
   }
-  return sessions;
+  return operations;
 }
 
 Grant& Grant::operator=(Grant&& other) noexcept {

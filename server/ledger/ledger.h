@@ -48,12 +48,13 @@ enum class Resource {
   kStreams,
   kUploads,
   kSessions,
+  kOperations,  // that have not ended
 };
-inline constexpr int kResources = 8;
+inline constexpr int kResources = 9;
 // As in the metadata of errors and in metrics.
 inline constexpr std::array<const char*, kResources> kResourceNames = {
-    "resident_memory", "workspace_memory", "pinned_memory", "upload_memory",
-    "transforms",      "streams",          "uploads",       "sessions"};
+    "resident_memory", "workspace_memory", "pinned_memory", "upload_memory", "transforms",
+    "streams",         "uploads",          "sessions",      "operations"};
 
 // An amount of every resource.
 struct Amounts {
@@ -65,6 +66,7 @@ struct Amounts {
   int64_t streams = 0;
   int64_t uploads = 0;
   int64_t sessions = 0;
+  int64_t operations = 0;
 
   int64_t& operator[](Resource resource);
   int64_t operator[](Resource resource) const { return const_cast<Amounts&>(*this)[resource]; }
@@ -169,8 +171,8 @@ class Ledger {
   // All of the claim or nothing. An amount below 0 is one that overflowed.
   // FAILED_PRECONDITION (EXCEEDS_CAPACITY) when the share can never hold it; RESOURCE_EXHAUSTED when others hold too
   // much of a resource now: RESIDENT_MEMORY (also for kUploading), WORKSPACE_MEMORY, PINNED_MEMORY,
-  // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS, or OWNER_QUOTA. Both tell the amounts
-  // asked, in use and in all.
+  // TOO_MANY_TRANSFORMS, TOO_MANY_STREAMS, TOO_MANY_UPLOADS, TOO_MANY_SESSIONS, TOO_MANY_OPERATIONS, or OWNER_QUOTA.
+  // Both tell the amounts asked, in use and in all.
   absl::StatusOr<Grant> Admit(const Claim& claim, Share share = Share::kCommon);
   // Frees what is kept for speed until a claim of this share could have `bytes` of resident memory, where possible.
   void Reclaim(int64_t bytes, Share share, int device) const;

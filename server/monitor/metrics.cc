@@ -45,12 +45,12 @@ constexpr std::array<const char*, 5> kProductOutcomeNames = {"ok", "rejected", "
                                                              "failed"};
 constexpr std::array<const char*, 4> kJobOutcomeNames = {"done", "cancelled", "expired", "refused"};
 // Reasons that count as rejections; the values of the label are their names in lower case.
-constexpr v1::ErrorReason kRejections[] = {v1::QUEUE_FULL,        v1::RESIDENT_MEMORY,   v1::PINNED_MEMORY,
-                                           v1::TOO_MANY_STREAMS,  v1::TOO_MANY_UPLOADS,  v1::TOO_MANY_TRANSFORMS,
-                                           v1::EXCEEDS_CAPACITY,  v1::MULTIPLY_MEMORY,   v1::DEVICE_HUNG,
-                                           v1::WORKSPACE_MEMORY,  v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE,
-                                           v1::STATE_FULL,        v1::STATE_UNAVAILABLE, v1::TOO_MANY_CALLS,
-                                           v1::AUDIT_UNAVAILABLE, v1::CALL_RATE,         v1::OWNER_QUOTA};
+constexpr v1::ErrorReason kRejections[] = {
+    v1::QUEUE_FULL,          v1::RESIDENT_MEMORY,     v1::PINNED_MEMORY,     v1::TOO_MANY_STREAMS,
+    v1::TOO_MANY_UPLOADS,    v1::TOO_MANY_TRANSFORMS, v1::EXCEEDS_CAPACITY,  v1::MULTIPLY_MEMORY,
+    v1::DEVICE_HUNG,         v1::WORKSPACE_MEMORY,    v1::TOO_MANY_SESSIONS, v1::DEADLINE_UNREACHABLE,
+    v1::TOO_MANY_OPERATIONS, v1::MESSAGE_RATE,        v1::STATE_FULL,        v1::STATE_UNAVAILABLE,
+    v1::TOO_MANY_CALLS,      v1::AUDIT_UNAVAILABLE,   v1::CALL_RATE,         v1::OWNER_QUOTA};
 constexpr v1::ErrorReason kCallerRefusals[] = {v1::NOT_AUTHENTICATED, v1::ROLE_MISSING};
 constexpr std::array<const char*, 3> kAccessFileNames = {"tls", "tokens", "identities"};
 constexpr std::array<const char*, 2> kReloadOutcomes = {"failed", "ok"};

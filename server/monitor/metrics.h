@@ -107,6 +107,13 @@ struct MetricsSample {
   std::vector<MetricsUse> memory;
   // In places: "transforms", "streams".
   std::vector<MetricsUse> tables;
+  // Operations that are remembered: "register", "running".
+  struct Operations {
+    std::string kind;
+    std::string state;
+    int64_t count = 0;
+  };
+  std::vector<Operations> operations;
   int64_t pinned_kept_bytes = 0;
   // The room on the file system of the state directory; unset without one.
   struct Disk {

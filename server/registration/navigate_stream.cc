@@ -53,6 +53,8 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     EndRead();
     reading_ = false;
     if (over()) return;
+    // The session stays for a stream that takes it up again.
+    if (const absl::Status status = ok ? CountMessage() : absl::OkStatus(); !status.ok()) return Break(status);
     arrived_.push_back({{}, received, /*is_end=*/!ok});
     arrived_.back().message.Swap(&message_);
     ended_ = !ok;

@@ -26,6 +26,7 @@
 #include "server/rpc/admit_call.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/errors.h"
+#include "server/rpc/message_rate.h"
 #include "server/rpc/refused_call.h"
 #include "server/rpc/stream_watch.h"
 #include "server/server_context.h"
@@ -95,6 +96,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   // These hide gRPC's.
   void StartRead(grpc::ByteBuffer* message) {
     read_since_ = context_.seams.steady_now();
+    if (!sender_) sender_ = context_.message_limits.Enter(rpc_.peer(), caller_.name, *read_since_);
     GrpcReactor::StartRead(message);
   }
   void StartWrite(const grpc::ByteBuffer* message) {
@@ -103,6 +105,8 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   }
   // First in OnReadDone and OnWriteDone.
   void EndRead() { read_since_.reset(); }
+  // Counts a message that was read. RESOURCE_EXHAUSTED (MESSAGE_RATE).
+  absl::Status CountMessage() { return CheckMessageRate(context_, *sender_); }
   void EndWrite() { write_since_.reset(); }
   // A message that came was taken: what the client owes now it owes from now on.
   void Moved() {
@@ -152,6 +156,7 @@ class CallReactor : public GrpcReactor, public WatchedStream {
   const std::string trace_id_;
   std::shared_ptr<CallReactor> self_;  // until OnDone
   Grant place_;
+  std::optional<MessageLimits::Sender> sender_;  // once it reads
   std::optional<std::chrono::steady_clock::time_point> read_since_;
   std::optional<std::chrono::steady_clock::time_point> write_since_;
   bool stalled_ = false;

@@ -25,7 +25,8 @@ struct ResourceKind {
 constexpr ResourceKind kResourceKinds[] = {{"volumes/", "intrawarp.v1.Volume"},
                                            {"transforms/", "intrawarp.v1.Transform"},
                                            {"sparseMatrices/", "intrawarp.v1.SparseMatrix"},
-                                           {"sessions/", "intrawarp.v1.Session"}};
+                                           {"sessions/", "intrawarp.v1.Session"},
+                                           {"operations/", "intrawarp.v1.Operation"}};
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -73,6 +74,7 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::PINNED_MEMORY:
     case v1::WORKSPACE_MEMORY:
     case v1::TOO_MANY_SESSIONS:
+    case v1::TOO_MANY_OPERATIONS:
     case v1::DEVICE_MEMORY:
     case v1::MULTIPLY_MEMORY:
     case v1::QUEUE_FULL:
@@ -80,8 +82,10 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::TOO_MANY_UPLOADS:
     case v1::TOO_MANY_CALLS:
     case v1::CALL_RATE:
+    case v1::MESSAGE_RATE:
       return 1;
     case v1::SERVER_STOPPING:
+    case v1::SERVER_RESTARTED:
     case v1::DEVICE_LOST:
     case v1::DEVICE_HUNG:
     case v1::STATE_UNAVAILABLE:

@@ -9,6 +9,7 @@ constexpr std::chrono::milliseconds kProgressInterval{50};
 }  // namespace
 
 absl::Status JobControl::CancelStatus() const {
+  if (detached_) return absl::CancelledError("the operation was cancelled");
   return DeadlinePassed() ? absl::DeadlineExceededError("the deadline of the call has passed")
                           : absl::CancelledError("the call was cancelled");
 }

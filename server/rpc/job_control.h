@@ -15,9 +15,10 @@
 
 namespace intrawarp::server {
 
-// What ends a job early: its caller is gone, its RPC's deadline has passed, its budget is used up.
+// What ends a job early: its caller is gone, its RPC's deadline has passed, its budget is used up. A detached job goes
+// on without its caller and deadline, until its operation is cancelled.
 //
-// Thread safety: Cancel and cancelled on any thread, the rest on the job's thread.
+// Thread safety: Cancel, Detach, CancelDetached, detached and cancelled on any thread, the rest on the job's thread.
 class JobControl {
  public:
   using ProgressFn = std::function<void(const Progress&)>;
@@ -31,8 +32,12 @@ class JobControl {
   void set_on_progress(ProgressFn on_progress) { on_progress_ = std::move(on_progress); }
 
   void Cancel() { cancelled_ = true; }
-  // By Cancel or by the deadline.
-  bool cancelled() const { return cancelled_ || DeadlinePassed(); }
+  // From now on Cancel and the deadline have no effect.
+  void Detach() { detached_ = true; }
+  void CancelDetached() { detached_cancelled_ = true; }
+  bool detached() const { return detached_; }
+  // By Cancel or by the deadline; of a detached job, by CancelDetached.
+  bool cancelled() const { return detached_ ? detached_cancelled_.load() : cancelled_ || DeadlinePassed(); }
   // Why it was cancelled: CANCELLED, or DEADLINE_EXCEEDED once the deadline has passed.
   absl::Status CancelStatus() const;
 
@@ -53,6 +58,8 @@ class JobControl {
   const std::optional<Time> deadline_;
   ProgressFn on_progress_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> detached_ = false;
+  std::atomic<bool> detached_cancelled_ = false;
   std::optional<Time> budget_end_;
   Time last_report_;
   int last_stage_ = -1;

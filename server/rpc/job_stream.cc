@@ -42,9 +42,19 @@ JobStream::JobStream(ServerContext& context, const grpc::CallbackServerContext& 
 
 bool JobStream::set_on_cancel(std::function<void()> on_cancel) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (finished_) return false;
+  if (finished_ && !control_.detached()) return false;
   on_cancel_ = std::move(on_cancel);
   return true;
+}
+
+void JobStream::CancelDetached() {
+  control_.CancelDetached();
+  std::function<void()> on_cancel;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    on_cancel = std::move(on_cancel_);
+  }
+  if (on_cancel) on_cancel();
 }
 
 bool JobStream::closed() const {
@@ -163,7 +173,7 @@ void JobStream::OnCancel() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     FinishOnce(control_.CancelStatus());
-    on_cancel = std::move(on_cancel_);
+    if (!control_.detached()) on_cancel = std::move(on_cancel_);
   }
   if (on_cancel) on_cancel();
 }
@@ -174,7 +184,7 @@ void JobStream::OnDone() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!delivered_) undo = std::move(undo_);
     undo_ = nullptr;
-    on_cancel = std::move(on_cancel_);
+    if (!control_.detached()) on_cancel = std::move(on_cancel_);
   }
   if (undo) undo();
   CallReactor::OnDone();  // may delete this

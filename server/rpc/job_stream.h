@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStream: a server-streaming call whose responses are made elsewhere, by a job or a copy lane. The maker hands over
 // messages, bulk streams and results and goes on at once; the stream writes them as fast as the client reads. When the
-// client goes away or the deadline passes, the job learns it from control().
+// client goes away or the deadline passes, the job learns it from control(), unless it is detached.
 //
 // Lifetime: the stream lives until gRPC is done with it and the last job that holds it has let go.
 // Thread safety: safe for concurrent use.
@@ -43,7 +43,14 @@ class JobStream final : public CallReactor<grpc::ServerWriteReactor<grpc::ByteBu
   CallAudit& audit() { return *audit_; }
   // When a job of the stream's has to end, so that its answer arrives before the call's deadline: a twentieth of the
   // call's time earlier, 20 ms at most. nullopt without a deadline.
-  std::optional<std::chrono::steady_clock::time_point> job_deadline() const { return job_deadline_; }
+  std::optional<std::chrono::steady_clock::time_point> job_deadline() const {
+    return control_.detached() ? std::nullopt : job_deadline_;
+  }
+  // The job goes on without the call from now on: neither the call's end nor its deadline cancels it. Before the job is
+  // submitted.
+  void Detach() { control_.Detach(); }
+  // Cancels a detached job: what set_on_cancel was given is called then, instead of at the end of the call.
+  void CancelDetached();
   // Called once the call is cancelled or its deadline has passed, without the stream's mutex, for what a job that waits
   // can give back before its turn. Set before the job is submitted; let go of when the call is over. False, and
   // it is never called, when the call has ended before.

@@ -52,8 +52,8 @@ absl::Status SubmitJob(DeviceContext& context, JobStream& stream, Job job) {
   const auto cancel = [&jobs = context.jobs, &stream] { jobs.Cancel(&stream); };
   if (!stream.set_on_cancel(cancel)) return stream.control().CancelStatus();
   const absl::Status submitted = SubmitJob(context, std::move(job));
-  // The call may have ended before the queue knew the job.
-  if (submitted.ok() && stream.closed()) cancel();
+  // The call may have ended, or its operation have been cancelled, before the queue knew the job.
+  if (submitted.ok() && (stream.control().detached() ? stream.control().cancelled() : stream.closed())) cancel();
   return submitted;
 }
 

@@ -51,6 +51,7 @@ std::string VolumeName(absl::string_view id) { return absl::StrCat("volumes/", i
 std::string TransformName(absl::string_view id) { return absl::StrCat("transforms/", id); }
 std::string SparseMatrixName(absl::string_view id) { return absl::StrCat("sparseMatrices/", id); }
 std::string SessionName(absl::string_view id) { return absl::StrCat("sessions/", id); }
+std::string OperationName(absl::string_view id) { return absl::StrCat("operations/", id); }
 
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "volumes/", field);
@@ -66,6 +67,10 @@ absl::StatusOr<std::string> ParseSparseMatrixName(absl::string_view name, absl::
 
 absl::StatusOr<std::string> ParseSessionName(absl::string_view name, absl::string_view field) {
   return ParseName(name, "sessions/", field);
+}
+
+absl::StatusOr<std::string> ParseOperationName(absl::string_view name, absl::string_view field) {
+  return ParseName(name, "operations/", field);
 }
 
 Seams SystemSeams() {

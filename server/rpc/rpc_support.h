@@ -24,12 +24,14 @@ std::string VolumeName(absl::string_view id);
 std::string TransformName(absl::string_view id);
 std::string SparseMatrixName(absl::string_view id);
 std::string SessionName(absl::string_view id);
-// The id in "volumes/{id}" ("transforms/{id}", "sparseMatrices/{id}", "sessions/{id}"); INVALID_ARGUMENT
-// "{field}: ..." when `name` is none.
+std::string OperationName(absl::string_view id);
+// The id in "volumes/{id}" ("transforms/{id}", "sparseMatrices/{id}", "sessions/{id}", "operations/{id}");
+// INVALID_ARGUMENT "{field}: ..." when `name` is none.
 absl::StatusOr<std::string> ParseVolumeName(absl::string_view name, absl::string_view field);
 absl::StatusOr<std::string> ParseTransformName(absl::string_view name, absl::string_view field);
 absl::StatusOr<std::string> ParseSparseMatrixName(absl::string_view name, absl::string_view field);
 absl::StatusOr<std::string> ParseSessionName(absl::string_view name, absl::string_view field);
+absl::StatusOr<std::string> ParseOperationName(absl::string_view name, absl::string_view field);
 
 // Random and time come in here, so that tests can replace them. Safe for concurrent use.
 struct Seams {

@@ -17,8 +17,9 @@
 namespace intrawarp::server {
 namespace {
 
-constexpr Resource kEvery[] = {Resource::kResident,   Resource::kWorkspace, Resource::kPinned,  Resource::kUploading,
-                               Resource::kTransforms, Resource::kStreams,   Resource::kUploads, Resource::kSessions};
+constexpr Resource kEvery[] = {Resource::kResident,  Resource::kWorkspace,  Resource::kPinned,
+                               Resource::kUploading, Resource::kTransforms, Resource::kStreams,
+                               Resource::kUploads,   Resource::kSessions,   Resource::kOperations};
 
 LedgerOptions Options() {
   LedgerOptions options;
@@ -123,7 +124,7 @@ TEST(LedgerTest, AClaimIsAdmittedWholeOrNotAtAll) {
 TEST(LedgerTest, WhatCanNeverFitIsToldFromWhatCouldLater) {
   constexpr v1::ErrorReason kReasons[] = {v1::RESIDENT_MEMORY,  v1::WORKSPACE_MEMORY,    v1::PINNED_MEMORY,
                                           v1::RESIDENT_MEMORY,  v1::TOO_MANY_TRANSFORMS, v1::TOO_MANY_STREAMS,
-                                          v1::TOO_MANY_UPLOADS, v1::TOO_MANY_SESSIONS};
+                                          v1::TOO_MANY_UPLOADS, v1::TOO_MANY_SESSIONS,   v1::TOO_MANY_OPERATIONS};
   for (int i = 0; i < kResources; ++i) {
     const Resource resource = kEvery[i];
     Ledger ledger(Options());

@@ -74,9 +74,9 @@ World::World(Stage& stage, const WorldOptions& world_options, uint64_t seed, boo
       scheduler(device, options.scheduling, time, rules, [this] { return dice.Microseconds(100, 3000); }),
       sessions([this](int, bool any_open) { scheduler.SetFramesOpen(any_open); }),
       workers(stage.workers()),
-      context{devices,           workers,           workers,  pinned,          ledger,       volumes,        matrices,
-              transforms,        uploads,           sessions, stage.metrics(), stream_watch, options.limits, seams,
-              register_requests, multiply_requests, durable} {
+      context{devices,           workers,           workers,  pinned,          ledger,        volumes,        matrices,
+              transforms,        uploads,           sessions, stage.metrics(), stream_watch,  options.limits, seams,
+              register_requests, multiply_requests, durable,  operations,      message_limits} {
   devices.Add({context, 0, device, stage.probe(), stage.watchdog(), scheduler, stage.copies()});
   volumes.Insert(stage.volume()).IgnoreError();
   if (options.fault) device.FailAt(options.fault_call, *options.fault);

@@ -16,7 +16,9 @@
 #include "engine/device/pinned_pool.h"
 #include "server/bulk/upload_store.h"
 #include "server/device/device_set.h"
+#include "server/identity/message_limits.h"
 #include "server/ledger/ledger.h"
+#include "server/operation/operation_table.h"
 #include "server/server_context.h"
 #include "server/session/session_store.h"
 #include "server/store/durable_objects.h"
@@ -84,6 +86,8 @@ struct World {
   RequestTable multiply_requests;
   DurableObjects durable;  // without a state directory
   StreamWatch stream_watch;
+  OperationTable operations{ledger, seams};
+  MessageLimits message_limits{MessageLimitOptions()};
   UploadStore uploads;
   SimulatedScheduler scheduler;
   SessionStore sessions;
