@@ -178,7 +178,7 @@ std::vector<Command> PacsCommands() {
        .run = Remotes},
       {.name = "pacs echo",
        .summary = "ask whether an archive is there and serves us",
-       .syntax = {.positionals = {"REMOTE"}},
+       .syntax = {.flags = {}, .positionals = {"REMOTE"}},
        .run = Echo},
       {.name = "pacs find",
        .summary = "list series of an archive: study, series, modality, date, images, descriptions",
