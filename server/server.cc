@@ -280,8 +280,8 @@ absl::Status Server::RestoreKept() {
 absl::Status Server::Serve() {
   metrics_.set_sampler([this] { return Sample(); });
   INTRAWARP_RETURN_IF_ERROR(ServeSharedMemory());
-  INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   INTRAWARP_RETURN_IF_ERROR(ServeDicom());
+  INTRAWARP_RETURN_IF_ERROR(ServeGrpc());
   serving_ = true;
   INTRAWARP_RETURN_IF_ERROR(ServeHttp());
   access_.StartReloading([this] { monitor_.EndRevoked(); });
@@ -299,7 +299,7 @@ absl::Status Server::ServeSharedMemory() {
 absl::Status Server::ServeGrpc() {
   KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
-  services_ = MakeServices(*context_);
+  services_ = MakeServices(*context_, dicom_ == nullptr ? nullptr : dicom_->importer());
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options_.listen));
   grpc_address_ = listener.address();
   grpc::ServerBuilder builder;
@@ -339,7 +339,7 @@ absl::Status Server::ServeHttp() {
 }
 
 absl::Status Server::ServeDicom() {
-  if (options_.dicom.listen.empty()) return absl::OkStatus();
+  if (!options_.dicom.is_used()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(dicom_, DicomNode::Start(options_.dicom, options_.state_dir,
                                                       options_.access.has_identities(), *context_, audit_));
   return absl::OkStatus();

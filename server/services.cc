@@ -5,11 +5,13 @@
 
 #include "intrawarp/v1/bulk.grpc.pb.h"
 #include "intrawarp/v1/operation.grpc.pb.h"
+#include "intrawarp/v1/pacs.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/bulk/bulk_service.h"
 #include "server/operation/operation_service.h"
+#include "server/pacs/pacs_service.h"
 #include "server/registration/registration_service.h"
 #include "server/server_service.h"
 #include "server/session/session_service.h"
@@ -27,7 +29,7 @@ void Add(ServerContext& context, const char* name, std::vector<NamedService>& se
 
 }  // namespace
 
-std::vector<NamedService> MakeServices(ServerContext& context) {
+std::vector<NamedService> MakeServices(ServerContext& context, Importer* importer) {
   std::vector<NamedService> services;
   Add<VolumeService>(context, v1::VolumeService::service_full_name(), services);
   Add<ServerService>(context, v1::ServerService::service_full_name(), services);
@@ -37,6 +39,7 @@ std::vector<NamedService> MakeServices(ServerContext& context) {
   services.push_back({v1::TransformService::service_full_name(), MakeTransformService(context)});
   services.push_back({v1::SparseMatrixService::service_full_name(), MakeMatrixService(context)});
   services.push_back({v1::BulkService::service_full_name(), MakeBulkService(context)});
+  services.push_back({v1::PacsService::service_full_name(), std::make_unique<PacsService>(context, importer)});
   return services;
 }
 

@@ -13,13 +13,15 @@
 
 namespace intrawarp::server {
 
+class Importer;
+
 struct NamedService {
   std::string name;  // as health knows it
   std::unique_ptr<grpc::Service> service;
 };
 
-// `context` must outlive them.
-std::vector<NamedService> MakeServices(ServerContext& context);
+// `context` and `importer` must outlive them. `importer`: null on a server without archives.
+std::vector<NamedService> MakeServices(ServerContext& context, Importer* importer);
 
 }  // namespace intrawarp::server
 

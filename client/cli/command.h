@@ -60,6 +60,7 @@ std::vector<Command> StateCommands();
 std::vector<Command> TokenCommands();
 std::vector<Command> AuditCommands();
 std::vector<Command> DicomCommands();
+std::vector<Command> PacsCommands();
 std::vector<Command> PhantomCommands();
 std::vector<Command> SelfTestCommands();
 std::vector<Command> BenchCommands();

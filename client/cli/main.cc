@@ -38,7 +38,7 @@ std::vector<Command> AllCommands() {
   std::vector<Command> all;
   for (auto family : {VolumeCommands, RegisterCommands, NavigateCommands, TransformCommands, MatrixCommands,
                       OperationCommands, ServerCommands, StateCommands, AuditCommands, TokenCommands, DicomCommands,
-                      PhantomCommands, SelfTestCommands, BenchCommands}) {
+                      PacsCommands, PhantomCommands, SelfTestCommands, BenchCommands}) {
     for (Command& command : family()) all.push_back(std::move(command));
   }
   return all;

@@ -34,6 +34,7 @@
 #include "engine/geometry/vec.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "intrawarp/v1/pacs.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
@@ -211,6 +212,17 @@ class Client {
   // The levels of every room from then on.
   absl::StatusOr<std::vector<v1::RoomLogLevel>> SetLogLevel(const v1::SetLogLevelRequest& request,
                                                             const CallOptions& options = {});
+  // The archives that series can be imported from, by name.
+  absl::StatusOr<std::vector<v1::Remote>> ListRemotes(const CallOptions& options = {});
+  absl::Status EchoRemote(const std::string& remote, const CallOptions& options = {});
+  absl::StatusOr<v1::FindSeriesResponse> FindSeries(const v1::FindSeriesRequest& request,
+                                                    const CallOptions& options = {});
+  // Begins an import, or finds the one that an earlier request with this id began.
+  absl::StatusOr<v1::Operation> ImportSeries(const v1::ImportSeriesRequest& request, const CallOptions& options = {});
+  // The operation once it has ended, or as it is after `wait`.
+  absl::StatusOr<v1::Operation> WaitOperation(const std::string& name, std::chrono::milliseconds wait,
+                                              const CallOptions& options = {});
+
   // grpc.health.v1: true when SERVING. An empty service asks for the server as a whole.
   absl::StatusOr<bool> IsServing(const std::string& service = "", const CallOptions& options = {});
 

@@ -104,7 +104,15 @@ absl::StatusOr<std::unique_ptr<Association>> Association::Request(std::shared_pt
     const auto asked = std::find_if(request.contexts.begin(), request.contexts.end(),
                                     [&](const PresentationContext& c) { return c.id == context.id; });
     if (context.result != ContextResult::kAccepted || asked == request.contexts.end()) continue;
+    if (std::count(asked->transfer_syntaxes.begin(), asked->transfer_syntaxes.end(), context.transfer_syntax) == 0) {
+      return association->Fail(absl::InvalidArgumentError("pdu: accepts a transfer syntax that was not proposed"));
+    }
     association->contexts_[context.id] = {asked->abstract_syntax, context.transfer_syntax};
+  }
+  for (const RoleSelection& role : accept->roles) {
+    const auto asked = std::find_if(request.roles.begin(), request.roles.end(),
+                                    [&](const RoleSelection& r) { return r.sop_class == role.sop_class; });
+    if (asked != request.roles.end() && asked->scp && role.scp) association->provided_.insert(role.sop_class);
   }
   if (association->contexts_.empty()) {
     association->Release();
@@ -157,6 +165,12 @@ absl::StatusOr<Fragment> Association::NextFragment(Clock::time_point first) {
   return Fail(absl::InvalidArgumentError("pdu: names a context that was not accepted"));
 }
 
+absl::Status Association::WaitMessage(Clock::time_point end) {
+  if (next_ < fragments_.size()) return absl::OkStatus();
+  const absl::Status ready = connection_->WaitReadable(end);
+  return ready.ok() || absl::IsDeadlineExceeded(ready) ? ready : Lost(ready);
+}
+
 absl::StatusOr<ReceivedCommand> Association::ReceiveCommand() {
   ReceivedCommand received;
   std::string bytes;
@@ -199,6 +213,10 @@ absl::Status Association::ReceiveData(uint8_t context, int64_t max_bytes, const 
     bytes += static_cast<int64_t>(fragment.payload.size());
     if (bytes > max_bytes) return Fail(absl::ResourceExhaustedError("the data set is too large"));
     if (taken.ok()) taken = take(fragment.payload);
+    if (absl::IsCancelled(taken)) {
+      Abort(/*by_provider=*/false);
+      return taken;
+    }
     if (fragment.is_last) return taken;
   }
 }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,10 +78,18 @@ class Association {
   // The identifier of an accepted context of this service; 0 when there is none.
   uint8_t ContextOf(absl::string_view abstract_syntax) const;
 
+  // Whether the other side lets us provide the service, by its answer to our role selection.
+  bool MayProvide(absl::string_view abstract_syntax) const {
+    return provided_.count(std::string(abstract_syntax)) != 0;
+  }
+
+  // Waits for the beginning of the next message. DEADLINE_EXCEEDED when there is none at `end`; the association goes
+  // on. Other errors of receiving.
+  absl::Status WaitMessage(Clock::time_point end);
   // The next command. The data set that it announces must be received before the next one.
   absl::StatusOr<ReceivedCommand> ReceiveCommand();
-  // Receives a data set of at most `max_bytes` in this context. The error of `take` once all was passed over;
-  // RESOURCE_EXHAUSTED above the bound, after which the association is over.
+  // Receives a data set of at most `max_bytes` in this context. The error of `take` once all was passed over, but
+  // CANCELLED at once; RESOURCE_EXHAUSTED above the bound. After these two the association is over.
   absl::Status ReceiveData(uint8_t context, int64_t max_bytes, const TakeFn& take);
   // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
   absl::Status Send(uint8_t context, const Command& command, absl::string_view data = {});
@@ -108,6 +117,7 @@ class Association {
   const std::shared_ptr<Connection> connection_;
   const Patience patience_;
   std::map<uint8_t, Context> contexts_;
+  std::set<std::string> provided_;        // services that we may provide as the requestor
   size_t max_sent_bytes_ = kMaxPduBytes;  // of a data unit's body
   Unit unit_;                             // the last that came
   std::vector<Fragment> fragments_;       // of it

@@ -14,6 +14,9 @@ namespace intrawarp::dimse {
 
 enum CommandField : uint16_t {
   kStoreRequest = 0x0001,
+  kGetRequest = 0x0010,
+  kFindRequest = 0x0020,
+  kMoveRequest = 0x0021,
   kEchoRequest = 0x0030,
   kCancelRequest = 0x0fff,
   kResponse = 0x8000,  // with the bit of its request
@@ -24,16 +27,29 @@ inline constexpr Tag kAffectedSopClass = 0x00000002;
 inline constexpr Tag kCommandFieldTag = 0x00000100;
 inline constexpr Tag kMessageId = 0x00000110;
 inline constexpr Tag kMessageIdRespondedTo = 0x00000120;
+inline constexpr Tag kMoveDestination = 0x00000600;
 inline constexpr Tag kPriority = 0x00000700;
 inline constexpr Tag kDataSetType = 0x00000800;
 inline constexpr Tag kStatus = 0x00000900;
 inline constexpr Tag kAffectedSopInstance = 0x00001000;
+// Of the sub-operations of a retrieval.
+inline constexpr Tag kRemaining = 0x00001020;
+inline constexpr Tag kCompleted = 0x00001021;
+inline constexpr Tag kFailed = 0x00001022;
+inline constexpr Tag kWarning = 0x00001023;
+// Of a store request: who has asked the sender to move, and by which request.
+inline constexpr Tag kMoveOriginatorAe = 0x00001030;
+inline constexpr Tag kMoveOriginatorId = 0x00001031;
 
 // PS3.4, B.2.3 and C.4; PS3.7, annex C.
 enum Status : uint16_t {
   kSuccess = 0x0000,
   kSopClassNotSupported = 0x0122,
+  kNotAuthorized = 0x0124,
   kOutOfResources = 0xa700,
+  kCancelled = 0xfe00,
+  kPending = 0xff00,
+  kPendingWithWarning = 0xff01,  // optional keys were not matched
   kCannotUnderstand = 0xc000,
 };
 

@@ -42,6 +42,10 @@ constexpr MethodRule kRules[] = {
     {"intrawarp.v1.SessionService/GetSession", kFrame},
     {"intrawarp.v1.SessionService/ListSessions", kFrame},
     {"intrawarp.v1.SessionService/CloseSession", kFrame},
+    {"intrawarp.v1.PacsService/ListRemotes", kStage},
+    {"intrawarp.v1.PacsService/EchoRemote", kStage},
+    {"intrawarp.v1.PacsService/FindSeries", kStage},
+    {"intrawarp.v1.PacsService/ImportSeries", kStage},
 };
 
 }  // namespace

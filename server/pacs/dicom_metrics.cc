@@ -21,6 +21,8 @@ using prometheus::Histogram;
 constexpr std::array<const char*, 5> kAssociations = {"released", "broken", "refused", "timeout", "protocol"};
 constexpr std::array<const char*, 4> kInstances = {"stored", "no_room", "unreadable", "refused"};
 constexpr std::array<const char*, 5> kVolumes = {"resident", "refused", "failed", "incomplete", "deferred"};
+constexpr std::array<const char*, 2> kRequests = {"opened", "failed"};
+constexpr std::array<const char*, 3> kImports = {"done", "failed", "cancelled"};
 const Histogram::BucketBoundaries kBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 30, 60, 120, 300, 600};
 
 }  // namespace
@@ -55,6 +57,17 @@ struct DicomMetrics::Impl {
                                   .Help("From a DICOM series' being complete to its volumes' being resident.")
                                   .Register(registry)
                                   .Add({}, kBuckets);
+  const std::array<Counter*, 2> requests = Counters(
+      "intrawarp_dicom_requests_total", "DICOM associations that archives were asked for, by the outcome.", kRequests);
+  const std::array<Counter*, 3> imports =
+      Counters("intrawarp_dicom_imports_total", "Imports of series from archives, by how they ended.", kImports);
+  Histogram* const import_seconds = &prometheus::BuildHistogram()
+                                         .Name("intrawarp_dicom_import_seconds")
+                                         .Help("From an import's first association to its volumes' being resident.")
+                                         .Register(registry)
+                                         .Add({}, kBuckets);
+  Gauge* const importing = NewGauge("intrawarp_dicom_imports_running", "Imports of series that are under way.");
+  Gauge* const waiting = NewGauge("intrawarp_dicom_imports_waiting", "Imports of series that wait for their turn.");
   Gauge* const open = NewGauge("intrawarp_dicom_associations", "Open DICOM associations.");
   Gauge* const open_most = NewGauge("intrawarp_dicom_associations_capacity", "DICOM associations that may be open.");
   Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are no volumes yet.");
@@ -78,6 +91,15 @@ void DicomMetrics::CountVolume(DicomVolumeOutcome outcome) {
   impl_->volumes[static_cast<size_t>(outcome)]->Increment();
 }
 
+void DicomMetrics::CountRequest(RequestOutcome outcome) { impl_->requests[static_cast<size_t>(outcome)]->Increment(); }
+
+void DicomMetrics::CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed) {
+  impl_->imports[static_cast<size_t>(outcome)]->Increment();
+  if (outcome == ImportOutcome::kDone) {
+    impl_->import_seconds->Observe(std::chrono::duration<double>(elapsed).count());
+  }
+}
+
 void DicomMetrics::ObserveSeries(std::chrono::nanoseconds elapsed) {
   impl_->seconds->Observe(std::chrono::duration<double>(elapsed).count());
 }
@@ -88,6 +110,8 @@ std::string DicomMetrics::Scrape(const DicomSample& sample) const {
   impl_->spool->Set(static_cast<double>(sample.spool_bytes));
   impl_->spool_most->Set(static_cast<double>(sample.max_spool_bytes));
   impl_->spooled->Set(static_cast<double>(sample.spool_instances));
+  impl_->importing->Set(static_cast<double>(sample.imports_running));
+  impl_->waiting->Set(static_cast<double>(sample.imports_waiting));
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, impl_->registry.Collect());
   return out.str();

@@ -21,12 +21,19 @@ enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
 // instances may be missing; waiting for memory, the disk or the device, once for a series.
 enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete, kDeferred };
 
+// Of associations that the server asked an archive for.
+enum class RequestOutcome { kOpened, kFailed };
+// Of imports: the series became volumes; it did not, whatever the cause; somebody cancelled it.
+enum class ImportOutcome { kDone, kFailed, kCancelled };
+
 struct DicomSample {
   int64_t associations = 0;
   int64_t max_associations = 0;
   int64_t spool_bytes = 0;
   int64_t max_spool_bytes = 0;
   int64_t spool_instances = 0;
+  int64_t imports_running = 0;
+  int64_t imports_waiting = 0;
 };
 
 class DicomMetrics {
@@ -37,6 +44,8 @@ class DicomMetrics {
   void CountAssociation(AssociationOutcome outcome);
   void CountInstance(InstanceOutcome outcome, int64_t bytes);
   void CountVolume(DicomVolumeOutcome outcome);
+  void CountRequest(RequestOutcome outcome);
+  void CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed);
   // From a series' being ready to its volumes' being resident.
   void ObserveSeries(std::chrono::nanoseconds elapsed);
   std::string Scrape(const DicomSample& sample) const;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "server/identity/watched_file.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/pacs/dimse_source.h"
 
 namespace intrawarp::server {
 namespace {
@@ -44,7 +46,9 @@ absl::Status CheckExposed(const NodeOptions& options) {
   if (!options.tls_ca.empty() && options.tls_cert.empty()) {
     return absl::InvalidArgumentError("--dicom_tls_ca: needs --dicom_tls_cert and --dicom_tls_key");
   }
-  if (options.allow_insecure || !options.tls_ca.empty() || IsLoopback(options.listen)) return absl::OkStatus();
+  if (options.listen.empty() || options.allow_insecure || !options.tls_ca.empty() || IsLoopback(options.listen)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "--dicom_listen=", options.listen, ": is no loopback address, and ",
       options.tls_cert.empty() ? "there is no TLS: give --dicom_tls_cert, --dicom_tls_key and --dicom_tls_ca"
@@ -53,11 +57,29 @@ absl::Status CheckExposed(const NodeOptions& options) {
 }
 
 absl::StatusOr<DicomPeers> ReadPeers(const NodeOptions& options, bool has_identities) {
+  // Without a port, the images that they sent before still become volumes.
+  if (options.listen.empty() && options.peers.empty()) return DicomPeers();
   if (options.peers.empty()) return absl::InvalidArgumentError("--dicom_peers: is needed by --dicom_listen");
   INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadFlagFile("dicom_peers", options.peers));
   absl::StatusOr<DicomPeers> peers = DicomPeers::Parse(text, has_identities);
   if (!peers.ok()) return ForFlag("dicom_peers", peers.status());
   return peers;
+}
+
+absl::StatusOr<std::vector<Remote>> ReadRemotes(const NodeOptions& options, const DicomPeers& peers) {
+  if (options.remotes.empty()) return std::vector<Remote>();
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadFlagFile("dicom_remotes", options.remotes));
+  absl::StatusOr<std::vector<Remote>> remotes = ParseRemotes(text);
+  if (remotes.ok() && remotes->empty()) remotes = absl::InvalidArgumentError("names no archive");
+  if (!remotes.ok()) return ForFlag("dicom_remotes", remotes.status());
+  const absl::Status moves = CheckMoves(*remotes, !options.listen.empty(), peers);
+  if (!moves.ok()) return ForFlag("dicom_remotes", moves);
+  const bool needs_tls = std::any_of(remotes->begin(), remotes->end(), [](const Remote& r) { return r.tls; });
+  if (needs_tls && options.tls_ca.empty()) {
+    return absl::InvalidArgumentError(
+        "--dicom_remotes: an archive with tls needs --dicom_tls_cert, --dicom_tls_key and --dicom_tls_ca");
+  }
+  return remotes;
 }
 
 // Null without TLS.
@@ -78,9 +100,10 @@ absl::StatusOr<std::shared_ptr<const dimse::TlsContext>> ReadTls(const NodeOptio
 }  // namespace
 
 absl::Status CheckNodeOptions(const NodeOptions& options, bool has_identities) {
-  if (options.listen.empty()) return absl::OkStatus();
+  if (!options.is_used()) return absl::OkStatus();
   INTRAWARP_RETURN_IF_ERROR(CheckExposed(options));
-  INTRAWARP_RETURN_IF_ERROR(ReadPeers(options, has_identities).status());
+  INTRAWARP_ASSIGN_OR_RETURN(const DicomPeers peers, ReadPeers(options, has_identities));
+  INTRAWARP_RETURN_IF_ERROR(ReadRemotes(options, peers).status());
   INTRAWARP_RETURN_IF_ERROR(ReadTls(options).status());
   std::error_code error;
   if (options.spool.empty() || std::filesystem::is_directory(options.spool, error)) return absl::OkStatus();
@@ -92,10 +115,12 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
                                                             AuditTrail& audit) {
   INTRAWARP_RETURN_IF_ERROR(CheckExposed(options));
   INTRAWARP_ASSIGN_OR_RETURN(DicomPeers peers, ReadPeers(options, has_identities));
+  INTRAWARP_ASSIGN_OR_RETURN(std::vector<Remote> remotes, ReadRemotes(options, peers));
   std::unique_ptr<DicomNode> node(new DicomNode(options, std::move(peers), context, audit));
   INTRAWARP_ASSIGN_OR_RETURN(node->tls_, ReadTls(options));
   INTRAWARP_RETURN_IF_ERROR(node->OpenSpool(state_dir));
   INTRAWARP_RETURN_IF_ERROR(node->Serve());
+  if (!remotes.empty()) node->StartImporter(std::move(remotes));
   return node;
 }
 
@@ -104,10 +129,12 @@ DicomNode::DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext
       peers_(std::move(peers)),
       context_(context),
       audit_(audit),
+      moves_(static_cast<uint16_t>(context.seams.random())),
       reading_(HostMemoryLimit() / kReadingShare, kReadingPatience) {}
 
 DicomNode::~DicomNode() {
-  if (scp_ != nullptr) scp_->Stop(std::chrono::steady_clock::now());
+  Stop(std::chrono::steady_clock::now());
+  importer_.reset();
   maker_.reset();
   scp_.reset();
   spool_.reset();
@@ -139,26 +166,43 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
   return absl::OkStatus();
 }
 
+io::DicomRoomFn DicomNode::reading() {
+  return [this](int64_t bytes) { return reading_.Take(bytes); };
+}
+
 absl::Status DicomNode::Serve() {
-  const auto reading = [this](int64_t bytes) { return reading_.Take(bytes); };
   const auto owner_of = [this](const SeriesKey& key) -> std::optional<std::string> {
     const DicomPeer* const peer = peers_.Find(key.peer);
     return peer == nullptr ? std::nullopt : std::optional<std::string>(peer->owner);
   };
-  maker_ = std::make_unique<VolumeMaker>(
-      context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {}, reading);
+  maker_ = std::make_unique<VolumeMaker>(context_, *spool_, metrics_, audit_, owner_of, reading());
+  if (options_.listen.empty()) return absl::OkStatus();
   StorageScp::Options scp;
   scp.listen = options_.listen;
   scp.ae_title = options_.ae_title;
   scp.max_associations = options_.max_associations;
-  scp.patience = {options_.timeout, options_.idle_timeout};
+  scp.patience = patience();
   scp.tls = tls_;
-  scp.reading = reading;
-  INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, metrics_, audit_));
+  scp.reading = reading();
+  INTRAWARP_ASSIGN_OR_RETURN(scp_, StorageScp::Start(std::move(scp), peers_, *spool_, moves_, metrics_, audit_));
   return absl::OkStatus();
 }
 
+void DicomNode::StartImporter(std::vector<Remote> remotes) {
+  const auto newest = [this]() -> int64_t { return scp_ == nullptr ? 0 : scp_->newest(); };
+  std::vector<Archive> archives;
+  for (Remote& remote : remotes) {
+    DimseSource::Options options{remote, options_.ae_title, patience(), remote.tls ? tls_ : nullptr};
+    archives.push_back(
+        {std::move(remote), std::make_unique<DimseSource>(std::move(options), moves_, metrics_, newest)});
+  }
+  importer_ = std::make_unique<Importer>(std::move(archives), *spool_, *maker_, metrics_, audit_, reading());
+}
+
+// Imports first: they wait for the port and for the maker of volumes.
 void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
+  if (std::exchange(stopped_, true)) return;
+  if (importer_ != nullptr) importer_->Stop(end);
   if (scp_ != nullptr) scp_->Stop(end);
   if (maker_ == nullptr) return;
   maker_->Stop();
@@ -171,7 +215,11 @@ void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
 
 std::string DicomNode::Scrape() const {
   DicomSample sample;
-  sample.associations = scp_->associations();
+  if (scp_ != nullptr) sample.associations = scp_->associations();
+  if (importer_ != nullptr) {
+    sample.imports_running = importer_->running();
+    sample.imports_waiting = importer_->waiting();
+  }
   sample.max_associations = options_.max_associations;
   sample.spool_bytes = spool_->bytes();
   sample.max_spool_bytes = spool_->max_bytes();

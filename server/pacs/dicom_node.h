@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DicomNode: the DICOM side of a server: its peers, the port on which they send images, the spool, and the thread that
-// makes volumes of what came.
+// DicomNode: the DICOM side of a server: its peers, the port on which they send images, the archives that series are
+// imported from, the spool, and the thread that makes volumes of what came.
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_PACS_DICOM_NODE_H_
@@ -10,14 +10,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "io/dicom/dicom.h"
 #include "server/pacs/dicom_metrics.h"
+#include "server/pacs/importer.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/node_options.h"
 #include "server/pacs/peers.h"
 #include "server/pacs/reading_memory.h"
+#include "server/pacs/remotes.h"
+#include "server/pacs/running_moves.h"
 #include "server/pacs/storage_scp.h"
 #include "server/pacs/volume_maker.h"
 #include "server/rpc/audit_trail.h"
@@ -35,8 +40,10 @@ class DicomNode {
   // As Stop.
   ~DicomNode();
 
-  // HOST:PORT with the real port.
-  const std::string& address() const { return scp_->address(); }
+  // HOST:PORT with the real port; empty: there is none.
+  std::string address() const { return scp_ == nullptr ? "" : scp_->address(); }
+  // Null without archives.
+  Importer* importer() const { return importer_.get(); }
   std::string Scrape() const;
 
   // Takes no more associations, gives those that are open until `end`, and ends the making of volumes. Images that have
@@ -47,6 +54,9 @@ class DicomNode {
   DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit);
   absl::Status OpenSpool(const std::string& state_dir);
   absl::Status Serve();
+  void StartImporter(std::vector<Remote> remotes);
+  dimse::Patience patience() const { return {options_.timeout, options_.idle_timeout}; }
+  io::DicomRoomFn reading();
 
   const NodeOptions options_;
   const DicomPeers peers_;
@@ -54,11 +64,14 @@ class DicomNode {
   AuditTrail& audit_;
   std::shared_ptr<const dimse::TlsContext> tls_;
   DicomMetrics metrics_;
+  RunningMoves moves_;
   ReadingMemory reading_;
   std::string temporary_folder_;  // empty: none
   std::unique_ptr<InstanceSpool> spool_;
   std::unique_ptr<VolumeMaker> maker_;
-  std::unique_ptr<StorageScp> scp_;
+  std::unique_ptr<StorageScp> scp_;     // null: no port
+  std::unique_ptr<Importer> importer_;  // null: no archives
+  bool stopped_ = false;
 };
 
 // Whether a node could start with these options, without opening a port: INVALID_ARGUMENT and FAILED_PRECONDITION name

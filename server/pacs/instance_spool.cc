@@ -103,8 +103,8 @@ absl::StatusOr<std::vector<std::pair<std::string, OwnName>>> OwnEntries(const st
 
 }  // namespace
 
-SpooledFile::SpooledFile(InstanceSpool& spool, const DicomPeer& peer, std::string path, int fd)
-    : spool_(spool), peer_(peer), path_(std::move(path)), fd_(fd) {}
+SpooledFile::SpooledFile(InstanceSpool& spool, const DicomPeer& peer, std::string path, int fd, bool keep)
+    : spool_(spool), peer_(peer), path_(std::move(path)), fd_(fd), keep_(keep) {}
 
 SpooledFile::~SpooledFile() {
   if (fd_ >= 0) close(fd_);
@@ -125,7 +125,7 @@ absl::Status SpooledFile::Append(absl::string_view bytes) {
 }
 
 absl::Status SpooledFile::Close() {
-  const absl::Status synced = spool_.options_.keep && fsync(fd_) != 0 ? DiskError() : absl::OkStatus();
+  const absl::Status synced = keep_ && fsync(fd_) != 0 ? DiskError() : absl::OkStatus();
   const absl::Status closed = close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : DiskError();
   return synced.ok() ? closed : synced;
 }
@@ -183,7 +183,7 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
     const auto bytes = static_cast<int64_t>(entry->file_size(unknown));
     if (!name || unknown || !entry->is_regular_file(unknown)) continue;
     next_name_ = std::max(next_name_, name->second + 1);
-    auto file = std::make_unique<SpooledFile>(*this, peer, path, -1);
+    auto file = std::make_unique<SpooledFile>(*this, peer, path, -1, /*keep=*/true);
     file->bytes_ = bytes;
     for (Use* use : {&use_, &peers_[peer.ae_title]}) use->bytes += bytes, ++use->instances;
     // Of two the later one, which was to replace the other, counts.
@@ -226,7 +226,7 @@ void InstanceSpool::Give(const DicomPeer& peer, int64_t bytes, int64_t instances
   }
 }
 
-absl::StatusOr<std::unique_ptr<SpooledFile>> InstanceSpool::NewFile(const DicomPeer& peer) {
+absl::StatusOr<std::unique_ptr<SpooledFile>> InstanceSpool::NewFile(const DicomPeer& peer, bool keep) {
   INTRAWARP_RETURN_IF_ERROR(Take(peer, 0, 1));
   std::string path;
   {
@@ -234,10 +234,22 @@ absl::StatusOr<std::unique_ptr<SpooledFile>> InstanceSpool::NewFile(const DicomP
     path = absl::StrCat(options_.folder, "/in", next_name_++);
   }
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd >= 0) return std::make_unique<SpooledFile>(*this, peer, std::move(path), fd);
+  if (fd >= 0) return std::make_unique<SpooledFile>(*this, peer, std::move(path), fd, keep);
   const absl::Status error = DiskError();
   Give(peer, 0, 1);
   return error;
+}
+
+// With the mutex held.
+absl::StatusOr<std::unique_ptr<GatheredSeries>> InstanceSpool::MakeSeries(const SeriesKey& key, bool keep) {
+  auto series = std::make_unique<GatheredSeries>();
+  std::string folder = absl::StrCat(options_.folder, "/series", next_name_++);
+  if (keep) absl::StrAppend(&folder, "-", key.series, "-", key.peer);
+  if (mkdir(folder.c_str(), 0700) != 0) return DiskError();
+  if (keep) INTRAWARP_RETURN_IF_ERROR(SyncFolder(options_.folder));
+  series->folder = folder;
+  series->key = key;
+  return series;
 }
 
 // With the mutex held.
@@ -245,16 +257,18 @@ absl::StatusOr<InstanceSpool::Gathering*> InstanceSpool::Find(const SeriesKey& k
   const auto it = gatherings_.find(key);
   if (it != gatherings_.end()) return &it->second;
   if (gatherings_.size() >= kMaxSeries) return Full("its series");
-  auto series = std::make_unique<GatheredSeries>();
-  std::string folder = absl::StrCat(options_.folder, "/series", next_name_++);
-  if (options_.keep) absl::StrAppend(&folder, "-", key.series, "-", key.peer);
-  if (mkdir(folder.c_str(), 0700) != 0) return DiskError();
-  if (options_.keep) INTRAWARP_RETURN_IF_ERROR(SyncFolder(options_.folder));
-  series->folder = folder;
-  series->key = key;
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<GatheredSeries> series, MakeSeries(key, options_.keep));
   Gathering& made = gatherings_[key];
   made.series = std::move(series);
   return &made;
+}
+
+// A name of its own: the file that it replaces is removed by its name.
+absl::Status InstanceSpool::MoveInto(GatheredSeries& series, const std::string& instance, SpooledFile& file) {
+  const std::string path = absl::StrCat(series.folder, "/", instance, ".", next_name_++);
+  if (rename(file.path_.c_str(), path.c_str()) != 0) return DiskError();
+  file.path_ = path;
+  return absl::OkStatus();
 }
 
 absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
@@ -265,7 +279,7 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
     std::lock_guard<std::mutex> lock(mutex_);
     INTRAWARP_ASSIGN_OR_RETURN(Gathering * gathering, Find(key));
     GatheredSeries& series = *gathering->series;
-    INTRAWARP_RETURN_IF_ERROR(MoveTo(series, instance, *file));
+    INTRAWARP_RETURN_IF_ERROR(MoveInto(series, instance, *file));
     Unmark(series);
     replaced = std::exchange(series.files[instance], std::move(file));
     expected_[key.peer].Erase(instance);
@@ -277,11 +291,18 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
   return options_.keep ? SyncFolder(folder) : absl::OkStatus();
 }
 
-// A name of its own: the file that it replaces is removed by its name.
-absl::Status InstanceSpool::MoveTo(GatheredSeries& series, const std::string& instance, SpooledFile& file) {
-  const std::string path = absl::StrCat(series.folder, "/", instance, ".", next_name_++);
-  if (rename(file.path_.c_str(), path.c_str()) != 0) return DiskError();
-  file.path_ = path;
+absl::StatusOr<std::unique_ptr<GatheredSeries>> InstanceSpool::NewSeries(const SeriesKey& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return MakeSeries(key, /*keep=*/false);
+}
+
+absl::Status InstanceSpool::AddTo(GatheredSeries& series, const std::string& instance,
+                                  std::unique_ptr<SpooledFile> file) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    INTRAWARP_RETURN_IF_ERROR(MoveInto(series, instance, *file));
+  }
+  series.files[instance] = std::move(file);
   return absl::OkStatus();
 }
 
@@ -341,6 +362,16 @@ void InstanceSpool::Attribute(const SeriesKey& key, const std::string& instance)
 void InstanceSpool::Unexpect(const DicomPeer& peer, const std::string& instance) {
   std::lock_guard<std::mutex> lock(mutex_);
   expected_[peer.ae_title].Erase(instance);
+}
+
+void InstanceSpool::Divert(const SeriesKey& key, const std::string& instance) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = gatherings_.find(key);
+    const bool lacks = it != gatherings_.end() && !it->second.series->files.contains(instance);
+    if (!lacks) return expected_[key.peer].Erase(instance);
+  }
+  Attribute(key, instance);
 }
 
 void InstanceSpool::EndAssociation(int64_t association, bool complete, int64_t newest) {
@@ -408,7 +439,7 @@ void InstanceSpool::PutBack(std::unique_ptr<GatheredSeries> series, std::chrono:
   }
   GatheredSeries& there = *gathering.series;
   for (auto& [instance, file] : series->files) {
-    if (there.files.contains(instance) || !MoveTo(there, instance, *file).ok()) continue;
+    if (there.files.contains(instance) || !MoveInto(there, instance, *file).ok()) continue;
     there.files[instance] = std::move(file);
   }
   std::erase_if(series->files, [](const auto& file) { return file.second == nullptr; });

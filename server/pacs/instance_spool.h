@@ -9,7 +9,7 @@
 // Files lie in the folder under names of their own, readable by their owner alone. With `keep` an image is on the disk
 // once it was added, and a new spool takes over what an earlier one has left: a series that was whole then, which a
 // file in its folder says, is ready, and any other one waits like one that broke off. Without, files go with the spool,
-// and a new spool removes what an earlier one has left.
+// and a new spool removes what an earlier one has left. What an import gathers is never kept.
 //
 // Thread safety: safe for concurrent use; a SpooledFile is thread-compatible.
 #ifndef INTRAWARP_SERVER_PACS_INSTANCE_SPOOL_H_
@@ -38,7 +38,7 @@ struct GatheredSeries;
 // One file of the spool, and the room that it takes.
 class SpooledFile {
  public:
-  SpooledFile(InstanceSpool& spool, const DicomPeer& peer, std::string path, int fd);
+  SpooledFile(InstanceSpool& spool, const DicomPeer& peer, std::string path, int fd, bool keep);
   // Removes the file.
   ~SpooledFile();
   SpooledFile(const SpooledFile&) = delete;
@@ -46,9 +46,10 @@ class SpooledFile {
   // RESOURCE_EXHAUSTED when the spool, the peer's part of it or the disk is full; UNAVAILABLE for other errors of the
   // disk.
   absl::Status Append(absl::string_view bytes);
-  // No more bytes come. With SpoolOptions::keep they are on the disk then.
+  // No more bytes come. Those of a file that is kept are on the disk then.
   absl::Status Close();
   const std::string& path() const { return path_; }
+  int64_t bytes() const { return bytes_; }
 
  private:
   friend class InstanceSpool;
@@ -58,6 +59,7 @@ class SpooledFile {
   const DicomPeer& peer_;
   std::string path_;
   int fd_;
+  const bool keep_;
   int64_t bytes_ = 0;
   bool stays_ = false;  // without its object
 };
@@ -111,13 +113,22 @@ class InstanceSpool {
   static absl::StatusOr<std::unique_ptr<InstanceSpool>> Open(SpoolOptions options);
   ~InstanceSpool();
 
-  // A new file. `peer` outlives it. RESOURCE_EXHAUSTED when there are too many; UNAVAILABLE.
-  absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile(const DicomPeer& peer);
+  // A new file, kept where the spool keeps. `peer` outlives it. RESOURCE_EXHAUSTED when there are too many;
+  // UNAVAILABLE.
+  absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile(const DicomPeer& peer) { return NewFile(peer, options_.keep); }
+  // One for a series of NewSeries, which is not kept.
+  absl::StatusOr<std::unique_ptr<SpooledFile>> NewPassingFile(const DicomPeer& peer) { return NewFile(peer, false); }
 
   // Adds a whole file to its series, in the place of one of the same instance. `association`: any number that tells
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
+  // A series of its own, which TakeReady never gives: an import gathers it. Its files do not outlive the spool.
+  // RESOURCE_EXHAUSTED, UNAVAILABLE.
+  absl::StatusOr<std::unique_ptr<GatheredSeries>> NewSeries(const SeriesKey& key);
+  // Adds a whole file to such a series, in the place of one of the same instance. The caller sees to it that nobody
+  // else uses the series.
+  absl::Status AddTo(GatheredSeries& series, const std::string& instance, std::unique_ptr<SpooledFile> file);
   // An instance of the peer is on its way, or has come and could not be kept: no series of the peer counts as whole
   // until it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are
   // incomplete. RESOURCE_EXHAUSTED when the peer has too many such instances.
@@ -125,6 +136,9 @@ class InstanceSpool {
   // The expected instance is one of this series: no other series waits for it any more.
   void Attribute(const SeriesKey& key, const std::string& instance);
   void Unexpect(const DicomPeer& peer, const std::string& instance);
+  // The expected instance of this series went to an import: what its peer has begun to send of the series by itself
+  // lacks it, unless it has come before.
+  void Divert(const SeriesKey& key, const std::string& instance);
   // The association adds no more. `newest`: the largest number of any association so far. An association that had begun
   // before another one broke off makes nothing whole. `complete`: it ended well, and no instance of an unknown series
   // was refused.
@@ -173,13 +187,15 @@ class InstanceSpool {
   };
 
   explicit InstanceSpool(SpoolOptions options) : options_(std::move(options)) {}
+  absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile(const DicomPeer& peer, bool keep);
   absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
   absl::Status Recover();
   void RecoverSeries(const std::string& folder, const SeriesKey& key, const DicomPeer& peer);
   // With the mutex held.
   absl::StatusOr<Gathering*> Find(const SeriesKey& key);
-  absl::Status MoveTo(GatheredSeries& series, const std::string& instance, SpooledFile& file);
+  absl::StatusOr<std::unique_ptr<GatheredSeries>> MakeSeries(const SeriesKey& key, bool keep);
+  absl::Status MoveInto(GatheredSeries& series, const std::string& instance, SpooledFile& file);
   bool IsWhole(const SeriesKey& key, const Gathering& gathering) const;
   void Mark(GatheredSeries& series);
   void Unmark(GatheredSeries& series);

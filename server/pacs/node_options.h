@@ -13,8 +13,9 @@ struct NodeOptions {
   // HOST:PORT; empty: there is none.
   std::string listen;
   std::string ae_title = "INTRAWARP";
-  // Paths; empty: none. peers.h says what the first holds.
+  // Paths; empty: none. peers.h and remotes.h say what the first two hold.
   std::string peers;
+  std::string remotes;
   std::string tls_cert;
   std::string tls_key;
   std::string tls_ca;
@@ -29,6 +30,8 @@ struct NodeOptions {
   std::chrono::milliseconds idle_timeout{60000};
   // A series is complete when none of its instances has come for so long.
   std::chrono::milliseconds quiet{2000};
+
+  bool is_used() const { return !listen.empty() || !remotes.empty(); }
 };
 
 }  // namespace intrawarp::server

@@ -35,15 +35,6 @@ std::string Canonical(const std::string& host) {
   return inet_ntop(AF_INET6, &address, text, sizeof(text)) == nullptr ? host : text;
 }
 
-absl::Status ParseHost(absl::string_view text, DicomPeer& to) {
-  absl::string_view host = text;
-  if (absl::ConsumePrefix(&host, "[") && !absl::ConsumeSuffix(&host, "]")) return Wrong("an address has no ']'");
-  to.host = std::string(host);
-  if (!IsNumeric(to.host)) return Wrong("the address must be a numeric one without a port, IPv6 in brackets");
-  to.host = Canonical(to.host);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<int64_t> ParseAmount(absl::string_view text) {
   int64_t unit = 1, number = 0;
   for (const auto& [suffix, bytes] : {std::pair{"KiB", int64_t{1} << 10},
@@ -56,7 +47,34 @@ absl::StatusOr<int64_t> ParseAmount(absl::string_view text) {
   return CheckedMultiply(number, unit);
 }
 
-absl::Status ParseOption(absl::string_view text, DicomPeer& to) {
+absl::StatusOr<DicomPeer> ParsePeer(absl::string_view line, bool has_identities) {
+  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  if (words.size() < 3) return Wrong("must be AE_TITLE HOST OWNER and limits");
+  DicomPeer peer;
+  peer.ae_title = std::string(words[0]);
+  if (!dimse::IsAeTitle(peer.ae_title)) return Wrong("begins with no AE title");
+  INTRAWARP_ASSIGN_OR_RETURN(peer.host, ParseNumericHost(words[1]));
+  if (words[2] != "-") peer.owner = std::string(words[2]);
+  if (!peer.owner.empty() && !IsValidIdentityName(peer.owner)) return Wrong("the owner is no name of an identity");
+  if (peer.owner.empty() == has_identities) {
+    return Wrong(has_identities ? "the owner must be an identity"
+                                : "the owner must be - on a server without identities");
+  }
+  for (size_t i = 3; i < words.size(); ++i) INTRAWARP_RETURN_IF_ERROR(ParsePeerLimit(words[i], peer));
+  return peer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ParseNumericHost(absl::string_view text) {
+  absl::string_view host = text;
+  if (absl::ConsumePrefix(&host, "[") && !absl::ConsumeSuffix(&host, "]")) return Wrong("an address has no ']'");
+  const std::string numeric(host);
+  if (!IsNumeric(numeric)) return Wrong("the address must be a numeric one without a port, IPv6 in brackets");
+  return Canonical(numeric);
+}
+
+absl::Status ParsePeerLimit(absl::string_view text, DicomPeer& to) {
   const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(text, absl::MaxSplits('=', 1));
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t amount, ParseAmount(pair.second));
   if (pair.first == "bytes") {
@@ -70,25 +88,6 @@ absl::Status ParseOption(absl::string_view text, DicomPeer& to) {
   }
   return absl::OkStatus();
 }
-
-absl::StatusOr<DicomPeer> ParsePeer(absl::string_view line, bool has_identities) {
-  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  if (words.size() < 3) return Wrong("must be AE_TITLE HOST OWNER and limits");
-  DicomPeer peer;
-  peer.ae_title = std::string(words[0]);
-  if (!dimse::IsAeTitle(peer.ae_title)) return Wrong("begins with no AE title");
-  INTRAWARP_RETURN_IF_ERROR(ParseHost(words[1], peer));
-  if (words[2] != "-") peer.owner = std::string(words[2]);
-  if (!peer.owner.empty() && !IsValidIdentityName(peer.owner)) return Wrong("the owner is no name of an identity");
-  if (peer.owner.empty() == has_identities) {
-    return Wrong(has_identities ? "the owner must be an identity"
-                                : "the owner must be - on a server without identities");
-  }
-  for (size_t i = 3; i < words.size(); ++i) INTRAWARP_RETURN_IF_ERROR(ParseOption(words[i], peer));
-  return peer;
-}
-
-}  // namespace
 
 absl::StatusOr<DicomPeers> DicomPeers::Parse(absl::string_view text, bool has_identities) {
   if (text.size() > kMaxFileBytes) return Wrong("is too large");

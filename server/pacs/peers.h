@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -30,6 +31,11 @@ struct DicomPeer {
   int64_t max_instances = 20000;
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
 };
+
+// The canonical form of a numeric address without a port, IPv6 in brackets. INVALID_ARGUMENT.
+absl::StatusOr<std::string> ParseNumericHost(absl::string_view text);
+// Takes one of associations=N, instances=N and bytes=SIZE. INVALID_ARGUMENT.
+absl::Status ParsePeerLimit(absl::string_view text, DicomPeer& to);
 
 class DicomPeers {
  public:

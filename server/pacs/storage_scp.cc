@@ -13,18 +13,14 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <semaphore>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "io/dicom/dicom.h"
-#include "io/digest.h"
 #include "server/monitor/log.h"
+#include "server/pacs/instance_file.h"
 #include "server/pacs/put_volume.h"
 
 namespace intrawarp::server {
@@ -37,12 +33,9 @@ using std::chrono::steady_clock;
 
 constexpr char kVerification[] = "1.2.840.10008.1.1";
 constexpr char kImplicitLittleEndian[] = "1.2.840.10008.1.2";
-constexpr char kImplementationUid[] = "2.25.250133310374419385241720383124083871733";
 // Connections beyond the limit that are told so.
 constexpr int kRejecting = 16;
 constexpr int kNice = 10;
-constexpr int kReadAtOnce = 2;
-constexpr int64_t kMaxInstanceBytes = int64_t{4} << 30;
 
 // Multi-frame kinds, and those whose pixels are no stored values in the end, are refused by the reader's rules.
 constexpr std::array kSopClasses = {
@@ -88,41 +81,6 @@ bool Holds(const List& list, const std::string& uid) {
   return std::find(std::begin(list), std::end(list), uid) != std::end(list);
 }
 
-void PutLittle(size_t value, int count, std::string& to) {
-  for (int i = 0; i < count; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
-// An element of the file meta header, in explicit little endian.
-void AddMeta(uint16_t element, const char* vr, absl::string_view value, std::string& to) {
-  std::string even(value);
-  if (even.size() % 2 != 0) even.push_back('\0');
-  PutLittle(2, 2, to);
-  PutLittle(element, 2, to);
-  to += vr;
-  if (absl::string_view(vr) == "OB") {
-    PutLittle(0, 2, to);
-    PutLittle(even.size(), 4, to);
-  } else {
-    PutLittle(even.size(), 2, to);
-  }
-  to += even;
-}
-
-// The part of a file (PS3.10) that stands before the data set.
-std::string FileHeader(const std::string& sop_class, const std::string& instance, const std::string& syntax) {
-  std::string meta;
-  AddMeta(0x0001, "OB", absl::string_view("\0\1", 2), meta);
-  AddMeta(0x0002, "UI", sop_class, meta);
-  AddMeta(0x0003, "UI", instance, meta);
-  AddMeta(0x0010, "UI", syntax, meta);
-  AddMeta(0x0012, "UI", kImplementationUid, meta);
-  std::string length, header(128, '\0');
-  PutLittle(meta.size(), 4, length);
-  header += "DICM";
-  AddMeta(0x0000, "UL", length, header);
-  return header + meta;
-}
-
 // The numeric address of the other side of a socket; empty when it has gone.
 std::string AddressOf(int fd) {
   sockaddr_storage name{};
@@ -133,49 +91,6 @@ std::string AddressOf(int fd) {
     return "";
   }
   return std::string(absl::StripPrefix(host, "::ffff:"));
-}
-
-struct Described {
-  std::string series;  // empty: unknown
-  bool is_slice = true;
-  bool has_room = true;  // memory to read it
-  // Why the reader can make nothing of it.
-  absl::Status status;
-};
-
-// A file, of which the end may be missing.
-Described Describe(const std::string& path, const io::DicomRoomFn& reading) {
-  // Each has a whole file in memory.
-  static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
-  readers.acquire();
-  const auto release = absl::MakeCleanup([] { readers.release(); });
-  io::DicomOptions options;
-  options.limits.max_file_bytes = kMaxInstanceBytes;
-  options.limits.room = reading;
-  const absl::StatusOr<io::DicomListing> listing = io::ListDicom(path, options);
-  if (!listing.ok()) return {"", true, !absl::IsResourceExhausted(listing.status()), listing.status()};
-  if (listing->volumes.empty()) return {"", false, true, absl::InvalidArgumentError("holds no image")};
-  Described described{listing->volumes.front().provenance.series, true, true, absl::OkStatus()};
-  for (const io::DicomEntry& entry : listing->volumes) described.status.Update(entry.status);
-  if (described.series.empty()) described.status.Update(absl::InvalidArgumentError("has no series"));
-  described.is_slice = !listing->volumes.front().is_colour;
-  return described;
-}
-
-// An instance of which only a part has come, and that its series lacks.
-void Miss(StoreTarget& target, const std::string& name, std::unique_ptr<SpooledFile> file) {
-  if (file == nullptr || !file->Close().ok()) return;
-  const Described described = Describe(file->path(), target.reading);
-  if (!described.series.empty()) target.spool.Attribute({target.peer.ae_title, described.series}, name);
-}
-
-// An instance that has come whole, and that the reader refused.
-void Refuse(StoreTarget& target, const std::string& name, const Described& described, StoreTally& tally) {
-  if (described.is_slice && !described.series.empty()) {
-    return target.spool.Attribute({target.peer.ae_title, described.series}, name);
-  }
-  tally.unknown += described.is_slice ? 1 : 0;
-  target.spool.Unexpect(target.peer, name);
 }
 
 AssociationOutcome OutcomeOf(const absl::Status& status) {
@@ -202,6 +117,13 @@ dimse::AnsweredContext AnswerContext(const dimse::PresentationContext& asked) {
   return answer;
 }
 
+uint16_t ResponseStatus(bool is_agreed, const absl::Status& kept) {
+  if (!is_agreed) return dimse::kSopClassNotSupported;
+  if (absl::IsPermissionDenied(kept)) return dimse::kNotAuthorized;
+  if (absl::IsInvalidArgument(kept)) return dimse::kCannotUnderstand;
+  return kept.ok() ? dimse::kSuccess : dimse::kOutOfResources;
+}
+
 }  // namespace
 
 void YieldToFrames() { (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice); }
@@ -210,85 +132,65 @@ absl::Span<const char* const> StorageSopClasses() { return kSopClasses; }
 absl::Span<const char* const> StorageTransferSyntaxes() { return kTransferSyntaxes; }
 
 absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          StoreTally& tally) {
+                          DicomMetrics& metrics, StoreTally& tally) {
   const Command& command = request.command;
   const dimse::Context& context = association.contexts().at(request.context);
-  const std::string instance = command.elements.Text(dimse::kAffectedSopInstance);
+  const std::string uid = command.elements.Text(dimse::kAffectedSopInstance);
   if (!command.has_data) return absl::InvalidArgumentError("command: a store request has no data set");
   const bool is_agreed = command.elements.Text(dimse::kAffectedSopClass) == context.abstract_syntax &&
-                         Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(instance);
-  const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
+                         Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(uid);
   std::unique_ptr<SpooledFile> file;
-  absl::Status kept = is_agreed ? absl::OkStatus() : absl::InvalidArgumentError("is not what was agreed");
-  if (kept.ok()) {
-    INTRAWARP_RETURN_IF_ERROR(target.spool.Expect(target.peer, name));
-    absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.spool.NewFile(target.peer);
+  absl::Status kept = absl::PermissionDeniedError("is not what was agreed");
+  if (is_agreed) {
+    absl::StatusOr<std::unique_ptr<SpooledFile>> made = target.Begin(command, uid);
     kept = made.status();
     if (made.ok()) file = *std::move(made);
   }
-  if (kept.ok()) kept = file->Append(FileHeader(context.abstract_syntax, instance, context.transfer_syntax));
+  if (kept.ok()) kept = file->Append(FileHeader(context.abstract_syntax, uid, context.transfer_syntax));
   int64_t bytes = 0;
   const absl::Status received =
       association.ReceiveData(request.context, kMaxInstanceBytes, [&](absl::string_view part) {
         bytes += static_cast<int64_t>(part.size());
+        if (target.abandons()) return absl::CancelledError("nobody waits for the instance any more");
         if (kept.ok()) kept = file->Append(part);
-        return kept;
+        return absl::OkStatus();
       });
-  // What ends the association is told by it; what the file refused is told to the sender.
-  if (!received.ok() && received != kept) {
-    Miss(target, name, std::move(file));
+  // What the file refused is told to the sender.
+  if (!received.ok()) {
+    target.BrokeOff(uid, std::move(file));
     return received;
   }
   if (kept.ok()) kept = file->Close();
-  uint16_t status = dimse::kSuccess;
-  InstanceOutcome outcome = InstanceOutcome::kStored;
-  if (!is_agreed) {
-    status = dimse::kSopClassNotSupported;
-    outcome = InstanceOutcome::kRefused;
-    ++tally.unknown;
-  } else if (!kept.ok()) {
-    status = dimse::kOutOfResources;
-    outcome = InstanceOutcome::kNoRoom;
-    Miss(target, name, std::move(file));
-  } else if (const Described described = Describe(file->path(), target.reading); !described.has_room) {
-    status = dimse::kOutOfResources;
-    outcome = InstanceOutcome::kNoRoom;
-    if (!MayPass(described.status)) Refuse(target, name, described, tally);
-  } else if (!described.status.ok()) {
-    status = dimse::kCannotUnderstand;
-    outcome = InstanceOutcome::kUnreadable;
-    Refuse(target, name, described, tally);
+  if (kept.ok()) {
+    kept = target.Keep(uid, std::move(file));
   } else {
-    const SeriesKey key{target.peer.ae_title, described.series};
-    if (!target.spool.Add(key, name, std::move(file), target.association).ok()) {
-      status = dimse::kOutOfResources;
-      outcome = InstanceOutcome::kNoRoom;
-      target.spool.Attribute(key, name);
-    }
+    target.BrokeOff(uid, std::move(file));
+    metrics.CountInstance(absl::IsPermissionDenied(kept) ? InstanceOutcome::kRefused : InstanceOutcome::kNoRoom, bytes);
   }
-  file.reset();
-  target.metrics.CountInstance(outcome, bytes);
+  if (!is_agreed) ++tally.unknown;
+  if (!kept.ok()) target.Refused(kept);
   tally.bytes += bytes;
-  ++(status == dimse::kSuccess ? tally.stored : tally.refused);
-  return association.Send(request.context, dimse::ResponseTo(command, status));
+  ++(kept.ok() ? tally.stored : tally.refused);
+  return association.Send(request.context, dimse::ResponseTo(command, ResponseStatus(is_agreed, kept)));
 }
 
 absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, const DicomPeers& peers,
-                                                              InstanceSpool& spool, DicomMetrics& metrics,
-                                                              AuditTrail& audit) {
+                                                              InstanceSpool& spool, RunningMoves& moves,
+                                                              DicomMetrics& metrics, AuditTrail& audit) {
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options.listen));
   std::unique_ptr<StorageScp> scp(
-      new StorageScp(std::move(options), std::move(listener), peers, spool, metrics, audit));
+      new StorageScp(std::move(options), std::move(listener), peers, spool, moves, metrics, audit));
   scp->listening_ = std::thread([to = scp.get()] { to->Listen(); });
   return scp;
 }
 
 StorageScp::StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
-                       DicomMetrics& metrics, AuditTrail& audit)
+                       RunningMoves& moves, DicomMetrics& metrics, AuditTrail& audit)
     : options_(std::move(options)),
       listener_(std::move(listener)),
       peers_(peers),
       spool_(spool),
+      moves_(moves),
       metrics_(metrics),
       audit_(audit) {}
 
@@ -445,7 +347,7 @@ void StorageScp::Serve(Served& served) {
   StoreTally tally;
   absl::Status status = association.status();
   if (status.ok()) {
-    const int64_t number = NextNumber();
+    const int64_t number = ++numbers_;
     status = ServeCommands(**association, *peer, number, tally);
     spool_.EndAssociation(number, absl::IsOutOfRange(status) && tally.unknown == 0, numbers_);
   }
@@ -455,15 +357,86 @@ void StorageScp::Serve(Served& served) {
   --open_;
 }
 
+// What one peer sends on one association: its own series, and those that it was asked for.
+class StorageScp::PeerTarget final : public StoreTarget {
+ public:
+  PeerTarget(StorageScp& scp, const DicomPeer& peer, int64_t association, StoreTally& tally)
+      : scp_(scp), peer_(peer), association_(association), tally_(tally) {}
+
+  absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const Command& request, const std::string& uid) override {
+    intake_ = nullptr;
+    if (request.elements.Text(dimse::kMoveOriginatorAe) == scp_.options_.ae_title) {
+      intake_ = scp_.moves_.Named(request.elements.Get16(dimse::kMoveOriginatorId).value_or(0));
+      if (intake_ == nullptr) return absl::PermissionDeniedError("belongs to a move that has ended");
+      return intake_->NewFile();
+    }
+    const absl::Status expected = scp_.spool_.Expect(peer_, InstanceHash(uid));
+    if (!expected.ok()) ++tally_.unknown;
+    INTRAWARP_RETURN_IF_ERROR(expected);
+    return scp_.spool_.NewFile(peer_);
+  }
+
+  // The peer's own series lacks the instance, where the part tells which one that is.
+  void BrokeOff(const std::string& uid, std::unique_ptr<SpooledFile> part) override {
+    if (intake_ != nullptr || part == nullptr || !part->Close().ok()) return;
+    const InstanceDescription described = DescribeInstance(part->path(), scp_.options_.reading);
+    if (!described.series.empty()) scp_.spool_.Attribute({peer_.ae_title, described.series}, InstanceHash(uid));
+  }
+
+  absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) override {
+    if (intake_ != nullptr) return intake_->Add(uid, std::move(file));
+    const std::string instance = InstanceHash(uid);
+    const int64_t bytes = file->bytes();
+    const InstanceDescription described = DescribeInstance(file->path(), scp_.options_.reading);
+    if (!described.status.ok()) return Refuse(instance, described, bytes);
+    const SeriesKey key{peer_.ae_title, described.series};
+    const RunningMoves::Owner owner = scp_.moves_.Of(peer_.ae_title, described.series, association_);
+    if (owner.intake != nullptr) {
+      scp_.spool_.Divert(key, instance);
+      return owner.intake->Add(uid, std::move(file));
+    }
+    if (owner.is_late) {
+      scp_.spool_.Attribute(key, instance);
+      scp_.metrics_.CountInstance(InstanceOutcome::kRefused, bytes);
+      return absl::PermissionDeniedError("belongs to a move that has ended");
+    }
+    const absl::Status added = scp_.spool_.Add(key, instance, std::move(file), association_);
+    if (!added.ok()) scp_.spool_.Attribute(key, instance);
+    scp_.metrics_.CountInstance(added.ok() ? InstanceOutcome::kStored : InstanceOutcome::kNoRoom, bytes);
+    return added;
+  }
+
+ private:
+  // A whole instance that the reader refused. Where others have the memory now, any series may lack it until it comes
+  // again.
+  absl::Status Refuse(const std::string& instance, const InstanceDescription& described, int64_t bytes) {
+    scp_.metrics_.CountInstance(described.has_room ? InstanceOutcome::kUnreadable : InstanceOutcome::kNoRoom, bytes);
+    if (!described.has_room && MayPass(described.status)) return described.status;
+    if (described.is_slice && !described.series.empty()) {
+      scp_.spool_.Attribute({peer_.ae_title, described.series}, instance);
+    } else {
+      tally_.unknown += described.is_slice ? 1 : 0;
+      scp_.spool_.Unexpect(peer_, instance);
+    }
+    return described.has_room ? absl::InvalidArgumentError("the reader cannot use it") : described.status;
+  }
+
+  StorageScp& scp_;
+  const DicomPeer& peer_;
+  const int64_t association_;
+  StoreTally& tally_;
+  std::shared_ptr<SeriesIntake> intake_;  // of the instance that comes, when it names one
+};
+
 absl::Status StorageScp::ServeCommands(Association& association, const DicomPeer& peer, int64_t number,
                                        StoreTally& tally) {
-  StoreTarget target{spool_, metrics_, peer, number, options_.reading};
+  PeerTarget target(*this, peer, number, tally);
   for (;;) {
     INTRAWARP_ASSIGN_OR_RETURN(const dimse::ReceivedCommand request, association.ReceiveCommand());
     if (request.command.field == dimse::kEchoRequest && !request.command.has_data) {
       INTRAWARP_RETURN_IF_ERROR(association.Send(request.context, dimse::ResponseTo(request.command, dimse::kSuccess)));
     } else if (request.command.field == dimse::kStoreRequest) {
-      const absl::Status received = ReceiveStore(association, request, target, tally);
+      const absl::Status received = ReceiveStore(association, request, target, metrics_, tally);
       if (absl::IsInvalidArgument(received)) association.Abort(/*by_provider=*/true);
       INTRAWARP_RETURN_IF_ERROR(received);
     } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StorageScp: the port on which peers send images (C-STORE) and ask whether it is there (C-ECHO). An image goes into
 // the spool as it comes; its header is read once it is whole, so that an instance that the reader cannot use is refused
-// to its sender.
+// to its sender. An instance that the server has asked for by C-MOVE goes to the import that waits for it.
 //
 // Each association has a thread of its own, of lower priority than the rest of the server; there are max_associations
 // of them, and some more that reject. Where all are taken, a connection that has asked for no association yet gives way
@@ -34,6 +34,7 @@
 #include "server/pacs/dicom_metrics.h"
 #include "server/pacs/instance_spool.h"
 #include "server/pacs/peers.h"
+#include "server/pacs/running_moves.h"
 #include "server/rpc/audit_trail.h"
 #include "server/tcp_listener.h"
 
@@ -46,27 +47,35 @@ void YieldToFrames();
 absl::Span<const char* const> StorageSopClasses();
 absl::Span<const char* const> StorageTransferSyntaxes();
 
-// Receives the data set of a C-STORE request into the spool, and responds.
-struct StoreTarget {
-  InstanceSpool& spool;
-  DicomMetrics& metrics;
-  const DicomPeer& peer;
-  // A number that tells apart open associations.
-  int64_t association = 0;
-  // Memory to read an image; empty: there is enough.
-  io::DicomRoomFn reading = {};
-};
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
-  // Of the refused: those of which nobody knows the series.
+  // Of the refused: those that may be slices of any series.
   int64_t unknown = 0;
   int64_t bytes = 0;
 };
-// The errors of the association. An instance that was refused is no error, and is counted. Its own series lacks it, as
-// far as what came tells the series; pictures in colour and data sets without an image are no slices of any.
+
+// Where the instances of an association go.
+class StoreTarget {
+ public:
+  virtual ~StoreTarget() = default;
+  // An instance of this UID begins to come. An error refuses it, and nothing of it is kept.
+  virtual absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const dimse::Command& request, const std::string& uid) = 0;
+  // Takes a whole file of it, and counts it. INVALID_ARGUMENT: it cannot be understood; other errors: no room.
+  virtual absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) = 0;
+  // No more than this part of it was taken: the association has ended, or there was no room. Null: none.
+  virtual void BrokeOff(const std::string& uid, std::unique_ptr<SpooledFile> part) { (void)uid, (void)part; }
+  // An instance was refused for this, at its beginning or later.
+  virtual void Refused(const absl::Status& why) { (void)why; }
+  // Whether not even the rest of the instance that comes is to be waited for. Asked for each piece of it.
+  virtual bool abandons() { return false; }
+};
+
+// Receives the data set of a C-STORE request into the target, and responds. The errors of the association. An instance
+// that was refused is no error, and is counted. Its own series lacks it, as far as what came tells the series; pictures
+// in colour and data sets without an image are no slices of any.
 absl::Status ReceiveStore(dimse::Association& association, const dimse::ReceivedCommand& request, StoreTarget& target,
-                          StoreTally& tally);
+                          DicomMetrics& metrics, StoreTally& tally);
 
 class StorageScp {
  public:
@@ -85,20 +94,21 @@ class StorageScp {
 
   // Serves when it returns. All references outlive it. UNAVAILABLE when the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<StorageScp>> Start(Options options, const DicomPeers& peers,
-                                                           InstanceSpool& spool, DicomMetrics& metrics,
-                                                           AuditTrail& audit);
+                                                           InstanceSpool& spool, RunningMoves& moves,
+                                                           DicomMetrics& metrics, AuditTrail& audit);
   // As Stop.
   ~StorageScp();
 
   const std::string& address() const { return listener_.address(); }
   int64_t associations() const { return open_; }
-  // A number for an association of another kind.
-  int64_t NextNumber() { return ++numbers_; }
+  // The largest number of any association so far.
+  int64_t newest() const { return numbers_; }
 
   // Takes no more associations, gives those that are open until `end`, then aborts them. Idempotent.
   void Stop(std::chrono::steady_clock::time_point end);
 
  private:
+  class PeerTarget;
   struct Served {
     std::thread thread;
     std::shared_ptr<dimse::Connection> connection;
@@ -107,7 +117,7 @@ class StorageScp {
     bool gave_way = false;  // with the mutex held
   };
 
-  StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool,
+  StorageScp(Options options, TcpListener listener, const DicomPeers& peers, InstanceSpool& spool, RunningMoves& moves,
              DicomMetrics& metrics, AuditTrail& audit);
   void Listen();
   void Take(Fd fd);
@@ -127,6 +137,7 @@ class StorageScp {
   const TcpListener listener_;
   const DicomPeers& peers_;
   InstanceSpool& spool_;
+  RunningMoves& moves_;
   DicomMetrics& metrics_;
   AuditTrail& audit_;
   const WakeEvent wake_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/pacs/volume_maker.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,9 @@ constexpr std::chrono::milliseconds kLookPeriod{100};
 // For memory that others hold: on this thread, which other series wait for, and then in the spool.
 constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::seconds kPause{30};
+// For an import, which holds a thread meanwhile: until it is tried again, and in all.
+constexpr std::chrono::seconds kImportPause{5};
+constexpr std::chrono::seconds kImportPatience{60};
 constexpr size_t kShortHash = 16;
 
 std::string IdOf(const io::DicomEntry& entry, size_t index) {
@@ -39,20 +43,28 @@ DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& st
 }  // namespace
 
 VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit,
-                         OwnerFn owner, DoneFn done, io::DicomRoomFn reading)
+                         OwnerFn owner, io::DicomRoomFn reading)
     : context_(context),
       spool_(spool),
       metrics_(metrics),
       audit_(audit),
       owner_(std::move(owner)),
-      done_(std::move(done)),
       reading_(std::move(reading)),
       thread_([this] { Loop(); }) {}
 
-void VolumeMaker::Wake() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  woken_ = true;
-  wake_.notify_one();
+void VolumeMaker::Make(std::unique_ptr<GatheredSeries> series, SeriesOrder order) {
+  Ordered ordered{std::move(series), std::move(order)};
+  ordered.end = context_.seams.steady_now() + kImportPatience;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_) {
+      ordered_.push_back(std::move(ordered));
+      woken_ = true;
+      wake_.notify_one();
+      return;
+    }
+  }
+  Serve(std::move(ordered));
 }
 
 void VolumeMaker::Stop() {
@@ -64,50 +76,86 @@ void VolumeMaker::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+// What somebody waits for comes first. One that is not wanted any more ends now.
+std::optional<VolumeMaker::Ordered> VolumeMaker::Next() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto now = context_.seams.steady_now();
+    const auto it = std::find_if(ordered_.begin(), ordered_.end(), [&](const Ordered& ordered) {
+      return ordered.not_before <= now || IsUnwanted(ordered.order);
+    });
+    if (it != ordered_.end()) {
+      Ordered next = std::move(*it);
+      ordered_.erase(it);
+      return next;
+    }
+  }
+  if (stopping_) return std::nullopt;
+  std::unique_ptr<GatheredSeries> ready = spool_.TakeReady();
+  if (ready == nullptr) return std::nullopt;
+  SeriesOrder order;
+  order.owner = owner_(ready->key).value_or("");
+  order.cancelled = [this, key = ready->key] { return !owner_(key).has_value(); };
+  return Ordered{std::move(ready), std::move(order), /*is_of_spool=*/true};
+}
+
 void VolumeMaker::Loop() {
   YieldToFrames();
-  while (!stopping_) {
-    if (std::unique_ptr<GatheredSeries> ready = spool_.TakeReady()) {
-      Make(std::move(ready));
+  for (;;) {
+    if (std::optional<Ordered> next = Next()) {
+      Serve(*std::move(next));
       continue;
     }
     std::unique_lock<std::mutex> lock(mutex_);
+    if (stopping_ && ordered_.empty()) return;
     wake_.wait_for(lock, kLookPeriod, [this] { return woken_ || stopping_; });
     woken_ = false;
   }
 }
 
-void VolumeMaker::Make(std::unique_ptr<GatheredSeries> series) {
-  SeriesOutcome outcome;
-  outcome.key = series->key;
-  const std::optional<std::string> owner = owner_(series->key);
-  if (!owner) {
-    outcome.status = absl::CancelledError("nobody wants the series any more");
-  } else if (series->given_up) {
-    metrics_.CountVolume(DicomVolumeOutcome::kIncomplete);
-    outcome.status = absl::DataLossError("slices: the transfer broke off and was not repeated");
-  } else {
-    outcome = MakeAll(*series, *owner);
-    if (MayPass(outcome.status)) return Defer(std::move(series), outcome.status);
+void VolumeMaker::Serve(Ordered ordered) {
+  Attempt attempt = MakeVolumes(*ordered.series, ordered.order);
+  const SeriesOutcome& outcome = attempt.outcome;
+  if (MayPass(outcome.status) && Defer(ordered, outcome.status)) return;
+  const GatheredSeries& series = *ordered.series;
+  for (const Attempt::Failure& failure : attempt.failures) {
+    metrics_.CountVolume(DicomVolumeOutcome::kFailed);
+    Record(series, ordered.order.owner, failure.id, failure.status, failure.elapsed);
   }
   Log(outcome.status.ok() ? Severity::kInfo : Severity::kWarning, "dicom_series",
-      {{"peer", series->key.peer},
-       {"series", series->key.series.substr(0, kShortHash)},
-       {"instances", absl::StrCat(series->files.size())},
+      {{"peer", series.key.peer},
+       {"series", series.key.series.substr(0, kShortHash)},
+       {"instances", absl::StrCat(series.files.size())},
        {"volumes", absl::StrCat(outcome.volumes.size())},
        {"cause", outcome.status.ok() ? "" : outcome.status.ToString()}});
-  series.reset();
-  done_(outcome);
+  ordered.series.reset();
+  if (ordered.order.done) ordered.order.done(outcome);
 }
 
-SeriesOutcome VolumeMaker::MakeAll(GatheredSeries& series, const std::string& owner) {
+VolumeMaker::Attempt VolumeMaker::MakeVolumes(GatheredSeries& series, const SeriesOrder& order) {
+  Attempt attempt;
+  attempt.outcome.key = series.key;
+  if (stopping_) {
+    attempt.outcome.status = WithReason(absl::UnavailableError("the server is shutting down"), v1::SERVER_STOPPING);
+  } else if (IsUnwanted(order)) {
+    attempt.outcome.status = absl::CancelledError("nobody wants the series any more");
+  } else if (series.given_up) {
+    metrics_.CountVolume(DicomVolumeOutcome::kIncomplete);
+    attempt.outcome.status = absl::DataLossError("slices: the transfer broke off and was not repeated");
+  } else {
+    return MakeAll(series, order);
+  }
+  return attempt;
+}
+
+VolumeMaker::Attempt VolumeMaker::MakeAll(GatheredSeries& series, const SeriesOrder& order) {
   const steady_clock::time_point begin = steady_clock::now();
-  SeriesOutcome outcome;
-  outcome.key = series.key;
+  Attempt attempt;
+  attempt.outcome.key = series.key;
   // A failure that passes wins over one that does not: the series is made again then.
-  const auto update = [&outcome](const absl::Status& status) {
-    if (MayPass(status) && !MayPass(outcome.status)) outcome.status = status;
-    outcome.status.Update(status);
+  const auto update = [&first = attempt.outcome.status](const absl::Status& status) {
+    if (MayPass(status) && !MayPass(first)) first = status;
+    first.Update(status);
   };
   io::DicomOptions options;
   options.limits.max_volume_bytes = context_.limits.max_volume_bytes;
@@ -116,56 +164,74 @@ SeriesOutcome VolumeMaker::MakeAll(GatheredSeries& series, const std::string& ow
   update(io::ReadEachDicom(
       series.folder, options,
       [&](const io::DicomEntry& entry, const std::function<absl::StatusOr<io::DicomVolume>()>& reader) {
-        update(MakeOne(series, owner, index++, entry, reader, outcome));
+        update(MakeOne(series, order, index++, entry, reader, attempt));
       }));
   metrics_.ObserveSeries(steady_clock::now() - begin);
-  return outcome;
+  return attempt;
 }
 
-void VolumeMaker::Defer(std::unique_ptr<GatheredSeries> series, const absl::Status& why) {
-  if (!series->was_put_back && !stopping_) {
+// Whether the series is made again later. One of the spool whose peer is not listed any more goes, but for a stop: the
+// next server decides then.
+bool VolumeMaker::Defer(Ordered& ordered, const absl::Status& why) {
+  const auto now = context_.seams.steady_now();
+  if (ordered.is_of_spool ? IsUnwanted(ordered.order) && !stopping_ : IsUnwanted(ordered.order) || now >= ordered.end) {
+    return false;
+  }
+  const bool is_first = !ordered.series->was_put_back;
+  if (is_first && !stopping_) {
     metrics_.CountVolume(DicomVolumeOutcome::kDeferred);
     Log(Severity::kWarning, "dicom_series_waits",
-        {{"peer", series->key.peer},
-         {"series", series->key.series.substr(0, kShortHash)},
-         {"instances", absl::StrCat(series->files.size())},
+        {{"peer", ordered.series->key.peer},
+         {"series", ordered.series->key.series.substr(0, kShortHash)},
+         {"instances", absl::StrCat(ordered.series->files.size())},
          {"cause", why.ToString()}});
   }
-  spool_.PutBack(std::move(series), context_.seams.steady_now() + kPause);
+  if (ordered.is_of_spool) {
+    spool_.PutBack(std::move(ordered.series), now + kPause);
+    return true;
+  }
+  ordered.series->was_put_back = true;
+  ordered.not_before = now + kImportPause;
+  std::lock_guard<std::mutex> lock(mutex_);
+  ordered_.push_back(std::move(ordered));
+  return true;
 }
 
-absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const std::string& owner, size_t index,
+absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const SeriesOrder& order, size_t index,
                                   const io::DicomEntry& entry,
-                                  const std::function<absl::StatusOr<io::DicomVolume>()>& read,
-                                  SeriesOutcome& outcome) {
+                                  const std::function<absl::StatusOr<io::DicomVolume>()>& read, Attempt& attempt) {
   const steady_clock::time_point begin = steady_clock::now();
-  absl::StatusOr<PutResult> put = absl::CancelledError("the server is shutting down");
+  absl::StatusOr<PutResult> put = absl::CancelledError("nobody wants the series any more");
   NewVolume volume;
   volume.id = IdOf(entry, index);
   if (series.made.contains(volume.id)) {
-    outcome.volumes.push_back(VolumeName(volume.id));
+    attempt.outcome.volumes.push_back(VolumeName(volume.id));
     return absl::OkStatus();
   }
   if (!entry.status.ok()) {
     put = entry.status;
-  } else if (!stopping_) {
-    volume.owner = owner;
+  } else if (!IsUnwanted(order)) {
+    volume.owner = order.owner;
     volume.geometry = entry.geometry;
     volume.read = [&]() -> absl::StatusOr<io::HostVolume> {
       absl::StatusOr<io::DicomVolume> made = read();
       if (!made.ok()) return made.status();
       return std::move(made->volume);
     };
-    volume.cancelled = [&] { return stopping_ || !owner_(series.key).has_value(); };
+    volume.cancelled = [&] { return IsUnwanted(order); };
     put = PutVolume(context_, volume, kPatience);
   }
-  if (MayPass(put.status())) return put.status();
+  const std::chrono::nanoseconds elapsed = steady_clock::now() - begin;
+  if (MayPass(put.status())) {
+    attempt.failures.push_back({volume.id, put.status(), elapsed});
+    return put.status();
+  }
   metrics_.CountVolume(OutcomeOf(entry, put.status()));
   if (put.ok()) {
     series.made.insert(volume.id);
-    outcome.volumes.push_back(put->name);
+    attempt.outcome.volumes.push_back(put->name);
   }
-  Record(series, owner, volume.id, put, steady_clock::now() - begin);
+  Record(series, order.owner, volume.id, put, elapsed);
   return put.status();
 }
 

@@ -3,6 +3,9 @@
 // own, of lower priority than the rest of the server. The files go with the series. A series for which there is no
 // memory now, or whose making a stop ends, goes back into the spool: what a sender was told to be stored stays.
 //
+// A series that an import has gathered is handed over whole, and does not wait to be quiet. Where there is no memory
+// for it now, it is tried again for a minute, while others have their turn; then the import has the error.
+//
 // A volume's id is dicom-MODALITY-HASH, where HASH is the first 16 digits of the hash of its series' UID; further
 // volumes of the series (phases, orientations) have -2, -3 and so on behind it, in the order of io::ListDicom. A series
 // that comes again makes the same ids: the same volume is no error, another one is RESOURCE_EXISTS.
@@ -15,6 +18,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,31 +46,63 @@ struct SeriesOutcome {
   absl::Status status;
 };
 
+// For whom a series' volumes are made.
+struct SeriesOrder {
+  std::string owner;
+  // Asked now and then: whether nobody wants the volumes any more. Empty: never.
+  std::function<bool()> cancelled;
+  // Called once. Empty: nobody waits.
+  std::function<void(const SeriesOutcome&)> done;
+};
+
 class VolumeMaker {
  public:
-  // The owner of a series' volumes. nullopt: nobody wants them any more.
+  // The owner of the volumes of a series of the spool. nullopt: nobody wants them any more.
   using OwnerFn = std::function<std::optional<std::string>(const SeriesKey&)>;
-  using DoneFn = std::function<void(const SeriesOutcome&)>;
 
-  // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it. `done` is
-  // called on it, once for each series that leaves the spool.
+  // Starts the thread. `reading`: memory to read files; empty: there is enough. The references outlive it.
   VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit, OwnerFn owner,
-              DoneFn done, io::DicomRoomFn reading = {});
+              io::DicomRoomFn reading = {});
   // As Stop.
   ~VolumeMaker() { Stop(); }
 
-  // Looks for a series that is ready now.
-  void Wake();
+  // Makes the volumes of a whole series that somebody waits for, before those of the spool. `order.done` is called on
+  // the thread, or here after Stop, once the files are gone.
+  void Make(std::unique_ptr<GatheredSeries> series, SeriesOrder order);
   // Ends what is under way, without its volumes, and the thread. Idempotent.
   void Stop();
 
  private:
+  struct Ordered {
+    std::unique_ptr<GatheredSeries> series;
+    SeriesOrder order;
+    // Nobody waits for it: it goes back into the spool where it cannot be made now.
+    bool is_of_spool = false;
+    std::chrono::steady_clock::time_point not_before{};
+    // The last time that it is tried again.
+    std::chrono::steady_clock::time_point end{};
+  };
+  // What became of a series in one go.
+  struct Attempt {
+    SeriesOutcome outcome;
+    // Volumes that may be made later. Nobody has been told of them.
+    struct Failure {
+      std::string id;
+      absl::Status status;
+      std::chrono::nanoseconds elapsed;
+    };
+    std::vector<Failure> failures;
+  };
+
   void Loop();
-  void Make(std::unique_ptr<GatheredSeries> series);
-  SeriesOutcome MakeAll(GatheredSeries& series, const std::string& owner);
-  void Defer(std::unique_ptr<GatheredSeries> series, const absl::Status& why);
-  absl::Status MakeOne(GatheredSeries& series, const std::string& owner, size_t index, const io::DicomEntry& entry,
-                       const std::function<absl::StatusOr<io::DicomVolume>()>& read, SeriesOutcome& outcome);
+  std::optional<Ordered> Next();
+  bool IsUnwanted(const SeriesOrder& order) const { return stopping_ || (order.cancelled && order.cancelled()); }
+  void Serve(Ordered ordered);
+  Attempt MakeVolumes(GatheredSeries& series, const SeriesOrder& order);
+  Attempt MakeAll(GatheredSeries& series, const SeriesOrder& order);
+  absl::Status MakeOne(GatheredSeries& series, const SeriesOrder& order, size_t index, const io::DicomEntry& entry,
+                       const std::function<absl::StatusOr<io::DicomVolume>()>& read, Attempt& attempt);
+  bool Defer(Ordered& ordered, const absl::Status& why);
   void Record(const GatheredSeries& series, const std::string& owner, const std::string& id,
               const absl::StatusOr<PutResult>& put, std::chrono::nanoseconds elapsed);
 
@@ -75,12 +111,12 @@ class VolumeMaker {
   DicomMetrics& metrics_;
   AuditTrail& audit_;
   const OwnerFn owner_;
-  const DoneFn done_;
   const io::DicomRoomFn reading_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false;
+  std::deque<Ordered> ordered_;
   std::thread thread_;
 };
 

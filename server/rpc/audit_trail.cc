@@ -26,10 +26,12 @@ constexpr size_t kNameDigits = 32;
 constexpr milliseconds kClosePatience{5000};
 
 // In order.
-constexpr std::array<absl::string_view, 13> kAudited = {
+constexpr std::array<absl::string_view, 15> kAudited = {
     "intrawarp.v1.BulkService/Download",
     "intrawarp.v1.BulkService/Upload",
     "intrawarp.v1.OperationService/CancelOperation",
+    "intrawarp.v1.PacsService/FindSeries",
+    "intrawarp.v1.PacsService/ImportSeries",
     "intrawarp.v1.RegistrationService/Navigate",
     "intrawarp.v1.RegistrationService/Register",
     "intrawarp.v1.ServerService/SetLogLevel",

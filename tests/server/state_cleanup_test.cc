@@ -4,8 +4,10 @@
 // zero once the volumes, transforms and matrices that it was given are deleted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
@@ -20,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "intrawarp/v1/pacs.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
 #include "server/operation/operation_table.h"
 #include "server/rpc/rpc_monitor.h"
@@ -27,6 +30,7 @@
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
 #include "tests/server/matrix_client.h"
+#include "tests/server/pacs/fake_archive.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
@@ -194,6 +198,15 @@ std::string Points(const std::string& transform) {
   });
 }
 
+// A request to the archive of the server.
+template <typename Request>
+std::string ToArchive(const std::function<void(Request&)>& fill = nullptr) {
+  return Make<Request>([&](Request& r) {
+    r.set_remote("archive");
+    if (fill) fill(r);
+  });
+}
+
 Messages Reversed(const Messages& messages) { return Messages(messages.rbegin(), messages.rend()); }
 
 // The server has "volumes/v", "transforms/t", "sparseMatrices/m", "sessions/s", and the unfinished upload "upload-u".
@@ -206,7 +219,8 @@ std::vector<Rpc> AllRpcs() {
                     transform_service = "/intrawarp.v1.TransformService/",
                     matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/",
                     session_service = "/intrawarp.v1.SessionService/",
-                    operation_service = "/intrawarp.v1.OperationService/";
+                    operation_service = "/intrawarp.v1.OperationService/",
+                    pacs_service = "/intrawarp.v1.PacsService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {
@@ -297,6 +311,20 @@ std::vector<Rpc> AllRpcs() {
       {session_service + "CloseSession",
        {Named<v1::CloseSessionRequest>("sessions/s")},
        {{Named<v1::CloseSessionRequest>("s")}},
+       silent},
+      {pacs_service + "ListRemotes", {""}, {}, silent},
+      {pacs_service + "EchoRemote", {ToArchive<v1::EchoRemoteRequest>()}, {{""}}, silent},
+      {pacs_service + "FindSeries",
+       {ToArchive<v1::FindSeriesRequest>([](auto& r) { r.set_patient_id("1"); })},
+       {{ToArchive<v1::FindSeriesRequest>()}},
+       silent},
+      {pacs_service + "ImportSeries",
+       {ToArchive<v1::ImportSeriesRequest>([](auto& r) {
+         r.set_study_uid("1.2");
+         r.set_series_uid("1.2.3");
+         r.set_request_id("import");
+       })},
+       {{ToArchive<v1::ImportSeriesRequest>()}},
        silent},
       {"/intrawarp.v1.RegistrationService/Register", {Registration("volumes/v")}, {{Registration("v")}}, queued},
       {"/intrawarp.v1.RegistrationService/Navigate",
@@ -553,7 +581,24 @@ class StateCleanupTest : public testing::TestWithParam<Cell> {
     return call.Finish();
   }
 
-  TestServer test_;
+  // One that has nothing, under the name "archive".
+  static void ServeArchive(dimse::Association& association, dimse::Connection&) {
+    for (;;) {
+      const auto request = association.ReceiveCommand();
+      if (!request.ok()) return;
+      if (request->command.has_data) FakeArchive::Identifier(association, *request);
+      (void)association.Send(request->context, dimse::ResponseTo(request->command, dimse::kSuccess));
+    }
+  }
+  static ServerOptions OptionsWith(const FakeArchive& archive) {
+    ServerOptions options = TestServer::DefaultOptions();
+    options.dicom.remotes = testing::TempDir() + absl::StrCat("cleanup_remotes_", getpid());
+    std::ofstream(options.dicom.remotes) << "archive get ARCHIVE 127.0.0.1:" << archive.port() << " plain\n";
+    return options;
+  }
+
+  FakeArchive archive_{ServeArchive};
+  TestServer test_{OptionsWith(archive_)};
   v1::Usage before_;
   bool uploads_expire_ = false;
 };

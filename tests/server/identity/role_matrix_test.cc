@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "intrawarp/v1/pacs.grpc.pb.h"
 #include "intrawarp/v1/registration.grpc.pb.h"
 #include "intrawarp/v1/sparse_matrix.grpc.pb.h"
 #include "intrawarp/v1/transform.grpc.pb.h"
@@ -26,6 +27,7 @@
 #include "tests/server/health_client.h"
 #include "tests/server/identity/access_fixture.h"
 #include "tests/server/matrix_client.h"
+#include "tests/server/pacs/fake_archive.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/stages.h"
 #include "tests/server/test_server.h"
@@ -75,6 +77,10 @@ constexpr Row kRows[] = {
     {"intrawarp.v1.SessionService/GetSession", "+-+0-+"},
     {"intrawarp.v1.SessionService/ListSessions", "+-++-+"},
     {"intrawarp.v1.SessionService/CloseSession", "+-+0-+"},
+    {"intrawarp.v1.PacsService/ListRemotes", "-++-++"},
+    {"intrawarp.v1.PacsService/EchoRemote", "-++-++"},
+    {"intrawarp.v1.PacsService/FindSeries", "-++-++"},
+    {"intrawarp.v1.PacsService/ImportSeries", "-++-++"},
 };
 
 // The sign of a status; its name where the table has no sign for it.
@@ -202,6 +208,28 @@ Messages Status() {
   return {request.SerializeAsString()};
 }
 
+// The archive is there, and has nothing.
+Messages ToArchive(const std::string& name) {
+  static int imports = 0;
+  if (name == "EchoRemote") {
+    v1::EchoRemoteRequest request;
+    request.set_remote("archive");
+    return {request.SerializeAsString()};
+  }
+  if (name == "FindSeries") {
+    v1::FindSeriesRequest request;
+    request.set_remote("archive");
+    request.set_patient_id("1");
+    return {request.SerializeAsString()};
+  }
+  v1::ImportSeriesRequest request;
+  request.set_remote("archive");
+  request.set_study_uid("1.2");
+  request.set_series_uid("1.2.3");
+  request.set_request_id(absl::StrCat("import-", ++imports));
+  return {request.SerializeAsString()};
+}
+
 Messages InfoLevel() {
   v1::SetLogLevelRequest request;
   request.set_level(v1::LOG_LEVEL_INFO);
@@ -231,6 +259,7 @@ Messages RequestOf(const std::string& method) {
   if (name == "WarpVolume") return Warp();
   if (name == "MapPoints") return Points();
   if (name == "SetLogLevel") return InfoLevel();
+  if (name == "EchoRemote" || name == "FindSeries" || name == "ImportSeries") return ToArchive(name);
   return {""};  // lists, information, health
 }
 
@@ -357,7 +386,17 @@ TEST(RoleMatrix, IsThatOfTheDocumentation) {
 
 TEST_F(OwnershipTest, EveryMethodWithEveryRole) {
   AddCallers();
-  StartForCallers();
+  FakeArchive archive([](dimse::Association& association, dimse::Connection&) {
+    for (;;) {
+      const auto request = association.ReceiveCommand();
+      if (!request.ok()) return;
+      if (request->command.has_data) FakeArchive::Identifier(association, *request);
+      (void)association.Send(request->context, dimse::ResponseTo(request->command, dimse::kSuccess));
+    }
+  });
+  const std::string remotes =
+      folder_.Write("remotes", absl::StrCat("archive get ARCHIVE 127.0.0.1:", archive.port(), " plain\n"));
+  StartForCallers([&](ServerOptions& options) { options.dicom.remotes = remotes; });
   for (const Row& row : kRows) {
     std::string signs;
     for (int column = 0; column < kColumnCount; ++column) {

@@ -10,6 +10,7 @@
 
 #include "server/dimse/association.h"
 #include "server/pacs/instance_spool.h"
+#include "server/pacs/running_moves.h"
 #include "server/pacs/storage_scp.h"
 #include "tests/io/io_test.h"
 
@@ -29,7 +30,7 @@ class ScpTest : public io::FileTest {
     spool_ = *InstanceSpool::Open(spool);
     options.listen = "0.0.0.0:0";
     options.ae_title = "INTRAWARP";
-    auto started = StorageScp::Start(std::move(options), *peers_, *spool_, metrics_, audit_);
+    auto started = StorageScp::Start(std::move(options), *peers_, *spool_, moves_, metrics_, audit_);
     ASSERT_TRUE(started.ok()) << started.status();
     scp_ = *std::move(started);
     port_ = std::atoi(scp_->address().substr(scp_->address().rfind(':') + 1).c_str());
@@ -57,6 +58,7 @@ class ScpTest : public io::FileTest {
 
   const absl::StatusOr<DicomPeers> peers_ = DicomPeers::Parse("NEAR 127.0.0.1 -\nFAR 127.0.0.2 -\n", false);
   DicomMetrics metrics_;
+  RunningMoves moves_{1};
   const Seams seams_ = SystemSeams();
   AuditTrail audit_{seams_};
   std::unique_ptr<InstanceSpool> spool_;

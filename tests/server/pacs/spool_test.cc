@@ -319,6 +319,53 @@ TEST_F(InstanceSpoolTest, ImagesOfAPeerThatIsNotListedAnyMoreGo) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+TEST_F(InstanceSpoolTest, AnInstanceThatAnImportTookIsMissingWhereItsPeerHadBegunToSendTheSeries) {
+  Open(100);
+  Add("a", "1", 1);
+  Add("b", "1", 1);
+  Add("c", "1", 1);
+  for (const auto& [series, instance] : {std::pair("a", "2"), std::pair("b", "1"), std::pair("d", "1")}) {
+    EXPECT_THAT(spool_->Expect(peer_, instance), Succeeds());
+    spool_->Divert({"PEER", series}, instance);
+  }
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::seconds(5));
+  for (const char* key : {"b", "c"}) {
+    const auto series = spool_->TakeReady();
+    ASSERT_NE(series, nullptr) << key;
+    EXPECT_EQ(series->key.series, key);
+    EXPECT_FALSE(series->given_up);
+  }
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Advance(std::chrono::minutes(10));
+  EXPECT_TRUE(spool_->TakeReady()->given_up);
+}
+
+TEST_F(InstanceSpoolTest, WhatAnImportGathersDoesNotOutliveIt) {
+  Open(100, 100, /*keep=*/true);
+  const SeriesKey key{"PEER", "a"};
+  auto series = spool_->NewSeries(key);
+  ASSERT_THAT(series, Succeeds());
+  auto file = spool_->NewPassingFile(peer_);
+  ASSERT_THAT(file, Succeeds());
+  EXPECT_THAT((*file)->Append("x"), Succeeds());
+  EXPECT_THAT((*file)->Close(), Succeeds());
+  EXPECT_THAT(spool_->AddTo(**series, "1", *std::move(file)), Succeeds());
+  Add("a", "2", 1);  // the peer's own
+  EXPECT_EQ(spool_->instances(), 2);
+  // As after a crash: the files of both are there.
+  const auto left = folder_ / "left";
+  std::filesystem::copy((*series)->folder, left, std::filesystem::copy_options::recursive);
+  const std::string folder = (*series)->folder;
+  series->reset();
+  spool_.reset();
+  std::filesystem::rename(left, folder);
+  Open(100, 100, /*keep=*/true);
+  EXPECT_EQ(spool_->instances(), 1);
+  EXPECT_EQ(spool_->series(), 1);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
 TEST_F(InstanceSpoolTest, ASeriesThatIsPutBackComesAgain) {
   for (const bool keep : {false, true}) {
     Open(100, 100, keep);

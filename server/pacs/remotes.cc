@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/pacs/remotes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "engine/base/status_macros.h"
+#include "server/dimse/pdu.h"
+
+namespace intrawarp::server {
+namespace {
+
+constexpr size_t kMaxRemotes = 256;
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr int kAssociations = 4;
+
+absl::Status Wrong(absl::string_view why) { return absl::InvalidArgumentError(why); }
+
+bool IsRemoteName(absl::string_view name) {
+  return !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+}
+
+absl::Status ParseAddress(absl::string_view text, Remote& to) {
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(text.substr(colon + 1), &to.port) || to.port < 1 ||
+      to.port > 65535) {
+    return Wrong("the address must be HOST:PORT");
+  }
+  const absl::string_view host = text.substr(0, colon);
+  if (absl::StartsWith(host, "[") != absl::EndsWith(host, "]")) return Wrong("an address has half of its brackets");
+  INTRAWARP_ASSIGN_OR_RETURN(to.host, ParseNumericHost(host));
+  return absl::OkStatus();
+}
+
+absl::Status ParseOption(absl::string_view text, Remote& to) {
+  if (!absl::ConsumePrefix(&text, "patients=")) return ParsePeerLimit(text, to.limits);
+  if (text == "none") {
+    to.patients = Roles();
+  } else if (text == "admin") {
+    to.patients = Role::kAdmin;
+  } else if (text == "stage") {
+    to.patients = Roles(Role::kAdmin) | Role::kStage;
+  } else {
+    return Wrong("patients must be none, admin or stage");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Remote> ParseRemote(absl::string_view line) {
+  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  if (words.size() < 5) return Wrong("must be NAME get|move AE_TITLE HOST:PORT tls|plain and options");
+  Remote remote;
+  remote.name = std::string(words[0]);
+  if (!IsRemoteName(remote.name)) return Wrong("begins with no name");
+  if (words[1] != "get" && words[1] != "move") return Wrong("the second word must be get or move");
+  remote.kind = words[1] == "get" ? RemoteKind::kGet : RemoteKind::kMove;
+  remote.ae_title = std::string(words[2]);
+  if (!dimse::IsAeTitle(remote.ae_title)) return Wrong("the third word is no AE title");
+  INTRAWARP_RETURN_IF_ERROR(ParseAddress(words[3], remote));
+  if (words[4] != "tls" && words[4] != "plain") return Wrong("the fifth word must be tls or plain");
+  remote.tls = words[4] == "tls";
+  remote.limits.ae_title = absl::StrCat("remote/", remote.name);
+  remote.limits.max_associations = kAssociations;
+  for (size_t i = 5; i < words.size(); ++i) INTRAWARP_RETURN_IF_ERROR(ParseOption(words[i], remote));
+  return remote;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Remote>> ParseRemotes(absl::string_view text) {
+  if (text.size() > kMaxFileBytes) return Wrong("is too large");
+  std::vector<Remote> remotes;
+  int number = 0;
+  for (const absl::string_view raw : absl::StrSplit(text, '\n')) {
+    ++number;
+    const absl::string_view line = absl::StripAsciiWhitespace(raw);
+    if (line.empty() || line[0] == '#') continue;
+    absl::StatusOr<Remote> remote = ParseRemote(line);
+    const bool is_known = remote.ok() && std::any_of(remotes.begin(), remotes.end(),
+                                                     [&](const Remote& r) { return r.name == remote->name; });
+    if (is_known) remote = Wrong("gives a name for the second time");
+    if (remote.ok() && remotes.size() >= kMaxRemotes) remote = Wrong("is one too many");
+    if (!remote.ok()) return Wrong(absl::StrCat("line ", number, ": ", remote.status().message()));
+    remotes.push_back(*std::move(remote));
+  }
+  return remotes;
+}
+
+absl::Status CheckMoves(const std::vector<Remote>& remotes, bool has_port, const DicomPeers& peers) {
+  for (size_t i = 0; i < remotes.size(); ++i) {
+    if (remotes[i].kind != RemoteKind::kMove) continue;
+    if (!has_port) return Wrong(absl::StrCat("archive ", i + 1, ": move needs --dicom_listen"));
+    if (peers.Find(remotes[i].ae_title) == nullptr) {
+      return Wrong(absl::StrCat("archive ", i + 1, ": move needs a line of its AE title in --dicom_peers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace intrawarp::server
