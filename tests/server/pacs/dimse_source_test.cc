@@ -89,8 +89,11 @@ class DimseSourceTest : public io::FileTest {
     options.max_bytes = spool_bytes;
     spool_ = *InstanceSpool::Open(options);
     peers_ = *DicomPeers::Parse("FAKE 127.0.0.1 -\n", /*has_identities=*/false);
-    auto scp = StorageScp::Start({"127.0.0.1:0", "INTRAWARP", 32, patience, nullptr}, peers_, *spool_, moves_, metrics_,
-                                 audit_);
+    StorageScp::Options own;
+    own.listen = "127.0.0.1:0";
+    own.ae_title = "INTRAWARP";
+    own.patience = patience;
+    auto scp = StorageScp::Start(std::move(own), peers_, *spool_, moves_, metrics_, audit_);
     ASSERT_THAT(scp.status(), Succeeds());
     scp_ = *std::move(scp);
     for (const char* kind : {"get", "move"}) {
