@@ -307,6 +307,8 @@ absl::Status ReadEachDicom(const std::string& path, const DicomOptions& options,
   return absl::OkStatus();
 }
 
+std::string SeriesHash(absl::string_view uid) { return dicom::HashOfSeries(uid); }
+
 bool LooksLikeDicom(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return true;

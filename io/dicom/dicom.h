@@ -117,6 +117,9 @@ absl::Status ReadEachDicom(
     const std::string& path, const DicomOptions& options,
     const std::function<void(const DicomEntry& entry, const std::function<absl::StatusOr<DicomVolume>()>& read)>& take);
 
+// The hash of a series' UID, as DicomProvenance::series has it; empty for an empty one.
+std::string SeriesHash(absl::string_view uid);
+
 // True for a folder and for a file that begins like DICOM.
 bool LooksLikeDicom(const std::string& path);
 

@@ -68,7 +68,7 @@ DicomProvenance ProvenanceOf(DcmItem& item) {
   DicomProvenance p;
   const std::string modality = Text(item, kModality);
   if (absl::c_linear_search(kModalities, modality)) p.modality = modality;
-  p.series = HashOf("series", Text(item, kSeries));
+  p.series = HashOfSeries(Text(item, kSeries));
   p.frame_of_reference = HashOf("frame_of_reference", Text(item, kFrameOfReference));
   return p;
 }
@@ -438,6 +438,8 @@ absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance
 }
 
 }  // namespace
+
+std::string HashOfSeries(absl::string_view uid) { return HashOf("series", uid); }
 
 absl::StatusOr<Frame> ReadPlane(DcmItem& item) {
   Frame frame;

@@ -84,6 +84,9 @@ Instance DescribeInstance(DcmDataset& dataset, int64_t max_frames);
 // Errors as those of Instance::status. Thread-safe.
 absl::StatusOr<Frame> ReadPlane(DcmItem& item);
 
+// The hash of a series' UID; empty for an empty one.
+std::string HashOfSeries(absl::string_view uid);
+
 }  // namespace intrawarp::io::dicom
 
 #endif  // INTRAWARP_IO_DICOM_INSTANCE_H_

@@ -129,11 +129,8 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
 }
 
 absl::Status DicomNode::Serve() {
-  const auto owner_of = [this](const SeriesKey& key) -> std::optional<std::string> {
-    const DicomPeer* const peer = peers_.Find(key.peer);
-    return peer == nullptr ? std::nullopt : std::optional<std::string>(peer->owner);
-  };
-  maker_ = std::make_unique<VolumeMaker>(context_, *spool_, metrics_, audit_, owner_of, [](const SeriesOutcome&) {});
+  maker_ = std::make_unique<VolumeMaker>(context_, *spool_, metrics_, audit_,
+                                         [this](const SeriesKey& key) { return peers_.Find(key.peer)->owner; });
   StorageScp::Options scp;
   scp.listen = options_.listen;
   scp.ae_title = options_.ae_title;

@@ -125,18 +125,32 @@ absl::StatusOr<std::unique_ptr<SpooledFile>> InstanceSpool::NewFile(const DicomP
 }
 
 // With the mutex held.
-absl::StatusOr<InstanceSpool::Gathering*> InstanceSpool::Find(const SeriesKey& key) {
-  const auto it = gatherings_.find(key);
-  if (it != gatherings_.end()) return &it->second;
-  if (gatherings_.size() >= kMaxSeries) return Full("its series");
+absl::StatusOr<std::unique_ptr<GatheredSeries>> InstanceSpool::MakeSeries(const SeriesKey& key) {
   auto series = std::make_unique<GatheredSeries>();
   const std::string folder = absl::StrCat(options_.folder, "/series", next_name_++);
   if (mkdir(folder.c_str(), 0700) != 0) return DiskError();
   series->folder = folder;
   series->key = key;
+  return series;
+}
+
+// With the mutex held.
+absl::StatusOr<InstanceSpool::Gathering*> InstanceSpool::Find(const SeriesKey& key) {
+  const auto it = gatherings_.find(key);
+  if (it != gatherings_.end()) return &it->second;
+  if (gatherings_.size() >= kMaxSeries) return Full("its series");
+  INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<GatheredSeries> series, MakeSeries(key));
   Gathering& made = gatherings_[key];
   made.series = std::move(series);
   return &made;
+}
+
+// With the mutex held. A name of its own: the file that it replaces is removed by its name.
+absl::Status InstanceSpool::MoveInto(GatheredSeries& series, SpooledFile& file) {
+  const std::string path = absl::StrCat(series.folder, "/", next_name_++);
+  if (rename(file.path_.c_str(), path.c_str()) != 0) return DiskError();
+  file.path_ = path;
+  return absl::OkStatus();
 }
 
 absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
@@ -144,14 +158,26 @@ absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instanc
   std::unique_ptr<SpooledFile> replaced;  // goes after the lock, which it takes
   std::lock_guard<std::mutex> lock(mutex_);
   INTRAWARP_ASSIGN_OR_RETURN(Gathering * gathering, Find(key));
-  // A name of its own: the file that it replaces is removed by its name.
-  const std::string path = absl::StrCat(gathering->series->folder, "/", next_name_++);
-  if (rename(file->path_.c_str(), path.c_str()) != 0) return DiskError();
-  file->path_ = path;
+  INTRAWARP_RETURN_IF_ERROR(MoveInto(*gathering->series, *file));
   replaced = std::exchange(gathering->series->files[instance], std::move(file));
   expected_[key.peer].erase(instance);
   gathering->open.insert(association);
   gathering->last = options_.now();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GatheredSeries>> InstanceSpool::NewSeries(const SeriesKey& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return MakeSeries(key);
+}
+
+absl::Status InstanceSpool::AddTo(GatheredSeries& series, const std::string& instance,
+                                  std::unique_ptr<SpooledFile> file) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    INTRAWARP_RETURN_IF_ERROR(MoveInto(series, *file));
+  }
+  series.files[instance] = std::move(file);
   return absl::OkStatus();
 }
 

@@ -46,6 +46,7 @@ class SpooledFile {
   // No more bytes come.
   absl::Status Close();
   const std::string& path() const { return path_; }
+  int64_t bytes() const { return bytes_; }
 
  private:
   friend class InstanceSpool;
@@ -103,6 +104,11 @@ class InstanceSpool {
   // apart those that are open.
   absl::Status Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
                    int64_t association);
+  // A series of its own, which TakeReady never gives: an import gathers it. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  absl::StatusOr<std::unique_ptr<GatheredSeries>> NewSeries(const SeriesKey& key);
+  // Adds a whole file to such a series, in the place of one of the same instance. The caller sees to it that nobody
+  // else uses the series.
+  absl::Status AddTo(GatheredSeries& series, const std::string& instance, std::unique_ptr<SpooledFile> file);
   // An instance of the peer is on its way, or has come and found no room: no series of the peer counts as whole until
   // it is added, is unexpected, or was not sent again for `patience`, after which the peer's series are incomplete.
   // RESOURCE_EXHAUSTED when the peer has too many such instances.
@@ -139,6 +145,8 @@ class InstanceSpool {
   absl::Status Take(const DicomPeer& peer, int64_t bytes, int64_t instances);
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
   absl::StatusOr<Gathering*> Find(const SeriesKey& key);
+  absl::StatusOr<std::unique_ptr<GatheredSeries>> MakeSeries(const SeriesKey& key);
+  absl::Status MoveInto(GatheredSeries& series, SpooledFile& file);
   void DropOverdue(std::chrono::steady_clock::time_point now);
 
   const SpoolOptions options_;

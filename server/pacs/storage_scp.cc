@@ -12,18 +12,14 @@
 
 #include <algorithm>
 #include <array>
-#include <semaphore>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status_macros.h"
-#include "io/dicom/dicom.h"
-#include "io/digest.h"
 #include "server/monitor/log.h"
+#include "server/pacs/instance_file.h"
 
 namespace intrawarp::server {
 namespace {
@@ -35,12 +31,9 @@ using std::chrono::steady_clock;
 
 constexpr char kVerification[] = "1.2.840.10008.1.1";
 constexpr char kImplicitLittleEndian[] = "1.2.840.10008.1.2";
-constexpr char kImplementationUid[] = "2.25.250133310374419385241720383124083871733";
 // Connections beyond the limit that are told so.
 constexpr int kRejecting = 16;
 constexpr int kNice = 10;
-constexpr int kReadAtOnce = 2;
-constexpr int64_t kMaxInstanceBytes = int64_t{4} << 30;
 
 // Multi-frame kinds, and those whose pixels are no stored values in the end, are refused by the reader's rules.
 constexpr std::array kSopClasses = {
@@ -86,41 +79,6 @@ bool Holds(const List& list, const std::string& uid) {
   return std::find(std::begin(list), std::end(list), uid) != std::end(list);
 }
 
-void PutLittle(size_t value, int count, std::string& to) {
-  for (int i = 0; i < count; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
-// An element of the file meta header, in explicit little endian.
-void AddMeta(uint16_t element, const char* vr, absl::string_view value, std::string& to) {
-  std::string even(value);
-  if (even.size() % 2 != 0) even.push_back('\0');
-  PutLittle(2, 2, to);
-  PutLittle(element, 2, to);
-  to += vr;
-  if (absl::string_view(vr) == "OB") {
-    PutLittle(0, 2, to);
-    PutLittle(even.size(), 4, to);
-  } else {
-    PutLittle(even.size(), 2, to);
-  }
-  to += even;
-}
-
-// The part of a file (PS3.10) that stands before the data set.
-std::string FileHeader(const std::string& sop_class, const std::string& instance, const std::string& syntax) {
-  std::string meta;
-  AddMeta(0x0001, "OB", absl::string_view("\0\1", 2), meta);
-  AddMeta(0x0002, "UI", sop_class, meta);
-  AddMeta(0x0003, "UI", instance, meta);
-  AddMeta(0x0010, "UI", syntax, meta);
-  AddMeta(0x0012, "UI", kImplementationUid, meta);
-  std::string length, header(128, '\0');
-  PutLittle(meta.size(), 4, length);
-  header += "DICM";
-  AddMeta(0x0000, "UL", length, header);
-  return header + meta;
-}
-
 // The numeric address of the other side of a socket; empty when it has gone.
 std::string AddressOf(int fd) {
   sockaddr_storage name{};
@@ -131,22 +89,6 @@ std::string AddressOf(int fd) {
     return "";
   }
   return std::string(absl::StripPrefix(host, "::ffff:"));
-}
-
-// The series of a whole file; an error when the reader can make nothing of it.
-absl::StatusOr<std::string> SeriesOf(const std::string& path) {
-  // Each has a whole file in memory.
-  static std::counting_semaphore<kReadAtOnce> readers(kReadAtOnce);
-  readers.acquire();
-  const auto release = absl::MakeCleanup([] { readers.release(); });
-  io::DicomOptions options;
-  options.limits.max_file_bytes = kMaxInstanceBytes;
-  INTRAWARP_ASSIGN_OR_RETURN(const io::DicomListing listing, io::ListDicom(path, options));
-  if (listing.volumes.empty()) return absl::InvalidArgumentError("holds no image");
-  for (const io::DicomEntry& entry : listing.volumes) INTRAWARP_RETURN_IF_ERROR(entry.status);
-  const std::string& series = listing.volumes.front().provenance.series;
-  if (series.empty()) return absl::InvalidArgumentError("has no series");
-  return series;
 }
 
 AssociationOutcome OutcomeOf(const absl::Status& status) {
@@ -188,7 +130,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   if (!command.has_data) return absl::InvalidArgumentError("command: a store request has no data set");
   const bool is_agreed = command.elements.Text(dimse::kAffectedSopClass) == context.abstract_syntax &&
                          Holds(kSopClasses, context.abstract_syntax) && dimse::IsUid(instance);
-  const std::string name = absl::BytesToHexString(io::Sha256Of(instance.data(), instance.size()));
+  const std::string name = InstanceHash(instance);
   std::unique_ptr<SpooledFile> file;
   absl::Status kept = is_agreed ? absl::OkStatus() : absl::InvalidArgumentError("is not what was agreed");
   if (kept.ok()) {
@@ -216,7 +158,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   } else if (!kept.ok()) {
     status = dimse::kOutOfResources;
     outcome = InstanceOutcome::kNoRoom;
-  } else if (const absl::StatusOr<std::string> series = SeriesOf(file->path()); !series.ok()) {
+  } else if (const absl::StatusOr<std::string> series = SeriesOfFile(file->path()); !series.ok()) {
     status = dimse::kCannotUnderstand;
     outcome = InstanceOutcome::kUnreadable;
     target.spool.Unexpect(target.peer, name);

@@ -38,19 +38,21 @@ DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& st
 }  // namespace
 
 VolumeMaker::VolumeMaker(ServerContext& context, InstanceSpool& spool, DicomMetrics& metrics, AuditTrail& audit,
-                         OwnerFn owner, DoneFn done)
-    : context_(context),
-      spool_(spool),
-      metrics_(metrics),
-      audit_(audit),
-      owner_(std::move(owner)),
-      done_(std::move(done)),
-      thread_([this] { Loop(); }) {}
+                         OwnerFn owner)
+    : context_(context), spool_(spool), metrics_(metrics), audit_(audit), owner_(std::move(owner)), thread_([this] {
+        Loop();
+      }) {}
 
-void VolumeMaker::Wake() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  woken_ = true;
-  wake_.notify_one();
+void VolumeMaker::Make(std::unique_ptr<GatheredSeries> series, SeriesOrder order) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_) {
+      ordered_.push_back({std::move(series), std::move(order)});
+      wake_.notify_one();
+      return;
+    }
+  }
+  MakeVolumes(*series, order);
 }
 
 void VolumeMaker::Stop() {
@@ -62,25 +64,43 @@ void VolumeMaker::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+// What somebody waits for comes first.
+std::optional<VolumeMaker::Ordered> VolumeMaker::Next() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!ordered_.empty()) {
+      Ordered next = std::move(ordered_.front());
+      ordered_.pop_front();
+      return next;
+    }
+  }
+  if (stopping_) return std::nullopt;
+  std::unique_ptr<GatheredSeries> ready = spool_.TakeReady();
+  if (ready == nullptr) return std::nullopt;
+  SeriesOrder order{owner_(ready->key), nullptr, nullptr};
+  return Ordered{std::move(ready), std::move(order)};
+}
+
 void VolumeMaker::Loop() {
   YieldToFrames();
-  while (!stopping_) {
-    if (const std::unique_ptr<GatheredSeries> ready = spool_.TakeReady()) {
-      Make(std::move(*ready));
+  for (;;) {
+    if (const std::optional<Ordered> next = Next()) {
+      MakeVolumes(*next->series, next->order);
       continue;
     }
     std::unique_lock<std::mutex> lock(mutex_);
-    wake_.wait_for(lock, kLookPeriod, [this] { return woken_ || stopping_; });
-    woken_ = false;
+    if (stopping_ && ordered_.empty()) return;
+    wake_.wait_for(lock, kLookPeriod, [this] { return !ordered_.empty() || stopping_; });
   }
 }
 
-void VolumeMaker::Make(GatheredSeries series) {
+void VolumeMaker::MakeVolumes(const GatheredSeries& series, const SeriesOrder& order) {
   const steady_clock::time_point begin = steady_clock::now();
   SeriesOutcome outcome;
   outcome.key = series.key;
-  const std::optional<std::string> owner = owner_(series.key);
-  if (!owner) {
+  if (stopping_) {
+    outcome.status = WithReason(absl::UnavailableError("the server is shutting down"), v1::SERVER_STOPPING);
+  } else if (IsUnwanted(order)) {
     outcome.status = absl::CancelledError("nobody wants the series any more");
   } else if (series.given_up) {
     metrics_.CountVolume(DicomVolumeOutcome::kIncomplete);
@@ -92,7 +112,7 @@ void VolumeMaker::Make(GatheredSeries series) {
     const absl::Status read = io::ReadEachDicom(
         series.folder, options,
         [&](const io::DicomEntry& entry, const std::function<absl::StatusOr<io::DicomVolume>()>& reader) {
-          outcome.status.Update(MakeOne(series, *owner, index++, entry, reader, outcome));
+          outcome.status.Update(MakeOne(series, order, index++, entry, reader, outcome));
         });
     outcome.status.Update(read);
     metrics_.ObserveSeries(steady_clock::now() - begin);
@@ -103,33 +123,33 @@ void VolumeMaker::Make(GatheredSeries series) {
        {"instances", absl::StrCat(series.files.size())},
        {"volumes", absl::StrCat(outcome.volumes.size())},
        {"cause", outcome.status.ok() ? "" : outcome.status.ToString()}});
-  done_(outcome);
+  if (order.done) order.done(outcome);
 }
 
-absl::Status VolumeMaker::MakeOne(const GatheredSeries& series, const std::string& owner, size_t index,
+absl::Status VolumeMaker::MakeOne(const GatheredSeries& series, const SeriesOrder& order, size_t index,
                                   const io::DicomEntry& entry,
                                   const std::function<absl::StatusOr<io::DicomVolume>()>& read,
                                   SeriesOutcome& outcome) {
   const steady_clock::time_point begin = steady_clock::now();
-  absl::StatusOr<PutResult> put = absl::CancelledError("the server is shutting down");
+  absl::StatusOr<PutResult> put = absl::CancelledError("nobody wants the series any more");
   NewVolume volume;
   volume.id = IdOf(entry, index);
   if (!entry.status.ok()) {
     put = entry.status;
-  } else if (!stopping_) {
-    volume.owner = owner;
+  } else if (!IsUnwanted(order)) {
+    volume.owner = order.owner;
     volume.geometry = entry.geometry;
     volume.read = [&]() -> absl::StatusOr<io::HostVolume> {
       absl::StatusOr<io::DicomVolume> made = read();
       if (!made.ok()) return made.status();
       return std::move(made->volume);
     };
-    volume.cancelled = [&] { return stopping_ || !owner_(series.key).has_value(); };
+    volume.cancelled = [&] { return IsUnwanted(order); };
     put = PutVolume(context_, volume, kPatience);
   }
   metrics_.CountVolume(OutcomeOf(entry, put.status()));
   if (put.ok()) outcome.volumes.push_back(put->name);
-  Record(series, owner, volume.id, put, steady_clock::now() - begin);
+  Record(series, order.owner, volume.id, put, steady_clock::now() - begin);
   return put.status();
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/pacs/series_intake.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "io/dicom/dicom.h"
+#include "server/pacs/instance_file.h"
+
+namespace intrawarp::server {
+namespace {
+
+InstanceOutcome OutcomeOf(const absl::Status& kept) {
+  if (kept.ok()) return InstanceOutcome::kStored;
+  return absl::IsInvalidArgument(kept) ? InstanceOutcome::kUnreadable : InstanceOutcome::kNoRoom;
+}
+
+}  // namespace
+
+SeriesIntake::SeriesIntake(InstanceSpool& spool, DicomMetrics& metrics, const DicomPeer& limits, SeriesName name)
+    : spool_(spool), metrics_(metrics), limits_(limits), name_(std::move(name)), hash_(io::SeriesHash(name_.series)) {}
+
+absl::StatusOr<std::shared_ptr<SeriesIntake>> SeriesIntake::Open(InstanceSpool& spool, DicomMetrics& metrics,
+                                                                 const DicomPeer& limits, SeriesName name) {
+  std::shared_ptr<SeriesIntake> intake(new SeriesIntake(spool, metrics, limits, std::move(name)));
+  INTRAWARP_ASSIGN_OR_RETURN(intake->series_, spool.NewSeries({limits.ae_title, intake->hash_}));
+  return intake;
+}
+
+absl::StatusOr<std::unique_ptr<SpooledFile>> SeriesIntake::NewFile() { return spool_.NewFile(limits_); }
+
+absl::Status SeriesIntake::Add(const std::string& uid, std::unique_ptr<SpooledFile> file) {
+  const int64_t bytes = file->bytes();
+  const absl::Status kept = Keep(uid, std::move(file));
+  metrics_.CountInstance(OutcomeOf(kept), bytes);
+  if (!kept.ok()) return kept;
+  std::lock_guard<std::mutex> lock(mutex_);
+  progress_.bytes += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status SeriesIntake::Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::string series, SeriesOfFile(file->path()));
+  if (series != hash_) return absl::InvalidArgumentError("is of another series than was asked for");
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (series_ == nullptr) return absl::CancelledError("nobody waits for the series any more");
+  INTRAWARP_RETURN_IF_ERROR(spool_.AddTo(*series_, InstanceHash(uid), std::move(file)));
+  progress_.received = static_cast<int64_t>(series_->files.size());
+  progress_.total = progress_.total < 0 ? -1 : std::max(progress_.total, progress_.received);
+  return absl::OkStatus();
+}
+
+bool SeriesIntake::Has(const std::string& uid) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return series_ != nullptr && series_->files.count(InstanceHash(uid)) != 0;
+}
+
+void SeriesIntake::set_total(int64_t instances) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  progress_.total = std::max(instances, progress_.received);
+}
+
+IntakeProgress SeriesIntake::progress() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return progress_;
+}
+
+std::unique_ptr<GatheredSeries> SeriesIntake::Take() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::move(series_);
+}
+
+}  // namespace intrawarp::server
