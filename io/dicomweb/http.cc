@@ -411,6 +411,11 @@ absl::StatusOr<HttpReply> HttpClient::Run(const HttpRequest& request) {
   }
 }
 
+absl::Status CheckAddress(const HttpOptions& options) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Url url, ParseUrl(options.base_url));
+  return CheckUrl(url, options);
+}
+
 std::string EscapeUrl(absl::string_view text) {
   std::string escaped;
   for (const char c : text) {

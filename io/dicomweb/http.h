@@ -91,6 +91,10 @@ class HttpClient {
   const std::unique_ptr<Impl> impl_;
 };
 
+// Whether a client could be made with this base URL, reading no file: INVALID_ARGUMENT "url: ..." and "token_file:
+// ...".
+absl::Status CheckAddress(const HttpOptions& options);
+
 // Percent-encodes all but unreserved characters (RFC 3986).
 std::string EscapeUrl(absl::string_view text);
 
