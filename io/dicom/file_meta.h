@@ -29,7 +29,7 @@ struct FileMeta {
 // Reads the beginning of a file. NOT_FOUND "file: is not DICOM" without preamble and prefix, DATA_LOSS "file: ..."
 // where the header is cut short or lacks one of the three UIDs.
 absl::StatusOr<FileMeta> ParseFileMeta(absl::string_view bytes);
-// Of the file at this path; also the errors of opening and reading it.
+// Reads the file at this path; also the errors of opening and reading it.
 absl::StatusOr<FileMeta> ReadFileMeta(const std::string& path);
 
 }  // namespace intrawarp::io

@@ -171,7 +171,8 @@ void Add(const StoredInstances& more, StoredInstances& sum) {
   for (const auto& [reason, count] : more.failed) sum.failed[reason] += count;
 }
 
-// What an answer says about `sent` instances. An archive that answers 200 without DICOM JSON says that all are stored.
+// Counts what an answer says about `sent` instances. An archive that answers 200 without DICOM JSON says that all are
+// stored.
 absl::StatusOr<StoredInstances> ReadStoreReply(const HttpReply& reply, const std::string& body, int64_t sent) {
   absl::StatusOr<MediaType> type = ParseMediaType(reply.content_type);
   const bool is_json = type.ok() && (type->name == kDicomJson || type->name == "application/json");

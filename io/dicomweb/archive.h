@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An archive that speaks DICOMweb (PS3.18): search for series (QIDO-RS), retrieve one (WADO-RS), store files (STOW-RS).
 //
-// What comes in goes to a sink as it arrives, and what goes out is read from its files as it is sent: memory does not
-// grow with a series. Errors are those of HttpClient (http.h), MultipartReader (multipart.h) and the JSON answers
-// (dicom_json.h), and what the functions say. Messages hold neither UIDs nor anything that the archive wrote.
+// Instances go to a sink as they arrive, and files are read as they are sent: memory does not grow with a series.
+// Errors are those of HttpClient (http.h), MultipartReader (multipart.h) and the JSON answers (dicom_json.h), and what
+// the functions say. Messages hold neither UIDs nor anything that the archive wrote.
 //
 // Thread safety: thread-compatible.
 #ifndef INTRAWARP_IO_DICOMWEB_ARCHIVE_H_

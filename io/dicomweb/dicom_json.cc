@@ -117,7 +117,7 @@ std::string DigitsOf(const Json& dataset, const char* tag, size_t size) {
   return std::all_of(text.begin(), text.end(), absl::ascii_isdigit) ? text : "";
 }
 
-// Of a person's name the alphabetic part (PS3.18, section F.2.2).
+// The alphabetic part of a person's name (PS3.18, section F.2.2).
 std::string PersonOf(const Json& dataset, const char* tag) {
   const Json* values = ValuesOf(dataset, tag);
   if (values == nullptr || values->empty() || !values->front().is_object()) return "";

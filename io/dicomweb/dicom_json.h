@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two answers of a DICOMweb archive say in the DICOM JSON model (PS3.18, annex F): the series that it found, and
-// what it stored. Nothing else of an answer is kept.
+// Two answers of a DICOMweb archive in the DICOM JSON model (PS3.18, annex F): the series that it found, and the
+// instances that it stored. Nothing else of an answer is kept.
 //
 // Answers are taken for hostile: their nesting and the number of their values are bounded before they are parsed, and a
 // value that is not of the kind that its tag has counts as absent. Errors are DATA_LOSS "json: ..." for a text that is
@@ -56,7 +56,7 @@ absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text);
 // The answer to a store request (PS3.18, section 10.5.3).
 struct StoredInstances {
   int64_t stored = 0;
-  // Of the stored ones: those that the archive warned about, for instance since it changed elements.
+  // Stored instances that the archive warned about, for instance since it changed elements.
   int64_t with_warning = 0;
   // The number of instances that were not stored, by failure reason (PS3.18, table I.2-2); 0 where it does not say.
   std::map<int64_t, int64_t> failed;

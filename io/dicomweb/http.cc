@@ -60,7 +60,7 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   return url;
 }
 
-// What must stay the same from the base URL on.
+// Scheme, host and port, which every request shares with the base URL.
 std::string OriginOf(const Url& url) {
   return absl::AsciiStrToLower(absl::StrCat(PartOf(url, CURLUPART_SCHEME), "://", PartOf(url, CURLUPART_HOST), ":",
                                             PartOf(url, CURLUPART_PORT, CURLU_DEFAULT_PORT)));

@@ -55,7 +55,7 @@ struct HttpOptions {
 
 struct HttpReply {
   int status = 0;
-  // As the server sent it; empty: none.
+  // The header as the server sent it; empty: none.
   std::string content_type;
 };
 

@@ -119,7 +119,7 @@ absl::StatusOr<bool> MultipartReader::SkipPreamble() {
   return true;
 }
 
-// What follows a delimiter: "--" after the last part, otherwise the end of the line.
+// A delimiter is followed by "--" after the last part, otherwise by the end of its line.
 absl::StatusOr<bool> MultipartReader::EndDelimiter() {
   const absl::string_view text = rest();
   if (text.empty() || text == "-") return false;

@@ -36,8 +36,9 @@ class PartSink {
 struct MultipartLimits {
   int64_t max_part_bytes = int64_t{4} << 30;
   int64_t max_parts = 100000;
-  // Of the header of a part; of what stands before the first delimiter, and behind the last one.
+  // A part's header has no more bytes.
   size_t max_header_bytes = 16 << 10;
+  // The text before the first delimiter and the text behind the last one have no more together.
   int64_t max_surplus_bytes = 64 << 10;
 };
 

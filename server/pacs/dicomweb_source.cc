@@ -16,8 +16,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What a caller learns of a failure: a refusal by the archive is not one of the caller, so that neither a token nor a
-// request of theirs is taken for wrong.
+// The failure as a caller sees it: a refusal by the archive is no refusal of the caller, whose own token and request
+// may be right.
 absl::Status OfArchive(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -138,13 +138,15 @@ absl::StatusOr<std::unique_ptr<dicomweb::Archive>> DicomwebSource::Open(const So
 }
 
 absl::Status DicomwebSource::Echo(const SourceCall& call) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<dicomweb::Archive> archive, Open(call));
-  return OfSearch(archive->FindSeries({.max_series = 1}).status());
+  const auto archive = Open(call);
+  if (!archive.ok()) return OfSearch(archive.status());
+  return OfSearch((*archive)->FindSeries({.max_series = 1}).status());
 }
 
 absl::StatusOr<SeriesMatches> DicomwebSource::Find(const SeriesQuery& query, const SourceCall& call) {
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<dicomweb::Archive> archive, Open(call));
-  absl::StatusOr<dicomweb::SeriesFound> found = archive->FindSeries(KeysOf(query));
+  const auto archive = Open(call);
+  if (!archive.ok()) return OfSearch(archive.status());
+  absl::StatusOr<dicomweb::SeriesFound> found = (*archive)->FindSeries(KeysOf(query));
   if (!found.ok()) return OfSearch(found.status());
   SeriesMatches matches;
   matches.truncated = found->truncated;
@@ -161,10 +163,11 @@ absl::StatusOr<SeriesMatches> DicomwebSource::Find(const SeriesQuery& query, con
 absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   SourceCall call;
   call.cancelled = [&] { return intake.cancelled(); };
-  INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<dicomweb::Archive> archive, Open(call));
+  const auto archive = Open(call);
+  if (!archive.ok()) return OfSearch(archive.status());
   dicomweb::FoundSeries series{.study_uid = intake.name().study, .series_uid = intake.name().series};
-  const absl::StatusOr<dicomweb::SeriesFound> found =
-      archive->FindSeries({.keys = {{"StudyInstanceUID", series.study_uid}, {"SeriesInstanceUID", series.series_uid}}});
+  const absl::StatusOr<dicomweb::SeriesFound> found = (*archive)->FindSeries(
+      {.keys = {{"StudyInstanceUID", series.study_uid}, {"SeriesInstanceUID", series.series_uid}}});
   if (!found.ok()) return OfSearch(found.status());
   const auto match = std::find_if(found->series.begin(), found->series.end(), [&](const dicomweb::FoundSeries& other) {
     return other.study_uid == series.study_uid && other.series_uid == series.series_uid;
@@ -178,7 +181,7 @@ absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   dicomweb::RetrieveLimits limits;
   limits.max_instances = max_instances_;
   limits.max_bytes = max_bytes_;
-  const absl::Status retrieved = archive->Retrieve(series, limits, sink).status();
+  const absl::Status retrieved = (*archive)->Retrieve(series, limits, sink).status();
   if (!sink.status().ok()) return sink.status();
   INTRAWARP_RETURN_IF_ERROR(OfArchive(retrieved));
   if (intake.progress().received >= series.instances) return absl::OkStatus();

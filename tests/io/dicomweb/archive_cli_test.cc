@@ -13,7 +13,7 @@
 namespace intrawarp::dicomweb {
 namespace {
 
-client::ProcessResult Run(std::vector<std::string> arguments) {
+client::ProcessResult RunCli(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), INTRAWARP_CLI);
   return client::RunProcess(arguments);
 }
@@ -28,14 +28,14 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
   const std::string web = absl::StrCat("--to=https://127.0.0.1:", proxy_port_, "/dicom-web");
   const std::vector<std::string> credentials = {absl::StrCat("--tls_ca=", Path("ca.pem")),
                                                 absl::StrCat("--token_file=", Path("token"))};
-  client::ProcessResult result = Run({"dicom", "send", Path("in"), web, credentials[0], credentials[1]});
+  client::ProcessResult result = RunCli({"dicom", "send", Path("in"), web, credentials[0], credentials[1]});
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_EQ(result.out, "stored: 3, with a warning 0; files not sent, which are no instances: 1\n");
   std::filesystem::remove_all(Path("in/below"));
   ExpectSame(Fetch("back"), FilesOf(Path("in")));
 
   Series("rle", 2, EXS_RLELossless);
-  result = Run({"dicom", "send", Path("rle"), absl::StrCat("--to=ORTHANC@127.0.0.1:", dicom_port_)});
+  result = RunCli({"dicom", "send", Path("rle"), absl::StrCat("--to=ORTHANC@127.0.0.1:", dicom_port_)});
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_EQ(result.out, "stored: 2, with a warning 0; files not sent, which are no instances: 0\n");
   auto sent = FilesOf(Path("in"));
@@ -43,7 +43,7 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
   ExpectSame(Fetch("all"), sent);
 
   const auto expect_failure = [&](const std::vector<std::string>& arguments, int exit_status, const std::string& text) {
-    const client::ProcessResult failed = Run(arguments);
+    const client::ProcessResult failed = RunCli(arguments);
     EXPECT_EQ(failed.exit_status, exit_status) << failed.err;
     EXPECT_NE(failed.err.find(text), std::string::npos) << failed.err;
     for (const char* planted : {"Planted", "4711", kStudy, kToken}) {
@@ -60,7 +60,7 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   };
-  result = Run(with(get, {credentials[1], absl::StrCat("--out=", Path("got"))}));
+  result = RunCli(with(get, {credentials[1], absl::StrCat("--out=", Path("got"))}));
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_EQ(result.out, "files: 2\n");
   ExpectSame(FilesOf(Path("got")), FilesOf(Path("rle")));
