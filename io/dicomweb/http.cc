@@ -151,7 +151,7 @@ absl::Status CurlError(CURLcode code) {
       return FieldError(StatusCode::kInvalidArgument, "authorities_file",
                         "holds no certificates (PEM) or is not there");
     case CURLE_SSL_CONNECT_ERROR:
-      return absl::UnavailableError("tls: the handshake failed");
+      return absl::UnauthenticatedError("tls: the handshake failed");
     case CURLE_PARTIAL_FILE:
       return absl::DataLossError("the archive's answer was cut short");
     case CURLE_OUT_OF_MEMORY:

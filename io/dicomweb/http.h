@@ -12,10 +12,10 @@
 // less than kLeastRate for `stall` ends. Sizes: the header has 256 KiB at most, the body what its request allows.
 //
 // Errors: UNAVAILABLE (also 408, 429, 502, 503, 504, with the seconds that the server asks to wait), DEADLINE_EXCEEDED,
-// CANCELLED, UNAUTHENTICATED (401; a certificate that is not trusted), PERMISSION_DENIED (403), NOT_FOUND (404),
-// INVALID_ARGUMENT (400), UNIMPLEMENTED (405, 406, 415, 501), RESOURCE_EXHAUSTED (413, 507; above a bound),
-// FAILED_PRECONDITION (redirects), UNKNOWN for other answers, DATA_LOSS for one that is cut short. Messages hold
-// numbers alone: no URL, no header and no body of either side.
+// CANCELLED, UNAUTHENTICATED (401; a handshake of TLS that fails, as by a certificate that is not trusted),
+// PERMISSION_DENIED (403), NOT_FOUND (404), INVALID_ARGUMENT (400), UNIMPLEMENTED (405, 406, 415, 501),
+// RESOURCE_EXHAUSTED (413, 507; above a bound), FAILED_PRECONDITION (redirects), UNKNOWN for other answers, DATA_LOSS
+// for one that is cut short. Messages hold numbers alone: no URL, no header and no body of either side.
 //
 // Thread safety: thread-compatible.
 #ifndef INTRAWARP_IO_DICOMWEB_HTTP_H_

@@ -16,8 +16,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The failure as a caller sees it: a refusal by the archive is no refusal of the caller, whose own token and request
-// may be right.
+// The failure as a caller sees it: a refusal by the archive, or its wrong certificate, is no refusal of the caller,
+// whose own token and request may be right.
 absl::Status OfArchive(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -33,7 +33,7 @@ absl::Status OfArchive(const absl::Status& status) {
     case absl::StatusCode::kInternal:
       return absl::UnavailableError(status.message());
     default:
-      return absl::FailedPreconditionError(absl::StrCat("the archive refuses: ", status.message()));
+      return absl::FailedPreconditionError(status.message());
   }
 }
 

@@ -4,7 +4,7 @@
 // A retrieval first asks how many instances the series has; where the archive says so, as many different ones must have
 // come afterwards. Instances come in one answer, in the transfer syntax in which the archive holds them, and go into
 // the intake one after the other.
-// FAILED_PRECONDITION stands also for a certificate that is not trusted and for a token file that cannot be used.
+// FAILED_PRECONDITION stands also for a file of a token or of authorities that cannot be used.
 //
 // Thread safety: safe for concurrent use; each call has a connection of its own.
 #ifndef INTRAWARP_SERVER_PACS_DICOMWEB_SOURCE_H_

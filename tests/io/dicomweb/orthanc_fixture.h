@@ -1,52 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real archive for tests: Orthanc with its DICOMweb plugin, behind nginx, which speaks TLS and wants a bearer token.
+// Tests of the DICOMweb client against a real archive, with series to send there and to fetch.
 #ifndef INTRAWARP_TESTS_IO_DICOMWEB_ORTHANC_FIXTURE_H_
 #define INTRAWARP_TESTS_IO_DICOMWEB_ORTHANC_FIXTURE_H_
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "io/dicom/dicom.h"
 #include "io/dicom/file_meta.h"
 #include "io/dicomweb/archive.h"
-#include "tests/client/process.h"
 #include "tests/io/dicom/dicom_maker.h"
+#include "tests/io/dicomweb/orthanc_archive.h"
 #include "tests/io/io_test.h"
-#include "tests/server/identity/certificates.h"
 
 namespace intrawarp::dicomweb {
 
-inline constexpr char kPlugin[] = "/usr/share/orthanc/plugins/libOrthancDicomWeb.so";
-inline constexpr char kToken[] = "token-of-the-theatre";
 inline constexpr char kStudy[] = "1.2.826.0.1.3680043.2.1125.7.1";
-
-inline int FreePort() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(descriptor);
-  return ntohs(address.sin_port);
-}
 
 // A file for each instance.
 class FilesSink final : public InstanceSink {
@@ -74,64 +51,22 @@ class FilesSink final : public InstanceSink {
 class OrthancTest : public io::FileTest {
  protected:
   void SetUp() override {
-    for (const char* program : {"/usr/sbin/Orthanc", "/usr/sbin/nginx", kPlugin}) {
-      if (access(program, R_OK) != 0) GTEST_SKIP() << "Orthanc, its DICOMweb plugin and nginx are not all installed";
+    if (!OrthancArchive::IsInstalled()) {
+      GTEST_SKIP() << "Orthanc, its DICOMweb plugin and nginx are not all installed";
     }
-    orthanc_port_ = FreePort();
-    dicom_port_ = FreePort();
-    proxy_port_ = FreePort();
-    Put("orthanc.json", absl::StrCat("{\"StorageDirectory\": \"", Path("archive"), "\", \"HttpPort\": ", orthanc_port_,
-                                     ", \"DicomAet\": \"ORTHANC\", \"DicomCheckCalledAet\": true, "
-                                     "\"DicomAlwaysAllowStore\": true, \"DicomPort\": ",
-                                     dicom_port_,
-                                     ", \"RemoteAccessAllowed\": false, \"AuthenticationEnabled\": false, "
-                                     "\"Plugins\": [\"",
-                                     kPlugin, "\"], \"DicomWeb\": {\"Enable\": true, \"Root\": \"/dicom-web/\"}}"));
-    const server::TestCertificate authority = server::MakeAuthority("hospital");
-    const server::TestCertificate certificate = server::MakeServerCertificate(authority);
-    Put("ca.pem", authority.certificate);
-    Put("other_ca.pem", server::MakeAuthority("another").certificate);
-    Put("cert.pem", certificate.certificate);
-    Put("key.pem", certificate.key);
-    Put("token", kToken);
-    Put("nginx.conf",
-        absl::StrCat("daemon off; pid ", Path("nginx.pid"), "; error_log ", Path("nginx.log"),
-                     ";\n"
-                     "events {}\nhttp { access_log off; client_max_body_size 1g; client_body_temp_path ",
-                     Path("b"), "; proxy_temp_path ", Path("p"), "; fastcgi_temp_path ", Path("f"),
-                     "; uwsgi_temp_path ", Path("u"), "; scgi_temp_path ", Path("s"),
-                     ";\nserver { listen 127.0.0.1:", proxy_port_, " ssl; ssl_certificate ", Path("cert.pem"),
-                     "; ssl_certificate_key ", Path("key.pem"), ";\nlocation / { if ($http_authorization != \"Bearer ",
-                     kToken, "\") { return 401; } proxy_pass http://127.0.0.1:", orthanc_port_, "; } } }\n"));
-    orthanc_ = std::make_unique<client::Process>(std::vector<std::string>{"/usr/sbin/Orthanc", Path("orthanc.json")});
-    nginx_ = std::make_unique<client::Process>(
-        std::vector<std::string>{"/usr/sbin/nginx", "-p", folder_.string(), "-c", Path("nginx.conf")});
-    for (int i = 0; i < 300; ++i) {
-      if (Make(Secure())->FindSeries({}).ok()) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    FAIL() << "the archive does not answer: " << Make(Secure())->FindSeries({}).status();
+    orthanc_ = std::make_unique<OrthancArchive>(folder_.string());
+    ASSERT_THAT(orthanc_->Start(), io::Succeeds());
+    orthanc_port_ = orthanc_->http_port();
+    dicom_port_ = orthanc_->dicom_port();
+    proxy_port_ = orthanc_->proxy_port();
   }
   void TearDown() override {
     if (orthanc_ == nullptr) return;
-    nginx_->Signal(SIGTERM);
-    nginx_->Wait();
-    orthanc_->Signal(SIGTERM);
-    EXPECT_EQ(orthanc_->Wait().exit_status, 0);
+    EXPECT_EQ(orthanc_->Stop(), 0);
   }
 
-  HttpOptions Plain() const {
-    HttpOptions options;
-    options.base_url = absl::StrCat("http://127.0.0.1:", orthanc_port_, "/dicom-web");
-    return options;
-  }
-  HttpOptions Secure() const {
-    HttpOptions options;
-    options.base_url = absl::StrCat("https://127.0.0.1:", proxy_port_, "/dicom-web");
-    options.authorities_file = Path("ca.pem");
-    options.token_file = Path("token");
-    return options;
-  }
+  HttpOptions Plain() const { return orthanc_->Plain(); }
+  HttpOptions Secure() const { return orthanc_->Secure(); }
   std::unique_ptr<Archive> Make(const HttpOptions& options) const {
     auto archive = Archive::Create(options);
     EXPECT_THAT(archive, io::Succeeds());
@@ -188,7 +123,7 @@ class OrthancTest : public io::FileTest {
   }
 
   int orthanc_port_ = 0, dicom_port_ = 0, proxy_port_ = 0;
-  std::unique_ptr<client::Process> orthanc_, nginx_;
+  std::unique_ptr<OrthancArchive> orthanc_;
 };
 
 }  // namespace intrawarp::dicomweb

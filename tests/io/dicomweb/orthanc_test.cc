@@ -170,7 +170,7 @@ TEST_F(OrthancTest, WithoutTheTokenOrTheAuthorityThereIsNoAnswer) {
   EXPECT_FALSE(Make(options)->FindSeries({}).ok());
   options = Plain();
   options.base_url = absl::StrCat("https://127.0.0.1:", orthanc_port_, "/dicom-web");
-  EXPECT_THAT(Make(options)->FindSeries({}), Fails(StatusCode::kUnavailable, ""));
+  EXPECT_THAT(Make(options)->FindSeries({}), Fails(StatusCode::kUnauthenticated, "tls: the handshake"));
 }
 
 }  // namespace
