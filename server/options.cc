@@ -220,7 +220,8 @@ const std::vector<Flag>& Flags() {
       DicomPathFlag("dicom_peers", "who may send images: lines of AE_TITLE HOST OWNER and limits",
                     &NodeOptions::peers),
       DicomPathFlag("dicom_remotes",
-                    "archives to import from: lines of NAME get|move AE_TITLE HOST:PORT tls|plain and options",
+                    "archives to import from: lines of NAME get|move AE_TITLE HOST:PORT tls|plain, or NAME dicomweb "
+                    "URL, and options",
                     &NodeOptions::remotes),
       DicomPathFlag("dicom_tls_cert", "the DICOM port's certificate chain (PEM), read at the start",
                     &NodeOptions::tls_cert),

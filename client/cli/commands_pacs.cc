@@ -26,15 +26,23 @@ constexpr milliseconds kLookPeriod{500};
 constexpr std::chrono::minutes kPatience{2};
 constexpr int kMaxSeries = 1000;
 
+const char* ProtocolText(v1::RemoteProtocol protocol) {
+  switch (protocol) {
+    case v1::REMOTE_PROTOCOL_DICOM_GET:
+      return "get";
+    case v1::REMOTE_PROTOCOL_DICOM_MOVE:
+      return "move";
+    case v1::REMOTE_PROTOCOL_DICOMWEB:
+      return "dicomweb";
+    default:
+      return "unknown";
+  }
+}
+
 absl::Status Remotes(const ParsedFlags&, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Remote> remotes, session.client().ListRemotes(session.call()));
   for (const v1::Remote& remote : remotes) {
-    const bool is_get = remote.protocol() == v1::REMOTE_PROTOCOL_DICOM_GET;
-    const bool is_move = remote.protocol() == v1::REMOTE_PROTOCOL_DICOM_MOVE;
-    std::printf("%s\t%s\t%s\t%s\n", remote.name().c_str(),
-                is_get    ? "get"
-                : is_move ? "move"
-                          : "unknown",
+    std::printf("%s\t%s\t%s\t%s\n", remote.name().c_str(), ProtocolText(remote.protocol()),
                 remote.tls() ? "tls" : "plain", remote.shows_patients() ? "patients" : "no patients");
   }
   return absl::OkStatus();

@@ -19,6 +19,7 @@
 #include "server/identity/watched_file.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
+#include "server/pacs/dicomweb_source.h"
 #include "server/pacs/dimse_source.h"
 
 namespace intrawarp::server {
@@ -66,6 +67,20 @@ absl::StatusOr<DicomPeers> ReadPeers(const NodeOptions& options, bool has_identi
   return peers;
 }
 
+absl::StatusOr<std::unique_ptr<DicomwebSource>> DicomwebSourceOf(const Remote& remote) {
+  return DicomwebSource::Create(remote.http, remote.limits.max_instances, remote.limits.max_bytes);
+}
+
+// Whether the DICOMweb archives could be asked as they are configured; their token files must be there.
+absl::Status CheckDicomweb(const std::vector<Remote>& remotes) {
+  for (size_t i = 0; i < remotes.size(); ++i) {
+    if (remotes[i].kind != RemoteKind::kDicomweb) continue;
+    const absl::Status good = DicomwebSourceOf(remotes[i]).status();
+    if (!good.ok()) return absl::Status(good.code(), absl::StrCat("archive ", i + 1, ": ", good.message()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Remote>> ReadRemotes(const NodeOptions& options, const DicomPeers& peers) {
   if (options.remotes.empty()) return std::vector<Remote>();
   INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadFlagFile("dicom_remotes", options.remotes));
@@ -74,7 +89,10 @@ absl::StatusOr<std::vector<Remote>> ReadRemotes(const NodeOptions& options, cons
   if (!remotes.ok()) return ForFlag("dicom_remotes", remotes.status());
   const absl::Status moves = CheckMoves(*remotes, !options.listen.empty(), peers);
   if (!moves.ok()) return ForFlag("dicom_remotes", moves);
-  const bool needs_tls = std::any_of(remotes->begin(), remotes->end(), [](const Remote& r) { return r.tls; });
+  const absl::Status web = CheckDicomweb(*remotes);
+  if (!web.ok()) return ForFlag("dicom_remotes", web);
+  const bool needs_tls = std::any_of(remotes->begin(), remotes->end(),
+                                     [](const Remote& r) { return r.tls && r.kind != RemoteKind::kDicomweb; });
   if (needs_tls && options.tls_ca.empty()) {
     return absl::InvalidArgumentError(
         "--dicom_remotes: an archive with tls needs --dicom_tls_cert, --dicom_tls_key and --dicom_tls_ca");
@@ -120,7 +138,7 @@ absl::StatusOr<std::unique_ptr<DicomNode>> DicomNode::Start(const NodeOptions& o
   INTRAWARP_ASSIGN_OR_RETURN(node->tls_, ReadTls(options));
   INTRAWARP_RETURN_IF_ERROR(node->OpenSpool(state_dir));
   INTRAWARP_RETURN_IF_ERROR(node->Serve());
-  if (!remotes.empty()) node->StartImporter(std::move(remotes));
+  if (!remotes.empty()) INTRAWARP_RETURN_IF_ERROR(node->StartImporter(std::move(remotes)));
   return node;
 }
 
@@ -188,15 +206,21 @@ absl::Status DicomNode::Serve() {
   return absl::OkStatus();
 }
 
-void DicomNode::StartImporter(std::vector<Remote> remotes) {
+absl::Status DicomNode::StartImporter(std::vector<Remote> remotes) {
   const auto newest = [this]() -> int64_t { return scp_ == nullptr ? 0 : scp_->newest(); };
   std::vector<Archive> archives;
   for (Remote& remote : remotes) {
+    if (remote.kind == RemoteKind::kDicomweb) {
+      INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<SeriesSource> source, DicomwebSourceOf(remote));
+      archives.push_back({std::move(remote), std::move(source)});
+      continue;
+    }
     DimseSource::Options options{remote, options_.ae_title, patience(), remote.tls ? tls_ : nullptr};
     archives.push_back(
         {std::move(remote), std::make_unique<DimseSource>(std::move(options), moves_, metrics_, newest)});
   }
   importer_ = std::make_unique<Importer>(std::move(archives), *spool_, *maker_, metrics_, audit_, reading());
+  return absl::OkStatus();
 }
 
 // Imports first: they wait for the port and for the maker of volumes.

@@ -54,7 +54,7 @@ class DicomNode {
   DicomNode(const NodeOptions& options, DicomPeers peers, ServerContext& context, AuditTrail& audit);
   absl::Status OpenSpool(const std::string& state_dir);
   absl::Status Serve();
-  void StartImporter(std::vector<Remote> remotes);
+  absl::Status StartImporter(std::vector<Remote> remotes);
   dimse::Patience patience() const { return {options_.timeout, options_.idle_timeout}; }
   io::DicomRoomFn reading();
 

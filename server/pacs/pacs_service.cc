@@ -56,6 +56,18 @@ class Question final : public grpc::ServerUnaryReactor {
   std::atomic<bool> cancelled_{false};
 };
 
+v1::RemoteProtocol ProtocolOf(RemoteKind kind) {
+  switch (kind) {
+    case RemoteKind::kGet:
+      return v1::REMOTE_PROTOCOL_DICOM_GET;
+    case RemoteKind::kMove:
+      return v1::REMOTE_PROTOCOL_DICOM_MOVE;
+    case RemoteKind::kDicomweb:
+      return v1::REMOTE_PROTOCOL_DICOMWEB;
+  }
+  return v1::REMOTE_PROTOCOL_UNSPECIFIED;
+}
+
 bool MaySeePatients(const Identity& caller, const Remote& remote) { return caller.roles.HasAnyOf(remote.patients); }
 
 SeriesQuery QueryOf(const v1::FindSeriesRequest& request) {
@@ -109,8 +121,7 @@ grpc::ServerUnaryReactor* PacsService::ListRemotes(grpc::CallbackServerContext* 
   for (const Archive& archive : importer_->archives()) {
     v1::Remote& remote = *response->add_remotes();
     remote.set_name(archive.remote.name);
-    remote.set_protocol(archive.remote.kind == RemoteKind::kGet ? v1::REMOTE_PROTOCOL_DICOM_GET
-                                                                : v1::REMOTE_PROTOCOL_DICOM_MOVE);
+    remote.set_protocol(ProtocolOf(archive.remote.kind));
     remote.set_tls(archive.remote.tls);
     remote.set_shows_patients(MaySeePatients(CallerOf(*call), archive.remote));
   }

@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "engine/base/status_macros.h"
 #include "server/dimse/pdu.h"
+#include "server/pacs/dicomweb_remote.h"
 
 namespace intrawarp::server {
 namespace {
@@ -53,22 +56,48 @@ absl::Status ParseOption(absl::string_view text, Remote& to) {
   return absl::OkStatus();
 }
 
+// The words behind get or move.
+absl::Status ParseDimse(absl::Span<const absl::string_view> words, Remote& to) {
+  if (words.size() < 3) return Wrong("must be NAME get|move AE_TITLE HOST:PORT tls|plain and options");
+  to.ae_title = std::string(words[0]);
+  if (!dimse::IsAeTitle(to.ae_title)) return Wrong("the third word is no AE title");
+  INTRAWARP_RETURN_IF_ERROR(ParseAddress(words[1], to));
+  if (words[2] != "tls" && words[2] != "plain") return Wrong("the fifth word must be tls or plain");
+  to.tls = words[2] == "tls";
+  for (const absl::string_view word : words.subspan(3)) INTRAWARP_RETURN_IF_ERROR(ParseOption(word, to));
+  return absl::OkStatus();
+}
+
+// The words behind dicomweb.
+absl::Status ParseDicomweb(absl::Span<const absl::string_view> words, Remote& to) {
+  std::vector<absl::string_view> others;
+  INTRAWARP_ASSIGN_OR_RETURN(to.http, ParseDicomwebRemote(words, others));
+  to.tls = absl::StartsWithIgnoreCase(to.http.base_url, "https:");
+  for (const absl::string_view word : others) {
+    if (absl::StartsWith(word, "associations=")) return Wrong("dicomweb has no associations");
+    INTRAWARP_RETURN_IF_ERROR(ParseOption(word, to));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Remote> ParseRemote(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  if (words.size() < 5) return Wrong("must be NAME get|move AE_TITLE HOST:PORT tls|plain and options");
   Remote remote;
   remote.name = std::string(words[0]);
   if (!IsRemoteName(remote.name)) return Wrong("begins with no name");
-  if (words[1] != "get" && words[1] != "move") return Wrong("the second word must be get or move");
-  remote.kind = words[1] == "get" ? RemoteKind::kGet : RemoteKind::kMove;
-  remote.ae_title = std::string(words[2]);
-  if (!dimse::IsAeTitle(remote.ae_title)) return Wrong("the third word is no AE title");
-  INTRAWARP_RETURN_IF_ERROR(ParseAddress(words[3], remote));
-  if (words[4] != "tls" && words[4] != "plain") return Wrong("the fifth word must be tls or plain");
-  remote.tls = words[4] == "tls";
   remote.limits.ae_title = absl::StrCat("remote/", remote.name);
   remote.limits.max_associations = kAssociations;
-  for (size_t i = 5; i < words.size(); ++i) INTRAWARP_RETURN_IF_ERROR(ParseOption(words[i], remote));
+  const absl::string_view kind = words.size() > 1 ? words[1] : "";
+  const absl::Span<const absl::string_view> others =
+      absl::MakeConstSpan(words).subspan(std::min<size_t>(2, words.size()));
+  if (kind == "dicomweb") {
+    remote.kind = RemoteKind::kDicomweb;
+    INTRAWARP_RETURN_IF_ERROR(ParseDicomweb(others, remote));
+    return remote;
+  }
+  if (kind != "get" && kind != "move") return Wrong("the second word must be get, move or dicomweb");
+  remote.kind = kind == "get" ? RemoteKind::kGet : RemoteKind::kMove;
+  INTRAWARP_RETURN_IF_ERROR(ParseDimse(others, remote));
   return remote;
 }
 

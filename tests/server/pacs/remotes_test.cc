@@ -44,13 +44,57 @@ TEST(RemotesTest, AreRead) {
   EXPECT_EQ((*remotes)[2].patients, Roles(Role::kAdmin));
 }
 
+TEST(RemotesTest, DicomwebArchivesAreRead) {
+  const auto remotes = ParseRemotes(
+      "web dicomweb https://pacs.example:8443/dicom-web ca=/etc/ca.pem token_file=/etc/token patients=stage "
+      "instances=700 bytes=2GiB\nupper dicomweb HTTPS://pacs.example/\nhere dicomweb http://127.0.0.1:8042/dicom-web\n"
+      "away dicomweb http://192.0.2.1/dicom-web plain\n");
+  ASSERT_THAT(remotes, Succeeds());
+  ASSERT_EQ(remotes->size(), 4);
+  const Remote& web = (*remotes)[0];
+  EXPECT_EQ(web.kind, RemoteKind::kDicomweb);
+  EXPECT_EQ(web.http.base_url, "https://pacs.example:8443/dicom-web");
+  EXPECT_EQ(web.http.authorities_file, "/etc/ca.pem");
+  EXPECT_EQ(web.http.token_file, "/etc/token");
+  EXPECT_TRUE(web.tls);
+  EXPECT_TRUE(web.patients.Has(Role::kStage));
+  EXPECT_EQ(web.limits.max_instances, 700);
+  EXPECT_EQ(web.limits.max_bytes, int64_t{2} << 30);
+  EXPECT_EQ(web.limits.ae_title, "remote/web");
+  EXPECT_TRUE((*remotes)[1].tls);
+  EXPECT_FALSE((*remotes)[2].tls);
+  EXPECT_FALSE((*remotes)[2].http.allow_plain_text);
+  EXPECT_FALSE((*remotes)[3].tls);
+  EXPECT_TRUE((*remotes)[3].http.allow_plain_text);
+}
+
 TEST(RemotesTest, WrongLinesAreNamedByNumberAlone) {
-  for (const char* line :
-       {"a", "a get X 1.2.3.4:104", "a/b get X 1.2.3.4:104 tls", "a fetch X 1.2.3.4:104 tls",
-        "a get X:Y 1.2.3.4:104 tls", "a get X pacs.example:104 tls", "a get X 1.2.3.4 tls", "a get X 1.2.3.4:0 tls",
-        "a get X 1.2.3.4:65536 tls", "a get X [::1:104 tls", "a get X ::1]:104 tls", "a get X 1.2.3.4:104 clear",
-        "a get X 1.2.3.4:104 tls patients=all", "a get X 1.2.3.4:104 tls bytes=0", "a get X 1.2.3.4:104 tls geheim=1",
-        "first get X 1.2.3.4:104 tls"}) {
+  for (const char* line : {"a dicomweb",
+                           "a dicomweb geheim",
+                           "a/b dicomweb https://geheim/",
+                           "a dicomweb http://192.0.2.1/geheim",
+                           "a dicomweb http://192.0.2.1/geheim plain token_file=/geheim",
+                           "a dicomweb https://geheim/ associations=2",
+                           "a dicomweb https://geheim/ tls",
+                           "a dicomweb https://geheim/ bytes=0",
+                           "a dicomweb https://geheim/ ca=",
+                           "first dicomweb https://geheim/",
+                           "a",
+                           "a get X 1.2.3.4:104",
+                           "a/b get X 1.2.3.4:104 tls",
+                           "a fetch X 1.2.3.4:104 tls",
+                           "a get X:Y 1.2.3.4:104 tls",
+                           "a get X pacs.example:104 tls",
+                           "a get X 1.2.3.4 tls",
+                           "a get X 1.2.3.4:0 tls",
+                           "a get X 1.2.3.4:65536 tls",
+                           "a get X [::1:104 tls",
+                           "a get X ::1]:104 tls",
+                           "a get X 1.2.3.4:104 clear",
+                           "a get X 1.2.3.4:104 tls patients=all",
+                           "a get X 1.2.3.4:104 tls bytes=0",
+                           "a get X 1.2.3.4:104 tls geheim=1",
+                           "first get X 1.2.3.4:104 tls"}) {
     const auto parsed = ParseRemotes(absl::StrCat("first get A 1.2.3.4:1 plain\n", line));
     EXPECT_THAT(parsed, Fails(absl::StatusCode::kInvalidArgument, "line 2: ")) << line;
     EXPECT_EQ(parsed.status().message().find("geheim"), absl::string_view::npos);

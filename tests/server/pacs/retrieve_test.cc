@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Series imported from archives: Orthanc and dcmqrscp as processes, and an archive of our own that misbehaves.
+// Series imported from archives: Orthanc and dcmqrscp as processes, Orthanc behind nginx by DICOMweb, and an archive of
+// our own that misbehaves.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <random>
 #include <set>
 
@@ -14,6 +16,8 @@
 #include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/pacs.grpc.pb.h"
 #include "io/dicom/dicom.h"
+#include "io/grid_files.h"
+#include "tests/io/dicomweb/orthanc_archive.h"
 #include "tests/server/identity/certificates.h"
 #include "tests/server/pacs/fake_archive.h"
 #include "tests/server/pacs/pacs_fixture.h"
@@ -559,6 +563,176 @@ TEST_F(RetrieveTest, ArchivesAreCheckedAtTheStart) {
                   .err,
               HasSubstr("move needs a line of its AE title in --dicom_peers"));
   EXPECT_THAT(start("pacs get ARCHIVE 192.0.2.1:104 tls\n").err, HasSubstr("tls needs --dicom_tls_cert"));
+  // The files of TLS are those of DIMSE.
+  EXPECT_EQ(start("pacs dicomweb https://192.0.2.1/dicom-web\n").exit_status, 0);
+  const std::string token = absl::StrCat("pacs dicomweb https://192.0.2.1/dicom-web token_file=", Path("token"), "\n");
+  EXPECT_THAT(start(token).err, HasSubstr("--dicom_remotes: archive 1: token_file: "));
+  Put("token", "two words");
+  EXPECT_THAT(start(token).err, HasSubstr("token_file: must hold a bearer token"));
+  Put("token", "one");
+  EXPECT_EQ(start(token).exit_status, 0);
+}
+
+// The archive "web" is Orthanc by DICOMweb, behind TLS and a token; "wrong", "stranger" and "few" are the same one with
+// another token, with another authority and with a limit of three instances.
+class WebRetrieveTest : public RetrieveTest {
+ protected:
+  static constexpr char kOtherToken[] = "token-of-another";
+
+  void SetUp() override {
+    if (!dicomweb::OrthancArchive::IsInstalled()) {
+      GTEST_SKIP() << "Orthanc, its DICOMweb plugin and nginx are not all installed";
+    }
+    web_ = std::make_unique<dicomweb::OrthancArchive>(MakeFolder("orthanc"));
+    ASSERT_THAT(web_->Start(), io::Succeeds());
+    const dicomweb::HttpOptions http = web_->Secure();
+    const auto line = [&](const std::string& name, const std::string& authorities, const std::string& token) {
+      return absl::StrCat(name, " dicomweb ", http.base_url, " ca=", authorities, " token_file=", token, " ");
+    };
+    Put("remotes", absl::StrCat(line("web", http.authorities_file, http.token_file), "\n",
+                                line("wrong", http.authorities_file, Put("token", kOtherToken)), "patients=none\n",
+                                line("stranger", Path("orthanc/other_ca.pem"), http.token_file), "\n",
+                                line("few", http.authorities_file, http.token_file), "instances=3\n"));
+    MakeFolder("audit");
+    StartServer({absl::StrCat("--dicom_remotes=", Path("remotes")), absl::StrCat("--audit_dir=", Path("audit"))});
+    const auto channel = grpc::CreateChannel(grpc_, grpc::InsecureChannelCredentials());
+    pacs_ = v1::PacsService::NewStub(channel);
+    operations_ = v1::OperationService::NewStub(channel);
+  }
+  void TearDown() override {
+    if (web_ == nullptr) return;
+    EXPECT_EQ(web_->Stop(), 0);
+  }
+
+  ProcessResult RunCli(std::vector<std::string> words) const {
+    words.insert(words.begin(), {INTRAWARP_CLI, absl::StrCat("--server=", grpc_)});
+    return client::RunProcess(words);
+  }
+  // By STOW-RS.
+  void FillWeb(const std::string& folder) const {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+    const auto archive = dicomweb::Archive::Create(web_->Secure());
+    ASSERT_THAT(archive, io::Succeeds());
+    dicomweb::StoredInstances stored;
+    ASSERT_THAT((*archive)->Store(paths, {}, stored), io::Succeeds());
+    ASSERT_THAT(dicomweb::StoreStatus(stored, static_cast<int64_t>(paths.size())), io::Succeeds());
+  }
+  // The server's only volume as a file, geometry and voxels; the server has none afterwards.
+  std::string TakeVolume() const {
+    const auto volumes = Volumes();
+    EXPECT_EQ(volumes.size(), 1);
+    if (volumes.empty()) return "";
+    const ProcessResult got = RunCli({"volume", "get", volumes[0].name(), absl::StrCat("--out=", Path("got.nrrd"))});
+    EXPECT_EQ(got.exit_status, 0) << got.err;
+    EXPECT_EQ(RunCli({"volume", "delete", volumes[0].name()}).exit_status, 0);
+    return Get(Path("got.nrrd"));
+  }
+  std::string DirectVolume(const std::string& folder) const {
+    const auto read = io::ReadDicom(folder);
+    EXPECT_THAT(read, io::Succeeds());
+    EXPECT_THAT(io::WriteVolumeFile(Path("direct.nrrd"), read->volume), io::Succeeds());
+    return Get(Path("direct.nrrd"));
+  }
+
+  std::unique_ptr<dicomweb::OrthancArchive> web_;
+};
+
+TEST_F(WebRetrieveTest, ASeriesBecomesTheVolumeThatCStoreMakes) {
+  const std::string compressed = "1.2.5.2";
+  std::map<std::string, std::string> folders = {{kSeries, WholeSeries("ct", kSeries, 7)},
+                                                {compressed, WholeSeries("rle", compressed, 5)}};
+  for (const auto& entry : std::filesystem::directory_iterator(folders[compressed])) {
+    DcmFileFormat file;
+    ASSERT_TRUE(file.loadFile(entry.path().c_str()).good());
+    maker_.Save(file, absl::StrCat("../rle/", entry.path().filename().string()), EXS_RLELossless);
+  }
+  for (const auto& [uid, folder] : folders) FillWeb(folder);
+  EXPECT_EQ(RunCli({"pacs", "remotes"}).out,
+            "web\tdicomweb\ttls\tpatients\nwrong\tdicomweb\ttls\tno patients\n"
+            "stranger\tdicomweb\ttls\tpatients\nfew\tdicomweb\ttls\tpatients\n");
+  EXPECT_TRUE(EchoArchive("web").ok()) << EchoArchive("web").error_message();
+
+  v1::FindSeriesRequest query = PatientQuery("web");
+  v1::FindSeriesResponse found;
+  ASSERT_TRUE(Find(query, &found).ok());
+  std::map<std::string, int64_t> instances;
+  for (const v1::SeriesMatch& match : found.series()) {
+    instances[match.series_uid()] = match.instances();
+    EXPECT_EQ(match.study_uid(), kStudy);
+    EXPECT_EQ(match.modality(), "CT");
+    EXPECT_EQ(match.study_date(), "20190728");
+    EXPECT_EQ(match.study_description(), "Leberresektion");
+    EXPECT_EQ(match.series_description(), "Duennschicht");
+    EXPECT_EQ(match.patient_id() + match.patient_name(), "");
+  }
+  EXPECT_EQ(instances, (std::map<std::string, int64_t>{{kSeries, 7}, {compressed, 5}})) << found.DebugString();
+  query.set_with_patient(true);
+  ASSERT_TRUE(Find(query, &found).ok());
+  EXPECT_EQ(found.series(0).patient_name(), "Zaunkoenig^Walpurga");
+
+  for (const auto& [uid, folder] : folders) {
+    SCOPED_TRACE(uid);
+    const v1::Operation operation = Import("web", absl::StrCat("web-", uid), uid);
+    ExpectVolumeOf(folder, operation);
+    EXPECT_EQ(operation.progress().done(), instances[uid]);
+    EXPECT_EQ(operation.progress().total(), instances[uid]);
+    const std::string imported = TakeVolume();
+    EXPECT_TRUE(imported == DirectVolume(folder));
+    ASSERT_EQ(Store(folder, "SCU", {uid == compressed ? "-xr" : "-xe"}).exit_status, 0);
+    ASSERT_TRUE(HasVolumes(1));
+    EXPECT_TRUE(imported == TakeVolume());
+  }
+  EXPECT_EQ(Metric(kDone), 2);
+}
+
+TEST_F(WebRetrieveTest, AFailureSaysNothingOfTheArchiveOrThePatient) {
+  const std::string uid = "1.2.826.0.55667788";
+  const std::string folder = WholeSeries("ct", uid, 4);
+  FillWeb(folder);
+  const std::vector<std::string> secrets = {"zaunkoenig",
+                                            "walpurga",
+                                            "8675309",
+                                            "20190728",
+                                            "leberresektion",
+                                            "duennschicht",
+                                            "55667788",
+                                            "99887766",
+                                            "https",
+                                            "dicom-web",
+                                            kOtherToken,
+                                            dicomweb::kToken,
+                                            absl::StrCat(":", web_->proxy_port())};
+  std::string everything;
+  const auto expect_failure = [&](const std::string& remote, const std::string& series, grpc::StatusCode code,
+                                  const std::string& why) {
+    const v1::Operation operation = Import(remote, absl::StrCat("import-", remote, everything.size()), series);
+    EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED);
+    EXPECT_EQ(operation.error().code(), code) << operation.DebugString();
+    EXPECT_THAT(operation.error().message(), HasSubstr(why));
+    absl::StrAppend(&everything, operation.DebugString());
+    EXPECT_TRUE(SpoolIsEmpty());
+  };
+  expect_failure("wrong", uid, grpc::FAILED_PRECONDITION, "HTTP 401");
+  expect_failure("stranger", uid, grpc::FAILED_PRECONDITION, "tls: ");
+  expect_failure("few", uid, grpc::RESOURCE_EXHAUSTED, "too many instances");
+  expect_failure("web", "1.2.826.0.99887766", grpc::NOT_FOUND, "no such series");
+  for (const char* remote : {"wrong", "stranger"}) {
+    v1::FindSeriesResponse found;
+    for (const grpc::Status& status : {EchoArchive(remote), Find(PatientQuery(remote), &found)}) {
+      EXPECT_EQ(status.error_code(), grpc::FAILED_PRECONDITION) << status.error_message();
+      absl::StrAppend(&everything, status.error_message());
+    }
+  }
+  EXPECT_TRUE(Volumes().empty());
+  // A token is read for each request.
+  Put("token", dicomweb::kToken);
+  ExpectVolumeOf(folder, Import("wrong", "renewed", uid));
+  everything += Metrics() + StopServer();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "audit")) everything += Get(entry.path());
+  EXPECT_TRUE(absl::StrContains(everything, "dicom.Import"));
+  everything = absl::AsciiStrToLower(everything);
+  for (const std::string& secret : secrets) EXPECT_FALSE(absl::StrContains(everything, secret)) << secret;
 }
 
 }  // namespace

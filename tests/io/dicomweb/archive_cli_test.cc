@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// intrawarp dicom send and get as processes, against a real archive.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/process.h"
+#include "tests/io/dicomweb/orthanc_fixture.h"
+
+namespace intrawarp::dicomweb {
+namespace {
+
+client::ProcessResult RunCli(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), INTRAWARP_CLI);
+  return client::RunProcess(arguments);
+}
+
+// The command line, by STOW-RS and by C-STORE. Files that are no instances are passed over.
+using OrthancCliTest = OrthancTest;
+
+TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
+  Series("in", 3, EXS_LittleEndianExplicit);
+  std::filesystem::create_directories(Path("in/below"));
+  Put("in/below/notes.txt", "no DICOM");
+  const std::string web = absl::StrCat("--to=https://127.0.0.1:", proxy_port_, "/dicom-web");
+  const std::vector<std::string> credentials = {absl::StrCat("--tls_ca=", Path("ca.pem")),
+                                                absl::StrCat("--token_file=", Path("token"))};
+  client::ProcessResult result = RunCli({"dicom", "send", Path("in"), web, credentials[0], credentials[1]});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(result.out, "stored: 3, with a warning 0; files not sent, which are no instances: 1\n");
+  std::filesystem::remove_all(Path("in/below"));
+  ExpectSame(Fetch("back"), FilesOf(Path("in")));
+
+  Series("rle", 2, EXS_RLELossless);
+  result = RunCli({"dicom", "send", Path("rle"), absl::StrCat("--to=ORTHANC@127.0.0.1:", dicom_port_)});
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(result.out, "stored: 2, with a warning 0; files not sent, which are no instances: 0\n");
+  auto sent = FilesOf(Path("in"));
+  sent.merge(FilesOf(Path("rle")));
+  ExpectSame(Fetch("all"), sent);
+
+  const auto expect_failure = [&](const std::vector<std::string>& arguments, int exit_status, const std::string& text) {
+    const client::ProcessResult failed = RunCli(arguments);
+    EXPECT_EQ(failed.exit_status, exit_status) << failed.err;
+    EXPECT_NE(failed.err.find(text), std::string::npos) << failed.err;
+    for (const char* planted : {"Planted", "4711", kStudy, kToken}) {
+      EXPECT_EQ((failed.out + failed.err).find(planted), std::string::npos) << failed.err;
+    }
+  };
+  const std::vector<std::string> get = {"dicom",
+                                        "get",
+                                        absl::StrCat("--from=", web.substr(5)),
+                                        absl::StrCat("--study=", kStudy),
+                                        absl::StrCat("--series=", SeriesUid(EXS_RLELossless)),
+                                        credentials[0]};
+  const auto with = [&](std::vector<std::string> arguments, const std::vector<std::string>& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  result = RunCli(with(get, {credentials[1], absl::StrCat("--out=", Path("got"))}));
+  EXPECT_EQ(result.exit_status, 0) << result.err;
+  EXPECT_EQ(result.out, "files: 2\n");
+  ExpectSame(FilesOf(Path("got")), FilesOf(Path("rle")));
+  expect_failure(with(get, {credentials[1], absl::StrCat("--out=", Path("got"))}), 1, "ALREADY_EXISTS");
+  expect_failure(with(get, {absl::StrCat("--out=", Path("not_got"))}), 1, "UNAUTHENTICATED");
+  EXPECT_FALSE(std::filesystem::exists(Path("not_got")));
+  expect_failure({"dicom", "get", get[2], "--study=1.2", "--series=1.3/4", "--out=x"}, 2, "--series");
+  expect_failure({"dicom", "get", get[2], "--study=1.2", "--series=1.3", credentials[0], credentials[1],
+                  absl::StrCat("--out=", Path("not_got"))},
+                 1, "NOT_FOUND");
+
+  expect_failure({"dicom", "send", Path("in"), web, credentials[0]}, 1, "UNAUTHENTICATED");
+  expect_failure({"dicom", "send", Path("in"), web, absl::StrCat("--tls_ca=", Path("other_ca.pem")), credentials[1]}, 1,
+                 "UNAUTHENTICATED");
+  expect_failure({"dicom", "send", Path("in"), absl::StrCat("--to=NOBODY@127.0.0.1:", dicom_port_)}, 1,
+                 "FAILED_PRECONDITION");
+  expect_failure({"dicom", "send", Path("in"), absl::StrCat("--to=ORTHANC@127.0.0.1:", FreePort())}, 1, "UNAVAILABLE");
+  expect_failure({"dicom", "send", Path("none"), web}, 1, "NOT_FOUND");
+  std::filesystem::create_directories(Path("empty"));
+  expect_failure({"dicom", "send", Path("empty"), web}, 1, "NOT_FOUND");
+  expect_failure({"dicom", "send", Path("in")}, 2, "--to");
+  expect_failure({"dicom", "send", Path("in"), "--to=nowhere"}, 2, "--to");
+  expect_failure({"dicom", "send", Path("in"), "--to=ORTHANC@archive:104"}, 2, "numeric");
+  expect_failure({"dicom", "send", Path("in"), "--to=ORTHANC@192.0.2.1:104"}, 2, "--plain");
+  expect_failure({"dicom", "send", Path("in"), "--to=http://archive.example/"}, 2, "https");
+  expect_failure({"dicom", "send", Path("in"), "--to=http://archive.example/", "--plain", credentials[1]}, 2,
+                 "token_file");
+  expect_failure({"dicom", "send", Path("in"), web, "--ae_title=ME"}, 2, "--ae_title");
+  expect_failure({"dicom", "send", Path("in"), "--to=A@127.0.0.1:104", credentials[1]}, 2, "--token_file");
+}
+
+}  // namespace
+}  // namespace intrawarp::dicomweb
