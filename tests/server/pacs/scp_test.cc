@@ -72,7 +72,10 @@ TEST_F(ScpTest, SilentConnectionsOfOneAddressKeepNoOtherOut) {
   Start(std::move(options));
   std::vector<std::shared_ptr<dimse::Connection>> silent;
   for (int k = 0; k < 100; ++k) silent.push_back(ConnectFrom("127.0.0.1"));
-  for (int k = 0; k < 5; ++k) EXPECT_TRUE(Associate("127.0.0.2", "FAR").ok()) << k;
+  for (int k = 0; k < 5; ++k) {
+    EXPECT_TRUE(Associate("127.0.0.2", "FAR").ok()) << k;
+    while (scp_->associations() > 0) std::this_thread::yield();  // its end comes after the peer's
+  }
   // Nor do those of two.
   for (int k = 0; k < 100; ++k) silent.push_back(ConnectFrom("127.0.0.2"));
   const auto end = steady_clock::now() + std::chrono::seconds(60);
