@@ -104,7 +104,7 @@ class Navigation {
     return status;
   }
 
-  // Of a stream that was resumed.
+  // For a stream that was resumed.
   void TellMemory(client::RoutedSession& routed) const {
     if (shares_memory_ && !routed.stream()->memory_status().ok()) TellNoMemory(routed.stream()->memory_status());
   }

@@ -35,7 +35,7 @@ std::string ProgressText(const v1::OperationProgress& progress) {
   return text;
 }
 
-// What there is to tell of its state.
+// A word on its state.
 std::string Detail(const v1::Operation& operation) {
   switch (operation.state()) {
     case v1::OPERATION_STATE_DONE: {

@@ -205,7 +205,7 @@ class Client {
   // The operation once it has ended, however it did; over new connections where one breaks, as of transfer_attempts.
   // CallOptions.timeout bounds the whole: DEADLINE_EXCEEDED.
   absl::StatusOr<v1::Operation> WaitOperation(const std::string& name, const CallOptions& options = {});
-  // As it is then: the work ends soon.
+  // Gives its state then: the work ends soon.
   absl::StatusOr<v1::Operation> CancelOperation(const std::string& name, const CallOptions& options = {});
 
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPageSize = 500;
-// Of one WaitOperation call.
+// The limit of one WaitOperation call.
 constexpr milliseconds kOneWait{30000};
 
 bool HasEnded(const v1::Operation& operation) {

@@ -15,7 +15,7 @@ namespace {
 
 // An archive may be slow.
 constexpr std::chrono::minutes kQuestionTimeout{2};
-// What an answer takes beyond the time that the server waits.
+// The time of an answer beyond that for which the server waits.
 constexpr std::chrono::seconds kWaitMargin{10};
 
 }  // namespace

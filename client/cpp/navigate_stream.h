@@ -62,7 +62,7 @@ struct CoarseFieldSink {
 // error.
 using FieldView = std::function<absl::Status(const v1::FrameField& header, absl::Span<const char> bytes)>;
 
-// What a stream asks of shared memory; unset: the server chooses by the session's grid (v1::SharedMemoryRequest).
+// A stream's wishes for shared memory; unset: the server chooses by the session's grid (v1::SharedMemoryRequest).
 struct SharedMemoryOptions {
   std::optional<int> frame_slots = std::nullopt;
   std::optional<int> field_slots = std::nullopt;

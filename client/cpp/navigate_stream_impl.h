@@ -40,7 +40,7 @@ struct NavigateStream::Impl {
   std::mutex mutex;  // of the pointer `call`, which Cancel reads
   std::unique_ptr<RawCall> call;
   std::unique_ptr<StallWatch> watch;  // of the call; gone before it
-  // Of the call: null where it shares no memory. Asked for again when the session is resumed.
+  // Belongs to the call: null where it shares no memory. Asked for again when the session is resumed.
   std::unique_ptr<SharedSlots> shared;
   std::optional<SharedMemoryOptions> shared_options;
   absl::Status memory_status = absl::FailedPreconditionError("shared memory was not asked for");

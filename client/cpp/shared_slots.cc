@@ -58,7 +58,7 @@ absl::StatusOr<absl::Span<const char>> SharedSlots::Field(const v1::FrameField& 
 }
 
 absl::Status SharedSlots::EndField(const v1::SharedSlot& slot) {
-  // What was read was read before the server's word is.
+  // The reads before this end before the server's word is read.
   std::atomic_thread_fence(std::memory_order_acquire);
   const uint64_t generation = header().field_generation[slot.slot()].load(std::memory_order_relaxed);
   if (generation != slot.generation()) {

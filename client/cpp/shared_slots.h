@@ -35,7 +35,7 @@ class SharedSlots {
   void WaitForFrame() const;
   // The next frame slot, which is ours.
   char* frame() const { return mapping_.data() + layout_.frame_offset(next_frame_); }
-  // What a frame's header says of it. From now on it is the server's, and the one after it is the next.
+  // The frame's place for its header. From now on it is the server's, and the one after it is the next.
   v1::SharedSlot SendFrame();
 
   // The bytes of a field; INTERNAL when they are not within a slot.

@@ -118,7 +118,7 @@ struct QualityReport {
   // compare.
   std::optional<double> start_margin;
   std::optional<double> mirror_lead;
-  // Of a slice in a volume (registration/slice_pose.h); absent for other images.
+  // For a slice in a volume (registration/slice_pose.h); absent for other images.
   std::optional<double> slice_observability;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;

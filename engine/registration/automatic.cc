@@ -49,7 +49,7 @@ class AutomaticRegistration {
  private:
   struct Aligned {
     StageResult stage;
-    // Of its result, unless a budget ended it.
+    // Measured on its result, unless a budget ended it.
     ResidualProbe probe;
     std::optional<ErrorEstimate> error;
     // Its place in choice_.affine.

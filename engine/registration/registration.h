@@ -52,7 +52,7 @@ struct RegistrationResult {
   // The objective of the last stage at the finest level is clearly above that at the start of the first stage, or is
   // undefined (too little overlap) where the start had one.
   bool worse_than_start = false;
-  // Of a slice in a volume: how well the last stage's metric sees its pose at the result. Absent where the objective is
+  // For a slice in a volume: how well the last metric sees its pose at the result. Absent where the objective is
   // undefined there, and for other images.
   std::optional<SlicePose> slice_pose;
   // With `automatic`: what was chosen, and why.

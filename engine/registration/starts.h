@@ -50,7 +50,7 @@ struct StartCandidate {
   // The angle of the rotation about the centre of mass, degrees; of a mirrored candidate: after a reflection
   // of x (in 2-D along the first axis of the fixed grid); of one near the header: about the middle of the slice.
   double rotation_deg = 0;
-  // Of a candidate near the header: along the normal of the slice, mm.
+  // For a candidate near the header: along the normal of the slice, mm.
   double offset_mm = 0;
   // Fixed to moving, LPS mm: before and after the optimisation.
   AffineMap start = AffineMap::Identity();

@@ -88,7 +88,7 @@ absl::Status ValidateGradients(const std::vector<StageOptions>& stages, const Ge
   return absl::OkStatus();
 }
 
-// What is asked of a slice that is registered to a volume.
+// The demands on a slice that is registered to a volume.
 absl::Status ValidateSlice(const Geometry& slice, const std::vector<StageOptions>& stages) {
   if (slice.size.x < kLeastSliceAxis || slice.size.y < kLeastSliceAxis) {
     return Unmet("fixed", absl::StrCat("a slice of ", SizeString(slice), " pixels, must have ", kLeastSliceAxis,

@@ -230,7 +230,7 @@ absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_by
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
 }
 
-// What the header of a file says of how its data set is stored.
+// How a data set is stored, by the header of its file.
 struct Layout {
   // Where a deflated data set begins; 0 for other files.
   size_t deflated_from = 0;

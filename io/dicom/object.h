@@ -61,7 +61,7 @@ class ObjectItem {
   // The element of another data set, where it has a value. Required ones (type 2) become empty without it.
   void Copy(const DcmTagKey& tag, DcmItem& from);
   void CopyRequired(const DcmTagKey& tag, DcmItem& from);
-  // What a file that nobody vouches for has, made anew where it is well-formed: as many finite numbers of a decimal
+  // The value of a file that nobody vouches for, made anew where it is well-formed: as many finite numbers of a decimal
   // string; a term of a code string (PS3.5 6.2), the first `count` of them; a date or time; a code of printable ASCII,
   // which every character set has. False, and nothing written, where it is not.
   bool TakeNumbers(const DcmTagKey& tag, DcmItem& from, size_t least = 1, size_t most = 1);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kBoundaryBytes = 16;
 
-// So random that no file holds it.
+// Random, so that no file holds it.
 std::string MakeBoundary() {
   std::string bytes(kBoundaryBytes, '\0');
   size_t have = 0;

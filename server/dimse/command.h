@@ -32,12 +32,12 @@ inline constexpr Tag kPriority = 0x00000700;
 inline constexpr Tag kDataSetType = 0x00000800;
 inline constexpr Tag kStatus = 0x00000900;
 inline constexpr Tag kAffectedSopInstance = 0x00001000;
-// Of the sub-operations of a retrieval.
+// Counts of the sub-operations of a retrieval.
 inline constexpr Tag kRemaining = 0x00001020;
 inline constexpr Tag kCompleted = 0x00001021;
 inline constexpr Tag kFailed = 0x00001022;
 inline constexpr Tag kWarning = 0x00001023;
-// Of a store request: who has asked the sender to move, and by which request.
+// In a store request: who has asked the sender to move, and by which request.
 inline constexpr Tag kMoveOriginatorAe = 0x00001030;
 inline constexpr Tag kMoveOriginatorId = 0x00001031;
 

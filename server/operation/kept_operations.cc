@@ -74,7 +74,7 @@ absl::Status RestoreOperations(ServerContext& context) {
     }
   }
   const size_t restored = operations.size();
-  // What could not be written is written with the next change, and found again at the next start.
+  // A row that could not be written is written with the next change, and found again at the next start.
   const absl::Status kept = context.operations.Restore(
       std::move(operations),
       [&context](OperationKind kind, const RequestKey& key) { return ResultsOf(context, kind, key); });

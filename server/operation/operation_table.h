@@ -98,7 +98,7 @@ class OperationWork {
   // Writes the operation to the state directory: once this has returned OK its caller may be told of it. Waits for the
   // disk (DurableObjects::Run). STATE_FULL, STATE_UNAVAILABLE.
   absl::Status Keep();
-  // As it is now.
+  // Its state now.
   Operation operation() const;
 
   // `cancel` is called, once, when the operation is cancelled before it has ended: on the canceller's thread, within

@@ -21,9 +21,9 @@ enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
 // instances may be missing; waiting for memory, the disk or the device, once for a series.
 enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete, kDeferred };
 
-// Of associations that the server asked an archive for.
+// Outcomes of associations that the server asked an archive for.
 enum class RequestOutcome { kOpened, kFailed };
-// Of imports: the series became volumes; it did not, whatever the cause; somebody cancelled it.
+// Outcomes of imports: the series became volumes; it did not, whatever the cause; somebody cancelled it.
 enum class ImportOutcome { kDone, kFailed, kCancelled };
 
 struct DicomSample {

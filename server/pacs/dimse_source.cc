@@ -50,7 +50,7 @@ constexpr dimse::Tag kSeriesUid = 0x0020000e;
 constexpr dimse::Tag kSeriesNumber = 0x00200011;
 constexpr dimse::Tag kInstancesInSeries = 0x00201209;
 
-// What broke on the wire is the archive's, and no fault of the caller.
+// A fault of the wire is the archive's, and no fault of the caller.
 absl::Status OfArchive(const absl::Status& status) {
   if (absl::IsInvalidArgument(status)) {
     return absl::UnavailableError(absl::StrCat("the archive breaks the protocol: ", status.message()));

@@ -57,7 +57,7 @@ class Importer {
   // `reading`: memory to read an instance. The references outlive it.
   Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, DicomMetrics& metrics,
            AuditTrail& audit, io::DicomRoomFn reading);
-  // As Stop.
+  // Calls Stop.
   ~Importer();
 
   const std::vector<Archive>& archives() const { return archives_; }

@@ -17,7 +17,7 @@ inline constexpr int64_t kMaxInstanceBytes = int64_t{4} << 30;
 // The part of a file that stands before the data set: preamble and meta header, of three UIDs.
 std::string FileHeader(const std::string& sop_class, const std::string& instance, const std::string& transfer_syntax);
 
-// What the reader makes of a file.
+// The reader's view of a file.
 struct InstanceDescription {
   // The hash of its series, as io::DicomProvenance has it; empty: unknown.
   std::string series;
@@ -29,7 +29,7 @@ struct InstanceDescription {
   absl::Status status;
 };
 
-// Of a file, of which the end may be missing. At most two files are read at once. `reading`: memory to read one; empty:
+// Describes a file whose end may be missing. At most two files are read at once. `reading`: memory to read one; empty:
 // there is enough.
 InstanceDescription DescribeInstance(const std::string& path, const io::DicomRoomFn& reading);
 

@@ -186,7 +186,7 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
     auto file = std::make_unique<SpooledFile>(*this, peer, path, -1, /*keep=*/true);
     file->bytes_ = bytes;
     for (Use* use : {&use_, &peers_[peer.ae_title]}) use->bytes += bytes, ++use->instances;
-    // Of two the later one, which was to replace the other, counts.
+    // The later one of two, which was to replace the other, counts.
     std::unique_ptr<SpooledFile>& slot = series->files[name->first];
     if (slot == nullptr || numbers[name->first] < name->second) {
       numbers[name->first] = name->second;

@@ -24,7 +24,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Of a question, whatever its deadline.
+// The limit of a question, whatever its deadline.
 constexpr std::chrono::minutes kMaxQuestionTime{2};
 constexpr int kDefaultMaxSeries = 200;
 
@@ -99,7 +99,7 @@ void FillMatch(const SeriesMatch& from, v1::SeriesMatch& to) {
   to.set_patient_birth_date(from.patient_birth_date);
 }
 
-// What the audit may keep of a request: no UID and no key of a query.
+// The audit's part of a request: no UID and no key of a query.
 v1::FindSeriesRequest Audited(const v1::FindSeriesRequest& request) {
   v1::FindSeriesRequest kept;
   kept.set_remote(request.remote());

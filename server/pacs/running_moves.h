@@ -41,7 +41,7 @@ class RunningMoves {
     // It belongs to a move that has ended.
     bool is_late = false;
   };
-  // Of an instance that names no move, and came on this association.
+  // The move of an instance that names none, and came on this association.
   Owner Of(absl::string_view ae_title, absl::string_view series, int64_t association) const;
 
  private:

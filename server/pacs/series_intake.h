@@ -63,7 +63,7 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
   void Cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
 
-  // What was received. Once; nothing can be added after it.
+  // The received instances. Once; nothing can be added after it.
   std::unique_ptr<GatheredSeries> Take();
 
  private:

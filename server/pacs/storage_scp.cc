@@ -155,7 +155,7 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
         if (kept.ok()) kept = file->Append(part);
         return absl::OkStatus();
       });
-  // What the file refused is told to the sender.
+  // A refusal by the file is told to the sender.
   if (!received.ok()) {
     target.BrokeOff(uid, std::move(file));
     return received;
@@ -357,7 +357,7 @@ void StorageScp::Serve(Served& served) {
   --open_;
 }
 
-// What one peer sends on one association: its own series, and those that it was asked for.
+// The instances that one peer sends on one association: its own series, and those that it was asked for.
 class StorageScp::PeerTarget final : public StoreTarget {
  public:
   PeerTarget(StorageScp& scp, const DicomPeer& peer, int64_t association, StoreTally& tally)

@@ -50,7 +50,7 @@ absl::Span<const char* const> StorageTransferSyntaxes();
 struct StoreTally {
   int64_t stored = 0;
   int64_t refused = 0;
-  // Of the refused: those that may be slices of any series.
+  // Those of the refused that may be slices of any series.
   int64_t unknown = 0;
   int64_t bytes = 0;
 };

@@ -76,7 +76,7 @@ void VolumeMaker::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// What somebody waits for comes first. One that is not wanted any more ends now.
+// A series that somebody waits for comes first. One that is not wanted any more ends now.
 std::optional<VolumeMaker::Ordered> VolumeMaker::Next() {
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -82,7 +82,7 @@ class VolumeMaker {
     // The last time that it is tried again.
     std::chrono::steady_clock::time_point end{};
   };
-  // What became of a series in one go.
+  // The outcome of a series in one go.
   struct Attempt {
     SeriesOutcome outcome;
     // Volumes that may be made later. Nobody has been told of them.
