@@ -299,7 +299,9 @@ TEST_P(OperationServiceTest, CancellingEndsTheWorkAndARepetitionBeginsAnew) {
   EXPECT_TRUE(Cancel("running").status.ok());
   const v1::Operation cancelled = Wait("running").operation;
   // On a fast device it may have been faster.
-  if (cancelled.state() == v1::OPERATION_STATE_FAILED) EXPECT_EQ(cancelled.error().code(), grpc::CANCELLED);
+  if (cancelled.state() == v1::OPERATION_STATE_FAILED) {
+    EXPECT_EQ(cancelled.error().code(), grpc::CANCELLED);
+  }
   EXPECT_EQ(context().transforms.size(), cancelled.state() == v1::OPERATION_STATE_DONE ? 1 : 0);
 
   ASSERT_TRUE(Detached(*registration_, Request("queued")).status.ok());
