@@ -111,7 +111,7 @@ AffineMap Turn(Vec3d axis, double degrees, Vec3d center, Vec3d shift) {
 }
 
 double AngleOf(const AffineMap& map) {
-  // Of the rotation nearest to the linear part, to first order in its stretch.
+  // The rotation nearest to the linear part, to first order in its stretch.
   const double trace = (map.m[0][0] + map.m[1][1] + map.m[2][2]) / std::cbrt(std::max(1e-9, Determinant(map)));
   return std::acos(std::clamp((trace - 1) / 2, -1.0, 1.0)) * 180 / M_PI;
 }
@@ -229,7 +229,7 @@ struct Volume {
   Vec3d middle;
 };
 
-// What the verdict judges by.
+// The figures that the verdict judges by.
 void List(const ExecContext& ctx, const std::string& name, const PreparedImage& fixed, const PreparedImage& moving,
           const RegistrationResult& result, const Errors& errors) {
   const ResidualProbe probe = Value(ProbeResidual(ctx, fixed, moving, {}, {}, result.transform));

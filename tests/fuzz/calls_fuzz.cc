@@ -3,7 +3,7 @@
 // CPU device: each header is decoded, checked and, where it passes, carried out. The server holds a volume
 // ("volumes/resident"); uploads, results and sessions of an input are there for its later calls, and go with it.
 //
-// What holds, whatever comes: a call ends, with a code of the contract and its details; and after the last one nothing
+// These hold, whatever comes: a call ends, with a code of the contract and its details; and after the last one nothing
 // is held but what was there before.
 #include <oneapi/tbb/global_control.h>
 

@@ -33,7 +33,7 @@ struct Known {
   uint16_t group, element;
   const char* vr;
 };
-// What the loader asks for.
+// The elements that the loader asks for.
 constexpr Known kKnown[] = {
     {0x0002, 0x0010, "UI"}, {0x0004, 0x1220, "SQ"}, {0x0004, 0x1500, "CS"}, {0x0008, 0x0008, "CS"},
     {0x0008, 0x0016, "UI"}, {0x0008, 0x0018, "UI"}, {0x0008, 0x0060, "CS"}, {0x0018, 0x0050, "DS"},

@@ -23,7 +23,7 @@ namespace dimse = intrawarp::dimse;
 using intrawarp::fuzz::Require;
 using intrawarp::fuzz::RequireRefusal;
 
-// So that every answer fits into the socket's buffer, since nobody reads it before the end.
+// Every answer fits into the socket's buffer, since nobody reads it before the end.
 constexpr size_t kMaxConversation = 8 << 10;
 constexpr int64_t kMaxDataBytes = 2000;
 
@@ -91,7 +91,7 @@ void TryCommand(absl::string_view bytes) {
   Require(response.ok() && response->is_response() && response->status() == dimse::kSuccess, "a response to it");
 }
 
-// What an association has written: whole units of known types, whose fragments hold commands.
+// The bytes that an association has written: whole units of known types, whose fragments hold commands.
 void RequireWellFormed(absl::string_view sent) {
   while (!sent.empty()) {
     Require(sent.size() >= dimse::kPduHeaderBytes, "a whole header");
@@ -167,7 +167,7 @@ dimse::Association::Answer Decide(const dimse::AssociateRequest& request) {
   return answer;
 }
 
-// As a storage provider serves its peers.
+// Serves as a storage provider serves its peers.
 void Serve(dimse::Association& association) {
   for (;;) {
     const auto request = association.ReceiveCommand();

@@ -3,7 +3,7 @@
 // (navigate_input.h), against sessions, pipeline, ledger and scheduler on virtual time and a CPU device; without gRPC.
 // The frames are real registrations of a few voxels.
 //
-// What holds, whatever comes: an error has a code that a client may see; frames are answered once, in the order of
+// These hold, whatever comes: an error has a code that a client may see; frames are answered once, in the order of
 // their headers, and whole, before a stream ends well; no resource is used beyond its capacity; and when all have gone,
 // nothing is held: no byte, no buffer, no place, no job.
 #include <oneapi/tbb/global_control.h>
@@ -70,7 +70,7 @@ void MakeShort(v1::NavigateConfig& config) {
   }
 }
 
-// What NavigateStream does with a session, and what it must see. One thread at a time (VirtualTime).
+// The part of NavigateStream, and what it must see. One thread at a time (VirtualTime).
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(World& world) : world_(world) {}

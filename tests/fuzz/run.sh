@@ -15,7 +15,7 @@ shift 2
 readonly targets=$build/tests/fuzz work=$build/fuzzing
 readonly max_restarts=50 max_added_bytes=2048 max_added=60
 mkdir -p "$work/findings"
-# As in the tests: an allocation that cannot be is a status of ours.
+# The tests do so, too: an allocation that cannot be is a status of ours.
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 names=("$@")
 if [[ ${#names[@]} -eq 0 ]]; then

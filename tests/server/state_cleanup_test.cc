@@ -219,8 +219,7 @@ std::vector<Rpc> AllRpcs() {
                     transform_service = "/intrawarp.v1.TransformService/",
                     matrix_service = "/intrawarp.v1.SparseMatrixService/", bulk_service = "/intrawarp.v1.BulkService/",
                     session_service = "/intrawarp.v1.SessionService/",
-                    operation_service = "/intrawarp.v1.OperationService/",
-                    pacs_service = "/intrawarp.v1.PacsService/";
+                    operation_service = "/intrawarp.v1.OperationService/", pacs_service = "/intrawarp.v1.PacsService/";
   const Messages volume = VolumeMessages("new"), transform = TransformMessages("new"), matrix = MatrixMessages("new");
   const Messages frame = Navigation("volumes/v", SmallGrid());
   return {

@@ -625,7 +625,7 @@ TEST_F(DicomObjectsTest, StoredValuesAreHeldInTheirRange) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(wide[i], values[i], 10001.0 / 65534 / 2 + 1e-3);
 }
 
-// What the moving files say of their acquisition is made anew or left out.
+// The acquisition of the moving files is made anew or left out.
 TEST_F(DicomObjectsTest, AHostileAcquisitionLeavesAWellFormedImage) {
   const DicomReference fixed = Reference("fixed");
   DicomReference moving = Reference("moving");

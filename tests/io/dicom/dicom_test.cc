@@ -692,7 +692,7 @@ int64_t PeakAddressSpace() {
   return 0;
 }
 
-// Of `bytes`, the four at `at` become a length that the file has no room for.
+// The four of `bytes` at `at` become a length that the file has no room for.
 void ExpectLengthRefused(const std::string& path, std::string bytes, size_t at, bool is_big) {
   for (const uint32_t length : {0xff000054U, 0x7ffffff0U, 0x40000000U}) {
     const int64_t before = PeakAddressSpace();
@@ -770,7 +770,7 @@ TEST_F(DicomTest, ADeflatedBombIsRefused) {
   EXPECT_THAT(ReadDicom(path), Succeeds());
   EXPECT_THAT(ReadDicom(path, {.limits = {.max_file_bytes = 100000}}),
               Fails(Code::kResourceExhausted, "file: inflates to more than 100000 bytes"));
-  // What it expands to is asked for before it is there.
+  // The room that it expands to is asked for before it is there.
   std::vector<int64_t> asked;
   int64_t taken = 0;
   DicomOptions options;

@@ -335,7 +335,7 @@ TEST_P(OperationServiceTest, ListsByPagesAndForgetsAfterTheTime) {
   AdvanceClock(context().limits.operation_ttl);
   server_->Housekeep();
   EXPECT_THAT(List().operations(), SizeIs(0));
-  // What they made has a life of its own.
+  // Their results have a life of their own.
   EXPECT_EQ(context().matrices.size(), 5);
 }
 

@@ -94,7 +94,7 @@ TEST_F(OperationTableTest, AnOperationGoesFromQueuedToDone) {
   EXPECT_EQ(*done.end_time - done.create_time, seconds(2));
   EXPECT_EQ(done.expiry->time - *done.end_time, hours(2));
   EXPECT_EQ(ledger_.in_use(Resource::kOperations), 0);
-  // What comes after the end has no effect.
+  // A change after the end has no effect.
   work->Failed(absl::InternalError("late"));
   work->Progressed({"later", 1, 1, ""});
   EXPECT_EQ(OperationToProto(table_.Find("a", Caller("ann")).value()).SerializeAsString(),

@@ -88,7 +88,7 @@ class DicomwebSourceTest : public io::FileTest {
     EXPECT_THAT(intake, Succeeds());
     return *intake;
   }
-  // What retrieving gives from an archive that answers so.
+  // The outcome of retrieving from an archive that answers so.
   absl::Status Retrieve(int64_t instances, const std::vector<std::string>& parts,
                         std::shared_ptr<SeriesIntake>* taken = nullptr) {
     HttpPeer peer([&](const PeerRequest& request, HttpPeer::Wire& wire) {

@@ -110,7 +110,7 @@ class DimseSourceTest : public io::FileTest {
   std::shared_ptr<SeriesIntake> Intake(size_t source = 0) {
     return *SeriesIntake::Open(*spool_, metrics_, limits_[source], {kStudy, kSeries});
   }
-  // What becomes of an import, whose instances go with it.
+  // The outcome of an import, whose instances go with it.
   absl::Status Retrieve() {
     const std::shared_ptr<SeriesIntake> intake = Intake();
     const absl::Status status = get().Retrieve(*intake);
@@ -170,7 +170,7 @@ class DimseSourceTest : public io::FileTest {
     const auto left = static_cast<uint16_t>(data_.size() - done - failed);
     (void)association.Send(request.context, FakeArchive::Response(request.command, status, {left, done, failed, 0}));
   }
-  // As the archive connects to the storage port.
+  // Connects as the archive does to the storage port.
   std::unique_ptr<dimse::Association> Sender() {
     const std::string& address = scp_->address();
     const int port = std::atoi(address.substr(address.rfind(':') + 1).c_str());

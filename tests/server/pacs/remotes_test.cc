@@ -215,7 +215,7 @@ TEST_F(RunningMovesTest, AnInstanceIsFoundByItsMoveOrItsSeries) {
   EXPECT_EQ(moves.Of("ARCHIVE", io::SeriesHash("1.2.3"), 7).intake, nullptr);
   moves.End(second, 7);
   EXPECT_EQ(moves.Named(second), nullptr);
-  // What was open then is late; a later association brings a series of its own.
+  // An association that was open then is late; a later association brings a series of its own.
   EXPECT_TRUE(moves.Of("ARCHIVE", io::SeriesHash("1.2.2"), 7).is_late);
   EXPECT_FALSE(moves.Of("ARCHIVE", io::SeriesHash("1.2.2"), 8).is_late);
   EXPECT_FALSE(moves.Of("ARCHIVE", io::SeriesHash("1.2.1"), 7).is_late);

@@ -220,7 +220,7 @@ class RetrieveTest : public PacsTest {
     v1::FindSeriesResponse found;
     ASSERT_TRUE(Find(named, &found).ok());
     EXPECT_EQ(found.series(0).patient_name(), "Zaunkoenig^Walpurga");
-    // As another client of the archive sees it.
+    // Another client of the archive sees the same.
     const ProcessResult scu =
         client::RunProcess({"/usr/bin/findscu", "-S", "-aet", "MOVER", "-aec", ae, "-k", "0008,0052=SERIES", "-k",
                             "0020,000d=1.2.5", "-k", "0020,000e", "127.0.0.1", std::to_string(archive_port_)});

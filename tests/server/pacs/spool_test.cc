@@ -215,7 +215,7 @@ TEST_F(InstanceSpoolTest, AMissingInstanceOfAKnownSeriesHoldsBackThatSeriesAlone
   ASSERT_NE(series, nullptr);
   EXPECT_EQ(series->files.size(), 2);
 
-  // Of a series of which nothing else has come yet; it is not sent again.
+  // An instance of a series of which nothing else has come yet; it is not sent again.
   EXPECT_THAT(spool_->Expect(peer_, "3"), Succeeds());
   spool_->Attribute({"PEER", "c"}, "3");
   Advance(std::chrono::minutes(9));
@@ -353,7 +353,7 @@ TEST_F(InstanceSpoolTest, WhatAnImportGathersDoesNotOutliveIt) {
   EXPECT_THAT(spool_->AddTo(**series, "1", *std::move(file)), Succeeds());
   Add("a", "2", 1);  // the peer's own
   EXPECT_EQ(spool_->instances(), 2);
-  // As after a crash: the files of both are there.
+  // The state after a crash: the files of both are there.
   const auto left = folder_ / "left";
   std::filesystem::copy((*series)->folder, left, std::filesystem::copy_options::recursive);
   const std::string folder = (*series)->folder;

@@ -518,7 +518,7 @@ TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   EXPECT_EQ(Volumes()[0].name(), name);
 }
 
-// What the sender was told to be stored is there after a stop and after a kill, and becomes a volume if it was whole.
+// Images that were answered 0x0000 are there after a stop and after a kill, and becomes a volume if it was whole.
 TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
   const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
   std::vector<std::string> slow = flags;

@@ -375,7 +375,7 @@ TEST_P(SharedMemoryTest, SlotsThatAreNoneAreRefused) {
                    "frame.slot.generation", grpc::INVALID_ARGUMENT);
   }
   EXPECT_EQ(peer.header().frame_generation[0], 1u);
-  // What has to do with the frame's bytes takes the slot.
+  // Errors of the frame's bytes take the slot.
   expect_refused(
       [](v1::FrameHeader& frame) {
         frame.mutable_geometry()->set_size(2, 21);
@@ -746,7 +746,7 @@ TEST(SharedMemoryOptionsTest, FlagsAreParsed) {
   }
 }
 
-// What a server that was killed has left is replaced; a file of another kind and a living server's socket are not.
+// The socket of a server that was killed is replaced; a file of another kind and a living server's socket are not.
 TEST(SharedMemoryOptionsTest, TheSocketOfADeadServerIsReplaced) {
   const client::TemporaryFolder folder;
   const std::string path = folder / "socket";
