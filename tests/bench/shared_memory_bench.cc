@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that the service adds to a frame and its field, by the way that they travel: intrawarpd as a process of its own, the
-// client library here, both on this host.
+// The time that the service adds to a frame and its field, by the way that they travel: intrawarpd as a process of its
+// own, the client library here, both on this host.
 //
 //   shared_memory_bench [SIZE [FRAMES]]
 //

@@ -58,8 +58,8 @@ TEST_F(OrthancTest, ASeriesGoesOutAndComesBackAsItWas) {
   }
 }
 
-// A folder goes the way of the command line: by STOW-RS and by C-STORE, and back. Files that are no instances are passed
-// over.
+// A folder goes the way of the command line: by STOW-RS and by C-STORE, and back. Files that are no instances are
+// passed over.
 TEST_F(OrthancTest, FoldersGoOutAndComeBack) {
   Series("in", 3, EXS_LittleEndianExplicit);
   std::filesystem::create_directories(Path("in/below"));
