@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "intrawarp/v1/operation.pb.h"
+#include "intrawarp/v1/pacs.pb.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "intrawarp/v1/server.pb.h"
 #include "intrawarp/v1/sparse_matrix.pb.h"
@@ -52,7 +53,7 @@ std::vector<RpcMethod> AllMethods() {
   for (const google::protobuf::FileDescriptor* file :
        {v1::Volume::descriptor()->file(), v1::Transform::descriptor()->file(), v1::Report::descriptor()->file(),
         v1::ServerInfo::descriptor()->file(), v1::SparseMatrix::descriptor()->file(),
-        v1::UploadHeader::descriptor()->file(), v1::Operation::descriptor()->file()}) {
+        v1::UploadHeader::descriptor()->file(), v1::Operation::descriptor()->file(), v1::Remote::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         const google::protobuf::MethodDescriptor& method = *file->service(s)->method(m);
