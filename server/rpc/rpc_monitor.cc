@@ -53,7 +53,8 @@ std::vector<RpcMethod> AllMethods() {
   for (const google::protobuf::FileDescriptor* file :
        {v1::Volume::descriptor()->file(), v1::Transform::descriptor()->file(), v1::Report::descriptor()->file(),
         v1::ServerInfo::descriptor()->file(), v1::SparseMatrix::descriptor()->file(),
-        v1::UploadHeader::descriptor()->file(), v1::Operation::descriptor()->file(), v1::Remote::descriptor()->file()}) {
+        v1::UploadHeader::descriptor()->file(), v1::Operation::descriptor()->file(),
+        v1::Remote::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         const google::protobuf::MethodDescriptor& method = *file->service(s)->method(m);
