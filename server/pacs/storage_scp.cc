@@ -245,7 +245,7 @@ void StorageScp::Take(Fd fd) {
 // With the mutex held. The oldest silent connection of the address that has most of them gives way, where a new one of
 // `address` does not bring that one to as many.
 bool StorageScp::MakeRoom(const std::string& address) {
-  const size_t most = static_cast<size_t>(options_.max_associations + kRejecting);
+  const size_t most = static_cast<size_t>(options_.max_associations) + kRejecting;
   size_t live = 0;
   std::map<std::string, int> silent;
   for (const auto& served : served_) {
