@@ -15,7 +15,7 @@
 
 namespace intrawarp::server {
 
-// What ends a job early: its caller is gone, its RPC's deadline has passed, its budget is used up. A detached job goes
+// A job ends early when its caller is gone, its RPC's deadline has passed or its budget is used up. A detached job goes
 // on without its caller and deadline, until its operation is cancelled.
 //
 // Thread safety: Cancel, Detach, CancelDetached, detached and cancelled on any thread, the rest on the job's thread.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream that brings messages too often ends with.
+// The error that ends a stream which brings messages too often.
 #ifndef INTRAWARP_SERVER_RPC_MESSAGE_RATE_H_
 #define INTRAWARP_SERVER_RPC_MESSAGE_RATE_H_
 

@@ -5,7 +5,7 @@
 // seals keep its size: a client that holds a descriptor cannot truncate the memory under the server (SIGBUS), nor add a
 // seal that would keep the server from taking the memory back. The server maps the frames read-only.
 //
-// What a client can do: write to any byte at any time. So the server keeps its own generations and states, reads one
+// A client can write to any byte at any time. So the server keeps its own generations and states, reads one
 // word of the client's (field_released) once where it needs it, copies a frame once, and reads nothing back that it has
 // written to a field. The worst that a client reaches is its own wrong frames and fields.
 //
