@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,7 @@
 #include "intrawarp/v1/operation.pb.h"
 #include "server/operation/operation_table.h"
 #include "server/rpc/job_stream.h"
+#include "server/rpc/job_support.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
@@ -40,6 +42,21 @@ absl::StatusOr<std::shared_ptr<OperationWork>> Detach(ServerContext& context, co
 // work is cancelled, the operation forgotten and the call ends with the error.
 void Acknowledge(ServerContext& context, std::shared_ptr<JobStream> stream, std::shared_ptr<OperationWork> work,
                  OperationMessageFn message);
+
+// Submits the job of a call. With an operation (`call->operation`), the job is the operation's from then on, and the
+// call is told of it. Call: RegisterCall, MultiplyCall.
+template <typename Call>
+absl::Status StartJob(const std::shared_ptr<Call>& call, Job job, const OperationMessageFn& message) {
+  if (call->operation == nullptr) return SubmitJob(*call->device, *call->stream, std::move(job));
+  call->is_detached = true;  // the job may end at once
+  const absl::Status submitted = SubmitJob(*call->device, *call->stream, std::move(job));
+  if (submitted.ok()) {
+    Acknowledge(call->context, call->stream, call->operation, message);
+  } else {
+    call->is_detached = false;
+  }
+  return submitted;
+}
 
 // Answers with an operation that an earlier request began. False when there is none. The errors of
 // OperationTable::FindBegun.

@@ -101,7 +101,7 @@ absl::Status ValidateDetached(const v1::RegisterRequest& request) {
   return request.has_field() ? InvalidField("field", "must not be set with detach") : absl::OkStatus();
 }
 
-// What tells the request from others. A request is the same with and without `detach`.
+// The print that tells the request from others. A request is the same with and without `detach`.
 absl::Status TakeKey(RegisterCall& call, v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));
@@ -320,19 +320,6 @@ void Tell(RegisterCall& call, const Progress& progress) {
   call.stream->SendProgress(SerializeMessage(response));
 }
 
-// Submits the job. That of an operation is the operation's from then on, and the call is told.
-absl::Status StartJob(const std::shared_ptr<RegisterCall>& call, Job job) {
-  if (call->operation == nullptr) return SubmitJob(*call->device, *call->stream, std::move(job));
-  call->is_detached = true;  // the job may end at once
-  const absl::Status submitted = SubmitJob(*call->device, *call->stream, std::move(job));
-  if (submitted.ok()) {
-    Acknowledge(call->context, call->stream, call->operation, OperationMessage);
-  } else {
-    call->is_detached = false;
-  }
-  return submitted;
-}
-
 // Whose images are on the device.
 absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   call->input = MakeRegistrationInput(call->plan, call->fixed->image, call->moving->image);
@@ -365,7 +352,7 @@ absl::Status Submit(const std::shared_ptr<RegisterCall>& call) {
   };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return StartJob(call, std::move(job));
+  return StartJob(call, std::move(job), OperationMessage);
 }
 
 // Chooses a device, and brings the images there that are elsewhere.

@@ -530,19 +530,6 @@ std::string CostKind(const ProductTask& task) {
                       task.keep_id ? "/keep" : "/send");
 }
 
-// Submits the job. That of an operation is the operation's from then on, and the call is told.
-absl::Status StartJob(const std::shared_ptr<MultiplyCall>& call, Job job) {
-  if (call->operation == nullptr) return SubmitJob(*call->device, *call->stream, std::move(job));
-  call->is_detached = true;  // the job may end at once
-  const absl::Status submitted = SubmitJob(*call->device, *call->stream, std::move(job));
-  if (submitted.ok()) {
-    Acknowledge(call->context, call->stream, call->operation, OperationMessage);
-  } else {
-    call->is_detached = false;
-  }
-  return submitted;
-}
-
 absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   Job job;
   job.job_class = JobClass::kBatch;
@@ -554,7 +541,7 @@ absl::Status Submit(const std::shared_ptr<MultiplyCall>& call) {
   job.run = [call](const absl::StatusOr<const ExecContext*>& ctx) { RunJob(call, ctx); };
   call->submitted = Clock::now();
   call->latency.Add(Phase::kAdmit, call->submitted - call->begin);
-  return StartJob(call, std::move(job));
+  return StartJob(call, std::move(job), OperationMessage);
 }
 
 // Chooses a device, and brings the matrices there that are elsewhere.
@@ -598,7 +585,7 @@ absl::Status ValidateDetached(const v1::MultiplyRequest& request) {
   return request.has_keep() ? absl::OkStatus() : InvalidField("keep", "must be set with detach");
 }
 
-// What tells the request from others. A request is the same with and without `detach`.
+// The print that tells the request from others. A request is the same with and without `detach`.
 absl::Status TakeKey(MultiplyCall& call, v1::MultiplyRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Series imported from archives: Orthanc and dcmqrscp as processes, Orthanc behind nginx by DICOMweb, and an archive of
 // our own that misbehaves.
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,18 +32,6 @@ using testing::HasSubstr;
 constexpr char kStudy[] = "1.2.5";
 constexpr char kSeries[] = "1.2.5.1";
 constexpr char kDone[] = "intrawarp_dicom_imports_total{outcome=\"done\"}";
-
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(name);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size), 0);
-  close(fd);
-  return ntohs(name.sin_port);
-}
 
 class RetrieveTest : public PacsTest {
  protected:
@@ -232,7 +219,7 @@ class RetrieveTest : public PacsTest {
     EXPECT_EQ(Import("get", "absent", "1.2.5.999").error().code(), grpc::NOT_FOUND);
   }
 
-  const int archive_port_ = FreePort();
+  const int archive_port_ = dicomweb::FreePort();
   std::unique_ptr<v1::PacsService::Stub> pacs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };
