@@ -80,6 +80,8 @@ class Prometheus:
             json.dump(configuration, file)
         processes.start("prometheus", "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
                         f"--web.listen-address={self.url[len('http://'):]}", "--log.level=warn")
+        # Until it has read its files it answers queries with a text.
+        wait_for("Prometheus", lambda: "Ready" in get(f"{self.url}/-/ready"))
 
     def query(self, expression):
         answer = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
