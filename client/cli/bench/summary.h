@@ -40,7 +40,7 @@ struct Summary {
   double per_second = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  // Of all clients; nullopt: none shared memory.
+  // The sum over all clients; nullopt: none shared memory.
   std::optional<client::Transfers> transfers;
 
   int64_t count(Fate fate) const { return fates[static_cast<size_t>(fate)]; }
