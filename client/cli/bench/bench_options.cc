@@ -77,7 +77,7 @@ absl::Status CheckAllUsed(const ParsedFlags& flags, const BenchOptions& options)
   } rules[] = {
       {{"sizes", "methods", "max_sessions", "late_percent"}, capacity, "--find_capacity"},
       {{"size", "method", "sessions", "plot"}, !capacity, "a run without --find_capacity"},
-      {{"deadline_ms", "latest"}, options.load.kind == LoadKind::kNavigate, "--load=navigate"},
+      {{"deadline_ms", "latest", "shared_memory"}, options.load.kind == LoadKind::kNavigate, "--load=navigate"},
       {{"sessions", "rate", "limit_ms", "plot"}, loaded, "a load of registrations"},
       {of_registrations, loaded, "a load of registrations"},
       {{"size"}, loaded || floods.registrations > 0, "a load of registrations, or --registrations,"},
@@ -150,6 +150,7 @@ void SetLoad(const ParsedFlags& flags, LoadOptions* load) {
   load->rate_hz = flags.Number("rate", 0);
   load->deadline_ms = flags.Integer("deadline_ms", 0);
   load->latest_wins = flags.Has("latest");
+  load->shared_memory = flags.Has("shared_memory");
   const double period_ms = load->rate_hz > 0 ? 1e3 / load->rate_hz : 0;
   load->limit_ms = flags.Number("limit_ms", load->deadline_ms > 0 ? static_cast<double>(load->deadline_ms) : period_ms);
 }
@@ -225,6 +226,7 @@ std::vector<FlagSpec> LoadFlagSpecs() {
              1e7),
       Integer("deadline_ms", "the server's deadline for each frame", 1, 86400000),
       Switch("latest", "a newer frame supersedes one that waits"),
+      Switch("shared_memory", "frames and fields through memory that a server on this host shares"),
       Number("seconds", "S", "how long the load runs; default 10", 0.1, kMaxSeconds),
       Number("grace", "S", "how long answers are waited for after that; default 15", 0.1, 600),
       Integer("seed", "of the first session's phantom, and of everything random; default 1", 0, 4e9),

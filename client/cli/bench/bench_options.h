@@ -38,6 +38,8 @@ struct LoadOptions {
   // The server's deadline for a frame; 0: none.
   int64_t deadline_ms = 0;
   bool latest_wins = false;
+  // Frames and fields go through memory that the server shares; a session without it does not begin.
+  bool shared_memory = false;
 
   bool wants_field() const { return encoding != "none"; }
 };

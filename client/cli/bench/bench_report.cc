@@ -43,6 +43,14 @@ Json FatesToJson(const Summary& summary) {
   return json;
 }
 
+Json TransfersToJson(const std::optional<client::Transfers>& transfers) {
+  if (!transfers) return nullptr;
+  return {{"frames_shared", transfers->frames_shared},
+          {"frames_in_chunks", transfers->frames_in_chunks},
+          {"fields_shared", transfers->fields_shared},
+          {"fields_in_chunks", transfers->fields_in_chunks}};
+}
+
 Json SummaryToJson(const Summary& summary, double limit_ms) {
   Json phases = Json::object();
   for (int i = 0; i < kPhases; ++i) phases[PhaseNames()[i]] = PercentilesToJson(summary.phases[i]);
@@ -62,7 +70,8 @@ Json SummaryToJson(const Summary& summary, double limit_ms) {
           {"server_ms", phases},
           {"per_second", Finite(summary.per_second)},
           {"bytes_sent", summary.bytes_sent},
-          {"bytes_received", summary.bytes_received}};
+          {"bytes_received", summary.bytes_received},
+          {"transfers", TransfersToJson(summary.transfers)}};
 }
 
 // A column for each number, a place in it for each call.
@@ -203,7 +212,8 @@ std::string FloodText(const FloodResult& flood) {
 std::string TaskText(const BenchOptions& options) {
   const LoadOptions& load = options.load;
   const Task& task = options.tasks.front();
-  const std::string rate = load.rate_hz > 0 ? absl::StrFormat("open loop at %g Hz each", load.rate_hz) : "closed loop";
+  std::string rate = load.rate_hz > 0 ? absl::StrFormat("open loop at %g Hz each", load.rate_hz) : "closed loop";
+  if (load.shared_memory) rate += ", through shared memory";
   if (options.find_capacity) {
     return absl::StrFormat("sessions of frames: field %s, %s, %g s for each number of them\n", load.encoding, rate,
                            options.seconds);
@@ -231,6 +241,7 @@ Json HeaderToJson(const v1::ServerInfo& server, const BenchOptions& options) {
         {"limit_ms", load.limit_ms > 0 ? Json(load.limit_ms) : Json(nullptr)},
         {"deadline_ms", load.deadline_ms > 0 ? Json(load.deadline_ms) : Json(nullptr)},
         {"latest", load.latest_wins},
+        {"shared_memory", load.shared_memory},
         {"seconds", options.seconds},
         {"warmup", options.warmup},
         {"grace", options.grace},
@@ -288,6 +299,11 @@ std::string LoadText(const LoadResult& result, const BenchOptions& options) {
     absl::StrAppendFormat(&text, "%.2f a second; payload %.1f MB sent, %.1f MB received\n", summary.per_second,
                           1e-6 * static_cast<double>(summary.bytes_sent),
                           1e-6 * static_cast<double>(summary.bytes_received));
+    if (summary.transfers) {
+      absl::StrAppendFormat(&text, "shared memory: %d frames and %d fields; in chunks: %d frames and %d fields\n",
+                            summary.transfers->frames_shared, summary.transfers->fields_shared,
+                            summary.transfers->frames_in_chunks, summary.transfers->fields_in_chunks);
+    }
   }
   for (const FloodResult& flood : result.floods) absl::StrAppend(&text, FloodText(flood));
   return text;

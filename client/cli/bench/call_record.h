@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "client/cli/bench/statistics.h"
+#include "client/cpp/navigate_stream.h"
 #include "intrawarp/v1/registration.pb.h"
 
 namespace intrawarp::cli::bench {
@@ -80,6 +81,8 @@ struct ClientLog {
   // Payload: voxels of frames, and encoded fields.
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
+  // With LoadOptions::shared_memory: how they travelled, the opening frame included.
+  std::optional<client::Transfers> transfers;
 };
 
 }  // namespace intrawarp::cli::bench

@@ -27,6 +27,12 @@ class NavigationClient final : public LoadClient {
     if (context.load.rate_hz > 0) log_.calls = ScheduledCalls(context, phase);
     if (context.load.wants_field()) {
       sink_ = CountingSink(context.load.field.encoding(), &field_, &log_.bytes_received);
+      if (context.load.shared_memory) {
+        view_ = [this](const v1::FrameField&, absl::Span<const char> bytes) {
+          log_.bytes_received += static_cast<int64_t>(bytes.size());
+          return absl::OkStatus();
+        };
+      }
     }
   }
   ~NavigationClient() override {
@@ -37,6 +43,7 @@ class NavigationClient final : public LoadClient {
   absl::Status Open() override {
     INTRAWARP_ASSIGN_OR_RETURN(client_, context_.connect());
     stream_ = client_->Navigate(Config(), {.cancellation = context_.interrupt});
+    if (context_.load.shared_memory) INTRAWARP_RETURN_IF_ERROR(stream_->ShareMemory());
     INTRAWARP_ASSIGN_OR_RETURN(const client::FrameAnswer answer, Exchange(kWarmFrame));
     log_.bytes_received = 0;
     const absl::Status status = client::FromRpcStatus(answer.result.status());
@@ -73,6 +80,7 @@ class NavigationClient final : public LoadClient {
       if (!std::isnan(call.sent)) log_.bytes_sent += images_.breath.rest().pixels.size();
     }
     log_.session = stream_->closed();
+    if (context_.load.shared_memory) log_.transfers = stream_->transfers();
     return std::move(log_);
   }
 
@@ -104,7 +112,7 @@ class NavigationClient final : public LoadClient {
   absl::StatusOr<client::FrameAnswer> Exchange(int64_t number) {
     // Why a stream ended is for Receive to say.
     (void)Send(number);
-    INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream_->Receive(sink_));
+    INTRAWARP_ASSIGN_OR_RETURN(std::optional<client::FrameAnswer> answer, stream_->Receive(sink_, {}, view_));
     if (!answer) return absl::UnavailableError("the server ended the stream");
     return *std::move(answer);
   }
@@ -123,7 +131,7 @@ class NavigationClient final : public LoadClient {
   // To the end of the stream.
   void ReceiveLoop() {
     while (true) {
-      const absl::StatusOr<std::optional<client::FrameAnswer>> answer = stream_->Receive(sink_);
+      const absl::StatusOr<std::optional<client::FrameAnswer>> answer = stream_->Receive(sink_, {}, view_);
       if (!answer.ok()) return NoteEnd(answer.status());
       if (!answer->has_value()) return;
       Record(**answer);
@@ -180,6 +188,8 @@ class NavigationClient final : public LoadClient {
   std::unique_ptr<client::NavigateStream> stream_;
   client::GridData field_;
   client::GridSink sink_;
+  // Reads a field of shared memory in place; null without it.
+  client::FieldView view_;
   std::optional<LoadClock> clock_;
   // The sending thread writes CallRecord.sent alone, the receiving thread everything else.
   ClientLog log_;

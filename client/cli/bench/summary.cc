@@ -48,6 +48,14 @@ Percentiles OfGood(const std::vector<ClientLog>& clients, const Value& value) {
   return PercentilesOf(std::move(values));
 }
 
+void Add(const client::Transfers& transfers, std::optional<client::Transfers>* sum) {
+  if (!*sum) sum->emplace();
+  (*sum)->frames_shared += transfers.frames_shared;
+  (*sum)->frames_in_chunks += transfers.frames_in_chunks;
+  (*sum)->fields_shared += transfers.fields_shared;
+  (*sum)->fields_in_chunks += transfers.fields_in_chunks;
+}
+
 // The calls without an answer, of a client that got none after the end of the load.
 int64_t CallsToSilence(const ClientLog& client, double seconds) {
   int64_t unanswered = 0;
@@ -68,6 +76,7 @@ Summary Summarise(const std::vector<ClientLog>& clients, double limit_ms, double
     if (!client.opening.ok()) ++summary.not_opened[ErrorName(client.opening)];
     summary.bytes_sent += client.bytes_sent;
     summary.bytes_received += client.bytes_received;
+    if (client.transfers) Add(*client.transfers, &summary.transfers);
     for (const CallRecord& call : client.calls) {
       Count(call, limit_ms, &summary);
       if (call.fate == Fate::kOk) end = std::max(end, call.answered);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,6 +40,8 @@ struct Summary {
   double per_second = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
+  // The sum over all clients; nullopt: none shared memory.
+  std::optional<client::Transfers> transfers;
 
   int64_t count(Fate fate) const { return fates[static_cast<size_t>(fate)]; }
   // Answered well within the limit.

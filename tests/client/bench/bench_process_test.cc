@@ -28,11 +28,14 @@ std::string Word(const std::string& line, const std::string& key) {
 class CliBenchTest : public testing::Test {
  protected:
   void SetUp() override {
-    server_ = std::make_unique<Process>(std::vector<std::string>{
-        INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu", "--max_sessions=2"});
+    std::vector<std::string> command = {INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu"};
+    for (const std::string& flag : ServerFlags()) command.push_back(flag);
+    server_ = std::make_unique<Process>(command);
     address_ = Word(server_->WaitForLine("ready "), "grpc=");
     ASSERT_FALSE(address_.empty());
   }
+
+  virtual std::vector<std::string> ServerFlags() const { return {"--max_sessions=2"}; }
 
   // Whatever a test did, nothing is left.
   void TearDown() override {
@@ -168,6 +171,48 @@ TEST_F(CliBenchTest, ALoadThatIsTooMuchIsLateAndNoFailure) {
                 calls["not_sent"].get<int64_t>(),
             0);
   EXPECT_LT(load["in_time"], 1000);
+}
+
+// With a server that shares memory with its clients.
+class SharedMemoryBenchTest : public CliBenchTest {
+ protected:
+  std::vector<std::string> ServerFlags() const override {
+    return {"--max_sessions=2", "--shared_memory=" + (folder_ / "segments")};
+  }
+};
+
+TEST_F(SharedMemoryBenchTest, FramesAndFieldsGoThroughSharedMemory) {
+  for (const bool is_open_loop : {true, false}) {
+    std::vector<std::string> arguments = {"--sessions=2",   "--size=24",  "--seconds=2",
+                                          "--iterations=3", "--grace=60", "--field_encoding=int16",
+                                          "--shared_memory"};
+    if (is_open_loop) arguments.push_back("--rate=4");
+    const nlohmann::json json = Succeed(arguments);
+    const nlohmann::json& load = json["load"];
+    ExpectCallsAddUp(load);
+    ExpectTheServerAgrees(load);
+    EXPECT_EQ(json["options"]["shared_memory"], true);
+    const nlohmann::json& transfers = load["transfers"];
+    const int64_t sent = load["calls"]["due"].get<int64_t>() - load["calls"]["not_sent"].get<int64_t>();
+    // Each session begins with a frame that is not counted.
+    EXPECT_EQ(transfers["frames_shared"], sent + 2);
+    EXPECT_EQ(transfers["frames_in_chunks"], 0);
+    EXPECT_EQ(transfers["fields_shared"].get<int64_t>() + transfers["fields_in_chunks"].get<int64_t>(),
+              load["calls"]["ok"].get<int64_t>() + 2);
+    EXPECT_GT(transfers["fields_shared"], 0);
+    EXPECT_EQ(load["bytes_sent"], sent * 24 * 24 * 24 * 2);
+    EXPECT_EQ(load["bytes_received"], load["calls"]["ok"].get<int64_t>() * 24 * 24 * 24 * 3 * 2);
+    EXPECT_THAT(out_, HasSubstr(", through shared memory"));
+    EXPECT_THAT(out_, HasSubstr(absl::StrCat("shared memory: ", sent + 2, " frames and ")));
+  }
+}
+
+TEST_F(CliBenchTest, AServerThatSharesNoMemoryFailsALoadThroughIt) {
+  const ProcessResult result = RunProcess(Command({"--size=24", "--seconds=1", "--iterations=3", "--shared_memory"}));
+  EXPECT_EQ(result.exit_status, 1) << result.out;
+  EXPECT_THAT(result.err, HasSubstr("FAILED_PRECONDITION"));
+  EXPECT_THAT(result.err, HasSubstr("SHARED_MEMORY_UNAVAILABLE"));
+  EXPECT_TRUE(Succeed({"--size=24", "--seconds=1", "--iterations=3"})["load"]["transfers"].is_null());
 }
 
 TEST_F(CliBenchTest, RefusedSessionsAreCounted) {

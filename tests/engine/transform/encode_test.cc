@@ -71,6 +71,35 @@ TEST_P(EncodeTest, RoundsToNearest) {
   EXPECT_EQ(Encoded({1e9f, -1e9f}, quarters), (std::vector<double>{32767 * 0.25, -32767 * 0.25}));
 }
 
+// Every boundary between two halves, the floats beside it, and what is no number, as the compiler has them.
+TEST_P(EncodeTest, RoundsEveryHalfToNearestEven) {
+  std::vector<float> values;
+  for (uint32_t half = 0; half < 0x7c00; ++half) {
+    _Float16 below, above;
+    const auto bits = static_cast<uint16_t>(half), next = static_cast<uint16_t>(half + 1);
+    std::memcpy(&below, &bits, sizeof(below));
+    std::memcpy(&above, &next, sizeof(above));
+    // Beyond the largest half lies 2^16.
+    const float low = static_cast<float>(below), high = next == 0x7c00 ? 65536.0f : static_cast<float>(above);
+    const float middle = low + (high - low) / 2;
+    for (const float value : {low, std::nextafter(middle, low), middle, std::nextafter(middle, high)}) {
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float value : {1e-45f, 1e-38f, 65535.9f, 65536.0f, 1e38f, std::numeric_limits<float>::max(), kInfinity}) {
+    values.push_back(value);
+    values.push_back(-value);
+  }
+  const std::vector<double> read = Encoded(values, {ComponentType::kFloat16, 0, 0});
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(read[i], static_cast<double>(static_cast<_Float16>(values[i]))) << values[i];
+  }
+  const std::vector<double> nan = Encoded({std::numeric_limits<float>::quiet_NaN()}, {ComponentType::kFloat16, 0, 0});
+  EXPECT_TRUE(std::isnan(nan[0]));
+}
+
 TEST_P(EncodeTest, RefusesWhatDoesNotFit) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   const auto code = [](ComponentType type, double bound) { return MakeComponentEncoding(type, bound).status().code(); };

@@ -16,7 +16,9 @@
 #include "tests/server/health_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/identity/access_fixture.h"
+#include "tests/server/navigate_frames.h"
 #include "tests/server/raw_call.h"
+#include "tests/server/stages.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
 
@@ -300,6 +302,49 @@ class MessageRateTest : public TokenTest {
     return call.Finish();
   }
 
+  void PutResident(const std::string& token) {
+    const UploadData volume = MakeVolume(Grid(), ResidentImage(), "resident", "resident");
+    const auto stub = v1::BulkService::NewStub(NewChannel(WithToken(token)));
+    const grpc::Status done = Upload(*stub, volume, nullptr, 1 << 20);
+    ASSERT_TRUE(done.ok()) << done.error_message();
+  }
+  // A stream of the session `id`, which brings its config and a frame: a header and so many chunks.
+  struct Navigated {
+    grpc::Status status;
+    bool opened = false;
+    // Unset: the frame has no answer.
+    std::optional<int> frame_code;
+  };
+  static Navigated NavigateIn(int chunks, const std::shared_ptr<grpc::Channel>& channel, const std::string& id,
+                              bool resume = false) {
+    v1::NavigateRequest config;
+    if (!resume) {
+      *config.mutable_config() = RigidConfig();
+      SetIterations(*config.mutable_config()->mutable_options()->mutable_stages(0), 2);
+      config.mutable_config()->mutable_resume_window()->set_seconds(60);
+    }
+    config.mutable_config()->set_session_id(id);
+    config.mutable_config()->set_resume(resume);
+    const std::vector<float> voxels = MovingFrame(Grid(), 1);
+    const size_t bytes = 4 * voxels.size();
+    const std::vector<v1::NavigateRequest> frame =
+        FrameRequests(resume ? 2 : 1, Grid(), voxels, (bytes + chunks - 1) / chunks);
+    EXPECT_EQ(frame.size(), static_cast<size_t>(chunks) + 1);
+    grpc::ClientContext call;
+    const auto stub = v1::RegistrationService::NewStub(channel);
+    const auto stream = stub->Navigate(&call);
+    bool open = stream->Write(config);
+    for (size_t n = 0; open && n < frame.size(); ++n) open = stream->Write(frame[n]);
+    if (open) stream->WritesDone();
+    Navigated navigated;
+    for (v1::NavigateResponse response; stream->Read(&response);) {
+      navigated.opened |= response.has_opened();
+      if (response.has_result()) navigated.frame_code = response.result().status().code();
+    }
+    navigated.status = stream->Finish();
+    return navigated;
+  }
+
   const std::shared_ptr<std::atomic<int64_t>> now_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
@@ -330,6 +375,56 @@ TEST_F(MessageRateTest, AnIdentitysStreamsEndAtItsLimitOnAllConnections) {
   EXPECT_TRUE(UploadIn(10, NewChannel(WithToken(other)), "few").ok());
   ++*now_;
   EXPECT_TRUE(UploadIn(11, NewChannel(WithToken(token)), "more").ok());
+}
+
+TEST_F(MessageRateTest, ASessionOutlivesAStreamThatPassesTheLimitOfItsConnection) {
+  const std::string token = AddToken("or3", Role::kFrame), staging = AddToken("or3", Role::kStage);
+  StartWithLimits(/*connection_rate=*/20, 0);
+  PutResident(staging);
+  const auto channel = NewChannel(WithToken(token));
+  const Navigated few = NavigateIn(10, channel, "few");
+  EXPECT_TRUE(few.status.ok()) << few.status.error_message();
+  EXPECT_EQ(few.frame_code, 0);
+  const Navigated many = NavigateIn(30, channel, "many");
+  EXPECT_EQ(many.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << many.status.error_message();
+  EXPECT_EQ(DetailsOf(many.status).reason, "MESSAGE_RATE");
+  EXPECT_TRUE(DetailsOf(many.status).retry);
+  EXPECT_THAT(many.status.error_message(), HasSubstr("connection bring more than 20 messages a second"));
+  EXPECT_EQ(many.frame_code, std::nullopt);
+  EXPECT_EQ(NavigateIn(10, channel, "many", /*resume=*/true).status.error_code(), StatusCode::RESOURCE_EXHAUSTED)
+      << "no new stream helps";
+  EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
+  const Navigated resumed = NavigateIn(10, NewChannel(WithToken(token)), "many", /*resume=*/true);
+  EXPECT_TRUE(resumed.status.ok()) << "over another connection: " << resumed.status.error_message();
+  EXPECT_TRUE(resumed.opened);
+  EXPECT_EQ(resumed.frame_code, 0);
+  ++*now_;
+  const Navigated again = NavigateIn(18, channel, "again");
+  EXPECT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.frame_code, 0);
+}
+
+TEST_F(MessageRateTest, AnIdentitysSessionsShareItsLimit) {
+  const std::string token = AddToken("or3", Role::kFrame), staging = AddToken("or3", Role::kStage);
+  const std::string other = AddToken("or4", Role::kFrame), other_staging = AddToken("or4", Role::kStage);
+  StartWithLimits(0, /*identity_rate=*/15);
+  PutResident(staging);
+  PutResident(other_staging);
+  ++*now_;
+  const Navigated few = NavigateIn(10, NewChannel(WithToken(token)), "few");
+  EXPECT_TRUE(few.status.ok()) << few.status.error_message();
+  const Navigated more = NavigateIn(10, NewChannel(WithToken(token)), "more");
+  EXPECT_EQ(more.status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << more.status.error_message();
+  EXPECT_EQ(DetailsOf(more.status).reason, "MESSAGE_RATE");
+  EXPECT_THAT(more.status.error_message(), HasSubstr("identity"));
+  EXPECT_EQ(more.frame_code, std::nullopt);
+  const Navigated others = NavigateIn(10, NewChannel(WithToken(other)), "few");
+  EXPECT_TRUE(others.status.ok()) << others.status.error_message();
+  EXPECT_EQ(others.frame_code, 0);
+  ++*now_;
+  const Navigated resumed = NavigateIn(10, NewChannel(WithToken(token)), "more", /*resume=*/true);
+  EXPECT_TRUE(resumed.status.ok()) << resumed.status.error_message();
+  EXPECT_EQ(resumed.frame_code, 0);
 }
 
 TEST(MessageLimitsTest, BucketsFillAndGo) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server as a process that is killed at random moments under load: whatever it acknowledged is there after a new
 // start, bit for bit, and whatever it did not acknowledge is whole or absent. Sessions go on from the transform that
-// their client was told of, or a later one. INTRAWARP_KILLS sets the number of kills.
+// their client was told of, or a later one. An operation that was begun is found: done with its result, or failed.
+// INTRAWARP_KILLS sets the number of kills.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -25,6 +26,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
+#include "client/cpp/rpc_status.h"
 #include "tests/client/process.h"
 
 namespace intrawarp::client {
@@ -484,6 +486,77 @@ TEST_F(KillTest, NothingAcknowledgedIsLost) {
     std::printf("  came back    %-14s %lld\n", kind.c_str(), static_cast<long long>(count));
   }
   EXPECT_GT(total, kills);
+}
+
+v1::RegisterRequest RegistrationOf(const std::string& id) {
+  v1::RegisterRequest request;
+  request.set_fixed("volumes/fixed");
+  request.set_moving("volumes/moving");
+  request.set_request_id(id);
+  request.set_transform_id(id);
+  v1::FfdStage& ffd = *request.mutable_options()->add_stages()->mutable_ffd();
+  ffd.set_levels(1);
+  ffd.set_iterations(2);
+  return request;
+}
+
+// Every operation of whose beginning the server has told is there after a kill: DONE with a result that can be had, or
+// FAILED for the restart, and then the same request makes what it would have made.
+TEST_F(KillTest, AnOperationIsDoneOrFailedAfterAKill) {
+  constexpr int kRounds = 8;
+  std::mt19937 random(11);
+  std::unique_ptr<Client> client = Start();
+  PutInputs(*client);
+  GridData expected;
+  v1::RegisterRequest undisturbed = RegistrationOf("undisturbed");
+  undisturbed.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+  ASSERT_TRUE(client->Register(undisturbed, nullptr, SinkInto(&expected)).ok());
+
+  int done = 0, failed = 0;
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    const std::string ended = absl::StrCat("ended-", round), open = absl::StrCat("open-", round);
+    ASSERT_TRUE(client->StartRegister(RegistrationOf(ended)).ok());
+    const auto before = client->WaitOperation("operations/" + ended);
+    ASSERT_TRUE(before.ok()) << before.status();
+    ASSERT_EQ(before->state(), v1::OPERATION_STATE_DONE) << before->ShortDebugString();
+    const auto begun = client->StartRegister(RegistrationOf(open));
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    EXPECT_EQ(begun->name(), "operations/" + open);
+    // The kill comes before, within or after the work of `open`.
+    if (round > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 150'000));
+    server_->Signal(SIGKILL);
+    server_->Wait();
+    client = Start();
+
+    const auto after = client->GetOperation("operations/" + ended);
+    ASSERT_TRUE(after.ok()) << after.status();
+    EXPECT_EQ(after->SerializeAsString(), before->SerializeAsString());
+    auto found = client->GetOperation("operations/" + open);
+    ASSERT_TRUE(found.ok()) << found.status();
+    if (found->state() == v1::OPERATION_STATE_FAILED) {
+      ++failed;
+      EXPECT_EQ(ReasonOf(FromRpcStatus(found->error())), "SERVER_RESTARTED") << found->ShortDebugString();
+      EXPECT_TRUE(absl::IsNotFound(client->GetTransform("transforms/" + open).status()));
+      ASSERT_TRUE(client->StartRegister(RegistrationOf(open)).ok());
+      found = client->WaitOperation("operations/" + open);
+      ASSERT_TRUE(found.ok()) << found.status();
+    } else {
+      ++done;
+    }
+    EXPECT_EQ(found->state(), v1::OPERATION_STATE_DONE) << found->ShortDebugString();
+    for (const v1::Operation& operation : {*after, *found}) {
+      ASSERT_EQ(operation.results_size(), 1);
+      v1::DownloadRequest field;
+      field.set_name(operation.results(0));
+      field.mutable_field()->set_encoding(v1::FIELD_ENCODING_FLOAT32);
+      GridData data;
+      const absl::Status got = client->DownloadField(field, SinkInto(&data)).status();
+      EXPECT_TRUE(got.ok()) << operation.results(0) << ": " << got;
+      EXPECT_EQ(data.values, expected.values) << operation.results(0);
+    }
+  }
+  std::printf("operations under way at a kill: %d done, %d failed\n", done, failed);
 }
 
 TEST_F(KillTest, StateCheckVerifiesADirectoryThatNoServerUses) {
