@@ -396,6 +396,7 @@ DeviceSample Server::SampleDevice(int index) const {
   SampleQueues(device, sample);
   for (const Resource resource : {Resource::kResident, Resource::kWorkspace}) {
     sample.memory.push_back(ToMetrics(resource, ledger_.use(resource, index)));
+    if (resource == Resource::kResident) sample.memory.back().evictable = EvictableBytes(volumes_, index);
   }
   if (device.device().kind() == DeviceKind::kCuda) sample.device_memory = device.probe().memory();
   sample.healthy = device.device().health().ok();

@@ -221,6 +221,7 @@ struct Metrics::Impl {
   Gauge* matrices;
   Gauge* transforms;
   Family<Gauge>* memory_used;
+  Family<Gauge>* memory_evictable;
   Family<Gauge>* memory_capacity;
   Family<Gauge>* operations;
   Family<Gauge>* table_used;
@@ -375,6 +376,8 @@ void Metrics::Impl::AddResources() {
   matrices = &resident.Add({{"kind", "sparse_matrix"}});
   transforms = &resident.Add({{"kind", "transform"}});
   memory_used = &GaugeFamily(registry, "intrawarp_memory_used_bytes", "Memory that is accounted for, by kind.");
+  memory_evictable = &GaugeFamily(registry, "intrawarp_memory_evictable_bytes",
+                                  "Used memory that gives way to work: of kept volumes that nobody uses, by kind.");
   memory_capacity = &GaugeFamily(registry, "intrawarp_memory_capacity_bytes", "Memory that may be used, by kind.");
   operations = &GaugeFamily(registry, "intrawarp_operations", "Operations that are remembered, by kind and state.");
   table_used = &GaugeFamily(registry, "intrawarp_table_used", "Places taken in a bounded table.");
@@ -456,6 +459,7 @@ void Metrics::Impl::AddProcess(std::chrono::system_clock::time_point start_time)
 
 void Metrics::Impl::ApplyMemory(const MetricsUse& use, const Labels& labels) const {
   memory_used->Add(With(labels, "kind", use.what)).Set(use.used);
+  memory_evictable->Add(With(labels, "kind", use.what)).Set(use.evictable);
   memory_capacity->Add(With(labels, "kind", use.what)).Set(use.capacity);
 }
 

@@ -64,11 +64,13 @@ struct RpcMethod {
   std::string full_name() const { return service + "/" + method; }
 };
 
-// A bounded resource: how much of it is in use, and how much there is.
+// A bounded resource: how much of it is in use, and how much there is. `evictable`: how much of what is used gives way
+// to work that needs it; exported for memory alone.
 struct MetricsUse {
   std::string what;
   int64_t used = 0;
   int64_t capacity = 0;
+  int64_t evictable = 0;
 };
 
 // The state of one device that gauges mirror.

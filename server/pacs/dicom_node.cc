@@ -58,7 +58,7 @@ absl::Status CheckExposed(const NodeOptions& options) {
 }
 
 absl::StatusOr<DicomPeers> ReadPeers(const NodeOptions& options, bool has_identities) {
-  // Without a port, the images that they sent before still become volumes.
+  // Without a port, the images that listed peers sent before still become volumes; without a list they stay.
   if (options.listen.empty() && options.peers.empty()) return DicomPeers();
   if (options.peers.empty()) return absl::InvalidArgumentError("--dicom_peers: is needed by --dicom_listen");
   INTRAWARP_ASSIGN_OR_RETURN(const std::string text, ReadFlagFile("dicom_peers", options.peers));
@@ -166,7 +166,9 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
   spool.max_bytes = options_.spool_bytes;
   spool.quiet = options_.quiet;
   spool.now = context_.seams.steady_now;
-  spool.peer = [this](const std::string& ae_title) { return peers_.Find(ae_title); };
+  if (!options_.peers.empty()) {
+    spool.peer = [this](const std::string& ae_title) { return peers_.Find(ae_title); };
+  }
   if (spool.folder.empty() && !state_dir.empty()) {
     spool.folder = absl::StrCat(state_dir, "/dicom_spool");
     if (mkdir(spool.folder.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -79,6 +79,27 @@ std::optional<std::pair<std::string, int64_t>> ParseInstanceName(const std::stri
   return std::pair(text.substr(0, dot), number);
 }
 
+// An instance that an earlier spool has left in the folder of its series.
+struct KeptFile {
+  std::string path;
+  std::string instance;
+  int64_t number = 0;
+  int64_t bytes = 0;
+};
+
+std::vector<KeptFile> KeptFilesOf(const std::string& folder) {
+  std::vector<KeptFile> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const auto name = ParseInstanceName(entry->path().filename().string());
+    std::error_code unknown;
+    const auto bytes = static_cast<int64_t>(entry->file_size(unknown));
+    if (!name || unknown || !entry->is_regular_file(unknown)) continue;
+    files.push_back({entry->path().string(), name->first, name->second, bytes});
+  }
+  return files;
+}
+
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return DiskError();
@@ -157,6 +178,10 @@ absl::Status InstanceSpool::Recover() {
   for (const auto& [path, name] : entries) next_name_ = std::max(next_name_, name.number + 1);
   for (const auto& [path, name] : entries) {
     const bool has_key = options_.keep && !name.key.series.empty();
+    if (has_key && !options_.peer) {
+      CountSeries(path);
+      continue;
+    }
     if (const DicomPeer* const peer = has_key ? options_.peer(name.key.peer) : nullptr) {
       RecoverSeries(path, name.key, *peer);
       continue;
@@ -173,23 +198,18 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
   auto series = std::make_unique<GatheredSeries>();
   series->folder = folder;
   series->key = key;
-  std::map<std::string, int64_t> numbers;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string path = entry->path().string(), text = entry->path().filename().string();
-    if (text == kWhole) series->is_marked_ = true;
-    const auto name = ParseInstanceName(text);
-    std::error_code unknown;
-    const auto bytes = static_cast<int64_t>(entry->file_size(unknown));
-    if (!name || unknown || !entry->is_regular_file(unknown)) continue;
-    next_name_ = std::max(next_name_, name->second + 1);
-    auto file = std::make_unique<SpooledFile>(*this, peer, path, -1, /*keep=*/true);
-    file->bytes_ = bytes;
-    for (Use* use : {&use_, &peers_[peer.ae_title]}) use->bytes += bytes, ++use->instances;
+  series->is_marked_ = std::filesystem::exists(absl::StrCat(folder, "/", kWhole), error);
+  std::map<std::string, int64_t> numbers;
+  for (const KeptFile& kept : KeptFilesOf(folder)) {
+    next_name_ = std::max(next_name_, kept.number + 1);
+    auto file = std::make_unique<SpooledFile>(*this, peer, kept.path, -1, /*keep=*/true);
+    file->bytes_ = kept.bytes;
+    for (Use* use : {&use_, &peers_[peer.ae_title]}) use->bytes += kept.bytes, ++use->instances;
     // The later one of two, which was to replace the other, counts.
-    std::unique_ptr<SpooledFile>& slot = series->files[name->first];
-    if (slot == nullptr || numbers[name->first] < name->second) {
-      numbers[name->first] = name->second;
+    std::unique_ptr<SpooledFile>& slot = series->files[kept.instance];
+    if (slot == nullptr || numbers[kept.instance] < kept.number) {
+      numbers[kept.instance] = kept.number;
       slot.swap(file);
     }
   }
@@ -202,6 +222,13 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
   gathering.series->was_put_back = false;
   gathering.incomplete = !is_marked || !was_marked;
   if (gathering.incomplete) Unmark(*gathering.series);
+}
+
+void InstanceSpool::CountSeries(const std::string& folder) {
+  for (const KeptFile& kept : KeptFilesOf(folder)) {
+    use_.bytes += kept.bytes;
+    ++use_.instances;
+  }
 }
 
 absl::Status InstanceSpool::Take(const DicomPeer& peer, int64_t bytes, int64_t instances) {

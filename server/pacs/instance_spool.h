@@ -102,7 +102,8 @@ struct SpoolOptions {
   std::chrono::nanoseconds quiet{0};
   std::chrono::nanoseconds patience = std::chrono::minutes(10);
   bool keep = false;
-  // The peer of an AE title; null: it is not listed any more, and its images go. Needed with `keep`.
+  // The peer of an AE title; null: it is not listed any more, and its images go. Unset with `keep`: nobody knows the
+  // peers, so that what an earlier spool has kept stays where it is, counts for the bounds and becomes no volumes.
   std::function<const DicomPeer*(const std::string& ae_title)> peer;
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
@@ -192,6 +193,7 @@ class InstanceSpool {
   void Give(const DicomPeer& peer, int64_t bytes, int64_t instances);
   absl::Status Recover();
   void RecoverSeries(const std::string& folder, const SeriesKey& key, const DicomPeer& peer);
+  void CountSeries(const std::string& folder);
   // With the mutex held.
   absl::StatusOr<Gathering*> Find(const SeriesKey& key);
   absl::StatusOr<std::unique_ptr<GatheredSeries>> MakeSeries(const SeriesKey& key, bool keep);

@@ -47,6 +47,7 @@ Pointer Spooled(const StoredVolume& volume) {
   return spooled;
 }
 
+// The volumes that may go now, in no order.
 std::vector<Evictable> EvictablesOf(const VolumeStore& volumes, int device) {
   std::vector<Evictable> evictables;
   volumes.ForEach([&](const std::string& key, const Pointer& volume) {
@@ -54,9 +55,13 @@ std::vector<Evictable> EvictablesOf(const VolumeStore& volumes, int device) {
                         volume.use_count() == 1 && volume->reservation.device() == device;
     if (may_go) evictables.push_back({key, volume->residency->last_use(), volume->reservation.resident_bytes()});
   });
-  std::sort(evictables.begin(), evictables.end(),
-            [](const Evictable& a, const Evictable& b) { return a.last_use < b.last_use; });
   return evictables;
+}
+
+int64_t SumOfBytes(const std::vector<Evictable>& evictables) {
+  int64_t bytes = 0;
+  for (const Evictable& evictable : evictables) bytes += evictable.bytes;
+  return bytes;
 }
 
 // A volume that was deleted has no payload any more; another one may have its id.
@@ -154,11 +159,13 @@ void LoadVolume(DeviceContext& to, const std::shared_ptr<const StoredVolume>& vo
   if (begin) to.durable.RunLoad([&to, volume] { Load(to, volume, Clock::now(), Clock::time_point()); });
 }
 
+int64_t EvictableBytes(const VolumeStore& volumes, int device) { return SumOfBytes(EvictablesOf(volumes, device)); }
+
 void EvictVolumes(const ServerContext& context, int device, int64_t bytes) {
-  const std::vector<Evictable> evictables = EvictablesOf(context.volumes, device);
-  int64_t most = 0;
-  for (const Evictable& evictable : evictables) most += evictable.bytes;
-  if (most < bytes) return;
+  std::vector<Evictable> evictables = EvictablesOf(context.volumes, device);
+  if (SumOfBytes(evictables) < bytes) return;
+  std::sort(evictables.begin(), evictables.end(),
+            [](const Evictable& a, const Evictable& b) { return a.last_use < b.last_use; });
   for (const Evictable& evictable : evictables) {
     if (bytes <= 0) return;
     // Its memory goes with the pointer, after the store's lock.

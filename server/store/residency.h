@@ -72,6 +72,9 @@ bool HasVoxels(const StoredVolume& volume);
 // device.
 void LoadVolume(DeviceContext& to, const std::shared_ptr<const StoredVolume>& volume, Residency::DoneFn done);
 
+// The memory of volumes on the device that EvictVolumes could take now.
+int64_t EvictableBytes(const VolumeStore& volumes, int device);
+
 // For Ledger::set_reclaim: takes the voxels of volumes that nobody uses until `bytes` of the device are free; none when
 // all of them would not suffice.
 void EvictVolumes(const ServerContext& context, int device, int64_t bytes);

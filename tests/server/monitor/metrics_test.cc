@@ -149,7 +149,7 @@ TEST(Metrics, SeveralDevicesHaveSeriesOfTheirOwn) {
     MetricsSample sample;
     sample.devices.resize(2);
     sample.devices[0].memory = {{"resident", 1, 10}};
-    sample.devices[1].memory = {{"resident", 2, 20}};
+    sample.devices[1].memory = {{"resident", 2, 20, 1}};
     sample.devices[1].queues[0].depth = 3;
     sample.devices[1].healthy = false;
     return sample;
@@ -157,6 +157,8 @@ TEST(Metrics, SeveralDevicesHaveSeriesOfTheirOwn) {
   const std::string text = metrics.Scrape();
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{device=\"cuda:0\",kind=\"resident\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_capacity_bytes{device=\"cuda:1\",kind=\"resident\"} 20\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_evictable_bytes{device=\"cuda:0\",kind=\"resident\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_evictable_bytes{device=\"cuda:1\",kind=\"resident\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_queue_depth{class=\"frame\",device=\"cuda:0\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_queue_depth{class=\"frame\",device=\"cuda:1\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_job_busy_seconds_total{class=\"interactive\",device=\"cuda:0\"} 0\n"));
@@ -174,7 +176,7 @@ TEST(Metrics, GaugesAreSampledAtScrape) {
     sample.volumes = ++samples;
     DeviceSample device;
     device.healthy = false;
-    device.memory = {{"resident", 6, 60}};
+    device.memory = {{"resident", 6, 60, 4}};
     device.device_memory = DeviceMemory{100, 40};
     device.watchdog = WatchdogState::kHung;
     device.queues[2].since_checkpoint = std::chrono::seconds(40);
@@ -194,6 +196,8 @@ TEST(Metrics, GaugesAreSampledAtScrape) {
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{kind=\"pinned\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_capacity_bytes{kind=\"pinned\"} 50\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_memory_used_bytes{kind=\"resident\"} 6\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_evictable_bytes{kind=\"resident\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("intrawarp_memory_evictable_bytes{kind=\"pinned\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_table_used{table=\"streams\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_table_capacity{table=\"streams\"} 64\n"));
   EXPECT_THAT(text, HasSubstr("intrawarp_device_memory_bytes{device=\"cpu\",state=\"used\"} 60\n"));

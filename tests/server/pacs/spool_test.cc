@@ -81,7 +81,9 @@ class InstanceSpoolTest : public io::FileTest {
     options.patience = std::chrono::minutes(10);
     options.now = [this] { return now_; };
     options.keep = keep;
-    options.peer = [this](const std::string& ae_title) { return ae_title == peer_.ae_title ? &peer_ : nullptr; };
+    if (knows_peers_) {
+      options.peer = [this](const std::string& ae_title) { return ae_title == peer_.ae_title ? &peer_ : nullptr; };
+    }
     auto opened = InstanceSpool::Open(options);
     ASSERT_THAT(opened, Succeeds());
     spool_ = *std::move(opened);
@@ -99,6 +101,7 @@ class InstanceSpoolTest : public io::FileTest {
   void Advance(std::chrono::nanoseconds by) { now_ += std::chrono::duration_cast<decltype(now_)::duration>(by); }
 
   DicomPeer peer_{"PEER", "127.0.0.1", ""};
+  bool knows_peers_ = true;
   std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
   std::unique_ptr<InstanceSpool> spool_;
 };
@@ -317,6 +320,44 @@ TEST_F(InstanceSpoolTest, ImagesOfAPeerThatIsNotListedAnyMoreGo) {
   Open(100, 100, /*keep=*/true);
   EXPECT_EQ(spool_->instances(), 0);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(InstanceSpoolTest, ASpoolThatKnowsNoPeersLeavesWhatWasKept) {
+  Open(10, 100, /*keep=*/true);
+  Add("a", "1", 1);
+  Add("a", "2", 1);
+  spool_->EndAssociation(1, true, 1);
+  Add("b", "1", 2);  // broken off
+  spool_.reset();
+  knows_peers_ = false;
+  Open(10, 100, /*keep=*/true);
+  EXPECT_EQ(spool_->instances(), 3);
+  EXPECT_EQ(spool_->bytes(), 3);
+  Advance(std::chrono::hours(24));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  // An import has the rest of the room.
+  {
+    auto import = spool_->NewSeries({"archive", "c"});
+    ASSERT_THAT(import, Succeeds());
+    auto file = spool_->NewPassingFile(peer_);
+    ASSERT_THAT(file, Succeeds());
+    EXPECT_THAT((*file)->Append("1234567"), Succeeds());
+    EXPECT_THAT((*file)->Append("8"), Fails(absl::StatusCode::kResourceExhausted, "its bytes"));
+    EXPECT_THAT((*file)->Close(), Succeeds());
+    EXPECT_THAT(spool_->AddTo(**import, "1", *std::move(file)), Succeeds());
+  }
+  EXPECT_EQ(spool_->bytes(), 3);
+  spool_.reset();
+  knows_peers_ = true;
+  Open(10, 100, /*keep=*/true);
+  EXPECT_EQ(spool_->instances(), 3);
+  EXPECT_EQ(spool_->series(), 2);
+  Advance(std::chrono::seconds(5));
+  const auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  EXPECT_EQ(series->key.series, "a");
+  EXPECT_EQ(series->files.size(), 2);
+  for (const auto& [instance, file] : series->files) EXPECT_EQ(Get(file->path()), "x");
 }
 
 TEST_F(InstanceSpoolTest, AnInstanceThatAnImportTookIsMissingWhereItsPeerHadBegunToSendTheSeries) {

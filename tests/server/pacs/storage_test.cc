@@ -526,6 +526,16 @@ TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
   StartServer(slow);
   EXPECT_EQ(Store(Series("one", "1.2.3.30", 4)).exit_status, 0);
   EXPECT_THAT(StopServer(), HasSubstr("dicom_kept"));
+  // A server that knows archives and no peers leaves them.
+  Put("remotes", "main get ARCHIVE 127.0.0.1:104 plain\n");
+  client::Process importer({INTRAWARPD, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=cpu", flags[0],
+                            absl::StrCat("--dicom_spool=", Path("spool")),
+                            absl::StrCat("--dicom_remotes=", Path("remotes"))});
+  importer.WaitForLine("ready ");
+  importer.Signal(SIGTERM);
+  const client::ProcessResult imported = importer.Wait();
+  EXPECT_EQ(imported.exit_status, 0) << imported.err;
+  EXPECT_THAT(imported.err, HasSubstr("dicom_kept"));
   StartServer(slow);
   EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
   EXPECT_EQ(Store(Series("two", "1.2.3.31", 5)).exit_status, 0);

@@ -123,6 +123,13 @@ class ResidencyTest : protected Disk, public SessionTest {
   }
   double Metric(const std::string& line) { return MetricValue(Page(), line); }
   std::string Page() { return HttpGet(server_->http_address(), "/metrics").body; }
+  // The gauge is that many volumes once the calls before have let go of theirs.
+  bool EventuallyEvictable(int volumes) {
+    return Eventually([this, volumes] {
+      return Metric("intrawarp_memory_evictable_bytes{kind=\"resident\"}") ==
+             static_cast<double>(volumes * VolumeBytes());
+    });
+  }
   static double MetricValue(const std::string& page, const std::string& line) {
     const size_t at = page.find("\n" + line + " ");
     EXPECT_NE(at, std::string::npos) << line;
@@ -174,8 +181,10 @@ TEST_P(ResidencyTest, PinnedVolumesAndThoseOfSessionsStay) {
   ASSERT_TRUE(Put("c").ok());
   ASSERT_TRUE(Put("d").ok());
   EXPECT_EQ(List(), "a!b(c)d");
+  EXPECT_TRUE(EventuallyEvictable(1)) << Page();
   ASSERT_TRUE(Put("e", /*pinned=*/true).ok());
   EXPECT_EQ(List(), "a!b(c)(d)e!");
+  EXPECT_TRUE(EventuallyEvictable(0)) << Page();
   // Nobody can go.
   EXPECT_EQ(ReasonOf(Put("f")), v1::RESIDENT_MEMORY);
   EXPECT_EQ(ReasonOf(Download("c").status), v1::RESIDENT_MEMORY);
@@ -184,6 +193,7 @@ TEST_P(ResidencyTest, PinnedVolumesAndThoseOfSessionsStay) {
   carrier.reset();
   EXPECT_TRUE(Eventually([this] { return Download("c").status.ok(); }));
   EXPECT_EQ(List(), "a!(b)c(d)e!");
+  EXPECT_TRUE(EventuallyEvictable(1)) << Page();
   Restart();
   ExpectIntact("b");
   EXPECT_THAT(List(), HasSubstr("a!")) << "a restart keeps the pin";
