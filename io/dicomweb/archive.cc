@@ -36,6 +36,10 @@ absl::Status NotDicom() {
   return FieldError(StatusCode::kUnimplemented, "content_type", "the archive's answer is not application/dicom");
 }
 
+absl::Status NotDicomJson() {
+  return FieldError(StatusCode::kUnimplemented, "content_type", "the archive's answer is not application/dicom+json");
+}
+
 // Passes the parts of a body on as instances.
 class InstanceParts final : public PartSink {
  public:
@@ -171,8 +175,14 @@ void Add(const StoredInstances& more, StoredInstances& sum) {
   for (const auto& [reason, count] : more.failed) sum.failed[reason] += count;
 }
 
-// Counts what an answer says about `sent` instances. An archive that answers 200 without DICOM JSON says that all are
-// stored.
+// Whether an answer that holds no DICOM JSON can be that of an archive: it is XML, or nothing.
+bool MayBeStored(const absl::StatusOr<MediaType>& type, const HttpReply& reply, const std::string& body) {
+  if (!type.ok()) return reply.content_type.empty() && body.empty();
+  return type->name == "application/dicom+xml" || type->name == "application/xml" || type->name == "text/xml";
+}
+
+// Counts what an answer says about `sent` instances. An archive that answers 200 with XML or nothing says that all are
+// stored. Another page with 200, as one to log in, is no answer of an archive.
 absl::StatusOr<StoredInstances> ReadStoreReply(const HttpReply& reply, const std::string& body, int64_t sent) {
   absl::StatusOr<MediaType> type = ParseMediaType(reply.content_type);
   const bool is_json = type.ok() && (type->name == kDicomJson || type->name == "application/json");
@@ -191,8 +201,10 @@ absl::StatusOr<StoredInstances> ReadStoreReply(const HttpReply& reply, const std
   const bool is_partial = reply.status == kAccepted || reply.status >= 300;
   if (is_partial) {
     stored.failed[0] = sent;
-  } else {
+  } else if (MayBeStored(type, reply, body)) {
     stored.stored = sent;
+  } else {
+    return NotDicomJson();
   }
   return stored;
 }
@@ -233,7 +245,7 @@ absl::StatusOr<FoundSeriesList> Archive::FindPage(const std::string& query, int6
     if (reply.status == kNoContent) return absl::OkStatus();
     INTRAWARP_ASSIGN_OR_RETURN(const MediaType type, ParseMediaType(reply.content_type));
     if (type.name == kDicomJson || type.name == "application/json") return absl::OkStatus();
-    return FieldError(StatusCode::kUnimplemented, "content_type", "the archive's answer is not application/dicom+json");
+    return NotDicomJson();
   };
   request.take = [&](absl::string_view bytes) {
     body.append(bytes.data(), bytes.size());

@@ -2,6 +2,7 @@
 #include "io/dicomweb/dicom_json.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -101,13 +102,27 @@ bool IsCode(absl::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isupper(c) || absl::ascii_isdigit(c); });
 }
 
+// The bytes of the character that begins with this one, in valid UTF-8.
+size_t CharacterBytes(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+// C0, DEL, or C1, which a terminal may obey, too.
+bool IsControl(absl::string_view character) {
+  if (character.size() == 1) return absl::ascii_iscntrl(static_cast<unsigned char>(character[0]));
+  return character[0] == '\xc2' && static_cast<uint8_t>(character[1]) < 0xa0;
+}
+
 // A text as a person may see it. nlohmann takes only valid UTF-8, whose characters are not cut in two.
-std::string ShownText(const std::string& text) {
+std::string ShownText(absl::string_view text) {
   std::string shown;
-  for (const char c : text) {
-    const bool begins = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    if (begins && shown.size() + 4 > kMaxTextBytes) break;
-    if (!absl::ascii_iscntrl(c)) shown += c;
+  while (!text.empty()) {
+    const absl::string_view character = text.substr(0, CharacterBytes(text[0]));
+    text.remove_prefix(character.size());
+    if (IsControl(character)) continue;
+    if (shown.size() + character.size() > kMaxTextBytes) break;
+    shown.append(character.data(), character.size());
   }
   return shown;
 }

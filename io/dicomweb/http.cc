@@ -399,7 +399,7 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(HttpOptions optio
 }
 
 absl::StatusOr<HttpReply> HttpClient::Run(const HttpRequest& request) {
-  const auto end = std::chrono::steady_clock::now() + impl_->options.timeout;
+  const auto end = std::min(impl_->options.end, std::chrono::steady_clock::now() + impl_->options.timeout);
   std::string url = impl_->base + request.target;
   for (int redirects = 0;; ++redirects) {
     const auto left = std::chrono::ceil<std::chrono::seconds>(end - std::chrono::steady_clock::now());

@@ -8,8 +8,9 @@
 // Plain http is for this machine (127.0.0.0/8, ::1, localhost); for another host it needs `allow_plain_text`, and a
 // token never crosses a network in plain text. With https the server's certificate and name are always checked.
 //
-// Time: a connection is made within `connect_timeout`, a whole exchange takes `timeout` at most, and one that moves
-// less than kLeastRate for `stall` ends. Sizes: the header has 256 KiB at most, the body what its request allows.
+// Time: a connection is made within `connect_timeout`, a whole exchange takes `timeout` at most, one that moves less
+// than kLeastRate for `stall` ends, and none goes on after `end`. Sizes: the header has 256 KiB at most, the body what
+// its request allows.
 //
 // Errors: UNAVAILABLE (also 408, 429, 502, 503, 504, with the seconds that the server asks to wait), DEADLINE_EXCEEDED,
 // CANCELLED, UNAUTHENTICATED (401; a handshake of TLS that fails, as by a certificate that is not trusted),
@@ -49,6 +50,7 @@ struct HttpOptions {
   std::chrono::seconds connect_timeout{15};
   std::chrono::seconds stall{60};
   std::chrono::seconds timeout{3600};
+  std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Asked several times a second, also while nothing comes; true ends the exchange. May be empty.
   std::function<bool()> cancelled = {};
 };

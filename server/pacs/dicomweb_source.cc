@@ -129,10 +129,7 @@ absl::StatusOr<std::unique_ptr<DicomwebSource>> DicomwebSource::Create(dicomweb:
 
 absl::StatusOr<std::unique_ptr<dicomweb::Archive>> DicomwebSource::Open(const SourceCall& call) const {
   dicomweb::HttpOptions http = http_;
-  if (call.end != steady_clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(call.end - steady_clock::now());
-    http.timeout = std::min(http.timeout, left);
-  }
+  http.end = call.end;
   http.cancelled = call.cancelled;
   return dicomweb::Archive::Create(std::move(http));
 }
@@ -163,10 +160,13 @@ absl::StatusOr<SeriesMatches> DicomwebSource::Find(const SeriesQuery& query, con
 absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   SourceCall call;
   call.cancelled = [&] { return intake.cancelled(); };
-  const auto archive = Open(call);
-  if (!archive.ok()) return OfSearch(archive.status());
+  // All pages of the search together have the time of one exchange.
+  SourceCall search = call;
+  search.end = steady_clock::now() + http_.timeout;
+  const auto searched = Open(search);
+  if (!searched.ok()) return OfSearch(searched.status());
   dicomweb::FoundSeries series{.study_uid = intake.name().study, .series_uid = intake.name().series};
-  const absl::StatusOr<dicomweb::SeriesFound> found = (*archive)->FindSeries(
+  const absl::StatusOr<dicomweb::SeriesFound> found = (*searched)->FindSeries(
       {.keys = {{"StudyInstanceUID", series.study_uid}, {"SeriesInstanceUID", series.series_uid}}});
   if (!found.ok()) return OfSearch(found.status());
   const auto match = std::find_if(found->series.begin(), found->series.end(), [&](const dicomweb::FoundSeries& other) {
@@ -177,6 +177,8 @@ absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   if (series.instances > max_instances_) return absl::ResourceExhaustedError("the series has too many instances");
   if (series.instances >= 0) intake.set_total(series.instances);
 
+  const auto archive = Open(call);
+  if (!archive.ok()) return OfSearch(archive.status());
   IntakeSink sink(intake);
   dicomweb::RetrieveLimits limits;
   limits.max_instances = max_instances_;

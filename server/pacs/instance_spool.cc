@@ -153,10 +153,13 @@ absl::Status SpooledFile::Close() {
 
 GatheredSeries::~GatheredSeries() {
   const bool stays = std::any_of(files.begin(), files.end(), [](const auto& file) { return file.second->stays_; });
+  if (is_marked_ && !stays) {
+    // The mark goes first, also on the disk: the files that a crash leaves are no whole series.
+    unlink(absl::StrCat(folder, "/", kWhole).c_str());
+    (void)SyncFolder(folder);
+  }
   files.clear();
-  if (folder.empty() || stays) return;
-  if (is_marked_) unlink(absl::StrCat(folder, "/", kWhole).c_str());
-  rmdir(folder.c_str());
+  if (!folder.empty() && !stays) rmdir(folder.c_str());
 }
 
 absl::StatusOr<std::unique_ptr<InstanceSpool>> InstanceSpool::Open(SpoolOptions options) {

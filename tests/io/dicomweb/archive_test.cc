@@ -582,6 +582,11 @@ TEST_F(ArchiveTest, AnswersToAStoreRequest) {
       {200, kJson, StoredJson(2, {}), StatusCode::kOk, 2},
       {200, "Content-Type: application/dicom+xml\r\n", "<x/>", StatusCode::kOk, 2},
       {202, "Content-Type: application/dicom+xml\r\n", "<x/>", StatusCode::kOk, 0},
+      {200, "", "", StatusCode::kOk, 2},
+      // The page where a person logs in.
+      {200, "Content-Type: text/html\r\n", kPlanted, StatusCode::kUnimplemented, 0},
+      {200, "Content-Type: text/plain\r\n", "", StatusCode::kUnimplemented, 0},
+      {200, "Content-Type: ?\r\n", kPlanted, StatusCode::kUnimplemented, 0},
       {200, kJson, StoredJson(1, {}), StatusCode::kOk, 1},
       {200, kJson, StoredJson(3, {}), StatusCode::kDataLoss, 0},
       {200, kJson, StoredJson(2, {1}), StatusCode::kDataLoss, 0},

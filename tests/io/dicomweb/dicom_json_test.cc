@@ -42,7 +42,7 @@ TEST(DicomJson, FindsSeries) {
 TEST(DicomJson, TextsAreThoseOfAPage) {
   const std::string more = absl::StrCat(
       R"(,"00080020":{"Value":["20260102"]},"00080030":{"Value":["101112.345"]},"00200011":{"Value":["3"]})",
-      R"(,"00081030":{"Value":["a\nb\u001bc"]},"0008103E":{"Value":["\u00e4"]},"00100010":{"Value":[{"Ideographic":"x"}]})",
+      R"(,"00081030":{"Value":["a\nb\u001bc\u009bd\u00a0"]},"0008103E":{"Value":["\u00e4"]},"00100010":{"Value":[{"Ideographic":"x"}]})",
       R"(,"00100030":{"Value":["1970-01-01"]},"00100020":{"Value":[")", std::string(300, 'x'), R"("]})");
   const auto found = ParseFoundSeries(absl::StrCat("[", Match("\"1.2\"", "\"1.3\"", more), "]"));
   ASSERT_THAT(found, Succeeds());
@@ -50,7 +50,7 @@ TEST(DicomJson, TextsAreThoseOfAPage) {
   EXPECT_EQ(series.study_date, "20260102");
   EXPECT_EQ(series.study_time, "101112");
   EXPECT_EQ(series.series_number, "3");
-  EXPECT_EQ(series.study_description, "abc");
+  EXPECT_EQ(series.study_description, "abcd\xc2\xa0");
   EXPECT_EQ(series.series_description, "\xc3\xa4");
   EXPECT_EQ(series.patient_name, "");
   EXPECT_EQ(series.patient_birth_date, "");

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "server/pacs/dicomweb_remote.h"
 #include "tests/io/dicom/dicom_maker.h"
@@ -208,6 +209,22 @@ TEST_F(DicomwebSourceTest, ASearchEndsAtItsDeadline) {
   EXPECT_THAT(Source(peer)->Find({}, call), Fails(StatusCode::kDeadlineExceeded, ""));
   call.end = std::chrono::steady_clock::now() - std::chrono::seconds(5);
   EXPECT_THAT(Source(peer)->Find({}, call), Fails(StatusCode::kDeadlineExceeded, ""));
+}
+
+// Pages that each bring one series more, slowly.
+TEST_F(DicomwebSourceTest, TheDeadlineIsThatOfAllPagesTogether) {
+  std::atomic<int> pages{0};
+  HttpPeer peer([&](const PeerRequest&, HttpPeer::Wire& wire) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const std::string uid = absl::StrCat("1.2.3.", ++pages);
+    return ReplyJson(wire, absl::StrReplaceAll(Match(1), {{io::kSeriesUid, uid}}));
+  });
+  SourceCall call;
+  call.end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  SeriesQuery query;
+  query.max_series = 100;
+  EXPECT_THAT(Source(peer)->Find(query, call), Fails(StatusCode::kDeadlineExceeded, ""));
+  EXPECT_LT(pages, 100);
 }
 
 TEST_F(DicomwebSourceTest, QueriesAndMatches) {

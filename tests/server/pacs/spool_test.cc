@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of peers and the spool, without a network.
+#include <sys/inotify.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -309,6 +312,26 @@ TEST_F(InstanceSpoolTest, WhatItKeepsOutlivesIt) {
   }
   series.reset();
   EXPECT_EQ(spool_->instances(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// A server that is killed while it removes the files of a series leaves some of them.
+TEST_F(InstanceSpoolTest, ASeriesThatGoesIsNoWholeOneFromTheFirstFileOn) {
+  Open(100, 100, /*keep=*/true);
+  for (const char* instance : {"1", "2", "3"}) Add("a", instance, 1);
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::seconds(5));
+  auto series = spool_->TakeReady();
+  ASSERT_NE(series, nullptr);
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  ASSERT_GE(watch, 0);
+  ASSERT_GE(inotify_add_watch(watch, series->folder.c_str(), IN_DELETE), 0);
+  series.reset();
+  alignas(inotify_event) char events[4096];
+  const ssize_t bytes = read(watch, events, sizeof(events));
+  close(watch);
+  ASSERT_GT(bytes, 0);
+  EXPECT_STREQ(reinterpret_cast<const inotify_event*>(events)->name, "whole");
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
