@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
@@ -133,6 +134,16 @@ v1::Rescale RescaleToProto(const Rescale& from) {
   v1::Rescale to;
   to.set_slope(from.slope);
   to.set_intercept(from.intercept);
+  return to;
+}
+
+v1::Provenance ProvenanceToProto(v1::ProvenanceSource source, absl::string_view modality, absl::string_view series,
+                                 absl::string_view frame_of_reference) {
+  v1::Provenance to;
+  to.set_source(source);
+  to.set_modality(std::string(modality));
+  to.set_series_hash(absl::HexStringToBytes(series));
+  to.set_frame_of_reference_hash(absl::HexStringToBytes(frame_of_reference));
   return to;
 }
 

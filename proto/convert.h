@@ -14,6 +14,7 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "intrawarp/v1/common.pb.h"
+#include "intrawarp/v1/volume.pb.h"
 
 namespace intrawarp {
 
@@ -38,6 +39,10 @@ struct Rescale {
 // The error names "slope" or "intercept" unless both are finite and the slope is not 0.
 absl::StatusOr<Rescale> RescaleFromProto(const v1::Rescale& from);
 v1::Rescale RescaleToProto(const Rescale& from);
+
+// Hashes in hexadecimal, as io/dicom/dicom.h has them; empty: unknown.
+v1::Provenance ProvenanceToProto(v1::ProvenanceSource source, absl::string_view modality, absl::string_view series,
+                                 absl::string_view frame_of_reference);
 
 google::protobuf::Timestamp TimestampToProto(std::chrono::system_clock::time_point from);
 google::protobuf::Duration DurationToProto(std::chrono::nanoseconds from);

@@ -303,6 +303,7 @@ absl::Status Register(const ParsedFlags& flags, Session& session) {
   Outcome outcome;
   if (WantsDicom(flags)) {
     INTRAWARP_ASSIGN_OR_RETURN(outcome.series, DicomSeries(flags, "fixed", "moving"));
+    if (WantsDicomSeries(flags)) INTRAWARP_RETURN_IF_ERROR(io::CheckDerivable(outcome.series->moving));
   }
   Temporaries temporaries(session);
   INTRAWARP_RETURN_IF_ERROR(RequestRegistration(flags, *registration, *field, session, temporaries, &outcome));

@@ -106,8 +106,8 @@ absl::Status SetLike(const std::string& like, v1::WarpVolumeRequest* request) {
     request->set_like_volume(like);
     return absl::OkStatus();
   }
-  INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(like));
-  *request->mutable_like_geometry() = GeometryToProto(volume.geometry);
+  INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded, LoadVolume(like));
+  *request->mutable_like_geometry() = GeometryToProto(loaded.volume.geometry);
   return absl::OkStatus();
 }
 
@@ -128,6 +128,7 @@ absl::StatusOr<WarpSeries> SeriesOfWarp(const ParsedFlags& flags) {
   const std::string out = flags.String("out"), moving = flags.String("moving");
   if (IsFolderOutput(out)) {
     INTRAWARP_ASSIGN_OR_RETURN(DicomPair pair, DicomSeries(flags, "like", "moving"));
+    INTRAWARP_RETURN_IF_ERROR(io::CheckDerivable(pair.moving));
     return WarpSeries{std::move(pair.fixed), std::move(pair.moving)};
   }
   if (!HasDicomSuffix(out)) return series;

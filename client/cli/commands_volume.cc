@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// intrawarp volume put | list | get | delete
+// intrawarp volume put | list | show | get | delete
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/files.h"
 #include "client/cli/volume_file.h"
@@ -13,10 +17,13 @@
 namespace intrawarp::cli {
 namespace {
 
+// As `dicom list` shows hashes.
+constexpr size_t kShortHash = 16;
+
 absl::Status Put(const ParsedFlags& flags, Session& session) {
   const std::string path = flags.Positional(0);
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session.Load(path, options));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, session.Load(path, options));
   INTRAWARP_ASSIGN_OR_RETURN(const v1::UploadResponse uploaded,
                              session.Upload(*volume, path, flags.String("id"), flags.Has("pinned")));
   std::printf("%s\n", uploaded.volume().name().c_str());
@@ -67,9 +74,57 @@ std::string Row(const v1::Volume& volume) {
   return row;
 }
 
-absl::Status List(const ParsedFlags&, Session& session) {
+// "file", "dicom", "storage", "retrieved"; a value of a later version is "other".
+std::string SourceName(v1::ProvenanceSource source) {
+  const std::string prefix = "PROVENANCE_SOURCE_";
+  const std::string name = v1::ProvenanceSource_Name(source);
+  if (source == v1::PROVENANCE_SOURCE_UNSPECIFIED) return "";
+  return absl::StartsWith(name, prefix) ? absl::AsciiStrToLower(name.substr(prefix.size())) : "other";
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string ShortHash(const std::string& hash) { return OrDash(absl::BytesToHexString(hash).substr(0, kShortHash)); }
+
+// The columns of --provenance.
+std::string ProvenanceRow(const v1::Volume& volume) {
+  const v1::Provenance& from = volume.provenance();
+  return absl::StrJoin({volume.name(), OrDash(SourceName(from.source())), OrDash(from.modality()),
+                        ShortHash(from.series_hash()), ShortHash(from.frame_of_reference_hash())},
+                       "\t");
+}
+
+absl::Status List(const ParsedFlags& flags, Session& session) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<v1::Volume> volumes, session.client().ListVolumes(session.call()));
-  for (const v1::Volume& volume : volumes) std::printf("%s\n", Row(volume).c_str());
+  for (const v1::Volume& volume : volumes) {
+    std::printf("%s\n", (flags.Has("provenance") ? ProvenanceRow(volume) : Row(volume)).c_str());
+  }
+  return absl::OkStatus();
+}
+
+void PrintLine(const char* what, const std::string& text) {
+  if (!text.empty()) std::printf("%s\t%s\n", what, text.c_str());
+}
+
+absl::Status Show(const ParsedFlags& flags, Session& session) {
+  INTRAWARP_ASSIGN_OR_RETURN(const v1::Volume volume, session.client().GetVolume(flags.Positional(0), session.call()));
+  PrintLine("name", volume.name());
+  PrintLine("state", ResidencyName(volume));
+  PrintLine("owner", volume.owner());
+  // Nothing else is known of one that failed.
+  if (volume.residency() == v1::RESIDENCY_FAILED) return absl::OkStatus();
+  PrintLine("size", Sizes(volume.geometry()));
+  PrintLine("spacing_mm", Spacings(volume.geometry()));
+  PrintLine("pixel_type", PixelTypeName(volume.pixel_type()));
+  PrintLine("minimum", absl::StrCat(volume.minimum()));
+  PrintLine("maximum", absl::StrCat(volume.maximum()));
+  PrintLine("resident_bytes", absl::StrCat(volume.resident_bytes()));
+  PrintLine("digest", absl::BytesToHexString(volume.digest()));
+  const v1::Provenance& from = volume.provenance();
+  PrintLine("source", SourceName(from.source()));
+  PrintLine("modality", from.modality());
+  PrintLine("series_hash", absl::BytesToHexString(from.series_hash()));
+  PrintLine("frame_of_reference_hash", absl::BytesToHexString(from.frame_of_reference_hash()));
   return absl::OkStatus();
 }
 
@@ -111,9 +166,18 @@ std::vector<Command> VolumeCommands() {
        .notes = "PATH is a NIfTI file, a DICOM folder, a DICOMDIR or a DICOM file.\n"},
       {.name = "volume list",
        .summary = "list volumes: name, size, spacing, pixel type, device memory, where the voxels are, owner",
-       .syntax = {},
+       .syntax = {.flags = {{.name = "provenance",
+                             .type = FlagType::kSwitch,
+                             .placeholder = "",
+                             .help = "name, source, modality and hashes of series and frame of reference instead"}}},
        .reach = Reach::kEach,
        .run = List},
+      {.name = "volume show",
+       .summary = "all that is known of a volume, also where it comes from; a line for each",
+       .syntax = {.flags = {}, .positionals = {"volumes/ID"}},
+       .reach = Reach::kPlaced,
+       .placed_by = {{""}},
+       .run = Show},
       {.name = "volume get",
        .summary = "download a volume as float32",
        .syntax = {.flags = {{.name = "out",

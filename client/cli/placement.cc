@@ -77,8 +77,9 @@ absl::StatusOr<std::string> FileDigest(const std::string& path) {
 
 absl::StatusOr<std::string> VolumeFileDigest(const std::string& path, const ParsedFlags& flags, Session& session) {
   const VolumeFileOptions options = {.series = flags.String("series"), .resample = flags.Has("resample")};
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session.Load(path, options));
-  return client::VolumeDigest({reinterpret_cast<const char*>(volume->pixels.data()), volume->pixels.size()});
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> loaded, session.Load(path, options));
+  const std::vector<uint8_t>& pixels = loaded->volume.pixels;
+  return client::VolumeDigest({reinterpret_cast<const char*>(pixels.data()), pixels.size()});
 }
 
 absl::Status RunOnEach(const Command& command, const ParsedFlags& flags, Session& session) {

@@ -8,8 +8,8 @@ namespace intrawarp::cli {
 
 absl::StatusOr<io::HostImage> FetchImage(const std::string& x, Session& session) {
   if (!IsVolumeName(x)) {
-    INTRAWARP_ASSIGN_OR_RETURN(const io::HostVolume volume, LoadVolume(x));
-    return io::HostImage{volume.geometry, io::ToFloat(volume)};
+    INTRAWARP_ASSIGN_OR_RETURN(const LoadedVolume loaded, LoadVolume(x));
+    return io::HostImage{loaded.volume.geometry, io::ToFloat(loaded.volume)};
   }
   client::GridData data;
   INTRAWARP_RETURN_IF_ERROR(session.client().DownloadVolume(x, client::SinkInto(&data), session.call()).status());

@@ -285,6 +285,8 @@ Json ReportToJson(const std::string& method, const v1::Report& report) {
           {"reasons", reasons},
           {"starts", Starts(report)},
           {"slice_pose", SlicePose(report)},
+          {"same_frame_of_reference",
+           report.has_same_frame_of_reference() ? Json(report.same_frame_of_reference()) : Json(nullptr)},
           {"start_margin", report.has_start_margin() ? Finite(report.start_margin()) : Json(nullptr)},
           {"choice", Choice(report)},
           {"latency_ms", Latency(report.latency())},

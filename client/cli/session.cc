@@ -44,12 +44,12 @@ absl::Status Session::Use(const std::string& address) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const io::HostVolume>> Session::Load(const std::string& path,
-                                                                    const VolumeFileOptions& options) {
+absl::StatusOr<std::shared_ptr<const LoadedVolume>> Session::Load(const std::string& path,
+                                                                  const VolumeFileOptions& options) {
   const bool is_loaded = loaded_ != nullptr && loaded_path_ == path;
   if (is_loaded) return loaded_;
-  INTRAWARP_ASSIGN_OR_RETURN(io::HostVolume volume, LoadVolume(path, options));
-  auto loaded = std::make_shared<const io::HostVolume>(std::move(volume));
+  INTRAWARP_ASSIGN_OR_RETURN(LoadedVolume volume, LoadVolume(path, options));
+  auto loaded = std::make_shared<const LoadedVolume>(std::move(volume));
   if (servers_->has_several()) {
     loaded_path_ = path;
     loaded_ = loaded;
@@ -57,11 +57,13 @@ absl::StatusOr<std::shared_ptr<const io::HostVolume>> Session::Load(const std::s
   return loaded;
 }
 
-absl::StatusOr<v1::UploadResponse> Session::Upload(const io::HostVolume& volume, const std::string& path,
+absl::StatusOr<v1::UploadResponse> Session::Upload(const LoadedVolume& loaded, const std::string& path,
                                                    const std::string& id, bool pinned) {
   INTRAWARP_RETURN_IF_ERROR(CheckInterrupt());
+  const io::HostVolume& volume = loaded.volume;
   client::VolumeUpload upload;
   upload.id = id;
+  upload.provenance = loaded.provenance;
   upload.pinned = pinned;
   upload.geometry = volume.geometry;
   upload.pixel_type = volume.pixel_type;
@@ -96,7 +98,7 @@ absl::StatusOr<std::string> Temporaries::Volume(const std::string& x) {
   if (IsVolumeName(x)) return x;
   const auto known = volumes_.find(x);
   if (known != volumes_.end()) return known->second;
-  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const io::HostVolume> volume, session_.Load(x));
+  INTRAWARP_ASSIGN_OR_RETURN(const std::shared_ptr<const LoadedVolume> volume, session_.Load(x));
   INTRAWARP_ASSIGN_OR_RETURN(const std::string id, client::RandomUuid());
   // Noted before the answer, which may get lost.
   const std::string name = volumes_[x] = "volumes/" + id;

@@ -50,11 +50,11 @@ class Session {
   // CANCELLED once Ctrl-C was pressed.
   absl::Status CheckInterrupt() const;
   // LoadVolume, which remembers the last volume where several servers may need it again.
-  absl::StatusOr<std::shared_ptr<const io::HostVolume>> Load(const std::string& path,
-                                                             const VolumeFileOptions& options = {});
+  absl::StatusOr<std::shared_ptr<const LoadedVolume>> Load(const std::string& path,
+                                                           const VolumeFileOptions& options = {});
   // Uploads under the id or, when that is empty, under one that the server chooses. `path` is for messages.
-  absl::StatusOr<v1::UploadResponse> Upload(const io::HostVolume& volume, const std::string& path,
-                                            const std::string& id, bool pinned = false);
+  absl::StatusOr<v1::UploadResponse> Upload(const LoadedVolume& volume, const std::string& path, const std::string& id,
+                                            bool pinned = false);
   absl::StatusOr<v1::UploadResponse> UploadMatrix(const client::SparseMatrix& matrix, const std::string& path,
                                                   const std::string& id);
 
@@ -64,7 +64,7 @@ class Session {
   const Connection connection_;
   client::Client* client_ = nullptr;
   std::string loaded_path_;
-  std::shared_ptr<const io::HostVolume> loaded_;
+  std::shared_ptr<const LoadedVolume> loaded_;
 };
 
 // The volumes, transforms and matrices that a command names by PATH: uploaded when first asked for, to the server that

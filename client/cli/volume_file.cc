@@ -7,8 +7,10 @@
 
 #include "client/cli/files.h"
 #include "client/cli/session.h"
+#include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "io/grid_files.h"
+#include "proto/convert.h"
 
 namespace intrawarp::cli {
 namespace {
@@ -25,28 +27,30 @@ Source SplitSeries(const std::string& path) {
   return {path.substr(0, mark), path.substr(mark + 1)};
 }
 
-absl::StatusOr<io::HostVolume> LoadPlain(const std::string& path, const VolumeFileOptions& options) {
+absl::StatusOr<LoadedVolume> LoadPlain(const std::string& path, const VolumeFileOptions& options) {
   if (!options.series.empty()) return absl::InvalidArgumentError("--series: the file is not DICOM");
   if (options.resample) return absl::InvalidArgumentError("--resample: the file is not DICOM");
-  return io::ReadVolumeFile(path);
+  INTRAWARP_ASSIGN_OR_RETURN(io::HostVolume volume, io::ReadVolumeFile(path));
+  return LoadedVolume{std::move(volume), ProvenanceToProto(v1::PROVENANCE_SOURCE_FILE, "", "", "")};
 }
 
-absl::StatusOr<io::HostVolume> LoadDicom(const Source& source, const VolumeFileOptions& options) {
+absl::StatusOr<LoadedVolume> LoadDicom(const Source& source, const VolumeFileOptions& options) {
   if (!source.series.empty() && !options.series.empty()) {
     return absl::InvalidArgumentError("--series: the path names a series, too");
   }
   io::DicomOptions dicom;
   dicom.series = options.series.empty() ? source.series : options.series;
   dicom.resample = options.resample;
-  absl::StatusOr<io::DicomVolume> volume = io::ReadDicom(source.path, dicom);
-  if (!volume.ok()) return volume.status();
-  return std::move(volume->volume);
+  INTRAWARP_ASSIGN_OR_RETURN(io::DicomVolume read, io::ReadDicom(source.path, dicom));
+  const io::DicomProvenance& from = read.provenance;
+  return LoadedVolume{std::move(read.volume), ProvenanceToProto(v1::PROVENANCE_SOURCE_DICOM, from.modality, from.series,
+                                                                from.frame_of_reference)};
 }
 
 }  // namespace
 
-absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options) {
-  absl::StatusOr<io::HostVolume> volume =
+absl::StatusOr<LoadedVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options) {
+  absl::StatusOr<LoadedVolume> volume =
       IsDicomPath(path) ? LoadDicom(SplitSeries(path), options) : LoadPlain(path, options);
   if (!volume.ok()) return Annotate(volume.status(), path);
   return volume;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "intrawarp/v1/volume.pb.h"
 #include "io/dicom/reference.h"
 #include "io/nifti.h"
 
@@ -19,10 +20,15 @@ struct VolumeFileOptions {
   bool resample = false;
 };
 
+struct LoadedVolume {
+  io::HostVolume volume;
+  v1::Provenance provenance;
+};
+
 // A file with a suffix of ReadVolumeFile's is read by that. A folder, a DICOMDIR and a file that begins like DICOM are
 // DICOM, with PATH#SERIES for one of several volumes where no file has that whole name. Any other file is left to
 // ReadVolumeFile. Errors begin with the path. An option that only DICOM has is INVALID_ARGUMENT for another file.
-absl::StatusOr<io::HostVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options = {});
+absl::StatusOr<LoadedVolume> LoadVolume(const std::string& path, const VolumeFileOptions& options = {});
 
 // Whether LoadVolume would take the path for DICOM.
 bool IsDicomPath(const std::string& path);

@@ -94,6 +94,8 @@ struct VolumeUpload {
   double rescale_intercept = 0;
   // It stays on the device also where memory is short.
   bool pinned = false;
+  // Where the volume comes from; without a source: unknown.
+  v1::Provenance provenance = {};
   // Called from the calling thread after each chunk; after a broken stream `sent` may go back.
   std::function<void(int64_t sent, int64_t total)> on_progress;
 };

@@ -26,6 +26,9 @@ absl::StatusOr<v1::UploadResponse> Client::UploadVolume(const VolumeUpload& uplo
   *volume.mutable_geometry() = GeometryToProto(upload.geometry);
   volume.set_pixel_type(PixelTypeToProto(upload.pixel_type));
   volume.set_pinned(upload.pinned);
+  if (upload.provenance.source() != v1::PROVENANCE_SOURCE_UNSPECIFIED) {
+    *volume.mutable_provenance() = upload.provenance;
+  }
   if (upload.rescale_slope != 0 || upload.rescale_intercept != 0) {
     volume.mutable_rescale()->set_slope(upload.rescale_slope);
     volume.mutable_rescale()->set_intercept(upload.rescale_intercept);

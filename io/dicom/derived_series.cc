@@ -17,6 +17,7 @@
 #include "engine/base/status_macros.h"
 #include "io/atomic_folder.h"
 #include "io/dicom/attributes.h"
+#include "io/dicom/derived_pet.h"
 #include "io/dicom/object.h"
 
 namespace intrawarp::io {
@@ -35,6 +36,14 @@ constexpr dicom::Code kResampling = {"113085", "DCM", "Spatial resampling"};
 constexpr dicom::Code kSource = {"121322", "DCM", "Source image for image processing operation"};
 
 bool IsCt(const DicomReference& moving) { return moving.modality == "CT"; }
+bool IsPet(const DicomReference& moving) { return moving.modality == "PT"; }
+
+dicom::ObjectKind KindOf(const DicomReference& moving) {
+  const char* const image = IsCt(moving)    ? UID_CTImageStorage
+                            : IsPet(moving) ? UID_PositronEmissionTomographyImageStorage
+                                            : UID_MRImageStorage;
+  return {image, IsCt(moving) ? "CT" : IsPet(moving) ? "PT" : "MR", "intrawarp warped images", kSeriesNumber};
+}
 
 // ---- Stored values --------------------------------------------------------------------------------------------------
 
@@ -73,6 +82,24 @@ Quantisation QuantisationOf(const StoredValues& stored, int least_bits, absl::Sp
   return q;
 }
 
+// An image of a PET has 16 bits and no intercept (PS3.3 C.8.9.4). Where its slices share no slope, or have an
+// intercept, the bits are spread over the range.
+Quantisation PetQuantisation(const StoredValues& stored, absl::Span<const float> intensities) {
+  Quantisation q;
+  if (stored.shared && stored.intercept == 0) {
+    q.slope = AsWritten(stored.slope);
+    q.is_signed = stored.is_signed;
+  } else {
+    const auto [low, high] = std::minmax_element(intensities.begin(), intensities.end());
+    q.is_signed = *low < 0;
+    const double most = std::max(std::abs(double{*low}), std::abs(double{*high}));
+    // A little more than needed, as above.
+    if (most > 0) q.slope = AsWritten(most / (q.is_signed ? 32766 : 65534));
+  }
+  if (q.is_signed) q.low = -32768, q.high = 32767;
+  return q;
+}
+
 absl::Status CheckPixels(const Geometry& grid, absl::Span<const float> intensities) {
   if (static_cast<int64_t>(intensities.size()) != grid.voxels()) {
     return absl::InvalidArgumentError("pixels: must be as many as the grid has voxels");
@@ -96,7 +123,9 @@ void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomRe
   for (const ReferencedInstance& instance : moving.instances) {
     root.AddInstance(DCM_SourceImageSequence, instance, /*frame=*/0, &kSource);
   }
-  root.Text(DCM_DerivationDescription, "Resampled onto the fixed images of a registration by intrawarp");
+  const char* const times = "; times and decay factor are those of the first source image";
+  root.Text(DCM_DerivationDescription, absl::StrCat("Resampled onto the fixed images of a registration by intrawarp",
+                                                    IsPet(moving) && !moving.is_of_one_time ? times : ""));
   root.AddCode(DCM_DerivationCodeSequence, kResampling);
 }
 
@@ -115,6 +144,7 @@ void AddAcquisition(const DicomReference& moving, ObjectItem root) {
     if (!root.TakeNumbers(DCM_KVP, from)) root.EmptyValue(DCM_KVP);
     return;
   }
+  if (IsPet(moving)) return;
   // A multi-frame original has these elsewhere; research mode is the term for what is not told.
   if (!root.TakeTerms(DCM_ScanningSequence, from, kMaxSequences)) root.Text(DCM_ScanningSequence, "RM");
   if (!root.TakeTerms(DCM_SequenceVariant, from, kMaxSequences)) root.Text(DCM_SequenceVariant, "NONE");
@@ -149,7 +179,7 @@ void AddWindows(DcmItem& from, ObjectItem root) {
   root.Numbers(DCM_WindowWidth, widths);
 }
 
-void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const float> plane, bool is_ct,
+void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const float> plane, const DicomReference& moving,
                ObjectItem root) {
   root.Uint16(DCM_SamplesPerPixel, 1);
   root.Text(DCM_PhotometricInterpretation, "MONOCHROME2");
@@ -159,15 +189,21 @@ void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const flo
   root.Uint16(DCM_BitsStored, static_cast<uint16_t>(q.bits));
   root.Uint16(DCM_HighBit, static_cast<uint16_t>(q.bits - 1));
   root.Uint16(DCM_PixelRepresentation, q.is_signed ? 1 : 0);
-  // MR images have rescaling outside of their module, where it says something.
-  if (is_ct || q.slope != 1 || q.intercept != 0) {
+  // MR images have rescaling outside of their module, where it says something. Those of PET have Units for its type.
+  if (IsCt(moving) || IsPet(moving) || q.slope != 1 || q.intercept != 0) {
     root.Number(DCM_RescaleIntercept, q.intercept);
     root.Number(DCM_RescaleSlope, q.slope);
-    root.Text(DCM_RescaleType, is_ct ? "HU" : "US");
+    if (!IsPet(moving)) root.Text(DCM_RescaleType, IsCt(moving) ? "HU" : "US");
   }
   std::vector<uint16_t> words(plane.size());
   std::transform(plane.begin(), plane.end(), words.begin(), [&](float v) { return q.Stored(v); });
   root.Words(DCM_PixelData, words);
+}
+
+// Value 2 of a PET is PRIMARY, whether it is derived or not (PS3.3 C.8.9.4.1.1).
+const char* ImageTypeOf(const DicomReference& moving) {
+  if (IsPet(moving)) return "DERIVED\\PRIMARY";
+  return IsCt(moving) ? "DERIVED\\SECONDARY\\AXIAL" : "DERIVED\\SECONDARY\\OTHER";
 }
 
 struct Series {
@@ -183,20 +219,32 @@ absl::Status WritePlane(const std::string& path, const Series& series, int plane
   dicom::Object object(series.kind, fixed, stamp, series.uid, stamp.new_uid(), plane + 1);
   object.AddFrameOfReference(fixed);
   ObjectItem root = object.root();
-  root.Text(DCM_ImageType, IsCt(moving) ? "DERIVED\\SECONDARY\\AXIAL" : "DERIVED\\SECONDARY\\OTHER");
+  root.Text(DCM_ImageType, ImageTypeOf(moving));
   root.Text(DCM_ContentDate, dicom::DateOf(stamp.time));
   root.Text(DCM_ContentTime, dicom::TimeOf(stamp.time));
-  if (!root.TakeTerms(DCM_PatientPosition, *fixed.header)) root.EmptyValue(DCM_PatientPosition);
   AddAcquisition(moving, root);
+  if (IsPet(moving)) {
+    // Its codes of the position stand in the place of PatientPosition.
+    dicom::AddPet(moving, plane, grid.size.z, root);
+  } else if (!root.TakeTerms(DCM_PatientPosition, *fixed.header)) {
+    root.EmptyValue(DCM_PatientPosition);
+  }
   AddSources(grid, fixed, moving, plane, root);
   AddPlane(grid, series.axes, plane, root);
   AddWindows(*moving.header, root);
   const size_t pixels = static_cast<size_t>(grid.size.x) * grid.size.y;
-  AddPixels(grid, series.quantisation, intensities.subspan(plane * pixels, pixels), IsCt(moving), root);
+  AddPixels(grid, series.quantisation, intensities.subspan(plane * pixels, pixels), moving, root);
   return object.Save(path);
 }
 
 }  // namespace
+
+absl::Status CheckDerivable(const DicomReference& moving) {
+  if (IsPet(moving)) return dicom::CheckPet(moving);
+  if (IsCt(moving) || moving.modality == "MR") return absl::OkStatus();
+  return absl::UnimplementedError(
+      "modality: a derived series of another modality than CT, MR and PET is not supported");
+}
 
 double DerivedFill(const DicomReference& moving) { return IsCt(moving) ? kAirHu : 0; }
 
@@ -205,14 +253,12 @@ absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid,
   INTRAWARP_RETURN_IF_ERROR(CheckSamePatient(fixed, moving));
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(grid));
   INTRAWARP_RETURN_IF_ERROR(CheckPixels(grid, intensities));
-  if (!IsCt(moving) && moving.modality != "MR") {
-    return absl::UnimplementedError("modality: a derived series of another modality than CT and MR is not supported");
-  }
+  INTRAWARP_RETURN_IF_ERROR(CheckDerivable(moving));
   Series series;
-  series.kind = {IsCt(moving) ? UID_CTImageStorage : UID_MRImageStorage, IsCt(moving) ? "CT" : "MR",
-                 "intrawarp warped images", kSeriesNumber};
+  series.kind = KindOf(moving);
   series.uid = stamp.new_uid();
-  series.quantisation = QuantisationOf(moving.stored, IsCt(moving) ? kLeastCtBits : 1, intensities);
+  series.quantisation = IsPet(moving) ? PetQuantisation(moving.stored, intensities)
+                                      : QuantisationOf(moving.stored, IsCt(moving) ? kLeastCtBits : 1, intensities);
   INTRAWARP_ASSIGN_OR_RETURN(series.axes, dicom::AxesOf(grid));
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFolder out, AtomicFolder::Create(folder));
   for (int plane = 0; plane < grid.size.z; ++plane) {

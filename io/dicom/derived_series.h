@@ -2,12 +2,15 @@
 // A warped volume as a derived series of single-frame images, one file a plane of the fixed grid.
 //
 // The series has the patient, the study and the frame of reference of the fixed series, and the modality, windows and
-// main acquisition parameters of the moving one. Each image names the fixed image of its plane
+// main acquisition parameters of the moving one; a PET keeps its units and the times and doses of its decay
+// (derived_pet.h). Each image names the fixed image of its plane
 // (ReferencedImageSequence), all moving images (SourceImageSequence, "source image for image processing operation") and
-// the derivation ("spatial resampling"). ImageType begins with DERIVED\SECONDARY.
+// the derivation ("spatial resampling"). ImageType begins with DERIVED\SECONDARY, for PET with
+// DERIVED\PRIMARY.
 //
 // Intensities are stored with the slope, intercept, bits and sign of the moving series, rounded to the nearest stored
-// value and held within its range, where its slices share them. Other series get unsigned 16 bits over their range.
+// value and held within its range, where its slices share them. Other series get unsigned 16 bits over their range. A
+// PET has 16 bits and the intercept 0; where the slices share no slope, the range ends at the largest magnitude.
 #ifndef INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
 #define INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
 
@@ -20,13 +23,17 @@
 
 namespace intrawarp::io {
 
+// Whether WriteDerivedSeries takes images like these: UNIMPLEMENTED "modality: ..." for another modality than CT, MR
+// and PET; for PET as CheckPet.
+absl::Status CheckDerivable(const DicomReference& moving);
+
 // Where a warped volume has no source: -1000 HU for CT, otherwise 0.
 double DerivedFill(const DicomReference& moving);
 
 // `intensities` lie on `grid`, x fastest. Makes `folder` at once or not at all (AtomicFolder), with files IM00001.dcm
 // and so on in the order of planes. INVALID_ARGUMENT "patient: ..." for series of two patients, "grid: ..." as in
-// object.h, "pixels: ..." for values that are not finite or of another number than the grid's voxels; UNIMPLEMENTED
-// "modality: ..." for another modality than CT and MR; otherwise as AtomicFolder and AtomicFile. Thread-safe.
+// object.h, "pixels: ..." for values that are not finite or of another number than the grid's voxels; errors of
+// CheckDerivable; otherwise as AtomicFolder and AtomicFile. Thread-safe.
 absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid, absl::Span<const float> intensities,
                                 const DicomReference& fixed, const DicomReference& moving,
                                 const DicomStamp& stamp = {});

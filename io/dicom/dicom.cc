@@ -310,6 +310,8 @@ absl::Status ReadEachDicom(const std::string& path, const DicomOptions& options,
 
 std::string SeriesHash(absl::string_view uid) { return dicom::HashOfSeries(uid); }
 
+bool IsModality(absl::string_view term) { return dicom::IsModality(term); }
+
 bool LooksLikeDicom(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return true;

@@ -129,6 +129,9 @@ absl::Status ReadEachDicom(
 // The hash of a series' UID, as DicomProvenance::series has it; empty for an empty one.
 std::string SeriesHash(absl::string_view uid);
 
+// Whether DICOM defines this term for Modality (PS3.3 C.7.3.1.1.1).
+bool IsModality(absl::string_view term);
+
 // True for a folder and for a file that begins like DICOM.
 bool LooksLikeDicom(const std::string& path);
 

@@ -67,7 +67,7 @@ std::string HashOf(absl::string_view domain, absl::string_view uid) {
 DicomProvenance ProvenanceOf(DcmItem& item) {
   DicomProvenance p;
   const std::string modality = Text(item, kModality);
-  if (absl::c_linear_search(kModalities, modality)) p.modality = modality;
+  if (IsModality(modality)) p.modality = modality;
   p.series = HashOfSeries(Text(item, kSeries));
   p.frame_of_reference = HashOf("frame_of_reference", Text(item, kFrameOfReference));
   return p;
@@ -440,6 +440,8 @@ absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance
 }  // namespace
 
 std::string HashOfSeries(absl::string_view uid) { return HashOf("series", uid); }
+
+bool IsModality(absl::string_view term) { return absl::c_linear_search(kModalities, term); }
 
 absl::StatusOr<Frame> ReadPlane(DcmItem& item) {
   Frame frame;

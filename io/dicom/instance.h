@@ -87,6 +87,9 @@ absl::StatusOr<Frame> ReadPlane(DcmItem& item);
 // The hash of a series' UID; empty for an empty one.
 std::string HashOfSeries(absl::string_view uid);
 
+// A defined term of Modality.
+bool IsModality(absl::string_view term);
+
 }  // namespace intrawarp::io::dicom
 
 #endif  // INTRAWARP_IO_DICOM_INSTANCE_H_

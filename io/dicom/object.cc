@@ -107,6 +107,29 @@ std::string DecimalStrings(absl::Span<const double> values) {
   return absl::StrJoin(values, "\\", [](std::string* out, double v) { absl::StrAppend(out, DecimalString(v)); });
 }
 
+// YYYYMMDD; HH[MM[SS[.F]]] with up to six digits of a fraction; or YYYY[MM[DD[HH[MM[SS[.F]]]]]] and a zone, +HHMM.
+bool IsDateOrTime(const DcmTagKey& tag, absl::string_view text) {
+  const DcmEVR representation = DcmTag(tag).getEVR();
+  const auto are_digits = [](absl::string_view part) {
+    return std::all_of(part.begin(), part.end(), [](unsigned char c) { return absl::ascii_isdigit(c); });
+  };
+  if (text.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(text[0]))) return false;
+  if (representation == EVR_DA) return text.size() == 8 && are_digits(text);
+  const size_t whole = representation == EVR_DT ? 14 : 6;  // with seconds
+  if (const size_t sign = text.find_first_of("+-"); representation == EVR_DT && sign != absl::string_view::npos) {
+    const absl::string_view zone = text.substr(sign + 1);
+    if (zone.size() != 4 || !are_digits(zone)) return false;
+    text = text.substr(0, sign);
+  }
+  const absl::string_view fraction = text.substr(std::min(text.size(), whole));
+  if (!fraction.empty()) {
+    return fraction[0] == '.' && fraction.size() >= 2 && fraction.size() <= 7 && are_digits(text.substr(0, whole)) &&
+           are_digits(fraction.substr(1));
+  }
+  const size_t least = representation == EVR_DT ? 4 : 2;
+  return text.size() >= least && text.size() % 2 == 0 && are_digits(text);
+}
+
 std::string DateOf(absl::Time time) { return absl::FormatTime("%Y%m%d", time, absl::LocalTimeZone()); }
 std::string TimeOf(absl::Time time) { return absl::FormatTime("%H%M%S", time, absl::LocalTimeZone()); }
 
@@ -201,15 +224,7 @@ bool ObjectItem::TakeTerms(const DcmTagKey& tag, DcmItem& from, size_t most) {
 
 bool ObjectItem::TakeDigits(const DcmTagKey& tag, DcmItem& from) {
   const std::string text = io::dicom::Text(from, {tag, ""});
-  const size_t digits = text.find_first_not_of("0123456789");
-  const bool is_date = DcmTag(tag).getEVR() == EVR_DA;
-  // YYYYMMDD, and HH[MM[SS[.F]]] with up to six digits of a fraction.
-  const absl::string_view fraction = absl::string_view(text).substr(std::min<size_t>(text.size(), 6));
-  const bool is_time = text.size() % 2 == 0 && text.size() <= 6 && digits == std::string::npos;
-  const bool is_long_time = digits == 6 && fraction.size() >= 2 && fraction.size() <= 7 && fraction[0] == '.' &&
-                            fraction.find_first_not_of("0123456789", 1) == absl::string_view::npos;
-  const bool valid = is_date ? text.size() == 8 && digits == std::string::npos : is_time || is_long_time;
-  if (text.empty() || !valid) return false;
+  if (!IsDateOrTime(tag, text)) return false;
   Text(tag, text);
   return true;
 }

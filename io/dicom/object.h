@@ -62,8 +62,8 @@ class ObjectItem {
   void Copy(const DcmTagKey& tag, DcmItem& from);
   void CopyRequired(const DcmTagKey& tag, DcmItem& from);
   // The value of a file that nobody vouches for, made anew where it is well-formed: as many finite numbers of a decimal
-  // string; a term of a code string (PS3.5 6.2), the first `count` of them; a date or time; a code of printable ASCII,
-  // which every character set has. False, and nothing written, where it is not.
+  // string; a term of a code string (PS3.5 6.2), the first `count` of them; a date, a time or both; a code of printable
+  // ASCII, which every character set has. False, and nothing written, where it is not.
   bool TakeNumbers(const DcmTagKey& tag, DcmItem& from, size_t least = 1, size_t most = 1);
   bool TakeTerms(const DcmTagKey& tag, DcmItem& from, size_t most = 1);
   bool TakeDigits(const DcmTagKey& tag, DcmItem& from);
@@ -123,6 +123,9 @@ absl::StatusOr<PlaneAxes> AxesOf(const Geometry& grid);
 inline constexpr double kMaxSkewMm = 0.005;
 
 std::vector<double> PositionOf(const Geometry& grid, const PlaneAxes& axes, int plane);
+
+// Whether a text is well-formed for the tag's representation: a date (DA), a time (TM) or both (DT).
+bool IsDateOrTime(const DcmTagKey& tag, absl::string_view text);
 
 // Date (DA) and time (TM) in the local zone.
 std::string DateOf(absl::Time time);

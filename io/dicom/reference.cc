@@ -79,6 +79,17 @@ StoredValues StoredValuesOf(const dicom::Selection& selection) {
   return stored;
 }
 
+// What tells apart the times of two images.
+std::vector<std::string> TimesOf(DcmItem& item) {
+  std::vector<std::string> times;
+  for (const Attribute& attribute :
+       {Attribute{DCM_AcquisitionDate, ""}, Attribute{DCM_AcquisitionTime, ""}, Attribute{DCM_FrameReferenceTime, ""},
+        Attribute{DCM_ActualFrameDuration, ""}, Attribute{DCM_DecayFactor, ""}}) {
+    times.push_back(dicom::Text(item, attribute));
+  }
+  return times;
+}
+
 // Numbers the instances in the order in which the stack first names them.
 std::map<size_t, int> NumberInstances(const dicom::Stack& stack) {
   std::map<size_t, int> numbers;
@@ -112,6 +123,7 @@ absl::StatusOr<DicomReference> DicomReference::Read(const std::string& path, con
   DicomReference reference;
   reference.instances.resize(numbers.size());
   std::set<std::pair<std::string, std::string>> owners;
+  std::set<std::vector<std::string>> times;
   for (const auto& [index, number] : numbers) {
     INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, Reopen(selection.instances[index], options.limits));
     INTRAWARP_ASSIGN_OR_RETURN(reference.instances[number].sop_class, Uid(*dataset.data, kSopClass));
@@ -120,11 +132,13 @@ absl::StatusOr<DicomReference> DicomReference::Read(const std::string& path, con
     if (owners.size() > 1) {
       return absl::InvalidArgumentError("patient: the files of the series are of several patients or studies");
     }
+    times.insert(TimesOf(*dataset.data));
     if (number == 0) INTRAWARP_RETURN_IF_ERROR(TakeHeader(std::move(dataset), &reference));
   }
   TakePlanes(selection, numbers, &reference);
   reference.modality = selection.entry.provenance.modality;
   reference.stored = StoredValuesOf(selection);
+  reference.is_of_one_time = times.size() == 1;
   const dicom::FrameIndex first = selection.stack.frames[0];
   reference.segment = selection.instances[first.instance].frames[first.frame].segment;
   return reference;

@@ -29,6 +29,10 @@ constexpr char kMethod[] = "intrawarp.v1.BulkService/Upload";
 
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseHeader(const v1::UploadHeader& header, const ServerContext& context) {
   absl::StatusOr<std::unique_ptr<UploadKind>> kind = ParseUploadHeader(header, context);
+  const v1::ProvenanceSource source = header.volume().provenance().source();
+  if (source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED) {
+    return InvalidField("header.volume.provenance.source", "is of volumes that the server makes itself");
+  }
   if (!kind.ok()) return Within("header", kind.status());
   return kind;
 }

@@ -32,6 +32,7 @@ std::shared_ptr<const StoredVolume> CopyOf(const StoredVolume& volume, std::vect
   copy->pixel_type = volume.pixel_type;
   copy->digest = volume.digest;
   copy->content_digest = volume.content_digest;
+  copy->provenance = volume.provenance;
   copy->create_time = volume.create_time;
   copy->expiry = volume.expiry;
   copy->reservation = std::move(grant);

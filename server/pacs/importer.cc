@@ -170,6 +170,7 @@ absl::StatusOr<std::vector<std::string>> Importer::MakeVolumes(Job& job, SeriesI
   std::promise<SeriesOutcome> made;
   SeriesOrder order;
   order.owner = job.import.owner;
+  order.source = v1::PROVENANCE_SOURCE_RETRIEVED;
   order.cancelled = [&job] { return job.cancelled.load(); };
   order.done = [&made](const SeriesOutcome& outcome) { made.set_value(outcome); };
   maker_.Make(intake.Take(), std::move(order));

@@ -100,6 +100,7 @@ v1::UploadHeader HeaderOf(const NewVolume& volume, const io::HostVolume& read) {
   header.set_sha256(io::Sha256Of(read.pixels.data(), read.pixels.size()));
   v1::VolumeUpload& content = *header.mutable_volume();
   *content.mutable_geometry() = GeometryToProto(read.geometry);
+  *content.mutable_provenance() = volume.provenance;
   content.set_pixel_type(PixelTypeToProto(read.pixel_type));
   content.mutable_rescale()->set_slope(read.rescale_slope);
   content.mutable_rescale()->set_intercept(read.rescale_intercept);

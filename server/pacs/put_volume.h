@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/geometry/geometry.h"
+#include "intrawarp/v1/volume.pb.h"
 #include "io/volume.h"
 #include "server/server_context.h"
 
@@ -18,6 +19,7 @@ namespace intrawarp::server {
 struct NewVolume {
   std::string owner;
   std::string id;
+  v1::Provenance provenance;
   // Before any memory is taken for the voxels.
   Geometry geometry;
   // Reads the voxels, once there is room for them.

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "proto/convert.h"
 #include "server/monitor/log.h"
 #include "server/pacs/storage_scp.h"
 #include "server/rpc/errors.h"
@@ -213,6 +214,8 @@ absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const SeriesOrder& ord
   } else if (!IsUnwanted(order)) {
     volume.owner = order.owner;
     volume.geometry = entry.geometry;
+    const io::DicomProvenance& from = entry.provenance;
+    volume.provenance = ProvenanceToProto(order.source, from.modality, from.series, from.frame_of_reference);
     volume.read = [&]() -> absl::StatusOr<io::HostVolume> {
       absl::StatusOr<io::DicomVolume> made = read();
       if (!made.ok()) return made.status();

@@ -49,6 +49,7 @@ struct SeriesOutcome {
 // For whom a series' volumes are made.
 struct SeriesOrder {
   std::string owner;
+  v1::ProvenanceSource source = v1::PROVENANCE_SOURCE_STORAGE;
   // Asked now and then: whether nobody wants the volumes any more. Empty: never.
   std::function<bool()> cancelled;
   // Called once. Empty: nobody waits.

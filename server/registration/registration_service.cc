@@ -207,6 +207,14 @@ void LogEnd(const RegisterCall& call, const absl::Status& status) {
   LogWorkEnd({LogRoom::kRegistration, "registration", call.stream->trace_id(), std::nullopt}, status, call.latency);
 }
 
+// Nullopt where the frame of reference of one of them is unknown.
+std::optional<bool> ShareFrameOfReference(const StoredVolume& fixed, const StoredVolume& moving) {
+  const std::string& a = fixed.provenance.frame_of_reference_hash();
+  const std::string& b = moving.provenance.frame_of_reference_hash();
+  if (a.empty() || b.empty()) return std::nullopt;
+  return a == b;
+}
+
 // Stores the transform with its report and makes the last message of the stream.
 absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nanoseconds sending) {
   call.latency.Add(Phase::kSend, sending);
@@ -216,6 +224,8 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   }
   call.latency.set_total(Clock::now() - call.begin);
   v1::Report report = MakeReport(call.device->device.name(), call.plan, call.outcome, call.latency);
+  const std::optional<bool> same_frame = ShareFrameOfReference(*call.fixed, *call.moving);
+  if (same_frame) report.set_same_frame_of_reference(*same_frame);
   const std::optional<std::chrono::nanoseconds> budget = call.plan.budget;
   if (budget && call.latency.total() > *budget) AddLateness(*budget, call.latency.total(), report);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;

@@ -40,6 +40,7 @@ Pointer Spooled(const StoredVolume& volume) {
   spooled->pixel_type = volume.pixel_type;
   spooled->digest = volume.digest;
   spooled->content_digest = volume.content_digest;
+  spooled->provenance = volume.provenance;
   spooled->create_time = volume.create_time;
   spooled->expiry = volume.expiry;
   spooled->image = volume.image.In(Buffer());

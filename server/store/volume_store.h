@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/image/pyramid.h"
+#include "intrawarp/v1/volume.pb.h"
 #include "server/rpc/rpc_support.h"
 #include "server/state/catalogue.h"
 #include "server/store/replicas.h"
@@ -30,8 +31,9 @@ struct StoredVolume {
   bool id_was_chosen = false;
   bool pinned = false;
   PixelType pixel_type = PixelType::kFloat32;
-  std::string digest;          // SHA-256 over content_digest, pixel type, geometry and rescale
+  std::string digest;          // SHA-256 over content_digest, pixel type, geometry, rescale and known provenance
   std::string content_digest;  // SHA-256 of the uploaded bytes alone
+  v1::Provenance provenance;   // without a source: unknown
   std::chrono::system_clock::time_point create_time;
   std::optional<Expiry> expiry;
   Grant reservation;

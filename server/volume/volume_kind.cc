@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/volume/volume_kind.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/pyramid.h"
+#include "io/dicom/dicom.h"
 #include "io/digest.h"
 #include "server/device/device_set.h"
 #include "server/rpc/wire.h"
@@ -13,12 +17,40 @@
 namespace intrawarp::server {
 namespace {
 
+// Of a SHA-256.
+constexpr size_t kHashBytes = 32;
+
 struct VolumeContent {
   Geometry geometry;
   PixelType pixel_type = PixelType::kFloat32;
   Rescale rescale;
   bool pinned = false;
+  v1::Provenance provenance;
 };
+
+absl::Status CheckHash(const std::string& hash, absl::string_view field) {
+  if (hash.empty() || hash.size() == kHashBytes) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("must have 32 bytes or none, and has ", hash.size()));
+}
+
+// A modality is one that DICOM defines: a free text could name somebody.
+absl::Status CheckProvenance(const v1::Provenance& provenance) {
+  const bool is_known = v1::ProvenanceSource_IsValid(provenance.source());
+  if (!is_known || provenance.source() == v1::PROVENANCE_SOURCE_UNSPECIFIED) {
+    return InvalidField("source", "must be given, and one of those that are defined");
+  }
+  if (!provenance.modality().empty() && !io::IsModality(provenance.modality())) {
+    return InvalidField("modality", "is no term that DICOM defines");
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckHash(provenance.series_hash(), "series_hash"));
+  INTRAWARP_RETURN_IF_ERROR(CheckHash(provenance.frame_of_reference_hash(), "frame_of_reference_hash"));
+  if (provenance.source() != v1::PROVENANCE_SOURCE_FILE) return absl::OkStatus();
+  if (!provenance.modality().empty()) return InvalidField("modality", "must be empty for a file that is not DICOM");
+  if (!provenance.series_hash().empty())
+    return InvalidField("series_hash", "must be empty for a file that is not DICOM");
+  if (provenance.frame_of_reference_hash().empty()) return absl::OkStatus();
+  return InvalidField("frame_of_reference_hash", "must be empty for a file that is not DICOM");
+}
 
 absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   VolumeContent content;
@@ -27,6 +59,11 @@ absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   content.geometry = *geometry;
   INTRAWARP_ASSIGN_OR_RETURN(content.pixel_type, PixelTypeFromProto(upload.pixel_type()));
   content.pinned = upload.pinned();
+  if (upload.has_provenance()) {
+    INTRAWARP_RETURN_IF_ERROR(Within("provenance", CheckProvenance(upload.provenance())));
+    content.provenance = upload.provenance();
+    content.provenance.DiscardUnknownFields();
+  }
   if (!upload.has_rescale()) return content;
   absl::StatusOr<Rescale> rescale = RescaleFromProto(upload.rescale());
   if (!rescale.ok()) return Within("rescale", rescale.status());
@@ -34,7 +71,8 @@ absl::StatusOr<VolumeContent> ParseContent(const v1::VolumeUpload& upload) {
   return content;
 }
 
-// Tells volumes apart by content, pixel type, geometry and rescale.
+// Tells volumes apart by content, pixel type, geometry and rescale, and by modality, series and frame of reference
+// where they are known. The source is left out: a series that is sent and one that is imported are the same volume.
 std::string IdentityDigest(const std::string& content_digest, const VolumeContent& content) {
   io::Sha256 hash;
   const auto add = [&hash](const auto& value) { hash.Update(&value, sizeof(value)); };
@@ -49,6 +87,16 @@ std::string IdentityDigest(const std::string& content_digest, const VolumeConten
   }
   add(content.rescale.slope + 0.0);
   add(content.rescale.intercept + 0.0);
+  const v1::Provenance& from = content.provenance;
+  const std::array<const std::string*, 3> origin = {&from.modality(), &from.series_hash(),
+                                                    &from.frame_of_reference_hash()};
+  if (std::all_of(origin.begin(), origin.end(), [](const std::string* text) { return text->empty(); })) {
+    return hash.Finish();
+  }
+  for (const std::string* text : origin) {
+    add(static_cast<int64_t>(text->size()));
+    hash.Update(text->data(), text->size());
+  }
   return hash.Finish();
 }
 
@@ -96,6 +144,7 @@ class VolumeKind final : public UploadKind {
     stored->pixel_type = content_.pixel_type;
     stored->pinned = content_.pinned;
     stored->content_digest = spec().content_digest;
+    stored->provenance = content_.provenance;
     stored->reservation = std::move(reservation);
     stored->image = std::move(image_);
     return stored;

@@ -34,6 +34,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   to.set_residency(ResidencyOf(volume));
   to.set_pinned(volume.pinned);
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
+  if (volume.provenance.source() != v1::PROVENANCE_SOURCE_UNSPECIFIED) *to.mutable_provenance() = volume.provenance;
   if (volume.expiry) *to.mutable_expire_time() = TimestampToProto(volume.expiry->time);
   to.set_minimum(volume.image.statistics().minimum);
   to.set_maximum(volume.image.statistics().maximum);

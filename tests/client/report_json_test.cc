@@ -60,6 +60,7 @@ v1::Report Filled() {
         }
         starts { kind: START_KIND_CENTER_OF_MASS score_after: 0.25 overlap: 0.75 }
         start_margin: 0.25
+        same_frame_of_reference: true
         choice {
           text: "ngf, then nmi."
           affine { metric: METRIC_NGF has_result: true chosen: true }
@@ -247,6 +248,7 @@ TEST(ReportJsonTest, Golden) {
     }
   ],
   "slice_pose": null,
+  "same_frame_of_reference": true,
   "start_margin": 0.25,
   "choice": {
     "text": "ngf, then nmi.",

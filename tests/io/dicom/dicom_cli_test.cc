@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "io/dicom/dicom.h"
 #include "io/nifti.h"
 #include "tests/io/dicom/cli_server.h"
 #include "tests/io/dicom/dicom_maker.h"
@@ -84,6 +85,38 @@ TEST_F(DicomCliTest, AFolderIsRegisteredLikeAFile) {
   EXPECT_EQ(result.exit_status, 0) << result.err;
   EXPECT_THAT(result.out, StartsWith("transforms/"));
   EXPECT_EQ(Run({"volume", "list"}).out, "");
+}
+
+TEST_F(DicomCliTest, AVolumeKnowsItsSeries) {
+  const auto listing = ListDicom(Path("in"));
+  ASSERT_THAT(listing, Succeeds());
+  const DicomProvenance& from = listing->volumes[0].provenance;
+  ASSERT_EQ(Run({"volume", "put", Path("in"), "--id=ct"}).exit_status, 0);
+  const ProcessResult shown = Run({"volume", "show", "volumes/ct"});
+  for (const std::string& line :
+       {absl::StrCat("series_hash\t", from.series, "\n"),
+        absl::StrCat("frame_of_reference_hash\t", from.frame_of_reference, "\n"), std::string("source\tdicom\n"),
+        std::string("modality\tCT\n"), std::string("size\t12x10x5\n")}) {
+    EXPECT_THAT(shown.out, HasSubstr(line)) << shown.err;
+  }
+  // The same voxels from a file of another kind are another volume, which knows no series.
+  ASSERT_EQ(Run({"volume", "get", "volumes/ct", absl::StrCat("--out=", Path("ct.nrrd"))}).exit_status, 0);
+  ASSERT_EQ(Run({"volume", "put", Path("ct.nrrd"), "--id=plain"}).exit_status, 0);
+  EXPECT_EQ(Run({"volume", "list", "--provenance"}).out,
+            absl::StrCat("volumes/ct\tdicom\tCT\t", from.series.substr(0, 16), "\t",
+                         from.frame_of_reference.substr(0, 16), "\nvolumes/plain\tfile\t-\t-\t-\n"));
+  EXPECT_EQ(Run({"volume", "show", "volumes/absent"}).exit_status, 1);
+
+  const auto shares_frame = [&](const std::string& moving) {
+    EXPECT_EQ(Run({"register", "--fixed=volumes/ct", absl::StrCat("--moving=", moving), "--method=rigid", "--levels=1",
+                   "--iterations=1", absl::StrCat("--report=", Path("report.json"))})
+                  .exit_status,
+              0);
+    return nlohmann::json::parse(Get(Path("report.json"))).at("same_frame_of_reference");
+  };
+  EXPECT_EQ(shares_frame("volumes/ct"), true);
+  EXPECT_EQ(shares_frame("volumes/plain"), nullptr);
+  for (const char* name : {"volumes/ct", "volumes/plain"}) EXPECT_EQ(Run({"volume", "delete", name}).exit_status, 0);
 }
 
 TEST_F(DicomCliTest, ShowsNothingThatIdentifiesAPatient) {

@@ -11,7 +11,10 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "google/rpc/error_details.pb.h"
+#include "intrawarp/v1/error.pb.h"
 #include "intrawarp/v1/operation.grpc.pb.h"
 #include "intrawarp/v1/pacs.grpc.pb.h"
 #include "io/dicom/dicom.h"
@@ -170,6 +173,11 @@ class RetrieveTest : public PacsTest {
     ASSERT_NE(volume, volumes.end());
     const Geometry& geometry = read->volume.geometry;
     EXPECT_THAT(volume->geometry().size(), ElementsAre(geometry.size.x, geometry.size.y, geometry.size.z));
+    const io::DicomProvenance& from = listing->volumes[0].provenance;
+    EXPECT_EQ(volume->provenance().source(), v1::PROVENANCE_SOURCE_RETRIEVED);
+    EXPECT_EQ(volume->provenance().modality(), from.modality);
+    EXPECT_EQ(absl::BytesToHexString(volume->provenance().series_hash()), from.series);
+    EXPECT_EQ(absl::BytesToHexString(volume->provenance().frame_of_reference_hash()), from.frame_of_reference);
     EXPECT_EQ(volume->minimum(), *std::min_element(values.begin(), values.end()));
     EXPECT_EQ(volume->maximum(), *std::max_element(values.begin(), values.end()));
     EXPECT_TRUE(SpoolIsEmpty());

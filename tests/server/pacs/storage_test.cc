@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "io/dicom/dicom.h"
 #include "tests/server/identity/certificates.h"
@@ -511,11 +512,18 @@ TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   StartServer(flags);
   EXPECT_EQ(Store(Series("ct", "1.2.3.13", 4)).exit_status, 0);
   ASSERT_TRUE(HasVolumes(1));
-  const std::string name = Volumes()[0].name();
+  const v1::Volume volume = Volumes()[0];
+  const io::DicomProvenance from = io::ListDicom(Path("ct"))->volumes[0].provenance;
+  EXPECT_EQ(volume.provenance().source(), v1::PROVENANCE_SOURCE_STORAGE);
+  EXPECT_EQ(volume.provenance().modality(), "CT");
+  EXPECT_EQ(absl::BytesToHexString(volume.provenance().series_hash()), from.series);
+  EXPECT_EQ(absl::BytesToHexString(volume.provenance().frame_of_reference_hash()), from.frame_of_reference);
+  EXPECT_NE(from.frame_of_reference, "");
   StopServer();
   StartServer(flags);
   ASSERT_EQ(Volumes().size(), 1);
-  EXPECT_EQ(Volumes()[0].name(), name);
+  EXPECT_EQ(Volumes()[0].name(), volume.name());
+  EXPECT_EQ(Volumes()[0].provenance().SerializeAsString(), volume.provenance().SerializeAsString());
 }
 
 // Images that were answered 0x0000 are there after a stop and after a kill, and becomes a volume if it was whole.

@@ -100,6 +100,54 @@ class NavigateTest : public ServiceTest {
 };
 INTRAWARP_INSTANTIATE_DEVICE_TEST(NavigateTest);
 
+// Slices with their poses, in the order in which a probe would cut them, against the resident volume. Each starts from
+// the transform of the one before it.
+TEST_P(NavigateTest, RegistersSlicesToTheVolume) {
+  PutResident();
+  v1::NavigateRequest config = Config(/*resident_is_fixed=*/false);
+  const auto slice_at = [](int plane) {
+    Geometry slice = Grid();
+    slice.size.z = 1;
+    slice.origin = IndexToPhysical(Grid())({0, 0, 1.0 * plane});
+    return slice;
+  };
+  *config.mutable_config()->mutable_frame_geometry() = GeometryToProto(slice_at(0));
+  std::vector<std::vector<v1::NavigateRequest>> parts = {{config}};
+  constexpr int kPlanes[] = {8, 9, 11, 10, 12};
+  // A slice shows its place as the resident image has it after the patient has moved.
+  const AffineMap moved = MapOfFrame(2);
+  for (int n = 1; n <= 5; ++n) {
+    const Geometry slice = slice_at(kPlanes[n - 1]);
+    parts.push_back(Frame(n, slice, Blobs(slice, Center(Grid()), kBlobScale, moved), /*chunk_bytes=*/3001));
+  }
+  const Answer answer = Navigate(parts);
+
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 5);
+  for (int n = 1; n <= 5; ++n) {
+    SCOPED_TRACE(n);
+    const v1::FrameResult& result = answer.frames[n - 1].result;
+    EXPECT_EQ(result.frame_number(), n);
+    ASSERT_EQ(result.status().code(), 0) << result.status().message();
+    const AffineMap found = *AffineMapFromProto(result.report().affine());
+    const Geometry slice = slice_at(kPlanes[n - 1]);
+    const Vec3d d = found(Center(slice)) - moved(Center(slice));
+    EXPECT_LT(std::sqrt(Dot(d, d)), 0.5);
+    EXPECT_NEAR(Determinant(found), 1, 1e-6);
+    EXPECT_TRUE(result.report().has_slice_pose());
+    EXPECT_FALSE(result.report().has_same_frame_of_reference());
+  }
+  // The volume is no fixed image for a slice.
+  v1::NavigateRequest reversed = Config();
+  const Answer refused = Navigate({{reversed}, Frame(1, slice_at(9), std::vector<float>(slice_at(9).voxels(), 1.0F))});
+  if (refused.status.ok()) {
+    ASSERT_EQ(refused.frames.size(), 1);
+    EXPECT_EQ(refused.frames[0].result.status().code(), grpc::INVALID_ARGUMENT);
+  } else {
+    EXPECT_EQ(refused.status.error_code(), grpc::INVALID_ARGUMENT) << refused.status.error_message();
+  }
+}
+
 TEST_P(NavigateTest, RegistersFramesInOrder) {
   PutResident();
   std::vector<std::vector<v1::NavigateRequest>> parts = {{Config()}};

@@ -10,6 +10,7 @@
 #include "server/rpc/job_support.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
+#include "tests/server/volume_client.h"
 #include "tests/tcp_relay.h"
 
 namespace intrawarp::server {
@@ -118,6 +119,35 @@ TEST_P(RegistrationServiceTest, RegistersASliceToAVolume) {
   EXPECT_EQ(report.options().stages(0).rigid().metric(), v1::METRIC_NMI);
   EXPECT_FALSE(report.has_choice());
   EXPECT_GT(report.starts_size(), 0);
+}
+
+TEST_P(RegistrationServiceTest, TellsWhetherTheVolumesShareAFrameOfReference) {
+  const auto put = [&](const std::string& id, const std::string& frame) {
+    UploadData data = MakeVolume(FixedGrid(), Blobs(FixedGrid(), Center(FixedGrid()), kScale, TrueMap()), "u" + id, id);
+    v1::Provenance& from = *data.header.mutable_volume()->mutable_provenance();
+    from.set_source(v1::PROVENANCE_SOURCE_DICOM);
+    from.set_modality("CT");
+    from.set_frame_of_reference_hash(frame);
+    v1::UploadResponse response;
+    const grpc::Status status = server::Upload(*bulk_, data, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  };
+  put("here", std::string(32, 'a'));
+  put("there", std::string(32, 'b'));
+  put("unknown", "");
+  const auto asked = [&](const std::string& fixed, const std::string& moving) {
+    v1::RegisterRequest request = Request(StageKind::kRigid);
+    request.set_fixed(fixed);
+    request.set_moving(moving);
+    const RegisterAnswer answer = Register(request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    const v1::Report& report = answer.result->report();
+    return report.has_same_frame_of_reference() ? std::optional<bool>(report.same_frame_of_reference()) : std::nullopt;
+  };
+  EXPECT_EQ(asked("volumes/here", "volumes/here"), true);
+  EXPECT_EQ(asked("volumes/here", "volumes/there"), false);
+  EXPECT_EQ(asked("volumes/here", "volumes/unknown"), std::nullopt);
+  EXPECT_EQ(asked("volumes/unknown", "volumes/unknown"), std::nullopt);
 }
 
 TEST_P(RegistrationServiceTest, FindsAKnownMapAndReportsIt) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/server/volume_client.h"
@@ -94,6 +95,97 @@ class VolumeServiceTest : public ::testing::Test {
   std::unique_ptr<v1::VolumeService::Stub> stub_;
   std::unique_ptr<v1::BulkService::Stub> bulk_;
 };
+
+UploadData WithProvenance(const std::string& upload_id, const std::string& id, const v1::Provenance& from) {
+  UploadData data = MakeVolume(BoxGeometry(5, 4, 3), RandomVoxels<int16_t>(BoxGeometry(5, 4, 3), 3), upload_id, id);
+  *data.header.mutable_volume()->mutable_provenance() = from;
+  return data;
+}
+
+v1::Provenance DicomProvenance() {
+  v1::Provenance from;
+  from.set_source(v1::PROVENANCE_SOURCE_DICOM);
+  from.set_modality("MR");
+  from.set_series_hash(std::string("\0\xff series hash of thirty-two bytes", 32));
+  from.set_frame_of_reference_hash(std::string(32, 'f'));
+  return from;
+}
+
+TEST_F(VolumeServiceTest, AVolumeKnowsWhereItComesFrom) {
+  const v1::Provenance from = DicomProvenance();
+  v1::UploadResponse response;
+  ASSERT_TRUE(Upload(*bulk_, WithProvenance("u1", "liver", from), &response).ok());
+  EXPECT_EQ(response.volume().provenance().SerializeAsString(), from.SerializeAsString());
+  v1::Volume volume;
+  ASSERT_TRUE(Get("volumes/liver", &volume).ok());
+  EXPECT_EQ(volume.provenance().SerializeAsString(), from.SerializeAsString());
+  UploadData plain = WithProvenance("u2", "plain", {});
+  plain.header.mutable_volume()->clear_provenance();
+  ASSERT_TRUE(Upload(*bulk_, plain, &response).ok());
+  EXPECT_FALSE(response.already_resident());
+  EXPECT_FALSE(response.volume().has_provenance());
+}
+
+// Modality, series and frame of reference tell volumes of equal voxels apart; how they came does not.
+TEST_F(VolumeServiceTest, ProvenanceTellsVolumesApart) {
+  const v1::Provenance from = DicomProvenance();
+  v1::UploadResponse response;
+  ASSERT_TRUE(Upload(*bulk_, WithProvenance("u0", "", from), &response).ok());
+  const std::string first = response.volume().name();
+  ASSERT_TRUE(Upload(*bulk_, WithProvenance("u1", "", from), &response).ok());
+  EXPECT_TRUE(response.already_resident());
+  EXPECT_EQ(response.volume().name(), first);
+  std::vector<v1::Provenance> others(5, from);
+  others[0].set_modality("CT");
+  others[1].set_series_hash(std::string(32, 'x'));
+  others[2].clear_frame_of_reference_hash();
+  // A hash counts as what it is.
+  others[3].set_series_hash(from.frame_of_reference_hash());
+  others[3].set_frame_of_reference_hash(from.series_hash());
+  others[4].Clear();
+  others[4].set_source(v1::PROVENANCE_SOURCE_FILE);
+  int n = 2;
+  for (const v1::Provenance& other : others) {
+    ASSERT_TRUE(Upload(*bulk_, WithProvenance(absl::StrCat("u", n++), "", other), &response).ok());
+    EXPECT_FALSE(response.already_resident()) << other.ShortDebugString();
+  }
+  // A file says no more of its voxels than nothing at all.
+  UploadData plain = WithProvenance("plain", "", {});
+  plain.header.mutable_volume()->clear_provenance();
+  ASSERT_TRUE(Upload(*bulk_, plain, &response).ok());
+  EXPECT_TRUE(response.already_resident());
+}
+
+TEST_F(VolumeServiceTest, WrongProvenanceIsRefusedByItsField) {
+  const auto refused = [&](const std::function<void(v1::Provenance&)>& change) {
+    v1::Provenance from = DicomProvenance();
+    change(from);
+    v1::UploadResponse response;
+    const grpc::Status status = Upload(*bulk_, WithProvenance("wrong", "wrong", from), &response);
+    EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << from.ShortDebugString();
+    // A text of the client's is not repeated.
+    EXPECT_THAT(status.error_message(), testing::Not(HasSubstr("ZAUNKOENIG")));
+    return status.error_message().substr(0, status.error_message().find(':'));
+  };
+  const std::string field = "header.volume.provenance.";
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.clear_source(); }), field + "source");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_source(static_cast<v1::ProvenanceSource>(99)); }), field + "source");
+  // The server's own.
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_source(v1::PROVENANCE_SOURCE_STORAGE); }), field + "source");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_source(v1::PROVENANCE_SOURCE_RETRIEVED); }), field + "source");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_modality("ZAUNKOENIG"); }), field + "modality");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_modality("ct"); }), field + "modality");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_series_hash(std::string(31, 'a')); }), field + "series_hash");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_series_hash(std::string(1 << 16, 'a')); }), field + "series_hash");
+  EXPECT_EQ(refused([](v1::Provenance& p) { p.set_frame_of_reference_hash("1.2.826.0.1"); }),
+            field + "frame_of_reference_hash");
+  const auto file = [](v1::Provenance& p) { p.set_source(v1::PROVENANCE_SOURCE_FILE); };
+  EXPECT_EQ(refused(file), field + "modality");
+  EXPECT_EQ(refused([&](v1::Provenance& p) { file(p), p.clear_modality(); }), field + "series_hash");
+  EXPECT_EQ(refused([&](v1::Provenance& p) { file(p), p.clear_modality(), p.clear_series_hash(); }),
+            field + "frame_of_reference_hash");
+  EXPECT_TRUE(Names().empty());
+}
 
 template <typename T>
 class VolumePixelTypeTest : public VolumeServiceTest {};
