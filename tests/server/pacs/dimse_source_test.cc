@@ -23,6 +23,9 @@ namespace intrawarp::server {
 namespace {
 
 using absl::StatusCode;
+using dimse::Association;
+using dimse::Connection;
+using dimse::ReceivedCommand;
 using io::Fails;
 using io::Succeeds;
 using testing::AnyOf;
@@ -37,7 +40,6 @@ class DimseSourceTest : public io::FileTest {
   using Serve = std::function<void(dimse::Association&, dimse::Connection&, const dimse::ReceivedCommand&)>;
 
   ~DimseSourceTest() override {
-    fake_.reset();
     if (scp_ != nullptr) scp_->Stop(std::chrono::steady_clock::now());
     scp_.reset();
   }
@@ -62,10 +64,12 @@ class DimseSourceTest : public io::FileTest {
     return slices;
   }
 
-  // An archive with one series; `retrieve` serves C-GET and C-MOVE, everything else is as it should be.
-  void StartFake(int slices, Serve retrieve, dimse::Patience patience = {}, int64_t spool_bytes = 1 << 20) {
+  // An archive with one series; `retrieve` serves C-GET and C-MOVE, everything else is as it should be. The archive's
+  // threads outlast the requests: a test holds the archive after all that `retrieve` refers to.
+  [[nodiscard]] std::unique_ptr<FakeArchive> StartFake(int slices, Serve retrieve, dimse::Patience patience = {},
+                                                       int64_t spool_bytes = 1 << 20) {
     data_ = SlicesOf(kSeries, slices);
-    fake_ = std::make_unique<FakeArchive>([this, retrieve](dimse::Association& association, dimse::Connection& line) {
+    auto archive = std::make_unique<FakeArchive>([this, retrieve](Association& association, Connection& line) {
       for (;;) {
         const auto request = association.ReceiveCommand();
         if (!request.ok()) return;
@@ -94,16 +98,17 @@ class DimseSourceTest : public io::FileTest {
     own.ae_title = "INTRAWARP";
     own.patience = patience;
     auto scp = StorageScp::Start(std::move(own), peers_, *spool_, moves_, metrics_, audit_);
-    ASSERT_THAT(scp.status(), Succeeds());
-    scp_ = *std::move(scp);
+    EXPECT_THAT(scp.status(), Succeeds());
+    scp_ = std::move(scp).value();
     for (const char* kind : {"get", "move"}) {
-      const auto remotes = ParseRemotes(absl::StrCat(kind, " ", kind, " FAKE 127.0.0.1:", fake_->port(), " plain\n"));
-      ASSERT_THAT(remotes.status(), Succeeds());
+      const auto remotes = ParseRemotes(absl::StrCat(kind, " ", kind, " FAKE 127.0.0.1:", archive->port(), " plain\n"));
+      EXPECT_THAT(remotes.status(), Succeeds());
       sources_.push_back(
           std::make_unique<DimseSource>(DimseSource::Options{remotes->front(), "INTRAWARP", patience, nullptr}, moves_,
                                         metrics_, [this] { return scp_->newest(); }));
       limits_.push_back(remotes->front().limits);
     }
+    return archive;
   }
   DimseSource& get() { return *sources_[0]; }
   DimseSource& move() { return *sources_[1]; }
@@ -118,10 +123,11 @@ class DimseSourceTest : public io::FileTest {
     return status;
   }
   void ExpectNothingLeft() {
-    EXPECT_TRUE(Eventually([&] { return spool_->instances() == 0; })) << spool_->instances();
-    EXPECT_EQ(spool_->bytes(), 0);
-    EXPECT_EQ(spool_->series(), 0);
-    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "spool"));
+    EXPECT_TRUE(Eventually([&] {
+      return spool_->instances() == 0 && spool_->bytes() == 0 && spool_->series() == 0 &&
+             std::filesystem::is_empty(folder_ / "spool");
+    })) << spool_->instances()
+        << " instances, " << spool_->bytes() << " bytes, " << spool_->series() << " series";
   }
   // A guard against a hang, not a claim on time.
   static bool Eventually(const std::function<bool()>& condition) {
@@ -198,12 +204,11 @@ class DimseSourceTest : public io::FileTest {
   std::unique_ptr<InstanceSpool> spool_;
   std::unique_ptr<StorageScp> scp_;
   std::vector<std::unique_ptr<DimseSource>> sources_;
-  std::unique_ptr<FakeArchive> fake_;
   int64_t received_ = 0;
 };
 
 TEST_F(DimseSourceTest, BringsASeriesByEitherWay) {
-  StartFake(5, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(5, [&](Association& association, Connection&, const ReceivedCommand& request) {
     const bool is_get = request.command.field == dimse::kGetRequest;
     const auto sender = is_get ? nullptr : Sender();
     for (size_t k = 0; k < 5; ++k) {
@@ -225,7 +230,7 @@ TEST_F(DimseSourceTest, BringsASeriesByEitherWay) {
 }
 
 TEST_F(DimseSourceTest, SubOperationsThatFailAreTold) {
-  StartFake(5, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(5, [&](Association& association, Connection&, const ReceivedCommand& request) {
     for (size_t k = 0; k < 4; ++k) {
       EXPECT_EQ(StoreOn(association, Uid(k), data_[k]), dimse::kSuccess);
       SendCounts(association, request, dimse::kPending, static_cast<uint16_t>(k + 1), 0);
@@ -237,7 +242,7 @@ TEST_F(DimseSourceTest, SubOperationsThatFailAreTold) {
 }
 
 TEST_F(DimseSourceTest, AnArchiveThatClaimsSuccessIsNotBelieved) {
-  StartFake(5, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(5, [&](Association& association, Connection&, const ReceivedCommand& request) {
     for (size_t k = 0; k < 3; ++k) EXPECT_EQ(StoreOn(association, Uid(k), data_[k]), dimse::kSuccess);
     SendCounts(association, request, dimse::kSuccess, 5, 0);
   });
@@ -246,7 +251,7 @@ TEST_F(DimseSourceTest, AnArchiveThatClaimsSuccessIsNotBelieved) {
 
 TEST_F(DimseSourceTest, AnotherSeriesThanAskedIsRefused) {
   const std::string other = SlicesOf("1.2.77", 1)[0];
-  StartFake(3, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(3, [&](Association& association, Connection&, const ReceivedCommand& request) {
     EXPECT_EQ(StoreOn(association, Uid(0), other), dimse::kCannotUnderstand);
     for (size_t k = 1; k < 3; ++k) EXPECT_EQ(StoreOn(association, Uid(k), data_[k]), dimse::kSuccess);
     SendCounts(association, request, dimse::kSuccess, 3, 0);
@@ -257,7 +262,7 @@ TEST_F(DimseSourceTest, AnotherSeriesThanAskedIsRefused) {
 
 TEST_F(DimseSourceTest, InstancesWithoutEndAreNotTaken) {
   std::atomic<int> sent{0};
-  StartFake(2, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand&) {
+  const auto archive = StartFake(2, [&](Association& association, Connection&, const ReceivedCommand&) {
     while (sent < 10000 && StoreOn(association, Uid(0), data_[0]) != 0xffff) ++sent;
   });
   EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnavailable, "more instances"));
@@ -266,7 +271,7 @@ TEST_F(DimseSourceTest, InstancesWithoutEndAreNotTaken) {
 }
 
 TEST_F(DimseSourceTest, AnArchiveThatDiesMidwayIsTold) {
-  StartFake(6, [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand&) {
+  const auto archive = StartFake(6, [&](Association& association, Connection& line, const ReceivedCommand&) {
     for (size_t k = 0; k < 3; ++k) StoreOn(association, Uid(k), data_[k]);
     // In the midst of the fourth.
     const std::string command = dimse::EncodeCommand(StoreCommand(Uid(3)));
@@ -283,21 +288,22 @@ TEST_F(DimseSourceTest, AnArchiveThatDiesMidwayIsTold) {
 
 TEST_F(DimseSourceTest, OneThatSaysNothingMoreOrTricklesIsLeft) {
   std::atomic<bool> is_mute{true};
-  StartFake(3,
-            [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand&) {
-              StoreOn(association, Uid(0), data_[0]);
-              if (is_mute) return ReadToTheEnd(line);
-              const std::string command = dimse::EncodeCommand(StoreCommand(Uid(1)));
-              const uint8_t context = association.ContextOf(kCtStorage);
-              (void)line.Write(absl::StrCat(dimse::EncodeFragmentHeader(context, true, true, command.size()), command),
-                               Soon());
-              // A byte now and then, in whole units.
-              const std::string unit = dimse::EncodeFragmentHeader(context, false, false, 1) + "x";
-              while (line.Write(unit, Soon()).ok()) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(50));
-              }
-            },
-            {std::chrono::milliseconds(1000), std::chrono::milliseconds(1000)});
+  const auto archive =
+      StartFake(3,
+                [&](Association& association, Connection& line, const ReceivedCommand&) {
+                  StoreOn(association, Uid(0), data_[0]);
+                  if (is_mute) return ReadToTheEnd(line);
+                  const std::string command = dimse::EncodeCommand(StoreCommand(Uid(1)));
+                  const uint8_t context = association.ContextOf(kCtStorage);
+                  (void)line.Write(
+                      absl::StrCat(dimse::EncodeFragmentHeader(context, true, true, command.size()), command), Soon());
+                  // A byte now and then, in whole units.
+                  const std::string unit = dimse::EncodeFragmentHeader(context, false, false, 1) + "x";
+                  while (line.Write(unit, Soon()).ok()) {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                  }
+                },
+                {std::chrono::milliseconds(1000), std::chrono::milliseconds(1000)});
   EXPECT_THAT(Retrieve(), Fails(StatusCode::kDeadlineExceeded, ""));
   is_mute = false;
   EXPECT_THAT(Retrieve(), Fails(StatusCode::kDeadlineExceeded, ""));
@@ -307,7 +313,7 @@ TEST_F(DimseSourceTest, OneThatSaysNothingMoreOrTricklesIsLeft) {
 TEST_F(DimseSourceTest, HostileAnswersEndTheRequestAlone) {
   std::atomic<int> kind{0};
   constexpr int kKinds = 10;
-  StartFake(2, [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(2, [&](Association& association, Connection& line, const ReceivedCommand& request) {
     dimse::Command response = FakeArchive::Response(request.command, dimse::kPending, {1, 1, 0, 0});
     switch (kind) {
       case 0:
@@ -391,7 +397,7 @@ TEST_F(DimseSourceTest, MatchesAreBoundedAndChecked) {
         line.Abort();
     }
   };
-  StartFake(1, [](dimse::Association&, dimse::Connection&, const dimse::ReceivedCommand&) {});
+  const auto archive = StartFake(1, [](Association&, Connection&, const ReceivedCommand&) {});
   SeriesQuery query;
   query.study = kStudy;
   EXPECT_FALSE(get().Find(query, {}).ok());  // the archive does not end the request
@@ -422,7 +428,7 @@ TEST_F(DimseSourceTest, MatchesAreBoundedAndChecked) {
 }
 
 TEST_F(DimseSourceTest, AnArchiveThatIgnoresACancelIsLeft) {
-  StartFake(3, [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand&) {
+  const auto archive = StartFake(3, [&](Association& association, Connection& line, const ReceivedCommand&) {
     StoreOn(association, Uid(0), data_[0]);
     ReadToTheEnd(line);
   });
@@ -437,9 +443,9 @@ TEST_F(DimseSourceTest, AnArchiveThatIgnoresACancelIsLeft) {
 
 TEST_F(DimseSourceTest, ACancelDoesNotWaitForASlowInstance) {
   std::atomic<bool> begun{false};
-  StartFake(
+  const auto archive = StartFake(
       3,
-      [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand&) {
+      [&](Association& association, Connection& line, const ReceivedCommand&) {
         const std::string command = dimse::EncodeCommand(StoreCommand(Uid(0)));
         const uint8_t context = association.ContextOf(kCtStorage);
         (void)line.Write(absl::StrCat(dimse::EncodeFragmentHeader(context, true, true, command.size()), command),
@@ -466,7 +472,7 @@ TEST_F(DimseSourceTest, ACancelDoesNotWaitForASlowInstance) {
 TEST_F(DimseSourceTest, TheRestOfACancelledMoveIsNobodys) {
   std::atomic<bool> names_move{true};
   std::atomic<int> refused{0}, taken{0};
-  StartFake(8, [&](dimse::Association&, dimse::Connection& line, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(8, [&](Association&, Connection& line, const ReceivedCommand& request) {
     const auto sender = Sender();
     const uint16_t origin = names_move ? request.command.message_id : uint16_t{0};
     for (size_t k = 0; k < 4; ++k) taken += StoreOn(*sender, Uid(k), data_[k], origin) == dimse::kSuccess;
@@ -491,9 +497,9 @@ TEST_F(DimseSourceTest, TheRestOfACancelledMoveIsNobodys) {
 }
 
 TEST_F(DimseSourceTest, AFullSpoolEndsTheRetrieval) {
-  StartFake(
+  const auto archive = StartFake(
       6,
-      [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+      [&](Association& association, Connection&, const ReceivedCommand& request) {
         uint16_t done = 0;
         while (done < data_.size() && StoreOn(association, Uid(done), data_[done]) == dimse::kSuccess) ++done;
         SendCounts(association, request, 0xb000, done, static_cast<uint16_t>(data_.size() - done));
@@ -511,7 +517,7 @@ TEST_F(DimseSourceTest, WhatHoldsNoImagesIsRefusedBeforehand) {
                            FakeArchive::Image(kSeries, Uid(0), plan).Encode());
     (void)association.Send(request.context, FakeArchive::Response(request.command, dimse::kSuccess));
   };
-  StartFake(1, [&](dimse::Association&, dimse::Connection&, const dimse::ReceivedCommand&) { ++asked; });
+  const auto archive = StartFake(1, [&](Association&, Connection&, const ReceivedCommand&) { ++asked; });
   EXPECT_THAT(Retrieve(), Fails(StatusCode::kUnimplemented, "no images"));
   EXPECT_EQ(asked, 0);
 }

@@ -26,6 +26,9 @@ namespace {
 
 using client::Process;
 using client::ProcessResult;
+using dimse::Association;
+using dimse::Connection;
+using dimse::ReceivedCommand;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -338,12 +341,14 @@ TEST_F(RetrieveTest, AWrongAeTitleIsRefused) {
 // An archive with one series; `retrieve` serves C-GET and C-MOVE, everything else is as it should be.
 class FakeArchiveTest : public RetrieveTest {
  protected:
-  using Retrieve = std::function<void(dimse::Association&, dimse::Connection&, const dimse::ReceivedCommand&)>;
+  using Retrieve = std::function<void(Association&, Connection&, const ReceivedCommand&)>;
 
-  void StartFake(int slices, Retrieve retrieve, std::vector<std::string> flags = {}) {
+  // The archive's threads outlast the requests: a test holds the archive after all that `retrieve` refers to.
+  [[nodiscard]] std::unique_ptr<FakeArchive> StartFake(int slices, Retrieve retrieve,
+                                                       std::vector<std::string> flags = {}) {
     folder_of_series_ = WholeSeries("ct", kSeries, slices);
     for (int k = 0; k < slices; ++k) data_.push_back(DataSetOf(absl::StrCat(folder_of_series_, "/slice", k)));
-    fake_ = std::make_unique<FakeArchive>([this, retrieve](dimse::Association& association, dimse::Connection& line) {
+    auto archive = std::make_unique<FakeArchive>([this, retrieve](Association& association, Connection& line) {
       for (;;) {
         const auto request = association.ReceiveCommand();
         if (!request.ok()) return;
@@ -367,9 +372,9 @@ class FakeArchiveTest : public RetrieveTest {
         }
       }
     });
-    StartWith(fake_->port(), "FAKE", std::move(flags));
+    StartWith(archive->port(), "FAKE", std::move(flags));
+    return archive;
   }
-  ~FakeArchiveTest() override { fake_.reset(); }
 
   std::string Uid(size_t k) const { return absl::StrCat(kSeries, ".", k + 1); }
   void ListImages(dimse::Association& association, const dimse::ReceivedCommand& request) const {
@@ -403,16 +408,15 @@ class FakeArchiveTest : public RetrieveTest {
   std::string folder_of_series_;
   std::vector<std::string> data_;
   std::atomic<int> cancels_{0};
-  std::unique_ptr<FakeArchive> fake_;
 };
 
 TEST_F(FakeArchiveTest, AQuestionEndsAtItsDeadline) {
-  find_ = [](dimse::Association&, dimse::Connection& line, const dimse::ReceivedCommand&) {
+  find_ = [](Association&, Connection& line, const ReceivedCommand&) {
     char byte = 0;
     while (line.Read(&byte, 1, Soon()).ok()) {
     }
   };
-  StartFake(1, [](dimse::Association&, dimse::Connection&, const dimse::ReceivedCommand&) {});
+  const auto archive = StartFake(1, [](Association&, Connection&, const ReceivedCommand&) {});
   grpc::ClientContext call;
   call.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
   v1::FindSeriesResponse found;
@@ -423,7 +427,7 @@ TEST_F(FakeArchiveTest, AQuestionEndsAtItsDeadline) {
 
 TEST_F(FakeArchiveTest, ACancelIsToldToTheArchive) {
   std::atomic<int> cancelled{0};
-  StartFake(400, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(400, [&](Association& association, Connection&, const ReceivedCommand& request) {
     uint16_t done = 0;
     for (size_t k = 0; k < data_.size(); ++k) {
       const uint16_t status = StoreOn(association, Uid(k), data_[k]);
@@ -452,7 +456,7 @@ TEST_F(FakeArchiveTest, ACancelIsToldToTheArchive) {
 
 TEST_F(FakeArchiveTest, ImportsOfOneSeriesRunOneAfterTheOther) {
   std::atomic<int> open{0}, most{0};
-  StartFake(4, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(4, [&](Association& association, Connection&, const ReceivedCommand& request) {
     most = std::max<int>(most, ++open);
     for (size_t k = 0; k < data_.size(); ++k) {
       StoreOn(association, Uid(k), data_[k]);
@@ -476,7 +480,7 @@ TEST_F(FakeArchiveTest, ImportsOfOneSeriesRunOneAfterTheOther) {
 }
 
 TEST_F(FakeArchiveTest, AnImportSurvivesItsCaller) {
-  StartFake(20, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(20, [&](Association& association, Connection&, const ReceivedCommand& request) {
     for (size_t k = 0; k < data_.size(); ++k) {
       StoreOn(association, Uid(k), data_[k]);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -494,7 +498,7 @@ TEST_F(FakeArchiveTest, AnImportSurvivesItsCaller) {
 }
 
 TEST_F(FakeArchiveTest, TheCommandLineFindsAndImports) {
-  StartFake(4, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+  const auto archive = StartFake(4, [&](Association& association, Connection&, const ReceivedCommand& request) {
     for (size_t k = 0; k < data_.size(); ++k) StoreOn(association, Uid(k), data_[k]);
     SendCounts(association, request, dimse::kSuccess, 4, 0);
   });
