@@ -27,6 +27,15 @@ absl::Status Lost(const absl::Status& status) {
   return absl::AbortedError("the connection broke");
 }
 
+absl::Status Rejected(const AssociateReject& reject) {
+  const std::string why = absl::StrCat("association: rejected (source ", reject.source, ", reason ", reject.reason,
+                                       reject.transient ? ", transient)" : ")");
+  if (reject.transient) return absl::UnavailableError(why);
+  const bool knows_us_not = reject.source == kCallingAeUnknown.source &&
+                            (reject.reason == kCallingAeUnknown.reason || reject.reason == kCalledAeUnknown.reason);
+  return knows_us_not ? absl::PermissionDeniedError(why) : absl::FailedPreconditionError(why);
+}
+
 }  // namespace
 
 absl::StatusOr<Association::Unit> Association::ReadUnit(Connection& connection, Clock::time_point first,
@@ -92,8 +101,7 @@ absl::StatusOr<std::unique_ptr<Association>> Association::Request(std::shared_pt
   if (unit->type == PduType::kAssociateReject) {
     const absl::StatusOr<AssociateReject> reject = ParseAssociateReject(unit->body);
     if (!reject.ok()) return reject.status();
-    return absl::FailedPreconditionError(absl::StrCat("association: rejected (source ", reject->source, ", reason ",
-                                                      reject->reason, reject->transient ? ", transient)" : ")"));
+    return Rejected(*reject);
   }
   if (unit->type != PduType::kAssociateAccept) {
     return association->Fail(absl::InvalidArgumentError("pdu: is no answer to a request"));

@@ -22,6 +22,9 @@ constexpr std::array<const char*, 5> kAssociations = {"released", "broken", "ref
 constexpr std::array<const char*, 4> kInstances = {"stored", "no_room", "unreadable", "refused"};
 constexpr std::array<const char*, 5> kVolumes = {"resident", "refused", "failed", "incomplete", "deferred"};
 constexpr std::array<const char*, 2> kRequests = {"opened", "failed"};
+constexpr std::array<const char*, 2> kWebRequests = {"search", "retrieve"};
+constexpr std::array<const char*, 8> kWebOutcomes = {"done",    "not_found", "refused",   "unavailable",
+                                                     "timeout", "unusable",  "too_large", "cancelled"};
 constexpr std::array<const char*, 3> kImports = {"done", "failed", "cancelled"};
 const Histogram::BucketBoundaries kBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10, 30, 60, 120, 300, 600};
 
@@ -29,6 +32,22 @@ const Histogram::BucketBoundaries kBuckets = {0.01, 0.03, 0.1, 0.3, 1, 2, 5, 10,
 
 struct DicomMetrics::Impl {
   prometheus::Registry registry;
+
+  using WebCounters = std::array<std::array<Counter*, kWebOutcomes.size()>, kWebRequests.size()>;
+
+  WebCounters NewWebCounters() {
+    auto& family = prometheus::BuildCounter()
+                       .Name("intrawarp_dicomweb_requests_total")
+                       .Help("DICOMweb searches and retrievals that archives were asked for, by the outcome.")
+                       .Register(registry);
+    WebCounters counters;
+    for (size_t r = 0; r < kWebRequests.size(); ++r) {
+      for (size_t o = 0; o < kWebOutcomes.size(); ++o) {
+        counters[r][o] = &family.Add({{"request", kWebRequests[r]}, {"outcome", kWebOutcomes[o]}});
+      }
+    }
+    return counters;
+  }
 
   template <size_t N>
   std::array<Counter*, N> Counters(const char* name, const char* help, const std::array<const char*, N>& outcomes) {
@@ -59,6 +78,7 @@ struct DicomMetrics::Impl {
                                   .Add({}, kBuckets);
   const std::array<Counter*, 2> requests = Counters(
       "intrawarp_dicom_requests_total", "DICOM associations that archives were asked for, by the outcome.", kRequests);
+  const WebCounters web_requests = NewWebCounters();
   const std::array<Counter*, 3> imports =
       Counters("intrawarp_dicom_imports_total", "Imports of series from archives, by how they ended.", kImports);
   Histogram* const import_seconds = &prometheus::BuildHistogram()
@@ -92,6 +112,10 @@ void DicomMetrics::CountVolume(DicomVolumeOutcome outcome) {
 }
 
 void DicomMetrics::CountRequest(RequestOutcome outcome) { impl_->requests[static_cast<size_t>(outcome)]->Increment(); }
+
+void DicomMetrics::CountWebRequest(WebRequest request, WebOutcome outcome) {
+  impl_->web_requests[static_cast<size_t>(request)][static_cast<size_t>(outcome)]->Increment();
+}
 
 void DicomMetrics::CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed) {
   impl_->imports[static_cast<size_t>(outcome)]->Increment();

@@ -23,6 +23,12 @@ enum class DicomVolumeOutcome { kResident, kRefused, kFailed, kIncomplete, kDefe
 
 // Outcomes of associations that the server asked an archive for.
 enum class RequestOutcome { kOpened, kFailed };
+// Requests to archives by DICOMweb: QIDO-RS, whose answer may come in several pages, and WADO-RS.
+enum class WebRequest { kSearch, kRetrieve };
+// Their outcomes. kRefused: HTTP 401 and 403, other answers that say no, a TLS handshake that fails, an unusable file
+// of the server's own. kUnavailable: not reached, broken off, or an answer that says "not now". kUnusable: cut short,
+// or not DICOM. kTooLarge: above a limit, or no room in the spool.
+enum class WebOutcome { kDone, kNotFound, kRefused, kUnavailable, kTimeout, kUnusable, kTooLarge, kCancelled };
 // Outcomes of imports: the series became volumes; it did not, whatever the cause; somebody cancelled it.
 enum class ImportOutcome { kDone, kFailed, kCancelled };
 
@@ -45,6 +51,7 @@ class DicomMetrics {
   void CountInstance(InstanceOutcome outcome, int64_t bytes);
   void CountVolume(DicomVolumeOutcome outcome);
   void CountRequest(RequestOutcome outcome);
+  void CountWebRequest(WebRequest request, WebOutcome outcome);
   void CountImport(ImportOutcome outcome, std::chrono::nanoseconds elapsed);
   // From a series' being ready to its volumes' being resident.
   void ObserveSeries(std::chrono::nanoseconds elapsed);

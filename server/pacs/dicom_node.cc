@@ -67,15 +67,11 @@ absl::StatusOr<DicomPeers> ReadPeers(const NodeOptions& options, bool has_identi
   return peers;
 }
 
-absl::StatusOr<std::unique_ptr<DicomwebSource>> DicomwebSourceOf(const Remote& remote) {
-  return DicomwebSource::Create(remote.http, remote.limits.max_instances, remote.limits.max_bytes);
-}
-
 // Whether the DICOMweb archives could be asked as they are configured; their token files must be there.
 absl::Status CheckDicomweb(const std::vector<Remote>& remotes) {
   for (size_t i = 0; i < remotes.size(); ++i) {
     if (remotes[i].kind != RemoteKind::kDicomweb) continue;
-    const absl::Status good = DicomwebSourceOf(remotes[i]).status();
+    const absl::Status good = dicomweb::Archive::Create(remotes[i].http).status();
     if (!good.ok()) return absl::Status(good.code(), absl::StrCat("archive ", i + 1, ": ", good.message()));
   }
   return absl::OkStatus();
@@ -213,7 +209,8 @@ absl::Status DicomNode::StartImporter(std::vector<Remote> remotes) {
   std::vector<Archive> archives;
   for (Remote& remote : remotes) {
     if (remote.kind == RemoteKind::kDicomweb) {
-      INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<SeriesSource> source, DicomwebSourceOf(remote));
+      INTRAWARP_ASSIGN_OR_RETURN(std::unique_ptr<SeriesSource> source,
+                                 DicomwebSource::Create(remote.http, remote.limits, metrics_));
       archives.push_back({std::move(remote), std::move(source)});
       continue;
     }

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/file_meta.h"
 #include "server/pacs/storage_scp.h"
+#include "server/rpc/errors.h"
 
 namespace intrawarp::server {
 namespace {
@@ -32,6 +34,15 @@ absl::Status OfArchive(const absl::Status& status) {
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kInternal:
       return absl::UnavailableError(status.message());
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return IdentityRefused(status.message());
+    case absl::StatusCode::kInvalidArgument:
+      // A file of the server's own; otherwise an answer 400.
+      if (FieldOf(status) == "token_file" || FieldOf(status) == "authorities_file") {
+        return IdentityRefused(status.message());
+      }
+      return absl::FailedPreconditionError(status.message());
     default:
       return absl::FailedPreconditionError(status.message());
   }
@@ -84,6 +95,31 @@ bool IsImage(const std::string& sop_class) {
   return std::find(classes.begin(), classes.end(), sop_class) != classes.end();
 }
 
+// A request's outcome before it is put into words for callers.
+WebOutcome OutcomeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return WebOutcome::kDone;
+    case absl::StatusCode::kNotFound:
+      return WebOutcome::kNotFound;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kInternal:
+      return WebOutcome::kUnavailable;
+    case absl::StatusCode::kDeadlineExceeded:
+      return WebOutcome::kTimeout;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnimplemented:
+      return WebOutcome::kUnusable;
+    case absl::StatusCode::kResourceExhausted:
+      return WebOutcome::kTooLarge;
+    case absl::StatusCode::kCancelled:
+      return WebOutcome::kCancelled;
+    default:
+      return WebOutcome::kRefused;
+  }
+}
+
 // Puts instances into an intake as they come.
 class IntakeSink final : public dicomweb::InstanceSink {
  public:
@@ -97,7 +133,7 @@ class IntakeSink final : public dicomweb::InstanceSink {
 
  private:
   absl::Status Note(const absl::Status& status) {
-    status_.Update(status);
+    status_.Update(OfSpool(status));
     return status;
   }
   absl::Status NewFile() {
@@ -122,9 +158,9 @@ class IntakeSink final : public dicomweb::InstanceSink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DicomwebSource>> DicomwebSource::Create(dicomweb::HttpOptions http,
-                                                                       int64_t max_instances, int64_t max_bytes) {
+                                                                       const DicomPeer& limits, DicomMetrics& metrics) {
   INTRAWARP_RETURN_IF_ERROR(dicomweb::Archive::Create(http).status());
-  return std::unique_ptr<DicomwebSource>(new DicomwebSource(std::move(http), max_instances, max_bytes));
+  return std::unique_ptr<DicomwebSource>(new DicomwebSource(std::move(http), limits, metrics));
 }
 
 absl::StatusOr<std::unique_ptr<dicomweb::Archive>> DicomwebSource::Open(const SourceCall& call) const {
@@ -134,20 +170,27 @@ absl::StatusOr<std::unique_ptr<dicomweb::Archive>> DicomwebSource::Open(const So
   return dicomweb::Archive::Create(std::move(http));
 }
 
+absl::StatusOr<dicomweb::SeriesFound> DicomwebSource::Search(dicomweb::Archive& archive,
+                                                             const dicomweb::SeriesQuery& query) const {
+  absl::StatusOr<dicomweb::SeriesFound> found = archive.FindSeries(query);
+  metrics_.CountWebRequest(WebRequest::kSearch, OutcomeOf(found.status()));
+  if (!found.ok()) return OfSearch(found.status());
+  return found;
+}
+
 absl::Status DicomwebSource::Echo(const SourceCall& call) {
   const auto archive = Open(call);
   if (!archive.ok()) return OfSearch(archive.status());
-  return OfSearch((*archive)->FindSeries({.max_series = 1}).status());
+  return Search(**archive, {.max_series = 1}).status();
 }
 
 absl::StatusOr<SeriesMatches> DicomwebSource::Find(const SeriesQuery& query, const SourceCall& call) {
   const auto archive = Open(call);
   if (!archive.ok()) return OfSearch(archive.status());
-  absl::StatusOr<dicomweb::SeriesFound> found = (*archive)->FindSeries(KeysOf(query));
-  if (!found.ok()) return OfSearch(found.status());
+  INTRAWARP_ASSIGN_OR_RETURN(dicomweb::SeriesFound found, Search(**archive, KeysOf(query)));
   SeriesMatches matches;
-  matches.truncated = found->truncated;
-  for (dicomweb::FoundSeries& series : found->series) {
+  matches.truncated = found.truncated;
+  for (dicomweb::FoundSeries& series : found.series) {
     SeriesMatch match = MatchOf(std::move(series));
     // An archive that ignores a key must not answer for another study.
     const bool fits = (query.study.empty() || match.name.study == query.study) &&
@@ -166,24 +209,31 @@ absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   const auto searched = Open(search);
   if (!searched.ok()) return OfSearch(searched.status());
   dicomweb::FoundSeries series{.study_uid = intake.name().study, .series_uid = intake.name().series};
-  const absl::StatusOr<dicomweb::SeriesFound> found = (*searched)->FindSeries(
-      {.keys = {{"StudyInstanceUID", series.study_uid}, {"SeriesInstanceUID", series.series_uid}}});
-  if (!found.ok()) return OfSearch(found.status());
-  const auto match = std::find_if(found->series.begin(), found->series.end(), [&](const dicomweb::FoundSeries& other) {
+  INTRAWARP_ASSIGN_OR_RETURN(
+      const dicomweb::SeriesFound found,
+      Search(**searched, {.keys = {{"StudyInstanceUID", series.study_uid}, {"SeriesInstanceUID", series.series_uid}}}));
+  const auto match = std::find_if(found.series.begin(), found.series.end(), [&](const dicomweb::FoundSeries& other) {
     return other.study_uid == series.study_uid && other.series_uid == series.series_uid;
   });
-  if (match == found->series.end()) return absl::NotFoundError("the archive has no such series");
+  if (match == found.series.end()) return absl::NotFoundError("the archive has no such series");
   series.instances = match->instances;
-  if (series.instances > max_instances_) return absl::ResourceExhaustedError("the series has too many instances");
+  if (series.instances > limits_.max_instances) {
+    return absl::ResourceExhaustedError("the series has too many instances");
+  }
   if (series.instances >= 0) intake.set_total(series.instances);
-
   const auto archive = Open(call);
   if (!archive.ok()) return OfSearch(archive.status());
+  return Bring(**archive, series, intake);
+}
+
+absl::Status DicomwebSource::Bring(dicomweb::Archive& archive, const dicomweb::FoundSeries& series,
+                                   SeriesIntake& intake) const {
   IntakeSink sink(intake);
   dicomweb::RetrieveLimits limits;
-  limits.max_instances = max_instances_;
-  limits.max_bytes = max_bytes_;
-  const absl::Status retrieved = (*archive)->Retrieve(series, limits, sink).status();
+  limits.max_instances = limits_.max_instances;
+  limits.max_bytes = limits_.max_bytes;
+  const absl::Status retrieved = archive.Retrieve(series, limits, sink).status();
+  metrics_.CountWebRequest(WebRequest::kRetrieve, OutcomeOf(retrieved));
   if (!sink.status().ok()) return sink.status();
   INTRAWARP_RETURN_IF_ERROR(OfArchive(retrieved));
   if (intake.progress().received >= series.instances) return absl::OkStatus();

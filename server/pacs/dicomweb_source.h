@@ -16,6 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "io/dicomweb/archive.h"
+#include "server/pacs/dicom_metrics.h"
+#include "server/pacs/peers.h"
 #include "server/pacs/series_intake.h"
 #include "server/pacs/series_source.h"
 
@@ -23,23 +25,27 @@ namespace intrawarp::server {
 
 class DicomwebSource final : public SeriesSource {
  public:
-  // `http.timeout` bounds a retrieval whose intake has no deadline. A series has `max_instances` and `max_bytes` at
-  // most. INVALID_ARGUMENT as dicomweb::HttpClient::Create.
-  static absl::StatusOr<std::unique_ptr<DicomwebSource>> Create(dicomweb::HttpOptions http, int64_t max_instances,
-                                                                int64_t max_bytes);
+  // `http.timeout` bounds a retrieval whose intake has no deadline. A series has `limits.max_instances` and
+  // `limits.max_bytes` at most. Every search and retrieval is counted by `metrics`, which outlives the source.
+  // INVALID_ARGUMENT as dicomweb::HttpClient::Create.
+  static absl::StatusOr<std::unique_ptr<DicomwebSource>> Create(dicomweb::HttpOptions http, const DicomPeer& limits,
+                                                                DicomMetrics& metrics);
 
   absl::Status Echo(const SourceCall& call) override;
   absl::StatusOr<SeriesMatches> Find(const SeriesQuery& query, const SourceCall& call) override;
   absl::Status Retrieve(SeriesIntake& intake) override;
 
  private:
-  DicomwebSource(dicomweb::HttpOptions http, int64_t max_instances, int64_t max_bytes)
-      : http_(std::move(http)), max_instances_(max_instances), max_bytes_(max_bytes) {}
+  DicomwebSource(dicomweb::HttpOptions http, const DicomPeer& limits, DicomMetrics& metrics)
+      : http_(std::move(http)), limits_(limits), metrics_(metrics) {}
   absl::StatusOr<std::unique_ptr<dicomweb::Archive>> Open(const SourceCall& call) const;
+  absl::StatusOr<dicomweb::SeriesFound> Search(dicomweb::Archive& archive, const dicomweb::SeriesQuery& query) const;
+  // The instances of a series that was found.
+  absl::Status Bring(dicomweb::Archive& archive, const dicomweb::FoundSeries& series, SeriesIntake& intake) const;
 
   const dicomweb::HttpOptions http_;
-  const int64_t max_instances_;
-  const int64_t max_bytes_;
+  const DicomPeer limits_;
+  DicomMetrics& metrics_;
 };
 
 }  // namespace intrawarp::server

@@ -11,6 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "server/pacs/dicom_text.h"
 #include "server/pacs/storage_scp.h"
+#include "server/rpc/errors.h"
 
 namespace intrawarp::server {
 namespace {
@@ -59,9 +60,9 @@ absl::Status OfArchive(const absl::Status& status) {
     return absl::UnavailableError(absl::StrCat("the archive broke off: ", status.message()));
   }
   if (absl::IsUnauthenticated(status)) {
-    return absl::FailedPreconditionError("the TLS handshake with the archive failed");
+    return IdentityRefused("the TLS handshake with the archive failed");
   }
-  return status;
+  return absl::IsPermissionDenied(status) ? IdentityRefused(status.message()) : status;
 }
 
 bool IsAscii(absl::string_view text) {
@@ -197,7 +198,9 @@ class DimseSource::Turn {
     std::unique_lock<std::mutex> lock(source_.mutex_);
     while (source_.open_ >= source_.options_.remote.limits.max_associations) {
       if (call.is_cancelled()) return absl::CancelledError("the request was cancelled");
-      if (steady_clock::now() >= call.end) return absl::DeadlineExceededError("other requests to the archive run");
+      if (steady_clock::now() >= call.end) {
+        return WithReason(absl::DeadlineExceededError("other requests to the archive run"), v1::DEADLINE_PASSED);
+      }
       source_.turn_.wait_for(lock, kLookPeriod);
     }
     ++source_.open_;
@@ -409,7 +412,7 @@ absl::Status DimseSource::Get(SeriesIntake& intake, const Listed& listed, const 
   bounds.cancelled = [&] { return intake.cancelled() || !target.no_room().ok(); };
   const absl::StatusOr<dimse::SubOperations> counts =
       ServiceUser(*association).Get(RetrieveKeys(intake.name()), store, nullptr, bounds);
-  if (!target.no_room().ok() && !intake.cancelled()) return target.no_room();
+  if (!target.no_room().ok() && !intake.cancelled()) return OfSpool(target.no_room());
   if (!counts.ok()) return OfArchive(counts.status());
   association->Release();
   return Judge(intake, listed.instances, "C-GET", *counts);
@@ -417,7 +420,7 @@ absl::Status DimseSource::Get(SeriesIntake& intake, const Listed& listed, const 
 
 absl::Status DimseSource::Move(SeriesIntake& intake, const Listed& listed, const SourceCall& call) {
   const uint16_t id = moves_.Begin(options_.remote.ae_title, intake.shared_from_this());
-  if (id == 0) return absl::ResourceExhaustedError("too many moves run");
+  if (id == 0) return WithReason(absl::ResourceExhaustedError("too many moves run"), v1::QUEUE_FULL);
   const auto end = absl::MakeCleanup([&] { moves_.End(id, newest_()); });
   // Some archives complain of a move without a query.
   INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<Association> association,

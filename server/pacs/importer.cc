@@ -30,10 +30,29 @@ absl::Status Stopping() {
 }  // namespace
 
 absl::Status ForCaller(const absl::Status& status) {
-  if (absl::IsUnavailable(status) || absl::IsDataLoss(status) || absl::IsResourceExhausted(status)) {
-    return WithReason(status, v1::ERROR_REASON_UNSPECIFIED);
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return WithDefaultReason(status, v1::ARCHIVE_UNAVAILABLE);
+    case absl::StatusCode::kDeadlineExceeded:
+      return WithDefaultReason(status, v1::ARCHIVE_TOO_SLOW);
+    case absl::StatusCode::kFailedPrecondition:
+      return WithDefaultReason(status, v1::ARCHIVE_REFUSED);
+    case absl::StatusCode::kDataLoss:
+      return WithDefaultReason(status, v1::RETRIEVAL_INCOMPLETE);
+    case absl::StatusCode::kResourceExhausted:
+      return WithDefaultReason(status, v1::RETRIEVAL_TOO_LARGE);
+    default:
+      return status;
   }
-  return status;
+}
+
+absl::Status OfSpool(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return WithDefaultReason(status, v1::SPOOL_FULL);
+  return absl::IsUnavailable(status) ? WithDefaultReason(status, v1::SPOOL_UNAVAILABLE) : status;
+}
+
+absl::Status IdentityRefused(absl::string_view why) {
+  return WithReason(absl::FailedPreconditionError(why), v1::ARCHIVE_IDENTITY_REFUSED);
 }
 
 Importer::Importer(std::vector<Archive> archives, InstanceSpool& spool, VolumeMaker& maker, DicomMetrics& metrics,
@@ -147,9 +166,10 @@ void Importer::Run(Job& job) {
 
 absl::StatusOr<std::vector<std::string>> Importer::Bring(Job& job, IntakeProgress& progress) {
   const SeriesImport& import = job.import;
-  INTRAWARP_ASSIGN_OR_RETURN(
-      const std::shared_ptr<SeriesIntake> intake,
-      SeriesIntake::Open(spool_, metrics_, import.archive->remote.limits, import.name, reading_));
+  absl::StatusOr<std::shared_ptr<SeriesIntake>> opened =
+      SeriesIntake::Open(spool_, metrics_, import.archive->remote.limits, import.name, reading_);
+  if (!opened.ok()) return OfSpool(opened.status());
+  const std::shared_ptr<SeriesIntake> intake = *std::move(opened);
   intake->set_on_progress([work = import.work](const IntakeProgress& now) {
     work->Progressed({"receiving", now.received, std::max<int64_t>(now.total, 0), kInstances});
   });

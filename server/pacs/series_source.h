@@ -79,8 +79,13 @@ struct SourceCall {
   bool is_cancelled() const { return cancelled && cancelled(); }
 };
 
-// The error of a source as callers see it: a fault of an archive has no reason of the server's.
+// The error of a source as callers see it: one without a reason has that of archives which stands for its code
+// (ARCHIVE_UNAVAILABLE, ..., error.proto).
 absl::Status ForCaller(const absl::Status& status);
+// An error of the spool: SPOOL_FULL and SPOOL_UNAVAILABLE.
+absl::Status OfSpool(const absl::Status& status);
+// FAILED_PRECONDITION ARCHIVE_IDENTITY_REFUSED.
+absl::Status IdentityRefused(absl::string_view why);
 
 class SeriesSource {
  public:

@@ -90,6 +90,10 @@ int RetrySeconds(v1::ErrorReason reason) {
     case v1::DEVICE_HUNG:
     case v1::STATE_UNAVAILABLE:
     case v1::AUDIT_UNAVAILABLE:
+    case v1::ARCHIVE_UNAVAILABLE:
+    case v1::ARCHIVE_TOO_SLOW:
+    case v1::SPOOL_FULL:
+    case v1::SPOOL_UNAVAILABLE:
       return 5;
     default:
       return 0;
@@ -154,6 +158,10 @@ absl::Status WithReason(const absl::Status& status, v1::ErrorReason reason, cons
   absl::Status with_reason = status;
   with_reason.SetPayload(kErrorInfoUrl, absl::Cord(info.SerializeAsString()));
   return with_reason;
+}
+
+absl::Status WithDefaultReason(const absl::Status& status, v1::ErrorReason reason) {
+  return status.GetPayload(kErrorInfoUrl) ? status : WithReason(status, reason);
 }
 
 v1::ErrorReason ReasonOf(const absl::Status& status) {

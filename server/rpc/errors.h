@@ -31,6 +31,8 @@ ErrorMetadata InUse(int64_t asked, int64_t in_use, int64_t capacity);
 
 // The same error with a reason and its metadata, in place of one that it had. OK stays OK.
 absl::Status WithReason(const absl::Status& status, v1::ErrorReason reason, const ErrorMetadata& metadata = {});
+// The same error with the reason and no metadata, unless it has a reason already.
+absl::Status WithDefaultReason(const absl::Status& status, v1::ErrorReason reason);
 // The reason that ErrorInfo will carry: WithReason's, otherwise the one that stands for the code.
 v1::ErrorReason ReasonOf(const absl::Status& status);
 

@@ -95,7 +95,7 @@ TEST_F(OrthancTest, FoldersGoOutAndComeBack) {
   EXPECT_FALSE(std::filesystem::exists(Path("none")));
 
   peer->called_ae = "NOBODY";
-  EXPECT_THAT(cli::SendByStore(*peer, found->files, stored), Fails(StatusCode::kFailedPrecondition, ""));
+  EXPECT_THAT(cli::SendByStore(*peer, found->files, stored), Fails(StatusCode::kPermissionDenied, ""));
   peer->port = FreePort();
   EXPECT_THAT(cli::SendByStore(*peer, found->files, stored), Fails(StatusCode::kUnavailable, ""));
   EXPECT_THAT(cli::FindDicomFiles(Path("none")), Fails(StatusCode::kNotFound, ""));

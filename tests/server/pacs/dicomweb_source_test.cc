@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,11 +78,11 @@ class DicomwebSourceTest : public io::FileTest {
     return wire.Reply(200, "Content-Type: multipart/related; type=\"application/dicom\"; boundary=xyz\r\n",
                       absl::StrCat(body, "--xyz--"));
   }
-  std::unique_ptr<DicomwebSource> Source(const HttpPeer& peer) const {
+  std::unique_ptr<DicomwebSource> Source(const HttpPeer& peer) {
     dicomweb::HttpOptions http;
     http.base_url = peer.url();
     http.timeout = std::chrono::seconds(30);
-    auto source = DicomwebSource::Create(http, limits_.max_instances, limits_.max_bytes);
+    auto source = DicomwebSource::Create(http, limits_, metrics_);
     EXPECT_THAT(source, Succeeds());
     return std::move(*source);
   }
@@ -186,6 +188,35 @@ TEST_F(DicomwebSourceTest, ARefusalIsTheArchivesAndNotTheCallers) {
   EXPECT_THAT(Source(none)->Echo({}), Succeeds());
   HttpPeer broken([](const PeerRequest&, HttpPeer::Wire& wire) { return ReplyJson(wire, "[{"); });
   EXPECT_THAT(Source(broken)->Echo({}), Fails(StatusCode::kUnavailable, "json"));
+}
+
+TEST_F(DicomwebSourceTest, RequestsAreCountedByKindAndOutcome) {
+  const auto counted = [&](const char* request, const char* outcome) {
+    const std::string line =
+        absl::StrCat("intrawarp_dicomweb_requests_total{outcome=\"", outcome, "\",request=\"", request, "\"} ");
+    const std::string text = metrics_.Scrape({});
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + line.size());
+  };
+  EXPECT_EQ(counted("search", "done"), 0);  // there from the start
+  ASSERT_THAT(Retrieve(4, Slices(4)), Succeeds());
+  EXPECT_EQ(counted("search", "done"), 1);
+  EXPECT_EQ(counted("retrieve", "done"), 1);
+  EXPECT_FALSE(Retrieve(5, Slices(4)).ok());
+  EXPECT_EQ(counted("retrieve", "unusable"), 1);
+  for (const auto& [status, outcome] : std::map<int, const char*>{{401, "refused"},
+                                                                  {403, "refused"},
+                                                                  {404, "not_found"},
+                                                                  {406, "unusable"},
+                                                                  {413, "too_large"},
+                                                                  {503, "unavailable"}}) {
+    HttpPeer peer([status = status](const PeerRequest& request, HttpPeer::Wire& wire) {
+      return IsSearch(request) ? ReplyJson(wire, Match(4)) : wire.Reply(status, "", "");
+    });
+    const double before = counted("retrieve", outcome);
+    EXPECT_FALSE(Source(peer)->Retrieve(*Intake()).ok());
+    EXPECT_EQ(counted("retrieve", outcome), before + 1) << status;
+  }
 }
 
 TEST_F(DicomwebSourceTest, ACancelledImportEnds) {

@@ -27,6 +27,20 @@
 namespace intrawarp::server {
 namespace {
 
+// The reason in an operation's error.
+v1::ErrorReason ReasonOf(const google::rpc::Status& status) {
+  google::rpc::ErrorInfo info;
+  for (const auto& detail : status.details()) detail.UnpackTo(&info);
+  v1::ErrorReason reason = v1::ERROR_REASON_UNSPECIFIED;
+  EXPECT_TRUE(v1::ErrorReason_Parse(info.reason(), &reason)) << info.reason();
+  return reason;
+}
+v1::ErrorReason ReasonOf(const grpc::Status& status) {
+  google::rpc::Status proto;
+  EXPECT_TRUE(proto.ParseFromString(status.error_details()));
+  return ReasonOf(proto);
+}
+
 using client::Process;
 using client::ProcessResult;
 using dimse::Association;
@@ -341,6 +355,7 @@ TEST_F(RetrieveTest, AWrongAeTitleIsRefused) {
   const auto archive = StartOrthanc();
   ASSERT_TRUE(Eventually([&] { return EchoArchive("get").error_code() == grpc::FAILED_PRECONDITION; }));
   EXPECT_THAT(EchoArchive("get").error_message(), HasSubstr("rejected"));
+  EXPECT_EQ(ReasonOf(EchoArchive("get")), v1::ARCHIVE_IDENTITY_REFUSED);
   EXPECT_EQ(Import("get", "wrong").error().code(), grpc::FAILED_PRECONDITION);
   archive->Signal(SIGTERM);
   archive->Wait();
@@ -485,6 +500,68 @@ TEST_F(FakeArchiveTest, ImportsOfOneSeriesRunOneAfterTheOther) {
   EXPECT_EQ(Volumes().size(), 1);
   EXPECT_EQ(Metric(kDone), 2);
   EXPECT_EQ(Begin("get", "one", &operation, "1.2.5.3").error_code(), grpc::ALREADY_EXISTS);
+}
+
+// A crash in the middle of an import leaves neither images nor a volume, and the operation says so.
+TEST_F(FakeArchiveTest, ARestartDuringAnImportLeavesNothing) {
+  const std::vector<std::string> kept = {absl::StrCat("--state_dir=", MakeFolder("state"))};
+  std::atomic<bool> goes_on{false};
+  StartFake(
+      6,
+      [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand& request) {
+        for (size_t k = 0; k < data_.size(); ++k) {
+          if (k == 3 && !goes_on) {
+            // Until the server is gone.
+            char byte = 0;
+            while (line.Read(&byte, 1, Soon()).ok()) {
+            }
+            return;
+          }
+          StoreOn(association, Uid(k), data_[k]);
+        }
+        SendCounts(association, request, dimse::kSuccess, static_cast<uint16_t>(data_.size()), 0);
+      },
+      kept);
+  v1::Operation operation;
+  ASSERT_TRUE(Begin("get", "cut", &operation).ok());
+  ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") == 3; }));
+  server_->Signal(SIGKILL);
+  server_->Wait();
+  StartWith(fake_->port(), "FAKE", kept);
+  operation = Await("cut");
+  EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED) << operation.DebugString();
+  EXPECT_EQ(ReasonOf(operation.error()), v1::SERVER_RESTARTED);
+  EXPECT_TRUE(operation.results().empty());
+  EXPECT_TRUE(SpoolIsEmpty());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "spool"));
+  EXPECT_TRUE(Volumes().empty());
+  // Asked again under the same id it begins anew.
+  goes_on = true;
+  ASSERT_TRUE(Begin("get", "cut", &operation).ok());
+  ASSERT_TRUE(Eventually([&] { return Await("cut").state() == v1::OPERATION_STATE_DONE; }));
+  EXPECT_EQ(Volumes().size(), 1);
+  EXPECT_TRUE(SpoolIsEmpty());
+}
+
+TEST_F(FakeArchiveTest, FaultsOfTheArchiveHaveReasonsOfTheirOwn) {
+  std::atomic<int> fault{0};
+  StartFake(4, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+    if (fault == 2) return (void)association.Send(request.context, FakeArchive::Response(request.command, 0xa900));
+    for (size_t k = 0; k < 2; ++k) StoreOn(association, Uid(k), data_[k]);
+    if (fault == 0) return association.Abort(/*by_provider=*/false);
+    SendCounts(association, request, 0xb000, 2, 2);
+  });
+  const std::pair<v1::ErrorReason, grpc::StatusCode> expected[] = {{v1::ARCHIVE_UNAVAILABLE, grpc::UNAVAILABLE},
+                                                                   {v1::RETRIEVAL_INCOMPLETE, grpc::DATA_LOSS},
+                                                                   {v1::ARCHIVE_REFUSED, grpc::FAILED_PRECONDITION}};
+  for (const auto& [reason, code] : expected) {
+    const v1::Operation operation = Import("get", absl::StrCat("fault-", fault.load()));
+    EXPECT_EQ(operation.error().code(), code) << operation.DebugString();
+    EXPECT_EQ(ReasonOf(operation.error()), reason) << operation.DebugString();
+    EXPECT_TRUE(SpoolIsEmpty());
+    ++fault;
+  }
+  EXPECT_TRUE(Volumes().empty());
 }
 
 TEST_F(FakeArchiveTest, AnImportSurvivesItsCaller) {
@@ -719,18 +796,19 @@ TEST_F(WebRetrieveTest, AFailureSaysNothingOfTheArchiveOrThePatient) {
                                             absl::StrCat(":", web_->proxy_port())};
   std::string everything;
   const auto expect_failure = [&](const std::string& remote, const std::string& series, grpc::StatusCode code,
-                                  const std::string& why) {
+                                  v1::ErrorReason reason, const std::string& why) {
     const v1::Operation operation = Import(remote, absl::StrCat("import-", remote, everything.size()), series);
     EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED);
     EXPECT_EQ(operation.error().code(), code) << operation.DebugString();
+    EXPECT_EQ(ReasonOf(operation.error()), reason);
     EXPECT_THAT(operation.error().message(), HasSubstr(why));
     absl::StrAppend(&everything, operation.DebugString());
     EXPECT_TRUE(SpoolIsEmpty());
   };
-  expect_failure("wrong", uid, grpc::FAILED_PRECONDITION, "HTTP 401");
-  expect_failure("stranger", uid, grpc::FAILED_PRECONDITION, "tls: ");
-  expect_failure("few", uid, grpc::RESOURCE_EXHAUSTED, "too many instances");
-  expect_failure("web", "1.2.826.0.99887766", grpc::NOT_FOUND, "no such series");
+  expect_failure("wrong", uid, grpc::FAILED_PRECONDITION, v1::ARCHIVE_IDENTITY_REFUSED, "HTTP 401");
+  expect_failure("stranger", uid, grpc::FAILED_PRECONDITION, v1::ARCHIVE_IDENTITY_REFUSED, "tls: ");
+  expect_failure("few", uid, grpc::RESOURCE_EXHAUSTED, v1::RETRIEVAL_TOO_LARGE, "too many instances");
+  expect_failure("web", "1.2.826.0.99887766", grpc::NOT_FOUND, v1::RESOURCE_NOT_FOUND, "no such series");
   for (const char* remote : {"wrong", "stranger"}) {
     v1::FindSeriesResponse found;
     for (const grpc::Status& status : {EchoArchive(remote), Find(PatientQuery(remote), &found)}) {
@@ -739,9 +817,18 @@ TEST_F(WebRetrieveTest, AFailureSaysNothingOfTheArchiveOrThePatient) {
     }
   }
   EXPECT_TRUE(Volumes().empty());
+  const auto web_requests = [&](const char* request, const char* outcome) {
+    return Metric(
+        absl::StrCat("intrawarp_dicomweb_requests_total{outcome=\"", outcome, "\",request=\"", request, "\"}"));
+  };
+  // Two imports, two echoes and two searches were refused; two imports found what they searched for or nothing.
+  EXPECT_EQ(web_requests("search", "refused"), 6);
+  EXPECT_EQ(web_requests("search", "done"), 2);
+  EXPECT_EQ(web_requests("retrieve", "done"), 0);
   // A token is read for each request.
   Put("token", dicomweb::kToken);
   ExpectVolumeOf(folder, Import("wrong", "renewed", uid));
+  EXPECT_EQ(web_requests("retrieve", "done"), 1);
   everything += Metrics() + StopServer();
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "audit")) everything += Get(entry.path());
   EXPECT_TRUE(absl::StrContains(everything, "dicom.Import"));

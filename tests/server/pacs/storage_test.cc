@@ -296,10 +296,10 @@ TEST_F(StorageTest, AssociationsAreLimitedForEachPeerAndInAll) {
   };
   auto first = request("SCU"), second = request("SCU");
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_THAT(request("SCU").status(), io::Fails(absl::StatusCode::kFailedPrecondition, "reason 2, transient"));
+  EXPECT_THAT(request("SCU").status(), io::Fails(absl::StatusCode::kUnavailable, "reason 2, transient"));
   auto third = request("OTHER");
   ASSERT_TRUE(third.ok()) << third.status();
-  EXPECT_THAT(request("OTHER").status(), io::Fails(absl::StatusCode::kFailedPrecondition, "reason 2, transient"));
+  EXPECT_THAT(request("OTHER").status(), io::Fails(absl::StatusCode::kUnavailable, "reason 2, transient"));
   EXPECT_EQ(Metric("intrawarp_dicom_associations"), 3);
   (*first)->Release();
   EXPECT_TRUE(Eventually([&] { return Echo(); }));
