@@ -71,7 +71,7 @@ def read_ready(server):
 
 
 class Prometheus:
-    """Started with a configuration, in JSON, which is YAML."""
+    """Started with a configuration, in JSON, which is YAML; ready."""
 
     def __init__(self, processes, folder, configuration):
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -80,6 +80,8 @@ class Prometheus:
             json.dump(configuration, file)
         processes.start("prometheus", "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
                         f"--web.listen-address={self.url[len('http://'):]}", "--log.level=warn")
+        # Until then it answers 503 without JSON.
+        wait_for("Prometheus", lambda: "is Ready" in get(f"{self.url}/-/ready"))
 
     def query(self, expression):
         answer = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
