@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/affine.h"
@@ -56,8 +57,10 @@ class Neighbours {
   absl::StatusOr<double> Rise(double value, const AffineMap& there, const AffineMap& back) const {
     INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> a, Value(there));
     INTRAWARP_ASSIGN_OR_RETURN(const std::optional<double> b, Value(back));
-    if (!a.has_value() && !b.has_value()) return 0.0;
-    return std::max(0.0, std::min(a.value_or(*b), b.value_or(*a)) - value);
+    double least = std::numeric_limits<double>::infinity();
+    if (a.has_value()) least = *a;
+    if (b.has_value()) least = std::min(least, *b);
+    return std::isfinite(least) ? std::max(0.0, least - value) : 0.0;
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/bulk/chunk_codec.h"
@@ -29,6 +30,10 @@ constexpr char kMethod[] = "intrawarp.v1.RegistrationService/Navigate";
 
 // Messages that have arrived and wait for those before them.
 constexpr size_t kReadAhead = 4;
+
+// Requests for shared memory that are refused before the stream ends: answers that the client does not read take
+// memory.
+constexpr int kMaxRefusedOffers = 16;
 
 absl::Status ClientIsGone() { return absl::CancelledError("the client is gone"); }
 
@@ -152,6 +157,8 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
     if (offer.ok()) {
       offered_ = std::move(offer->segment);
       *response.mutable_shared_memory() = std::move(offer->offer);
+    } else if (++refused_offers_ > kMaxRefusedOffers) {
+      return InvalidField("shared_memory", absl::StrCat("was refused ", kMaxRefusedOffers, " times"));
     } else {
       *response.mutable_shared_memory()->mutable_status() = ToRpcStatusProto(offer.status());
     }
@@ -361,7 +368,8 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   int64_t carrier_ = 0;                       // ours in the session; 0: we do not carry it yet
   std::shared_ptr<FramePipeline> pipeline_;   // null before we carry the session
   std::shared_ptr<SharedSegment> offered_;    // null: the stream has no segment
-  grpc::ByteBuffer message_;                  // being read
+  int refused_offers_ = 0;
+  grpc::ByteBuffer message_;  // being read
   std::deque<Arrived> arrived_;
   grpc::ByteBuffer writing_message_;
   ResponseQueue queue_;

@@ -725,6 +725,27 @@ TEST_P(NoSharedMemoryTest, AServerWithoutItSaysSo) {
   EXPECT_EQ(stream->transfers().frames_in_chunks, 1);
 }
 
+// Each refusal is an answer that waits until the client reads it.
+TEST_P(NoSharedMemoryTest, AClientThatGoesOnAskingIsRefused) {
+  PutVolume("resident", Grid(), ResidentImage());
+  grpc::ClientContext rpc;
+  const auto stream = registration_->Navigate(&rpc);
+  v1::NavigateRequest request;
+  *request.mutable_config() = RigidConfig();
+  ASSERT_TRUE(stream->Write(request));
+  request.mutable_shared_memory();
+  // The writes may fail once the stream has ended.
+  for (int i = 0; i < 100; ++i) (void)stream->Write(request);
+  (void)stream->WritesDone();
+  v1::NavigateResponse response;
+  int refused = 0;
+  while (stream->Read(&response)) refused += response.has_shared_memory() ? 1 : 0;
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(FieldOf(status), "shared_memory");
+  EXPECT_LE(refused, 16);
+}
+
 TEST(SharedMemoryOptionsTest, SocketsThatCannotBe) {
   const client::TemporaryFolder folder;
   EXPECT_OK(CheckSharedMemoryOptions({}));
