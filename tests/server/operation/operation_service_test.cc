@@ -398,9 +398,9 @@ TEST_P(KeptOperationsTest, ARestartFindsWhatEndedAndFailsWhatRan) {
   const std::string bits = DownloadMatrix(*bulk_, done.results(0)).bytes;
   std::unique_ptr<JobBlocker> blocker = std::make_unique<JobBlocker>(context().jobs);
   ASSERT_TRUE(Detached(*sparse_, ProductRequest("interrupted")).status.ok());
-  std::thread releasing([&] {
-    // A stop waits for the job that runs.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  // A stop ends what waits, and then waits for the job that runs.
+  std::thread releasing([&, &operations = context().operations] {
+    EXPECT_TRUE(Eventually([&] { return operations.counts()[1][3] == 1; }));
     blocker->Release();
   });
   Restart();

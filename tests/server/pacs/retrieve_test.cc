@@ -565,10 +565,13 @@ TEST_F(FakeArchiveTest, FaultsOfTheArchiveHaveReasonsOfTheirOwn) {
 }
 
 TEST_F(FakeArchiveTest, AnImportSurvivesItsCaller) {
+  std::atomic<bool> has_gone{false};
   const auto archive = StartFake(20, [&](Association& association, Connection&, const ReceivedCommand& request) {
     for (size_t k = 0; k < data_.size(); ++k) {
+      if (k == 3) {
+        EXPECT_TRUE(Eventually([&] { return has_gone.load(); }));
+      }
       StoreOn(association, Uid(k), data_[k]);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     SendCounts(association, request, dimse::kSuccess, 20, 0);
   });
@@ -578,6 +581,7 @@ TEST_F(FakeArchiveTest, AnImportSurvivesItsCaller) {
     ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") >= 2; }));
     caller.Signal(SIGKILL);
     caller.Wait();
+    has_gone = true;
   }
   ExpectVolumeOf(folder_of_series_, Await("mine"));
 }
