@@ -17,7 +17,7 @@
 namespace intrawarp::cli {
 namespace {
 
-// As `dicom list` shows hashes.
+// Digits of a hash in lists, the same number as in those of `dicom list`.
 constexpr size_t kShortHash = 16;
 
 absl::Status Put(const ParsedFlags& flags, Session& session) {

@@ -115,7 +115,7 @@ void AddPet(const DicomReference& moving, int plane, int planes, ObjectItem root
   DcmItem& from = *moving.header;
   AddSeries(from, planes, root);
   AddRadiopharmaceuticals(from, root);
-  // As the patient was weighed for this dose.
+  // The weight and the size belong to this dose.
   root.TakeNumbers(DCM_PatientWeight, from);
   root.TakeNumbers(DCM_PatientSize, from);
   root.Empty(DCM_PatientOrientationCodeSequence);

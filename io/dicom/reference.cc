@@ -79,7 +79,7 @@ StoredValues StoredValuesOf(const dicom::Selection& selection) {
   return stored;
 }
 
-// What tells apart the times of two images.
+// The attributes that tell the times of two images apart.
 std::vector<std::string> TimesOf(DcmItem& item) {
   std::vector<std::string> times;
   for (const Attribute& attribute :

@@ -17,7 +17,7 @@
 namespace intrawarp::server {
 namespace {
 
-// Of a SHA-256.
+// The length of a SHA-256.
 constexpr size_t kHashBytes = 32;
 
 struct VolumeContent {

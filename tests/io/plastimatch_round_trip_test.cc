@@ -64,7 +64,7 @@ class PlastimatchRoundTripTest : public FileTest {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
 
-  // What plastimatch makes of a transform on the voxels of an image of this grid, as a field in `out`.
+  // Lets plastimatch sample a transform on the voxels of an image of this grid, as a field in `out`.
   bool SampleInto(const std::string& out, const std::string& file, const Geometry& samples) {
     EXPECT_THAT(WriteVolumeFile(Path("samples.mha"), NoiseVolume(samples, PixelType::kUint8)), Succeeds());
     std::filesystem::remove(out);
