@@ -29,10 +29,11 @@ void RunningMoves::End(uint16_t id, int64_t newest) {
   moves_.erase(it);
 }
 
-std::shared_ptr<SeriesIntake> RunningMoves::Named(uint16_t id) const {
+std::shared_ptr<SeriesIntake> RunningMoves::Named(uint16_t id, absl::string_view ae_title) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = moves_.find(id);
-  return it == moves_.end() || it->second.intake->cancelled() ? nullptr : it->second.intake;
+  if (it == moves_.end() || it->second.ae_title != ae_title || it->second.intake->cancelled()) return nullptr;
+  return it->second.intake;
 }
 
 RunningMoves::Owner RunningMoves::Of(absl::string_view ae_title, absl::string_view series, int64_t association) const {

@@ -33,8 +33,9 @@ class RunningMoves {
   // `newest`: the largest number of any association so far.
   void End(uint16_t id, int64_t newest);
 
-  // The intake of the move with this number; null when it has ended or was cancelled.
-  std::shared_ptr<SeriesIntake> Named(uint16_t id) const;
+  // The intake of the move with this number; null when it has ended or was cancelled, or was asked of another
+  // application entity: whoever guesses a number must not add to the series of others.
+  std::shared_ptr<SeriesIntake> Named(uint16_t id, absl::string_view ae_title) const;
 
   struct Owner {
     std::shared_ptr<SeriesIntake> intake;  // null: a peer's own series

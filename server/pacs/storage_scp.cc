@@ -366,8 +366,9 @@ class StorageScp::PeerTarget final : public StoreTarget {
   absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const Command& request, const std::string& uid) override {
     intake_ = nullptr;
     if (request.elements.Text(dimse::kMoveOriginatorAe) == scp_.options_.ae_title) {
-      intake_ = scp_.moves_.Named(request.elements.Get16(dimse::kMoveOriginatorId).value_or(0));
-      if (intake_ == nullptr) return absl::PermissionDeniedError("belongs to a move that has ended");
+      intake_ = scp_.moves_.Named(request.elements.Get16(dimse::kMoveOriginatorId).value_or(0), peer_.ae_title);
+      if (intake_ == nullptr)
+        return absl::PermissionDeniedError("belongs to a move that has ended, or to no move of this peer");
       return intake_->NewFile();
     }
     const absl::Status expected = scp_.spool_.Expect(peer_, InstanceHash(uid));

@@ -209,12 +209,13 @@ TEST_F(RunningMovesTest, AnInstanceIsFoundByItsMoveOrItsSeries) {
   EXPECT_NE(first, 0);
   EXPECT_NE(second, 0);
   EXPECT_NE(first, second);
-  EXPECT_EQ(moves.Named(first), a);
+  EXPECT_EQ(moves.Named(first, "ARCHIVE"), a);
+  EXPECT_EQ(moves.Named(first, "OTHER"), nullptr);
   EXPECT_EQ(moves.Of("ARCHIVE", io::SeriesHash("1.2.2"), 7).intake, b);
   EXPECT_EQ(moves.Of("OTHER", io::SeriesHash("1.2.2"), 7).intake, nullptr);
   EXPECT_EQ(moves.Of("ARCHIVE", io::SeriesHash("1.2.3"), 7).intake, nullptr);
   moves.End(second, 7);
-  EXPECT_EQ(moves.Named(second), nullptr);
+  EXPECT_EQ(moves.Named(second, "ARCHIVE"), nullptr);
   // An association that was open then is late; a later association brings a series of its own.
   EXPECT_TRUE(moves.Of("ARCHIVE", io::SeriesHash("1.2.2"), 7).is_late);
   EXPECT_FALSE(moves.Of("ARCHIVE", io::SeriesHash("1.2.2"), 8).is_late);
