@@ -506,7 +506,7 @@ TEST_F(FakeArchiveTest, ImportsOfOneSeriesRunOneAfterTheOther) {
 TEST_F(FakeArchiveTest, ARestartDuringAnImportLeavesNothing) {
   const std::vector<std::string> kept = {absl::StrCat("--state_dir=", MakeFolder("state"))};
   std::atomic<bool> goes_on{false};
-  StartFake(
+  const auto archive = StartFake(
       6,
       [&](dimse::Association& association, dimse::Connection& line, const dimse::ReceivedCommand& request) {
         for (size_t k = 0; k < data_.size(); ++k) {
@@ -527,7 +527,7 @@ TEST_F(FakeArchiveTest, ARestartDuringAnImportLeavesNothing) {
   ASSERT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_spool_instances") == 3; }));
   server_->Signal(SIGKILL);
   server_->Wait();
-  StartWith(fake_->port(), "FAKE", kept);
+  StartWith(archive->port(), "FAKE", kept);
   operation = Await("cut");
   EXPECT_EQ(operation.state(), v1::OPERATION_STATE_FAILED) << operation.DebugString();
   EXPECT_EQ(ReasonOf(operation.error()), v1::SERVER_RESTARTED);
@@ -545,12 +545,13 @@ TEST_F(FakeArchiveTest, ARestartDuringAnImportLeavesNothing) {
 
 TEST_F(FakeArchiveTest, FaultsOfTheArchiveHaveReasonsOfTheirOwn) {
   std::atomic<int> fault{0};
-  StartFake(4, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
-    if (fault == 2) return (void)association.Send(request.context, FakeArchive::Response(request.command, 0xa900));
-    for (size_t k = 0; k < 2; ++k) StoreOn(association, Uid(k), data_[k]);
-    if (fault == 0) return association.Abort(/*by_provider=*/false);
-    SendCounts(association, request, 0xb000, 2, 2);
-  });
+  const auto archive =
+      StartFake(4, [&](dimse::Association& association, dimse::Connection&, const dimse::ReceivedCommand& request) {
+        if (fault == 2) return (void)association.Send(request.context, FakeArchive::Response(request.command, 0xa900));
+        for (size_t k = 0; k < 2; ++k) StoreOn(association, Uid(k), data_[k]);
+        if (fault == 0) return association.Abort(/*by_provider=*/false);
+        SendCounts(association, request, 0xb000, 2, 2);
+      });
   const std::pair<v1::ErrorReason, grpc::StatusCode> expected[] = {{v1::ARCHIVE_UNAVAILABLE, grpc::UNAVAILABLE},
                                                                    {v1::RETRIEVAL_INCOMPLETE, grpc::DATA_LOSS},
                                                                    {v1::ARCHIVE_REFUSED, grpc::FAILED_PRECONDITION}};
