@@ -76,7 +76,7 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
   expect_failure({"dicom", "send", Path("in"), web, absl::StrCat("--tls_ca=", Path("other_ca.pem")), credentials[1]}, 1,
                  "UNAUTHENTICATED");
   expect_failure({"dicom", "send", Path("in"), absl::StrCat("--to=NOBODY@127.0.0.1:", dicom_port_)}, 1,
-                 "FAILED_PRECONDITION");
+                 "PERMISSION_DENIED");
   expect_failure({"dicom", "send", Path("in"), absl::StrCat("--to=ORTHANC@127.0.0.1:", FreePort())}, 1, "UNAVAILABLE");
   expect_failure({"dicom", "send", Path("none"), web}, 1, "NOT_FOUND");
   std::filesystem::create_directories(Path("empty"));
