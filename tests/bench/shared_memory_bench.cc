@@ -164,6 +164,7 @@ absl::Status Bench(const std::string& server, const std::string& device, int siz
   client::Process process({server, "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--device=" + device,
                            "--pinned_bytes=4GiB", "--shared_memory=" + (folder / "segments")});
   const std::string line = process.WaitForLine("ready");
+  if (line.empty()) return absl::UnavailableError(absl::StrCat(server, ": does not serve: ", process.Wait().err));
   const size_t at = line.find("grpc=") + 5;
   INTRAWARP_ASSIGN_OR_RETURN(const auto client, client::Client::Connect(line.substr(at, line.find(' ', at) - at)));
   const std::string voxels = Ball<int16_t>(size);
