@@ -733,17 +733,31 @@ class SilentClientTest : public StateCleanupTest {
     const std::vector<Rpc> rpcs = AllRpcs();
     const Rpc& rpc = Find(rpcs, label);
     auto call = std::make_unique<RawCall>(test_.channel, rpc.method());
-    Send(*call, UnderItsOwnName(rpc, absl::StrCat("new-", stop.messages)), stop.messages, stop.writes_done);
+    Messages messages = UnderItsOwnName(rpc, absl::StrCat("new-", stop.messages));
+    messages.resize(stop.messages);
     // A session that has opened says so.
     if (label == kNavigate && stop.messages > 0) {
+      Send(*call, messages, 1, false);
       EXPECT_TRUE(call->Read().has_value());
+      WaitUntilWritten();
+      messages.erase(messages.begin());
     }
+    Send(*call, messages, messages.size(), stop.writes_done);
     Roundtrip(test_.channel);
     WaitForWorkers();
     // A session has its place from its config on.
     const int places = label == kNavigate && stop.messages == 0 ? 0 : 1;
     EXPECT_TRUE(Eventually([&] { return context().ledger.in_use(Resource::kStreams) == places; }));
     return call;
+  }
+  // A client may have read a message before the server hears that it was written; until then the server would take a
+  // leap of the clock for a client that does not read. Only for a stream that is owed nothing.
+  void WaitUntilWritten() {
+    EXPECT_TRUE(Eventually([this] {
+      test_.clock.Advance(std::chrono::milliseconds(1));
+      test_.server->Housekeep();
+      return context().stream_watch.longest_wait() == std::chrono::nanoseconds(0);
+    }));
   }
   // Gives the workers time for what they have: tasks are begun in order, and each here waits for the one before.
   void WaitForWorkers() {
@@ -785,6 +799,7 @@ TEST_F(SilentClientTest, MayWaitBetweenFrames) {
   EXPECT_TRUE(Eventually([&] { return context().jobs.pending() == 0; }));
   Roundtrip(test_.channel);
   WaitForWorkers();
+  WaitUntilWritten();
   EXPECT_TRUE(StaysWhenIdle());
   call->WritesDone();
   EXPECT_TRUE(call->Read().has_value());  // the session's last word
