@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -104,7 +106,13 @@ class CliTest : public testing::Test {
         EXPECT_EQ(Run({kind, "delete", line.substr(0, line.find('\t'))}).exit_status, 0) << line;
       }
     }
-    const std::string info = Run({"server", "info"}).out;
+    // A call has ended for its client a moment before it has for the server.
+    std::string info;
+    for (int i = 0; i < 200; ++i) {
+      info = Run({"server", "info"}).out;
+      if (info.find("uploads 0, streams 0, jobs 0") != std::string::npos) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
     EXPECT_THAT(info, HasSubstr("resident: 0 of"));
     EXPECT_THAT(info, HasSubstr("volumes 0, transforms 0, matrices 0"));
     EXPECT_THAT(info, HasSubstr("uploads 0, streams 0, jobs 0"));

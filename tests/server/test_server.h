@@ -81,6 +81,15 @@ class TestServer {
     }
     return usage;
   }
+  // The same, while the hours pass: unfinished uploads expire, also those that the server begins after their client has
+  // given up.
+  v1::Usage WaitForExpiredUsage(const std::function<bool(const v1::Usage&)>& condition) {
+    return WaitForUsage([&](const v1::Usage& usage) {
+      clock.Advance(std::chrono::hours(1));
+      server->Housekeep();
+      return condition(usage);
+    });
+  }
 
   FakeClock clock;
   std::unique_ptr<Server> server;

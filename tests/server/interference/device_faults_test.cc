@@ -81,7 +81,7 @@ class Theatre {
   // Everything but the objects of the constructor has been given back.
   void ExpectAsBefore() {
     Settle();
-    test_.WaitForUsage([this](const v1::Usage&) { return Held() == before_; });
+    test_.WaitForExpiredUsage([this](const v1::Usage&) { return Held() == before_; });
     EXPECT_EQ(Held(), before_);
     test_.WaitForUsage([this](const v1::Usage&) { return device_->live().buffers == buffers_before_; });
     EXPECT_EQ(device_->live().buffers, buffers_before_) << "device memory";

@@ -165,7 +165,7 @@ TEST(MatrixFuzz, DamagedUploadsAreRefusedOrValid) {
   }
   EXPECT_GT(valid, 50);
   EXPECT_GT(refused, 500);
-  const v1::Usage usage = test.WaitForUsage([](const v1::Usage& u) { return u.ByteSizeLong() == 0; });
+  const v1::Usage usage = test.WaitForExpiredUsage([](const v1::Usage& u) { return u.ByteSizeLong() == 0; });
   EXPECT_EQ(usage.ByteSizeLong(), 0u) << usage.ShortDebugString();
 }
 
