@@ -2,6 +2,8 @@
 #include "server/dimse/service_user.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -76,11 +78,19 @@ struct ServiceUser::Running {
   SubOperations& counts;
   Clock::time_point moved = Clock::now();  // the last sign of progress
   int64_t activity = 0;
+  // The furthest that the counts have come.
+  int64_t least_remaining = std::numeric_limits<int64_t>::max();
+  int64_t most_completed = 0;
   // After C-CANCEL: why, and when patience ends.
   absl::Status ended = {};
   Clock::time_point grace = Clock::time_point::max();
 
   bool is_cancelled() const { return bounds.cancelled && bounds.cancelled(); }
+  void NoteCounts() {
+    if (counts.remaining < least_remaining || counts.completed > most_completed) moved = Clock::now();
+    least_remaining = std::min(least_remaining, counts.remaining);
+    most_completed = std::max(most_completed, counts.completed);
+  }
 };
 
 absl::StatusOr<uint8_t> ServiceUser::ContextFor(const char* sop_class) const {
@@ -205,7 +215,6 @@ absl::Status ServiceUser::Take(Running& running, const ReceivedCommand& received
       received.context != running.context) {
     return Broken("is no answer to the request");
   }
-  const SubOperations before = running.counts;
   Update(command, running.counts);
   *is_last = !IsPending(running.counts.status);
   if (running.match && !*is_last) return TakeMatch(running, received);
@@ -214,9 +223,7 @@ absl::Status ServiceUser::Take(Running& running, const ReceivedCommand& received
     const auto ignore = [](absl::string_view) { return absl::OkStatus(); };
     INTRAWARP_RETURN_IF_ERROR(association_.ReceiveData(received.context, kMaxIdentifierBytes, ignore));
   }
-  if (running.counts.remaining != before.remaining || running.counts.completed != before.completed) {
-    running.moved = Clock::now();
-  }
+  running.NoteCounts();
   if (running.progress) running.progress(running.counts);
   return absl::OkStatus();
 }

@@ -39,8 +39,8 @@ struct RequestBounds {
   Clock::time_point end = Clock::time_point::max();
   // Without a message, and without a change of `activity`.
   std::chrono::milliseconds idle{60000};
-  // Without a change of the counts of sub-operations, a store request or a change of `activity`, however many responses
-  // come.
+  // Without fewer remaining or more completed sub-operations than ever before, a store request or a change of
+  // `activity`, however many responses come.
   std::chrono::milliseconds stalled = std::chrono::minutes(10);
   // Asked ten times a second. Empty: never.
   std::function<bool()> cancelled;
