@@ -2,6 +2,7 @@
 #include "server/operation/operation_messages.h"
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,18 @@ namespace intrawarp::server {
 namespace {
 
 using std::chrono::system_clock;
+
+// Until 2255, so that times fit the clock and their differences do.
+constexpr int64_t kEndOfTime = 9'000'000'000;
+
+bool IsSound(const google::protobuf::Timestamp& time) {
+  return time.seconds() >= 0 && time.seconds() < kEndOfTime && time.nanos() >= 0 && time.nanos() < 1'000'000'000;
+}
+
+bool HasSoundTimes(const v1::Operation& message) {
+  return IsSound(message.create_time()) && IsSound(message.start_time()) && IsSound(message.end_time()) &&
+         IsSound(message.expire_time());
+}
 
 std::optional<system_clock::time_point> TimeIn(bool is_set, const google::protobuf::Timestamp& time) {
   if (!is_set) return std::nullopt;
@@ -51,7 +64,9 @@ v1::Operation OperationToProto(const Operation& operation) {
 absl::StatusOr<Operation> OperationFromProto(const v1::Operation& message, const std::string& fingerprint,
                                              const Seams& seams) {
   const absl::StatusOr<std::string> id = ParseOperationName(message.name(), "name");
-  if (!id.ok() || !IsKnown(message)) return absl::DataLossError("an operation in the catalogue is damaged");
+  if (!id.ok() || !IsKnown(message) || !HasSoundTimes(message)) {
+    return absl::DataLossError("an operation in the catalogue is damaged");
+  }
   Operation operation;
   operation.kind = static_cast<OperationKind>(message.kind());
   operation.state = static_cast<OperationState>(message.state());

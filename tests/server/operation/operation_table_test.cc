@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <thread>
 #include <utility>
@@ -359,6 +360,14 @@ TEST(OperationMessagesTest, AMessageIsReadBack) {
   damaged = message;
   damaged.set_state(static_cast<v1::OperationState>(9));
   EXPECT_TRUE(absl::IsDataLoss(OperationFromProto(damaged, "", seams).status()));
+  for (const int64_t outside : {int64_t{-1}, int64_t{9'000'000'000}, std::numeric_limits<int64_t>::max()}) {
+    damaged = message;
+    damaged.mutable_expire_time()->set_seconds(outside);
+    EXPECT_TRUE(absl::IsDataLoss(OperationFromProto(damaged, "", seams).status())) << outside;
+    damaged = message;
+    damaged.mutable_start_time()->set_seconds(outside);
+    EXPECT_TRUE(absl::IsDataLoss(OperationFromProto(damaged, "", seams).status())) << outside;
+  }
 }
 
 }  // namespace
