@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,9 @@ namespace {
 constexpr size_t kPreamble = 128;
 constexpr size_t kSmallestFile = 16;
 constexpr size_t kInflateStep = 1 << 20;
+constexpr uint32_t kMaxCodeString = 16;  // PS3.5, VR CS
 
-enum class Excess { kNone, kNesting, kElements, kLength };
+enum class Excess { kNone, kNesting, kElements, kLength, kRecordType };
 
 // The bytes of a file for DCMTK's parser, which calls Read from within its recursion.
 class BoundedProducer : public DcmProducer {
@@ -77,7 +79,7 @@ class BoundedProducer : public DcmProducer {
   // two halves of a tag, or after a VR of the long form and two reserved bytes, each read by itself.
   void CheckLength(offile_off_t count) {
     if (count == 2) {
-      ++halves_;
+      if (++halves_ >= 2) CheckRecordType();
       return;
     }
     const bool follows_halves = std::exchange(halves_, 0) >= 2;
@@ -88,6 +90,21 @@ class BoundedProducer : public DcmProducer {
     uint32_t length = 0;
     for (int i = 0; i < 4; ++i) length = length << 8 | field[is_big ? 4 + i : 7 - i];
     if (length != DCM_UndefinedLength && length > avail()) excess_ = Excess::kLength;
+  }
+
+  // After a tag. DCMTK throws, and loses what it was reading, where the type of a directory record is longer than a
+  // code string may be.
+  void CheckRecordType() {
+    if (position_ < 4 || avail() < 4) return;
+    const bool is_big = position_ > big_endian_from_;
+    const uint8_t* const field = data_ + position_;  // the VR and its length, or the length
+    if (std::memcmp(field - 4, is_big ? "\0\4\x14\x30" : "\4\0\x30\x14", 4) != 0) return;
+    const bool is_explicit = field[0] == 'C' && field[1] == 'S';
+    uint32_t length = 0;
+    for (int i = is_explicit ? 2 : 0; i < 4; ++i) {
+      length = length << 8 | field[is_big ? i : is_explicit ? 5 - i : 3 - i];
+    }
+    if (length > kMaxCodeString) excess_ = Excess::kRecordType;
   }
 
   // A VR, perhaps an unknown one, and a length in two bytes that says 4: what follows is the value.
@@ -192,6 +209,8 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
       return absl::ResourceExhaustedError("elements: the data set has too many");
     case Excess::kLength:
       return absl::DataLossError("data: the file ends inside an element");
+    case Excess::kRecordType:
+      return absl::DataLossError("data: the type of a directory record is too long");
     case Excess::kNone:
       break;
   }
@@ -238,6 +257,16 @@ struct Layout {
   size_t big_endian_from = 0;
 };
 
+// DCMTK throws where it shortens a code string that is too long in a directory record (DcmByteString::verify).
+template <typename Object>
+OFCondition Read(Object& object, BoundedStream& stream, E_TransferSyntax syntax, Uint32 max_bytes) {
+  try {
+    return object.read(stream, syntax, EGL_noChange, max_bytes);
+  } catch (const std::exception&) {
+    return EC_CorruptedData;
+  }
+}
+
 Layout LayoutOf(const std::vector<uint8_t>& bytes) {
   Layout layout{0, bytes.size()};
   if (!HasPrefix(bytes) && bytes[0] != 2) {
@@ -249,7 +278,7 @@ Layout LayoutOf(const std::vector<uint8_t>& bytes) {
   BoundedStream stream(producer);
   DcmMetaInfo meta;
   meta.transferInit();
-  const OFCondition condition = meta.read(stream, EXS_Unknown, EGL_noChange, DCM_MaxReadLength);
+  const OFCondition condition = Read(meta, stream, EXS_Unknown, DCM_MaxReadLength);
   meta.transferEnd();
   OFString uid;
   if (condition.bad() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return layout;
@@ -266,8 +295,7 @@ Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
   Dataset result;
   result.data.reset(new DcmDataset);
   result.data->transferInit();
-  const OFCondition condition =
-      result.data->read(stream, EXS_LittleEndianExplicit, EGL_noChange, static_cast<Uint32>(-1));
+  const OFCondition condition = Read(*result.data, stream, EXS_LittleEndianExplicit, static_cast<Uint32>(-1));
   result.data->transferEnd();
   result.status = OutcomeOf(condition, producer);
   return result;
@@ -278,7 +306,7 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes, size_t big_endian_from) {
   BoundedStream stream(&producer);
   DcmFileFormat file;
   file.transferInit();
-  const OFCondition condition = file.read(stream, EXS_Unknown, EGL_noChange, static_cast<Uint32>(-1));
+  const OFCondition condition = Read(file, stream, EXS_Unknown, static_cast<Uint32>(-1));
   file.transferEnd();
   // DCMTK guesses where it does not know the transfer syntax.
   OFString syntax;

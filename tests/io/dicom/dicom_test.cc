@@ -289,6 +289,25 @@ TEST_F(DicomTest, ADirectoryNamesTheFiles) {
   }
 }
 
+TEST_F(DicomTest, ATypeOfARecordIsACodeString) {
+  maker_.Series({}, 1, 1);
+  const auto save = [&](const std::string& type) {
+    DcmFileFormat directory;
+    DcmItem* record = nullptr;
+    directory.getDataset()->findOrCreateSequenceItem(DCM_DirectoryRecordSequence, record, -2);
+    record->putAndInsertString(DCM_DirectoryRecordType, type.c_str());
+    record->putAndInsertString(DCM_ReferencedFileID, "IMAGE9");
+    directory.getDataset()->putAndInsertString(DCM_SOPClassUID, UID_MediaStorageDirectoryStorage);
+    directory.getDataset()->putAndInsertString(DCM_SOPInstanceUID, "1.2.3");
+    return maker_.Save(directory, "DICOMDIR");
+  };
+  EXPECT_THAT(ReadDicom(save(std::string(16, 'A'))), Fails(Code::kNotFound, ""));
+  for (const char* type : {"ABCDEFGHIJKLMNOPQR", "A\\BCDEFGHIJKLMNOPQRS", "ABCDEFGHIJKLMNOPQRSTUVWXYZ\\A"}) {
+    EXPECT_THAT(ReadDicom(save(type)), Fails(Code::kDataLoss, "data: the type of a directory record is too long"))
+        << type;
+  }
+}
+
 // ---- Intensities ----------------------------------------------------------------------------------------------------
 
 TEST_F(DicomTest, RescalesEachSliceByItself) {
