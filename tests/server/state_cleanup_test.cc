@@ -753,7 +753,7 @@ class SilentClientTest : public StateCleanupTest {
     return call;
   }
   // A client may have read a message before the server hears that it was written; until then the server would take a
-  // leap of the clock for a client that does not read. Only for a stream that is owed nothing.
+  // leap of the clock for a client that does not read. Only for a stream whose client owes nothing.
   void WaitUntilWritten() {
     EXPECT_TRUE(Eventually([this] {
       test_.clock.Advance(std::chrono::milliseconds(1));
