@@ -234,7 +234,7 @@ absl::StatusOr<DeformationTrial> AutomaticRegistration::Judge(const FfdOptions& 
   if (!trial.error.has_value()) return trial;
   INTRAWARP_ASSIGN_OR_RETURN(trial.deformation_mm, MeanDeformation(ctx_, transform, probe));
   INTRAWARP_ASSIGN_OR_RETURN(const BoundedMoves moves, CountBoundedMoves(ctx_, transform, affine_.probe));
-  return Judged(std::move(trial), moves, {affine_.error, IsOnALine(choice_.intensities), NodeSide(probe)});
+  return Judged(std::move(trial), moves, {affine_.error, FitsALine(choice_.intensities), NodeSide(probe)});
 }
 
 // Makes the result of the best deformation, or, where that was rejected, of the affine part in its form.

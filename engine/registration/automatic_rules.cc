@@ -33,6 +33,10 @@ bool IsOnALine(const std::optional<IntensityRelation>& intensities) {
   return intensities.has_value() && intensities->linearity() >= kLeastLinearity;
 }
 
+bool FitsALine(const std::optional<IntensityRelation>& intensities) {
+  return IsOnALine(intensities) && intensities->lack_of_fit() <= kMostLackOfFit;
+}
+
 ChoiceReason ReasonFor(const Geometry& fixed, const std::optional<IntensityRelation>& intensities) {
   if (fixed.is_2d()) return ChoiceReason::kPlane;
   if (!intensities.has_value()) return ChoiceReason::kUnknownIntensities;
@@ -60,7 +64,7 @@ AffineMap MeanOf(absl::Span<const AffineMap> maps) {
 DeformationTrial Judged(DeformationTrial trial, const BoundedMoves& moves, const AffineEvidence& affine) {
   if (!affine.error.has_value() || !trial.error.has_value()) return trial;
   trial.gain = GainOf({affine.error->expected_mm, trial.error->expected_mm, trial.deformation_mm, affine.node_mm});
-  const bool is_long = !affine.is_on_a_line && affine.error->agreement >= kAgreedAlready &&
+  const bool is_long = !affine.fits_a_line && affine.error->agreement >= kAgreedAlready &&
                        trial.deformation_mm > kContradictionNodes * affine.node_mm;
   trial.contradicts = is_long || ContradictsBound(moves);
   trial.is_accepted = *trial.gain >= kLeastGain && !trial.contradicts;

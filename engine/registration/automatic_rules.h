@@ -23,10 +23,13 @@ inline constexpr std::array kPlaneTrials = {MetricKind::kNgf, MetricKind::kNmi, 
 // A result is ahead where its expected error is below this part of the one before it.
 inline constexpr double kClearlySmaller = 0.95;
 inline constexpr double kLeastLinearity = 0.93;
+// IntensityRelation.lack_of_fit.
+inline constexpr double kMostLackOfFit = 0.25;
 inline constexpr double kStrongBending = 20;
 // ErrorEstimate.agreement of an affine result.
 inline constexpr double kAgreedAlready = 0.9;
-inline constexpr double kContradictionNodes = 1.25;
+// The places in a ball of one node are 3/4 of a node from its centre in the mean.
+inline constexpr double kContradictionNodes = 0.8;
 
 // For a fixed image on this grid: the metrics of the affine trials and of those deformable ones that intensities allow,
 // in their order, and that of the search of a start. NGF is none of them where an axis of two voxels has no gradients.
@@ -36,6 +39,9 @@ MetricKind SearchMetric(const Geometry& fixed);
 
 // True when intensities are known to lie on a straight line, rising or falling.
 bool IsOnALine(const std::optional<IntensityRelation>& intensities);
+// True when that line explains the intensities but for their scatter: those of one modality. Two weightings of MRI can
+// pass for a line by their linearity alone.
+bool FitsALine(const std::optional<IntensityRelation>& intensities);
 ChoiceReason ReasonFor(const Geometry& fixed, const std::optional<IntensityRelation>& intensities);
 
 // True when result `a` is clearly better than `b`. A result of unknown error is behind every other.
@@ -51,7 +57,7 @@ AffineMap MeanOf(absl::Span<const AffineMap> maps);
 struct AffineEvidence {
   // At the affine result.
   std::optional<ErrorEstimate> error;
-  bool is_on_a_line = false;
+  bool fits_a_line = false;
   // Side of a node of the probe.
   double node_mm = 1;
 };

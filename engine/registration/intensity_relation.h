@@ -8,6 +8,7 @@
 #ifndef INTRAWARP_ENGINE_REGISTRATION_INTENSITY_RELATION_H_
 #define INTRAWARP_ENGINE_REGISTRATION_INTENSITY_RELATION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -28,6 +29,11 @@ struct IntensityRelation {
 
   // r^2 / eta^2: 1 for a straight line, rising or falling.
   double linearity() const { return correlation * correlation / correlation_ratio; }
+  // (eta^2 - r^2) / (1 - eta^2): how far the curve through the means of the classes departs from the straight line, in
+  // variances of the scatter around that curve. Of one modality it is about 0; binning can take it below.
+  double lack_of_fit() const {
+    return (correlation_ratio - correlation * correlation) / std::max(1 - correlation_ratio, 1e-9);
+  }
 };
 
 // Equal bins, from the smallest to the largest sample, that are the classes of eta^2.

@@ -93,6 +93,16 @@ TEST(IntensityRelationTest, TellsLinesFromOtherFunctions) {
   for (size_t i = 0; i < x.size(); ++i) noisy[i] += 0.5f * noise[i];
   EXPECT_LT(RelationOf(x, noisy)->correlation, 0.8);
   EXPECT_GT(RelationOf(x, noisy)->linearity(), 0.93);
+  // A bend shows in little scatter, where the line explains nearly all, and is hidden by much.
+  const auto bent = [&](float scatter) {
+    std::vector<float> y = Mapped(x, [](double v) { return v + 0.5 * v * v; });
+    for (size_t i = 0; i < y.size(); ++i) y[i] += scatter * noise[i];
+    return *RelationOf(x, y);
+  };
+  EXPECT_GT(bent(0.02f).linearity(), 0.98);
+  EXPECT_GT(bent(0.02f).lack_of_fit(), 1);
+  EXPECT_LT(bent(0.5f).lack_of_fit(), 0.1);
+  EXPECT_LT(RelationOf(x, noisy)->lack_of_fit(), 0.1);
 }
 
 // The range of the samples is no float.
