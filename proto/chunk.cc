@@ -20,6 +20,8 @@ using google::protobuf::io::CodedOutputStream;
 constexpr uint8_t kOffsetTag = v1::Chunk::kOffsetFieldNumber << 3;      // varint
 constexpr uint8_t kCrc32cTag = v1::Chunk::kCrc32CFieldNumber << 3 | 5;  // four bytes
 constexpr uint8_t kDataTag = v1::Chunk::kDataFieldNumber << 3 | 2;      // length-delimited
+// The longest forms of a varint that protobuf reads as a tag, a length and a value.
+constexpr int kTagVarint = 5, kLengthVarint = 5, kValueVarint = 10;
 constexpr size_t kCrc32cBytes = 1 + sizeof(uint32_t);
 static_assert(v1::Chunk::kDataFieldNumber == 15, "data is the last field with a tag of one byte");
 
@@ -39,9 +41,10 @@ class Cursor {
     return true;
   }
 
-  bool ReadVarint(uint64_t* value) {
+  // False beyond so many bytes: protobuf refuses longer forms of the same number.
+  bool ReadVarint(uint64_t* value, int most_bytes) {
     *value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
+    for (int shift = 0; shift < 7 * most_bytes; shift += 7) {
       uint8_t byte = 0;
       if (!ReadByte(&byte)) return false;
       // Of a tenth byte protobuf keeps one bit.
@@ -162,21 +165,22 @@ std::optional<ReceivedChunk> DecodeChunk(const grpc::ByteBuffer& buffer, int fie
   if (!buffer.Valid() || !buffer.Dump(&slices).ok()) return std::nullopt;
   Cursor cursor(slices);
   uint64_t value = 0;
-  if (!cursor.ReadVarint(&value) || value != (static_cast<uint64_t>(field_number) << 3 | 2)) return std::nullopt;
-  if (!cursor.ReadVarint(&value) || value != cursor.remaining()) return std::nullopt;
+  if (!cursor.ReadVarint(&value, kTagVarint) || value != (static_cast<uint64_t>(field_number) << 3 | 2))
+    return std::nullopt;
+  if (!cursor.ReadVarint(&value, kLengthVarint) || value != cursor.remaining()) return std::nullopt;
   ReceivedChunk chunk;
   while (cursor.remaining() > 0) {
     uint8_t tag = 0;
     cursor.ReadByte(&tag);
     if (tag == kOffsetTag) {
-      if (!cursor.ReadVarint(&value)) return std::nullopt;
+      if (!cursor.ReadVarint(&value, kValueVarint)) return std::nullopt;
       chunk.offset_ = static_cast<int64_t>(value);
     } else if (tag == kCrc32cTag) {
       uint32_t crc = 0;
       if (!cursor.ReadFixed32(&crc)) return std::nullopt;
       chunk.crc32c_ = crc;
     } else if (tag == kDataTag) {
-      if (!cursor.ReadVarint(&value) || value > cursor.remaining()) return std::nullopt;
+      if (!cursor.ReadVarint(&value, kLengthVarint) || value > cursor.remaining()) return std::nullopt;
       chunk.size_ = static_cast<int64_t>(value);
       chunk.slices_ = cursor.Take(value);
     } else {

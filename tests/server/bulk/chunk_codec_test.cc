@@ -116,6 +116,38 @@ TEST(DecodeChunk, PlainChunksTakeTheShortWay) {
   }
 }
 
+// The number n in `bytes` bytes.
+std::string Varint(uint64_t n, int bytes) {
+  std::string form;
+  for (int i = 1; i < bytes; ++i, n >>= 7) form.push_back(static_cast<char>((n & 0x7f) | 0x80));
+  form.push_back(static_cast<char>(n));
+  return form;
+}
+
+// Protobuf reads tags and lengths of up to five bytes, and a value of up to ten.
+TEST(DecodeChunk, LongFormsAreLeftToProtobuf) {
+  constexpr int kField = v1::UploadRequest::kChunkFieldNumber;
+  std::mt19937 random(5);
+  const auto message = [](int tag, int length, int offset, int size) {
+    const std::string inner = Varint(v1::Chunk::kOffsetFieldNumber << 3, 1) + Varint(7, offset) +
+                              Varint(v1::Chunk::kDataFieldNumber << 3 | 2, 1) + Varint(3, size) + "abc";
+    return Varint(kField << 3 | 2, tag) + Varint(inner.size(), length) + inner;
+  };
+  for (int tag : {1, 5, 6}) {
+    for (int length : {1, 5, 6}) {
+      for (int offset : {1, 10, 11}) {
+        for (int size : {1, 5, 6}) {
+          const std::string bytes = message(tag, length, offset, size);
+          v1::UploadRequest request;
+          const bool is_read = tag < 6 && length < 6 && offset < 11 && size < 6;
+          EXPECT_EQ(DecodeChunk(Sliced(bytes, random), kField).has_value(), is_read);
+          EXPECT_EQ(request.ParseFromString(bytes), is_read) << tag << length << offset << size;
+        }
+      }
+    }
+  }
+}
+
 TEST(ReceiveRequest, OddButValidMessagesAreReadAsProtobufReadsThem) {
   v1::UploadRequest header;
   header.mutable_header()->set_upload_id("u");
