@@ -77,6 +77,9 @@ absl::Status FileError(absl::string_view what, int errno_value) {
     case EDQUOT:
     case EFBIG:
       return absl::ResourceExhaustedError(message);
+    case ENAMETOOLONG:
+    case ELOOP:
+      return absl::InvalidArgumentError(message);
     default:
       return absl::UnknownError(message);
   }

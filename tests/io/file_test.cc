@@ -207,5 +207,15 @@ TEST_F(SmallFileTest, ReadsUpToItsLimit) {
   EXPECT_THAT(ReadSmallFile("/dev/zero", 100), Fails(kInvalid, "file: not a regular file"));
 }
 
+// Names may come from a header that somebody else wrote.
+TEST_F(SmallFileTest, APathThatNoFileCanHaveIsInvalid) {
+  EXPECT_THAT(ReadSmallFile(Path(std::string(300, 'n')), 100), Fails(kInvalid, "file: cannot be opened"));
+  std::filesystem::create_symlink("loop", Path("loop"));
+  EXPECT_THAT(ReadSmallFile(Path("loop"), 100), Fails(kInvalid, "file: cannot be opened"));
+  const std::string header = Put("a.mhd", absl::StrCat("NDims = 3\nDimSize = 3 4 2\nElementType = MET_FLOAT\n",
+                                                       "ElementDataFile = ", std::string(300, 'L'), "\n"));
+  EXPECT_EQ(ReadVolumeFile(header).status().code(), kInvalid);
+}
+
 }  // namespace
 }  // namespace intrawarp::io
