@@ -216,20 +216,27 @@ TEST_P(ResidencyTest, ALoadWithoutRoomDelaysNoOther) {
   ASSERT_TRUE(Put("a").ok());
   for (const char* id : {"b", "c", "d"}) ASSERT_TRUE(Put(id, /*pinned=*/true).ok());
   for (const char* id : {"a", "s"}) ASSERT_FALSE(HasVoxels(**context().volumes.FindOf("", id))) << id;
-  std::mutex mutex;
-  std::vector<std::string> order;
-  std::promise<void> ended[2];
-  const auto load = [&](const std::string& id, std::promise<void>& promise) {
-    LoadVolume(context(), *context().volumes.FindOf("", id), [&, id](const absl::StatusOr<Residency::Pointer>& loaded) {
-      std::lock_guard<std::mutex> lock(mutex);
-      order.push_back(loaded.ok() ? id : id + ": " + std::string(absl::StatusCodeToString(loaded.status().code())));
-      promise.set_value();
-    });
+  // A callback may still be in its last line when the test has heard of it.
+  struct Ends {
+    std::mutex mutex;
+    std::vector<std::string> order;
+    std::promise<void> two;
   };
-  load("a", ended[0]);
-  load("s", ended[1]);
-  for (std::promise<void>& promise : ended) promise.get_future().wait();
-  EXPECT_THAT(order, testing::ElementsAre("s", "a: RESOURCE_EXHAUSTED"));
+  const auto ends = std::make_shared<Ends>();
+  const auto load = [&](const std::string& id) {
+    LoadVolume(context(), *context().volumes.FindOf("", id),
+               [ends, id](const absl::StatusOr<Residency::Pointer>& loaded) {
+                 std::lock_guard<std::mutex> lock(ends->mutex);
+                 ends->order.push_back(
+                     loaded.ok() ? id : id + ": " + std::string(absl::StatusCodeToString(loaded.status().code())));
+                 if (ends->order.size() == 2) ends->two.set_value();
+               });
+  };
+  load("a");
+  load("s");
+  ends->two.get_future().wait();
+  std::lock_guard<std::mutex> lock(ends->mutex);
+  EXPECT_THAT(ends->order, testing::ElementsAre("s", "a: RESOURCE_EXHAUSTED"));
 }
 
 TEST_P(ResidencyTest, UploadsUsesAndDeletionsAtOnce) {
