@@ -38,6 +38,18 @@ constexpr Tables MakeTables() {
 
 constexpr Tables kTables = MakeTables();
 
+// Polynomials over GF(2) modulo kPolynomial; bit 31 is x^0.
+constexpr uint32_t kOne = uint32_t{1} << 31, kByte = kOne >> 8;
+
+constexpr uint32_t Product(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    if ((a >> bit & 1) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);
+  }
+  return product;
+}
+
 #if defined(__x86_64__)
 // The instruction takes three cycles and starts every cycle: three independent blocks keep it busy. Their checksums
 // make one by "appending" the later blocks' length in zero bytes, which is linear in the state: a table a byte of it
@@ -143,6 +155,15 @@ uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc) 
     bytes -= part;
   }
   return crc;
+}
+
+// A state that `bytes` zero bytes follow is multiplied by x^(8 bytes).
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, size_t second_bytes) {
+  uint32_t factor = kOne;
+  for (uint32_t power = kByte; second_bytes > 0; second_bytes >>= 1, power = Product(power, power)) {
+    if ((second_bytes & 1) != 0) factor = Product(factor, power);
+  }
+  return Product(factor, first) ^ second;
 }
 
 }  // namespace intrawarp::io

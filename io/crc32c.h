@@ -15,6 +15,9 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 // Copies the bytes and answers the checksum of the copy, whatever else writes to `from` meanwhile; memory is read once.
 uint32_t CopyWithCrc32c(void* to, const void* from, size_t bytes, uint32_t crc = 0);
 
+// The checksum of a first and a second piece together, from those of each. Time: log(second_bytes).
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, size_t second_bytes);
+
 // Crc32c without the instruction, for tests.
 uint32_t Crc32cByTable(const void* data, size_t bytes, uint32_t crc = 0);
 

@@ -5,14 +5,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/host_loop.h"
 #include "io/crc32c.h"
 #include "server/rpc/errors.h"
 #include "server/session/shared_memory.h"
@@ -43,6 +47,18 @@ absl::StatusOr<Fd> MakeFile(int64_t bytes) {
   } while (error == EINTR);
   if (error != 0) return Unavailable("no memory for the segment", error);
   return fd;
+}
+
+// Answers the checksum of the copy. One core copies and sums 5 GB/s, a fraction of what the memory gives.
+uint32_t CopyInPieces(char* to, const char* from, int64_t bytes) {
+  constexpr int64_t kPiece = 1 << 20;
+  const auto size = [&](int64_t i) { return static_cast<size_t>(std::min(kPiece, bytes - i * kPiece)); };
+  std::vector<uint32_t> checksums((bytes + kPiece - 1) / kPiece);
+  HostLoop(std::ssize(checksums),
+           [&](int64_t i) { checksums[i] = io::CopyWithCrc32c(to + i * kPiece, from + i * kPiece, size(i)); });
+  uint32_t checksum = 0;
+  for (int64_t i = 0; i < std::ssize(checksums); ++i) checksum = io::JoinCrc32c(checksum, checksums[i], size(i));
+  return checksum;
 }
 
 }  // namespace
@@ -104,7 +120,7 @@ absl::StatusOr<uint32_t> SharedSegment::CopyFrame(const v1::SharedSlot& slot, in
                         absl::StrCat("the frame has ", bytes, " bytes, the slot ", layout_.frame_slot_bytes));
   }
   const char* const from = frames_.data() + slot.slot() * layout_.frame_slot_bytes;
-  const uint32_t checksum = io::CopyWithCrc32c(to, from, static_cast<size_t>(bytes));
+  const uint32_t checksum = CopyInPieces(static_cast<char*>(to), from, bytes);
   metrics_.CountFrame(bytes);
   if (!slot.has_crc32c() || slot.crc32c() == checksum) return checksum;
   return WithReason(

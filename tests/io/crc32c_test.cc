@@ -35,6 +35,7 @@ TEST(Crc32c, PiecesMakeTheWholeAndTheTableAgrees) {
     std::string copy(bytes.size() - cut, '\0');
     EXPECT_EQ(CopyWithCrc32c(copy.data(), bytes.data() + cut, copy.size(), front), whole);
     EXPECT_EQ(copy, bytes.substr(cut));
+    EXPECT_EQ(JoinCrc32c(front, Crc32c(copy.data(), copy.size()), copy.size()), whole);
   }
 }
 
