@@ -6,7 +6,6 @@
 #include <dcmtk/dcmdata/dcfilefo.h>
 #include <dcmtk/dcmdata/dcistrma.h>
 #include <dcmtk/dcmdata/dcmetinf.h>
-#include <dcmtk/dcmdata/dcvr.h>
 #include <dcmtk/dcmdata/dcxfer.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -31,17 +30,25 @@ constexpr size_t kSmallestFile = 16;
 constexpr size_t kInflateStep = 1 << 20;
 constexpr uint32_t kMaxCodeString = 16;  // PS3.5, VR CS
 
-enum class Excess { kNone, kNesting, kElements, kLength, kRecordType };
+enum class Excess { kNone, kNesting, kElements, kLength, kRecordType, kByteOrder };
+
+// The syntax that DCMTK reads by: named, or guessed by itself.
+struct Source {
+  const DcmMetaInfo* meta = nullptr;
+  const DcmDataset* data_set = nullptr;
+
+  bool IsBigEndian() const {
+    E_TransferSyntax syntax = data_set == nullptr ? EXS_Unknown : data_set->getOriginalXfer();
+    if (syntax == EXS_Unknown && meta != nullptr) syntax = meta->getOriginalXfer();
+    return DcmXfer(syntax).getByteOrder() == EBO_BigEndian;
+  }
+};
 
 // The bytes of a file for DCMTK's parser, which calls Read from within its recursion.
 class BoundedProducer : public DcmProducer {
  public:
-  // `big_endian_from`: where numbers begin to be big endian.
-  BoundedProducer(const uint8_t* data, size_t size, size_t big_endian_from)
-      : data_(data),
-        size_(static_cast<offile_off_t>(size)),
-        big_endian_from_(static_cast<offile_off_t>(big_endian_from)),
-        base_(__builtin_frame_address(0)) {}
+  BoundedProducer(const uint8_t* data, size_t size, const Source& source)
+      : data_(data), size_(static_cast<offile_off_t>(size)), source_(source), base_(__builtin_frame_address(0)) {}
 
   Excess excess() const { return excess_; }
 
@@ -54,7 +61,7 @@ class BoundedProducer : public DcmProducer {
     const offile_off_t step = std::clamp<offile_off_t>(count, 0, avail());
     std::memcpy(buffer, data_ + position_, static_cast<size_t>(step));
     position_ += step;
-    CheckLength(count);
+    last_read_ = count;
     return step;
   }
   offile_off_t skip(offile_off_t count) override {
@@ -65,7 +72,31 @@ class BoundedProducer : public DcmProducer {
   }
   void putback(offile_off_t count) override { position_ -= std::min(count, position_); }
 
+  void BeginHeader() { header_at_ = position_; }
+
+  // DCMTK takes as much memory for a value as its length says, however little is left. The header of an element or item
+  // is a tag of two reads, perhaps a VR and two reserved bytes, and a length of two or four bytes in a read of its own.
+  void EndHeader() {
+    const offile_off_t header = position_ - std::exchange(header_at_, size_);
+    if (!good() || header < 8 || header > kLongestHeader || (last_read_ != 2 && last_read_ != 4)) return;
+    const bool is_big = source_.IsBigEndian();
+    const uint32_t length = Number(position_ - last_read_, last_read_, is_big);
+    const uint8_t* const tag = data_ + position_ - header;
+    const bool is_undefined = length == DCM_UndefinedLength;
+    if (!is_undefined && length > avail()) {
+      excess_ = Excess::kLength;
+    } else if (std::memcmp(tag, is_big ? "\0\4\x14\x30" : "\4\0\x30\x14", 4) == 0 && length > kMaxCodeString) {
+      // DCMTK throws, and loses what it was reading, where the type of a directory record is longer than a code string
+      // may be.
+      excess_ = Excess::kRecordType;
+    } else if (is_big && is_undefined && !KeepsByteOrder(tag, header)) {
+      excess_ = Excess::kByteOrder;
+    }
+  }
+
  private:
+  static constexpr offile_off_t kLongestHeader = 12;
+
   void Account() {
     const char* here = static_cast<const char*>(__builtin_frame_address(0));
     if (static_cast<size_t>(std::abs(here - static_cast<const char*>(base_))) > kMaxParserStack) {
@@ -75,61 +106,49 @@ class BoundedProducer : public DcmProducer {
     }
   }
 
-  // DCMTK takes as much memory for a value as its length says, however little is left. Lengths are four bytes after the
-  // two halves of a tag, or after a VR of the long form and two reserved bytes, each read by itself.
-  void CheckLength(offile_off_t count) {
-    if (count == 2) {
-      if (++halves_ >= 2) CheckRecordType();
-      return;
-    }
-    const bool follows_halves = std::exchange(halves_, 0) >= 2;
-    if (count != 4 || !follows_halves || position_ < 8) return;
-    const uint8_t* const field = data_ + position_ - 8;  // the tag, or a VR and what follows it
-    if (IsShortHeader(field)) return;
-    const bool is_big = position_ > big_endian_from_;
-    uint32_t length = 0;
-    for (int i = 0; i < 4; ++i) length = length << 8 | field[is_big ? 4 + i : 7 - i];
-    if (length != DCM_UndefinedLength && length > avail()) excess_ = Excess::kLength;
+  uint32_t Number(offile_off_t at, offile_off_t count, bool is_big) const {
+    uint32_t number = 0;
+    for (offile_off_t i = 0; i < count; ++i) number = number << 8 | data_[is_big ? at + i : at + count - 1 - i];
+    return number;
   }
 
-  // After a tag. DCMTK throws, and loses what it was reading, where the type of a directory record is longer than a
-  // code string may be.
-  void CheckRecordType() {
-    if (position_ < 4 || avail() < 4) return;
-    const bool is_big = position_ > big_endian_from_;
-    const uint8_t* const field = data_ + position_;  // the VR and its length, or the length
-    if (std::memcmp(field - 4, is_big ? "\0\4\x14\x30" : "\4\0\x30\x14", 4) != 0) return;
-    const bool is_explicit = field[0] == 'C' && field[1] == 'S';
-    uint32_t length = 0;
-    for (int i = is_explicit ? 2 : 0; i < 4; ++i) {
-      length = length << 8 | field[is_big ? i : is_explicit ? 5 - i : 3 - i];
-    }
-    if (length > kMaxCodeString) excess_ = Excess::kRecordType;
-  }
-
-  // A VR, perhaps an unknown one, and a length in two bytes that says 4: what follows is the value.
-  static bool IsShortHeader(const uint8_t* field) {
-    const bool is_four = (field[2] == 4 && field[3] == 0) || (field[2] == 0 && field[3] == 4);
-    const char name[] = {static_cast<char>(field[0]), static_cast<char>(field[1]), '\0'};
-    const DcmVR vr(name);
-    return is_four && !(vr.isStandard() && vr.usesExtendedLengthEncoding());
+  // For an undefined length in a big endian data set. DCMTK reads a sequence of another VR as little endian (CP-246).
+  static bool KeepsByteOrder(const uint8_t* tag, offile_off_t header) {
+    if (header < kLongestHeader) return std::memcmp(tag, "\xff\xfe\xe0\0", 4) == 0;  // an item
+    const uint8_t* const vr = tag + 4;
+    return std::memcmp(vr, "SQ", 2) == 0 || std::memcmp(vr, "OB", 2) == 0 || std::memcmp(vr, "OW", 2) == 0;
   }
 
   const uint8_t* const data_;
   const offile_off_t size_;
-  const offile_off_t big_endian_from_;
+  const Source source_;
   const void* const base_;
-  int halves_ = 0;  // how many of the last reads were of two bytes
   offile_off_t position_ = 0;
+  offile_off_t header_at_ = size_;  // where the header that is being read begins
+  offile_off_t last_read_ = 0;
   int64_t reads_ = 0;
   Excess excess_ = Excess::kNone;
 };
 
-// A stream that cannot be made anew, so that DCMTK reads every value at once.
+// A stream that cannot be made anew, so that DCMTK reads every value at once. DCMTK marks the place before it reads a
+// header (readTagAndLength), and asks for the status before it reads what follows, or takes memory for it.
 class BoundedStream : public DcmInputStream {
  public:
-  explicit BoundedStream(BoundedProducer* producer) : DcmInputStream(producer) {}
+  explicit BoundedStream(BoundedProducer* producer) : DcmInputStream(producer), producer_(producer) {}
   DcmInputStreamFactory* newFactory() const override { return nullptr; }
+  // A filter would hide the lengths, and has no bounds (Inflate has).
+  OFCondition installCompressionFilter(E_StreamCompression /*filter*/) override { return EC_UnsupportedEncoding; }
+  void mark() override {
+    DcmInputStream::mark();
+    producer_->BeginHeader();
+  }
+  OFCondition status() const override {
+    producer_->EndHeader();
+    return DcmInputStream::status();
+  }
+
+ private:
+  BoundedProducer* const producer_;
 };
 
 bool HasPrefix(const std::vector<uint8_t>& bytes) {
@@ -211,8 +230,13 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
       return absl::DataLossError("data: the file ends inside an element");
     case Excess::kRecordType:
       return absl::DataLossError("data: the type of a directory record is too long");
+    case Excess::kByteOrder:
+      return absl::UnimplementedError("transfer_syntax: big endian, with a sequence of unknown VR");
     case Excess::kNone:
       break;
+  }
+  if (condition == EC_UnsupportedEncoding) {  // of the stream; what is deflated in DICOM's own way is inflated before
+    return absl::UnimplementedError("transfer_syntax: JPIP Referenced Deflate");
   }
   if (condition.good() || condition == EC_EndOfStream) return absl::OkStatus();
   if (condition == EC_StreamNotifyClient || condition == EC_InvalidStream) {
@@ -249,14 +273,6 @@ absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_by
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
 }
 
-// How a data set is stored, by the header of its file.
-struct Layout {
-  // Where a deflated data set begins; 0 for other files.
-  size_t deflated_from = 0;
-  // Where numbers begin to be big endian; the size of the file when none are.
-  size_t big_endian_from = 0;
-};
-
 // DCMTK throws where it shortens a code string that is too long in a directory record (DcmByteString::verify).
 template <typename Object>
 OFCondition Read(Object& object, BoundedStream& stream, E_TransferSyntax syntax, Uint32 max_bytes) {
@@ -267,33 +283,25 @@ OFCondition Read(Object& object, BoundedStream& stream, E_TransferSyntax syntax,
   }
 }
 
-Layout LayoutOf(const std::vector<uint8_t>& bytes) {
-  Layout layout{0, bytes.size()};
-  if (!HasPrefix(bytes) && bytes[0] != 2) {
-    if (bytes[0] == 0) layout.big_endian_from = 0;
-    return layout;
-  }
-  auto* producer = new BoundedProducer(bytes.data(), bytes.size(), bytes.size());
-  const std::unique_ptr<BoundedProducer> owner(producer);
-  BoundedStream stream(producer);
+// Where a deflated data set begins; 0 for other files.
+size_t DeflatedFrom(const std::vector<uint8_t>& bytes) {
   DcmMetaInfo meta;
+  BoundedProducer producer(bytes.data(), bytes.size(), {&meta, nullptr});
+  BoundedStream stream(&producer);
   meta.transferInit();
   const OFCondition condition = Read(meta, stream, EXS_Unknown, DCM_MaxReadLength);
   meta.transferEnd();
   OFString uid;
-  if (condition.bad() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return layout;
-  const DcmXfer syntax(uid.c_str());
-  const auto data_set = static_cast<size_t>(stream.tell());
-  if (HasPrefix(bytes) && syntax.getXfer() == EXS_DeflatedLittleEndianExplicit) layout.deflated_from = data_set;
-  if (syntax.getByteOrder() == EBO_BigEndian) layout.big_endian_from = data_set;
-  return layout;
+  if (condition.bad() || !producer.good() || meta.findAndGetOFString(DCM_TransferSyntaxUID, uid).bad()) return 0;
+  const bool is_deflated = DcmXfer(uid.c_str()).getXfer() == EXS_DeflatedLittleEndianExplicit;
+  return is_deflated ? static_cast<size_t>(stream.tell()) : 0;
 }
 
 Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
-  BoundedProducer producer(bytes.data(), bytes.size(), bytes.size());
-  BoundedStream stream(&producer);
   Dataset result;
   result.data.reset(new DcmDataset);
+  BoundedProducer producer(bytes.data(), bytes.size(), {nullptr, result.data.get()});
+  BoundedStream stream(&producer);
   result.data->transferInit();
   const OFCondition condition = Read(*result.data, stream, EXS_LittleEndianExplicit, static_cast<Uint32>(-1));
   result.data->transferEnd();
@@ -301,10 +309,10 @@ Dataset ParseDataset(const std::vector<uint8_t>& bytes) {
   return result;
 }
 
-Dataset ParseFile(const std::vector<uint8_t>& bytes, size_t big_endian_from) {
-  BoundedProducer producer(bytes.data(), bytes.size(), big_endian_from);
-  BoundedStream stream(&producer);
+Dataset ParseFile(const std::vector<uint8_t>& bytes) {
   DcmFileFormat file;
+  BoundedProducer producer(bytes.data(), bytes.size(), {file.getMetaInfo(), file.getDataset()});
+  BoundedStream stream(&producer);
   file.transferInit();
   const OFCondition condition = Read(file, stream, EXS_Unknown, static_cast<Uint32>(-1));
   file.transferEnd();
@@ -355,9 +363,9 @@ absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& 
   INTRAWARP_RETURN_IF_ERROR(StartToolkit());
   INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
   if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
-  const Layout layout = LayoutOf(file.bytes);
-  if (layout.deflated_from != 0) return ReadDeflated(file.bytes, layout.deflated_from, limits);
-  Dataset dataset = ParseFile(file.bytes, layout.big_endian_from);
+  const size_t deflated_from = DeflatedFrom(file.bytes);
+  if (deflated_from != 0) return ReadDeflated(file.bytes, deflated_from, limits);
+  Dataset dataset = ParseFile(file.bytes);
   dataset.room = std::move(file.room);
   return dataset;
 }

@@ -751,6 +751,107 @@ TEST_F(DicomTest, AValueLongerThanItsFileTakesNoMemory) {
   }
 }
 
+// 0xfe000000 in one byte order, and 254 in the other.
+constexpr char kFarLength[] = "\0\0\0\xfe";
+constexpr char kFarLengthBig[] = "\xfe\0\0\0";
+
+void ExpectNoMemory(const std::string& path, const testing::Matcher<absl::StatusOr<DicomVolume>>& outcome) {
+  const int64_t before = PeakAddressSpace();
+  ASSERT_GT(before, 0);
+  EXPECT_THAT(ReadDicom(path), outcome);
+  EXPECT_LT(PeakAddressSpace() - before, int64_t{200} << 20);
+}
+
+std::string Bytes(const char* bytes, size_t size) { return {bytes, size}; }
+
+// Without the preamble: the element of the group's length, and what it counts.
+std::string MetaHeader(const std::string& file) {
+  uint32_t length = 0;
+  std::memcpy(&length, file.data() + 140, 4);
+  return file.substr(132, 12 + length);
+}
+
+TEST_F(DicomTest, ATagThatReadsLikeAShortLengthIsATag) {
+  // A group length, and an implicit element (0000,0400) or (0000,0004).
+  for (const char* tag : {"\0\0\0\4", "\0\0\4\0"}) {
+    const std::string bytes =
+        Bytes("\2\0\0\0\0\0\0\0", 8) + Bytes(tag, 4) + Bytes(kFarLength, 4) + std::string(20, 'x');
+    ExpectNoMemory(Put("hostile", bytes), Fails(Code::kDataLoss, "data: the file ends inside an element"));
+  }
+}
+
+TEST_F(DicomTest, AnUnknownVrHasALongLength) {
+  const std::string bytes = Get(maker_.Save(*maker_.Slice({}), "one"));
+  std::string element = LongElement(0x0009, 0x1010, "ZZ", 0xfe000000);
+  element[6] = 4;  // reserved
+  ExpectNoMemory(Put("one", bytes + element + std::string(20, 'x')),
+                 Fails(Code::kDataLoss, "data: the file ends inside an element"));
+}
+
+TEST_F(DicomTest, AGuessedByteOrderIsThatOfLengths) {
+  std::string bytes = Get(maker_.Save(*maker_.Slice({.rows = 40}), "one", EXS_BigEndianExplicit));
+  const std::string uid = "1.2.840.10008.1.2.2";
+  const size_t at = bytes.find(uid), pixels = bytes.find(Bytes("\x7f\xe0\0\x10OW\0\0", 8));
+  ASSERT_NE(at, std::string::npos);
+  ASSERT_NE(pixels, std::string::npos);
+  bytes[at + uid.size() - 1] = '9';
+  EXPECT_THAT(ReadDicom(Put("one", bytes)), Fails(Code::kUnimplemented, "transfer_syntax: is not known"));
+  bytes.replace(pixels + 8, 4, kFarLengthBig, 4);
+  ExpectNoMemory(Put("one", bytes), Fails(Code::kDataLoss, "data: the file ends inside an element"));
+}
+
+TEST_F(DicomTest, AMetaHeaderMayBeBigEndian) {
+  const std::string bytes =
+      std::string(128, '\0') + "DICM" + Bytes("\0\2\0\1OB\0\0", 8) + Bytes(kFarLengthBig, 4) + std::string(300, '\0');
+  ExpectNoMemory(Put("hostile", bytes), Fails(Code::kDataLoss, "data: the file ends inside an element"));
+}
+
+TEST_F(DicomTest, AnUnknownSequenceInABigEndianDataSetIsRefused) {
+  // Its items are little endian (CP-246).
+  const std::string bytes = Get(maker_.Save(*maker_.Slice({.rows = 40}), "one", EXS_BigEndianExplicit));
+  const size_t pixels = bytes.find(Bytes("\x7f\xe0\0\x10OW\0\0", 8));
+  ASSERT_NE(pixels, std::string::npos);
+  const std::string item = Bytes("\xfe\xff\0\xe0\xff\xff\xff\xff\x08\0\x60\0", 12) + Bytes(kFarLength, 4);
+  for (const char* tag : {"\x70\1\0\x10", "\xff\xfe\xe0\1"}) {
+    std::string hostile = bytes;
+    hostile.insert(pixels, Bytes(tag, 4) + Bytes("UN\0\0\xff\xff\xff\xff", 8) + item);
+    ExpectNoMemory(Put("one", hostile), Fails(Code::kUnimplemented, "transfer_syntax: big endian, with a sequence"));
+  }
+}
+
+TEST_F(DicomTest, DcmtkInflatesNothing) {
+  const auto slice = maker_.Slice({});
+  const std::string deflated = Get(maker_.Save(*slice, "one", EXS_DeflatedLittleEndianExplicit));
+  EXPECT_THAT(ReadDicom(Put("one", deflated.substr(132))), Succeeds());
+  const std::string plain = Get(maker_.Save(*slice, "one"));
+  const std::string data_set = plain.substr(132 + MetaHeader(plain).size()) +
+                               LongElement(0x7fe1, 0x1010, "OB", 0xfe000000) + std::string(20, 'x');
+  // One stored block.
+  std::string block(5, '\1');
+  for (size_t i = 0; i < 2; ++i) {
+    block[1 + i] = static_cast<char>(data_set.size() >> 8 * i);
+    block[3 + i] = static_cast<char>(~data_set.size() >> 8 * i);
+  }
+  std::string meta = MetaHeader(deflated);
+  ExpectNoMemory(Put("one", meta + block + data_set + "x"),
+                 Fails(Code::kDataLoss, "data: the file ends inside an element"));
+  const size_t at = meta.find(UID_DeflatedExplicitVRLittleEndianTransferSyntax);
+  ASSERT_NE(at, std::string::npos);
+  const std::string jpip = UID_JPIPReferencedDeflateTransferSyntax;
+  meta.replace(at, jpip.size(), jpip);
+  ExpectNoMemory(Put("one", meta + block + data_set + "x"),
+                 Fails(Code::kUnimplemented, "transfer_syntax: JPIP Referenced Deflate"));
+}
+
+TEST_F(DicomTest, AnImplicitLengthThatReadsLikeAVrIsALength) {
+  // An implicit directory record, whose type has 0x15343 bytes: "CS" and 1.
+  const std::string item = Bytes("\4\0\x20\x12\xff\xff\xff\xff\xfe\xff\0\xe0\xff\xff\xff\xff", 16);
+  const std::string type = Bytes("\4\0\x30\x14\x43S\1\0", 8) + std::string(0x15343, 'A');
+  const std::string bytes = Bytes("\x08\0\x05\0\0\0\0\0", 8) + item + type;
+  EXPECT_THAT(ReadDicom(Put("hostile", bytes)),
+              Fails(Code::kDataLoss, "data: the type of a directory record is too long"));
+}
+
 TEST_F(DicomTest, FourBytesOfAValueAreNoLength) {
   const auto slice = maker_.Slice({});
   DcmDataset& d = *slice->getDataset();
