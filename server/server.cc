@@ -441,6 +441,7 @@ void Server::Housekeep() {
   sessions_.Expire(now);
   operations_.Expire(now);
   stream_watch_.Check(now, metrics_);
+  if (shared_memory_ != nullptr) shared_memory_->Expire(now);
   audit_.Check(now);
   if (TheLogLevels().Check(now)) Log(Severity::kInfo, "log_level_reverted");
   for (int i = 0; i < devices_.size(); ++i) CheckDevice(i);

@@ -31,6 +31,13 @@ absl::StatusOr<std::unique_ptr<SharedSlots>> SharedSlots::Attach(const v1::Share
   return slots;
 }
 
+SharedSlots::~SharedSlots() {
+  if (mapping_.data() == nullptr) return;
+  for (int slot = 0; slot < layout_.field_slots; ++slot) {
+    header().field_released[slot] = header().field_generation[slot].load();
+  }
+}
+
 bool SharedSlots::IsFrameFree() const {
   return header().frame_generation[next_frame_].load(std::memory_order_acquire) != sent_[next_frame_];
 }

@@ -25,6 +25,10 @@ class SharedSlots {
  public:
   // Fetches and maps the segment. Errors of wire::FetchSegment; INTERNAL when the server contradicts its offer.
   static absl::StatusOr<std::unique_ptr<SharedSlots>> Attach(const v1::SharedMemoryOffer& offer);
+  // Lets go of fields that were not read.
+  ~SharedSlots();
+  SharedSlots(const SharedSlots&) = delete;
+  SharedSlots& operator=(const SharedSlots&) = delete;
 
   const std::string& nonce() const { return nonce_; }
 

@@ -20,6 +20,7 @@
 #include "server/session/frame_pipeline.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_store.h"
+#include "server/session/shared_memory.h"
 #include "server/session/shared_offer.h"
 #include "server/session/warm_up.h"
 
@@ -308,7 +309,11 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
   // Every frame has been answered: the session's last word, then the end. A broken connection looks like a client that
   // has sent its last frame, until the transport refuses that word; so the session is closed only then.
   void Conclude() {
-    if (std::exchange(concluded_, true)) return End(absl::OkStatus());
+    if (std::exchange(concluded_, true)) {
+      // The client may not have read the last fields yet.
+      if (offered_ != nullptr) context_.sessions.shared_memory()->KeepWhileRead(offered_, context_.seams.steady_now());
+      return End(absl::OkStatus());
+    }
     v1::NavigateResponse response;
     *response.mutable_closed() = session_->Describe();
     response.mutable_closed()->set_state(v1::SESSION_STATE_CLOSED);

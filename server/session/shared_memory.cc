@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -183,6 +184,7 @@ SharedMemory::~SharedMemory() {
 absl::StatusOr<std::shared_ptr<SharedSegment>> SharedMemory::NewSegment(ServerContext& context,
                                                                         const wire::SegmentLayout& layout,
                                                                         const std::string& owner) {
+  Expire(context.seams.steady_now());
   Claim claim;
   claim.pinned_bytes = layout.total_bytes();
   claim.owner = owner;
@@ -211,6 +213,22 @@ std::shared_ptr<SharedSegment> SharedMemory::Take(const std::string& token) {
   std::shared_ptr<SharedSegment> segment = found->second.lock();
   offers_.erase(found);
   return segment;
+}
+
+void SharedMemory::KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now) {
+  if (segment->use().field_slots_in_use == 0) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  kept_.push_back({std::move(segment), now + kReadingTime});
+}
+
+void SharedMemory::Expire(Time now) {
+  std::vector<Kept> over;  // freed after the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto first = std::partition(kept_.begin(), kept_.end(), [now](const Kept& kept) {
+    return now < kept.until && kept.segment->use().field_slots_in_use > 0;
+  });
+  over.assign(std::make_move_iterator(first), std::make_move_iterator(kept_.end()));
+  kept_.erase(first, kept_.end());
 }
 
 std::vector<std::shared_ptr<SharedSegment>> SharedMemory::Segments() const {

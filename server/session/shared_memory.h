@@ -80,6 +80,14 @@ class SharedMemory {
   // The token by which the segment can be fetched once, for as long as it lives.
   std::string Offer(const Seams& seams, const std::shared_ptr<SharedSegment>& segment);
 
+  using Time = std::chrono::steady_clock::time_point;
+  // How long a client may take for the fields that it has not read when its stream ends well.
+  static constexpr std::chrono::seconds kReadingTime{5};
+  // Keeps the segment of a stream that ends well until the client has let go of its fields, for kReadingTime at most.
+  void KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now);
+  // Lets go of kept segments whose fields are read, or whose time is over.
+  void Expire(Time now);
+
   // All segments together.
   SharedSegment::Use use() const;
   std::string Scrape() const;
@@ -100,6 +108,11 @@ class SharedMemory {
   std::shared_ptr<SharedSegment> Take(const std::string& token);
   std::vector<std::shared_ptr<SharedSegment>> Segments() const;
 
+  struct Kept {
+    std::shared_ptr<SharedSegment> segment;
+    Time until;
+  };
+
   const SharedMemoryOptions options_;
   const Fd listener_;
   const WakeEvent stop_;
@@ -107,6 +120,7 @@ class SharedMemory {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
   mutable std::list<std::weak_ptr<SharedSegment>> segments_;
+  std::vector<Kept> kept_;
   std::thread thread_;
 };
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -45,6 +46,15 @@ class Peer {
     EXPECT_OK(fd.status());
     fd_ = Fd(fd.value_or(-1));
     mapping_ = *wire::Mapping::Map(fd_.get(), 0, layout_.total_bytes(), /*writable=*/true);
+  }
+  Peer(Peer&&) = default;
+  Peer& operator=(Peer&&) = default;
+  // Lets go of its fields, so that the server does not keep them for it.
+  ~Peer() {
+    if (mapping_.data() == nullptr) return;
+    for (int slot = 0; slot < layout_.field_slots; ++slot) {
+      header().field_released[slot] = header().field_generation[slot].load();
+    }
   }
 
   int fd() const { return fd_.get(); }
@@ -312,7 +322,7 @@ TEST_P(SharedMemoryTest, SlotsAreUsedAgain) {
     while (true) {
       client::GridData field;
       const auto answer = stream->Receive(client::SinkInto(&field));
-      EXPECT_OK(answer.status());
+      EXPECT_OK(answer.status()) << answer.status();
       if (!answer.ok() || !answer->has_value()) break;
       ++answers;
       EXPECT_TRUE((*answer)->is_superseded() || (*answer)->result.status().code() == 0);
@@ -321,6 +331,63 @@ TEST_P(SharedMemoryTest, SlotsAreUsedAgain) {
     EXPECT_EQ(answers, 12);
     EXPECT_EQ(stream->transfers().frames_shared, 12);
   }
+}
+
+// The client has sent its last frame before it reads the first answer, and is slow: by then the stream is over.
+class LateReaderTest : public SharedMemoryTest {
+ protected:
+  static constexpr int kFrames = 2;
+
+  std::unique_ptr<client::NavigateStream> StreamThatIsOver() {
+    auto stream = client_->Navigate(ConfigFor(v1::FIELD_ENCODING_FLOAT32));
+    EXPECT_OK(stream->ShareMemory());
+    for (int n = 1; n <= kFrames; ++n) {
+      const std::vector<float> voxels = MovingFrame(Grid(), n);
+      EXPECT_OK(stream->Send(FrameOf(n, voxels)));
+    }
+    EXPECT_OK(stream->CloseSend());
+    EXPECT_TRUE(Eventually([this] { return context().ledger.in_use(Resource::kStreams) == 0; }));
+    return stream;
+  }
+  // The server's job may hold its fields for a moment longer than the stream.
+  bool HousekeepingFreesTheMemory() {
+    server_->Housekeep();
+    return Eventually([this] { return memory().use().bytes == 0 && Pinned() == 0; });
+  }
+};
+INTRAWARP_INSTANTIATE_DEVICE_TEST(LateReaderTest);
+
+TEST_P(LateReaderTest, ReadsWhatTheServerHasWritten) {
+  const auto stream = StreamThatIsOver();
+  server_->Housekeep();
+  EXPECT_EQ(memory().use().field_slots_in_use, kFrames);
+  for (int n = 1; n <= kFrames; ++n) {
+    client::GridData field;
+    const auto answer = stream->Receive(client::SinkInto(&field));
+    ASSERT_TRUE(answer.ok() && answer->has_value()) << answer.status();
+    EXPECT_TRUE((*answer)->was_shared);
+    // A field that was taken back would be zeros.
+    EXPECT_TRUE(std::any_of(field.values.begin(), field.values.end(), [](float each) { return each != 0; }));
+  }
+  const auto end = stream->Receive({});
+  EXPECT_TRUE(end.ok() && !end->has_value()) << end.status();
+  EXPECT_TRUE(HousekeepingFreesTheMemory());
+}
+
+TEST_P(LateReaderTest, HasSecondsForIt) {
+  const auto stream = StreamThatIsOver();
+  AdvanceClock(SharedMemory::kReadingTime);
+  EXPECT_TRUE(HousekeepingFreesTheMemory());
+  client::GridData field;
+  const auto answer = stream->Receive(client::SinkInto(&field));
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kDataLoss) << answer.status();
+}
+
+TEST_P(LateReaderTest, GivesTheMemoryBackByGoing) {
+  auto stream = StreamThatIsOver();
+  EXPECT_GT(memory().use().bytes, 0);
+  stream.reset();
+  EXPECT_TRUE(HousekeepingFreesTheMemory());
 }
 
 // A larger frame than the slots have room for goes in chunks, and says so.
