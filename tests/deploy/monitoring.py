@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from watching import Processes, Prometheus, get, read_ready, require, start_alertmanager, wait_for
+from watching import Processes, Prometheus, get, is_nearly_full, read_ready, require, start_alertmanager, wait_for
 
 SOURCE, INTRAWARPD, INTRAWARP = sys.argv[1:4]
 # Words of PromQL that are followed by no metric's name of their own.
@@ -27,7 +27,6 @@ absent histogram_quantile time vector count_over_time bool offset""".split())
 ABSENT_HERE = {"intrawarp_device_memory_bytes", "intrawarp_tls_certificate_not_after_timestamp_seconds"}
 # Slow frames are what a CPU makes, and the machine's own disk may be full; the other alerts have no excuse.
 SLOW = "FramesSlow.*|FramesWait"
-NEARLY_FULL = 0.15  # free; the alert comes at 0.1
 
 
 def fail(message):
@@ -127,9 +126,7 @@ def check(folder, processes):
         fail(output)
     check_expressions(prometheus)
     check_scrape(ready["http"])
-    disk = os.statvfs(folder)
-    is_full = disk.f_bavail < NEARLY_FULL * disk.f_blocks
-    excused = SLOW + "|StateDiskNearlyFull" if is_full else SLOW
+    excused = SLOW + "|StateDiskNearlyFull" if is_nearly_full(folder) else SLOW
     active = prometheus.query(f'ALERTS{{alertname!~"{excused}"}}')
     if active:
         fail(f"alerts of a server that is well: {active}")

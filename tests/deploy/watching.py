@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a test, and questions to a real Prometheus and Alertmanager."""
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -38,6 +39,12 @@ def wait_for(what, condition, seconds=120):
         if time.monotonic() > deadline:
             sys.exit(f"waited in vain for {what}")
         time.sleep(0.2)
+
+
+def is_nearly_full(folder):
+    """Whether StateDiskNearlyFull, which comes at a tenth, may be true of the machine's own disk."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail < 0.15 * disk.f_blocks
 
 
 def require(*programs):
