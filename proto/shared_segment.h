@@ -16,8 +16,8 @@
 // A field slot. The server fills it, writes a new generation to field_generation, then sends the header that names it.
 // The client reads the bytes, then looks at field_generation: another number says that the server took the memory back
 // meanwhile, and the bytes are void. It then writes the generation to field_released. A client that does so too early
-// spoils its own fields, and one that never does gets its fields in chunks. Fields that the client has not released when
-// its stream ends well stay for 5 s.
+// spoils its own fields, and one that never does gets its fields in chunks. When its stream ends well, fields that the
+// client has not released stay for a few seconds.
 //
 // Functions are thread-safe; values are thread-compatible.
 #ifndef INTRAWARP_PROTO_SHARED_SEGMENT_H_

@@ -546,13 +546,14 @@ void Server::ShutdownGrpc() {
   grpc_->Wait();
 }
 
-// The transport may refer to pinned memory for a moment after its last call.
+// The transport may refer to pinned memory for a moment after its last call, and a client may read its last fields.
 void Server::WaitForTransport() {
   const auto deadline = steady_clock::now() + std::chrono::seconds(5);
   uploads_.Clear();
   while (ledger_.in_use(Resource::kPinned) > 0 && steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
     uploads_.Clear();
+    if (shared_memory_ != nullptr) shared_memory_->Expire(options_.seams.steady_now());
   }
 }
 

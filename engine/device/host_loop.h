@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// parallel.h's loop for rooms that do not see oneTBB: pieces of a host's memory, a millisecond of work or more in all.
+// parallel.h's loop for rooms that do not see oneTBB: pieces of a host's memory.
 #ifndef INTRAWARP_ENGINE_DEVICE_HOST_LOOP_H_
 #define INTRAWARP_ENGINE_DEVICE_HOST_LOOP_H_
 

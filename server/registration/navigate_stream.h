@@ -5,9 +5,9 @@
 // sends faster than it is served is held by flow control.
 //
 // Shared memory. A request for it is answered in its turn by the worker, which makes the segment; the segment is the
-// stream's and goes with it, so that a session that is resumed gets a new one. Slots count from the message on that
-// proves that the client has mapped the segment; what a frame's slot holds is copied in the frame's turn, by the
-// worker.
+// stream's, so that a session that is resumed gets a new one. It goes with the stream; after a good end it stays for a
+// few seconds while the client has not read its last fields. Slots count from the message on that proves that the
+// client has mapped the segment; what a frame's slot holds is copied in the frame's turn, by the worker.
 //
 // The call takes its place among the streams of sessions when its config comes. A call without a config counts among
 // all calls (max_calls), and the stall watch ends it.

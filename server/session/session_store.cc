@@ -16,6 +16,7 @@
 #include "server/session/navigate_frame.h"
 #include "server/session/navigate_session.h"
 #include "server/session/session_setup.h"
+#include "server/session/shared_memory.h"
 #include "server/store/resident_store.h"
 
 namespace intrawarp::server {
@@ -45,6 +46,8 @@ absl::Status SessionNotResumable(absl::string_view why) {
 absl::StatusOr<SessionStore::Pointer> SessionStore::Open(ServerContext& context, const v1::NavigateConfig& config,
                                                          const Identity& caller) {
   if (!config.session_id().empty()) INTRAWARP_RETURN_IF_ERROR(ValidateId(config.session_id(), "config.session_id"));
+  // Memory that was kept for the end of an earlier stream is free for this session.
+  if (shared_memory_ != nullptr) shared_memory_->Expire(context.seams.steady_now());
   return config.resume() ? FindToResume(config, caller) : OpenNew(context, config, caller);
 }
 

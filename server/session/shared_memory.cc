@@ -34,6 +34,7 @@ using std::chrono::steady_clock;
 constexpr size_t kMostConnections = 16;
 constexpr std::chrono::seconds kPatience{1};
 constexpr int kBacklog = 16;
+constexpr size_t kMostKept = 64;
 
 absl::Status BadFlag(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("--shared_memory: ", why));
@@ -117,7 +118,7 @@ struct SharedMemoryMetrics::Impl {
                 "Fields of streams with field slots that went in chunks, for want of a slot.")
            .Add({});
   prometheus::Gauge* const segments =
-      NewGauge("intrawarp_shared_memory_segments", "Segments that streams share with their clients.");
+      NewGauge("intrawarp_shared_memory_segments", "Segments that are shared with clients.");
   prometheus::Gauge* const segment_bytes =
       NewGauge("intrawarp_shared_memory_segment_bytes", "Bytes of these segments, a part of the pinned memory in use.");
   prometheus::Gauge* const slots = NewGauge("intrawarp_shared_memory_field_slots", "Field slots of these segments.");
@@ -217,14 +218,19 @@ std::shared_ptr<SharedSegment> SharedMemory::Take(const std::string& token) {
 
 void SharedMemory::KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now) {
   if (segment->use().field_slots_in_use == 0) return;
+  Kept oldest;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  kept_.push_back({std::move(segment), now + kReadingTime});
+  if (kept_.size() >= kMostKept) {
+    oldest = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back({std::move(segment), now + options_.reading_time});
 }
 
 void SharedMemory::Expire(Time now) {
   std::vector<Kept> over;  // freed after the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto first = std::partition(kept_.begin(), kept_.end(), [now](const Kept& kept) {
+  const auto first = std::stable_partition(kept_.begin(), kept_.end(), [now](const Kept& kept) {
     return now < kept.until && kept.segment->use().field_slots_in_use > 0;
   });
   over.assign(std::make_move_iterator(first), std::make_move_iterator(kept_.end()));

@@ -8,7 +8,8 @@
 // users are named.
 //
 // Bounds: 16 connections, each for a second; what comes beyond waits in the listener's backlog. A thread of its own
-// serves them, and waits for no client.
+// serves them, and waits for no client. 64 segments whose stream has ended well are kept for fields that are not read
+// yet; with more, the oldest goes.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_SESSION_SHARED_MEMORY_H_
@@ -58,6 +59,8 @@ struct SharedMemoryOptions {
   std::string socket;
   // Users besides the server's own.
   std::vector<uid_t> users;
+  // How long a client may take for the fields that it has not read when its stream ends well.
+  std::chrono::seconds reading_time{5};
 };
 
 // Whether a server could share memory so: the socket's folder may be written to and its path is not too long, the
@@ -81,9 +84,8 @@ class SharedMemory {
   std::string Offer(const Seams& seams, const std::shared_ptr<SharedSegment>& segment);
 
   using Time = std::chrono::steady_clock::time_point;
-  // How long a client may take for the fields that it has not read when its stream ends well.
-  static constexpr std::chrono::seconds kReadingTime{5};
-  // Keeps the segment of a stream that ends well until the client has let go of its fields, for kReadingTime at most.
+  // Keeps the segment of a stream that ends well until the client has let go of its fields, for the reading time at
+  // most.
   void KeepWhileRead(std::shared_ptr<SharedSegment> segment, Time now);
   // Lets go of kept segments whose fields are read, or whose time is over.
   void Expire(Time now);
@@ -120,7 +122,7 @@ class SharedMemory {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
   mutable std::list<std::weak_ptr<SharedSegment>> segments_;
-  std::vector<Kept> kept_;
+  std::vector<Kept> kept_;  // in the order of their ends
   std::thread thread_;
 };
 

@@ -49,7 +49,7 @@ absl::StatusOr<Fd> MakeFile(int64_t bytes) {
   return fd;
 }
 
-// Answers the checksum of the copy. One core copies and sums 5 GB/s, a fraction of what the memory gives.
+// Answers the checksum of the copy. One core copies and sums a fraction of what the memory gives.
 uint32_t CopyInPieces(char* to, const char* from, int64_t bytes) {
   constexpr int64_t kPiece = 1 << 20;
   const auto size = [&](int64_t i) { return static_cast<size_t>(std::min(kPiece, bytes - i * kPiece)); };

@@ -60,9 +60,9 @@ class SharedSegment : public std::enable_shared_from_this<SharedSegment> {
   // OK for a frame slot that exists, with the generation that it has now. INVALID_ARGUMENT names "frame.slot.slot" or
   // "frame.slot.generation".
   absl::Status CheckFrame(const v1::SharedSlot& slot) const;
-  // Copies `bytes` bytes of a slot that CheckFrame has passed, and answers the checksum of the copy. INVALID_ARGUMENT
-  // "frame.slot.slot" when the slot is too small, DATA_LOSS (CHUNK_CHECKSUM) "frame.slot.crc32c" when the client named
-  // another checksum.
+  // Copies `bytes` bytes of a slot that CheckFrame has passed, on all cores, and answers the checksum of the copy.
+  // INVALID_ARGUMENT "frame.slot.slot" when the slot is too small, DATA_LOSS (CHUNK_CHECKSUM) "frame.slot.crc32c" when
+  // the client named another checksum.
   absl::StatusOr<uint32_t> CopyFrame(const v1::SharedSlot& slot, int64_t bytes, void* to) const;
   // The slot is the client's again.
   void FrameTaken(int slot);

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <random>
 #include <thread>
 
 #include "client/cpp/client.h"
@@ -32,6 +33,9 @@
 
 namespace intrawarp::server {
 namespace {
+
+// No test takes so long.
+constexpr std::chrono::hours kReadingTime{1};
 
 // The client's end of a segment, by hand.
 class Peer {
@@ -200,6 +204,7 @@ class SharedMemoryTest : public ServiceTest {
                       chmod(folder->path().c_str(), 0755);
                       options.shared_memory.socket = *folder / "segments";
                       options.shared_memory.users = std::move(users);
+                      options.shared_memory.reading_time = kReadingTime;
                     }),
         folder_(std::move(folder)) {}
 
@@ -374,9 +379,9 @@ TEST_P(LateReaderTest, ReadsWhatTheServerHasWritten) {
   EXPECT_TRUE(HousekeepingFreesTheMemory());
 }
 
-TEST_P(LateReaderTest, HasSecondsForIt) {
+TEST_P(LateReaderTest, HasTheReadingTime) {
   const auto stream = StreamThatIsOver();
-  AdvanceClock(SharedMemory::kReadingTime);
+  AdvanceClock(kReadingTime);
   EXPECT_TRUE(HousekeepingFreesTheMemory());
   client::GridData field;
   const auto answer = stream->Receive(client::SinkInto(&field));
@@ -863,6 +868,30 @@ TEST(SharedSegmentTest, Layouts) {
        {wire::SegmentLayout{17, 0, 1, 1}, wire::SegmentLayout{-1, 0, 1, 1}, wire::SegmentLayout{1, 1, 0, 1},
         wire::SegmentLayout{1, 1, 1, std::numeric_limits<int64_t>::max()}}) {
     EXPECT_FALSE(wire::RoundLayout(wrong).ok());
+  }
+}
+
+// A frame is copied in pieces of 1 MiB.
+TEST(SharedSegmentTest, FramesOfAnySizeAreCopiedWhole) {
+  constexpr int64_t kPiece = 1 << 20, kMost = 3 * kPiece + 7;
+  SharedMemoryMetrics metrics;
+  const wire::SegmentLayout layout = *wire::RoundLayout({1, 0, kMost, 0});
+  const auto segment = SharedSegment::Create(layout, std::string(wire::kSharedNonceBytes, 'n'), Grant(), metrics);
+  ASSERT_OK(segment);
+  const wire::Mapping client = *wire::Mapping::Map((*segment)->fd(), 0, layout.total_bytes(), /*writable=*/true);
+  char* const frame = client.data() + layout.frame_offset(0);
+  std::mt19937 random(7);
+  std::generate(frame, frame + kMost, [&] { return static_cast<char>(random()); });
+  for (const int64_t bytes : {int64_t{1}, kPiece - 1, kPiece, kPiece + 1, 2 * kPiece, kMost}) {
+    std::string copy(bytes + 1, 'x');
+    v1::SharedSlot slot;
+    slot.set_generation(1);
+    slot.set_crc32c(io::Crc32c(frame, bytes));
+    const absl::StatusOr<uint32_t> checksum = (*segment)->CopyFrame(slot, bytes, copy.data());
+    ASSERT_TRUE(checksum.ok()) << bytes << " bytes: " << checksum.status();
+    EXPECT_EQ(*checksum, slot.crc32c());
+    EXPECT_TRUE(std::equal(frame, frame + bytes, copy.begin())) << bytes;
+    EXPECT_EQ(copy.back(), 'x') << bytes;
   }
 }
 
