@@ -66,7 +66,8 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_by
 absl::Status WriteSmallFile(const std::string& path, absl::string_view contents);
 
 // The status of a failed call on a file: NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED, INVALID_ARGUMENT (a
-// path that no file can have) or UNKNOWN. `errno_value` is 0 where the library did not say.
+// path that no file can have, or a link where none is followed) or UNKNOWN. `errno_value` is 0 where the library did
+// not say.
 absl::Status FileError(absl::string_view what, int errno_value);
 
 // A finite decimal number, with no regard to the locale; INVALID_ARGUMENT otherwise.

@@ -165,8 +165,8 @@ std::optional<ReceivedChunk> DecodeChunk(const grpc::ByteBuffer& buffer, int fie
   if (!buffer.Valid() || !buffer.Dump(&slices).ok()) return std::nullopt;
   Cursor cursor(slices);
   uint64_t value = 0;
-  if (!cursor.ReadVarint(&value, kTagVarint) || value != (static_cast<uint64_t>(field_number) << 3 | 2))
-    return std::nullopt;
+  const uint64_t tag = static_cast<uint64_t>(field_number) << 3 | 2;
+  if (!cursor.ReadVarint(&value, kTagVarint) || value != tag) return std::nullopt;
   if (!cursor.ReadVarint(&value, kLengthVarint) || value != cursor.remaining()) return std::nullopt;
   ReceivedChunk chunk;
   while (cursor.remaining() > 0) {

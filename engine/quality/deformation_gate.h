@@ -52,7 +52,7 @@ bool ContradictsBound(const BoundedMoves& moves);
 // counts up to kSearchRadius nodes, since the probe sees no further. 1 for a way of less than half a node, which the
 // probe cannot judge and which does little harm.
 double GainOf(const DeformationEvidence& evidence);
-// A deformation that gains less is rejected: most of its way is none that the images ask for. The probe takes what fits
+// A deformation that gains less is rejected: the images do not ask for most of its way. The probe takes what fits
 // noise for a part of the gain, so that one that gains a third can still do harm.
 inline constexpr double kLeastGain = 0.5;
 

@@ -30,7 +30,7 @@ struct IntensityRelation {
   // r^2 / eta^2: 1 for a straight line, rising or falling.
   double linearity() const { return correlation * correlation / correlation_ratio; }
   // (eta^2 - r^2) / (1 - eta^2): how far the curve through the means of the classes departs from the straight line, in
-  // variances of the scatter around that curve. Of one modality it is about 0; binning can take it below.
+  // variances of the scatter around that curve. For one modality it is about 0; binning can take it below.
   double lack_of_fit() const {
     return (correlation_ratio - correlation * correlation) / std::max(1 - correlation_ratio, 1e-9);
   }

@@ -236,7 +236,7 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
       break;
   }
   if (condition == EC_UnsupportedEncoding) {  // of the stream; what is deflated in DICOM's own way is inflated before
-    return absl::UnimplementedError("transfer_syntax: JPIP Referenced Deflate");
+    return absl::UnimplementedError("transfer_syntax: compressed as a whole, other than Deflated Explicit VR");
   }
   if (condition.good() || condition == EC_EndOfStream) return absl::OkStatus();
   if (condition == EC_StreamNotifyClient || condition == EC_InvalidStream) {

@@ -28,7 +28,7 @@ TEST(Crc32c, PiecesMakeTheWholeAndTheTableAgrees) {
   const uint32_t whole = Crc32c(bytes.data(), bytes.size());
   EXPECT_EQ(Crc32cByTable(bytes.data(), bytes.size()), whole);
   for (int round = 0; round < 200; ++round) {
-    const size_t cut = random() % (bytes.size() + 1);
+    const size_t cut = round == 0 ? 0 : round == 1 ? bytes.size() : random() % (bytes.size() + 1);
     const uint32_t front = Crc32c(bytes.data(), cut);
     EXPECT_EQ(Crc32cByTable(bytes.data(), cut), front);
     EXPECT_EQ(Crc32c(bytes.data() + cut, bytes.size() - cut, front), whole);
