@@ -861,6 +861,30 @@ TEST(SharedMemoryOptionsTest, TheSocketOfADeadServerIsReplaced) {
   EXPECT_EQ(access(path.c_str(), F_OK), 0);
 }
 
+// Streams that end well, one after the other, whose clients read nothing: 64 segments stay, and an earlier one goes.
+TEST(SharedSegmentTest, KeptOnesAreBounded) {
+  constexpr size_t kMostKept = 64;
+  const client::TemporaryFolder folder;
+  const auto memory = SharedMemory::Start({folder / "socket", {}});
+  ASSERT_OK(memory.status());
+  const SharedMemory::Time now{};
+  const wire::SegmentLayout layout = *wire::RoundLayout({0, 1, 0, 100});
+  std::vector<std::weak_ptr<SharedSegment>> kept;
+  for (size_t i = 0; i < kMostKept + 3; ++i) {
+    auto segment =
+        SharedSegment::Create(layout, std::string(wire::kSharedNonceBytes, 'n'), Grant(), (*memory)->metrics());
+    ASSERT_OK(segment.status());
+    const auto field = (*segment)->TakeField(100);
+    ASSERT_NE(field, nullptr);
+    (*segment)->Publish(*field, 100);
+    kept.push_back(*segment);
+    (*memory)->KeepWhileRead(*std::move(segment), now);
+  }
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i].expired(), i < 3) << i;
+  (*memory)->Expire(now + SharedMemoryOptions().reading_time);
+  for (const auto& each : kept) EXPECT_TRUE(each.expired());
+}
+
 TEST(SharedSegmentTest, Layouts) {
   EXPECT_EQ(wire::RoundLayout({2, 1, 1, 4097})->total_bytes(), 4096 + 2 * 4096 + 8192);
   EXPECT_EQ(wire::RoundLayout({0, 1, -1, 4096})->frame_slot_bytes, 0);
