@@ -25,12 +25,12 @@ from .errors import *  # noqa: F401,F403
 from .errors import IntrawarpError
 from .field import Field
 from .image import Image
-from .progress import Progress
+from .progress import Progress, steps
 from .report import ErrorMap, Reason, Report
 
 __all__ = ["Answer", "Cancellation", "ErrorMap", "Field", "Geometry", "Image", "IntrawarpError", "MappedPoints", "Matrix",
            "Operation", "Progress", "Reason", "Report", "Result", "Server", "Session", "StaleField", "Transform", "Volume",
-           "__version__", "aio", "connect", "errors", "phantom", "stage", "testing", "v1", *errors.__all__]
+           "__version__", "aio", "connect", "errors", "phantom", "stage", "steps", "testing", "v1", *errors.__all__]
 
 
 def __getattr__(name: str) -> object:

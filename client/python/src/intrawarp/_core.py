@@ -428,6 +428,9 @@ class Core:
                     header = response.field
                 elif kind == "result":
                     result = response.result
+        except errors.IntrawarpError as error:
+            stream.blame(error)
+            raise
         finally:
             stream.close()
             reporter.close()
@@ -467,6 +470,9 @@ class Core:
                     receiver.begin(header.total_bytes)
                 elif kind == "result":
                     result = response.result
+        except errors.IntrawarpError as error:
+            stream.blame(error)
+            raise
         finally:
             stream.close()
             reporter.close()

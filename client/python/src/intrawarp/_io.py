@@ -78,6 +78,16 @@ def _error_of(error: Any, context: Dict[str, Any]) -> errors.IntrawarpError:
 class Stream:
     """One streaming call, of serialised messages."""
 
+    _context: Dict[str, Any]
+
+    def blame(self, error: errors.IntrawarpError) -> errors.IntrawarpError:
+        """The error, which this side found in the call's answer, with the call's id."""
+        if not error.call_id:
+            error.call_id = self._context["call_id"]
+            error.method = self._context["method"]
+            error.address = self._context["address"]
+        return error
+
     async def write(self, message: bytes) -> bool:
         """Waits until the transport takes it; False when the call has ended, and `read` then tells why."""
         raise NotImplementedError

@@ -495,11 +495,12 @@ async def download(link: Link, name: str, request: Any, chunk_field: int, begin:
                     raise errors.ContentChanged("the bytes are others than the download began with", code="ABORTED")
             receiver.finish()
             return first[0]
-        except errors.IntrawarpError:
+        except errors.IntrawarpError as error:
             if watch.stalled:
                 link.leave_bulk(channel)
                 transfer.reached = True
                 raise silent(link) from None
+            stream.blame(error)
             raise
         finally:
             stream.close()

@@ -3,9 +3,13 @@
 
 The fraction of a Progress never falls, whatever levels a registration goes through and however often a transfer resumes.
 """
+import queue
 import sys
+import threading
 import time
 from typing import Any, Callable, Optional, Tuple, Union
+
+from ._io import Cancellation
 
 
 class Progress:
@@ -165,3 +169,57 @@ def stage_fraction(stage: int, stages: int, level: int, levels: int, iteration: 
     fraction = (stage + min(1.0, of_stage)) / max(1, stages, stage + 1)
     of = f" of {stages}" if stages else ""
     return fraction, f"stage {stage + 1}{of}, level {level + 1} of {max(1, levels)}, iteration {iteration}"
+
+
+class Steps:
+    """The progress of a long call as an iterator; the call runs on a thread of its own.
+
+        steps = intrawarp.steps(server.register, fixed, moving)
+        for step in steps:
+            print(f"{step.fraction:.0%} {step.text}")
+        result = steps.result()
+
+    Leaving the loop early does not end the call; `cancel` does.
+    """
+
+    def __init__(self, call: Callable[..., Any], arguments: Tuple[Any, ...], keywords: Any) -> None:
+        self._queue: "queue.SimpleQueue[Optional[Progress]]" = queue.SimpleQueue()
+        self._cancellation = keywords.setdefault("cancel", Cancellation())
+        self._outcome: Any = None
+        self._error: Optional[BaseException] = None
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, args=(call, arguments, keywords), name="intrawarp-steps",
+                                        daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[..., Any], arguments: Tuple[Any, ...], keywords: Any) -> None:
+        try:
+            self._outcome = call(*arguments, progress=self._queue.put, **keywords)
+        except BaseException as error:
+            self._error = error
+        self._queue.put(None)
+
+    def __iter__(self) -> "Steps":
+        return self
+
+    def __next__(self) -> Progress:
+        step = None if self._ended else self._queue.get()
+        if step is None:
+            self._ended = True
+            raise StopIteration
+        return step
+
+    def cancel(self) -> None:
+        self._cancellation.cancel()
+
+    def result(self) -> Any:
+        """Waits for the call's end; its result. Raises its error."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+
+def steps(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Steps:
+    """Begins `call(*arguments, **keywords)`, a method that takes progress= and cancel=; iterate over its progress."""
+    return Steps(call, arguments, keywords)
