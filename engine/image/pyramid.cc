@@ -13,6 +13,7 @@
 #include "engine/image/gradient_kernels.h"
 #include "engine/image/pyramid_kernels.h"
 #include "engine/image/statistics_kernels.h"
+#include "engine/image/window_kernels.h"
 
 namespace intrawarp {
 namespace {
@@ -66,6 +67,7 @@ size_t LevelBytes(const Geometry& g) { return Arena::Rounded(g.voxels() * sizeof
 struct PreparedScalars {
   RawStatistics statistics;
   double mean_gradient[kMaxPyramidLevels];
+  RawSamples samples;
 };
 
 // Pixels as wide as a float32 are converted where they are to stay.
@@ -87,20 +89,25 @@ absl::Status UploadAndConvert(const ExecContext& ctx, const void* pixels, PixelT
   return ConvertPixels(ctx, staged, type, slope, intercept, out);
 }
 
-// Converts to the finest level, averages the others, and reads back what was computed of them.
-absl::StatusOr<PreparedScalars> FillLevels(const ExecContext& ctx, const void* pixels, PixelType type, double slope,
-                                           double intercept, const std::vector<VolumeView>& levels) {
-  INTRAWARP_RETURN_IF_ERROR(UploadAndConvert(ctx, pixels, type, slope, intercept, levels.front()));
+// Averages the coarser levels from the finest, and reads back what was computed of all.
+absl::StatusOr<PreparedScalars> FillCoarserLevels(const ExecContext& ctx, const std::vector<VolumeView>& levels) {
   for (size_t i = 1; i < levels.size(); ++i) INTRAWARP_RETURN_IF_ERROR(Downsample(ctx, levels[i - 1], levels[i]));
   const std::vector<ConstVolumeView> views(levels.begin(), levels.end());
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(PreparedScalars * on_device, ctx.arena().Allocate<PreparedScalars>(1));
   INTRAWARP_RETURN_IF_ERROR(EnqueueStatistics(ctx, views.front(), &on_device->statistics));
   INTRAWARP_RETURN_IF_ERROR(EnqueueMeanGradients(ctx, views, on_device->mean_gradient));
+  INTRAWARP_RETURN_IF_ERROR(EnqueueSamples(ctx, views.front(), &on_device->samples));
   PreparedScalars scalars;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&scalars, on_device, sizeof(scalars), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   return scalars;
+}
+
+absl::Status CheckFinite(const Geometry& geometry, const RawStatistics& raw) {
+  if (raw.intensity.nonfinite == 0) return absl::OkStatus();
+  return FieldError(absl::StatusCode::kInvalidArgument, "voxels",
+                    absl::StrCat(raw.intensity.nonfinite, " of ", geometry.voxels(), " are NaN or infinite"));
 }
 
 }  // namespace
@@ -141,6 +148,9 @@ PreparedImage PreparedImage::In(Buffer memory) const {
   PreparedImage image;
   image.levels_ = levels_;
   image.statistics_ = statistics_;
+  image.minimum_ = minimum_;
+  image.maximum_ = maximum_;
+  image.window_ = window_;
   const bool is_empty = memory.bytes() == 0;
   for (PyramidLevel& level : image.levels_) {
     level.volume.data = is_empty ? nullptr : memory.as<float>() + (level.volume.data - volume().data);
@@ -150,7 +160,8 @@ PreparedImage PreparedImage::In(Buffer memory) const {
 }
 
 absl::StatusOr<PreparedImage> PreparedImage::Prepare(const ExecContext& ctx, const void* pixels, PixelType type,
-                                                     double slope, double intercept, const Geometry& geometry) {
+                                                     double slope, double intercept, const Geometry& geometry,
+                                                     FinestLevel finest) {
   INTRAWARP_RETURN_IF_ERROR(ValidateGeometry(geometry));
   PreparedImage image;
   INTRAWARP_ASSIGN_OR_RETURN(image.memory_, ctx.device().Allocate(Bytes(geometry), ctx.stream()));
@@ -160,19 +171,51 @@ absl::StatusOr<PreparedImage> PreparedImage::Prepare(const ExecContext& ctx, con
     levels.push_back({reinterpret_cast<float*>(image.memory_.as<char>() + offset), g});
     offset += LevelBytes(g);
   }
-  absl::StatusOr<PreparedScalars> scalars = FillLevels(ctx, pixels, type, slope, intercept, levels);
+  const auto fill = [&]() -> absl::StatusOr<PreparedScalars> {
+    const auto convert = [&] { return UploadAndConvert(ctx, pixels, type, slope, intercept, levels.front()); };
+    INTRAWARP_RETURN_IF_ERROR(convert());
+    INTRAWARP_ASSIGN_OR_RETURN(PreparedScalars scalars, FillCoarserLevels(ctx, levels));
+    INTRAWARP_RETURN_IF_ERROR(CheckFinite(geometry, scalars.statistics));
+    image.minimum_ = scalars.statistics.intensity.minimum;
+    image.maximum_ = scalars.statistics.intensity.maximum;
+    image.window_ = FindWindow(SamplesOf(geometry, scalars.samples), image.minimum_, image.maximum_);
+    if (!image.window_) return scalars;
+    INTRAWARP_RETURN_IF_ERROR(ApplyWindow(ctx, *image.window_, levels.front(), levels.front()));
+    INTRAWARP_ASSIGN_OR_RETURN(scalars, FillCoarserLevels(ctx, levels));
+    if (finest == FinestLevel::kAsItCame) {
+      INTRAWARP_RETURN_IF_ERROR(convert());
+    } else {
+      image.window_.reset();
+    }
+    return scalars;
+  };
+  absl::StatusOr<PreparedScalars> scalars = fill();
   // Waits whatever happened: the upload may still be reading the caller's pixels.
   const absl::Status waited = ctx.device().Synchronize(ctx.stream());
   if (!scalars.ok()) return scalars.status();
   INTRAWARP_RETURN_IF_ERROR(waited);
 
   image.statistics_ = FinishStatistics(geometry, scalars->statistics);
-  if (image.statistics_.nonfinite > 0) {
-    return FieldError(absl::StatusCode::kInvalidArgument, "voxels",
-                      absl::StrCat(image.statistics_.nonfinite, " of ", geometry.voxels(), " are NaN or infinite"));
-  }
   for (size_t i = 0; i < levels.size(); ++i) image.levels_.push_back({levels[i], scalars->mean_gradient[i]});
   return image;
+}
+
+absl::StatusOr<PreparedImage> PreparedImage::ThroughWindow(const ExecContext& ctx, const PreparedImage& image) {
+  PreparedImage seen;
+  seen.levels_ = image.levels_;
+  seen.statistics_ = image.statistics_;
+  seen.minimum_ = image.minimum_;
+  seen.maximum_ = image.maximum_;
+  if (!image.window_) return seen;
+  VolumeView finest{nullptr, image.geometry()};
+  INTRAWARP_ASSIGN_OR_RETURN(finest.data, ctx.arena().Allocate<float>(finest.geometry.voxels()));
+  INTRAWARP_RETURN_IF_ERROR(ApplyWindow(ctx, *image.window_, image.volume(), finest));
+  seen.levels_.front().volume = finest;
+  return seen;
+}
+
+int64_t PreparedImage::WindowWorkspaceBytes() const {
+  return window_ ? static_cast<int64_t>(LevelBytes(geometry())) : 0;
 }
 
 }  // namespace intrawarp

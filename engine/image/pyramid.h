@@ -3,6 +3,7 @@
 #ifndef INTRAWARP_ENGINE_IMAGE_PYRAMID_H_
 #define INTRAWARP_ENGINE_IMAGE_PYRAMID_H_
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "engine/device/exec_context.h"
 #include "engine/image/statistics.h"
 #include "engine/image/volume.h"
+#include "engine/image/window.h"
 
 namespace intrawarp {
 
@@ -32,8 +34,17 @@ struct PyramidLevel {
   double mean_gradient = 0;
 };
 
+// The form of the finest level of an image that has a window (window.h).
+enum class FinestLevel {
+  // As it came: for an image that is also downloaded or warped.
+  kAsItCame,
+  // Through the window: for an image that is only registered.
+  kThroughWindow,
+};
+
 // An image on the device, prepared for registration: float32 voxels, their pyramid, their statistics. Immutable once
-// made, and then safe to read from several threads and streams.
+// made, and then safe to read from several threads and streams. The coarser levels, the statistics and the gradients
+// are those of the image through its window.
 class PreparedImage {
  public:
   // Device memory that a prepared image of this grid takes, and the workspace that Prepare needs.
@@ -44,7 +55,14 @@ class PreparedImage {
   // the device, in the order of ctx.stream(); waits for the stream. INVALID_ARGUMENT ("voxels: ...") when a voxel is
   // NaN or infinite after conversion.
   static absl::StatusOr<PreparedImage> Prepare(const ExecContext& ctx, const void* pixels, PixelType type, double slope,
-                                               double intercept, const Geometry& geometry);
+                                               double intercept, const Geometry& geometry,
+                                               FinestLevel finest = FinestLevel::kAsItCame);
+
+  // `image` as a registration sees it: its finest level lies in the arena where the image has a window that this level
+  // is not yet seen through, and everything else is the memory of `image`. Valid while both live. Stream-ordered.
+  static absl::StatusOr<PreparedImage> ThroughWindow(const ExecContext& ctx, const PreparedImage& image);
+  // What ThroughWindow takes from the arena: 0 for most images.
+  int64_t WindowWorkspaceBytes() const;
 
   // This image in other memory, perhaps of another device, which holds or will hold a copy of its Bytes() from
   // volume().data on. In an empty buffer: the image without its voxels, whose data are null.
@@ -55,11 +73,19 @@ class PreparedImage {
   // Finest first.
   const std::vector<PyramidLevel>& levels() const { return levels_; }
   const VolumeStatistics& statistics() const { return statistics_; }
+  // The range of the voxels as they came.
+  float minimum() const { return minimum_; }
+  float maximum() const { return maximum_; }
+  // The window that the finest level is still to be seen through; absent for most images.
+  const std::optional<IntensityWindow>& window() const { return window_; }
 
  private:
   Buffer memory_;
   std::vector<PyramidLevel> levels_;
   VolumeStatistics statistics_;
+  float minimum_ = 0;
+  float maximum_ = 0;
+  std::optional<IntensityWindow> window_;
 };
 
 }  // namespace intrawarp

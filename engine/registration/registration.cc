@@ -129,7 +129,7 @@ int64_t RegistrationWorkspaceBytes(const Device& device, const RegistrationInput
   int64_t bytes = input.automatic ? AutomaticWorkspaceBytes(device, input) : NamedWorkspaceBytes(device, input);
   if (input.fixed_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.fixed);
   if (input.moving_mask != nullptr) bytes += MaskLevelsWorkspaceBytes(*input.moving);
-  return bytes;
+  return bytes + input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
 }
 
 int64_t RegistrationResultBytes(const RegistrationInput& input) {
@@ -141,9 +141,14 @@ int64_t StageResultBytes(const StageOptions& stage, const Geometry& fixed) {
   return MethodOf(resolved).result_bytes(fixed, resolved);
 }
 
-absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& input) {
-  INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(input));
+absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const RegistrationInput& as_they_came) {
+  INTRAWARP_RETURN_IF_ERROR(ValidateRegistration(as_they_came));
   ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage fixed, PreparedImage::ThroughWindow(ctx, *as_they_came.fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage moving, PreparedImage::ThroughWindow(ctx, *as_they_came.moving));
+  RegistrationInput input = as_they_came;
+  input.fixed = &fixed;
+  input.moving = &moving;
   RegistrationImages images{input.fixed, input.moving, {}, {}};
   INTRAWARP_ASSIGN_OR_RETURN(images.fixed_masks, BuildMaskLevels(ctx, "fixed_mask", *input.fixed, input.fixed_mask));
   INTRAWARP_ASSIGN_OR_RETURN(images.moving_masks,

@@ -236,7 +236,10 @@ int64_t RegistrationJobBytes(const Device& device, const RegistrationInput& inpu
       std::max({SimilarityWorkspaceBytes(fixed, has_control_grid), JacobianWorkspaceBytes(fixed, has_control_grid),
                 InverseConsistencyWorkspaceBytes(fixed), ResidualProbeWorkspaceBytes(fixed)}));
   const int64_t assess = MaskBytes(input.fixed_mask) + MaskBytes(input.moving_mask) + measure;
-  return std::max({RegistrationWorkspaceBytes(device, input), assess, ProduceFieldWorkspaceBytes(device, fixed)});
+  // Within it Register sees images that are through their windows already.
+  const int64_t windows = input.fixed->WindowWorkspaceBytes() + input.moving->WindowWorkspaceBytes();
+  return std::max({RegistrationWorkspaceBytes(device, input), windows + assess,
+                   windows + ProduceFieldWorkspaceBytes(device, fixed)});
 }
 
 int64_t RegistrationMemoryBytes(const RegistrationInput& input) {
@@ -271,9 +274,17 @@ absl::StatusOr<Claim> RegistrationClaim(const Device& device, const Registration
   return claim;
 }
 
-absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& task,
+absl::StatusOr<RegistrationOutcome> RegisterAndAssess(const ExecContext& ctx, const RegistrationTask& as_it_came,
                                                       JobControl& control, LatencyBreakdown& latency) {
   if (control.cancelled()) return control.CancelStatus();
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage seen_fixed,
+                             PreparedImage::ThroughWindow(ctx, *as_it_came.input.fixed));
+  INTRAWARP_ASSIGN_OR_RETURN(const PreparedImage seen_moving,
+                             PreparedImage::ThroughWindow(ctx, *as_it_came.input.moving));
+  RegistrationTask task = as_it_came;
+  task.input.fixed = &seen_fixed;
+  task.input.moving = &seen_moving;
   RegistrationOutcome outcome;
   INTRAWARP_ASSIGN_OR_RETURN(outcome.reservation, ReserveResult(task, latency));
   const Geometry& fixed = task.input.fixed->geometry();

@@ -37,8 +37,9 @@ absl::StatusOr<PreparedImage> PrepareFrame(const ExecContext& ctx, NavigateFrame
   ArenaScope scope(ctx.arena());
   INTRAWARP_ASSIGN_OR_RETURN(const void* pixels, UploadPixels(ctx, frame));
   PhaseTimer timer(frame.latency, Phase::kPrepare);
-  absl::StatusOr<PreparedImage> image = PreparedImage::Prepare(ctx, pixels, frame.pixel_type, frame.rescale.slope,
-                                                               frame.rescale.intercept, frame.geometry);
+  absl::StatusOr<PreparedImage> image =
+      PreparedImage::Prepare(ctx, pixels, frame.pixel_type, frame.rescale.slope, frame.rescale.intercept,
+                             frame.geometry, FinestLevel::kThroughWindow);
   frame.memory.reset();
   return image;
 }

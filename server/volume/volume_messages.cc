@@ -36,8 +36,8 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   *to.mutable_create_time() = TimestampToProto(volume.create_time);
   if (volume.provenance.source() != v1::PROVENANCE_SOURCE_UNSPECIFIED) *to.mutable_provenance() = volume.provenance;
   if (volume.expiry) *to.mutable_expire_time() = TimestampToProto(volume.expiry->time);
-  to.set_minimum(volume.image.statistics().minimum);
-  to.set_maximum(volume.image.statistics().maximum);
+  to.set_minimum(volume.image.minimum());
+  to.set_maximum(volume.image.maximum());
   return to;
 }
 
