@@ -71,7 +71,7 @@ def orthonormal(direction: Any) -> Any:
     if not deviation <= _DIRECTION_TOLERANCE:
         raise _refuse("direction", "its columns are not perpendicular unit vectors (a shear, or spacing that is left in "
                                    "it): resample the image onto a rectangular grid")
-    if deviation == 0:
+    if deviation < 1e-12:  # of rounding: a grid that came over the wire stays as it is
         return direction
     u, _, v = np.linalg.svd(direction)
     return u @ v
