@@ -133,12 +133,13 @@ class Calls(Core):
             return VolumeState(address, proto, None)
         return await self.put(source, {}, "", False, None, None, None, cancellation)
 
-    async def name_at(self, link: Link, state: Optional[VolumeState],
-                      cancellation: Optional[Cancellation] = None) -> str:
-        """The volume's name on a server, where it is staged if it is not there; "" for None."""
+    async def name_at(self, link: Link, state: Optional[VolumeState], cancellation: Optional[Cancellation] = None,
+                      *, again: bool = False) -> str:
+        """The volume's name on a server, where it is staged if it is not there; "" for None. With `again` it is staged
+        also where it was: a server that was started anew has forgotten it, and one that has it sends nothing again."""
         if state is None:
             return ""
-        if link.address in state.places:
+        if link.address in state.places and not (again and state.image is not None):
             return state.places[link.address]
         if state.image is None:
             raise errors.NotFound(f"{state.name} lies on {state.address} alone, and this client does not have its voxels",
@@ -197,17 +198,15 @@ class Calls(Core):
 
     async def _register_request(self, link: Link, fixed: VolumeState, moving: VolumeState,
                                 masks: Tuple[Optional[VolumeState], Optional[VolumeState]],
-                                arguments: Dict[str, Any],
-                                cancellation: Optional[Cancellation]) -> v1.RegisterRequest:
+                                arguments: Dict[str, Any], cancellation: Optional[Cancellation],
+                                again: bool = False) -> v1.RegisterRequest:
+        names = [await self.name_at(link, each, cancellation, again=again) for each in (fixed, moving, *masks)]
         options = registration_options(
-            stages=arguments["stages"], fixed_mask=await self.name_at(link, masks[0], cancellation),
-            moving_mask=await self.name_at(link, masks[1], cancellation), initial=arguments["initial"],
+            stages=arguments["stages"], fixed_mask=names[2], moving_mask=names[3], initial=arguments["initial"],
             budget=arguments["budget"], best_effort=arguments["best_effort"],
             error_limit_mm=arguments["error_limit_mm"], error_map=arguments["error_map"],
             error_at=arguments["error_at"], keep_deformation=arguments["keep_deformation"])
-        request = v1.RegisterRequest(fixed=await self.name_at(link, fixed, cancellation),
-                                     moving=await self.name_at(link, moving, cancellation), options=options,
-                                     transform_id=arguments["id"], request_id=arguments["request_id"])
+        request = v1.RegisterRequest(fixed=names[0], moving=names[1], options=options, transform_id=arguments["id"], request_id=arguments["request_id"])
         if arguments["ttl"] is not None:
             request.ttl.CopyFrom(duration(arguments["ttl"], "ttl"))
         if arguments.get("field"):
@@ -232,9 +231,16 @@ class Calls(Core):
         fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
         reporter = Reporter("register", progress)
 
-        async def work(link: Link) -> TransformState:
-            request = await self._register_request(link, fixed_state, moving_state, masks, arguments, cancellation)
-            result, field = await self.register(link, request, reporter, timeout, cancellation)
+        async def work(link: Link, again: bool = False) -> TransformState:
+            request = await self._register_request(link, fixed_state, moving_state, masks, arguments, cancellation,
+                                                   again)
+            try:
+                result, field = await self.register(link, request, reporter, timeout, cancellation)
+            except errors.NotFound as error:
+                # One of several servers was started anew since the volume was staged there.
+                if again or not self.has_several or not error.resource.startswith("volumes/"):
+                    raise
+                return await work(link, again=True)
             state = TransformState(link.address, result.transform, Report(result.report), fixed_state, moving_state)
             if field is not None:
                 state.field = Field(field.raw, field.geometry, field.encoding, scale=field.scale,
@@ -516,16 +522,16 @@ class Calls(Core):
             frame_geometry = await self.grid_of(frame_geometry, cancellation)
             config.frame_geometry.CopyFrom(frame_geometry.to_proto())
 
-        async def stage(link: Link) -> v1.NavigateConfig:
+        async def stage(link: Link, again: bool) -> v1.NavigateConfig:
             made = v1.NavigateConfig()
             made.CopyFrom(config)
+            names = [await self.name_at(link, each, cancellation, again=again) for each in (resident, *masks)]
             if fixed is not None:
-                made.fixed = await self.name_at(link, resident, cancellation)
+                made.fixed = names[0]
             else:
-                made.moving = await self.name_at(link, resident, cancellation)
+                made.moving = names[0]
             made.options.CopyFrom(registration_options(
-                stages=stages, fixed_mask=await self.name_at(link, masks[0], cancellation),
-                moving_mask=await self.name_at(link, masks[1], cancellation), initial=initial,
+                stages=stages, fixed_mask=names[1], moving_mask=names[2], initial=initial,
                 budget=arguments["budget"], best_effort=arguments["best_effort"],
                 error_limit_mm=arguments["error_limit_mm"], error_map=arguments["error_map"],
                 error_at=arguments["error_at"], keep_deformation=arguments["keep_deformation"]))

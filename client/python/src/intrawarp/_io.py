@@ -99,6 +99,9 @@ class Stream:
         """The next message; None at a good end. Raises the call's error."""
         raise NotImplementedError
 
+    def read_ahead(self) -> None:
+        """Begins to read the next message, for a call whose answer can come while its caller still writes."""
+
     def cancel(self) -> None:
         raise NotImplementedError
 
@@ -364,6 +367,7 @@ class _AioStream(Stream):
         else:
             self._call = channel.stream_stream(method)(timeout=timeout, metadata=tuple(metadata))
         self._sent = 0
+        self._ahead: Optional["asyncio.Task[Optional[bytes]]"] = None
         self._cancellation = cancellation
         self._loop = asyncio.get_running_loop()
         if cancellation is not None:
@@ -392,7 +396,15 @@ class _AioStream(Stream):
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             pass
 
+    def read_ahead(self) -> None:
+        # A write that fails waits for the call's status, which comes only after the last message was read.
+        self._ahead = self._loop.create_task(self._read(), name="intrawarp-answer")
+
     async def read(self) -> Optional[bytes]:
+        ahead, self._ahead = self._ahead, None
+        return await (self._read() if ahead is None else ahead)
+
+    async def _read(self) -> Optional[bytes]:
         try:
             message = await self._call.read()
             if message is not grpc.aio.EOF:
@@ -419,6 +431,9 @@ class _AioStream(Stream):
         if self._cancellation is not None:
             self._cancellation._remove(self._cancel_from_anywhere)
         self._call.cancel()
+        if self._ahead is not None:
+            self._ahead.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._ahead.cancel()
 
     @property
     def is_over(self) -> bool:

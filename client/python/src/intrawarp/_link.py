@@ -427,6 +427,7 @@ async def _send_from(link: Link, header: v1.UploadHeader, view: memoryview, tran
     watch = StallWatch(link, channel, stream, link.options.stall_timeout)
     try:
         taken = await stream.write(v1.UploadRequest(header=header).SerializeToString())
+        stream.read_ahead()
         for message, sent in chunks_of(2, view, transfer.arrived, link.options.chunk_bytes):
             if not taken:
                 break

@@ -31,8 +31,8 @@ from .report import Report
 _PAUSE = 0.25
 _SLOT_PAUSE = 0.0005
 
-# Stages what the session names on a server, and gives the config with the names there.
-Stage = Callable[[Link], Awaitable[v1.NavigateConfig]]
+# Stages what the session names on a server (also where it was, with True), and gives the config with the names there.
+Stage = Callable[[Link, bool], Awaitable[v1.NavigateConfig]]
 
 
 class StaleField(errors.IntrawarpError):
@@ -238,14 +238,14 @@ class SessionCore:
 
     async def open(self) -> None:
         async def work(link: Link) -> None:
-            await self._open_at(link)
+            await self._open_at(link, again=False)
         await self._core.run(work, key=self.settings.key, cancellation=self._cancellation)
         self._reader = self._io.spawn(self._read_loop(), "intrawarp-answers")
         if self.settings.latest:
             self._sender = self._io.spawn(self._send_loop(), "intrawarp-frames")
 
-    async def _open_at(self, link: Link) -> None:
-        config = await self._stage(link)
+    async def _open_at(self, link: Link, again: bool) -> None:
+        config = await self._stage(link, again)
         start = await self._set_start(link, config)
         try:
             await self._begin(link, config)
@@ -656,7 +656,7 @@ class SessionCore:
                 return True
             except errors.SessionEnded:
                 pass  # its window is over, or the server was started anew
-        await self._open_at(link)
+        await self._open_at(link, again=True)
         return True
 
     # ---- points ----
