@@ -7,9 +7,9 @@
 namespace intrawarp {
 
 absl::Status MatchBlocks(const ExecContext& ctx, const DescriptorVolume& fixed, const DescriptorVolume& moving,
-                         Int3 size, float least_variation, BlockMatch* out) {
+                         Int3 size, BlockMatch* out) {
   ArenaScope scope(ctx.arena());
-  BlockMatchInput in{fixed, moving, size, BlockCounts(size), least_variation, nullptr};
+  BlockMatchInput in{fixed, moving, size, BlockCounts(size), nullptr};
   INTRAWARP_ASSIGN_OR_RETURN(in.costs, ctx.arena().Allocate<float>(BlockCount(size) * kSearchCount));
   return INTRAWARP_DISPATCH(ctx, MatchBlocks, in, out);
 }

@@ -40,6 +40,8 @@ struct BlockMatch {
   int32_t covered = 0;
   // 1: the block has structure and costs, too; otherwise the minima below are not set.
   int32_t matched = 0;
+  // 1: covered, and M has structure there without a displacement.
+  int32_t shown = 0;
   // Mean variation of F over the nodes.
   float variation = 0;
   // The block's own costs place an error best; the others are the costs smoothed over the 26 blocks around it with
@@ -63,16 +65,18 @@ struct DescriptorVolume {
   const Descriptor* descriptors = nullptr;
   const uint8_t* valid = nullptr;
   const float* noise = nullptr;
+  float least_variation = 0;
 };
 
-// A block has structure when its variation is at least `least_variation` and so many times the noise of F.
+// A block has structure in a volume when its variation there is at least the volume's `least_variation` and so many
+// times its noise.
 inline constexpr float kStructureNoises = 2;
 
-// `out` holds BlockCount(size), x fastest. A block is matched when it is covered and has structure. Stream-ordered. A
+// `out` holds BlockCount(size), x fastest. A block is matched when it is covered and F has structure. Stream-ordered. A
 // block's own costs are quotients of exact integers: CPU and CUDA give the same bits for the same descriptors; the
 // variation, means of costs and the smoothed costs agree to float32 rounding. Workspace: MatchBlocksWorkspaceBytes.
 absl::Status MatchBlocks(const ExecContext& ctx, const DescriptorVolume& fixed, const DescriptorVolume& moving,
-                         Int3 size, float least_variation, BlockMatch* out);
+                         Int3 size, BlockMatch* out);
 size_t MatchBlocksWorkspaceBytes(Int3 size);
 
 }  // namespace intrawarp

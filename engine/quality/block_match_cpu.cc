@@ -91,17 +91,18 @@ float PartCost(const Window& w, Int3 l, int nodes) {
 // The nodes that count without a displacement, and whether the block is to be matched.
 BlockMatch CountNodes(const BlockMatchInput& in, Int3 first, const Window& w) {
   BlockMatch match;
-  int present = 0;
-  double variation = 0;
+  BlockSums sums;
   for (int i = 0; i < kBlockNodes; ++i) {
     const Int3 p{i % kBlockSide, i / kBlockSide % kBlockSide, i / (kBlockSide * kBlockSide)};
     const Int3 node{first.x + p.x, first.y + p.y, first.z + p.z};
-    present += node.x < in.size.x && node.y < in.size.y && node.z < in.size.z;
+    sums.present += node.x < in.size.x && node.y < in.size.y && node.z < in.size.z;
     if (w.fixed_valid[i] == 0 || w.moving_valid[WindowPlace(p)] == 0) continue;
     ++match.nodes;
-    variation += in.fixed.descriptors[(int64_t{node.z} * in.size.y + node.y) * in.size.x + node.x].variation;
+    const int64_t place = (int64_t{node.z} * in.size.y + node.y) * in.size.x + node.x;
+    sums.fixed += in.fixed.descriptors[place].variation;
+    sums.moving += in.moving.descriptors[place].variation;
   }
-  SetVariation(in, present, variation, &match);
+  SetVariation(in, sums, &match);
   return match;
 }
 

@@ -24,7 +24,7 @@ struct alignas(16) PackedNode {
 struct Shared {
   PackedNode fixed[kBlockNodes];
   PackedNode moving[kWindowNodes];
-  float variation[kBlockNodes];
+  float fixed_variation[kBlockNodes], moving_variation[kBlockNodes];
   // The sum of squared distances and the number of nodes of each displacement.
   int sums[kSearchCount], counts[kSearchCount];
   BlockMatch match;
@@ -37,12 +37,18 @@ __device__ int ProductSum(const PackedNode& a, const PackedNode& b) {
   return static_cast<int>(sum);
 }
 
-// Copies the cube of `side` nodes from `first`, and their variations unless `variation` is null; nodes outside the grid
-// do not count. All threads call it.
-__device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, int side, PackedNode* nodes,
+// The node at l from the block's first one: its place in the window.
+__device__ int WindowPlace(int x, int y, int z) {
+  return ((z + kSearchRadius) * kWindowSide + y + kSearchRadius) * kWindowSide + x + kSearchRadius;
+}
+
+// Copies the cube of `side` nodes from `first`; nodes outside the grid do not count. The variations of the block's own
+// nodes, which begin `margin` nodes inside the cube, go to `variation`. All threads call it.
+__device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, int side, int margin, PackedNode* nodes,
                          float* variation) {
   for (int i = threadIdx.x; i < side * side * side; i += kCostThreads) {
-    const int x = first.x + i % side, y = first.y + i / side % side, z = first.z + i / (side * side);
+    const Int3 at{i % side, i / side % side, i / (side * side)};
+    const int x = first.x + at.x, y = first.y + at.y, z = first.z + at.z;
     const bool inside = x >= 0 && y >= 0 && z >= 0 && x < size.x && y < size.y && z < size.z;
     const int64_t place = (int64_t{z} * size.y + y) * size.x + x;
     PackedNode node{{0, 0, 0}, -1};
@@ -50,7 +56,9 @@ __device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, in
       const uint4 words = *reinterpret_cast<const uint4*>(from.descriptors + place);
       node = {{words.x, words.y, words.z}, 0};
       node.squares = ProductSum(node, node);
-      if (variation != nullptr) variation[i] = __uint_as_float(words.w);
+      const int bx = at.x - margin, by = at.y - margin, bz = at.z - margin;
+      const bool is_own = bx >= 0 && by >= 0 && bz >= 0 && bx < kBlockSide && by < kBlockSide && bz < kBlockSide;
+      if (is_own) variation[(bz * kBlockSide + by) * kBlockSide + bx] = __uint_as_float(words.w);
     }
     nodes[i] = node;
   }
@@ -58,25 +66,26 @@ __device__ void CopyCube(const DescriptorVolume& from, Int3 size, Int3 first, in
 
 // By the first warp: the nodes that count without a displacement, and whether the block is to be matched.
 __device__ void CountNodes(const BlockMatchInput& in, Int3 first, Shared* s) {
-  int present = 0, nodes = 0;
-  double variation = 0;
+  int nodes = 0;
+  BlockSums sums;
   for (int i = threadIdx.x; i < kBlockNodes; i += kWarp) {
     const int x = i % kBlockSide, y = i / kBlockSide % kBlockSide, z = i / (kBlockSide * kBlockSide);
-    present += first.x + x < in.size.x && first.y + y < in.size.y && first.z + z < in.size.z;
-    const int there = ((z + kSearchRadius) * kWindowSide + y + kSearchRadius) * kWindowSide + x + kSearchRadius;
-    if ((s->fixed[i].squares | s->moving[there].squares) < 0) continue;
+    sums.present += first.x + x < in.size.x && first.y + y < in.size.y && first.z + z < in.size.z;
+    if ((s->fixed[i].squares | s->moving[WindowPlace(x, y, z)].squares) < 0) continue;
     ++nodes;
-    variation += s->variation[i];
+    sums.fixed += s->fixed_variation[i];
+    sums.moving += s->moving_variation[i];
   }
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
-    present += __shfl_down_sync(~0u, present, lanes);
+    sums.present += __shfl_down_sync(~0u, sums.present, lanes);
     nodes += __shfl_down_sync(~0u, nodes, lanes);
-    variation += __shfl_down_sync(~0u, variation, lanes);
+    sums.fixed += __shfl_down_sync(~0u, sums.fixed, lanes);
+    sums.moving += __shfl_down_sync(~0u, sums.moving, lanes);
   }
   if (threadIdx.x != 0) return;
   BlockMatch match;
   match.nodes = nodes;
-  SetVariation(in, present, variation, &match);
+  SetVariation(in, sums, &match);
   s->match = match;
 }
 
@@ -118,9 +127,9 @@ __global__ void __launch_bounds__(kCostThreads) CostKernel(BlockMatchInput in, B
   const int block = blockIdx.x;
   const Int3 at = BlockAt(in.blocks, block);
   const Int3 first{at.x * kBlockSide, at.y * kBlockSide, at.z * kBlockSide};
-  CopyCube(in.fixed, in.size, first, kBlockSide, s->fixed, s->variation);
+  CopyCube(in.fixed, in.size, first, kBlockSide, 0, s->fixed, s->fixed_variation);
   CopyCube(in.moving, in.size, {first.x - kSearchRadius, first.y - kSearchRadius, first.z - kSearchRadius}, kWindowSide,
-           s->moving, nullptr);
+           kSearchRadius, s->moving, s->moving_variation);
   for (int i = threadIdx.x; i < kSearchCount; i += kCostThreads) s->sums[i] = s->counts[i] = 0;
   __syncthreads();
   if (threadIdx.x < kWarp) CountNodes(in, first, s);

@@ -19,7 +19,6 @@ struct BlockMatchInput {
   DescriptorVolume fixed, moving;
   Int3 size;
   Int3 blocks;
-  float least_variation = 0;
   // Workspace: kSearchCount a block.
   float* costs = nullptr;
 };
@@ -41,14 +40,24 @@ INTRAWARP_HD inline bool IsSearched(Int3 size, Int3 l) {
   return (size.x > 1 || l.x == 0) && (size.y > 1 || l.y == 0) && (size.z > 1 || l.z == 0);
 }
 
-// Sets variation, covered and matched, for match->nodes of `present` nodes in the grid, whose variations add up to
-// `variation`.
-INTRAWARP_HD inline void SetVariation(const BlockMatchInput& in, int present, double variation, BlockMatch* match) {
+// Sums over the nodes of a block that count without a displacement: the nodes in the grid, counting or not, and the
+// variations of both volumes.
+struct BlockSums {
+  int present = 0;
+  double fixed = 0, moving = 0;
+};
+
+INTRAWARP_HD inline bool HasStructure(const DescriptorVolume& volume, float variation) {
+  return variation >= fmaxf(volume.least_variation, kStructureNoises * *volume.noise);
+}
+
+// Sets variation, covered, matched and shown, for match->nodes nodes with these sums.
+INTRAWARP_HD inline void SetVariation(const BlockMatchInput& in, const BlockSums& sums, BlockMatch* match) {
   if (match->nodes == 0) return;
-  match->variation = static_cast<float>(variation / match->nodes);
-  match->covered = 2 * match->nodes >= present;
-  const float least = fmaxf(in.least_variation, kStructureNoises * *in.fixed.noise);
-  match->matched = match->covered != 0 && match->variation >= least;
+  match->variation = static_cast<float>(sums.fixed / match->nodes);
+  match->covered = 2 * match->nodes >= sums.present;
+  match->matched = match->covered != 0 && HasStructure(in.fixed, match->variation);
+  match->shown = match->covered != 0 && HasStructure(in.moving, static_cast<float>(sums.moving / match->nodes));
 }
 
 // The mean of a sum over `count` nodes of a block with `nodes`; infinite where too few count.

@@ -9,6 +9,7 @@
 #ifndef INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
 #define INTRAWARP_ENGINE_QUALITY_PREDICTED_ERROR_H_
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -40,12 +41,36 @@ struct ErrorEstimate {
   // chance would put there: a displacement drawn from all that are searched.
   double agreement = 0;
   double chance = 0;
-  // These are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm and
-  // agreement of the affine part alone, and the mean length of the deformation.
+  // So many blocks would say as much as the matched ones if each were independent: smoothed costs share their
+  // neighbours'. Infinite: not known.
+  double independent_blocks = std::numeric_limits<double>::infinity();
+  // So many independent, clear matches hold the result where it is: the blocks of `agreement`, each counted by how far
+  // its minimum lies below every other place (1 - best / rival; half of that and more is clear, 1). Infinite: not
+  // known.
+  double clear_matches = std::numeric_limits<double>::infinity();
+  // So many points fix an affine map: one more than the axes that are searched.
+  int fixing_points = 4;
+  // The length of the longest displacement that is searched along the axis with the smallest nodes. Errors beyond it
+  // look no larger: unrelated images have an expected error of about 1.6 times that. Infinite: not known.
+  double reach_mm = std::numeric_limits<double>::infinity();
+  // Of the regions with kLeastBlocks matched blocks, the largest median of the expected errors and the smallest
+  // agreement. The regions are the octants (in 2-D quadrants) about the mean place of the matched blocks. Absent where
+  // no region has enough.
+  std::optional<double> worst_region_expected_mm = std::nullopt;
+  std::optional<double> worst_region_agreement = std::nullopt;
+  // Of the covered blocks in which either image has structure, the part in which both have; of a deformation that was
+  // held against its affine part, that of the affine part, since a deformation can move tissue out of what is not seen.
+  double visible_fraction = 1;
+  // These are set for a deformation that was held against its affine part (deformation_gate.h): expected_mm, agreement
+  // and bound_mm of the affine part alone, and the mean length of the deformation.
   std::optional<double> affine_expected_mm = std::nullopt;
   std::optional<double> affine_agreement = std::nullopt;
+  std::optional<double> affine_bound_mm = std::nullopt;
   std::optional<double> deformation_mm = std::nullopt;
 };
+
+// Adds to the estimate of a deformation of this mean length what that of its affine part says.
+void HoldAgainstAffine(const ErrorEstimate& affine, double deformation_mm, ErrorEstimate& error);
 
 // Absent with fewer than kLeastBlocks matched blocks: there is too little to judge by.
 inline constexpr int kLeastBlocks = 16;
@@ -67,11 +92,12 @@ struct PointError {
 // Points are LPS mm. Empty when no block is matched. Time: points times blocks.
 std::vector<PointError> PredictErrorsAt(const ResidualProbe& probe, const std::vector<Vec3d>& points);
 
-// An agreement below so many times chance says that the images have nothing in common where the result puts them.
+// An agreement below so many times chance, or below chance and so many standard deviations of it, says that the images
+// have nothing in common where the result puts them.
 inline constexpr double kUnrelatedChances = 1.3;
-// A deformation can make any two images alike: one that began at an affine result whose agreement is below so many
-// times chance says nothing of them.
-inline constexpr double kUnrelatedStartChances = 1.0;
+inline constexpr double kUnrelatedDeviations = 2;
+// The least agreement that is not chance: of `independent_blocks`, each of which agrees by chance, a binomial count.
+double LeastAgreement(const ErrorEstimate& error);
 
 }  // namespace intrawarp
 

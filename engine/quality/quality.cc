@@ -217,6 +217,16 @@ const char* ReviewText(ReviewCause cause) {
       return "error unknown";
     case ReviewCause::kPoseNotObserved:
       return "pose not observed";
+    case ReviewCause::kSpatiallyUneven:
+      return "spatially uneven";
+    case ReviewCause::kBoundAboveLimit:
+      return "bound above the limit";
+    case ReviewCause::kUnitsDiffer:
+      return "units differ";
+    case ReviewCause::kNotCorrelated:
+      return "not correlated";
+    case ReviewCause::kPartlyVisible:
+      return "partly visible";
   }
   return "";
 }
@@ -268,22 +278,59 @@ AffineShape ShapeOf(const AffineMap& map) {
 
 namespace {
 
-void AddErrorReasons(const ErrorEstimate& error, double limit_mm, std::vector<ReviewReason>& reasons) {
-  const double unrelated = kUnrelatedChances * error.chance;
-  const double start = kUnrelatedStartChances * error.chance;
-  if (error.agreement < unrelated) {
-    reasons.push_back({ReviewCause::kUnrelatedImages, error.agreement, unrelated});
-  } else if (error.affine_agreement && *error.affine_agreement < start) {
-    reasons.push_back({ReviewCause::kUnrelatedImages, *error.affine_agreement, start});
+// Images that have nothing in common where the result, or the affine part before a deformation, puts them.
+std::optional<ReviewReason> Unrelated(const ErrorEstimate& error) {
+  constexpr ReviewCause kCause = ReviewCause::kUnrelatedImages;
+  const double least = LeastAgreement(error);
+  if (error.agreement < least) return ReviewReason{kCause, error.agreement, least};
+  // A deformation makes blocks agree, but not clearly where the images have nothing in common.
+  const bool is_clear = error.bound_mm <= error.reach_mm;
+  if (error.affine_agreement && *error.affine_agreement < least && !is_clear) {
+    return ReviewReason{kCause, *error.affine_agreement, least};
   }
-  // Written so that NaN is above.
-  if (!(error.expected_mm <= limit_mm)) {
-    reasons.push_back({ReviewCause::kErrorAboveLimit, error.expected_mm, limit_mm});
-  }
+  return std::nullopt;
 }
 
-bool IsWithin(const std::optional<ErrorEstimate>& error, double limit_mm) {
-  return error.has_value() && error->expected_mm <= limit_mm;
+// The reasons that the estimate gives; none without an estimate. Comparisons are written so that NaN is a reason.
+std::vector<ReviewReason> ErrorReasons(const QualityReport& report, double limit_mm) {
+  std::vector<ReviewReason> reasons;
+  if (!report.error) return reasons;
+  const ErrorEstimate& error = *report.error;
+  if (const std::optional<ReviewReason> unrelated = Unrelated(error)) reasons.push_back(*unrelated);
+  if (!(error.clear_matches >= error.fixing_points)) {
+    reasons.push_back({ReviewCause::kErrorUnknown, error.clear_matches, error.fixing_points});
+  }
+  const double most_mm = std::min(limit_mm, kMostReaches * error.reach_mm);
+  if (!(error.expected_mm <= most_mm)) reasons.push_back({ReviewCause::kErrorAboveLimit, error.expected_mm, most_mm});
+  const double most_bound_mm = kMostBoundLimits * limit_mm;
+  if (!(error.bound_mm <= most_bound_mm)) {
+    reasons.push_back({ReviewCause::kBoundAboveLimit, error.bound_mm, most_bound_mm});
+  }
+  const double most_in_region_mm = kMostRegionReaches * error.reach_mm;
+  if (error.worst_region_expected_mm && !(*error.worst_region_expected_mm <= most_in_region_mm)) {
+    reasons.push_back({ReviewCause::kSpatiallyUneven, *error.worst_region_expected_mm, most_in_region_mm});
+  }
+  if (report.is_deformed && !(error.visible_fraction >= kLeastVisible)) {
+    reasons.push_back({ReviewCause::kPartlyVisible, error.visible_fraction, kLeastVisible});
+  }
+  return reasons;
+}
+
+// Whether the start has to be the right one, by the estimate of the affine part alone.
+bool IsCertainOfStart(const QualityReport& report) {
+  const ErrorEstimate& error = *report.error;
+  if (report.is_deformed && !error.affine_agreement) return false;
+  return error.affine_agreement.value_or(error.agreement) >= kCertainAgreement &&
+         error.affine_bound_mm.value_or(error.bound_mm) <= error.reach_mm;
+}
+
+// Undefined where one of the images is constant, which no metric can register.
+std::optional<ReviewReason> NotCorrelated(const QualityReport& report) {
+  constexpr ReviewCause kCause = ReviewCause::kNotCorrelated;
+  if (!report.is_probed) return std::nullopt;
+  const std::optional<double> ncc = report.after.ncc;
+  const bool is_low = !ncc || (report.takes_like_intensities && !(*ncc >= kLeastCorrelation));
+  return is_low ? std::optional<ReviewReason>({kCause, ncc, kLeastCorrelation}) : std::nullopt;
 }
 
 }  // namespace
@@ -297,9 +344,10 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   // Written so that NaN is low.
   if (!(report.overlap >= kLowOverlap)) reasons.push_back({ReviewCause::kLowOverlap, report.overlap, kLowOverlap});
   if (const std::optional<ReviewReason> reason = Implausible(report.affine)) reasons.push_back(*reason);
-  const bool is_within = IsWithin(report.error, error_limit_mm);
-  const bool agrees = is_within && report.error->agreement >= kCertainAgreement;
-  if (report.start_margin.value_or(1) < kLeastStartMargin && !agrees) {
+  const std::vector<ReviewReason> of_error = ErrorReasons(report, error_limit_mm);
+  const bool is_sound = report.error.has_value() && of_error.empty();
+  const bool agrees = is_sound && report.error->agreement >= kCertainAgreement;
+  if (report.start_margin.value_or(1) < kLeastStartMargin && !(is_sound && IsCertainOfStart(report))) {
     reasons.push_back({ReviewCause::kAmbiguousStart, report.start_margin, kLeastStartMargin});
   }
   if (report.mirror_lead.value_or(0) > kMostMirrorLead) {
@@ -311,9 +359,13 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   if (report.rejected_gain && !agrees) {
     reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
   }
-  if (report.error) AddErrorReasons(*report.error, error_limit_mm, reasons);
-  if (!report.error && report.can_have_error) reasons.push_back({ReviewCause::kErrorUnknown});
-  const bool excused = ending == Ending::kUnfinished && is_within;
+  reasons.insert(reasons.end(), of_error.begin(), of_error.end());
+  if (!report.error && report.is_probed) reasons.push_back({ReviewCause::kErrorUnknown});
+  if (report.extent_ratio > kMostExtentRatio) {
+    reasons.push_back({ReviewCause::kUnitsDiffer, report.extent_ratio, kMostExtentRatio});
+  }
+  if (const std::optional<ReviewReason> reason = NotCorrelated(report)) reasons.push_back(*reason);
+  const bool excused = ending == Ending::kUnfinished && is_sound;
   if (ending != Ending::kConverged && !excused) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
 }

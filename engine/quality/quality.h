@@ -83,10 +83,15 @@ enum class ReviewCause {
   kDeformationRejected,
   kErrorUnknown,
   kPoseNotObserved,
+  kSpatiallyUneven,
+  kBoundAboveLimit,
+  kUnitsDiffer,
+  kNotCorrelated,
+  kPartlyVisible,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
 // start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown",
-// "pose not observed".
+// "pose not observed", "spatially uneven", "bound above the limit", "units differ", "not correlated", "partly visible".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -122,8 +127,14 @@ struct QualityReport {
   std::optional<double> slice_observability;
   // Absent where there is too little structure to judge by.
   std::optional<ErrorEstimate> error;
-  // The fixed image has the blocks that an estimate takes, whether or not it has the structure (kLeastBlocks).
-  bool can_have_error = false;
+  // An estimate was asked for: without `error` there is too little to judge by.
+  bool is_probed = false;
+  // The last stage deformed the image, and its deformation is part of the answer.
+  bool is_deformed = false;
+  // The last stage compares intensities as they are (SSD).
+  bool takes_like_intensities = false;
+  // The longest side of one image over that of the other, 1 or more.
+  double extent_ratio = 1;
   // On demand, and not without `error`.
   std::optional<ErrorMap> error_map;
   std::vector<PointError> error_at;
@@ -146,10 +157,26 @@ inline constexpr double kMostStretch = 2.0;
 // 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
-// A start without a margin, or a deformation that was rejected, is no reason where the predicted error of the answer is
-// within the limit and so many blocks agree: a wrong start leaves few that do, and what is left of a rejected
-// deformation is an affine result that stands by itself.
+// A start without a margin, or a deformation that was rejected, is no reason where the estimate of the answer gives
+// none and so many blocks agree: a wrong start leaves few that do, and what is left of a rejected deformation is an
+// affine result that stands by itself. The blocks of a start have to be clear, too, so that no rival is as good: the
+// median of their bounds is no more than the reach. For a deformation all this is asked of its affine part, since a
+// deformation makes blocks agree.
 inline constexpr double kCertainAgreement = 0.8;
+
+// The expected error says nothing above so many reaches (ErrorEstimate.reach_mm): unrelated images have about 1.6.
+inline constexpr double kMostReaches = 0.5;
+// A bound, at the median block, above so many limits is "bound above the limit": half of the blocks cannot tell the
+// result from one that is so far off.
+inline constexpr double kMostBoundLimits = 8;
+// A region whose expected error is above so many reaches is matched no better than by chance: "spatially uneven".
+inline constexpr double kMostRegionReaches = 1;
+// A deformable stage fits what is not seen, too: with less of the structure in both images, "partly visible".
+inline constexpr double kLeastVisible = 0.65;
+// Extents of bodies and of parts of them, 15 to 600 mm, differ by less; metres and millimetres by 1000.
+inline constexpr double kMostExtentRatio = 50;
+// A correlation below that, after a stage that takes like intensities, explains not a hundredth of the variance.
+inline constexpr double kLeastCorrelation = 0.1;
 
 // A slice whose objective rises by less than this part when it leaves its plane, of the rise that the same movement in
 // its plane brings, is marked "pose not observed" (docs/accuracy.md, Slice to volume).
@@ -161,16 +188,17 @@ inline constexpr double kDefaultErrorLimitMm = 5;
 // How a registration ended, as far as the verdict goes.
 enum class Ending {
   kConverged,
-  // Out of iterations, or without descent: a reason unless the predicted error is within the limit.
+  // Out of iterations, or without descent: a reason unless there is an estimate of the error that gives none.
   kUnfinished,
   // Cut short by a budget: always a reason.
   kCutShort,
 };
 
 // The reasons, from the rest of the report. `worse_than_start`: the objective of the registration ended above its
-// start. An error estimate adds two: an agreement below kUnrelatedChances times chance (of the affine part before a
-// deformation: kUnrelatedStartChances), and an expected error above `error_limit_mm`. So does its absence where
-// can_have_error says that there could be one.
+// start. An error estimate has its own: an agreement below LeastAgreement (of the affine part before a deformation,
+// too, unless the matches of the whole are clear), fewer clear matches than fix an affine map, an expected error above
+// the smaller of `error_limit_mm` and kMostReaches, and what the constants above say of bounds, regions and visibility.
+// The absence of an estimate is a reason where is_probed.
 std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, Ending ending,
                                         double error_limit_mm = kDefaultErrorLimitMm);
 

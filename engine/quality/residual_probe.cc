@@ -13,7 +13,7 @@ namespace {
 
 // The floor of descriptors, in variances of the image: below it, differences count as noise.
 constexpr double kDescriptorFloor = 1e-3;
-// Blocks of less variation, in variances of the fixed image, are not matched.
+// Blocks of less variation, in variances of the image, have no structure.
 constexpr double kLeastVariation = 1e-3;
 
 // The coarsest level that is no coarser than the probe: its smallest spacing is at most 1.1 times a node.
@@ -65,7 +65,10 @@ absl::StatusOr<DescriptorVolume> Describe(const ExecContext& ctx, const Prepared
   INTRAWARP_ASSIGN_OR_RETURN(Descriptor * descriptors, ctx.arena().Allocate<Descriptor>(grid.voxels()));
   INTRAWARP_ASSIGN_OR_RETURN(float* noise, ctx.arena().Allocate<float>(1));
   INTRAWARP_RETURN_IF_ERROR(ComputeDescriptors(ctx, {samples, grid}, valid, Floor(image), descriptors, noise));
-  return DescriptorVolume{descriptors, valid, noise};
+  // Above 0, so that an image without any variation has no structure.
+  const double variance = image.statistics().stddev * image.statistics().stddev;
+  const auto least = static_cast<float>(std::max(kLeastVariation * variance, 1e-30));
+  return DescriptorVolume{descriptors, valid, noise, least};
 }
 
 // The grid of blocks: block i covers nodes [i kBlockSide, (i + 1) kBlockSide).
@@ -155,9 +158,7 @@ absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const Prepar
   INTRAWARP_ASSIGN_OR_RETURN(BlockMatch * matches, ctx.arena().Allocate<BlockMatch>(BlockCount(grid.size)));
   ResidualProbe probe;
   probe.intensity_variance = fixed.statistics().stddev * fixed.statistics().stddev;
-  // Above 0, so that an image without any variation is not matched.
-  const auto least = static_cast<float>(std::max(kLeastVariation * probe.intensity_variance, 1e-30));
-  INTRAWARP_RETURN_IF_ERROR(MatchBlocks(ctx, fixed_descriptors, moving_descriptors, grid.size, least, matches));
+  INTRAWARP_RETURN_IF_ERROR(MatchBlocks(ctx, fixed_descriptors, moving_descriptors, grid.size, matches));
   probe.blocks = BlockGrid(grid);
   probe.node_mm = grid.spacing;
   probe.matches.resize(BlockCount(grid.size));

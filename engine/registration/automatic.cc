@@ -247,9 +247,7 @@ absl::Status AutomaticRegistration::Answer() {
   choice_.stages.push_back(best_->options);
   choice_.error = trial.is_accepted ? trial.error : affine_.error;
   if (!trial.error.has_value()) return absl::OkStatus();
-  choice_.error->affine_expected_mm = affine_.error->expected_mm;
-  choice_.error->affine_agreement = affine_.error->agreement;
-  choice_.error->deformation_mm = trial.deformation_mm;
+  HoldAgainstAffine(*affine_.error, trial.deformation_mm, *choice_.error);
   if (trial.is_accepted) return absl::OkStatus();
   choice_.rejected_gain = trial.gain;
   best_->stage.value.reset();

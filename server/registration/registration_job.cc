@@ -150,16 +150,13 @@ absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& i
     report.error = affine;
     probe = std::move(before);
   }
-  report.error->affine_expected_mm = affine->expected_mm;
-  report.error->affine_agreement = affine->agreement;
-  report.error->deformation_mm = deformation;
+  HoldAgainstAffine(*affine, deformation, *report.error);
   return absl::OkStatus();
 }
 
 // A registration that chose its stages has judged its result. False where it could not.
 bool TakeJudgement(const RegistrationResult& result, QualityReport& report) {
   if (!result.choice.has_value() || !result.choice->error.has_value()) return false;
-  report.can_have_error = true;
   report.error = result.choice->error;
   report.rejected_gain = result.choice->rejected_gain;
   return true;
@@ -168,6 +165,7 @@ bool TakeJudgement(const RegistrationResult& result, QualityReport& report) {
 // Fills in what is predicted of the error of a result. With Scrutiny::kFull that may cost the result its deformation.
 absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, RegistrationResult& result,
                    QualityReport& report, LatencyBreakdown& latency) {
+  report.is_probed = true;
   const bool is_judged = TakeJudgement(result, report);
   if (is_judged && !task.error.map && task.error.points.empty()) return absl::OkStatus();
   PhaseTimer timer(latency, Phase::kAssess);
@@ -177,7 +175,6 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, Registr
   const int64_t nodes = is_judged ? kProbeNodes : ProbeNodesOf(task.scrutiny);
   INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe probe, Probe(ctx, in, masks, result.transform, nodes));
   if (!is_judged) {
-    report.can_have_error = static_cast<int>(probe.matches.size()) >= kLeastBlocks;
     report.error = PredictError(probe);
     if (!report.error) return absl::OkStatus();
     if (task.scrutiny == Scrutiny::kFull && !result.transform.is_affine()) {
@@ -187,6 +184,15 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, Registr
   if (task.error.map) report.error_map = MapErrors(probe);
   report.error_at = PredictErrorsAt(probe, task.error.points);
   return absl::OkStatus();
+}
+
+double LongestSide(const Geometry& g) {
+  return std::max({g.size.x * g.spacing.x, g.size.y * g.spacing.y, g.is_2d() ? 0 : g.size.z * g.spacing.z});
+}
+
+double ExtentRatio(const Geometry& a, const Geometry& b) {
+  const auto [shorter, longer] = std::minmax({LongestSide(a), LongestSide(b)});
+  return longer / shorter;
 }
 
 // Fills what the judge has left.
@@ -216,6 +222,10 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
     report.mirror_lead = result.starts->mirror_lead;
   }
   if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
+  report.is_deformed = !result.transform.is_affine() && !report.rejected_gain;
+  const StageReport* last = result.stages.empty() ? nullptr : &result.stages.back();
+  report.takes_like_intensities = last != nullptr && MetricOf(last->options) == MetricKind::kSsd;
+  report.extent_ratio = ExtentRatio(in.fixed->geometry(), in.moving->geometry());
   report.review_reasons =
       ReviewReasons(report, result.worse_than_start, EndingOf(result.stop_reason), task.error_limit_mm);
   return absl::OkStatus();

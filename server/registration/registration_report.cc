@@ -79,6 +79,16 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_ERROR_UNKNOWN;
     case ReviewCause::kPoseNotObserved:
       return v1::VERDICT_CAUSE_POSE_NOT_OBSERVED;
+    case ReviewCause::kSpatiallyUneven:
+      return v1::VERDICT_CAUSE_SPATIALLY_UNEVEN;
+    case ReviewCause::kBoundAboveLimit:
+      return v1::VERDICT_CAUSE_BOUND_ABOVE_LIMIT;
+    case ReviewCause::kUnitsDiffer:
+      return v1::VERDICT_CAUSE_UNITS_DIFFER;
+    case ReviewCause::kNotCorrelated:
+      return v1::VERDICT_CAUSE_NOT_CORRELATED;
+    case ReviewCause::kPartlyVisible:
+      return v1::VERDICT_CAUSE_PARTLY_VISIBLE;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -105,6 +115,10 @@ v1::ErrorEstimate ToProto(const ErrorEstimate& from) {
   if (from.affine_expected_mm) to.set_affine_expected_mm(*from.affine_expected_mm);
   if (from.affine_agreement) to.set_affine_agreement(*from.affine_agreement);
   if (from.deformation_mm) to.set_deformation_mm(*from.deformation_mm);
+  to.set_reach_mm(from.reach_mm);
+  if (from.worst_region_expected_mm) to.set_worst_region_expected_mm(*from.worst_region_expected_mm);
+  if (from.worst_region_agreement) to.set_worst_region_agreement(*from.worst_region_agreement);
+  to.set_visible_fraction(from.visible_fraction);
   return to;
 }
 

@@ -40,8 +40,8 @@ class BlockMatchTest : public DeviceTest {
   std::vector<BlockMatch> Match(const Volume& fixed, const Volume& moving, Int3 size, float noise = 0) {
     auto* out = Poisoned<BlockMatch>(BlockCount(size));
     const float* on_device = Upload(std::vector<float>{noise});
-    EXPECT_OK(MatchBlocks(ctx(), {Upload(fixed.descriptors), Upload(fixed.valid), on_device},
-                          {Upload(moving.descriptors), Upload(moving.valid), on_device}, size, kLeastVariation, out));
+    EXPECT_OK(MatchBlocks(ctx(), {Upload(fixed.descriptors), Upload(fixed.valid), on_device, kLeastVariation},
+                          {Upload(moving.descriptors), Upload(moving.valid), on_device, kLeastVariation}, size, out));
     return Download(out, BlockCount(size));
   }
 };
@@ -200,6 +200,22 @@ TEST_P(BlockMatchTest, LeavesOutBlocksWithoutStructure) {
   ASSERT_EQ(matches[1].matched, 1);
   // Its neighbour has no part in its smoothed costs.
   EXPECT_NEAR(matches[1].smoothed.best, matches[1].own.best, 1e-5 * matches[1].own.best);
+}
+
+TEST_P(BlockMatchTest, SaysWhereTheMovingVolumeHasStructure) {
+  const Int3 size{15, 5, 5};
+  const Volume fixed = RandomVolume(size, 5, 1);
+  Volume moving = RandomVolume(size, 6, 1);
+  for (int64_t i = 0; i < static_cast<int64_t>(moving.descriptors.size()); ++i) {
+    if (i % 15 < 5) moving.descriptors[i].variation = 0.1f;
+    if (i % 15 >= 10) moving.valid[i] = 0;
+  }
+  const std::vector<BlockMatch> matches = Match(fixed, moving, size);
+  EXPECT_EQ(matches[0].matched, 1);
+  EXPECT_EQ(matches[0].shown, 0);
+  EXPECT_EQ(matches[1].shown, 1);
+  EXPECT_EQ(matches[2].covered, 0);
+  EXPECT_EQ(matches[2].shown, 0);
 }
 
 TEST_P(BlockMatchTest, LeavesOutBlocksThatVaryNoMoreThanNoise) {

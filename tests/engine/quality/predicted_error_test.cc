@@ -72,6 +72,58 @@ TEST(PredictedErrorTest, SumsUpTheMatchedBlocks) {
   EXPECT_FALSE(error->affine_expected_mm || error->deformation_mm);
 }
 
+TEST(PredictedErrorTest, KnowsItsReach) {
+  EXPECT_NEAR(PredictError(ProbeOf(std::vector<BlockMatch>(40, Sharp())))->reach_mm, 3 * 2, 1e-12);
+  ResidualProbe uneven = ProbeOf(std::vector<BlockMatch>(40, Sharp()));
+  uneven.node_mm = {2, 1.5, 3};
+  EXPECT_NEAR(PredictError(uneven)->reach_mm, 3 * 1.5, 1e-12);
+  // The axis of a plane that is not searched has no part in it.
+  ResidualProbe plane = ProbeOf(std::vector<BlockMatch>(40, Sharp()), 1);
+  plane.node_mm = {2, 2, 0.1};
+  EXPECT_NEAR(PredictError(plane)->reach_mm, 3 * 2, 1e-12);
+}
+
+// Smoothed with the weights 1 2 1, an axis of many blocks says as much as 1 / 2.67 as many; one of 2 blocks as one.
+TEST(PredictedErrorTest, BlocksThatShareTheirCostsCountForFewer) {
+  ResidualProbe probe = ProbeOf(std::vector<BlockMatch>(10 * 10 * 10, Sharp()));
+  probe.blocks.size = {10, 10, 10};
+  EXPECT_NEAR(PredictError(probe)->independent_blocks, 1000 / std::pow(16.0 / 6, 3), 1e-9);
+  EXPECT_NEAR(PredictError(ProbeOf(std::vector<BlockMatch>(40, Sharp())))->independent_blocks, 40 / 2 / (16.0 / 6),
+              1e-9);
+}
+
+TEST(PredictedErrorTest, SaysWhereItIsWorst) {
+  // 8 x 8 x 2 blocks; those of one of the eight octants are vague, which the median does not see.
+  std::vector<BlockMatch> matches(8 * 8 * 2, Sharp());
+  for (int i = 0; i < 128; ++i) {
+    if (i % 8 >= 4 && i / 8 % 8 >= 4 && i >= 64) matches[i] = Vague();
+  }
+  ResidualProbe probe = ProbeOf(matches);
+  probe.blocks.size = {8, 8, 2};
+  const std::optional<ErrorEstimate> error = PredictError(probe);
+  ASSERT_TRUE(error.has_value());
+  const BlockError sharp = PredictBlockError(Sharp(), {2, 2, 2}), vague = PredictBlockError(Vague(), {2, 2, 2});
+  EXPECT_NEAR(error->expected_mm, sharp.expected_mm, 1e-12);
+  EXPECT_NEAR(error->worst_region_expected_mm.value(), vague.expected_mm, 1e-12);
+  EXPECT_EQ(error->worst_region_agreement, 0);
+}
+
+TEST(PredictedErrorTest, ARegionOfFewBlocksIsNotJudged) {
+  // Two rows of 15 blocks are two regions, each too small.
+  EXPECT_FALSE(PredictError(ProbeOf(std::vector<BlockMatch>(30, Sharp())))->worst_region_agreement.has_value());
+  EXPECT_FALSE(PredictError(ProbeOf(std::vector<BlockMatch>(30, Sharp())))->worst_region_expected_mm.has_value());
+}
+
+TEST(PredictedErrorTest, SaysHowMuchBothImagesShow) {
+  std::vector<BlockMatch> matches(40, Sharp());
+  for (BlockMatch& match : matches) match.shown = 1;
+  EXPECT_EQ(PredictError(ProbeOf(matches))->visible_fraction, 1);
+  for (int i = 0; i < 10; ++i) matches[i].shown = 0;        // in the fixed image alone
+  for (int i = 10; i < 20; ++i) matches[i].matched = 0;     // in the moving image alone
+  for (int i = 20; i < 24; ++i) matches[i] = BlockMatch();  // in neither
+  EXPECT_NEAR(PredictError(ProbeOf(matches))->visible_fraction, 16.0 / 36, 1e-12);
+}
+
 TEST(PredictedErrorTest, ChanceInAPlaneIsGreater) {
   const std::optional<ErrorEstimate> error = PredictError(ProbeOf(std::vector<BlockMatch>(20, Sharp()), 1));
   ASSERT_TRUE(error.has_value());

@@ -613,9 +613,24 @@ TEST(ReviewReasonsTest, AStartWithoutAMarginAndMirroredImages) {
   EXPECT_THAT(Causes(report, false, true), ElementsAre());
   report.start_margin = 0.09;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
-  report.error = ErrorEstimate{.expected_mm = 1, .agreement = kCertainAgreement};
+  report.error = ErrorEstimate{.expected_mm = 1, .bound_mm = 6, .agreement = kCertainAgreement, .reach_mm = 6};
   EXPECT_THAT(Causes(report, false, true), IsEmpty());
   report.error->agreement = 0.7;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  // Blocks that agree, and would agree elsewhere as well.
+  report.error->agreement = 1;
+  report.error->bound_mm = 6.1;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  // What a deformation made agree says nothing of its start; its affine part does.
+  report.error->bound_mm = 2;
+  report.is_deformed = true;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  report.error->affine_agreement = 0.7;
+  report.error->affine_bound_mm = 2;
+  EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
+  report.error->affine_agreement = kCertainAgreement;
+  EXPECT_THAT(Causes(report, false, true), IsEmpty());
+  report.error->affine_bound_mm = 6.1;
   EXPECT_THAT(Causes(report, false, true), ElementsAre(ReviewCause::kAmbiguousStart));
   report.error.reset();
   report.mirror_lead = 0.03;
@@ -732,6 +747,115 @@ TEST(ReviewReasonsTest, AnErrorAboveItsLimitIsForAPersonToSee) {
   EXPECT_EQ(ReviewReasons(WithError(NAN, 1), false, Ending::kConverged).size(), 1u);
 }
 
+// A probe of 40^3 voxels of 0.4 mm searches 1.2 mm: no error that it could see would be above 5 mm.
+TEST(ReviewReasonsTest, AnErrorIsHeldAgainstTheReachOfItsJudge) {
+  QualityReport report = WithError(0.6, 1);
+  report.error->reach_mm = 1.2;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->expected_mm = 0.61;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kErrorAboveLimit);
+  EXPECT_EQ(reasons[0].value, 0.61);
+  EXPECT_NEAR(*reasons[0].limit, 0.6, 1e-12);
+  // A reach beyond the limit changes nothing.
+  report = WithError(5.1, 1);
+  report.error->reach_mm = 12;
+  EXPECT_EQ(ReviewReasons(report, false, Ending::kConverged).at(0).limit, kDefaultErrorLimitMm);
+}
+
+TEST(ReviewReasonsTest, FewerClearMatchesThanFixAMapAreForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.error->clear_matches = 4;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->clear_matches = 3.9;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kErrorUnknown);
+  EXPECT_EQ(reasons[0].value, 3.9);
+  EXPECT_EQ(reasons[0].limit, 4);
+  report.error->fixing_points = 3;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+}
+
+TEST(ReviewReasonsTest, ABoundFarAboveTheLimitIsForAPersonToSee) {
+  QualityReport report = WithError(4.9, 1);
+  report.error->bound_mm = 40;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->bound_mm = 44.8;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kBoundAboveLimit);
+  EXPECT_EQ(reasons[0].value, 44.8);
+  EXPECT_EQ(reasons[0].limit, 40);
+  EXPECT_STREQ(ReviewText(reasons[0].cause), "bound above the limit");
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged, 6), IsEmpty());
+}
+
+TEST(ReviewReasonsTest, ARegionThatMatchesByChanceIsForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.error->reach_mm = 9;
+  report.error->worst_region_expected_mm = 9;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.error->worst_region_expected_mm = 9.5;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kSpatiallyUneven);
+  EXPECT_EQ(reasons[0].value, 9.5);
+  EXPECT_EQ(reasons[0].limit, 9);
+  EXPECT_STREQ(ReviewText(reasons[0].cause), "spatially uneven");
+}
+
+TEST(ReviewReasonsTest, ADeformationOfWhatIsNotSeenIsForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.error->visible_fraction = 0.6;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.is_deformed = true;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kPartlyVisible);
+  EXPECT_EQ(reasons[0].value, 0.6);
+  EXPECT_EQ(reasons[0].limit, kLeastVisible);
+  EXPECT_STREQ(ReviewText(reasons[0].cause), "partly visible");
+  report.error->visible_fraction = kLeastVisible;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+}
+
+TEST(ReviewReasonsTest, UnitsThatDifferAreForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.extent_ratio = kMostExtentRatio;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.extent_ratio = 1000;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].cause, ReviewCause::kUnitsDiffer);
+  EXPECT_EQ(reasons[0].value, 1000);
+  EXPECT_STREQ(ReviewText(reasons[0].cause), "units differ");
+}
+
+TEST(ReviewReasonsTest, ImagesThatAreNotCorrelatedAreForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  report.is_probed = true;
+  report.after.ncc = -0.9;
+  // Right for metrics of unlike intensities.
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  report.takes_like_intensities = true;
+  for (const double ncc : {-0.9, 0.0, 0.09}) {
+    report.after.ncc = ncc;
+    const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+    ASSERT_EQ(reasons.size(), 1u) << ncc;
+    EXPECT_EQ(reasons[0].cause, ReviewCause::kNotCorrelated);
+    EXPECT_EQ(reasons[0].value, ncc);
+    EXPECT_STREQ(ReviewText(reasons[0].cause), "not correlated");
+  }
+  report.after.ncc = kLeastCorrelation;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  // Undefined: one of the images is constant there.
+  report.takes_like_intensities = false;
+  report.after.ncc.reset();
+  EXPECT_EQ(ReviewReasons(report, false, Ending::kConverged).at(0).cause, ReviewCause::kNotCorrelated);
+}
+
 TEST(ReviewReasonsTest, AgreementByChanceIsForAPersonToSee) {
   EXPECT_THAT(ReviewReasons(WithError(1, 0.14), false, Ending::kConverged), IsEmpty());
   const std::vector<ReviewReason> reasons = ReviewReasons(WithError(1, 0.12), false, Ending::kConverged);
@@ -739,24 +863,39 @@ TEST(ReviewReasonsTest, AgreementByChanceIsForAPersonToSee) {
   EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
   EXPECT_EQ(reasons[0].value, 0.12);
   EXPECT_NEAR(*reasons[0].limit, 0.13, 1e-12);
+  // Of 9 independent blocks that agree by chance 0.1, so many do by two standard deviations: 0.1 + 2 * 0.1.
+  QualityReport few = WithError(1, 0.29);
+  few.error->independent_blocks = 9;
+  EXPECT_NEAR(*ReviewReasons(few, false, Ending::kConverged).at(0).limit, 0.3, 1e-12);
+  few.error->agreement = 0.31;
+  EXPECT_THAT(ReviewReasons(few, false, Ending::kConverged), IsEmpty());
 }
 
 TEST(ReviewReasonsTest, OutOfIterationsIsNoReasonWhereTheErrorIsSmall) {
   EXPECT_THAT(ReviewReasons(WithError(1, 1), false, Ending::kUnfinished), IsEmpty());
   EXPECT_EQ(ReviewReasons(WithError(1, 1), false, Ending::kCutShort)[0].cause, ReviewCause::kNotConverged);
   EXPECT_EQ(ReviewReasons(WithError(9, 1), false, Ending::kUnfinished).back().cause, ReviewCause::kNotConverged);
+  // An estimate that is doubted excuses nothing.
+  QualityReport doubted = WithError(1, 1);
+  doubted.error->clear_matches = 1;
+  EXPECT_EQ(ReviewReasons(doubted, false, Ending::kUnfinished).back().cause, ReviewCause::kNotConverged);
 }
 
 TEST(ReviewReasonsTest, ADeformationThatBeganAtNothingInCommonIsForAPersonToSee) {
   QualityReport report = WithError(1, 0.9);
-  report.error->affine_agreement = 0.1;
+  report.error->bound_mm = 7;
+  report.error->reach_mm = 6;
+  report.error->affine_agreement = 0.14;
   EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
   report.error->affine_agreement = 0.09;
   const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 1u);
   EXPECT_EQ(reasons[0].cause, ReviewCause::kUnrelatedImages);
   EXPECT_EQ(reasons[0].value, 0.09);
-  EXPECT_EQ(reasons[0].limit, 0.1);
+  EXPECT_NEAR(*reasons[0].limit, 0.13, 1e-12);
+  // Matches that are clear at the end are no accident.
+  report.error->bound_mm = 6;
+  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
 }
 
 TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSeeUnlessTheAffinePartStandsByItself) {
@@ -778,7 +917,8 @@ TEST(ReviewReasonsTest, AnErrorThatCannotBeEstimatedIsForAPersonToSee) {
   QualityReport report;
   report.overlap = 1;
   EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
-  report.can_have_error = true;
+  report.is_probed = true;
+  report.after.ncc = 1;
   const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
   ASSERT_EQ(reasons.size(), 1u);
   EXPECT_EQ(reasons[0].cause, ReviewCause::kErrorUnknown);

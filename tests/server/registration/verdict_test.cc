@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Good and bad pairs, registered as a server does it: a bad result is for review, a good one is ok.
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -38,8 +40,9 @@ class VerdictTest : public DeviceTest {
   }
   absl::StatusOr<RegistrationOutcome> Try(const PreparedImage& fixed, const PreparedImage& moving,
                                           std::vector<StageOptions> stages,
-                                          double error_limit_mm = kDefaultErrorLimitMm) {
+                                          double error_limit_mm = kDefaultErrorLimitMm, bool automatic = false) {
     RegistrationInput input;
+    input.automatic = automatic;
     input.fixed = &fixed;
     input.moving = &moving;
     input.stages = std::move(stages);
@@ -53,6 +56,13 @@ class VerdictTest : public DeviceTest {
   RegistrationOutcome Run(const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages,
                           double error_limit_mm = kDefaultErrorLimitMm) {
     absl::StatusOr<RegistrationOutcome> outcome = Try(fixed, moving, std::move(stages), error_limit_mm);
+    EXPECT_OK(outcome.status()) << outcome.status();
+    return *std::move(outcome);
+  }
+
+  RegistrationOutcome RunAutomatically(const PreparedImage& fixed, const PreparedImage& moving) {
+    absl::StatusOr<RegistrationOutcome> outcome =
+        Try(fixed, moving, AutomaticStages(), kDefaultErrorLimitMm, /*automatic=*/true);
     EXPECT_OK(outcome.status()) << outcome.status();
     return *std::move(outcome);
   }
@@ -117,6 +127,138 @@ TEST_P(VerdictTest, UnrelatedImagesAreForReview) {
   const PreparedImage moving = Prepare(other, made.moving.geometry);
   EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), Contains(ReviewCause::kErrorAboveLimit));
   EXPECT_THAT(Causes(Run(fixed, moving, {kNgf})), Contains(ReviewCause::kErrorAboveLimit));
+}
+
+// --- Small fields of view ---
+
+// Sums of bells within one outline, or of finer structure without one; a seed gives a scene of its own.
+struct Scene {
+  int side = 40;
+  double field_mm = 16;
+  uint32_t seed = 1;
+  bool has_texture = false;
+  bool has_outline = true;
+};
+
+Geometry CubeOf(const Scene& scene) {
+  Geometry grid;
+  grid.size = {scene.side, scene.side, scene.side};
+  const double spacing = scene.field_mm / scene.side;
+  grid.spacing = {spacing, spacing, spacing};
+  return grid;
+}
+
+// Voxels of the scene at map(p), p and the map in sides of the field.
+std::vector<float> Draw(const Scene& scene, const std::function<Vec3d(Vec3d)>& map) {
+  std::mt19937 engine(scene.seed);
+  const auto uniform = [&engine](double low, double high) { return low + (high - low) * engine() * 0x1p-32; };
+  struct Bell {
+    Vec3d centre;
+    double width, height;
+  };
+  std::vector<Bell> bells;
+  const double low = scene.has_texture ? 0.02 : 0.05, high = scene.has_texture ? 0.05 : 0.15;
+  for (int i = 0; i < (scene.has_texture ? 300 : 14); ++i) {
+    const Vec3d centre{uniform(0.1, 0.9), uniform(0.1, 0.9), uniform(0.1, 0.9)};
+    bells.push_back({centre, uniform(low, high), uniform(-0.8, 0.8)});
+  }
+  std::normal_distribution<double> noise(0, 1);
+  std::vector<float> voxels;
+  for (int i = 0; i < scene.side * scene.side * scene.side; ++i) {
+    const double n = scene.side;
+    const Vec3d p = map(
+        {(i % scene.side + 0.5) / n, (i / scene.side % scene.side + 0.5) / n, (i / scene.side / scene.side + 0.5) / n});
+    double value = 1;
+    for (const Bell& bell : bells) {
+      const Vec3d d = p - bell.centre;
+      const double square = Dot(d, d) / (bell.width * bell.width);
+      if (square < 30) value += bell.height * std::exp(-0.5 * square);
+    }
+    const Vec3d d = p - Vec3d{0.5, 0.5, 0.5};
+    if (scene.has_outline) value /= 1 + std::exp((std::sqrt(Dot(d, d)) - 0.4) / 0.01);
+    voxels.push_back(static_cast<float>(100 * value + noise(engine)));
+  }
+  return voxels;
+}
+
+std::vector<float> Draw(const Scene& scene) {
+  return Draw(scene, [](Vec3d p) { return p; });
+}
+
+// The fields of a temporal bone, of an ultrasound probe, and of a level of the spine.
+TEST_P(VerdictTest, UnrelatedImagesOfASmallFieldAreForReview) {
+  const FfdOptions nmi{.metric = MetricKind::kNmi};
+  const std::vector<std::vector<StageOptions>> ways = {{RigidOptions()}, {kNgf, nmi}, {kSsd, LogDemonsOptions()}};
+  for (const Scene& scene : {Scene{28, 16, 11}, Scene{28, 28, 13}, Scene{32, 60, 15}, Scene{28, 16, 17, true, false}}) {
+    Scene other = scene;
+    other.seed += 100;
+    const Geometry grid = CubeOf(scene);
+    const PreparedImage fixed = Prepare(Draw(scene), grid), moving = Prepare(Draw(other), grid);
+    for (const std::vector<StageOptions>& stages : ways) {
+      EXPECT_THAT(Causes(Run(fixed, moving, stages)), Not(IsEmpty())) << scene.field_mm << " mm, seed " << scene.seed;
+    }
+    EXPECT_THAT(Causes(RunAutomatically(fixed, moving)), Not(IsEmpty())) << scene.field_mm << " mm, " << scene.seed;
+  }
+}
+
+TEST_P(VerdictTest, GoodResultsOfASmallFieldAreOk) {
+  for (const double field_mm : {16.0, 60.0}) {
+    const Scene scene{40, field_mm, 21, true, false};
+    const Geometry grid = CubeOf(scene);
+    const auto shifted = [](Vec3d p) { return p + Vec3d{0.04, -0.03, 0.02}; };
+    const PreparedImage fixed = Prepare(Draw(scene, shifted), grid), moving = Prepare(Draw(scene), grid);
+    EXPECT_THAT(Causes(Run(fixed, moving, {kSsd})), IsEmpty());
+    EXPECT_THAT(Causes(RunAutomatically(fixed, moving)), IsEmpty());
+  }
+}
+
+TEST_P(VerdictTest, AHeaderInMetresIsForReview) {
+  const Scene scene{32, 120, 31, true, false};
+  Geometry in_metres = CubeOf(scene);
+  in_metres.spacing = 0.001 * in_metres.spacing;
+  const std::vector<float> voxels = Draw(scene);
+  const PreparedImage fixed = Prepare(voxels, in_metres), moving = Prepare(voxels, CubeOf(scene));
+  for (const StageOptions& stage : {StageOptions(RigidOptions()), kSsd, kNgf}) {
+    const absl::StatusOr<RegistrationOutcome> one = Try(fixed, moving, {stage}), other = Try(moving, fixed, {stage});
+    for (const absl::StatusOr<RegistrationOutcome>* outcome : {&one, &other}) {
+      if (!outcome->ok()) continue;
+      EXPECT_THAT(Causes(**outcome), Contains(ReviewCause::kUnitsDiffer));
+    }
+    EXPECT_TRUE(one.ok() || other.ok()) << one.status();
+  }
+}
+
+// Where the fixed image is black the deformable stage has nothing to hold the tissue by.
+TEST_P(VerdictTest, AHalfVisibleImageIsRightOrForReview) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(7, 25));
+  std::vector<float> shadowed = io::ToFloat(made.fixed);
+  const Int3 n = made.fixed.geometry.size;
+  for (int64_t i = 0; i < static_cast<int64_t>(shadowed.size()); ++i) {
+    if (i % n.x < n.x / 2) shadowed[i] = -1000;
+  }
+  const PreparedImage fixed = Prepare(shadowed, made.fixed.geometry), moving = Prepare(made.moving);
+  const RegistrationOutcome outcome = Run(fixed, moving, {kSsd, LogDemonsOptions()});
+  ASSERT_TRUE(outcome.quality.error.has_value());
+  EXPECT_LT(outcome.quality.error->visible_fraction, 0.8);
+  EXPECT_THAT(Causes(outcome), Not(IsEmpty()));
+}
+
+TEST_P(VerdictTest, ImagesWithoutStructureAreForReview) {
+  const Scene scene{32, 100, 41};
+  const Geometry grid = CubeOf(scene);
+  const PreparedImage constant = Prepare(std::vector<float>(grid.voxels(), 7.0f), grid),
+                      other = Prepare(Draw(scene), grid);
+  for (const auto& [fixed, moving] : {std::pair(&constant, &constant), {&constant, &other}, {&other, &constant}}) {
+    const absl::StatusOr<RegistrationOutcome> outcome = Try(*fixed, *moving, {kSsd});
+    if (!outcome.ok()) continue;
+    EXPECT_THAT(Causes(*outcome), Not(IsEmpty()));
+  }
+}
+
+TEST_P(VerdictTest, TooFewBlocksToJudgeByAreForReview) {
+  const Scene scene{8, 30, 51, true, false};
+  const PreparedImage image = Prepare(Draw(scene), CubeOf(scene));
+  EXPECT_THAT(Causes(Run(image, image, {kSsd})), Contains(ReviewCause::kErrorUnknown));
 }
 
 TEST_P(VerdictTest, AMetricThatDoesNotSuitIsForReviewOrRefused) {
