@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// IdentitySource: who a caller is, by the files of credentials. A changed file is taken up by Reload; one that is
-// broken leaves the last good one in use.
+// IdentitySource: who a caller is, by the files of credentials. Reload takes a changed file up once the change has
+// settled (watched_file.h); a file that is broken, or empty after one was read, leaves the last good one in use. A file
+// that lets nobody in any more holds a comment.
 //
 // Thread safety: Reload is one thread's at a time; the rest is safe for concurrent use.
 #ifndef INTRAWARP_SERVER_IDENTITY_IDENTITY_SOURCE_H_
@@ -37,10 +38,10 @@ class IdentitySource {
   // Whether callers need an identity.
   bool is_required() const { return tokens_file_.is_set() || identities_file_.is_set(); }
 
-  // Each takes its file up when it has changed: true when it had. INVALID_ARGUMENT and errors of reading, without the
-  // file's path or content, once for each change.
-  absl::StatusOr<bool> ReloadTokens();
-  absl::StatusOr<bool> ReloadCertificates();
+  // Each takes its file up when a change of it has settled at `now`: true when one had. INVALID_ARGUMENT and errors of
+  // reading, without the file's path or content, once for each change.
+  absl::StatusOr<bool> ReloadTokens(WatchedFile::Time now);
+  absl::StatusOr<bool> ReloadCertificates(WatchedFile::Time now);
 
   // Anybody() where none is required. A call with a token is its bearer's, whatever the certificate; a call without one
   // is the certificate's. UNAUTHENTICATED says what is wrong, not why a credential is unknown.
@@ -50,8 +51,9 @@ class IdentitySource {
   WatchedFile tokens_file_;
   WatchedFile identities_file_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const TokenTable> tokens_ = std::make_shared<const TokenTable>();
-  std::shared_ptr<const CertificateTable> certificates_ = std::make_shared<const CertificateTable>();
+  // Null before the first that was read.
+  std::shared_ptr<const TokenTable> tokens_;
+  std::shared_ptr<const CertificateTable> certificates_;
 };
 
 }  // namespace intrawarp::server

@@ -56,8 +56,8 @@ absl::Status CheckAuthorities(const std::string& text) {
 }
 
 // Reads one of the files into `to`; true when it has changed.
-absl::StatusOr<bool> Read(WatchedFile& file, const char* flag, std::string& to) {
-  absl::StatusOr<std::optional<std::string>> changed = file.Changed();
+absl::StatusOr<bool> Read(WatchedFile& file, WatchedFile::Time now, const char* flag, std::string& to) {
+  absl::StatusOr<std::optional<std::string>> changed = file.Changed(now);
   if (!changed.ok()) return absl::Status(changed.status().code(), absl::StrCat(flag, ": ", changed.status().message()));
   if (!changed->has_value()) return false;
   to = *std::move(*changed);
@@ -81,10 +81,10 @@ absl::StatusOr<TlsMaterial> CheckTlsMaterial(std::string certificate_chain, std:
   return TlsMaterial{std::move(certificate_chain), std::move(private_key), std::move(client_ca), *end};
 }
 
-absl::StatusOr<bool> TlsFiles::Reload() {
-  INTRAWARP_ASSIGN_OR_RETURN(const bool certificate, Read(certificate_, "tls_cert", certificate_text_));
-  INTRAWARP_ASSIGN_OR_RETURN(const bool key, Read(key_, "tls_key", key_text_));
-  INTRAWARP_ASSIGN_OR_RETURN(const bool client_ca, Read(client_ca_, "tls_client_ca", client_ca_text_));
+absl::StatusOr<bool> TlsFiles::Reload(WatchedFile::Time now) {
+  INTRAWARP_ASSIGN_OR_RETURN(const bool certificate, Read(certificate_, now, "tls_cert", certificate_text_));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool key, Read(key_, now, "tls_key", key_text_));
+  INTRAWARP_ASSIGN_OR_RETURN(const bool client_ca, Read(client_ca_, now, "tls_client_ca", client_ca_text_));
   if (!certificate && !key && !client_ca) return false;
   // An empty file of authorities would switch their check off.
   if (client_ca_.is_set() && client_ca_text_.empty()) return Wrong("tls_client_ca", "is empty");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TlsFiles: the certificate, the private key and the clients' authorities of a server, checked, and read again when a
-// file changes. A change that does not pass the checks leaves the last good material in use.
+// change of a file has settled (watched_file.h). A change that does not pass the checks leaves the last good material
+// in use.
 //
 // Thread safety: Reload is one thread's at a time; material is safe for concurrent use.
 #ifndef INTRAWARP_SERVER_IDENTITY_TLS_FILES_H_
@@ -37,8 +38,8 @@ class TlsFiles {
   explicit TlsFiles(const AccessFiles& files)
       : certificate_(files.tls_cert), key_(files.tls_key), client_ca_(files.tls_client_ca) {}
 
-  // True when there is new material. The errors of reading and of CheckTlsMaterial, once for each change.
-  absl::StatusOr<bool> Reload();
+  // True when there is new material at `now`. The errors of reading and of CheckTlsMaterial, once for each change.
+  absl::StatusOr<bool> Reload(WatchedFile::Time now);
   // The last good one; null before the first.
   std::shared_ptr<const TlsMaterial> material() const;
 

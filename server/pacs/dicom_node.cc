@@ -14,9 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
+#include "io/file.h"
+#include "server/identity/credentials.h"
 #include "server/identity/exposure.h"
 #include "server/identity/tls_files.h"
-#include "server/identity/watched_file.h"
 #include "server/ledger/host_memory.h"
 #include "server/monitor/log.h"
 #include "server/pacs/dicomweb_source.h"
@@ -35,9 +36,9 @@ absl::Status ForFlag(const char* flag, const absl::Status& status) {
 
 absl::StatusOr<std::string> ReadFlagFile(const char* flag, const std::string& path) {
   if (path.empty()) return std::string();
-  absl::StatusOr<std::optional<std::string>> content = WatchedFile(path).Changed();
+  absl::StatusOr<std::string> content = io::ReadSmallFile(path, kMaxCredentialFile);
   if (!content.ok()) return ForFlag(flag, content.status());
-  return content->value_or("");
+  return content;
 }
 
 absl::Status CheckExposed(const NodeOptions& options) {

@@ -78,22 +78,22 @@ AccessControl::AccessControl(const AccessFiles& files, const CallLimitOptions& l
 
 AccessControl::~AccessControl() { Stop(); }
 
-absl::StatusOr<bool> AccessControl::ReloadOne(AccessFile file) {
+absl::StatusOr<bool> AccessControl::ReloadOne(AccessFile file, WatchedFile::Time now) {
   switch (file) {
     case AccessFile::kTls:
-      return tls_.Reload();
+      return tls_.Reload(now);
     case AccessFile::kTokens:
-      return identities_.ReloadTokens();
+      return identities_.ReloadTokens(now);
     case AccessFile::kIdentities:
       break;
   }
-  return identities_.ReloadCertificates();
+  return identities_.ReloadCertificates(now);
 }
 
 absl::Status AccessControl::Load() {
   std::lock_guard<std::mutex> lock(reloading_);
   for (const AccessFile file : kFiles) {
-    const absl::Status status = ReloadOne(file).status();
+    const absl::Status status = ReloadOne(file, seams_.steady_now()).status();
     if (status.ok()) continue;
     // Those of TLS name their own.
     const std::string flag = file == AccessFile::kTls ? "" : absl::StrCat(NameOf(file), ": ");
@@ -119,7 +119,7 @@ bool AccessControl::Reload() {
   std::lock_guard<std::mutex> lock(reloading_);
   bool any = false;
   for (const AccessFile file : kFiles) {
-    const absl::StatusOr<bool> changed = ReloadOne(file);
+    const absl::StatusOr<bool> changed = ReloadOne(file, seams_.steady_now());
     if (changed.ok() && !*changed) continue;
     metrics_.CountReload(file, changed.ok());
     if (changed.ok()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // AccessControl: whether a call may begin: who makes it, whether its role suffices, and whether its identity and its
 // connection have a place left. It reads its files again every second on a thread of its own, since a disk that does
-// not answer must not hold up anything else.
+// not answer must not hold up anything else. A change takes effect once it has settled (watched_file.h), within four
+// seconds.
 //
 // Thread safety: safe for concurrent use after Load.
 #ifndef INTRAWARP_SERVER_RPC_ACCESS_CONTROL_H_
@@ -44,8 +45,8 @@ class AccessControl {
   // Reads the files again every second, and calls `changed` when callers may have lost their identity. Once.
   void StartReloading(std::function<void()> changed);
   void Stop();
-  // Reads them now. A broken file is logged and counted, and the last good one stays. True when credentials of callers
-  // have changed.
+  // Reads them now, and takes up what has settled. A broken file is logged and counted, and the last good one stays.
+  // True when credentials of callers have changed.
   bool Reload();
 
   // Who makes the call. UNAUTHENTICATED (NOT_AUTHENTICATED), which is counted.
@@ -60,7 +61,7 @@ class AccessControl {
 
  private:
   // True when the file has changed.
-  absl::StatusOr<bool> ReloadOne(AccessFile file);
+  absl::StatusOr<bool> ReloadOne(AccessFile file, WatchedFile::Time now);
   absl::Status TakePlace(const std::string& caller, const grpc::ServerContextBase& call, CallLimits::Place& place);
   void ReloadLoop();
   void ShowCertificate();

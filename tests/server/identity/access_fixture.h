@@ -6,12 +6,15 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "intrawarp/v1/server.grpc.pb.h"
 #include "server/identity/credentials.h"
+#include "server/identity/watched_file.h"
 #include "server/server.h"
 #include "tests/server/identity/certificates.h"
 
@@ -27,7 +30,7 @@ struct Shown {
 
 class AccessTest : public testing::Test {
  protected:
-  static ServerOptions Options() {
+  ServerOptions Options() const {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
     options.http = "127.0.0.1:0";
@@ -36,7 +39,15 @@ class AccessTest : public testing::Test {
     options.limits.pinned_capacity_bytes = int64_t{1} << 28;
     options.drain_timeout = std::chrono::seconds(5);
     options.scheduling = SchedulingOptions();
+    options.seams.steady_now = [passed = passed_] { return std::chrono::steady_clock::now() + passed->load(); };
     return options;
+  }
+
+  // The server reads its files until a change of them counts.
+  void TakeUpFiles() {
+    server_->ReloadAccess();
+    *passed_ = passed_->load() + std::chrono::nanoseconds(WatchedFile::kSettleTime);
+    server_->ReloadAccess();
   }
 
   AccessFiles TlsPaths() {
@@ -108,6 +119,9 @@ class AccessTest : public testing::Test {
   const TestCertificate authority_ = MakeAuthority("hospital");
   const TestCertificate server_certificate_ = MakeServerCertificate(authority_);
   std::string tokens_;
+  // That the server's steady clock is ahead of the machine's.
+  const std::shared_ptr<std::atomic<std::chrono::nanoseconds>> passed_ =
+      std::make_shared<std::atomic<std::chrono::nanoseconds>>(std::chrono::nanoseconds(0));
   std::unique_ptr<Server> server_;
 };
 

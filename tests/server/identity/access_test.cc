@@ -91,7 +91,7 @@ TEST_F(TlsTest, AServerCertificateIsTakenUpWhileItRuns) {
   after.trusts = authority.certificate;
   EXPECT_EQ(Code(after), StatusCode::UNAVAILABLE);
   folder_.Write("server.pem", certificate.certificate);
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Code(WithToken(token)), StatusCode::OK) << "half of a change leaves the old certificate";
   folder_.Write("server.key", certificate.key);
   // By itself, within seconds.
@@ -105,7 +105,7 @@ TEST_F(TlsTest, AnAuthorityThatIsReplacedLetsItsCertificatesInNoMore) {
   EXPECT_EQ(Code(WithCertificate(before)), StatusCode::OK);
   const TestCertificate authority = MakeAuthority("new");
   folder_.Write("clients.pem", authority.certificate);
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Code(WithCertificate(before)), StatusCode::UNAVAILABLE);
   EXPECT_EQ(Code(WithCertificate(
                 MakeCertificate(authority, {.common_name = "n", .alternative_names = "URI:spiffe://hospital/nav"}))),
@@ -120,11 +120,11 @@ TEST_F(TlsTest, ARevokedCertificateIsOutAtOnceAlsoOnItsOpenConnection) {
   folder_.Write(
       "identities",
       absl::StrCat(kIdentities, "revoked sha256:", absl::BytesToHexString(CertificateDigest(lost.certificate)), "\n"));
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Ask(open).error_code(), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Code(WithCertificate(kept)), StatusCode::OK);
   folder_.Write("identities", "# nobody\n");
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Code(WithCertificate(kept)), StatusCode::UNAUTHENTICATED);
 }
 
@@ -189,7 +189,7 @@ TEST_F(TokenTest, ATokenThatIsTakenBackEndsItsCalls) {
   EXPECT_TRUE(Ask(channel).ok());
   EXPECT_TRUE(Eventually([&] { return NavigationsAre(2); }));
   folder_.Write("tokens", tokens_.substr(tokens_.find('\n') + 1));
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(lost.Read(), std::nullopt);
   EXPECT_EQ(lost.Finish().error_code(), StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(Ask(channel).error_code(), StatusCode::UNAUTHENTICATED);
@@ -201,15 +201,40 @@ TEST_F(TokenTest, ABrokenFileLeavesTheOldOne) {
   const std::string token = AddToken("or3", Role::kFrame);
   StartWithTokens();
   folder_.Write("tokens", "broken");
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Code(WithToken(token)), StatusCode::OK);
   EXPECT_THAT(server_->context().metrics.Scrape(),
               HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"failed\"} 1\n"));
   const std::string added = AddToken("or4", Role::kFrame);
-  server_->ReloadAccess();
+  TakeUpFiles();
   EXPECT_EQ(Code(WithToken(added)), StatusCode::OK);
   EXPECT_THAT(server_->context().metrics.Scrape(),
               HasSubstr("intrawarp_access_reloads_total{file=\"tokens\",outcome=\"ok\"} 1\n"));
+}
+
+// A file that is written in place is empty, or ends at a line, for a moment.
+TEST_F(TokenTest, AFileThatIsBeingWrittenTakesNobodysTokenBack) {
+  const std::string first = AddToken("or3", Role::kFrame), second = AddToken("or4", Role::kFrame);
+  StartWithTokens();
+  const auto channel = NewChannel(WithToken(second));
+  RawCall call(channel, kNavigate);
+  EXPECT_TRUE(Ask(channel).ok());
+  for (const std::string& cut : {std::string(), tokens_.substr(0, tokens_.find('\n') + 1), tokens_.substr(0, 9)}) {
+    folder_.Write("tokens", cut);
+    server_->ReloadAccess();
+    EXPECT_EQ(Code(WithToken(second)), StatusCode::OK) << cut.size();
+    folder_.Write("tokens", tokens_);
+    TakeUpFiles();
+  }
+  // An empty file is never meant, however long it stays.
+  folder_.Write("tokens", "");
+  TakeUpFiles();
+  EXPECT_EQ(Code(WithToken(first)), StatusCode::OK);
+  EXPECT_TRUE(Ask(channel).ok());
+  EXPECT_TRUE(NavigationsAre(1));
+  folder_.Write("tokens", "# nobody\n");
+  TakeUpFiles();
+  EXPECT_EQ(call.Finish().error_code(), StatusCode::UNAUTHENTICATED);
 }
 
 TEST_F(TokenTest, ReachesTheServerThroughTheClientLibrary) {

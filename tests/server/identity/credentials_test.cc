@@ -25,6 +25,8 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
+constexpr WatchedFile::Time kBegin{};
+
 std::string HexOf(const std::string& token) {
   return "sha256:" + absl::BytesToHexString(io::Sha256Of(token.data(), token.size()));
 }
@@ -134,8 +136,8 @@ TEST(IdentitySource, TakesATokenBeforeACertificateAndNeverOverPlainText) {
   files.tokens = folder.Write("tokens", "t frame " + HexOf("a"));
   files.identities = folder.Write("identities", "c stage cn:c");
   IdentitySource source(files);
-  ASSERT_TRUE(*source.ReloadTokens());
-  ASSERT_TRUE(*source.ReloadCertificates());
+  ASSERT_TRUE(*source.ReloadTokens(kBegin));
+  ASSERT_TRUE(*source.ReloadCertificates(kBegin));
   const CertificateNames certificate = {.common_name = "c"};
   EXPECT_EQ(source.Identify({true, certificate, {}})->name, "c");
   EXPECT_EQ(source.Identify({true, certificate, {"Bearer a"}})->name, "t");
@@ -148,24 +150,66 @@ TEST(IdentitySource, TakesATokenBeforeACertificateAndNeverOverPlainText) {
   }
 }
 
+// The readings of a server, a second apart.
+class Readings {
+ public:
+  // Until a change of the file counts.
+  absl::StatusOr<bool> Settle(IdentitySource& source) {
+    absl::StatusOr<bool> taken = false;
+    for (int i = 0; i < 3 && taken.ok() && !*taken; ++i) taken = Next(source);
+    return taken;
+  }
+  absl::StatusOr<bool> Next(IdentitySource& source) { return source.ReloadTokens(now_ += std::chrono::seconds(1)); }
+
+ private:
+  WatchedFile::Time now_ = kBegin;
+};
+
 TEST(IdentitySource, KeepsTheLastGoodFile) {
   const TestFolder folder;
   AccessFiles files;
   files.tokens = folder.Write("tokens", "t frame " + HexOf("a"));
   IdentitySource source(files);
-  EXPECT_TRUE(*source.ReloadTokens());
-  EXPECT_FALSE(*source.ReloadTokens()) << "has not changed";
-  folder.Write("tokens", "broken");
-  EXPECT_FALSE(source.ReloadTokens().ok());
-  EXPECT_FALSE(*source.ReloadTokens()) << "is told once";
-  EXPECT_EQ(source.Identify({true, std::nullopt, {"Bearer a"}})->name, "t");
+  Readings readings;
+  EXPECT_TRUE(*readings.Next(source)) << "the first reading counts at once";
+  EXPECT_FALSE(*readings.Settle(source)) << "has not changed";
+  for (const char* broken : {"broken", "", "\n \n"}) {
+    folder.Write("tokens", broken);
+    EXPECT_FALSE(readings.Settle(source).ok()) << broken;
+    EXPECT_FALSE(*readings.Settle(source)) << "is told once: " << broken;
+    EXPECT_EQ(source.Identify({true, std::nullopt, {"Bearer a"}})->name, "t") << broken;
+  }
   ASSERT_EQ(remove(files.tokens.c_str()), 0);
-  EXPECT_FALSE(source.ReloadTokens().ok());
+  EXPECT_FALSE(readings.Next(source).ok());
   EXPECT_EQ(source.Identify({true, std::nullopt, {"Bearer a"}})->name, "t");
   folder.Write("tokens", "u frame " + HexOf("b"));
-  EXPECT_TRUE(*source.ReloadTokens());
+  EXPECT_TRUE(*readings.Settle(source));
   EXPECT_FALSE(source.Identify({true, std::nullopt, {"Bearer a"}}).ok());
   EXPECT_EQ(source.Identify({true, std::nullopt, {"Bearer b"}})->name, "u");
+  folder.Write("tokens", "# nobody");
+  EXPECT_TRUE(*readings.Settle(source));
+  EXPECT_FALSE(source.Identify({true, std::nullopt, {"Bearer b"}}).ok());
+}
+
+TEST(WatchedFile, AChangeCountsOnceItHasSettled) {
+  const TestFolder folder;
+  WatchedFile file(folder.Write("file", "one"));
+  WatchedFile::Time now = kBegin;
+  const auto read = [&] { return *file.Changed(now += std::chrono::seconds(1)); };
+  EXPECT_EQ(read(), "one");
+  folder.Write("file", "o");
+  EXPECT_EQ(read(), std::nullopt);
+  EXPECT_EQ(read(), std::nullopt) << "a second apart";
+  folder.Write("file", "one");
+  EXPECT_EQ(read(), std::nullopt) << "as before";
+  folder.Write("file", "o");
+  EXPECT_EQ(read(), std::nullopt) << "the readings before do not count";
+  EXPECT_EQ(read(), std::nullopt);
+  folder.Write("file", "two");
+  EXPECT_EQ(read(), std::nullopt) << "another content";
+  EXPECT_EQ(read(), std::nullopt);
+  EXPECT_EQ(read(), "two");
+  EXPECT_EQ(read(), std::nullopt);
 }
 
 TEST(TlsFiles, TakeOnlyWhatFitsTogether) {
@@ -192,15 +236,20 @@ TEST(TlsFiles, KeepTheLastGoodMaterialWhileFilesAreReplacedOneByOne) {
   paths.tls_client_ca = folder.Write("ca", authority.certificate);
   TlsFiles files(paths);
   EXPECT_EQ(files.material(), nullptr);
-  EXPECT_TRUE(*files.Reload());
+  WatchedFile::Time now = kBegin;
+  const auto settle = [&] {
+    EXPECT_FALSE(*files.Reload(now += std::chrono::seconds(1)));
+    return files.Reload(now += WatchedFile::kSettleTime);
+  };
+  EXPECT_TRUE(*files.Reload(now));
   folder.Write("cert", fresh.certificate);
-  EXPECT_FALSE(files.Reload().ok());
+  EXPECT_FALSE(settle().ok());
   EXPECT_EQ(files.material()->certificate_chain, old.certificate);
   folder.Write("key", fresh.key);
-  EXPECT_TRUE(*files.Reload());
+  EXPECT_TRUE(*settle());
   EXPECT_EQ(files.material()->certificate_chain, fresh.certificate);
   folder.Write("ca", "");
-  EXPECT_FALSE(files.Reload().ok()) << "an empty file would switch the check of clients off";
+  EXPECT_FALSE(settle().ok()) << "an empty file would switch the check of clients off";
   EXPECT_EQ(files.material()->client_ca, authority.certificate);
 }
 
