@@ -39,14 +39,10 @@ system_clock::time_point TimeOf(int64_t nanoseconds) {
       std::chrono::duration_cast<system_clock::duration>(std::chrono::nanoseconds(nanoseconds)));
 }
 
-KeptIdentity IdentityOf(const state::ObjectRow& row, const Seams& seams) {
+KeptIdentity IdentityOf(const state::ObjectRow& row, const DurableObjects& durable) {
   KeptIdentity identity{row.id,       row.id_was_chosen, row.identity,   TimeOf(row.create_time),
                         std::nullopt, std::nullopt,      row.description};
-  if (row.expire_time) {
-    const system_clock::time_point end = TimeOf(*row.expire_time);
-    const auto left = std::chrono::duration_cast<std::chrono::steady_clock::duration>(end - seams.system_now());
-    identity.expiry = Expiry{end, seams.steady_now() + left};
-  }
+  if (row.expire_time) identity.expiry = durable.ExpiryAt(*row.expire_time);
   if (!row.request_id.empty()) identity.request = RequestKey{row.request_id, row.request_fingerprint, row.owner};
   identity.owner = row.owner;
   if (row.kind == state::ObjectKind::kVolume) {
@@ -149,7 +145,7 @@ absl::Status RestoreObject(ServerContext& context, const state::ObjectRow& row) 
   INTRAWARP_ASSIGN_OR_RETURN(Grant grant, AdmitKept(device, spec, row.owner));
   INTRAWARP_RETURN_IF_ERROR(Load(device, content, *kind));
   Grant reservation = grant.Split({.resident_bytes = spec.resident_bytes, .transforms = spec.transforms});
-  return kind->Restore(context, std::move(reservation), IdentityOf(row, context.seams));
+  return kind->Restore(context, std::move(reservation), IdentityOf(row, context.durable));
 }
 
 void MarkLost(ServerContext& context, const state::ObjectRow& row, const absl::Status& why) {

@@ -177,6 +177,32 @@ void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& lim
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
 }
 
+// What a start did with what was kept, where it is not the rule.
+void LogFindings(const state::StartFindings& found) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  if (found.clock_step != 0) {
+    Log(Severity::kWarning, "clock_stepped",
+        {{"seconds", absl::StrCat(found.clock_step / kSecond)},
+         {"expiring", absl::StrCat(found.expiring)},
+         {"cause", "the time since the last start does not count towards the end of objects"}});
+  }
+  if (found.catalogue_is_older()) {
+    Log(Severity::kError, "catalogue_is_older",
+        {{"generation", absl::StrCat(found.catalogue_generation)},
+         {"spool_generation", absl::StrCat(found.spool_generation)},
+         {"cause", "an older copy of catalogue.db; what it does not know waits in orphaned/"}});
+  }
+  if (found.expired > 0) Log(Severity::kInfo, "expired", {{"objects", absl::StrCat(found.expired)}});
+  const bool any_moved = found.orphaned > 0 || found.brought_back > 0 || found.removed.files > 0;
+  if (!any_moved && found.orphans.files == 0) return;
+  Log(any_moved ? Severity::kWarning : Severity::kInfo, "orphaned",
+      {{"moved", absl::StrCat(found.orphaned)},
+       {"brought_back", absl::StrCat(found.brought_back)},
+       {"removed", absl::StrCat(found.removed.files)},
+       {"payloads", absl::StrCat(found.orphans.files)},
+       {"bytes", absl::StrCat(found.orphans.bytes)}});
+}
+
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
 // write has started. So the process keeps the library.
 void KeepGrpcLibrary() {
@@ -271,7 +297,8 @@ void Server::Reclaim(int device, int64_t bytes) {
 
 absl::Status Server::RestoreKept() {
   if (options_.state_dir.empty()) return absl::OkStatus();
-  INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams.system_now()));
+  INTRAWARP_RETURN_IF_ERROR(durable_.Open(*options_.state_files, options_.state_dir, options_.seams));
+  LogFindings(durable_.state().findings());
   INTRAWARP_RETURN_IF_ERROR(RestoreObjects(*context_));
   INTRAWARP_RETURN_IF_ERROR(RestoreOperations(*context_));
   return RestoreSessions(*context_);
@@ -454,6 +481,7 @@ void Server::ExpireObjects(steady_clock::time_point now) {
     durable_.Expire(volumes_, now);
     durable_.Expire(matrices_, now);
     durable_.Expire(transforms_, now);
+    durable_.WriteTime(now);
     expiring_ = false;
   });
 }

@@ -16,10 +16,25 @@
 namespace intrawarp::server {
 namespace {
 
-absl::StatusOr<Operation> Parse(const state::OperationRow& row, const Seams& seams) {
+// In a row the expire_time is one of DurableObjects::KeptTime, since the wall clock may have stepped at the next start.
+int64_t KeptTimeIn(const v1::Operation& message) {
+  return message.expire_time().seconds() * 1'000'000'000 + message.expire_time().nanos();
+}
+
+v1::Operation ToRow(const Operation& operation, const DurableObjects& durable) {
+  v1::Operation message = OperationToProto(operation);
+  if (!operation.expiry) return message;
+  const int64_t time = durable.KeptTime(*operation.expiry);
+  message.mutable_expire_time()->set_seconds(time / 1'000'000'000);
+  message.mutable_expire_time()->set_nanos(static_cast<int32_t>(time % 1'000'000'000));
+  return message;
+}
+
+absl::StatusOr<Operation> Parse(const state::OperationRow& row, const ServerContext& context) {
   v1::Operation message;
   if (!message.ParseFromString(row.description)) return absl::DataLossError("an operation in the catalogue is damaged");
-  INTRAWARP_ASSIGN_OR_RETURN(Operation operation, OperationFromProto(message, row.fingerprint, seams));
+  INTRAWARP_ASSIGN_OR_RETURN(Operation operation, OperationFromProto(message, row.fingerprint, context.seams));
+  if (message.has_expire_time()) operation.expiry = context.durable.ExpiryAt(KeptTimeIn(message));
   if (operation.key.id == row.id && operation.key.owner == row.owner) return operation;
   return absl::DataLossError("an operation in the catalogue is that of another row");
 }
@@ -27,8 +42,7 @@ absl::StatusOr<Operation> Parse(const state::OperationRow& row, const Seams& sea
 absl::Status Keep(DurableObjects& durable, const std::string& owner, const std::string& id,
                   const Operation* operation) {
   if (operation == nullptr) return durable.RemoveOperation(id, owner);
-  return durable.PutOperation(
-      {id, owner, operation->key.fingerprint, OperationToProto(*operation).SerializeAsString()});
+  return durable.PutOperation({id, owner, operation->key.fingerprint, ToRow(*operation, durable).SerializeAsString()});
 }
 
 // A disk that takes no removal does so with every start.
@@ -66,7 +80,7 @@ absl::Status RestoreOperations(ServerContext& context) {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<state::OperationRow> rows, durable.state().ListOperations());
   std::vector<Operation> operations;
   for (const state::OperationRow& row : rows) {
-    absl::StatusOr<Operation> operation = Parse(row, context.seams);
+    absl::StatusOr<Operation> operation = Parse(row, context);
     if (operation.ok()) {
       operations.push_back(*std::move(operation));
     } else {

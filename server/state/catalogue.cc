@@ -75,6 +75,10 @@ constexpr const char* kSchema[] = {
     " fingerprint BLOB NOT NULL,"
     " description BLOB NOT NULL,"
     " PRIMARY KEY (id, owner)) WITHOUT ROWID;",
+
+    // Version 5: the clock, one row. What was kept before was alive when the newest object came.
+    "CREATE TABLE clock (seen INTEGER NOT NULL, ahead INTEGER NOT NULL, generation INTEGER NOT NULL);"
+    "INSERT INTO clock SELECT COALESCE(MAX(create_time), 0), 0, 0 FROM objects;",
 };
 
 // A prepared statement, whose parameters are bound in order.
@@ -404,6 +408,23 @@ absl::StatusOr<std::vector<OperationRow>> Catalogue::ListOperations() {
   }
   if (code != SQLITE_DONE) return LastError(code);
   return rows;
+}
+
+absl::StatusOr<CatalogueClock> Catalogue::Clock() {
+  Statement select(database_, "SELECT seen, ahead, generation FROM clock");
+  const int code = select.Step();
+  if (code == SQLITE_DONE) return absl::DataLossError("catalogue: holds no clock");
+  if (code != SQLITE_ROW) return LastError(code);
+  return CatalogueClock{select.Number(0), select.Number(1), select.Number(2)};
+}
+
+absl::Status Catalogue::SetClock(const CatalogueClock& clock) {
+  Statement update(database_, "UPDATE clock SET seen = ?, ahead = ?, generation = ?");
+  update.BindNumber(clock.seen);
+  update.BindNumber(clock.ahead);
+  update.BindNumber(clock.generation);
+  const int code = update.Step();
+  return code == SQLITE_DONE ? absl::OkStatus() : LastError(code);
 }
 
 absl::StatusOr<bool> Catalogue::UsesPayload(const std::string& payload) {

@@ -70,7 +70,7 @@ struct SessionRow {
   bool by_admin = false;
   // A serialised intrawarp.v1.NavigateConfig, as the stream had it.
   std::string config;
-  // The identity (ObjectRow::identity) of its resident volume.
+  // The identity (ObjectRow::identity) of its resident volume, and prints of the other objects that it names.
   std::string resident;
   // A serialised intrawarp.v1.Session.
   std::string description;
@@ -97,6 +97,18 @@ struct OperationRow {
   std::string description;
 
   friend bool operator==(const OperationRow&, const OperationRow&) = default;
+};
+
+// What one start tells the next. Times are in nanoseconds.
+struct CatalogueClock {
+  // The latest time of the store (StateStore::start_time) that was written, since 1970; 0: none was.
+  int64_t seen = 0;
+  // The time of the store less the wall clock's.
+  int64_t ahead = 0;
+  // The number of starts that have written this catalogue, or another one beside the same payloads.
+  int64_t generation = 0;
+
+  friend bool operator==(const CatalogueClock&, const CatalogueClock&) = default;
 };
 
 class Catalogue {
@@ -137,6 +149,9 @@ class Catalogue {
   absl::Status RemoveOperation(const std::string& id, const std::string& owner);
   // In order of id and owner.
   absl::StatusOr<std::vector<OperationRow>> ListOperations();
+
+  absl::StatusOr<CatalogueClock> Clock();
+  absl::Status SetClock(const CatalogueClock& clock);
 
   // Whether an object or a session needs it.
   absl::StatusOr<bool> UsesPayload(const std::string& payload);

@@ -15,12 +15,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-bool IsDigestName(const std::string& name) {
-  return name.size() == 2 * io::Sha256::kBytes && std::all_of(name.begin(), name.end(), [](char c) {
-           return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
-         });
-}
-
 absl::Status Damaged(const std::string& digest, absl::string_view how) {
   return absl::DataLossError(absl::StrCat(Spool::FileName(digest), " ", how));
 }
@@ -47,6 +41,14 @@ std::string Spool::FileName(const std::string& digest) {
   return absl::StrCat("spool/", absl::BytesToHexString(digest));
 }
 
+std::optional<std::string> Spool::DigestIn(absl::string_view name) {
+  const bool is_digest = name.size() == 2 * io::Sha256::kBytes && std::all_of(name.begin(), name.end(), [](char c) {
+                           return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
+                         });
+  if (!is_digest) return std::nullopt;
+  return absl::HexStringToBytes(name);
+}
+
 std::string Spool::Path(const std::string& digest) const {
   return absl::StrCat(folder_, "/", absl::BytesToHexString(digest));
 }
@@ -68,7 +70,7 @@ absl::Status Spool::Write(const std::string& digest, absl::Span<const char> byte
   absl::Status status = WriteTemporary(temporary, bytes);
   if (status.ok()) status = files_.Rename(temporary, Path(digest));
   if (!status.ok()) {
-    (void)files_.Remove(temporary);  // what it leaves, Sweep removes
+    (void)files_.Remove(temporary);  // the next start removes what this leaves
     return status;
   }
   return files_.SyncDirectory(folder_);
@@ -107,8 +109,9 @@ absl::StatusOr<Spool::Contents> Spool::List() const {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
   Contents contents;
   for (const std::string& name : names) {
-    if (IsDigestName(name)) {
-      contents.digests.push_back(absl::HexStringToBytes(name));
+    std::optional<std::string> digest = DigestIn(name);
+    if (digest) {
+      contents.digests.push_back(*std::move(digest));
     } else {
       contents.others.push_back(name);
     }
@@ -116,19 +119,12 @@ absl::StatusOr<Spool::Contents> Spool::List() const {
   return contents;
 }
 
-absl::StatusOr<int> Spool::Sweep(const std::function<bool(const std::string& digest)>& is_used) {
+absl::StatusOr<int> Spool::RemoveTemporary() {
   INTRAWARP_ASSIGN_OR_RETURN(const Contents contents, List());
-  int removed = 0;
   for (const std::string& name : contents.others) {
     INTRAWARP_RETURN_IF_ERROR(files_.Remove(absl::StrCat(folder_, "/", name)));
-    ++removed;
   }
-  for (const std::string& digest : contents.digests) {
-    if (is_used(digest)) continue;
-    INTRAWARP_RETURN_IF_ERROR(files_.Remove(Path(digest)));
-    ++removed;
-  }
-  return removed;
+  return static_cast<int>(contents.others.size());
 }
 
 }  // namespace intrawarp::state

@@ -10,13 +10,14 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "server/state/file_layer.h"
 
@@ -37,10 +38,12 @@ class Spool {
   absl::Status Read(const std::string& digest, absl::Span<char> to) const;
   // Compares a payload with its digest and size, without holding it in memory. DATA_LOSS as of Read.
   absl::Status Verify(const std::string& digest, int64_t bytes) const;
-  // The file's removal is lost when the power is; Sweep repeats it. OK when there is none.
+  // The file's removal is lost when the power is; the next start finds the payload unused. OK when there is none.
   absl::Status Remove(const std::string& digest);
-  // Removes every file that is no payload of which `is_used` holds, and returns how many went.
-  absl::StatusOr<int> Sweep(const std::function<bool(const std::string& digest)>& is_used);
+  // Removes every file that is no payload, and returns how many went.
+  absl::StatusOr<int> RemoveTemporary();
+  // Payloads that were moved to or from the folder outlive a loss of power.
+  absl::Status Sync() const { return files_.SyncDirectory(folder_); }
 
   // The digests of the payloads, and the names of all other files.
   struct Contents {
@@ -51,9 +54,12 @@ class Spool {
 
   // "spool/0a1b...": what errors call a payload.
   static std::string FileName(const std::string& digest);
+  // Where the payload lies.
+  std::string Path(const std::string& digest) const;
+  // The digest that 64 hex digits stand for; nullopt for another text.
+  static std::optional<std::string> DigestIn(absl::string_view name);
 
  private:
-  std::string Path(const std::string& digest) const;
   absl::Status WriteTemporary(const std::string& path, absl::Span<const char> bytes);
 
   FileLayer& files_;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/state/state_store.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
@@ -9,6 +13,40 @@ namespace {
 
 std::string LockPath(const std::string& directory) { return directory + "/lock"; }
 std::string CataloguePath(const std::string& directory) { return directory + "/catalogue.db"; }
+std::string GenerationPath(const std::string& directory) { return directory + "/generation"; }
+
+// Times and numbers beyond it are damaged.
+constexpr int64_t kLargest = int64_t{1} << 62;
+
+bool IsSound(const CatalogueClock& clock) {
+  return clock.seen >= 0 && clock.seen < kLargest && clock.ahead > -kLargest && clock.ahead < kLargest &&
+         clock.generation >= 0 && clock.generation < kLargest;
+}
+
+// 0 where there is no number.
+absl::StatusOr<int64_t> ReadGeneration(FileLayer& files, const std::string& directory) {
+  const absl::StatusOr<std::unique_ptr<File>> file = files.Open(GenerationPath(directory), OpenMode::kRead);
+  if (absl::IsNotFound(file.status())) return 0;
+  INTRAWARP_RETURN_IF_ERROR(file.status());
+  char text[24];
+  INTRAWARP_ASSIGN_OR_RETURN(const size_t size, (*file)->ReadAt(0, text, sizeof(text)));
+  int64_t generation = 0;
+  const bool is_number = absl::SimpleAtoi(absl::string_view(text, size), &generation);
+  return is_number && generation >= 0 && generation < kLargest ? generation : 0;
+}
+
+absl::Status WriteGeneration(FileLayer& files, const std::string& directory, int64_t generation) {
+  const std::string path = GenerationPath(directory), temporary = path + ".new";
+  const std::string text = absl::StrCat(generation, "\n");
+  {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Open(temporary, OpenMode::kWrite));
+    INTRAWARP_RETURN_IF_ERROR(file->Truncate(0));
+    INTRAWARP_RETURN_IF_ERROR(file->WriteAt(0, text.data(), text.size()));
+    INTRAWARP_RETURN_IF_ERROR(file->Sync());
+  }
+  INTRAWARP_RETURN_IF_ERROR(files.Rename(temporary, path));
+  return files.SyncDirectory(directory);
+}
 
 // The digests of the payloads that rows of objects or sessions need; also those of damaged rows, which a backup of the
 // catalogue may mend.
@@ -67,14 +105,66 @@ absl::Status StateStore::Start(int64_t now) {
   // The names of the catalogue and of the spool folder.
   INTRAWARP_RETURN_IF_ERROR(files_.SyncDirectory(directory_));
   std::lock_guard<std::mutex> lock(mutex_);
+  INTRAWARP_RETURN_IF_ERROR(SetTime(now));
+  INTRAWARP_RETURN_IF_ERROR(SortPayloads());
+  INTRAWARP_RETURN_IF_ERROR(ExpireRows());
+  (void)WriteClock();  // a disk that does not take it is asked again by Advance
+  return absl::OkStatus();
+}
+
+// What has passed since the last start, as far as it can be believed.
+absl::Status StateStore::SetTime(int64_t now) {
+  INTRAWARP_ASSIGN_OR_RETURN(clock_, catalogue_->Clock());
+  if (!IsSound(clock_)) return absl::DataLossError("catalogue: its clock is damaged");
+  INTRAWARP_ASSIGN_OR_RETURN(written_generation_, ReadGeneration(files_, directory_));
+  findings_.catalogue_generation = clock_.generation;
+  findings_.spool_generation = written_generation_;
+  clock_.generation = std::max(clock_.generation, written_generation_) + 1;
+  const int64_t passed = now + clock_.ahead - clock_.seen;
+  if (clock_.seen > 0 && (passed < 0 || passed > kLongestStop)) {
+    findings_.clock_step = passed;
+    clock_.ahead = clock_.seen - now;
+  }
+  ahead_ = clock_.ahead;
+  clock_.seen = start_time_ = now + ahead_;
+  return absl::OkStatus();
+}
+
+absl::Status StateStore::WriteClock() {
+  const absl::Status written = catalogue_->SetClock(clock_);
+  AfterTransaction(written.ok());
+  INTRAWARP_RETURN_IF_ERROR(written);
+  // The spool's number is never ahead of its own catalogue's.
+  if (written_generation_ == clock_.generation) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(WriteGeneration(files_, directory_, clock_.generation));
+  written_generation_ = clock_.generation;
+  return absl::OkStatus();
+}
+
+absl::Status StateStore::Advance(int64_t time) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  clock_.seen = std::max(clock_.seen, time);
+  INTRAWARP_RETURN_IF_ERROR(WriteClock());
+  return orphans_.RemoveOld(clock_.seen, kOrphanAge).status();
+}
+
+absl::StatusOr<Orphans::Amount> StateStore::CountOrphans() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return orphans_.Count();
+}
+
+absl::Status StateStore::ExpireRows() {
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue_->List());
   for (const ObjectRow& row : rows) {
-    if (row.expire_time && *row.expire_time <= now) expired_.emplace(row.kind, row.id, row.owner);
+    if (!row.expire_time) continue;
+    ++findings_.expiring;
+    if (*row.expire_time <= start_time_) expired_.emplace(row.kind, row.id, row.owner);
   }
+  findings_.expired = static_cast<int64_t>(expired_.size());
+  findings_.expiring -= findings_.expired;
   const absl::Status removed = RemoveExpired();
   // A full disk takes no removal either; what is not expired can be served.
-  if (!removed.ok() && !absl::IsResourceExhausted(removed)) return removed;
-  return SweepSpool();
+  return absl::IsResourceExhausted(removed) ? absl::OkStatus() : removed;
 }
 
 absl::Status StateStore::RemoveExpired() {
@@ -96,9 +186,21 @@ absl::StatusOr<std::set<std::string>> StateStore::UsedPayloads() {
   return used;
 }
 
-absl::Status StateStore::SweepSpool() {
+// Each payload where it belongs: in the spool when a row needs it, and otherwise with the orphans.
+absl::Status StateStore::SortPayloads() {
   INTRAWARP_ASSIGN_OR_RETURN(const std::set<std::string> used, UsedPayloads());
-  return spool_.Sweep([&](const std::string& digest) { return used.count(digest) != 0; }).status();
+  INTRAWARP_RETURN_IF_ERROR(spool_.RemoveTemporary().status());
+  INTRAWARP_ASSIGN_OR_RETURN(const Spool::Contents contents, spool_.List());
+  const std::set<std::string> there(contents.digests.begin(), contents.digests.end());
+  std::vector<std::string> missing, unused;
+  std::set_difference(used.begin(), used.end(), there.begin(), there.end(), std::back_inserter(missing));
+  std::set_difference(there.begin(), there.end(), used.begin(), used.end(), std::back_inserter(unused));
+  INTRAWARP_ASSIGN_OR_RETURN(findings_.brought_back, orphans_.BringBack(missing));
+  // What cannot be moved, removed or counted does no harm where it is.
+  if (orphans_.Take(unused, start_time_).ok()) findings_.orphaned = static_cast<int64_t>(unused.size());
+  findings_.removed = orphans_.RemoveOld(start_time_, kOrphanAge).value_or(Orphans::Amount());
+  findings_.orphans = orphans_.Count().value_or(Orphans::Amount());
+  return absl::OkStatus();
 }
 
 bool StateStore::IsInUse(const std::string& digest) {
@@ -108,7 +210,7 @@ bool StateStore::IsInUse(const std::string& digest) {
 }
 
 void StateStore::RemoveUnused(const std::string& digest) {
-  if (!IsInUse(digest)) (void)spool_.Remove(digest);  // what it leaves, the next start removes
+  if (!IsInUse(digest)) (void)spool_.Remove(digest);  // what it leaves, the next start moves
 }
 
 void StateStore::Release(const std::string& digest) {
@@ -249,6 +351,12 @@ absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& dire
   StateReport report;
   const absl::Status sound = catalogue->CheckIntegrity();
   if (!sound.ok()) report.errors.push_back(std::string(sound.message()));
+  INTRAWARP_ASSIGN_OR_RETURN(const CatalogueClock clock, catalogue->Clock());
+  INTRAWARP_ASSIGN_OR_RETURN(const int64_t generation, ReadGeneration(files, directory));
+  if (clock.generation < generation) {
+    report.errors.push_back(absl::StrCat("catalogue.db is an older copy: it has generation ", clock.generation,
+                                         ", and spool/ has generation ", generation));
+  }
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<ObjectRow> rows, catalogue->List());
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<SessionRow> sessions, catalogue->ListSessions());
   report.objects = static_cast<int64_t>(rows.size());
@@ -263,6 +371,7 @@ absl::StatusOr<StateReport> CheckState(FileLayer& files, const std::string& dire
   AddPayloads(sessions, used);
   report.leftover_files = static_cast<int64_t>(contents.others.size());
   for (const std::string& digest : contents.digests) report.leftover_files += used.count(digest) == 0 ? 1 : 0;
+  INTRAWARP_ASSIGN_OR_RETURN(report.orphans, Orphans(files, spool, directory + "/orphaned").Count());
   return report;
 }
 

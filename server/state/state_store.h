@@ -2,11 +2,21 @@
 // StateStore: the objects, open sessions and operations that a state directory keeps: their rows in the catalogue,
 // their payloads in the spool.
 //
-// The layout of a state directory: "lock", "catalogue.db" with its write-ahead log, and "spool/" (spool.h).
+// The layout of a state directory: "lock", "catalogue.db" with its write-ahead log, "spool/" (spool.h), "orphaned/"
+// (orphans.h) and "generation", the generation of the spool.
+//
+// Nothing goes for good because of one reading of a clock or of a catalogue:
+// - Objects expire by a time of the store, which is the wall clock's until that steps. From one start to the next it
+//   goes on by at most kLongestStop: where the wall clock says more, or less than nothing, no time has passed. While a
+//   server runs, its owner tells the time (Advance) by a clock that does not step.
+// - A payload that no row needs at a start is moved to "orphaned/", and goes after kOrphanAge. A payload that a row
+//   needs and that lies there comes back.
+// - The catalogue and the spool have a generation, which every start counts up: a catalogue whose number is lower than
+//   the spool's is an older copy.
 //
 // An object is kept once Commit has returned OK: its payload was synced before, and its row is. A removal takes the row
-// first, then the payload unless another row needs it. A payload whose row never came goes when its handle goes; what a
-// crash left behind goes at the next Open.
+// first, then the payload unless another row needs it. A payload whose row never came goes when its handle goes; the
+// payload that a crash left behind is an orphan.
 //
 // Errors are those of FileLayer and Catalogue. Every function may wait for the disk. Thread safety: safe for concurrent
 // use.
@@ -29,6 +39,7 @@
 #include "absl/types/span.h"
 #include "server/state/catalogue.h"
 #include "server/state/file_layer.h"
+#include "server/state/orphans.h"
 #include "server/state/spool.h"
 
 namespace intrawarp::state {
@@ -59,12 +70,48 @@ class KeptPayload {
   int64_t bytes_ = 0;
 };
 
+// In nanoseconds.
+inline constexpr int64_t kLongestStop = int64_t{3600} * 1'000'000'000;
+inline constexpr int64_t kOrphanAge = int64_t{7 * 24 * 3600} * 1'000'000'000;
+
+// What a start found, for the log.
+struct StartFindings {
+  // By which the wall clock had stepped since the last start, nanoseconds; 0 for what may have passed.
+  int64_t clock_step = 0;
+  // The objects that expire later, and those whose time was over.
+  int64_t expiring = 0;
+  int64_t expired = 0;
+  // The numbers of the catalogue and of the spool before this start.
+  int64_t catalogue_generation = 0;
+  int64_t spool_generation = 0;
+  // Payloads that were moved out of the spool, and back into it; orphans that were too old.
+  int64_t orphaned = 0;
+  int64_t brought_back = 0;
+  Orphans::Amount removed;
+  // All orphans that there are now.
+  Orphans::Amount orphans;
+
+  bool catalogue_is_older() const { return catalogue_generation < spool_generation; }
+};
+
 class StateStore {
  public:
-  // Opens the directory, which exists, or fills an empty one; removes rows whose time was over at `now` (nanoseconds
-  // since 1970), which on a full disk only become invisible, and files that belong to no row. FAILED_PRECONDITION while
-  // another process uses it, for a newer version, and for payloads without a catalogue. `files` outlives the store.
+  // Opens the directory, which exists, or fills an empty one; `now` is the wall clock's time (nanoseconds since 1970).
+  // Removes rows whose time was over, which on a full disk only become invisible, and unfinished files; moves payloads
+  // that belong to no row. FAILED_PRECONDITION while another process uses it, for a newer version, and for payloads
+  // without a catalogue. `files` outlives the store.
   static absl::StatusOr<std::unique_ptr<StateStore>> Open(FileLayer& files, const std::string& directory, int64_t now);
+
+  const StartFindings& findings() const { return findings_; }
+  // The time of the store when it was opened, nanoseconds since 1970. Rows expire by it.
+  int64_t start_time() const { return start_time_; }
+  // By which that time is ahead of the wall clock's at the opening.
+  int64_t ahead() const { return ahead_; }
+  // Writes that it is `time` now, which is the start_time and all that has passed since, and removes old orphans. From
+  // time to time and at the end: the next start goes on from there.
+  absl::Status Advance(int64_t time);
+  // The orphans that there are now.
+  absl::StatusOr<Orphans::Amount> CountOrphans();
 
   // Writes a payload, whose SHA-256 is `digest`. The handle must not outlive the store.
   absl::StatusOr<KeptPayload> Keep(const std::string& digest, absl::Span<const char> bytes);
@@ -96,12 +143,18 @@ class StateStore {
  private:
   friend class KeptPayload;
   StateStore(FileLayer& files, const std::string& directory)
-      : files_(files), directory_(directory), spool_(files, directory + "/spool") {}
+      : files_(files),
+        directory_(directory),
+        spool_(files, directory + "/spool"),
+        orphans_(files, spool_, directory + "/orphaned") {}
   absl::Status Start(int64_t now);
   absl::Status CheckCatalogueIsThere();
-  absl::Status SweepSpool();
+  absl::Status SetTime(int64_t now);
+  absl::Status ExpireRows();
+  absl::Status SortPayloads();
   void Release(const std::string& digest);
   // With the mutex held.
+  absl::Status WriteClock();
   absl::Status RemoveExpired();
   absl::Status RemoveRow(ObjectKind kind, const std::string& id, const std::string& owner);
   absl::Status ChangeSession(const SessionRow& row, const absl::Status& changed, const std::string& payload_before);
@@ -114,8 +167,15 @@ class StateStore {
   const std::string directory_;
   std::unique_ptr<DirectoryLock> lock_;
   Spool spool_;
+  Orphans orphans_;
+  StartFindings findings_;
+  int64_t start_time_ = 0;
+  int64_t ahead_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Catalogue> catalogue_;
+  CatalogueClock clock_;
+  // The number in the file "generation".
+  int64_t written_generation_ = 0;
   // Handles by digest.
   std::map<std::string, int> handles_;
   // Rows whose time was over at the start and whose removal failed: the next commit repeats it.
@@ -130,8 +190,9 @@ struct StateReport {
   int64_t objects = 0;
   int64_t sessions = 0;
   int64_t payload_bytes = 0;
-  // Files that belong to no object and no session, which the next start removes.
+  // Files in the spool that belong to no object and no session, which the next start moves or removes.
   int64_t leftover_files = 0;
+  Orphans::Amount orphans;
   // One a line, each naming its object or session.
   std::vector<std::string> errors;
 };

@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/store/durable_objects.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "server/rpc/errors.h"
 
 namespace intrawarp::server {
 namespace {
+
+using std::chrono::steady_clock;
+
+// How much of a time to live a crash may give back.
+constexpr std::chrono::minutes kTimePeriod{5};
+
+// The two clocks never agree to the nanosecond.
+constexpr std::chrono::nanoseconds kSmallStep = std::chrono::seconds(1);
+
+// No object lives longer, which keeps sums of times in their range.
+constexpr std::chrono::nanoseconds kLongestLife = 2 * kMaxTtl;
 
 // The disk works on one at a time; the others hide its latency.
 constexpr int kThreads = 4;
@@ -21,10 +35,12 @@ int64_t NanosecondsOf(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-absl::Status DurableObjects::Open(state::FileLayer& files, const std::string& directory,
-                                  std::chrono::system_clock::time_point now) {
+absl::Status DurableObjects::Open(state::FileLayer& files, const std::string& directory, const Seams& seams) {
+  seams_ = seams;
+  opened_ = seams.steady_now();
+  time_written_ = opened_;
   absl::StatusOr<std::unique_ptr<state::StateStore>> opened =
-      state::StateStore::Open(files, directory, NanosecondsOf(now));
+      state::StateStore::Open(files, directory, NanosecondsOf(seams.system_now()));
   if (!opened.ok()) {
     return absl::Status(opened.status().code(),
                         absl::StrCat("--state_dir=", directory, ": ", opened.status().message()));
@@ -58,6 +74,32 @@ void DurableObjects::Shutdown() {
     std::lock_guard<std::mutex> lock(running_mutex_);
     ended = std::move(*pool);
   }
+  if (enabled() && !std::exchange(is_shut_down_, true)) (void)state_->Advance(KeptNow(seams_.steady_now()));
+}
+
+int64_t DurableObjects::KeptNow(steady_clock::time_point now) const {
+  return state_->start_time() + std::chrono::nanoseconds(now - opened_).count();
+}
+
+// By the wall clock, so that clients are told the very time that they were told before, unless it has stepped.
+int64_t DurableObjects::KeptTime(const Expiry& expiry) const {
+  const int64_t by_steady = KeptNow(expiry.end);
+  const int64_t by_wall = NanosecondsOf(expiry.time) + state_->ahead();
+  return std::abs(by_wall - by_steady) < kSmallStep.count() ? by_wall : by_steady;
+}
+
+Expiry DurableObjects::ExpiryAt(int64_t kept_time) const {
+  const std::chrono::nanoseconds life(std::max<int64_t>(kept_time, 0) - state_->start_time());
+  const steady_clock::time_point end = opened_ + std::min(life, kLongestLife);
+  const std::chrono::nanoseconds wall(KeptNow(end) - state_->ahead());
+  return {std::chrono::system_clock::time_point(std::chrono::duration_cast<std::chrono::system_clock::duration>(wall)),
+          end};
+}
+
+void DurableObjects::WriteTime(steady_clock::time_point now) {
+  if (!enabled() || now - time_written_.load() < kTimePeriod) return;
+  time_written_ = now;
+  (void)state_->Advance(KeptNow(now));  // a disk that does not take it is asked again
 }
 
 absl::StatusOr<std::shared_ptr<const state::KeptPayload>> DurableObjects::Keep(const std::string& digest,
@@ -103,8 +145,14 @@ absl::Status DurableObjects::RemoveOperation(const std::string& id, const std::s
 
 absl::Status DurableObjects::StateError(const absl::Status& status) const {
   if (absl::IsResourceExhausted(status)) {
-    return WithReason(absl::ResourceExhaustedError("the disk of the state directory is full"), v1::STATE_FULL,
-                      {{"available_bytes", absl::StrCat(state_->FreeBytes())}});
+    const state::Orphans::Amount orphans = state_->CountOrphans().value_or(state::Orphans::Amount());
+    std::string message = "the disk of the state directory is full";
+    if (orphans.files > 0) {
+      absl::StrAppend(&message, "; ", orphans.bytes, " bytes of it are payloads in orphaned/, which no object needs");
+    }
+    return WithReason(
+        absl::ResourceExhaustedError(message), v1::STATE_FULL,
+        {{"available_bytes", absl::StrCat(state_->FreeBytes())}, {"orphaned_bytes", absl::StrCat(orphans.bytes)}});
   }
   return WithReason(absl::UnavailableError(absl::StrCat("state directory: ", status.message())), v1::STATE_UNAVAILABLE);
 }

@@ -9,6 +9,7 @@
 #ifndef INTRAWARP_SERVER_STORE_DURABLE_OBJECTS_H_
 #define INTRAWARP_SERVER_STORE_DURABLE_OBJECTS_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,7 @@
 #include "server/rpc/rpc_support.h"
 #include "server/rpc/worker_pool.h"
 #include "server/state/state_store.h"
+#include "server/store/resident_store.h"
 
 namespace intrawarp::server {
 
@@ -46,7 +48,7 @@ class DurableObjects {
   ~DurableObjects() { Shutdown(); }
 
   // Opens the state directory. Once, before the first call. `files` outlives it. The errors of StateStore::Open.
-  absl::Status Open(state::FileLayer& files, const std::string& directory, std::chrono::system_clock::time_point now);
+  absl::Status Open(state::FileLayer& files, const std::string& directory, const Seams& seams);
   bool enabled() const { return state_ != nullptr; }
   // Only when enabled.
   state::StateStore& state() { return *state_; }
@@ -56,8 +58,15 @@ class DurableObjects {
   void Run(std::function<void()> work);
   // The same on a thread of its own, for work that also waits for the device, one after the other.
   void RunLoad(std::function<void()> work);
-  // Runs what waits, then ends the threads. Idempotent. Not from a task.
+  // Runs what waits, then ends the threads and writes the time. Idempotent. Not from a task.
   void Shutdown();
+
+  // The end of an object as its row has it (StateStore::start_time), and the other way round. Only when enabled.
+  int64_t KeptTime(const Expiry& expiry) const;
+  Expiry ExpiryAt(int64_t kept_time) const;
+  // Writes how late it is when that was last done some minutes ago; from time to time. Waits. Without effect without a
+  // state directory.
+  void WriteTime(std::chrono::steady_clock::time_point now);
 
   // Writes a payload, whose SHA-256 is `digest`; null without a state directory. Waits. Errors: STATE_FULL,
   // STATE_UNAVAILABLE.
@@ -127,7 +136,7 @@ class DurableObjects {
   using StoredOf = typename Store::Pointer::element_type;
 
   template <typename Stored>
-  static state::ObjectRow RowOf(const Stored& object, const ObjectOrigin& origin) {
+  state::ObjectRow RowOf(const Stored& object, const ObjectOrigin& origin) const {
     state::ObjectRow row;
     row.kind = Stored::kKind;
     row.id = object.id;
@@ -137,7 +146,7 @@ class DurableObjects {
     row.description = origin.description;
     row.identity = object.digest;
     row.create_time = NanosecondsOf(object.create_time);
-    if (object.expiry) row.expire_time = NanosecondsOf(object.expiry->time);
+    if (object.expiry) row.expire_time = KeptTime(*object.expiry);
     if constexpr (requires { object.request; }) {
       if (object.request) {
         row.request_id = object.request->id;
@@ -147,12 +156,17 @@ class DurableObjects {
     return row;
   }
 
+  int64_t KeptNow(std::chrono::steady_clock::time_point now) const;
   // STATE_FULL or STATE_UNAVAILABLE for an error of the state directory.
   absl::Status StateError(const absl::Status& status) const;
   // OK also when there is no such row.
   absl::Status RemoveRow(state::ObjectKind kind, const std::string& id, const std::string& owner);
 
   std::unique_ptr<state::StateStore> state_;
+  Seams seams_;
+  std::chrono::steady_clock::time_point opened_;  // at the start_time of state_
+  std::atomic<std::chrono::steady_clock::time_point> time_written_;
+  bool is_shut_down_ = false;
   std::mutex mutex_;  // held while a row and its store change together
   std::mutex running_mutex_;
   std::unique_ptr<WorkerPool> workers_;  // null: Run runs at once

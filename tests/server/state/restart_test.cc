@@ -321,6 +321,36 @@ TEST_P(RestartTest, WhatWasDeletedOrExpiredStaysAway) {
   EXPECT_THAT(Payloads(), SizeIs(1));
 }
 
+// A clock that is wrong until somebody corrects it.
+TEST_P(RestartTest, AClockThatIsAheadAtOneStartEndsNothing) {
+  const Geometry box = BoxGeometry(4, 4, 4);
+  UploadData volume = MakeVolume(box, RandomVoxels<uint8_t>(box, 1), "a", "a");
+  volume.header.mutable_ttl()->set_seconds(24 * 3600);
+  ASSERT_TRUE(server::Upload(*bulk_, volume).ok());
+  const auto begun = context().operations.Begin(OperationKind::kImport, {"o", "print"});
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  ASSERT_OK(begun->work->Keep());
+  begun->work->Done({});
+  const auto expect_there = [&](const char* when) {
+    server_->Housekeep();
+    EXPECT_TRUE(context().volumes.Find("a").ok()) << when;
+    EXPECT_TRUE(context().operations.Find("o", Anybody()).ok()) << when;
+  };
+  for (const int days : {3, -3, 0}) {
+    options_.seams.system_now = [days] { return std::chrono::system_clock::now() + std::chrono::hours(24 * days); };
+    Restart();
+    expect_there(days > 0 ? "ahead" : days < 0 ? "behind" : "right");
+  }
+  const auto left = (*context().volumes.Find("a"))->expiry->time - std::chrono::system_clock::now();
+  EXPECT_LT(left, std::chrono::hours(24) + std::chrono::minutes(1));
+  EXPECT_GT(left, std::chrono::hours(23));
+  // The day is over once it has passed while a server ran.
+  AdvanceClock(std::chrono::hours(24));
+  server_->Housekeep();
+  ASSERT_TRUE(Eventually([this] { return context().volumes.size() == 0; }));
+  EXPECT_FALSE(context().operations.Find("o", Anybody()).ok());
+}
+
 TEST_P(RestartTest, ADamagedPayloadIsNamedAndNeverServed) {
   const Geometry box = BoxGeometry(4, 5, 6);
   ASSERT_TRUE(server::Upload(*bulk_, MakeVolume(box, RandomVoxels<float>(box, 1), "u1", "good")).ok());

@@ -75,15 +75,14 @@ TEST_F(SpoolTest, DamageIsReportedByNameAndNeverServed) {
   EXPECT_TRUE(spool_.Remove(digest).ok());
 }
 
-TEST_F(SpoolTest, SweepRemovesWhatIsTornOrUnused) {
-  const std::string used = Payload('u', 10), unused = Payload('n', 10);
-  ASSERT_TRUE(spool_.Write(DigestOf(used), used).ok());
-  ASSERT_TRUE(spool_.Write(DigestOf(unused), unused).ok());
+TEST_F(SpoolTest, WhatIsTornGoes) {
+  const std::string whole = Payload('u', 10);
+  ASSERT_TRUE(spool_.Write(DigestOf(whole), whole).ok());
   ASSERT_TRUE(disk_.Open("s/new-7", OpenMode::kWrite).ok());
-  const auto removed = spool_.Sweep([&](const std::string& digest) { return digest == DigestOf(used); });
+  const auto removed = spool_.RemoveTemporary();
   ASSERT_TRUE(removed.ok()) << removed.status();
-  EXPECT_EQ(*removed, 2);
-  EXPECT_THAT(disk_.Paths("s/"), testing::ElementsAre(PathOf(DigestOf(used))));
+  EXPECT_EQ(*removed, 1);
+  EXPECT_THAT(disk_.Paths("s/"), testing::ElementsAre(PathOf(DigestOf(whole))));
 }
 
 // Each operation of a write fails once: no error is passed over, and the space comes back.
@@ -99,7 +98,8 @@ TEST_F(SpoolTest, AFaultAtEachOperationOfAWriteIsAnErrorThatLeavesNothingForGood
         break;
       }
       EXPECT_FALSE(written.ok()) << at;
-      ASSERT_TRUE(Spool(disk, "s").Sweep([](const std::string&) { return false; }).ok());
+      ASSERT_TRUE(Spool(disk, "s").RemoveTemporary().ok());
+      ASSERT_TRUE(Spool(disk, "s").Remove(DigestOf(bytes)).ok());
       EXPECT_THAT(disk.Paths("s/"), IsEmpty()) << at;
     }
   }

@@ -114,6 +114,154 @@ TEST(StateStore, WhatExpiredMeanwhileIsGone) {
   EXPECT_THAT(disk.Paths("d/spool/"), IsEmpty());
 }
 
+constexpr int64_t kHour = int64_t{3600} * 1'000'000'000;
+constexpr int64_t kDay = 24 * kHour;
+
+// An object that lives for a day from kNow on, and one that lives for good.
+void PutExpiring(FileLayer& files) {
+  const auto store = OpenIn(files);
+  ObjectRow row = Row("a");
+  row.expire_time = kNow + kDay;
+  ASSERT_TRUE(Put(*store, row, "one").ok());
+  ASSERT_TRUE(Put(*store, Row("b"), "two").ok());
+}
+
+TEST(StateStore, AClockThatIsAheadAtOneStartTakesNothingAway) {
+  MemoryDisk disk;
+  PutExpiring(disk);
+  {
+    const auto ahead = OpenIn(disk, kNow + 3 * kDay);
+    EXPECT_THAT(*ahead->List(), SizeIs(2));
+    EXPECT_EQ(ahead->findings().clock_step, 3 * kDay);
+    EXPECT_EQ(ahead->findings().expiring, 1);
+    EXPECT_EQ(ahead->findings().expired, 0);
+    EXPECT_EQ(ahead->start_time(), kNow) << "no time has passed";
+    ASSERT_TRUE(ahead->Advance(ahead->start_time() + kHour).ok());
+  }
+  {
+    // Still ahead: minutes have passed, not days.
+    const auto still = OpenIn(disk, kNow + 3 * kDay + kHour + 10);
+    EXPECT_THAT(*still->List(), SizeIs(2));
+    EXPECT_EQ(still->findings().clock_step, 0);
+    EXPECT_EQ(still->start_time(), kNow + kHour + 10);
+  }
+  const auto right = OpenIn(disk, kNow + kHour + 20);
+  EXPECT_THAT(*right->List(), SizeIs(2));
+  EXPECT_LT(right->findings().clock_step, 0);
+  EXPECT_EQ(right->start_time(), kNow + kHour + 10) << "the time never goes back";
+}
+
+TEST(StateStore, WhatRanItsTimeGoesWhateverTheClockDid) {
+  MemoryDisk disk;
+  PutExpiring(disk);
+  {
+    const auto store = OpenIn(disk, kNow - 5 * kDay);
+    EXPECT_EQ(store->findings().clock_step, -5 * kDay);
+    ASSERT_TRUE(store->Advance(store->start_time() + kDay - 10).ok());
+    EXPECT_TRUE(store->Advance(store->start_time()).ok()) << "is passed over";
+  }
+  EXPECT_THAT(*OpenIn(disk, kNow - 4 * kDay - 20)->List(), SizeIs(2));
+  const auto store = OpenIn(disk, kNow - 4 * kDay + 10);
+  EXPECT_THAT(*store->List(), SizeIs(1));
+  EXPECT_EQ(store->findings().expired, 1);
+  EXPECT_EQ(store->findings().expiring, 0);
+}
+
+TEST(StateStore, AStopOfAnHourCountsALongerOneDoesNot) {
+  MemoryDisk disk;
+  ASSERT_NE(OpenIn(disk), nullptr);
+  EXPECT_EQ(OpenIn(disk, kNow + kHour)->start_time(), kNow + kHour);
+  EXPECT_EQ(OpenIn(disk, kNow + 2 * kHour + 1)->start_time(), kNow + kHour);
+}
+
+// The catalogue's file as it lies on the disk, without its log.
+std::string CopyOf(FileLayer& files, const std::string& path) {
+  const auto file = files.Open(path, OpenMode::kRead);
+  EXPECT_TRUE(file.ok()) << file.status();
+  std::string bytes(static_cast<size_t>(*(*file)->Size()), '\0');
+  EXPECT_TRUE((*file)->ReadAt(0, bytes.data(), bytes.size()).ok());
+  return bytes;
+}
+void PutBack(FileLayer& files, const std::string& path, const std::string& bytes) {
+  const auto file = files.Open(path, OpenMode::kWrite);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Truncate(0).ok());
+  ASSERT_TRUE((*file)->WriteAt(0, bytes.data(), bytes.size()).ok());
+  ASSERT_TRUE((*file)->Sync().ok());
+}
+
+constexpr char kCatalogue[] = "d/catalogue.db";
+
+TEST(StateStore, AnOlderCatalogueTakesNoPayloadAway) {
+  MemoryDisk disk;
+  ASSERT_TRUE(Put(*OpenIn(disk), Row("a"), "one").ok());
+  const std::string older = CopyOf(disk, kCatalogue);
+  {
+    const auto store = OpenIn(disk);
+    ASSERT_TRUE(Put(*store, Row("b"), "two").ok());
+    ASSERT_TRUE(Put(*store, Row("c"), "three").ok());
+  }
+  const std::string newer = CopyOf(disk, kCatalogue);
+  PutBack(disk, kCatalogue, older);
+  EXPECT_THAT(CheckState(disk, "d")->errors, ElementsAre(HasSubstr("older copy")));
+  {
+    const auto store = OpenIn(disk);
+    EXPECT_TRUE(store->findings().catalogue_is_older());
+    EXPECT_EQ(store->findings().orphaned, 2);
+    EXPECT_EQ(store->findings().orphans.files, 2);
+    EXPECT_EQ(store->findings().orphans.bytes, 8);
+    EXPECT_EQ(Everything(*store), (std::map<std::string, std::string>{{"a", "one"}}));
+  }
+  EXPECT_THAT(disk.Paths("d/spool/"), SizeIs(1));
+  EXPECT_THAT(disk.Paths("d/orphaned/"), SizeIs(2));
+  EXPECT_EQ(CheckState(disk, "d")->orphans.bytes, 8);
+  EXPECT_THAT(CheckState(disk, "d")->errors, IsEmpty()) << "it is the one in use now";
+  PutBack(disk, kCatalogue, newer);
+  const auto store = OpenIn(disk);
+  EXPECT_TRUE(store->findings().catalogue_is_older());
+  EXPECT_EQ(store->findings().brought_back, 2);
+  EXPECT_EQ(Everything(*store), (std::map<std::string, std::string>{{"a", "one"}, {"b", "two"}, {"c", "three"}}));
+  EXPECT_THAT(disk.Paths("d/orphaned/"), IsEmpty());
+}
+
+TEST(StateStore, AnEmptiedCatalogueTakesNoPayloadAway) {
+  MemoryDisk disk;
+  ASSERT_NE(OpenIn(disk), nullptr);
+  const std::string empty = CopyOf(disk, kCatalogue);
+  ASSERT_TRUE(Put(*OpenIn(disk), Row("a"), "one").ok());
+  PutBack(disk, kCatalogue, empty);
+  EXPECT_THAT(*OpenIn(disk)->List(), IsEmpty());
+  EXPECT_THAT(disk.Paths("d/orphaned/"), SizeIs(1));
+}
+
+TEST(StateStore, OrphansGoAfterTheirAge) {
+  MemoryDisk disk;
+  ASSERT_NE(OpenIn(disk), nullptr);
+  const std::string empty = CopyOf(disk, kCatalogue);
+  ASSERT_TRUE(Put(*OpenIn(disk), Row("a"), "one").ok());
+  PutBack(disk, kCatalogue, empty);
+  {
+    const auto store = OpenIn(disk);
+    ASSERT_TRUE(store->Advance(kNow + kOrphanAge).ok());
+    EXPECT_EQ(store->CountOrphans()->files, 1);
+  }
+  // A clock that is ahead ages nobody.
+  EXPECT_EQ(OpenIn(disk, kNow + 5 * kOrphanAge)->findings().orphans.files, 1);
+  const auto store = OpenIn(disk, kNow + kOrphanAge);
+  ASSERT_TRUE(store->Advance(kNow + kOrphanAge + 2'000'000'000).ok());
+  EXPECT_EQ(store->CountOrphans()->files, 0);
+  EXPECT_THAT(disk.Paths("d/orphaned/"), IsEmpty());
+}
+
+TEST(StateStore, ACrashLeavesTheGenerationsEqual) {
+  MemoryDisk disk;
+  for (int seed = 0; seed < 8; ++seed) {
+    ASSERT_TRUE(Put(*OpenIn(disk), Row(std::to_string(seed)), "one").ok());
+    disk.LosePower(seed);
+    EXPECT_FALSE(OpenIn(disk)->findings().catalogue_is_older()) << seed;
+  }
+}
+
 TEST(StateStore, TwoServersDoNotShareADirectory) {
   MemoryDisk disk;
   const auto store = OpenIn(disk);
