@@ -135,7 +135,7 @@ class NavigateStream final : public CallReactor<grpc::ServerBidiReactor<grpc::By
 
   // A frame in a slot is taken like its chunks: once the pipeline has room for it.
   absl::Status ReceiveFrame(const v1::FrameHeader& header, NavigateFrame::Time received) {
-    INTRAWARP_RETURN_IF_ERROR(pipeline_->BeginFrame(header, received));
+    pipeline_->BeginFrame(header, received);
     if (header.has_slot()) arrived_.push_front({{}, received, /*is_end=*/false, header.slot()});
     return absl::OkStatus();
   }

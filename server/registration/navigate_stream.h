@@ -13,9 +13,8 @@
 // all calls (max_calls), and the stall watch ends it.
 //
 // An error of one frame is its result; the rest of its chunks is passed over up to the next header. What breaks the
-// order of messages (no config first, config twice, a chunk without a frame, a frame number that does not grow, shared
-// memory asked for twice or with a wrong nonce) ends the stream and its session. A stream that breaks leaves its
-// session to be resumed.
+// order of messages (no config first, config twice, a chunk without a frame, shared memory asked for twice or with a
+// wrong nonce) ends the stream and its session. A stream that breaks leaves its session to be resumed.
 #ifndef INTRAWARP_SERVER_REGISTRATION_NAVIGATE_STREAM_H_
 #define INTRAWARP_SERVER_REGISTRATION_NAVIGATE_STREAM_H_
 

@@ -65,20 +65,24 @@ FramePipeline::FramePipeline(DeviceContext& context, std::shared_ptr<NavigateSes
       changed_(std::move(changed)),
       last_number_(session_->last_frame_number()) {}
 
-absl::Status FramePipeline::BeginFrame(const v1::FrameHeader& header, Time received) {
+void FramePipeline::BeginFrame(const v1::FrameHeader& header, Time received) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
-  if (last_number_ && header.frame_number() <= *last_number_) {
-    return InvalidField("frame.frame_number",
-                        absl::StrCat(header.frame_number(), " does not grow, the last one was ", *last_number_));
-  }
-  last_number_ = header.frame_number();
+  HeldHeader begun{header, received, TakeNumber(header.frame_number())};
   if (HasRoom()) {
-    Begin(header, received);
+    Begin(begun);
   } else {
-    held_ = {header, received};
+    held_ = std::move(begun);
   }
   StartJobs();
+}
+
+// A client whose answer was lost sends the frame again: that costs it the frame, and not the session.
+absl::Status FramePipeline::TakeNumber(int64_t number) {
+  if (last_number_ && number <= *last_number_) {
+    return InvalidField("frame.frame_number", absl::StrCat(number, " does not grow, the last one was ", *last_number_));
+  }
+  last_number_ = number;
   return absl::OkStatus();
 }
 
@@ -180,14 +184,15 @@ bool FramePipeline::HasRoom() const {
   return unanswered_ - light_ <= setup.max_pending && unanswered_ < kMaxUnanswered;
 }
 
-void FramePipeline::Begin(const v1::FrameHeader& header, Time received) {
+void FramePipeline::Begin(const HeldHeader& begun) {
+  const v1::FrameHeader& header = begun.header;
   passing_over_ = false;
   ++unanswered_;
   session_->FrameBegan(carrier_);
-  receiving_ = std::make_shared<NavigateFrame>(context_, received);
+  receiving_ = std::make_shared<NavigateFrame>(context_, begun.received);
   receiving_->number = header.frame_number();
   if (header.has_acquisition_time()) receiving_->acquisition_time = header.acquisition_time();
-  absl::Status admitted = Admit(header, *receiving_);
+  absl::Status admitted = begun.number.ok() ? Admit(header, *receiving_) : begun.number;
   if (!admitted.ok()) FailReceived(std::move(admitted));
 }
 
@@ -435,7 +440,7 @@ v1::NavigateResponse FramePipeline::MakeResult(NavigateFrame& frame, nanoseconds
   if (frame.is_light) --light_;
   if (held_ && HasRoom()) {
     const HeldHeader held = *std::exchange(held_, std::nullopt);
-    Begin(held.header, held.received);
+    Begin(held);
     if (no_more_ && receiving_ != nullptr) FailReceived(TooFewBytes(*receiving_));
     StartJobs();
   }

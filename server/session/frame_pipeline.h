@@ -56,9 +56,9 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   FramePipeline(DeviceContext& context, std::shared_ptr<NavigateSession> session, int64_t carrier,
                 std::optional<Time> call_deadline, std::function<void()> changed);
 
-  // A header, received at `received`. INVALID_ARGUMENT, which ends the stream, when the number does not grow; what else
-  // is wrong with the frame is its answer. Begins the frame, or holds the header back.
-  absl::Status BeginFrame(const v1::FrameHeader& header, Time received);
+  // A header, received at `received`. Begins the frame, or holds the header back. What is wrong with the frame is its
+  // answer: INVALID_ARGUMENT, say, when its number does not grow.
+  void BeginFrame(const v1::FrameHeader& header, Time received);
   // Copies and checks the payload, and page-locks memory where the session has none, without a lock. INVALID_ARGUMENT,
   // which ends the stream, when it belongs to no frame.
   absl::Status Append(const wire::ReceivedChunk& chunk);
@@ -88,6 +88,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   struct HeldHeader {
     v1::FrameHeader header;
     Time received;
+    // Whether the number of the frame may follow those before it.
+    absl::Status number;
   };
 
   // A field on its way into a slot.
@@ -104,7 +106,8 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
 
   // All with the mutex held.
   bool HasRoom() const;
-  void Begin(const v1::FrameHeader& header, Time received);
+  absl::Status TakeNumber(int64_t number);
+  void Begin(const HeldHeader& header);
   absl::Status Admit(const v1::FrameHeader& header, NavigateFrame& frame);
   absl::Status TakeMemory(NavigateFrame& frame);
   void Complete();
@@ -143,7 +146,7 @@ class FramePipeline : public std::enable_shared_from_this<FramePipeline> {
   bool passing_over_ = false;  // the chunks of a failed frame
   bool no_more_ = false;
   bool stopped_ = false;
-  std::optional<int64_t> last_number_;
+  std::optional<int64_t> last_number_;  // the largest so far
   std::deque<Frame> ready_;  // received or failed, waiting for their turn
   Frame running_;            // its job is submitted
   std::deque<Event> events_;

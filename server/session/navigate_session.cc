@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/session/navigate_session.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
@@ -332,7 +334,8 @@ void NavigateSession::FrameAnswered(int64_t carrier, const NavigateFrame& frame,
     std::lock_guard<std::mutex> lock(mutex_);
     statistics_.Ended(fate, frame.latency);
     if (!IsCarriedBy(carrier)) return;
-    last_frame_number_ = frame.number;
+    // A number that did not grow was answered with an error.
+    last_frame_number_ = std::max(last_frame_number_.value_or(frame.number), frame.number);
     Touch();
   }
   Changed(SessionKeeper::Urgency::kLater);

@@ -503,6 +503,25 @@ TEST_P(NavigateTest, AFrameCutShortByTheEndIsAnswered) {
   EXPECT_THAT(answer.frames[1].result.status().message(), testing::HasSubstr("chunk: the frame ended after 50000 of"));
 }
 
+TEST_P(NavigateTest, ANumberThatDoesNotGrowIsAnErrorOfItsFrame) {
+  PutResident();
+  const Answer answer =
+      Navigate({{Config()}, GoodFrame(3), GoodFrame(3), GoodFrame(-7), GoodFrame(4), GoodFrame(2), GoodFrame(5)});
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.frames.size(), 6);
+  const std::vector<int64_t> numbers = {3, 3, -7, 4, 2, 5};
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const v1::FrameResult& result = answer.frames[i].result;
+    EXPECT_EQ(result.frame_number(), numbers[i]);
+    const bool grows = i == 0 || i == 3 || i == 5;
+    EXPECT_EQ(result.status().code(), grows ? grpc::OK : grpc::INVALID_ARGUMENT) << i;
+    EXPECT_EQ(result.has_report(), grows) << i;
+  }
+  EXPECT_THAT(answer.frames[1].result.status().message(),
+              testing::HasSubstr("frame.frame_number: 3 does not grow, the last one was 3"));
+  EXPECT_THAT(answer.frames[4].result.status().message(), testing::HasSubstr("2 does not grow, the last one was 4"));
+}
+
 TEST_P(NavigateTest, AWrongOrderOfMessagesEndsTheStream) {
   PutResident();
   v1::NavigateRequest nothing, chunk;
@@ -517,8 +536,6 @@ TEST_P(NavigateTest, AWrongOrderOfMessagesEndsTheStream) {
   expect({{Config(), Config()}}, "config: is sent twice");
   expect({{Config(), chunk}}, "chunk: belongs to no frame");
   expect({{Config(), nothing}}, "payload: ");
-  expect({{Config()}, GoodFrame(3), GoodFrame(3)}, "frame.frame_number: 3 does not grow");
-  expect({{Config()}, GoodFrame(3), GoodFrame(2)}, "frame.frame_number: 2 does not grow");
   std::vector<v1::NavigateRequest> too_long = GoodFrame(1);
   too_long.push_back(chunk);
   expect({{Config()}, too_long}, "chunk: belongs to no frame");

@@ -47,7 +47,7 @@ class Carrier {
   absl::Status Send(const std::vector<v1::NavigateRequest>& requests) {
     for (v1::NavigateRequest request : requests) {
       if (request.has_frame()) {
-        INTRAWARP_RETURN_IF_ERROR(pipeline_->BeginFrame(request.frame(), context_.seams.steady_now()));
+        pipeline_->BeginFrame(request.frame(), context_.seams.steady_now());
       } else {
         INTRAWARP_RETURN_IF_ERROR(pipeline_->Append(wire::ReceivedChunk(std::move(*request.mutable_chunk()))));
       }

@@ -121,13 +121,11 @@ absl::Status SimulatedStream::Resume(const v1::NavigateConfig& config) {
 absl::Status SimulatedStream::ReceiveHeader(const ClientMessage& message) {
   const v1::FrameHeader& header = message.request->frame();
   const int64_t number = header.frame_number();
-  const int64_t last = accepted_.empty() ? seen_->last_answered : accepted_.back();
-  const absl::Status begun = pipeline_->BeginFrame(header, world_.time.now());
-  if (!Check(begun.ok() == (number > last), "numbers grow, and nothing else about a header ends the stream")) {
-    return absl::InternalError("the rule is broken");
-  }
-  INTRAWARP_RETURN_IF_ERROR(begun);
+  pipeline_->BeginFrame(header, world_.time.now());
   Frame frame;
+  frame.number = number;
+  frame.is_stale = number <= std::max(last_number_, seen_->last_answered);
+  last_number_ = std::max(last_number_, number);
   frame.received = seen_->last_activity = world_.time.now();
   frame.is_valid = message.is_valid;
   frame.is_expected = message.is_expected;
@@ -135,16 +133,14 @@ absl::Status SimulatedStream::ReceiveHeader(const ClientMessage& message) {
   frame.total_bytes = header.total_bytes();
   frame.deadline = seen_->session->setup().frame_deadline;
   if (header.has_deadline()) frame.deadline = *DurationFromProto(header.deadline(), "", std::chrono::hours(24));
-  frames_.emplace(number, frame);
-  accepted_.push_back(number);
-  receiving_ = number;
+  frames_.push_back(frame);
   ++seen_->headers;
   world_.rules.Note("header of frame ", number);
   return absl::OkStatus();
 }
 
 absl::Status SimulatedStream::ReceiveChunk(v1::Chunk chunk) {
-  Frame& frame = frames_.at(*receiving_);
+  Frame& frame = frames_.back();
   const bool fits = chunk.offset() == frame.received_bytes;
   if (!fits) frame.is_valid = false;
   if (frame.is_valid) frame.received_bytes += static_cast<int64_t>(chunk.data().size());
@@ -236,7 +232,7 @@ void SimulatedStream::Written() {
 }
 
 void SimulatedStream::Conclude() {
-  Check(answered_ == accepted_.size(), "a stream that ends well has answered every frame");
+  Check(answered_ == frames_.size(), "a stream that ends well has answered every frame");
   ++world_.tally["streams concluded"];
   End(absl::OkStatus());
 }
@@ -308,9 +304,9 @@ void SimulatedStream::CheckStart(int64_t before) {
 }
 
 void SimulatedStream::CheckAnswer(const v1::FrameResult& result) {
-  if (!Check(answered_ < accepted_.size(), "nobody is answered twice")) return;
-  if (!Check(accepted_[answered_++] == result.frame_number(), "frames are answered in their order")) return;
-  const Frame& frame = frames_.at(result.frame_number());
+  if (!Check(answered_ < frames_.size(), "nobody is answered twice")) return;
+  const Frame& frame = frames_[answered_++];
+  if (!Check(frame.number == result.frame_number(), "frames are answered in their order")) return;
   const v1::ErrorReason reason = ReasonIn(result.status());
   const FrameFate fate = FateOf(result, reason);
   ++seen_->fates[static_cast<int>(fate)];
@@ -319,7 +315,7 @@ void SimulatedStream::CheckAnswer(const v1::FrameResult& result) {
   world_.rules.Note("answer of frame ", result.frame_number(), ": ", result.status().code(), " ",
                     v1::ErrorReason_Name(reason));
   seen_->last_activity = world_.time.now();
-  seen_->last_answered = result.frame_number();
+  seen_->last_answered = std::max(seen_->last_answered, result.frame_number());
   if (result.status().code() == 0) {
     CheckGood(frame, result);
   } else {
@@ -333,6 +329,7 @@ bool SimulatedStream::IsLate(const Frame& frame) const {
 
 void SimulatedStream::CheckGood(const Frame& frame, const v1::FrameResult& result) {
   Check(frame.is_valid && frame.is_complete(), "only a frame that came whole has a result");
+  Check(!frame.is_stale, "numbers grow");
   const bool says_late = HasCause(result.report(), v1::VERDICT_CAUSE_LATE);
   Check(says_late == IsLate(frame), "a late answer says so");
   Check(!says_late || result.report().verdict() == v1::VERDICT_REVIEW, "a late answer is not ok");
@@ -350,6 +347,10 @@ void SimulatedStream::CheckError(const Frame& frame, const v1::FrameResult& resu
   const google::rpc::ErrorInfo info = InfoOf(result.status());
   const v1::ErrorReason reason = ReasonIn(result.status());
   Check(!result.has_report() && result.transform().empty(), "an error has no result");
+  if (frame.is_stale) {
+    Check(reason == v1::INVALID_FIELD, "a number that does not grow is an error of its frame");
+    return;
+  }
   switch (reason) {
     case v1::FRAME_SUPERSEDED:
       return CheckSuperseded(result, info.metadata().at("superseded_by"));
@@ -372,8 +373,9 @@ void SimulatedStream::CheckSuperseded(const v1::FrameResult& result, const std::
   int64_t number = 0;
   Check(session_->setup().overload_policy == OverloadPolicy::kLatestWins, "KEEP_ALL keeps all");
   Check(absl::SimpleAtoi(by, &number) && number > result.frame_number(), "a newer frame takes the place");
-  const auto newer = frames_.find(number);
-  Check(newer != frames_.end() && newer->second.is_valid && newer->second.is_complete(),
+  const auto newer = std::find_if(frames_.begin(), frames_.end(),
+                                  [&](const Frame& frame) { return frame.number == number && !frame.is_stale; });
+  Check(newer != frames_.end() && newer->is_valid && newer->is_complete(),
         "a frame that takes another's place has come whole");
 }
 
@@ -388,7 +390,7 @@ void SimulatedStream::CheckRefusal(const Frame& frame, v1::ErrorReason reason) {
 
 void SimulatedStream::CheckBounds() {
   const SessionSetup& setup = session_->setup();
-  const auto unanswered = static_cast<int>(accepted_.size() - answered_);
+  const auto unanswered = static_cast<int>(frames_.size() - answered_);
   const bool keeps_all = setup.overload_policy == OverloadPolicy::kKeepAll;
   // One header is held back.
   const int most = 1 + (keeps_all ? setup.max_pending + 1 : FramePipeline::kMaxUnanswered);
@@ -399,7 +401,7 @@ void SimulatedStream::CheckIdle() {
   ++world_.tally["sessions idle"];
   const Duration idle = world_.time.now() - seen_->last_activity;
   Check(idle >= session_->setup().idle_timeout, "only an idle session is closed for it");
-  Check(answered_ == accepted_.size(), "a session with a frame under way is not idle");
+  Check(answered_ == frames_.size(), "a session with a frame under way is not idle");
   seen_->closed = true;
 }
 

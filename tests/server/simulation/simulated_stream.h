@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +67,8 @@ class SimulatedStream : public std::enable_shared_from_this<SimulatedStream> {
 
  private:
   struct Frame {
+    int64_t number = 0;
+    bool is_stale = false;  // the number did not grow
     Time received;
     std::optional<Duration> deadline;
     bool is_valid = true;
@@ -124,10 +125,9 @@ class SimulatedStream : public std::enable_shared_from_this<SimulatedStream> {
   bool finished_ = false;
   bool was_refused_ = false;
   bool is_pumping_ = false;
-  std::map<int64_t, Frame> frames_;   // by number
-  std::vector<int64_t> accepted_;     // numbers, in order
-  size_t answered_ = 0;               // of those
-  std::optional<int64_t> receiving_;  // whose chunks come
+  std::vector<Frame> frames_;  // in order; chunks are the last one's
+  size_t answered_ = 0;        // of those
+  int64_t last_number_ = 0;    // the largest of them
 };
 
 }  // namespace intrawarp::server
