@@ -19,7 +19,7 @@ absl::Status Restarted() {
 
 // ALREADY_EXISTS when the operation is that of another request.
 absl::Status CheckSameRequest(const Operation& operation, OperationKind kind, const RequestKey& key) {
-  const bool same = operation.kind == kind && operation.key.fingerprint == key.fingerprint;
+  const bool same = operation.kind == kind && IsRepetition(operation.key.fingerprint, key.fingerprint);
   return same ? absl::OkStatus() : RequestIdReused();
 }
 

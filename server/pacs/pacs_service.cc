@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/dicom.h"
 #include "server/operation/operation_messages.h"
@@ -66,6 +67,12 @@ v1::RemoteProtocol ProtocolOf(RemoteKind kind) {
       return v1::REMOTE_PROTOCOL_DICOMWEB;
   }
   return v1::REMOTE_PROTOCOL_UNSPECIFIED;
+}
+
+// Where the archive is, and who it is: another one may have taken its name since an earlier start.
+std::string AddressOf(const Remote& remote) {
+  if (remote.kind == RemoteKind::kDicomweb) return remote.http.base_url;
+  return absl::StrCat(remote.ae_title, "@", remote.host, ":", remote.port);
 }
 
 bool MaySeePatients(const Identity& caller, const Remote& remote) { return caller.roles.HasAnyOf(remote.patients); }
@@ -168,7 +175,8 @@ absl::StatusOr<OperationTable::Begun> PacsService::BeginImport(const grpc::Callb
   import.owner = CallerOf(call).name;
   v1::ImportSeriesRequest content = request;
   content.clear_request_id();
-  const RequestKey key{request.request_id(), Fingerprint("ImportSeries", content), import.owner};
+  const InputPrint archive = InputPrint::OfText(AddressOf(import.archive->remote));
+  const RequestKey key{request.request_id(), WithInputs(Fingerprint("ImportSeries", content), {archive}), import.owner};
   return context_.operations.Begin(OperationKind::kImport, key);
 }
 

@@ -49,6 +49,7 @@ absl::Status InitialFromProto(const v1::RegistrationOptions& options, const Tran
   if (options.initial_transform().empty()) return absl::OkStatus();
   INTRAWARP_ASSIGN_OR_RETURN(std::string id, ParseTransformName(options.initial_transform(), "initial_transform"));
   INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredTransform> stored, transforms.Find(id, caller));
+  plan->initial_print = InputPrint::Of(*stored);
   const bool has_native_form = stored->transform.has_control_grid() || stored->transform.has_velocity();
   if (stored->transform.has_displacement() && !has_native_form) {
     return FieldError(absl::StatusCode::kUnimplemented, "initial_transform",

@@ -20,6 +20,7 @@
 #include "intrawarp/v1/registration.pb.h"
 #include "server/identity/identity.h"
 #include "server/registration/registration_job.h"
+#include "server/rpc/request_table.h"
 #include "server/store/transform_store.h"
 #include "server/store/volume_store.h"
 #include "server/transform/field_request.h"
@@ -41,6 +42,8 @@ struct RegistrationPlan {
   std::optional<AffineMap> initial;
   // Instead, the result of an FFD or of log-demons; null: none.
   std::shared_ptr<const StoredTransform> initial_transform;
+  // Of the transform that the request names as its start, an affine one included.
+  InputPrint initial_print = InputPrint::None();
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
   double error_limit_mm = kDefaultErrorLimitMm;

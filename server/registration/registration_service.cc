@@ -30,6 +30,7 @@
 #include "server/transform/field_request.h"
 #include "server/transform/field_stream.h"
 #include "server/transform/transform_content.h"
+#include "server/transform/transform_service.h"
 
 namespace intrawarp::server {
 namespace {
@@ -56,6 +57,8 @@ struct RegisterCall {
   Clock::time_point submitted;
   RequestKey key;
   RequestTicket ticket;
+  // The fingerprint of the request without its inputs.
+  std::string request_print;
   // The result of the first request with this id; null: this one is the first.
   std::shared_ptr<const StoredTransform> first;
   // The operation as which the work goes on without the call; null: it does not.
@@ -101,13 +104,35 @@ absl::Status ValidateDetached(const v1::RegisterRequest& request) {
   return request.has_field() ? InvalidField("field", "must not be set with detach") : absl::OkStatus();
 }
 
+std::string PrintOf(const std::string& request_print, const std::shared_ptr<const StoredVolume>& fixed,
+                    const std::shared_ptr<const StoredVolume>& moving, const RegistrationPlan& plan) {
+  return WithInputs(request_print, {InputPrint::Of(fixed), InputPrint::Of(moving), InputPrint::Of(plan.fixed_mask),
+                                    InputPrint::Of(plan.moving_mask), plan.initial_print});
+}
+
+// The same by the names in the request.
+std::string PrintOf(const std::string& request_print, const v1::RegisterRequest& request, const RegisterCall& call) {
+  const Identity& caller = call.stream->caller();
+  const auto volume = [&](const std::string& name) {
+    return InputPrint::Of(name, FindVolume(call.context.volumes, name, "", caller));
+  };
+  const v1::RegistrationOptions& options = request.options();
+  const std::string& initial = options.initial_transform();
+  return WithInputs(
+      request_print,
+      {volume(request.fixed()), volume(request.moving()), volume(options.fixed_mask()), volume(options.moving_mask()),
+       InputPrint::Of(initial, FindTransform(call.context.transforms, initial, "", caller))});
+}
+
 // The print that tells the request from others. A request is the same with and without `detach`.
 absl::Status TakeKey(RegisterCall& call, v1::RegisterRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));
   call.key.id = std::exchange(*request.mutable_request_id(), "");
   request.clear_detach();
-  call.key.fingerprint = Fingerprint("Register", request);
+  call.request_print = Fingerprint("Register", request);
+  // A request without an id is compared with none.
+  if (!call.key.id.empty()) call.key.fingerprint = PrintOf(call.request_print, request, call);
   call.key.owner = call.stream->caller().name;
   return absl::OkStatus();
 }
@@ -116,6 +141,7 @@ absl::Status TakeKey(RegisterCall& call, v1::RegisterRequest& request) {
 absl::Status EnterRequest(RegisterCall& call) {
   INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.register_requests.Enter(call.key));
   INTRAWARP_ASSIGN_OR_RETURN(call.first, FindResult(call.context.transforms, call.key));
+  if (call.first != nullptr) call.key = *call.first->request;
   return absl::OkStatus();
 }
 
@@ -148,6 +174,8 @@ absl::Status Resolve(RegisterCall& call, const v1::RegisterRequest& request) {
       ResolveOptions(request.options(), call.context.volumes, call.context.transforms, call.stream->caller());
   if (!plan.ok()) return Within("options", plan.status());
   call.plan = *std::move(plan);
+  // A name may have changed hands since the request came.
+  call.key.fingerprint = PrintOf(call.request_print, call.fixed, call.moving, call.plan);
   AuditInputs(call, request.options());
   call.input = MakeRegistrationInput(call.plan, call.fixed->image, call.moving->image);
   INTRAWARP_RETURN_IF_ERROR(InRequest(request.options(), ValidateRegistration(call.input)));

@@ -39,6 +39,25 @@ std::string Fingerprint(absl::string_view method, const google::protobuf::Messag
   return io::Sha256Of(bytes.data(), bytes.size());
 }
 
+InputPrint InputPrint::OfText(absl::string_view text) { return InputPrint(io::Sha256Of(text.data(), text.size())); }
+
+std::string WithInputs(std::string fingerprint, const std::vector<InputPrint>& inputs) {
+  for (const InputPrint& input : inputs) fingerprint += input.bytes();
+  return fingerprint;
+}
+
+bool IsRepetition(absl::string_view first, absl::string_view again) {
+  if (first == again) return true;
+  if (first.size() != again.size() || first.size() % InputPrint::kBytes != 0) return false;
+  const std::string gone = InputPrint::Gone().bytes();
+  for (size_t at = 0; at < first.size(); at += InputPrint::kBytes) {
+    const absl::string_view asked = again.substr(at, InputPrint::kBytes);
+    const bool is_gone = at > 0 && asked == gone;
+    if (!is_gone && asked != first.substr(at, InputPrint::kBytes)) return false;
+  }
+  return true;
+}
+
 RequestTicket::~RequestTicket() {
   if (table_ != nullptr) table_->Leave(id_);
 }
@@ -48,7 +67,7 @@ absl::StatusOr<RequestTicket> RequestTable::Enter(const RequestKey& key) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [it, entered] = fingerprints_.emplace(OwnedKey(key.id, key.owner), key.fingerprint);
   if (entered) return RequestTicket(this, it->first);
-  if (it->second != key.fingerprint) return RequestIdReused();
+  if (!IsRepetition(it->second, key.fingerprint)) return RequestIdReused();
   return WithReason(absl::AbortedError("the first request with this request_id is under way"), v1::REQUEST_IN_PROGRESS);
 }
 

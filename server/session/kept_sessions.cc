@@ -44,15 +44,17 @@ absl::StatusOr<Kept> Parse(const state::SessionRow& row) {
   return kept;
 }
 
-// The session of the config among what is kept now. Another volume may have taken the id of its own.
+// The session of the config among what is kept now. Other objects may have taken the ids of its own.
 absl::StatusOr<SessionSetup> Resolve(const ServerContext& context, const state::SessionRow& row, const Kept& kept) {
   v1::NavigateConfig config = kept.config;
   // The last good transform has taken its place, and it may be gone.
-  if (!row.start_header.empty()) config.mutable_options()->clear_initial_transform();
+  const bool has_begun = !row.start_header.empty();
+  if (has_begun) config.mutable_options()->clear_initial_transform();
   const Identity opener{row.owner, row.by_admin ? Roles(Role::kAdmin) : Roles()};
   INTRAWARP_ASSIGN_OR_RETURN(SessionSetup setup, ResolveNavigateConfig(context, config, opener));
-  if (setup.resident->digest != row.resident) {
-    return absl::FailedPreconditionError("its volume has been replaced by another one");
+  if (!HasPrint(setup, row.resident, /*with_start=*/!has_begun)) {
+    return absl::FailedPreconditionError(
+        "its volume, a mask or its initial transform has been replaced by another one");
   }
   if (!setup.is_kept) return absl::FailedPreconditionError("it has no resume window");
   setup.asked = kept.config;

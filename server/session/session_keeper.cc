@@ -39,7 +39,7 @@ SessionKeeper::SessionKeeper(DeviceContext& context, const std::string& id, cons
   row_.owner = setup.owner;
   row_.by_admin = setup.by_admin;
   row_.config = setup.asked.SerializeAsString();
-  row_.resident = setup.resident->digest;
+  row_.resident = PrintOf(setup);
 }
 
 state::SessionRow SessionKeeper::RowOf(const v1::Session& session, const Start& start) const {

@@ -11,6 +11,7 @@
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/rpc/errors.h"
+#include "server/rpc/request_table.h"
 #include "server/rpc/wire.h"
 #include "server/store/durable_objects.h"
 
@@ -189,6 +190,25 @@ Inputs InputsOf(SessionSetup& setup) {
   inputs.volumes = {&setup.resident, &setup.plan.fixed_mask, &setup.plan.moving_mask};
   inputs.transforms = {&setup.plan.initial_transform};
   return inputs;
+}
+
+std::string PrintOf(const SessionSetup& setup) {
+  const std::string others = WithInputs(
+      "", {InputPrint::Of(setup.plan.fixed_mask), InputPrint::Of(setup.plan.moving_mask), setup.plan.initial_print});
+  const bool has_others = others.find_first_not_of('\0') != std::string::npos;
+  return setup.resident->digest + (has_others ? others : "");
+}
+
+bool HasPrint(const SessionSetup& setup, absl::string_view print, bool with_start) {
+  std::string own = PrintOf(setup), other(print);
+  const size_t digest = setup.resident->digest.size();
+  const size_t compared = digest + (with_start ? 3 : 2) * InputPrint::kBytes;
+  const size_t longest = digest + 3 * InputPrint::kBytes;
+  if (other.size() > longest) return false;
+  // A print that ends early has no others: the padding is InputPrint::None.
+  own.resize(longest);
+  other.resize(longest);
+  return own.substr(0, compared) == other.substr(0, compared);
 }
 
 absl::StatusOr<SessionSetup> ResolveNavigateConfig(const ServerContext& context, const v1::NavigateConfig& config,

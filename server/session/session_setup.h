@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/base/pixel_type.h"
 #include "engine/geometry/geometry.h"
 #include "intrawarp/v1/registration.pb.h"
@@ -70,6 +71,12 @@ struct SessionSetup {
 
 // The objects that the frames are registered with.
 Inputs InputsOf(SessionSetup& setup);
+
+// Tells these objects from others of the same names: the resident volume's digest, then, where there are any of them,
+// the prints of the masks and of the transform that the session's first frame starts from.
+std::string PrintOf(const SessionSetup& setup);
+// Whether the print is that of the setup, the transform apart unless `with_start`.
+bool HasPrint(const SessionSetup& setup, absl::string_view print, bool with_start);
 
 // Errors as of Register, with paths in the stream's message ("config.options.stages"). The session's id is not looked
 // at.

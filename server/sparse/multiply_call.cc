@@ -96,6 +96,8 @@ struct MultiplyCall {
   Clock::time_point submitted;
   RequestKey key;
   RequestTicket ticket;
+  // The fingerprint of the request without its inputs.
+  std::string request_print;
   // The operation as which the work goes on without the call; null: it does not.
   std::shared_ptr<OperationWork> operation;
   // The operation's job was submitted: how it ends is the operation's end.
@@ -585,13 +587,30 @@ absl::Status ValidateDetached(const v1::MultiplyRequest& request) {
   return request.has_keep() ? absl::OkStatus() : InvalidField("keep", "must be set with detach");
 }
 
+std::string PrintOf(const std::string& request_print, const ProductTask& task) {
+  return WithInputs(request_print, {InputPrint::Of(task.a), InputPrint::Of(task.b), InputPrint::Of(task.mask),
+                                    InputPrint::Of(task.addend)});
+}
+
+// The same by the names in the request.
+std::string PrintOf(const std::string& request_print, const v1::MultiplyRequest& request, const MultiplyCall& call) {
+  const auto matrix = [&](const std::string& name) {
+    return InputPrint::Of(name, FindMatrix(call.context.matrices, name, "", call.stream->caller()));
+  };
+  const v1::MultiplyOptions& options = request.options();
+  return WithInputs(request_print,
+                    {matrix(request.a()), matrix(request.b()), matrix(options.mask()), matrix(options.addend())});
+}
+
 // The print that tells the request from others. A request is the same with and without `detach`.
 absl::Status TakeKey(MultiplyCall& call, v1::MultiplyRequest& request) {
   INTRAWARP_RETURN_IF_ERROR(ValidateRequestId(request.request_id(), "request_id"));
   INTRAWARP_RETURN_IF_ERROR(ValidateDetached(request));
   call.key.id = std::exchange(*request.mutable_request_id(), "");
   request.clear_detach();
-  call.key.fingerprint = Fingerprint("Multiply", request);
+  call.request_print = Fingerprint("Multiply", request);
+  // A request without an id is compared with none.
+  if (!call.key.id.empty()) call.key.fingerprint = PrintOf(call.request_print, request, call);
   call.key.owner = call.stream->caller().name;
   return absl::OkStatus();
 }
@@ -599,11 +618,15 @@ absl::Status TakeKey(MultiplyCall& call, v1::MultiplyRequest& request) {
 // The place of the request among those with its id, and the first one's matrix.
 absl::StatusOr<std::shared_ptr<const StoredMatrix>> EnterRequest(MultiplyCall& call) {
   INTRAWARP_ASSIGN_OR_RETURN(call.ticket, call.context.multiply_requests.Enter(call.key));
-  return FindResult(call.context.matrices, call.key);
+  INTRAWARP_ASSIGN_OR_RETURN(std::shared_ptr<const StoredMatrix> first, FindResult(call.context.matrices, call.key));
+  if (first != nullptr) call.key = *first->request;
+  return first;
 }
 
 absl::Status ResolveInputs(MultiplyCall& call, const v1::MultiplyRequest& request) {
   INTRAWARP_ASSIGN_OR_RETURN(call.task, ResolveProduct(request, call.context.matrices, call.stream->caller()));
+  // A name may have changed hands since the request came.
+  call.key.fingerprint = PrintOf(call.request_print, call.task);
   AuditInputs(call);
   return absl::OkStatus();
 }

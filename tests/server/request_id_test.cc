@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/sparse/csr.h"
@@ -26,12 +27,13 @@ class RequestIdTest : public DeformedPairTest {
   }
 
   // Makes "sparseMatrices/m" resident: the identity of two rows.
-  void PutMatrix() {
+  void PutMatrix(const std::string& digest = "m") {
     OnDevice(0, [&](const ExecContext& ctx) {
       auto matrix = CsrMatrix::Upload(ctx.device(), ctx.stream(), HostCsr<float>{2, 2, {0, 1, 2}, {0, 1}, {1, 1}});
       ASSERT_TRUE(matrix.ok()) << matrix.status();
       auto stored = std::make_shared<StoredMatrix>();
       stored->id = "m";
+      stored->digest = digest;
       stored->matrix = *std::move(matrix);
       EXPECT_TRUE(context().matrices.Insert(std::move(stored)).ok());
     });
@@ -133,6 +135,74 @@ TEST_P(RequestIdTest, AnIdBelongsToOneContentForAsLongAsTheResultExists) {
   EXPECT_EQ(ReasonOf(refused.status), v1::REQUEST_ID_REUSED);
   ASSERT_TRUE(context().transforms.Erase(first.result->transform().substr(11)).ok());
   EXPECT_TRUE(Register(other).status.ok());
+}
+
+// The next patient's volumes under the names of the one before.
+TEST_P(RequestIdTest, ARequestIsAnotherOneOnceAnInputWasReplaced) {
+  PutPair();
+  const auto put = [&](const std::string& id, const Geometry& grid, const std::string& digest) {
+    PutVolume(id, grid, std::vector<float>(static_cast<size_t>(grid.voxels()), 1), digest);
+  };
+  put("mask", FixedGrid(), "mask");
+  Transform start(AffineMap::Identity());
+  PutTransform("start", start);
+  v1::RegisterRequest request = Request("r", /*with_field=*/false);
+  request.mutable_options()->set_fixed_mask("volumes/mask");
+  request.mutable_options()->set_initial_transform("transforms/start");
+  const RegisterAnswer first = Register(request);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+
+  const auto expect_reused = [&](const char* what) {
+    const RegisterAnswer refused = Register(request);
+    EXPECT_EQ(refused.status.error_code(), grpc::ALREADY_EXISTS) << what;
+    EXPECT_EQ(ReasonOf(refused.status), v1::REQUEST_ID_REUSED) << what;
+  };
+  const auto expect_first = [&](const char* what) {
+    const RegisterAnswer again = Register(request);
+    ASSERT_TRUE(again.status.ok()) << what << ": " << again.status.error_message();
+    EXPECT_EQ(again.result->transform(), first.result->transform()) << what;
+  };
+  for (const auto& [id, grid] : {std::pair{"fixed", FixedGrid()}, {"moving", MovingGrid()}, {"mask", FixedGrid()}}) {
+    ASSERT_TRUE(context().volumes.Erase(id).ok());
+    expect_first("deleted");
+    put(id, grid, "of another patient");
+    expect_reused(id);
+    ASSERT_TRUE(context().volumes.Erase(id).ok());
+    put(id, grid, id);
+    expect_first("the same bytes");
+  }
+  ASSERT_TRUE(context().transforms.Erase("start").ok());
+  expect_first("deleted");
+  PutTransform("start", start);
+  expect_reused("computed anew");
+}
+
+TEST_P(RequestIdTest, AProductIsAnotherOneOnceAnOperandWasReplaced) {
+  PutMatrix();
+  const ProductAnswer first = Multiply(Product("p"));
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  ASSERT_TRUE(context().matrices.Erase("m").ok());
+  EXPECT_TRUE(Multiply(Product("p")).status.ok()) << "deleted";
+  PutMatrix("of another patient");
+  EXPECT_EQ(ReasonOf(Multiply(Product("p")).status), v1::REQUEST_ID_REUSED);
+  ASSERT_TRUE(context().matrices.Erase("m").ok());
+  PutMatrix();
+  const ProductAnswer again = Multiply(Product("p"));
+  EXPECT_EQ(again.result.SerializeAsString(), first.result.SerializeAsString());
+}
+
+TEST_P(RequestIdTest, AnOperationIsAnotherOneOnceAnInputWasReplaced) {
+  PutPair();
+  v1::RegisterRequest request = Request("op", /*with_field=*/false);
+  request.set_detach(true);
+  ASSERT_TRUE(Register(request).status.ok());
+  ASSERT_TRUE(Eventually([this] { return context().transforms.size() == 1; }));
+  EXPECT_TRUE(Register(request).status.ok());
+  ASSERT_TRUE(context().volumes.Erase("moving").ok());
+  EXPECT_TRUE(Register(request).status.ok()) << "deleted";
+  const std::vector<float> voxels(static_cast<size_t>(MovingGrid().voxels()), 1);
+  PutVolume("moving", MovingGrid(), voxels, "of another patient");
+  EXPECT_EQ(ReasonOf(Register(request).status), v1::REQUEST_ID_REUSED);
 }
 
 TEST_P(RequestIdTest, ATransformHasTheWantedIdOnce) {

@@ -211,15 +211,16 @@ class ServiceTest : public testing::TestWithParam<std::string> {
     done.get_future().wait();
   }
 
-  // Makes "volumes/{id}" resident.
-  void PutVolume(const std::string& id, const Geometry& geometry, const std::vector<float>& voxels) {
+  // Makes "volumes/{id}" resident. An empty digest is that of the id.
+  void PutVolume(const std::string& id, const Geometry& geometry, const std::vector<float>& voxels,
+                 const std::string& digest = "") {
     ASSERT_EQ(geometry.voxels(), voxels.size());
     OnDevice(PreparedImage::WorkspaceBytes(geometry, PixelType::kFloat32), [&](const ExecContext& ctx) {
       auto image = PreparedImage::Prepare(ctx, voxels.data(), PixelType::kFloat32, 1, 0, geometry);
       ASSERT_TRUE(image.ok()) << image.status();
       auto volume = std::make_shared<StoredVolume>();
       volume->id = id;
-      volume->digest = id;
+      volume->digest = volume->content_digest = digest.empty() ? id : digest;
       volume->image = *std::move(image);
       EXPECT_TRUE(context().volumes.Insert(std::move(volume)).ok());
     });

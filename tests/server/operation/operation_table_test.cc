@@ -133,6 +133,18 @@ TEST_F(OperationTableTest, AnIdOfAnotherRequestIsRefused) {
   EXPECT_NE(Begin("a", "bob"), nullptr);  // an id belongs to its owner
 }
 
+TEST_F(OperationTableTest, AnIdIsAnothersOnceAnInputWasReplaced) {
+  const auto key = [](const InputPrint& input) {
+    return RequestKey{"a", WithInputs(Fingerprint("Register", v1::Operation()), {input}), "ann"};
+  };
+  const auto begun = table_.Begin(OperationKind::kRegister, key(InputPrint::OfText("one")));
+  ASSERT_TRUE(begun.ok());
+  EXPECT_TRUE(table_.FindBegun(OperationKind::kRegister, key(InputPrint::OfText("one"))).value().has_value());
+  EXPECT_TRUE(table_.FindBegun(OperationKind::kRegister, key(InputPrint::Gone())).value().has_value());
+  const absl::Status other = table_.FindBegun(OperationKind::kRegister, key(InputPrint::OfText("two"))).status();
+  EXPECT_EQ(ReasonOf(other), v1::REQUEST_ID_REUSED);
+}
+
 TEST_F(OperationTableTest, PlacesAreBoundedForAnOwnerAndInAll) {
   std::vector<std::shared_ptr<OperationWork>> works;
   for (const char* id : {"a", "b", "c"}) works.push_back(Begin(id));

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "intrawarp/v1/registration.pb.h"
 #include "server/rpc/errors.h"
 
@@ -44,6 +47,45 @@ TEST(RequestTableTest, AFingerprintTellsContentsAndMethodsApart) {
   EXPECT_NE(Fingerprint("Multiply", request), fingerprint);
   request.mutable_options()->set_best_effort(false);  // set, though to the default
   EXPECT_NE(Fingerprint("Register", request), fingerprint);
+}
+
+struct Object {
+  static std::string Name(absl::string_view id) { return absl::StrCat("objects/", id); }
+  std::string id = "a";
+  std::string owner = {};
+  std::string digest = {};
+  std::chrono::system_clock::time_point create_time = {};
+};
+
+TEST(RequestTableTest, AnInputIsToldByItsContent) {
+  const auto print = [](const Object& object) { return InputPrint::Of(object).bytes(); };
+  EXPECT_EQ(print({.digest = "x"}), print({.id = "b", .digest = "x", .create_time = {}})) << "the same bytes";
+  EXPECT_NE(print({.digest = "x"}), print({.digest = "y"}));
+  const std::chrono::system_clock::time_point later{std::chrono::nanoseconds(1000)};
+  EXPECT_EQ(print({}), print({}));
+  EXPECT_NE(print({}), print({.create_time = later})) << "computed anew";
+  EXPECT_NE(print({}), print({.owner = "ann"}));
+  EXPECT_NE(print({}), InputPrint::None().bytes());
+  EXPECT_EQ(InputPrint::Of(std::shared_ptr<const Object>()).bytes(), InputPrint::None().bytes());
+  const absl::StatusOr<std::shared_ptr<const Object>> absent = absl::NotFoundError("");
+  EXPECT_EQ(InputPrint::Of("objects/a", absent).bytes(), InputPrint::Gone().bytes());
+  EXPECT_EQ(InputPrint::Of("", absent).bytes(), InputPrint::None().bytes());
+}
+
+TEST(RequestTableTest, ARepetitionHasTheInputsOfTheFirst) {
+  const std::string request = Fingerprint("Register", v1::RegisterRequest());
+  const InputPrint a = InputPrint::OfText("a"), b = InputPrint::OfText("b"), none = InputPrint::None(),
+                   gone = InputPrint::Gone();
+  const std::string first = WithInputs(request, {a, b, none});
+  EXPECT_TRUE(IsRepetition(first, WithInputs(request, {a, b, none})));
+  EXPECT_TRUE(IsRepetition(first, WithInputs(request, {a, gone, none}))) << "deleted since";
+  EXPECT_TRUE(IsRepetition(first, WithInputs(request, {gone, gone, none})));
+  EXPECT_FALSE(IsRepetition(first, WithInputs(request, {a, a, none}))) << "replaced since";
+  EXPECT_FALSE(IsRepetition(first, WithInputs(request, {a, b, b})));
+  EXPECT_FALSE(IsRepetition(first, WithInputs(request, {gone, b, gone, none})));
+  EXPECT_FALSE(IsRepetition(WithInputs(request, {gone}), WithInputs(request, {a})));
+  EXPECT_FALSE(IsRepetition(first, WithInputs(Fingerprint("Other", v1::RegisterRequest()), {a, b, none})));
+  EXPECT_FALSE(IsRepetition(first, request)) << "of a version that did not know the inputs";
 }
 
 TEST(RequestTableTest, IdsHaveALengthAndPrintableCharacters) {
