@@ -22,6 +22,7 @@
 #include "server/registration/registration_job.h"
 #include "server/registration/registration_options.h"
 #include "server/registration/registration_report.h"
+#include "server/registration/report_provenance.h"
 #include "server/rpc/call_log.h"
 #include "server/rpc/job_stream.h"
 #include "server/rpc/job_support.h"
@@ -254,6 +255,8 @@ absl::StatusOr<grpc::ByteBuffer> MakeResult(RegisterCall& call, std::chrono::nan
   v1::Report report = MakeReport(call.device->device.name(), call.plan, call.outcome, call.latency);
   const std::optional<bool> same_frame = ShareFrameOfReference(*call.fixed, *call.moving);
   if (same_frame) report.set_same_frame_of_reference(*same_frame);
+  *report.mutable_provenance() =
+      MakeProvenance({call.fixed.get(), call.moving.get()}, call.plan, call.context.seams, call.latency.total());
   const std::optional<std::chrono::nanoseconds> budget = call.plan.budget;
   if (budget && call.latency.total() > *budget) AddLateness(*budget, call.latency.total(), report);
   const std::chrono::nanoseconds default_ttl = call.context.limits.result_ttl;

@@ -8,6 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "io/crc32c.h"
 #include "server/bulk/chunk_codec.h"
+#include "server/registration/report_provenance.h"
 #include "server/rpc/errors.h"
 #include "server/rpc/job_support.h"
 
@@ -454,6 +455,10 @@ absl::Status FramePipeline::FillResult(NavigateFrame& frame, v1::FrameResult& re
   if (is_late && frame.deadline && setup.late_frames == LateFrames::kDrop) return DeadlineMissed(frame, "was answered");
   v1::Report& report = *result.mutable_report();
   report = MakeReport(context_.device.name(), setup.plan, frame.outcome, frame.latency);
+  const StoredVolume* const resident = setup.resident.get();
+  const ReportedImages images =
+      setup.resident_is_fixed ? ReportedImages{resident, nullptr} : ReportedImages{nullptr, resident};
+  *report.mutable_provenance() = MakeProvenance(images, setup.plan, context_.seams, frame.latency.total());
   if (is_late) {
     AddLateness(*limit, frame.latency.total(), report);
     *fate = FrameFate::kLate;

@@ -4,10 +4,13 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "server/registration/registration_options.h"
 #include "server/rpc/job_support.h"
+#include "server/version.h"
 #include "tests/server/service_fixture.h"
 #include "tests/server/stages.h"
 #include "tests/server/volume_client.h"
@@ -277,6 +280,31 @@ TEST_P(RegistrationServiceTest, TheSameRequestGivesTheSameBits) {
   EXPECT_EQ(first.result->report().affine().SerializeAsString(), second.result->report().affine().SerializeAsString());
   EXPECT_EQ(first.result->report().after().SerializeAsString(), second.result->report().after().SerializeAsString());
   EXPECT_NE(first.result->transform(), second.result->transform());
+}
+
+TEST_P(RegistrationServiceTest, AReportTellsItsOrigin) {
+  PutPair();
+  PutVolume("mask", FixedGrid(), std::vector<float>(static_cast<size_t>(FixedGrid().voxels()), 1), "digest of a mask");
+  v1::RegisterRequest request = Request();
+  request.mutable_options()->set_fixed_mask("volumes/mask");
+  const auto seconds_now = [] { return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()); };
+  const int64_t before = seconds_now();
+  const RegisterAnswer answer = Register(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::ReportProvenance& origin = answer.result->report().provenance();
+  EXPECT_EQ(origin.server_version(), ThisBuild().version);
+  EXPECT_EQ(origin.server_revision(), ThisBuild().revision);
+  EXPECT_EQ(origin.fixed(), "volumes/fixed");
+  EXPECT_EQ(origin.moving(), "volumes/moving");
+  EXPECT_EQ(origin.fixed_digest(), "fixed");
+  EXPECT_EQ(origin.moving_digest(), "moving");
+  EXPECT_EQ(origin.fixed_mask_digest(), "digest of a mask");
+  EXPECT_EQ(origin.moving_mask_digest(), "");
+  const auto& received = origin.receive_time();
+  const auto& reported = origin.report_time();
+  EXPECT_LE(std::pair(received.seconds(), received.nanos()), std::pair(reported.seconds(), reported.nanos()));
+  EXPECT_GE(received.seconds(), before - 1);
+  EXPECT_LE(reported.seconds(), seconds_now() + 1);
 }
 
 TEST_P(RegistrationServiceTest, StagesFollowOneAnother) {
