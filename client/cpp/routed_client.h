@@ -38,6 +38,8 @@ struct RoutingOptions {
       resolve = Resolve;
   // For so long a session whose server failed asks all servers again and again.
   std::chrono::milliseconds recovery_timeout{30000};
+  // A session on another server starts from the last good answer while that is no older; later it searches its start.
+  std::chrono::milliseconds max_start_age{60000};
 };
 
 // Where work belongs.

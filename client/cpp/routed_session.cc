@@ -51,18 +51,26 @@ absl::StatusOr<std::optional<FrameAnswer>> RoutedSession::Receive(GridData* fiel
       stream_->Receive(field == nullptr ? GridSink() : SinkInto(field), coarse);
   last_ = received.status();
   INTRAWARP_RETURN_IF_ERROR(last_);
-  const std::optional<FrameAnswer>& answer = *received;
-  if (answer.has_value() && answer->result.status().code() == 0) {
-    good_.emplace();
-    good_->affine = answer->result.report().affine();
-    if (answer->has_field && AsksForNativeField()) good_->native = *field;
-  }
+  if (received->has_value()) Remember(**received, field);
   return received;
+}
+
+void RoutedSession::Remember(const FrameAnswer& answer, const GridData* field) {
+  const v1::FrameResult& result = answer.result;
+  if (result.status().code() != 0 || result.report().verdict() != v1::VERDICT_OK) return;
+  good_.emplace();
+  good_->affine = result.report().affine();
+  good_->received = std::chrono::steady_clock::now();
+  if (answer.has_field && AsksForNativeField()) good_->native = *field;
+}
+
+bool RoutedSession::HasStart() const {
+  return good_ && std::chrono::steady_clock::now() - good_->received <= servers_->routing().max_start_age;
 }
 
 // A stage goes on from coefficients of its own kind alone, which is sure where the options name it.
 absl::StatusOr<std::string> RoutedSession::SetStart(Client& client, v1::NavigateConfig* config, Recovery* recovery) {
-  if (!good_) return std::string();
+  if (!HasStart()) return std::string();
   if (!good_->native || config->options().stages().empty()) {
     *config->mutable_options()->mutable_initial_affine() = good_->affine;
     recovery->start = Recovery::Start::kAffine;

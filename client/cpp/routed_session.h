@@ -2,7 +2,8 @@
 // RoutedSession: a stream of frames (NavigateStream) that outlives its server. It is opened on the first server of its
 // route that is well and has room. After the stream has broken, Recover takes the session up again where it was or,
 // when that server is gone or has forgotten it, opens a new session on the next server: there everything that the
-// session names is staged again, and its first frame starts from the last good answer.
+// session names is staged again, and its first frame starts from the last good answer, which is one with VERDICT_OK:
+// the new server takes a start for granted, so nothing that asks for review becomes one.
 //
 // What goes over to the new session: the options, the affine part of the last good answer and, where
 // NavigateConfig.field asks for whole CONTROL_POINTS or VELOCITY fields and the options name stages, the whole
@@ -14,6 +15,7 @@
 #ifndef INTRAWARP_CLIENT_CPP_ROUTED_SESSION_H_
 #define INTRAWARP_CLIENT_CPP_ROUTED_SESSION_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -65,13 +67,16 @@ class RoutedSession {
   const std::string& address() const { return address_; }
 
  private:
-  // The last good answer.
+  // The last good answer, and when it came.
   struct Good {
     v1::AffineMap affine;
     std::optional<GridData> native;
+    std::chrono::steady_clock::time_point received;
   };
 
   absl::Status OpenAt(const std::string& address, Recovery* recovery);
+  void Remember(const FrameAnswer& answer, const GridData* field);
+  bool HasStart() const;
   // Puts the start into the config; the name of a transform that was staged for it, or "".
   absl::StatusOr<std::string> SetStart(Client& client, v1::NavigateConfig* config, Recovery* recovery);
   // One round over all servers. True when one carries the session; otherwise last_ tells why not.

@@ -271,7 +271,9 @@ class SessionServer {
         map.m[0][3] = static_cast<double>(number);
         v1::NavigateResponse response;
         response.mutable_result()->set_frame_number(number);
-        *response.mutable_result()->mutable_report()->mutable_affine() = AffineMapToProto(map);
+        v1::Report& report = *response.mutable_result()->mutable_report();
+        *report.mutable_affine() = AffineMapToProto(map);
+        report.set_verdict(number == reviews ? v1::VERDICT_REVIEW : v1::VERDICT_OK);
         stream->Write(response);
       }
       return grpc::Status::OK;
@@ -279,6 +281,7 @@ class SessionServer {
   }
 
   std::atomic<int64_t> fails_at{-1};
+  std::atomic<int64_t> reviews{-1};  // the frame whose verdict is review
   std::atomic<bool> resumes{false};
   std::optional<grpc::Status> refuses;
   std::vector<v1::NavigateConfig> configs;
@@ -368,6 +371,48 @@ TEST_F(RoutedSessionTest, ASessionThatIsForgottenStartsFromItsLastGoodMap) {
   const v1::NavigateConfig& config = owner.configs.back();
   EXPECT_EQ(config.fixed(), "volumes/on-2");
   EXPECT_EQ(AffineMapFromProto(config.options().initial_affine())->m[0][3], 3);
+}
+
+TEST_F(RoutedSessionTest, AResultForReviewIsNobodysStart) {
+  SessionServer& owner = SessionsAt(order_[0]);
+  owner.reviews = 3;
+  owner.fails_at = 4;
+  {
+    RoutedSession session = MakeSession();
+    ASSERT_TRUE(session.Open().ok());
+    EXPECT_TRUE(Register(session, 2).ok());
+    EXPECT_TRUE(Register(session, 3).ok());
+    EXPECT_FALSE(Register(session, 4).ok());
+    const auto recovery = session.Recover();
+    ASSERT_TRUE(recovery.ok()) << recovery.status();
+    EXPECT_EQ(recovery->start, RoutedSession::Recovery::Start::kAffine);
+    const v1::NavigateConfig& config = owner.configs.back();
+    EXPECT_EQ(AffineMapFromProto(config.options().initial_affine())->m[0][3], 2) << "the one before";
+  }
+  RoutedSession session = MakeSession();
+  ASSERT_TRUE(session.Open().ok());
+  EXPECT_TRUE(Register(session, 3).ok());
+  EXPECT_FALSE(Register(session, 4).ok());
+  const auto recovery = session.Recover();
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(recovery->start, RoutedSession::Recovery::Start::kAnew);
+  EXPECT_FALSE(owner.configs.back().options().has_initial_affine());
+}
+
+TEST_F(RoutedSessionTest, AnOldResultIsNobodysStart) {
+  RoutingOptions routing{std::chrono::seconds(5), Resolve, std::chrono::seconds(2)};
+  routing.max_start_age = std::chrono::milliseconds(0);
+  client_ = Connect(routing);
+  SessionServer& owner = SessionsAt(order_[0]);
+  owner.fails_at = 4;
+  RoutedSession session = MakeSession();
+  ASSERT_TRUE(session.Open().ok());
+  EXPECT_TRUE(Register(session, 3).ok());
+  EXPECT_FALSE(Register(session, 4).ok());
+  const auto recovery = session.Recover();
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(recovery->start, RoutedSession::Recovery::Start::kAnew);
+  EXPECT_FALSE(owner.configs.back().options().has_initial_affine());
 }
 
 TEST_F(RoutedSessionTest, ASessionGoesToTheNextServerAndStagesThere) {
