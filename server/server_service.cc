@@ -28,6 +28,13 @@ void FillUse(const ResourceUse& from, v1::ResourceUse* to) {
   to->set_peak(from.peak);
 }
 
+// For a caller who sees the own objects alone: what the others have appears in no number.
+void FillOwnUse(int64_t in_use, const ResourceUse& all, v1::ResourceUse* to) {
+  to->set_in_use(in_use);
+  to->set_capacity(all.capacity);
+  to->set_session_reserve(all.session_reserve);
+}
+
 Severity SeverityOf(v1::LogLevel level) { return static_cast<Severity>(level - v1::LOG_LEVEL_DEBUG); }
 
 }  // namespace
@@ -40,10 +47,11 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   info->set_version(build.version);
   info->set_revision(build.revision);
   *info->mutable_start_time() = TimestampToProto(start_time_);
-  for (int i = 0; i < context_.devices.size(); ++i) FillDevice(context_.devices[i], info->add_devices());
+  for (int i = 0; i < context_.devices.size(); ++i)
+    FillDevice(CallerOf(*call), context_.devices[i], info->add_devices());
   FillLimits(info->mutable_limits());
   FillUsage(CallerOf(*call), info->mutable_usage());
-  FillResources(info->mutable_resources());
+  FillResources(CallerOf(*call), info->mutable_resources());
   FillLogLevels(info->mutable_log_levels());
   const google::protobuf::OneofDescriptor& methods = *v1::Stage::descriptor()->FindOneofByName("method");
   for (int i = 0; i < methods.field_count(); ++i) info->add_methods(methods.field(i)->name());
@@ -107,15 +115,22 @@ void ServerService::FillLogLevels(google::protobuf::RepeatedPtrField<v1::RoomLog
   }
 }
 
-void ServerService::FillDevice(const DeviceContext& from, v1::Device* to) const {
+void ServerService::FillDevice(const Identity& caller, const DeviceContext& from, v1::Device* to) const {
   to->set_name(from.device.name());
   to->set_model(from.device.model());
   to->set_healthy(CheckUsable(from).ok());
   const DeviceMemory memory = from.probe.memory();
   to->set_memory_total_bytes(memory.total_bytes);
+  const ResourceUse resident = from.ledger.use(Resource::kResident, from.index);
+  const ResourceUse workspace = from.ledger.use(Resource::kWorkspace, from.index);
+  if (!caller.is_admin()) {
+    to->mutable_resident_memory()->set_capacity(resident.capacity);
+    to->mutable_workspace_memory()->set_capacity(workspace.capacity);
+    return;
+  }
   to->set_memory_free_bytes(memory.free_bytes);
-  FillUse(from.ledger.use(Resource::kResident, from.index), to->mutable_resident_memory());
-  FillUse(from.ledger.use(Resource::kWorkspace, from.index), to->mutable_workspace_memory());
+  FillUse(resident, to->mutable_resident_memory());
+  FillUse(workspace, to->mutable_workspace_memory());
 }
 
 void ServerService::FillLimits(v1::Limits* to) const {
@@ -142,12 +157,13 @@ void ServerService::FillLimits(v1::Limits* to) const {
   *to->mutable_operation_ttl() = DurationToProto(limits.operation_ttl);
 }
 
-// Objects count that the caller sees.
+// Objects and streams count that are the caller's; an admin's are all.
 void ServerService::FillUsage(const Identity& caller, v1::Usage* to) const {
   to->set_volumes(context_.volumes.size(caller));
   to->set_transforms(context_.transforms.size(caller));
   to->set_uploads(context_.uploads.size(caller));
-  to->set_streams(context_.ledger.in_use(Resource::kStreams));
+  to->set_streams(caller.is_admin() ? context_.ledger.in_use(Resource::kStreams)
+                                    : context_.ledger.owner_use(caller.name).streams);
   int64_t jobs = 0;
   for (int i = 0; i < context_.devices.size(); ++i) jobs += context_.devices[i].jobs.pending();
   to->set_jobs(jobs);
@@ -156,8 +172,12 @@ void ServerService::FillUsage(const Identity& caller, v1::Usage* to) const {
                                            : context_.ledger.owner_use(caller.name).resident_bytes);
 }
 
-void ServerService::FillResources(v1::Resources* to) const {
-  const auto use = [this](Resource resource, v1::ResourceUse* of) { FillUse(context_.ledger.use(resource), of); };
+void ServerService::FillResources(const Identity& caller, v1::Resources* to) const {
+  const Amounts own = context_.ledger.owner_use(caller.name);
+  const auto use = [&](Resource resource, v1::ResourceUse* of) {
+    const ResourceUse all = context_.ledger.use(resource);
+    caller.is_admin() ? FillUse(all, of) : FillOwnUse(own[resource], all, of);
+  };
   use(Resource::kResident, to->mutable_resident_memory());
   use(Resource::kWorkspace, to->mutable_workspace_memory());
   use(Resource::kPinned, to->mutable_pinned_memory());

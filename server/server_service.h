@@ -18,10 +18,10 @@ class ServerService final : public v1::ServerService::CallbackService {
                                         v1::SetLogLevelResponse* response) override;
 
  private:
-  void FillDevice(const DeviceContext& from, v1::Device* to) const;
+  void FillDevice(const Identity& caller, const DeviceContext& from, v1::Device* to) const;
   void FillLimits(v1::Limits* to) const;
   void FillUsage(const Identity& caller, v1::Usage* to) const;
-  void FillResources(v1::Resources* to) const;
+  void FillResources(const Identity& caller, v1::Resources* to) const;
   void FillLogLevels(google::protobuf::RepeatedPtrField<v1::RoomLogLevel>* to) const;
   absl::Status SetLevels(const v1::SetLogLevelRequest& request);
 

@@ -360,6 +360,12 @@ class OwnershipTest : public AccessTest {
     EXPECT_TRUE(v1::ServerService::NewStub(channel)->GetServerInfo(&call, {}, &response).ok());
     return response.info().usage();
   }
+  static v1::ServerInfo InfoOf(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext call;
+    v1::GetServerInfoResponse response;
+    EXPECT_TRUE(v1::ServerService::NewStub(channel)->GetServerInfo(&call, {}, &response).ok());
+    return response.info();
+  }
 
   std::vector<std::string> tokens_of_;
   std::string both_;
@@ -491,6 +497,26 @@ TEST_F(OwnershipTest, AnothersObjectLooksAbsent) {
     EXPECT_EQ(Run(other_, "intrawarp.v1.RegistrationService/Register", {request.SerializeAsString()}).error_code(),
               grpc::NOT_FOUND);
   }
+}
+
+TEST_F(OwnershipTest, AnothersObjectIsInNoCount) {
+  AddCallers();
+  StartForCallers();
+  const v1::ServerInfo before = InfoOf(other_);
+  EnsureObjects();
+  const v1::ServerInfo own = InfoOf(own_), admin = InfoOf(admin_);
+  v1::ServerInfo other = InfoOf(other_);
+  EXPECT_GT(own.resources().resident_memory().in_use(), 0);
+  EXPECT_GT(own.resources().transforms().in_use(), 0);
+  EXPECT_GT(own.resources().sessions().in_use(), 0);
+  EXPECT_GT(admin.resources().resident_memory().peak(), 0);
+  EXPECT_GT(admin.devices(0).resident_memory().in_use(), 0);
+  EXPECT_EQ(other.resources().SerializeAsString(), before.resources().SerializeAsString());
+  other.mutable_usage()->clear_jobs();  // the load of the server
+  EXPECT_EQ(other.usage().SerializeAsString(), before.usage().SerializeAsString());
+  EXPECT_EQ(other.resources().resident_memory().capacity(), admin.resources().resident_memory().capacity());
+  EXPECT_EQ(other.devices(0).resident_memory().in_use(), 0);
+  EXPECT_EQ(other.devices(0).memory_free_bytes(), 0);
 }
 
 TEST_F(OwnershipTest, ARequestIdBelongsToItsOwner) {
