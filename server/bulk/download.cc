@@ -14,6 +14,7 @@
 #include "server/sparse/sparse_matrix_kind.h"
 #include "server/store/residency.h"
 #include "server/transform/transform_download.h"
+#include "server/version.h"
 #include "server/volume/volume_kind.h"
 
 namespace intrawarp::server {
@@ -36,7 +37,7 @@ absl::Status SendResident(ServerContext& context, const v1::DownloadRequest& req
   v1::DownloadResponse response;
   v1::DownloadHeader& header = *response.mutable_header();
   header = std::move(download.header);
-  header.set_etag(Etag().Add(request.name(), download.create_time).Finish());
+  header.set_etag(Etag().Add(request.name(), download.create_time).Add(download.digest).Finish());
   INTRAWARP_RETURN_IF_ERROR(CheckResumption(request.offset(), request.etag(), header.total_bytes(), header.etag()));
   DeviceContext& device = context.devices[download.device];
   INTRAWARP_RETURN_IF_ERROR(CheckPlaced(device));
@@ -121,6 +122,10 @@ Etag& Etag::Add(absl::string_view name, std::chrono::system_clock::time_point cr
   Add(name);
   hash_.Update(&ticks, sizeof(ticks));
   return *this;
+}
+
+Etag& Etag::AddComputer(const Device& device) {
+  return Add(device.kind() == DeviceKind::kCuda ? "cuda" : "cpu").Add(device.model()).Add(ThisBuild().revision);
 }
 
 std::string Etag::Finish() { return absl::BytesToHexString(hash_.Finish().substr(0, kEtagBytes)); }

@@ -37,6 +37,8 @@ class Etag {
   Etag& Add(absl::string_view question);
   // An object by its name and when it came to be.
   Etag& Add(absl::string_view name, std::chrono::system_clock::time_point create_time);
+  // What computes the bytes: another kind or model of device, or another build, may round them otherwise.
+  Etag& AddComputer(const Device& device);
   std::string Finish();
 
  private:
@@ -53,6 +55,8 @@ struct ResidentDownload {
   ResidentBytes bytes;
   int device = 0;  // on which they lie
   std::chrono::system_clock::time_point create_time;
+  // Of the upload; empty for what was computed here.
+  std::string digest;
 };
 
 }  // namespace intrawarp::server

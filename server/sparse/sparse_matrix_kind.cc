@@ -152,6 +152,7 @@ absl::StatusOr<ResidentDownload> FindSparseMatrixDownload(const ServerContext& c
   download.bytes = {matrix, WireBytes(matrix->matrix.view())};
   download.device = matrix->reservation.device();
   download.create_time = matrix->create_time;
+  download.digest = matrix->digest;
   *download.header.mutable_sparse_matrix() = SparseMatrixToProto(*matrix);
   download.header.set_total_bytes(TotalBytes(download.bytes.bytes));
   return download;

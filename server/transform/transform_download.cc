@@ -85,6 +85,8 @@ absl::Status ResolveDownload(DownloadCall& call, const v1::DownloadRequest& requ
   INTRAWARP_ASSIGN_OR_RETURN(call.grid, ResolveGrid(call, request));
   call.etag = Etag()
                   .Add(request.name(), call.transform->create_time)
+                  .Add(call.transform->digest)
+                  .AddComputer(call.context.devices[0].device)
                   .Add(request.field().SerializeAsString())
                   .Add(GeometryToProto(call.grid).SerializeAsString())
                   .Finish();
@@ -129,7 +131,10 @@ std::string WarpEtag(const DownloadCall& call, v1::WarpVolumeRequest question) {
   question.clear_etag();
   return Etag()
       .Add(question.transform(), call.transform->create_time)
+      .Add(call.transform->digest)
       .Add(question.moving(), call.moving->create_time)
+      .Add(call.moving->digest)
+      .AddComputer(call.context.devices[0].device)
       .Add(question.SerializeAsString())
       .Add(GeometryToProto(call.grid).SerializeAsString())
       .Finish();

@@ -188,6 +188,7 @@ ResidentDownload DownloadOf(const std::shared_ptr<const StoredVolume>& volume) {
   download.bytes = {volume, {{volume->image.volume().data, bytes}}};
   download.device = volume->reservation.device();
   download.create_time = volume->create_time;
+  download.digest = volume->digest;
   *download.header.mutable_volume() = VolumeToProto(*volume);
   download.header.set_total_bytes(bytes);
   return download;
