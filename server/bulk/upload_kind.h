@@ -13,11 +13,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "engine/device/exec_context.h"
 #include "intrawarp/v1/bulk.pb.h"
 #include "server/bulk/upload_slabs.h"
 #include "server/bulk/upload_store.h"
+#include "server/rpc/errors.h"
 #include "server/rpc/rpc_support.h"
 #include "server/server_context.h"
 #include "server/store/durable_objects.h"
@@ -75,14 +77,36 @@ class UploadKind {
 // "{field}: ...". The identity is left to the kind.
 absl::StatusOr<UploadSpec> ParseUploadSpec(const v1::UploadHeader& header, int64_t content_bytes, int64_t max_bytes);
 
+// The objects of a store beside those that are on their way: each takes host memory, also one without voxels or entries
+// on a device.
+inline constexpr int64_t kMostObjects = 65536;
+
+// RESOURCE_EXHAUSTED (RESIDENT_MEMORY) when the store has as many objects as it may.
+template <typename Store>
+absl::Status CheckCount(const Store& store) {
+  const int64_t count = store.size();
+  if (count < kMostObjects) return absl::OkStatus();
+  ErrorMetadata metadata = InUse(1, count, kMostObjects);
+  metadata["resource"] = Store::Pointer::element_type::Name("");
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("the server holds ", count, " objects of this kind")),
+                    v1::RESIDENT_MEMORY, metadata);
+}
+
 // The owner's resident object that makes an upload needless, null when there is none; ALREADY_EXISTS; OBJECT_DAMAGED
-// for the id of a lost object.
+// for the id of a lost object; the error of CheckCount when there is none and no more fits.
 template <typename Store>
 auto FindUploaded(const Store& store, const UploadSpec& spec) -> absl::StatusOr<typename Store::Pointer> {
   using Stored = typename Store::Pointer::element_type;
-  if (spec.id.empty()) return store.FindByDigest(spec.identity_digest, spec.owner);
+  if (spec.id.empty()) {
+    auto same = store.FindByDigest(spec.identity_digest, spec.owner);
+    if (same == nullptr) INTRAWARP_RETURN_IF_ERROR(CheckCount(store));
+    return same;
+  }
   auto same_id = store.FindOf(spec.owner, spec.id);
-  if (absl::IsNotFound(same_id.status())) return nullptr;
+  if (absl::IsNotFound(same_id.status())) {
+    INTRAWARP_RETURN_IF_ERROR(CheckCount(store));
+    return nullptr;
+  }
   if (!same_id.ok()) return same_id.status();
   if ((*same_id)->digest == spec.identity_digest) return *std::move(same_id);
   return AlreadyExists(Stored::Name(spec.id));

@@ -34,9 +34,9 @@ v1::SparseMatrix SparseMatrixToProto(const StoredMatrix& matrix) {
 
 int64_t MatrixResidentBytes(int64_t rows, int64_t entries, ValueType type) {
   // As a device hands memory out; also of a matrix without entries, so that there is no end of them.
-  return static_cast<int64_t>(Arena::Rounded((rows + 1) * sizeof(int64_t)) +
-                              Arena::Rounded((entries + 1) * sizeof(int32_t)) +
-                              Arena::Rounded((entries + 1) * BytesPerValue(type)));
+  return ChargedBytes(static_cast<int64_t>(Arena::Rounded((rows + 1) * sizeof(int64_t)) +
+                                           Arena::Rounded((entries + 1) * sizeof(int32_t)) +
+                                           Arena::Rounded((entries + 1) * BytesPerValue(type))));
 }
 
 DeviceBytes WireBytes(const ConstCsrView& matrix) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
+#include "server/bulk/upload_kind.h"
 #include "server/rpc/rpc_support.h"
 #include "server/sparse/matrix_messages.h"
 
@@ -97,6 +98,7 @@ absl::Status ResolveOptions(const v1::MultiplyOptions& from, const MatrixStore& 
 
 absl::Status ResolveKeep(const v1::KeepProduct& keep, const MatrixStore& matrices, const Identity& caller,
                          ProductTask& task) {
+  INTRAWARP_RETURN_IF_ERROR(CheckCount(matrices));
   task.keep_id = keep.id();
   if (keep.has_ttl()) {
     INTRAWARP_ASSIGN_OR_RETURN(task.ttl, DurationFromProto(keep.ttl(), "keep.ttl", kMaxTtl));

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,10 @@ inline std::string OwnedKey(absl::string_view id, absl::string_view owner) {
 inline std::string IdIn(absl::string_view key) { return std::string(key.substr(0, key.find('\x01'))); }
 inline std::string OwnerIn(absl::string_view key) { return std::string(key.substr(key.find('\x01') + 1)); }
 
+// An object takes host memory beside its own, however small it is: none is charged less than this.
+inline constexpr int64_t kLeastObjectBytes = 4096;
+inline int64_t ChargedBytes(int64_t bytes) { return std::max(bytes, kLeastObjectBytes); }
+
 // FAILED_PRECONDITION: an admin names an object by an id that several others have, and not the admin.
 absl::Status SeveralOwners(absl::string_view name);
 
@@ -75,6 +80,7 @@ class ResidentStore {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::string key = OwnedKey(object->id, object->owner);
     if (objects_.count(key) != 0 || lost_.count(key) != 0) return AlreadyExists(Stored::Name(object->id));
+    Index(key, *object);
     objects_.emplace(key, std::move(object));
     return absl::OkStatus();
   }
@@ -108,15 +114,14 @@ class ResidentStore {
 
   // One of the owner's whose id the server chose; null when there is none.
   Pointer FindByDigest(const std::string& digest, const std::string& owner = "") const {
-    return FindIf(
-        [&](const Stored& object) { return object.id_was_chosen && object.digest == digest && object.owner == owner; });
+    std::lock_guard<std::mutex> lock(mutex_);
+    return FirstIn(by_digest_, OwnedKey(digest, owner));
   }
 
   // The result of the owner's request with this id; null when there is none.
   Pointer FindByRequest(const std::string& request_id, const std::string& owner = "") const {
-    return FindIf([&](const Stored& object) {
-      return object.request && object.request->id == request_id && object.owner == owner;
-    });
+    std::lock_guard<std::mutex> lock(mutex_);
+    return FirstIn(by_request_, OwnedKey(request_id, owner));
   }
 
   // The errors of OwnerOf.
@@ -127,9 +132,7 @@ class ResidentStore {
     if (!key.ok()) return key.status();
     lost_.erase(*key);
     const auto it = objects_.find(*key);
-    if (it == objects_.end()) return absl::OkStatus();
-    erased = std::move(it->second);
-    objects_.erase(it);
+    if (it != objects_.end()) erased = Remove(it);
     return absl::OkStatus();
   }
 
@@ -139,8 +142,7 @@ class ResidentStore {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(OwnedKey(object->id, object->owner));
     if (it == objects_.end() || it->second != object) return;
-    erased = std::move(it->second);
-    objects_.erase(it);
+    erased = Remove(it);
   }
 
   // Calls `visit` with each object and its key, with the lock held.
@@ -156,7 +158,7 @@ class ResidentStore {
     const auto it = objects_.find(key);
     return it != objects_.end() && is_it(*it->second);
   }
-  // Puts `with` in its place. False when it is gone.
+  // Puts `with`, another form of the same object, in its place. False when it is gone.
   template <typename Predicate>
   bool Exchange(const std::string& key, const Predicate& is_it, Pointer with) {
     std::lock_guard<std::mutex> lock(mutex_);  // `with` is freed after the lock
@@ -172,12 +174,12 @@ class ResidentStore {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = objects_.find(key);
     if (it == objects_.end() || !is_it(*it->second)) return false;
-    lost = std::move(it->second);
-    objects_.erase(it);
+    lost = Remove(it);
     lost_[key] = why;
     return true;
   }
-  // Puts what `make` makes of an object in its place if nobody else holds it, and returns the object; otherwise null.
+  // Puts what `make` makes of an object, another form of it, in its place if nobody else holds it, and returns the
+  // object; otherwise null.
   template <typename Make>
   Pointer ReplaceUnused(const std::string& key, const Make& make) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -191,9 +193,9 @@ class ResidentStore {
     std::vector<Pointer> expired;  // freed after the lock
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = objects_.begin(); it != objects_.end();) {
-      const bool ends = it->second->expiry && it->second->expiry->end <= now;
-      if (ends) expired.push_back(std::move(it->second));
-      it = ends ? objects_.erase(it) : std::next(it);
+      const auto next = std::next(it);
+      if (it->second->expiry && it->second->expiry->end <= now) expired.push_back(Remove(it));
+      it = next;
     }
   }
 
@@ -236,16 +238,42 @@ class ResidentStore {
   }
 
  private:
-  template <typename Predicate>
-  Pointer FindIf(const Predicate& matches) const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [key, object] : objects_) {
-      if (matches(*object)) return object;
-    }
-    return nullptr;
-  }
+  using Objects = std::map<std::string, Pointer>;
+  // From what an object is found by to the keys of those objects, so that a search takes no longer when there are many.
+  using Keys = std::map<std::string, std::set<std::string>>;
 
   // All with the mutex held.
+
+  Pointer FirstIn(const Keys& keys, const std::string& name) const {
+    const auto it = keys.find(name);
+    return it == keys.end() ? nullptr : objects_.find(*it->second.begin())->second;
+  }
+  // Calls `visit` with each index that has the object, and its name there.
+  template <typename Visit>
+  void ForEachIndex(const Stored& object, const Visit& visit) {
+    if constexpr (requires {
+                    object.digest;
+                    object.id_was_chosen;
+                  }) {
+      if (object.id_was_chosen) visit(by_digest_, OwnedKey(object.digest, object.owner));
+    }
+    if constexpr (requires { object.request; }) {
+      if (object.request) visit(by_request_, OwnedKey(object.request->id, object.owner));
+    }
+  }
+  void Index(const std::string& key, const Stored& object) {
+    ForEachIndex(object, [&](Keys& keys, const std::string& name) { keys[name].insert(key); });
+  }
+  Pointer Remove(typename Objects::iterator it) {
+    Pointer removed = std::move(it->second);
+    ForEachIndex(*removed, [&](Keys& keys, const std::string& name) {
+      const auto found = keys.find(name);
+      found->second.erase(it->first);
+      if (found->second.empty()) keys.erase(found);
+    });
+    objects_.erase(it);
+    return removed;
+  }
 
   bool Has(const std::string& key) const { return objects_.count(key) != 0 || lost_.count(key) != 0; }
   // The key of the object, or of the lost one, that the caller means by an id.
@@ -269,7 +297,9 @@ class ResidentStore {
   }
 
   mutable std::mutex mutex_;
-  std::map<std::string, Pointer> objects_;  // by OwnedKey
+  Objects objects_;  // by OwnedKey
+  Keys by_digest_;   // objects whose id the server chose
+  Keys by_request_;
   std::map<std::string, absl::Status> lost_;
 };
 

@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   if (!bytes.ok()) return Within("volume.geometry", bytes.status());
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
-  spec.resident_bytes = PreparedImage::Bytes(content->geometry);
+  spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(content->geometry));
   spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.devices[0].device, *content, *bytes);
   return std::make_unique<VolumeKind>(std::move(spec), *content);
 }

@@ -30,7 +30,7 @@ v1::Volume VolumeToProto(const StoredVolume& volume) {
   *to.mutable_geometry() = GeometryToProto(volume.image.geometry());
   to.set_pixel_type(PixelTypeToProto(volume.pixel_type));
   to.set_digest(volume.content_digest);
-  to.set_resident_bytes(PreparedImage::Bytes(volume.image.geometry()));
+  to.set_resident_bytes(ChargedBytes(PreparedImage::Bytes(volume.image.geometry())));
   to.set_residency(ResidencyOf(volume));
   to.set_pinned(volume.pinned);
   *to.mutable_create_time() = TimestampToProto(volume.create_time);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/bulk/upload_kind.h"
 #include "server/rpc/request_table.h"
 
 namespace intrawarp::server {
@@ -97,6 +98,51 @@ TEST(TransformStoreTest, FindsTheResultOfARequestWhileItExists) {
   EXPECT_EQ(ReasonOf(FindResult(store, {"request", "other"}).status()), v1::REQUEST_ID_REUSED);
   ASSERT_TRUE(store.Erase("a").ok());
   EXPECT_EQ(*FindResult(store, {"request", "content"}), nullptr);
+}
+
+TEST(TransformStoreTest, FindsUploadsByDigestWhateverHappenedToOthers) {
+  const auto uploaded = [](const std::string& id, const std::string& digest, bool chosen,
+                           const std::string& owner = "") {
+    StoredTransform stored{id, {}, std::nullopt, nullptr, Transform(AffineMap::Identity())};
+    stored.digest = digest;
+    stored.id_was_chosen = chosen;
+    stored.owner = owner;
+    return std::make_shared<const StoredTransform>(std::move(stored));
+  };
+  const auto found = [](const TransformStore& store, const std::string& digest, const std::string& owner = "") {
+    const auto object = store.FindByDigest(digest, owner);
+    return object == nullptr ? std::string() : object->id;
+  };
+  TransformStore store;
+  ASSERT_TRUE(store.Insert(uploaded("b", "x", true)).ok());
+  ASSERT_TRUE(store.Insert(uploaded("a", "x", false)).ok());
+  EXPECT_EQ(found(store, "x"), "b") << "a client chose the id of the other";
+  EXPECT_EQ(found(store, "x", "ann"), "");
+  ASSERT_TRUE(store.Insert(uploaded("c", "x", true)).ok());
+  ASSERT_TRUE(store.Insert(uploaded("b", "x", true, "ann")).ok());
+  EXPECT_EQ(found(store, "x"), "b") << "the first by id";
+  EXPECT_EQ(found(store, "x", "ann"), "b");
+  const auto is_it = [](const StoredTransform&) { return true; };
+  ASSERT_TRUE(store.Exchange(OwnedKey("b", ""), is_it, uploaded("b", "x", true)));
+  EXPECT_EQ(found(store, "x"), "b");
+  ASSERT_TRUE(store.Lose(OwnedKey("b", ""), is_it, absl::DataLossError("")));
+  EXPECT_EQ(found(store, "x"), "c");
+  store.Erase(*store.FindOf("", "c"));
+  EXPECT_EQ(found(store, "x"), "");
+  EXPECT_EQ(found(store, "x", "ann"), "b");
+}
+
+TEST(TransformStoreTest, TheNumberOfObjectsIsBounded) {
+  TransformStore store;
+  for (int64_t i = 0; i < kMostObjects; ++i) {
+    ASSERT_TRUE(CheckCount(store).ok()) << i;
+    ASSERT_TRUE(store.Insert(Stored(std::to_string(i))).ok());
+  }
+  const absl::Status full = CheckCount(store);
+  EXPECT_TRUE(absl::IsResourceExhausted(full));
+  EXPECT_EQ(ReasonOf(full), v1::RESIDENT_MEMORY);
+  ASSERT_TRUE(store.Erase("7").ok());
+  EXPECT_TRUE(CheckCount(store).ok());
 }
 
 TEST(TransformStoreTest, AnErasedTransformLivesAsLongAsItsUsers) {
