@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/memory_end.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/monitor/log.h"
 #include "server/monitor/log_levels.h"
@@ -138,4 +139,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace intrawarp::server
 
-int main(int argc, char** argv) { return intrawarp::server::Main(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) {
+  return intrawarp::RunWithinMemory(
+      "intrawarpd", [&] { return intrawarp::server::Main(std::vector<std::string>(argv + 1, argv + argc)); });
+}

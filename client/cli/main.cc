@@ -25,6 +25,7 @@
 #include "client/cli/placement.h"
 #include "client/cli/session.h"
 #include "client/cpp/routed_client.h"
+#include "engine/base/memory_end.h"
 #include "proto/trace_context.h"
 
 namespace intrawarp::cli {
@@ -238,5 +239,6 @@ int main(int argc, char** argv) {
   // The transport's own log lines would stand between a script and the one error line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   signal(SIGPIPE, SIG_IGN);
-  return intrawarp::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return intrawarp::RunWithinMemory(
+      "intrawarp", [&] { return intrawarp::cli::Main(std::vector<std::string>(argv + 1, argv + argc)); });
 }
