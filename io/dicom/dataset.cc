@@ -14,10 +14,12 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/toolkit.h"
 #include "io/file.h"
@@ -238,6 +240,7 @@ absl::Status OutcomeOf(const OFCondition& condition, const BoundedProducer& prod
   if (condition == EC_UnsupportedEncoding) {  // of the stream; what is deflated in DICOM's own way is inflated before
     return absl::UnimplementedError("transfer_syntax: compressed as a whole, other than Deflated Explicit VR");
   }
+  if (condition == EC_MemoryExhausted) return OutOfMemory();
   if (condition.good() || condition == EC_EndOfStream) return absl::OkStatus();
   if (condition == EC_StreamNotifyClient || condition == EC_InvalidStream) {
     return absl::DataLossError("data: the file ends inside an element");
@@ -268,7 +271,8 @@ absl::StatusOr<int64_t> Inflate(const uint8_t* data, size_t size, int64_t max_by
   inflateEnd(&stream);
   if (result == Z_STREAM_END && made <= max_bytes) return made;
   if (result == Z_OK || result == Z_STREAM_END) {
-    return absl::ResourceExhaustedError(absl::StrCat("file: inflates to more than ", max_bytes, " bytes"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("file: inflates to more than ", max_bytes, " bytes, the limit for its size"));
   }
   return absl::DataLossError("data: the deflated data set is cut short or corrupt");
 }
@@ -278,6 +282,8 @@ template <typename Object>
 OFCondition Read(Object& object, BoundedStream& stream, E_TransferSyntax syntax, Uint32 max_bytes) {
   try {
     return object.read(stream, syntax, EGL_noChange, max_bytes);
+  } catch (const std::bad_alloc&) {
+    return EC_MemoryExhausted;
   } catch (const std::exception&) {
     return EC_CorruptedData;
   }
@@ -330,7 +336,10 @@ Dataset ParseFile(const std::vector<uint8_t>& bytes) {
 absl::StatusOr<Dataset> ReadDeflated(const std::vector<uint8_t>& file, size_t offset, const DicomLimits& limits) {
   const uint8_t* const data = file.data() + offset;
   const size_t size = file.size() - offset;
-  const absl::StatusOr<int64_t> bytes = Inflate(data, size, limits.max_file_bytes, nullptr);
+  // A small file must not stand for as much as its sender likes.
+  const auto packed = static_cast<int64_t>(size);
+  const int64_t most = std::min(limits.max_file_bytes, limits.max_inflated_bytes + limits.max_inflation * packed);
+  const absl::StatusOr<int64_t> bytes = Inflate(data, size, most, nullptr);
   if (!bytes.ok()) {
     Dataset broken;
     broken.data.reset(new DcmDataset);
@@ -343,6 +352,16 @@ absl::StatusOr<Dataset> ReadDeflated(const std::vector<uint8_t>& file, size_t of
   inflated.resize(static_cast<size_t>(*bytes));
   Dataset dataset = ParseDataset(inflated);
   dataset.room = std::move(room);
+  return dataset;
+}
+
+absl::StatusOr<Dataset> ReadUnguarded(const std::string& path, const DicomLimits& limits) {
+  INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
+  if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
+  const size_t deflated_from = DeflatedFrom(file.bytes);
+  if (deflated_from != 0) return ReadDeflated(file.bytes, deflated_from, limits);
+  Dataset dataset = ParseFile(file.bytes);
+  dataset.room = std::move(file.room);
   return dataset;
 }
 
@@ -361,12 +380,9 @@ bool BeginsLikeDicom(const std::string& path) {
 
 absl::StatusOr<Dataset> ReadDataset(const std::string& path, const DicomLimits& limits) {
   INTRAWARP_RETURN_IF_ERROR(StartToolkit());
-  INTRAWARP_ASSIGN_OR_RETURN(FileBytes file, ReadBytes(path, limits));
-  if (file.bytes.empty()) return Dataset{nullptr, nullptr, absl::NotFoundError("file: is not DICOM")};
-  const size_t deflated_from = DeflatedFrom(file.bytes);
-  if (deflated_from != 0) return ReadDeflated(file.bytes, deflated_from, limits);
-  Dataset dataset = ParseFile(file.bytes);
-  dataset.room = std::move(file.room);
+  absl::StatusOr<Dataset> dataset = GuardMemory([&] { return ReadUnguarded(path, limits); });
+  // Memory is no fault of the file's.
+  if (dataset.ok() && dataset->status == OutOfMemory()) return dataset->status;
   return dataset;
 }
 

@@ -4,8 +4,8 @@
 // The whole file is read into memory and parsed from there. The parser stops where its recursion uses more stack or
 // makes more elements than kMaxParserStack and kMaxParserReads allow, and at a length beyond what is left, before
 // memory is taken for it, so that nesting, counts and sizes are bounded whatever the lengths in the file say. A
-// deflated data set is inflated up to the bound on the size of a file: first into nothing, so that its size is known
-// before there is memory for it.
+// deflated data set is inflated up to a bound that its own size sets (DicomLimits): first into nothing, so that the
+// size is known before there is memory for it. An allocation that fails is RESOURCE_EXHAUSTED "memory: ...".
 #ifndef INTRAWARP_IO_DICOM_DATASET_H_
 #define INTRAWARP_IO_DICOM_DATASET_H_
 

@@ -3,8 +3,10 @@
 
 #include <dcmtk/config/osconfig.h>
 #include <dcmtk/dcmdata/dcdatset.h>
+#include <dcmtk/dcmdata/dcdeftag.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -16,7 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
+#include "io/dicom/agreement.h"
 #include "io/dicom/dataset.h"
 #include "io/dicom/instance.h"
 #include "io/dicom/pixels.h"
@@ -44,6 +48,7 @@ struct Candidate {
 
 struct Scan {
   DicomListing counts;
+  std::map<std::string, absl::Status> contradictions;  // by series
   std::vector<Instance> instances;
   std::vector<Candidate> candidates;
 };
@@ -145,7 +150,38 @@ absl::Status FailureIn(const std::vector<Instance>& instances, const Instance& o
   return absl::OkStatus();
 }
 
+// How many images of a series are here, and how many there are. Scanners announce those of the series or of each
+// acquisition: the latter where one of them is whole by its own number.
+void CountImages(const Scan& scan, const Instance& of, DicomEntry* entry) {
+  struct Acquisition {
+    int64_t images = 0, announced = -1;
+  };
+  std::map<double, Acquisition> acquisitions;
+  for (const Instance& instance : scan.instances) {
+    const bool is_of_series =
+        instance.provenance.series == of.provenance.series && instance.provenance.subject == of.provenance.subject;
+    if (!is_of_series || IsColour(instance)) continue;
+    const double number = instance.frames.empty() ? dicom::kAbsent : instance.frames[0].acquisition;
+    Acquisition& acquisition = acquisitions[std::isnan(number) ? -1 : number];
+    ++acquisition.images;
+    acquisition.announced = std::max(acquisition.announced, instance.announced);
+  }
+  int64_t most = -1, sum = 0;
+  bool is_each = false;
+  for (const auto& [number, acquisition] : acquisitions) {
+    entry->series_images += acquisition.images;
+    most = std::max(most, acquisition.announced);
+    sum += std::max(acquisition.images, acquisition.announced);
+    is_each = is_each || (acquisition.announced > 0 && acquisition.images >= acquisition.announced);
+  }
+  entry->announced_images = is_each ? sum : most;
+  if (entry->series_images >= entry->announced_images) return;
+  entry->notes.emplace_back("fewer images are here than its files say that the series has");
+}
+
 absl::Status Plan(const Scan& scan, const DicomOptions& options, Candidate* candidate) {
+  const auto contradiction = scan.contradictions.find(candidate->entry.provenance.series);
+  if (contradiction != scan.contradictions.end()) return contradiction->second;
   INTRAWARP_RETURN_IF_ERROR(FailureIn(scan.instances, scan.instances[candidate->stack.frames[0].instance]));
   INTRAWARP_RETURN_IF_ERROR(dicom::DropRepeats(scan.instances, options, &candidate->stack, &candidate->entry.notes));
   INTRAWARP_ASSIGN_OR_RETURN(candidate->grid, dicom::GridOf(scan.instances, candidate->stack, options.resample));
@@ -171,6 +207,9 @@ Candidate FromStack(const Scan& scan, Stack stack, const DicomOptions& options) 
   const dicom::FrameIndex first = stack.frames[0];
   const int segment = scan.instances[first.instance].frames[first.frame].segment;
   if (segment > 0) entry.notes.push_back(absl::StrCat("segment ", segment));
+  CountImages(scan, scan.instances[first.instance], &entry);
+  entry.instance = scan.instances[first.instance].sop_instance;
+  entry.uids = scan.instances[first.instance].uids;
   candidate.stack = std::move(stack);
   entry.status = Plan(scan, options, &candidate);
   return candidate;
@@ -190,6 +229,8 @@ std::vector<Candidate> Failures(const Scan& scan) {
     candidate.entry.provenance = instance.provenance;
     candidate.entry.status = instance.status;
     candidate.entry.is_colour = IsColour(instance);
+    candidate.entry.instance = instance.sop_instance;
+    candidate.entry.uids = instance.uids;
     ++candidate.entry.files;
   }
   std::vector<Candidate> result;
@@ -197,7 +238,7 @@ std::vector<Candidate> Failures(const Scan& scan) {
   return result;
 }
 
-absl::StatusOr<Scan> ScanPath(const std::string& path, const DicomOptions& options) {
+absl::StatusOr<Scan> ScanPathUnguarded(const std::string& path, const DicomOptions& options) {
   Scan scan;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
@@ -206,6 +247,7 @@ absl::StatusOr<Scan> ScanPath(const std::string& path, const DicomOptions& optio
   } else {
     INTRAWARP_RETURN_IF_ERROR(DescribeFile(path, options.limits, &scan));
   }
+  scan.contradictions = dicom::Contradictions(scan.instances);
   INTRAWARP_ASSIGN_OR_RETURN(std::vector<Stack> stacks, dicom::MakeStacks(scan.instances, options.limits.max_volumes));
   for (Stack& stack : stacks) scan.candidates.push_back(FromStack(scan, std::move(stack), options));
   for (Candidate& failure : Failures(scan)) scan.candidates.push_back(std::move(failure));
@@ -215,6 +257,10 @@ absl::StatusOr<Scan> ScanPath(const std::string& path, const DicomOptions& optio
     }
   }
   return scan;
+}
+
+absl::StatusOr<Scan> ScanPath(const std::string& path, const DicomOptions& options) {
+  return GuardMemory([&] { return ScanPathUnguarded(path, options); });
 }
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
@@ -228,6 +274,19 @@ std::string Choices(const std::vector<Candidate>& candidates, const std::vector<
   return absl::StrJoin(told, "; ");
 }
 
+// A series is one patient's. Where it is not, no choice by its name is one.
+absl::Status CheckSubjects(const std::vector<Candidate>& candidates, const std::vector<size_t>& which) {
+  std::map<std::string, std::string> subjects;  // by series
+  for (const size_t i : which) {
+    const DicomProvenance& from = candidates[i].entry.provenance;
+    if (subjects.try_emplace(from.series, from.subject).first->second == from.subject) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("patient: the files of the series are of several patients or studies; choose a volume by its ",
+                     "index: ", Choices(candidates, which)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<size_t> ChooseOnly(const Scan& scan) {
   if (scan.candidates.size() == 1) return 0;
   if (scan.candidates.empty()) {
@@ -236,6 +295,7 @@ absl::StatusOr<size_t> ChooseOnly(const Scan& scan) {
   }
   std::vector<size_t> all(scan.candidates.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  INTRAWARP_RETURN_IF_ERROR(CheckSubjects(scan.candidates, all));
   return absl::InvalidArgumentError(absl::StrCat("series: there are ", all.size(), " volumes; choose one by its index ",
                                                  "or series: ", Choices(scan.candidates, all)));
 }
@@ -259,6 +319,7 @@ absl::StatusOr<size_t> Choose(const Scan& scan, const std::string& series) {
   }
   if (found.size() == 1) return found[0];
   if (found.empty()) return absl::NotFoundError("series: no volume is of it");
+  INTRAWARP_RETURN_IF_ERROR(CheckSubjects(scan.candidates, found));
   return absl::InvalidArgumentError(absl::StrCat("series: ", found.size(), " volumes are of it; choose one by its ",
                                                  "index: ", Choices(scan.candidates, found)));
 }
@@ -269,8 +330,10 @@ absl::StatusOr<DicomVolume> ReadCandidate(const Scan& scan, size_t index, const 
   DicomVolume result;
   result.provenance = candidate.entry.provenance;
   result.notes = candidate.entry.notes;
-  INTRAWARP_ASSIGN_OR_RETURN(
-      result.volume, dicom::MakeVolume(scan.instances, candidate.stack, candidate.grid, options, &result.notes));
+  INTRAWARP_ASSIGN_OR_RETURN(result.volume, GuardMemory([&] {
+                               return dicom::MakeVolume(scan.instances, candidate.stack, candidate.grid, options,
+                                                        &result.notes);
+                             }));
   return result;
 }
 
@@ -306,6 +369,19 @@ absl::Status ReadEachDicom(const std::string& path, const DicomOptions& options,
     take(scan.candidates[i].entry, [&] { return ReadCandidate(scan, i, options); });
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckWholeFile(const std::string& path, const DicomLimits& limits) {
+  INTRAWARP_ASSIGN_OR_RETURN(dicom::Dataset dataset, dicom::ReadDataset(path, limits));
+  if (dataset.data == nullptr) return dataset.status;
+  const Instance instance = Describe(dataset, path, limits);
+  for (const absl::Status& status : {dataset.status, instance.status}) {
+    if (absl::IsDataLoss(status)) return status;
+  }
+  // A file that ends between two elements.
+  const bool is_cut = dataset.status.ok() && !instance.has_image && !instance.is_directory &&
+                      dataset.data->tagExists(DCM_Rows) && dataset.data->tagExists(DCM_Columns);
+  return is_cut ? absl::DataLossError("data: there are no pixels") : absl::OkStatus();
 }
 
 std::string SeriesHash(absl::string_view uid) { return dicom::HashOfSeries(uid); }

@@ -2,9 +2,11 @@
 // DICOM in: a folder, a DICOMDIR or a file becomes volumes in LPS mm, or a precise refusal.
 //
 // Grouping. A volume is made of the frames (slices of single-frame files, frames of multi-frame files, tiles of Siemens
-// mosaics) of one series and frame of reference that agree in orientation, size, pixel spacing, kind of image, echo
-// time and b-value. Phases that cover the same positions (temporal position, acquisition number, trigger time) are
-// volumes of their own. Frames are ordered by position along the normal, never by name or number.
+// mosaics) of one series, study, patient and frame of reference that agree in orientation, size, pixel spacing, kind of
+// image, echo time and b-value. Where some of the images of a series lack an attribute of another value than the
+// reader's default (agreement.h), its volumes are refused. Phases that cover the same positions (temporal position,
+// acquisition number, trigger time) are volumes of their own. Frames are ordered by position along the normal, never by
+// name or number.
 //
 // Geometry. Spacing between slices comes from positions. Slices that are missing, unevenly spaced or sheared (gantry
 // tilt) are refused unless `resample` asks for linear interpolation onto an even grid. Of several frames at one
@@ -22,10 +24,10 @@
 // that DICOM defines. A hash of a UID is a pseudonym: who knows the UID can recognise it.
 //
 // Files are taken for hostile (dataset.h). Errors begin with the field at fault: "series: ...", "slices: ...",
-// "position: ...", "orientation: ...", "spacing: ...", "size: ...", "frames: ...", "bits: ...", "photometric: ...",
-// "rescale: ...", "transfer_syntax: ...", "mosaic: ...", "data: ...", "nesting: ...", "file: ...". Codes:
-// INVALID_ARGUMENT for what makes no volume, DATA_LOSS for truncated or corrupt data, RESOURCE_EXHAUSTED above a limit,
-// UNIMPLEMENTED by name, NOT_FOUND where there is no DICOM.
+// "patient: ...", "position: ...", "orientation: ...", "spacing: ...", "size: ...", "frames: ...", "bits: ...",
+// "photometric: ...", "rescale: ...", "transfer_syntax: ...", "mosaic: ...", "data: ...", "nesting: ...", "file: ...".
+// Codes: INVALID_ARGUMENT for what makes no volume, DATA_LOSS for truncated or corrupt data, RESOURCE_EXHAUSTED above a
+// limit, UNIMPLEMENTED by name, NOT_FOUND where there is no DICOM.
 //
 // Thread-safe functions; the results are plain values.
 #ifndef INTRAWARP_IO_DICOM_DICOM_H_
@@ -57,6 +59,9 @@ struct DicomLimits {
   int64_t max_frames = 500000;
   int max_volumes = 4096;
   int64_t max_volume_bytes = kDefaultMaxVolumeBytes;
+  // A deflated data set may have max_file_bytes, and no more than this many bytes and so many times those of its file.
+  int64_t max_inflated_bytes = int64_t{256} << 20;
+  int64_t max_inflation = 100;
   // Asked before a file is read, for the file and its parsed values, and before a deflated one is inflated, for what it
   // then has; its errors are passed on. Empty: there is room.
   DicomRoomFn room = {};
@@ -79,6 +84,9 @@ struct DicomProvenance {
   // 64 hexadecimal digits each, or empty where the file has no UID.
   std::string series;
   std::string frame_of_reference;
+  // A hash of the study and the patient: it tells series apart whose UIDs agree by mistake. A patient's number is soon
+  // guessed, so that this hash stays on the machine that made it. Always there.
+  std::string subject;
 };
 
 // A volume that the files hold, or that they fail to make.
@@ -90,6 +98,14 @@ struct DicomEntry {
   Geometry geometry;
   int64_t files = 0;
   int64_t frames = 0;
+  // The images of its series and subject that are here, and how many there are by what the images say themselves
+  // (ImagesInAcquisition and the like); -1: they do not say.
+  int64_t series_images = 0;
+  int64_t announced_images = -1;
+  // Of the first file: the SHA-256 of its SOP instance UID, in hexadecimal digits, empty where it has none; and
+  // INVALID_ARGUMENT "uid: KEYWORD ..." where one of its UIDs is none. The reader takes it all the same.
+  std::string instance;
+  absl::Status uids;
   // A picture in colour (a capture of the screen, say): it is refused, and is no slice of its series.
   bool is_colour = false;
   // A user should know this: dropped duplicates, interpolation, a missing position.
@@ -125,6 +141,10 @@ absl::StatusOr<DicomVolume> ReadDicom(const std::string& path, const DicomOption
 absl::Status ReadEachDicom(
     const std::string& path, const DicomOptions& options,
     const std::function<void(const DicomEntry& entry, const std::function<absl::StatusOr<DicomVolume>()>& read)>& take);
+
+// DATA_LOSS where the file ends before its data set or its pixels do; NOT_FOUND "file: is not DICOM";
+// RESOURCE_EXHAUSTED as of ReadDicom. OK for whole files, whether ReadDicom can use them or not.
+absl::Status CheckWholeFile(const std::string& path, const DicomLimits& limits = {});
 
 // The hash of a series' UID, as DicomProvenance::series has it; empty for an empty one.
 std::string SeriesHash(absl::string_view uid);

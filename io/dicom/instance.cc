@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/mosaic.h"
@@ -33,8 +35,11 @@ const Attribute kModality = {DCM_Modality, "Modality"};
 const Attribute kSeries = {DCM_SeriesInstanceUID, "SeriesInstanceUID"};
 const Attribute kFrameOfReference = {DCM_FrameOfReferenceUID, "FrameOfReferenceUID"};
 const Attribute kSopClass = {DCM_SOPClassUID, "SOPClassUID"};
+const Attribute kSopInstance = {DCM_SOPInstanceUID, "SOPInstanceUID"};
+const Attribute kStudy = {DCM_StudyInstanceUID, "StudyInstanceUID"};
 const Attribute kImageType = {DCM_ImageType, "ImageType"};
 const Attribute kFrameType = {DCM_FrameType, "FrameType"};
+const Attribute kPhotometric = {DCM_PhotometricInterpretation, "PhotometricInterpretation"};
 const Attribute kPosition = {DCM_ImagePositionPatient, "ImagePositionPatient"};
 const Attribute kOrientation = {DCM_ImageOrientationPatient, "ImageOrientationPatient"};
 const Attribute kPixelSpacing = {DCM_PixelSpacing, "PixelSpacing"};
@@ -64,13 +69,46 @@ std::string HashOf(absl::string_view domain, absl::string_view uid) {
   return absl::BytesToHexString(Sha256Of(bytes.data(), bytes.size()));
 }
 
+// Whose images they are: the study and the patient. Names are compared without regard to case and empty components.
+std::string SubjectOf(DcmItem& item) {
+  std::string name = absl::AsciiStrToUpper(Text(item, {DCM_PatientName, "PatientName"}));
+  while (!name.empty() && (name.back() == '^' || name.back() == '=' || name.back() == ' ')) name.pop_back();
+  const absl::string_view end("\0", 1);
+  return HashOf("subject", absl::StrCat(Text(item, {DCM_StudyInstanceUID, "StudyInstanceUID"}), end,
+                                        Text(item, {DCM_PatientID, "PatientID"}), end, name));
+}
+
+absl::Status CheckUids(DcmItem& item) {
+  for (const Attribute& attribute : {kSopInstance, kStudy, kSeries, kFrameOfReference}) {
+    const std::vector<std::string> values = Texts(item, attribute);
+    const bool is_good = values.empty() || (values.size() == 1 && IsOid(values[0]));
+    if (!is_good) return absl::InvalidArgumentError(absl::StrCat("uid: ", attribute.keyword, " is none"));
+  }
+  return absl::OkStatus();
+}
+
 DicomProvenance ProvenanceOf(DcmItem& item) {
   DicomProvenance p;
   const std::string modality = Text(item, kModality);
   if (IsModality(modality)) p.modality = modality;
   p.series = HashOfSeries(Text(item, kSeries));
   p.frame_of_reference = HashOf("frame_of_reference", Text(item, kFrameOfReference));
+  p.subject = SubjectOf(item);
   return p;
+}
+
+// The number of images that a series has, as far as one of its images says it. What an acquisition brought says nothing
+// of images that were derived from it, and nothing of files of several frames.
+int64_t AnnouncedBy(DcmItem& item, const PixelLayout& layout) {
+  const auto number = [&](const DcmTagKey& tag) -> int64_t {
+    return Integer(item, {tag, ""}, "", 1, kMaxStoredFrames, /*otherwise=*/-1).value_or(-1);
+  };
+  int64_t announced = std::max(number(DCM_NumberOfSeriesRelatedInstances), number(DCM_InConcatenationTotalNumber));
+  if (layout.frames > 1) return announced;
+  if (Text(item, kImageType) != "DERIVED") announced = std::max(announced, number(DCM_ImagesInAcquisition));
+  const int64_t slices = number(DCM_NumberOfSlices);
+  if (slices < 0) return announced;
+  return std::max(announced, slices * std::max<int64_t>(1, number(DCM_NumberOfTimeSlices)));
 }
 
 // ---- Stored pixels --------------------------------------------------------------------------------------------------
@@ -78,7 +116,7 @@ DicomProvenance ProvenanceOf(DcmItem& item) {
 absl::Status CheckPhotometric(DcmItem& item) {
   INTRAWARP_ASSIGN_OR_RETURN(const int64_t samples, Integer(item, {DCM_SamplesPerPixel, "SamplesPerPixel"},
                                                             "photometric", 1, 65535, /*otherwise=*/1));
-  const std::string name = Text(item, {DCM_PhotometricInterpretation, "PhotometricInterpretation"});
+  const std::string name = Text(item, kPhotometric);
   if (name == "PALETTE COLOR") return absl::UnimplementedError("photometric: palette colours are not supported");
   if (samples != 1) return absl::UnimplementedError("photometric: colour images are not supported");
   if (name == "MONOCHROME1" || name == "MONOCHROME2") return absl::OkStatus();
@@ -171,6 +209,7 @@ absl::Status SetPlane(DcmItem* position_item, DcmItem* orientation_item, Frame* 
   }
   frame->position = {position[0], position[1], position[2]};
   frame->has_plane = true;
+  frame->given |= kGivenPlane;
   return SetAxes(orientation, frame);
 }
 
@@ -196,6 +235,7 @@ absl::Status SetRescale(DcmItem* item, Frame* frame) {
   if (slope.value_or(1) == 0) return absl::InvalidArgumentError("rescale: RescaleSlope is 0");
   frame->slope = slope.value_or(1);
   frame->intercept = intercept.value_or(0);
+  frame->given |= (slope ? kGivenSlope : 0U) | (intercept ? kGivenIntercept : 0U);
   return absl::OkStatus();
 }
 
@@ -406,7 +446,7 @@ absl::StatusOr<std::vector<Frame>> FramesOf(DcmItem& item, const PixelLayout& la
 }
 
 void AddNotes(DcmItem& item, Instance* instance) {
-  if (Text(item, {DCM_PhotometricInterpretation, "PhotometricInterpretation"}) == "MONOCHROME1") {
+  if (instance->is_inverted) {
     instance->notes.emplace_back("MONOCHROME1: stored values are not inverted");
   }
   if (Text(item, {DCM_LossyImageCompression, "LossyImageCompression"}) == "01") {
@@ -418,6 +458,20 @@ void AddNotes(DcmItem& item, Instance* instance) {
   const std::string units = Text(item, {DCM_RescaleType, "RescaleType"});
   if (instance->provenance.modality == "CT" && !units.empty() && units != "HU") {
     instance->notes.emplace_back("CT whose rescale type is not HU");
+  }
+}
+
+void NoteGiven(DcmItem& item, Instance* instance) {
+  const auto note = [&](const Attribute& attribute, GivenAttribute bit) {
+    if (Has(item, attribute)) instance->given |= bit;
+  };
+  note({DCM_BitsStored, "BitsStored"}, kGivenBitsStored);
+  note({DCM_HighBit, "HighBit"}, kGivenHighBit);
+  note({DCM_PixelRepresentation, "PixelRepresentation"}, kGivenRepresentation);
+  note(kFrameOfReference, kGivenFrameOfReference);
+  note(kModality, kGivenModality);
+  for (Frame& frame : instance->frames) {
+    frame.given |= (frame.kind.empty() ? 0U : kGivenKind) | (std::isnan(frame.echo_time) ? 0U : kGivenEchoTime);
   }
 }
 
@@ -433,6 +487,9 @@ absl::Status DescribeImage(DcmItem& item, int64_t max_frames, Instance* instance
                              Number(item, {DCM_SliceThickness, "SliceThickness"}, "thickness"));
   instance->thickness = thickness.value_or(kAbsent);
   INTRAWARP_ASSIGN_OR_RETURN(instance->frames, FramesOf(item, instance->layout, &instance->is_mosaic));
+  instance->is_inverted = Text(item, kPhotometric) == "MONOCHROME1";
+  instance->announced = AnnouncedBy(item, instance->layout);
+  NoteGiven(item, instance);
   AddNotes(item, instance);
   return absl::OkStatus();
 }
@@ -453,6 +510,10 @@ absl::StatusOr<Frame> ReadPlane(DcmItem& item) {
 Instance DescribeInstance(DcmDataset& dataset, int64_t max_frames) {
   Instance instance;
   instance.provenance = ProvenanceOf(dataset);
+  instance.sop_class = HashOf("sop_class", Text(dataset, kSopClass));
+  const std::string uid = Text(dataset, kSopInstance);
+  if (!uid.empty()) instance.sop_instance = absl::BytesToHexString(Sha256Of(uid.data(), uid.size()));
+  instance.uids = CheckUids(dataset);
   instance.is_directory = dataset.tagExists(DCM_DirectoryRecordSequence);
   instance.has_image = dataset.tagExists(DCM_PixelData) || dataset.tagExists(DCM_FloatPixelData) ||
                        dataset.tagExists(DCM_DoubleFloatPixelData);

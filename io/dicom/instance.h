@@ -24,6 +24,20 @@ namespace intrawarp::io::dicom {
 
 enum class SampleKind { kInteger, kFloat32, kFloat64 };
 
+// The attributes that CheckAgreement (agreement.h) looks for, as bits: an image has a value for each.
+enum GivenAttribute : uint32_t {
+  kGivenSlope = 1U << 0,
+  kGivenIntercept = 1U << 1,
+  kGivenBitsStored = 1U << 2,
+  kGivenHighBit = 1U << 3,
+  kGivenRepresentation = 1U << 4,
+  kGivenPlane = 1U << 5,
+  kGivenFrameOfReference = 1U << 6,
+  kGivenModality = 1U << 7,
+  kGivenKind = 1U << 8,
+  kGivenEchoTime = 1U << 9,
+};
+
 struct PixelLayout {
   SampleKind kind = SampleKind::kInteger;
   int columns = 0;
@@ -45,6 +59,8 @@ inline constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 
 struct Frame {
   int64_t stored = 0;  // index among the stored frames
+  // GivenAttribute: those of the frame itself. The ones of its file are in Instance::given.
+  uint32_t given = 0;
   // The part of the stored frame that this is; a whole frame but for mosaics.
   int left = 0, top = 0, columns = 0, rows = 0;
   bool has_plane = false;
@@ -71,6 +87,15 @@ struct Instance {
   bool has_image = false;
   bool is_directory = false;  // a DICOMDIR
   bool is_mosaic = false;
+  bool is_inverted = false;  // MONOCHROME1
+  // GivenAttribute: those of the file.
+  uint32_t given = 0;
+  std::string sop_class;  // its hash
+  // As those of DicomEntry.
+  std::string sop_instance;
+  absl::Status uids;
+  // How many images the file says that its series has, at least; -1: it does not say.
+  int64_t announced = -1;
   double thickness = kAbsent;
   PixelLayout layout;
   std::vector<Frame> frames;

@@ -36,7 +36,7 @@ bool NearValue(double a, double b) {
 bool NearRatio(double a, double b) { return std::abs(a - b) <= kSpacingTolerance * std::max(a, b); }
 
 bool SameSeries(const Instance& a, const Instance& b) {
-  return a.provenance.series == b.provenance.series &&
+  return a.provenance.series == b.provenance.series && a.provenance.subject == b.provenance.subject &&
          a.provenance.frame_of_reference == b.provenance.frame_of_reference &&
          a.provenance.modality == b.provenance.modality && !a.is_mosaic && !b.is_mosaic;
 }
@@ -297,7 +297,7 @@ absl::StatusOr<std::vector<Stack>> MakeStacks(const std::vector<Instance>& insta
     const Instance& instance = instances[s.frames[0].instance];
     const Frame& frame = At(instances, s.frames[0]);
     const auto value = [](double v) { return std::isnan(v) ? -1e300 : v; };
-    return std::tuple(-static_cast<int64_t>(s.frames.size()), instance.provenance.series,
+    return std::tuple(-static_cast<int64_t>(s.frames.size()), instance.provenance.series, instance.provenance.subject,
                       instance.provenance.frame_of_reference, frame.kind, frame.segment, value(frame.echo_time),
                       value(frame.b_value), value(frame.temporal), value(frame.acquisition), value(frame.trigger_time),
                       frame.position.x, frame.position.y, frame.position.z);

@@ -142,6 +142,31 @@ TEST_F(DicomCliTest, ShowsNothingThatIdentifiesAPatient) {
   }
 }
 
+// A small file that expands to 200 MB, in little address space: a sentence and no signal, whatever there is.
+TEST_F(DicomCliTest, WithoutMemoryTheCommandEndsWithASentence) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs the address space";
+#endif
+  std::filesystem::create_directories(folder_ / "large");
+  DicomMaker maker(Path("large"));
+  const auto slice = maker.Slice({});
+  const std::vector<Uint8> zeros(200 << 20);
+  slice->getDataset()->putAndInsertUint8Array(DcmTag(0x7001, 0x0010, EVR_OB), zeros.data(), zeros.size());
+  maker.Save(*slice, "one", EXS_DeflatedLittleEndianExplicit);
+  int told = 0;
+  for (int mib = 300; mib <= 1100; mib += 100) {
+    const ProcessResult listed =
+        RunProcess({"/bin/bash", "-c",
+                    absl::StrCat("ulimit -v ", mib << 10, "; exec ", INTRAWARP_CLI, " dicom list ", Path("large"))});
+    const bool cannot_load = listed.exit_status == 127;  // not even its libraries
+    if (listed.exit_status == 0 || cannot_load) continue;
+    EXPECT_EQ(listed.exit_status, 1) << mib << listed.err;
+    EXPECT_THAT(listed.err, HasSubstr("memory: there is not enough of it")) << mib;
+    ++told;
+  }
+  EXPECT_GT(told, 0);
+}
+
 TEST_F(DicomCliTest, ListSaysWhatIsThereAndWhyNot) {
   AddSecondSeries();
   std::filesystem::remove(folder_ / "in" / "image2");

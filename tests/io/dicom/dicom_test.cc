@@ -147,6 +147,124 @@ TEST_F(DicomTest, DropsEqualDuplicatesAndRefusesOthers) {
   EXPECT_THAT(Read(), Fails(Code::kInvalidArgument, "slices: at 2 of the positions there are several, which differ"));
 }
 
+// What one slice lacks and its neighbours have, with another value than the reader's default.
+TEST_F(DicomTest, ASliceThatLacksWhatItsNeighboursHaveIsRefused) {
+  const struct {
+    DcmTagKey tag;
+    const char* value;  // of the neighbours; null: as they are made
+    const char* named;
+  } kCases[] = {{DCM_RescaleSlope, "2", "rescale: RescaleSlope is missing in 1 of 5 images"},
+                {DCM_RescaleIntercept, nullptr, "rescale: RescaleIntercept is missing in 1 of 5"},
+                {DCM_BitsStored, nullptr, "bits: BitsStored is missing in 1 of 5"},
+                {DCM_PixelRepresentation, nullptr, "bits: PixelRepresentation is missing in 1 of 5"},
+                {DCM_FrameOfReferenceUID, nullptr, "series: FrameOfReferenceUID is missing in 1 of 5"},
+                {DCM_Modality, nullptr, "series: Modality is missing in 1 of 5"},
+                {DCM_ImageType, nullptr, "series: ImageType is missing in 1 of 5"},
+                {DCM_EchoTime, "12.5", "echo_time: EchoTime is missing in 1 of 5"},
+                {DCM_PixelSpacing, nullptr, "spacing: PixelSpacing is missing"},
+                {DCM_ImageOrientationPatient, nullptr, "orientation: ImageOrientationPatient is missing"},
+                {DCM_PhotometricInterpretation, nullptr, "photometric: must be"}};
+  for (const auto& c : kCases) {
+    for (const int lacking : {0, 2, 4}) {
+      const std::string folder = Path("case");
+      std::filesystem::remove_all(folder);
+      std::filesystem::create_directories(folder);
+      DicomMaker maker(folder);
+      for (int k = 0; k < 5; ++k) {
+        const auto slice = maker.Slice({.z = 1.0 * k, .is_signed = true});
+        if (c.value != nullptr) slice->getDataset()->putAndInsertString(c.tag, c.value);
+        if (k == lacking) slice->getDataset()->findAndDeleteElement(c.tag);
+        maker.Save(*slice, absl::StrCat(k));
+      }
+      const absl::StatusOr<DicomListing> listing = ListDicom(folder);
+      ASSERT_THAT(listing, Succeeds());
+      EXPECT_THAT(listing->volumes[0].status, Fails(Code::kInvalidArgument, c.named));
+      for (const DicomEntry& entry : listing->volumes) EXPECT_FALSE(entry.status.ok()) << c.named;
+    }
+  }
+}
+
+TEST_F(DicomTest, ADefaultThatIsTheNeighboursValueMayBeLeftOut) {
+  for (int k = 0; k < 5; ++k) {
+    const auto slice = maker_.Slice({.z = 1.0 * k});
+    if (k == 3) slice->getDataset()->findAndDeleteElement(DCM_RescaleSlope);
+    maker_.Save(*slice, absl::StrCat(k));
+  }
+  EXPECT_EQ(SizeString(ReadOk().volume.geometry), "12x10x5");
+  const auto inverted = maker_.Slice({.z = 5});
+  inverted->getDataset()->putAndInsertString(DCM_PhotometricInterpretation, "MONOCHROME1");
+  maker_.Save(*inverted, "inverted");
+  EXPECT_THAT(Read(), Fails(Code::kInvalidArgument, "photometric: 1 of 6 images of the series are MONOCHROME1"));
+}
+
+// By mistake two patients, or two studies, have one series.
+TEST_F(DicomTest, NoVolumeIsOfTwoPatients) {
+  for (const DcmTagKey& tag : {DCM_PatientID, DCM_PatientName, DCM_StudyInstanceUID}) {
+    const std::string folder = Path("case");
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    DicomMaker maker(folder);
+    for (int k = 0; k < 10; ++k) {
+      const auto slice = maker.Slice({.z = 1.0 * k});
+      slice->getDataset()->putAndInsertString(tag, k < 5 ? "1" : "2");
+      maker.Save(*slice, absl::StrCat(k));
+    }
+    EXPECT_THAT(ReadDicom(folder), Fails(Code::kInvalidArgument, "patient: the files of the series"));
+    const absl::StatusOr<DicomListing> listing = ListDicom(folder);
+    ASSERT_THAT(listing, Succeeds());
+    for (const DicomEntry& entry : listing->volumes) EXPECT_EQ(entry.files, 5);
+    const std::string series = listing->volumes[0].provenance.series;
+    EXPECT_THAT(ReadDicom(folder, {.series = series}),
+                Fails(Code::kInvalidArgument, "patient: the files of the series"));
+  }
+  // The same name, written otherwise.
+  std::filesystem::remove_all(Path("case"));
+  for (int k = 0; k < 4; ++k) {
+    const auto slice = maker_.Slice({.z = 1.0 * k});
+    slice->getDataset()->putAndInsertString(DCM_PatientName, k < 2 ? "Doe^Jane" : "DOE^JANE^^");
+    maker_.Save(*slice, absl::StrCat(k));
+  }
+  EXPECT_EQ(SizeString(ReadOk().volume.geometry), "12x10x4");
+}
+
+TEST_F(DicomTest, ImagesSayHowManyThereAre) {
+  const auto series = [&](int count, int acquisitions, const char* announced) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) std::filesystem::remove_all(entry);
+    for (int k = 0; k < count; ++k) {
+      const auto slice = maker_.Slice({.z = 1.0 * k});
+      slice->getDataset()->putAndInsertString(DCM_ImagesInAcquisition, announced);
+      slice->getDataset()->putAndInsertString(DCM_AcquisitionNumber, absl::StrCat(k % acquisitions).c_str());
+      maker_.Save(*slice, absl::StrCat(k));
+    }
+    return List().volumes[0];
+  };
+  DicomEntry entry = series(6, 1, "10");
+  EXPECT_EQ(entry.series_images, 6);
+  EXPECT_EQ(entry.announced_images, 10);
+  EXPECT_THAT(entry.notes, ElementsAre(HasSubstr("fewer images")));
+  entry = series(10, 1, "10");
+  EXPECT_EQ(entry.announced_images, 10);
+  EXPECT_THAT(entry.notes, IsEmpty());
+  // An acquisition for each image, as some scanners number them; and two of which one lacks images.
+  EXPECT_EQ(series(6, 6, "1").announced_images, 6);
+  EXPECT_EQ(series(6, 6, "6").announced_images, 6);
+  entry = series(7, 2, "4");
+  EXPECT_EQ(entry.series_images, 7);
+  EXPECT_EQ(entry.announced_images, 8);
+}
+
+TEST_F(DicomTest, AWholeFileIsToldFromACutOne) {
+  const std::string whole = maker_.Save(*maker_.Slice({}), "whole");
+  EXPECT_THAT(CheckWholeFile(whole), Succeeds());
+  const std::string bytes = Get(whole);
+  const size_t pixels = bytes.find(std::string("\xe0\x7f\x10\x00", 4));
+  ASSERT_NE(pixels, std::string::npos);
+  for (const size_t size : {bytes.size() - 1, bytes.size() - 100, pixels + 12, pixels}) {
+    EXPECT_THAT(CheckWholeFile(Put("cut", bytes.substr(0, size))), Fails(Code::kDataLoss, "data: ")) << size;
+  }
+  EXPECT_THAT(CheckWholeFile(Put("text", "no DICOM")), Fails(Code::kNotFound, "file: is not DICOM"));
+}
+
 TEST_F(DicomTest, ComparesMoreThanTwoFramesOfAPosition) {
   const auto pixel = [](int x, int y) { return static_cast<uint16_t>(x + y); };
   for (int copy = 0; copy < 4; ++copy) {
@@ -890,6 +1008,8 @@ TEST_F(DicomTest, ADeflatedBombIsRefused) {
   EXPECT_THAT(ReadDicom(path), Succeeds());
   EXPECT_THAT(ReadDicom(path, {.limits = {.max_file_bytes = 100000}}),
               Fails(Code::kResourceExhausted, "file: inflates to more than 100000 bytes"));
+  EXPECT_THAT(ReadDicom(path, {.limits = {.max_inflated_bytes = 100000, .max_inflation = 10}}),
+              Fails(Code::kResourceExhausted, "the limit for its size"));
   // The room that it expands to is asked for before it is there.
   std::vector<int64_t> asked;
   int64_t taken = 0;
