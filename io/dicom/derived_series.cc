@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -28,6 +30,12 @@ using dicom::ObjectItem;
 constexpr double kAirHu = -1000;
 constexpr int kSeriesNumber = 9002;
 constexpr int kLeastCtBits = 12;
+// Steps that the range of the values must have, so that rounding does not matter; and the part of a step that values on
+// the steps may be off them.
+constexpr double kLeastSteps = 256;
+constexpr double kExact = 1e-3;
+// Steps may be so many times those of the source.
+constexpr double kMostCoarser = 4;
 // Values that are taken of an attribute.
 constexpr size_t kMaxCompressions = 8;
 constexpr size_t kMaxSequences = 8;
@@ -57,6 +65,10 @@ struct Quantisation {
     const double value = std::clamp(std::round((intensity - intercept) / slope), low, high);
     return static_cast<uint16_t>(static_cast<int32_t>(value));
   }
+  // What a reader makes of the stored value.
+  double Restored(double intensity) const {
+    return slope * std::clamp(std::round((intensity - intercept) / slope), low, high) + intercept;
+  }
 };
 
 // What a reader makes of the number as DICOM holds it.
@@ -66,38 +78,75 @@ double AsWritten(double value) {
   return read;
 }
 
+struct Extent {
+  double low = 0, high = 0;
+};
+
+Extent ExtentOf(absl::Span<const float> intensities) {
+  const auto [low, high] = std::minmax_element(intensities.begin(), intensities.end());
+  return {*low, *high};
+}
+
+// The largest difference that storing makes.
+double LossOf(const Quantisation& q, absl::Span<const float> intensities) {
+  double loss = 0;
+  for (const float v : intensities) loss = std::max(loss, std::abs(q.Restored(v) - double{v}));
+  return loss;
+}
+
+// Whether values survive: none is clipped, and either they are multiples of the slope, as those of the source are, or
+// the range has so many steps that rounding does not matter.
+bool Holds(const Quantisation& q, const Extent& extent, absl::Span<const float> intensities) {
+  const double step = std::abs(q.slope);
+  const double a = (extent.low - q.intercept) / q.slope, b = (extent.high - q.intercept) / q.slope;
+  if (std::min(a, b) < q.low - 0.5 || std::max(a, b) > q.high + 0.5) return false;
+  return extent.high - extent.low >= kLeastSteps * step || LossOf(q, intensities) <= kExact * step;
+}
+
+Quantisation WithBits(const StoredValues& stored, int bits, bool is_signed) {
+  Quantisation q{AsWritten(stored.slope), AsWritten(stored.intercept), 0, std::ldexp(1.0, bits) - 1, bits, is_signed};
+  if (is_signed) q.low = -std::ldexp(1.0, bits - 1), q.high = -q.low - 1;
+  return q;
+}
+
+// The source's own steps where they hold the values, with more bits where needed; otherwise 16 bits over the range.
 Quantisation QuantisationOf(const StoredValues& stored, int least_bits, absl::Span<const float> intensities) {
-  Quantisation q;
+  const Extent extent = ExtentOf(intensities);
   if (stored.shared) {
     // An image of a CT has 12 bits or more (PS3.3 C.8.2.1).
-    const int bits = std::max(stored.bits, least_bits);
-    q = {AsWritten(stored.slope), AsWritten(stored.intercept), 0, std::ldexp(1.0, bits) - 1, bits, stored.is_signed};
-    if (stored.is_signed) q.low = -std::ldexp(1.0, stored.bits - 1), q.high = -q.low - 1;
-    return q;
+    const Quantisation own = WithBits(stored, std::max(stored.bits, least_bits), stored.is_signed);
+    for (const Quantisation& q : {own, WithBits(stored, 16, false), WithBits(stored, 16, true)}) {
+      if (Holds(q, extent, intensities)) return q;
+    }
   }
-  const auto [low, high] = std::minmax_element(intensities.begin(), intensities.end());
-  q.intercept = AsWritten(*low);
+  Quantisation q;
+  q.intercept = AsWritten(extent.low);
   // A little more than needed, so that rounding the slope to its decimal string leaves the largest value in range.
-  q.slope = *high > *low ? AsWritten((double{*high} - q.intercept) / 65534) : 1;
+  if (extent.high > extent.low) q.slope = AsWritten((extent.high - q.intercept) / 65534);
   return q;
 }
 
 // An image of a PET has 16 bits and no intercept (PS3.3 C.8.9.4). Where its slices share no slope, or have an
 // intercept, the bits are spread over the range.
 Quantisation PetQuantisation(const StoredValues& stored, absl::Span<const float> intensities) {
+  const Extent extent = ExtentOf(intensities);
+  const Quantisation own = WithBits(stored, 16, stored.is_signed);
+  if (stored.shared && stored.intercept == 0 && Holds(own, extent, intensities)) return own;
   Quantisation q;
-  if (stored.shared && stored.intercept == 0) {
-    q.slope = AsWritten(stored.slope);
-    q.is_signed = stored.is_signed;
-  } else {
-    const auto [low, high] = std::minmax_element(intensities.begin(), intensities.end());
-    q.is_signed = *low < 0;
-    const double most = std::max(std::abs(double{*low}), std::abs(double{*high}));
-    // A little more than needed, as above.
-    if (most > 0) q.slope = AsWritten(most / (q.is_signed ? 32766 : 65534));
-  }
+  q.is_signed = extent.low < 0;
   if (q.is_signed) q.low = -32768, q.high = 32767;
+  const double most = std::max(std::abs(extent.low), std::abs(extent.high));
+  // A little more than needed, as above.
+  if (most > 0) q.slope = AsWritten(most / (q.is_signed ? 32766 : 65534));
   return q;
+}
+
+// Few values far off would cost all others their last digits. A slope or intercept beyond a decimal string holds
+// nothing.
+absl::Status CheckQuantisation(const Quantisation& q, const StoredValues& stored) {
+  const bool is_coarse = stored.shared && std::abs(q.slope) > kMostCoarser * std::abs(stored.slope);
+  if (!is_coarse && std::isfinite(q.slope) && q.slope != 0 && std::isfinite(q.intercept)) return absl::OkStatus();
+  return absl::InvalidArgumentError("pixels: 16 bits cannot hold their range in steps like those of the source");
 }
 
 absl::Status CheckPixels(const Geometry& grid, absl::Span<const float> intensities) {
@@ -113,7 +162,7 @@ absl::Status CheckPixels(const Geometry& grid, absl::Span<const float> intensiti
 // ---- Attributes -----------------------------------------------------------------------------------------------------
 
 // The fixed image of a plane is named where the series lies on the grid that is written.
-void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomReference& moving, int plane,
+void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomReference& moving, int plane, double loss,
                 ObjectItem root) {
   const bool same_grid = fixed.has_planes && SameGrid(grid, fixed.geometry);
   const int fixed_instance = same_grid ? fixed.instance_of_plane[plane] : -1;
@@ -125,6 +174,7 @@ void AddSources(const Geometry& grid, const DicomReference& fixed, const DicomRe
   }
   const char* const times = "; times and decay factor are those of the first source image";
   root.Text(DCM_DerivationDescription, absl::StrCat("Resampled onto the fixed images of a registration by intrawarp",
+                                                    absl::StrFormat("; values are stored to within %.2g", loss),
                                                     IsPet(moving) && !moving.is_of_one_time ? times : ""));
   root.AddCode(DCM_DerivationCodeSequence, kResampling);
 }
@@ -167,6 +217,14 @@ void AddPlane(const Geometry& grid, const dicom::PlaneAxes& axes, int plane, Obj
   root.Number(DCM_SpacingBetweenSlices, grid.spacing.z);
 }
 
+// The value of a file that nobody vouches for, where it is a term that DICOM defines.
+bool TakeOneOf(const DcmTagKey& tag, std::initializer_list<absl::string_view> terms, DcmItem& from, ObjectItem root) {
+  const std::string value = dicom::Text(from, {tag, ""});
+  if (std::find(terms.begin(), terms.end(), value) == terms.end()) return false;
+  root.Text(tag, value);
+  return true;
+}
+
 // Both or none, as many of one as of the other; a width is at least 1 (PS3.3 C.11.2.1.2).
 void AddWindows(DcmItem& from, ObjectItem root) {
   const auto numbers = [&](const DcmTagKey& tag) {
@@ -177,12 +235,24 @@ void AddWindows(DcmItem& from, ObjectItem root) {
   if (!std::all_of(widths.begin(), widths.end(), [](double w) { return w >= 1; })) return;
   root.Numbers(DCM_WindowCenter, centers);
   root.Numbers(DCM_WindowWidth, widths);
+  TakeOneOf(DCM_VOILUTFunction, {"LINEAR", "LINEAR_EXACT", "SIGMOID"}, from, root);
+}
+
+// What the values are, where the source says it.
+void AddRescaleType(const DicomReference& moving, ObjectItem root) {
+  // The defined terms of PS3.3 C.11.1.1.2; others are free texts.
+  if (IsPet(moving) || TakeOneOf(DCM_RescaleType, {"OD", "HU", "US", "MGML", "Z_EFF", "ED", "EDW", "HU_MOD", "PCT"},
+                                 *moving.header, root)) {
+    return;
+  }
+  root.Text(DCM_RescaleType, IsCt(moving) ? "HU" : "US");
 }
 
 void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const float> plane, const DicomReference& moving,
                ObjectItem root) {
   root.Uint16(DCM_SamplesPerPixel, 1);
-  root.Text(DCM_PhotometricInterpretation, "MONOCHROME2");
+  root.Text(DCM_PhotometricInterpretation, moving.is_inverted ? "MONOCHROME1" : "MONOCHROME2");
+  TakeOneOf(DCM_PresentationLUTShape, {"IDENTITY", "INVERSE"}, *moving.header, root);
   root.Uint16(DCM_Rows, static_cast<uint16_t>(grid.size.y));
   root.Uint16(DCM_Columns, static_cast<uint16_t>(grid.size.x));
   root.Uint16(DCM_BitsAllocated, 16);
@@ -193,7 +263,7 @@ void AddPixels(const Geometry& grid, const Quantisation& q, absl::Span<const flo
   if (IsCt(moving) || IsPet(moving) || q.slope != 1 || q.intercept != 0) {
     root.Number(DCM_RescaleIntercept, q.intercept);
     root.Number(DCM_RescaleSlope, q.slope);
-    if (!IsPet(moving)) root.Text(DCM_RescaleType, IsCt(moving) ? "HU" : "US");
+    AddRescaleType(moving, root);
   }
   std::vector<uint16_t> words(plane.size());
   std::transform(plane.begin(), plane.end(), words.begin(), [&](float v) { return q.Stored(v); });
@@ -210,6 +280,7 @@ struct Series {
   dicom::ObjectKind kind;
   std::string uid;
   Quantisation quantisation;
+  double loss = 0;
   dicom::PlaneAxes axes;
 };
 
@@ -229,7 +300,7 @@ absl::Status WritePlane(const std::string& path, const Series& series, int plane
   } else if (!root.TakeTerms(DCM_PatientPosition, *fixed.header)) {
     root.EmptyValue(DCM_PatientPosition);
   }
-  AddSources(grid, fixed, moving, plane, root);
+  AddSources(grid, fixed, moving, plane, series.loss, root);
   AddPlane(grid, series.axes, plane, root);
   AddWindows(*moving.header, root);
   const size_t pixels = static_cast<size_t>(grid.size.x) * grid.size.y;
@@ -259,6 +330,8 @@ absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid,
   series.uid = stamp.new_uid();
   series.quantisation = IsPet(moving) ? PetQuantisation(moving.stored, intensities)
                                       : QuantisationOf(moving.stored, IsCt(moving) ? kLeastCtBits : 1, intensities);
+  INTRAWARP_RETURN_IF_ERROR(CheckQuantisation(series.quantisation, moving.stored));
+  series.loss = LossOf(series.quantisation, intensities);
   INTRAWARP_ASSIGN_OR_RETURN(series.axes, dicom::AxesOf(grid));
   INTRAWARP_ASSIGN_OR_RETURN(AtomicFolder out, AtomicFolder::Create(folder));
   for (int plane = 0; plane < grid.size.z; ++plane) {

@@ -8,9 +8,13 @@
 // the derivation ("spatial resampling"). ImageType begins with DERIVED\SECONDARY, for PET with
 // DERIVED\PRIMARY.
 //
-// Intensities are stored with the slope, intercept, bits and sign of the moving series, rounded to the nearest stored
-// value and held within its range, where its slices share them. Other series get unsigned 16 bits over their range. A
-// PET has 16 bits and the intercept 0; where the slices share no slope, the range ends at the largest magnitude.
+// Intensities are stored with the slope and intercept of the moving series, rounded to the nearest stored value, where
+// its slices share them and they hold the values: none is clipped (a range beyond the bits of the source gets 16), and
+// the values are multiples of the slope or their range has 256 steps and more. Otherwise they get unsigned 16 bits over
+// their range, in steps of at most four times those of the source. A PET has 16 bits and the intercept 0, and over
+// their range ends at the largest magnitude. DerivationDescription says how far a stored value is off at most. A
+// MONOCHROME1 series stays one, with its windows, VOI LUT function, presentation LUT shape and rescale type; lookup
+// tables of presentation are not kept.
 #ifndef INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
 #define INTRAWARP_IO_DICOM_DERIVED_SERIES_H_
 
@@ -32,8 +36,8 @@ double DerivedFill(const DicomReference& moving);
 
 // `intensities` lie on `grid`, x fastest. Makes `folder` at once or not at all (AtomicFolder), with files IM00001.dcm
 // and so on in the order of planes. INVALID_ARGUMENT "patient: ..." for series of two patients, "grid: ..." as in
-// object.h, "pixels: ..." for values that are not finite or of another number than the grid's voxels; errors of
-// CheckDerivable; otherwise as AtomicFolder and AtomicFile. Thread-safe.
+// object.h, "pixels: ..." for values that are not finite, of another number than the grid's voxels, or beyond what 16
+// bits and a slope hold; errors of CheckDerivable; otherwise as AtomicFolder and AtomicFile. Thread-safe.
 absl::Status WriteDerivedSeries(const std::string& folder, const Geometry& grid, absl::Span<const float> intensities,
                                 const DicomReference& fixed, const DicomReference& moving,
                                 const DicomStamp& stamp = {});

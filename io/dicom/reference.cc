@@ -12,9 +12,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 #include "io/dicom/attributes.h"
 #include "io/dicom/selection.h"
@@ -24,8 +23,6 @@ namespace {
 
 using dicom::Attribute;
 
-constexpr size_t kMaxUid = 64;
-
 const Attribute kStudy = {DCM_StudyInstanceUID, "StudyInstanceUID"};
 const Attribute kSeries = {DCM_SeriesInstanceUID, "SeriesInstanceUID"};
 const Attribute kFrameOfReference = {DCM_FrameOfReferenceUID, "FrameOfReferenceUID"};
@@ -34,12 +31,7 @@ const Attribute kSopInstance = {DCM_SOPInstanceUID, "SOPInstanceUID"};
 
 absl::StatusOr<std::string> Uid(DcmItem& item, const Attribute& attribute) {
   std::string uid = dicom::Text(item, attribute);
-  const bool valid = !uid.empty() && uid.size() <= kMaxUid && std::all_of(uid.begin(), uid.end(), [](char c) {
-    return c == '.' || absl::ascii_isdigit(static_cast<unsigned char>(c));
-  });
-  // PS3.5 9.1: no component is empty.
-  const bool has_gap = absl::StrContains(absl::StrCat(".", uid, "."), "..");
-  if (valid && !has_gap) return uid;
+  if (IsOid(uid)) return uid;
   return absl::InvalidArgumentError(
       absl::StrCat(attribute.keyword, ": is missing or no UID, so that no object can ", "refer to the series"));
 }
@@ -138,6 +130,8 @@ absl::StatusOr<DicomReference> DicomReference::Read(const std::string& path, con
   TakePlanes(selection, numbers, &reference);
   reference.modality = selection.entry.provenance.modality;
   reference.stored = StoredValuesOf(selection);
+  const dicom::Instance& one = selection.instances[selection.stack.frames[0].instance];
+  reference.is_inverted = one.is_inverted;
   reference.is_of_one_time = times.size() == 1;
   const dicom::FrameIndex first = selection.stack.frames[0];
   reference.segment = selection.instances[first.instance].frames[first.frame].segment;

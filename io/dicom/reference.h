@@ -58,6 +58,8 @@ struct DicomReference {
   // A defined term, or empty.
   std::string modality;
   StoredValues stored;
+  // MONOCHROME1: small values are shown bright.
+  bool is_inverted = false;
   // False where instances differ in the time of their acquisition, its length or the factor of their decay.
   bool is_of_one_time = true;
   // The segment of a segmentation, from 1; 0 for other images.

@@ -643,12 +643,23 @@ TEST_F(DicomObjectsTest, ADerivedImageNamesItsSources) {
 TEST_F(DicomObjectsTest, StoredValuesAreHeldInTheirRange) {
   const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
   std::vector<float> values = Ramp(fixed.geometry);
-  values[0] = -1e9F;
-  values[1] = 1e9F;
+  // More bits than those of the source, but its steps.
+  values[0] = -5000;
+  values[1] = 7000;
   ASSERT_THAT(WriteDerivedSeries(Path("out"), fixed.geometry, values, fixed, moving), Succeeds());
   const std::vector<float> back = ToFloat(ReadDicom(Path("out"))->volume);
-  EXPECT_EQ(back[0], -1024);
-  EXPECT_EQ(back[1], 4095 - 1024);
+  EXPECT_EQ(back[0], -5000);
+  EXPECT_EQ(back[1], 7000);
+  EXPECT_EQ(back[2], std::round(values[2]));
+  // Beyond them, steps of its own; and a refusal where these would be coarse.
+  values[0] = -60000;
+  ASSERT_THAT(WriteDerivedSeries(Path("far"), fixed.geometry, values, fixed, moving), Succeeds());
+  const std::vector<float> far = ToFloat(ReadDicom(Path("far"))->volume);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(far[i], values[i], 67001.0 / 65534 / 2 + 1e-2);
+  values[1] = 1e9F;
+  EXPECT_THAT(WriteDerivedSeries(Path("coarse"), fixed.geometry, values, fixed, moving),
+              Fails(absl::StatusCode::kInvalidArgument, "pixels: 16 bits"));
+  EXPECT_FALSE(std::filesystem::exists(Path("coarse")));
   // Series whose slices do not share their rescaling: 16 bits over the range.
   DicomReference uneven = Reference("moving");
   uneven.stored.shared = false;
@@ -660,6 +671,52 @@ TEST_F(DicomObjectsTest, StoredValuesAreHeldInTheirRange) {
 }
 
 // The acquisition of the moving files is made anew or left out.
+// Values that are small against the source's steps, as those of a parameter map written beside a CT.
+TEST_F(DicomObjectsTest, ValuesBelowAStepOfTheSourceSurvive) {
+  const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
+  std::vector<float> values;
+  for (int64_t i = 0; i < fixed.geometry.voxels(); ++i)
+    values.push_back(-0.01F + 0.03F * static_cast<float>(i % 97) / 96);
+  ASSERT_THAT(WriteDerivedSeries(Path("out"), fixed.geometry, values, fixed, moving), Succeeds());
+  const std::vector<float> back = ToFloat(ReadDicom(Path("out"))->volume);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(back[i], values[i], 0.03 / 65534);
+  DcmFileFormat file;
+  ASSERT_TRUE(file.loadFile(Path("out/IM00001.dcm").c_str()).good());
+  EXPECT_THAT(TextOf(*file.getDataset(), DCM_DerivationDescription), HasSubstr("stored to within 2.3e-07"));
+  // A value that no step of the source meets, alone.
+  std::fill(values.begin(), values.end(), 0.3F);
+  ASSERT_THAT(WriteDerivedSeries(Path("flat"), fixed.geometry, values, fixed, moving), Succeeds());
+  EXPECT_NEAR(ToFloat(ReadDicom(Path("flat"))->volume)[3], 0.3, 1e-6);
+  // Few values on the source's steps keep them.
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
+  ASSERT_THAT(WriteDerivedSeries(Path("labels"), fixed.geometry, values, fixed, moving), Succeeds());
+  const DicomVolume labels = *ReadDicom(Path("labels"));
+  EXPECT_EQ(labels.volume.rescale_slope, 1);
+  EXPECT_EQ(ToFloat(labels.volume), values);
+}
+
+TEST_F(DicomObjectsTest, ADerivedSeriesIsShownLikeItsSource) {
+  const std::vector<std::pair<DcmTagKey, const char*>> shown = {{DCM_PhotometricInterpretation, "MONOCHROME1"},
+                                                                {DCM_PresentationLUTShape, "INVERSE"},
+                                                                {DCM_VOILUTFunction, "SIGMOID"},
+                                                                {DCM_WindowCenter, "40"},
+                                                                {DCM_WindowWidth, "400"},
+                                                                {DCM_RescaleType, "HU_MOD"}};
+  for (const auto& entry : std::filesystem::directory_iterator(Path("moving"))) {
+    DcmFileFormat file;
+    ASSERT_TRUE(file.loadFile(entry.path().c_str()).good());
+    for (const auto& [tag, value] : shown) file.getDataset()->putAndInsertString(tag, value);
+    ASSERT_TRUE(file.saveFile(entry.path().c_str(), EXS_LittleEndianExplicit).good());
+  }
+  const DicomReference fixed = Reference("fixed"), moving = Reference("moving");
+  const std::vector<float> values = Ramp(fixed.geometry);
+  ASSERT_THAT(WriteDerivedSeries(Path("out"), fixed.geometry, values, fixed, moving), Succeeds());
+  DcmFileFormat file;
+  ASSERT_TRUE(file.loadFile(Path("out/IM00001.dcm").c_str()).good());
+  for (const auto& [tag, value] : shown) EXPECT_EQ(TextOf(*file.getDataset(), tag), value);
+  EXPECT_EQ(ToFloat(ReadDicom(Path("out"))->volume)[7], std::round(values[7]));
+}
+
 TEST_F(DicomObjectsTest, AHostileAcquisitionLeavesAWellFormedImage) {
   const DicomReference fixed = Reference("fixed");
   DicomReference moving = Reference("moving");
@@ -778,11 +835,18 @@ TEST_F(DicomObjectsTest, ASlopeThatPetSlicesShareIsKept) {
   DicomReference pet = Reference("pet");
   pet.stored = {true, 0.125, 0, 12, true};
   std::vector<float> values(pet.geometry.voxels(), -2.5F);
-  values[0] = 1e9F;
+  values[0] = 32767 * 0.125F;
   ASSERT_THAT(WriteDerivedSeries(Path("out"), pet.geometry, values, fixed, pet), Succeeds());
   const std::vector<float> back = ToFloat(ReadDicom(Path("out"))->volume);
   EXPECT_EQ(back[1], -2.5F);
   EXPECT_EQ(back[0], 32767 * 0.125F);
+  // Values beyond it get a slope of their own, or are refused.
+  values[0] = 10000;
+  ASSERT_THAT(WriteDerivedSeries(Path("beyond"), pet.geometry, values, fixed, pet), Succeeds());
+  EXPECT_NEAR(ToFloat(ReadDicom(Path("beyond"))->volume)[0], 10000, 10000.0 / 32766);
+  values[0] = 1e9F;
+  EXPECT_THAT(WriteDerivedSeries(Path("hot"), pet.geometry, values, fixed, pet),
+              Fails(absl::StatusCode::kInvalidArgument, "pixels: 16 bits"));
   // An intercept has no place in a PET; nor do values below 0 in unsigned pixels.
   pet.stored = {true, 0.125, 7, 16, false};
   values[0] = 1000;
