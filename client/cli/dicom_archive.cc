@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "io/atomic_folder.h"
+#include "io/dicom/dicom.h"
 #include "io/dicom/search.h"
 #include "io/file.h"
 #include "server/dimse/association.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr size_t kMaxContexts = 128;
 constexpr size_t kMaxFileBytes = size_t{4} << 30;
 constexpr size_t kMaxPemBytes = 1 << 20;
+constexpr int64_t kMaxInstances = 100000;
 constexpr uint16_t kClassNotSupported = 0x0122;
 constexpr std::chrono::seconds kConnectPatience{15};
 
@@ -151,14 +153,55 @@ class FolderSink final : public dicomweb::InstanceSink {
   absl::Status End() override {
     const absl::Status committed = file_->Commit();
     file_.reset();
-    return committed;
+    return committed.ok() ? Check() : committed;
   }
+  // The files by their SOP instance UIDs.
+  const std::map<std::string, std::string>& instances() const { return instances_; }
 
  private:
+  // A body may end as it should and its file may not. An equal file of the same instance goes.
+  absl::Status Check() {
+    const std::string path = absl::StrFormat("%s/%06d.dcm", folder_, count_);
+    const absl::StatusOr<io::FileMeta> meta = io::ReadFileMeta(path);
+    if (!meta.ok()) return absl::DataLossError("an instance of the archive is no DICOM file");
+    if (!dicomweb::IsUid(meta->sop_instance)) return absl::DataLossError("an instance of the archive has no UID");
+    const absl::Status whole = io::CheckWholeFile(path);
+    if (absl::IsDataLoss(whole)) {
+      return absl::DataLossError(absl::StrCat("an instance of the archive is not whole: ", whole.message()));
+    }
+    INTRAWARP_RETURN_IF_ERROR(whole);
+    const auto [there, is_new] = instances_.emplace(meta->sop_instance, path);
+    if (is_new) return absl::OkStatus();
+    INTRAWARP_ASSIGN_OR_RETURN(const std::string first, io::ReadSmallFile(there->second, kMaxFileBytes));
+    INTRAWARP_ASSIGN_OR_RETURN(const std::string second, io::ReadSmallFile(path, kMaxFileBytes));
+    if (first != second) return absl::DataLossError("an instance came twice, with different content");
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    return absl::OkStatus();
+  }
+
   const std::string folder_;
   int count_ = 0;
   std::optional<io::AtomicFile> file_;
+  std::map<std::string, std::string> instances_;
 };
+
+// Whether the instances that came are all of the series: as many as the archive announces, or those that it lists, or,
+// where it does neither, each once.
+absl::Status CheckComplete(dicomweb::Archive& archive, const dicomweb::FoundSeries& series, int64_t parts,
+                           const FolderSink& sink) {
+  const auto came = static_cast<int64_t>(sink.instances().size());
+  const int64_t expected = series.instances < 0 ? parts : series.instances;
+  if (came < expected) return absl::DataLossError("the archive sent instances twice in the place of others");
+  if (series.instances >= 0) return absl::OkStatus();
+  const absl::StatusOr<std::vector<std::string>> listed = archive.ListInstances(series, kMaxInstances);
+  if (!listed.ok()) return absl::OkStatus();  // not every archive has this search
+  const auto missing = std::count_if(listed->begin(), listed->end(),
+                                     [&](const std::string& uid) { return !sink.instances().contains(uid); });
+  if (missing == 0) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(missing, " of the ", listed->size(), " instances that the archive lists did ", "not come"));
+}
 
 absl::StatusOr<std::vector<std::string>> PathsOf(const std::string& path) {
   std::error_code error;
@@ -227,8 +270,9 @@ absl::StatusOr<int64_t> FetchSeries(const dicomweb::HttpOptions& http, const std
   if (match == found.series.end()) return absl::NotFoundError("the archive has no such series");
   FolderSink sink(target.path());
   INTRAWARP_ASSIGN_OR_RETURN(const dicomweb::Retrieved retrieved, archive->Retrieve(*match, {}, sink));
+  INTRAWARP_RETURN_IF_ERROR(CheckComplete(*archive, *match, retrieved.instances, sink));
   INTRAWARP_RETURN_IF_ERROR(target.Commit());
-  return retrieved.instances;
+  return static_cast<int64_t>(sink.instances().size());
 }
 
 absl::Status SendByStore(const StorePeer& peer, const std::vector<DicomFile>& files,

@@ -26,10 +26,12 @@ using absl::StatusCode;
 
 constexpr char kDicom[] = "application/dicom";
 constexpr char kDicomJson[] = "application/dicom+json";
+constexpr int kWhole = 200;
 constexpr int kNoContent = 204;
 constexpr int kAccepted = 202;
 constexpr int64_t kMaxJsonBytes = 16 << 20;
 constexpr int64_t kPageSeries = 200;
+constexpr int64_t kPageInstances = 1000;
 constexpr int kMaxPages = 1000;
 
 absl::Status NotDicom() {
@@ -75,6 +77,9 @@ class RetrieveBody {
 
   absl::Status Begin(const HttpReply& reply) {
     if (reply.status == kNoContent) return absl::NotFoundError("the archive has no instance of the series");
+    if (reply.status != kWhole) {
+      return absl::DataLossError(absl::StrCat("the archive answered HTTP ", reply.status, ": it sends a part only"));
+    }
     INTRAWARP_ASSIGN_OR_RETURN(const MediaType type, ParseMediaType(reply.content_type));
     if (type.name == kDicom) return parts_.Begin(kDicom);
     const std::string part_type = absl::AsciiStrToLower(type.Parameter("type"));
@@ -235,10 +240,10 @@ absl::StatusOr<std::unique_ptr<Archive>> Archive::Create(HttpOptions options) {
   return std::unique_ptr<Archive>(new Archive(std::move(http)));
 }
 
-absl::StatusOr<FoundSeriesList> Archive::FindPage(const std::string& query, int64_t limit, int64_t offset) {
+absl::StatusOr<std::optional<std::string>> Archive::Search(const std::string& target) {
   std::string body;
   HttpRequest request;
-  request.target = absl::StrCat("/series?", query, "&limit=", limit, "&offset=", offset);
+  request.target = target;
   request.accept = kDicomJson;
   request.max_body_bytes = kMaxJsonBytes;
   request.begin = [](const HttpReply& reply) -> absl::Status {
@@ -252,8 +257,36 @@ absl::StatusOr<FoundSeriesList> Archive::FindPage(const std::string& query, int6
     return absl::OkStatus();
   };
   INTRAWARP_ASSIGN_OR_RETURN(const HttpReply reply, http_->Run(request));
-  if (reply.status == kNoContent) return FoundSeriesList();
-  return ParseFoundSeries(body);
+  if (reply.status == kNoContent) return std::nullopt;
+  return body;
+}
+
+absl::StatusOr<FoundSeriesList> Archive::FindPage(const std::string& query, int64_t limit, int64_t offset) {
+  INTRAWARP_ASSIGN_OR_RETURN(const std::optional<std::string> body,
+                             Search(absl::StrCat("/series?", query, "&limit=", limit, "&offset=", offset)));
+  if (!body) return FoundSeriesList();
+  return ParseFoundSeries(*body);
+}
+
+// As FindSeries, until a page brings nothing new.
+absl::StatusOr<std::vector<std::string>> Archive::ListInstances(const FoundSeries& series, int64_t max_instances) {
+  const std::string target = absl::StrCat("/studies/", series.study_uid, "/series/", series.series_uid,
+                                          "/instances?includefield=00080018&limit=", kPageInstances, "&offset=");
+  std::set<std::string> uids;
+  int64_t offset = 0;
+  for (int page = 0; page < kMaxPages; ++page) {
+    INTRAWARP_ASSIGN_OR_RETURN(const std::optional<std::string> body, Search(absl::StrCat(target, offset)));
+    if (!body) break;
+    INTRAWARP_ASSIGN_OR_RETURN(const std::vector<std::string> found, ParseFoundInstances(*body));
+    const size_t before = uids.size();
+    uids.insert(found.begin(), found.end());
+    offset += static_cast<int64_t>(found.size());
+    if (static_cast<int64_t>(uids.size()) > max_instances) {
+      return absl::ResourceExhaustedError("the archive lists too many instances");
+    }
+    if (uids.size() == before) break;
+  }
+  return std::vector<std::string>(uids.begin(), uids.end());
 }
 
 // Archives answer fewer matches than asked for, or all of them whatever the limit and the offset: the search goes on

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,9 +74,15 @@ class Archive {
   // keyword of other than letters and digits.
   absl::StatusOr<SeriesFound> FindSeries(const SeriesQuery& query);
 
+  // The SOP instance UIDs of a series, each once (QIDO-RS). Archives need not have this search. RESOURCE_EXHAUSTED
+  // above `max_instances`.
+  absl::StatusOr<std::vector<std::string>> ListInstances(const FoundSeries& series, int64_t max_instances);
+
   // All instances of a series, in whatever transfer syntax the archive holds them. NOT_FOUND where there are none,
-  // DATA_LOSS where fewer come than `series.instances` says (if it does), UNIMPLEMENTED for an answer that is not
-  // DICOM. After an error the sink may hold whole instances and a part of one.
+  // DATA_LOSS where fewer come than `series.instances` says (if it does) or where the archive says that it sends a part
+  // (HTTP 202 or 206, or any other 2xx than 200), UNIMPLEMENTED for an answer that is not DICOM. An archive may send an
+  // instance twice: who counts them looks at their UIDs. After an error the sink may hold whole instances and a part of
+  // one.
   absl::StatusOr<Retrieved> Retrieve(const FoundSeries& series, const RetrieveLimits& limits, InstanceSink& sink);
 
   // Stores DICOM files (PS3.10). The sum over all requests; a request that fails as a whole ends it, so that `stored`
@@ -86,6 +93,8 @@ class Archive {
  private:
   explicit Archive(std::unique_ptr<HttpClient> http) : http_(std::move(http)) {}
   absl::StatusOr<FoundSeriesList> FindPage(const std::string& query, int64_t limit, int64_t offset);
+  // The body of a search's answer; nullopt: nothing was found.
+  absl::StatusOr<std::optional<std::string>> Search(const std::string& target);
 
   const std::unique_ptr<HttpClient> http_;
 };

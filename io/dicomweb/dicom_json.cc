@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::dicomweb {
@@ -21,6 +23,7 @@ using Json = nlohmann::json;
 constexpr char kStudyUid[] = "0020000D";
 constexpr char kSeriesUid[] = "0020000E";
 constexpr char kModality[] = "00080060";
+constexpr char kSopInstance[] = "00080018";
 constexpr char kSeriesInstances[] = "00201209";
 constexpr char kStudyDate[] = "00080020";
 constexpr char kStudyTime[] = "00080030";
@@ -168,11 +171,7 @@ void CountFailures(const Json& dataset, const char* sequence, StoredInstances& s
 
 }  // namespace
 
-bool IsUid(absl::string_view text) {
-  return !text.empty() && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c == '.' || absl::ascii_isdigit(c); }) &&
-         absl::ascii_isdigit(text.front()) && absl::ascii_isdigit(text.back());
-}
+bool IsUid(absl::string_view text) { return IsOid(text); }
 
 absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text) {
   INTRAWARP_ASSIGN_OR_RETURN(const Json json, Parse(text));
@@ -187,6 +186,18 @@ absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text) {
     }
   }
   return found;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseFoundInstances(absl::string_view text) {
+  INTRAWARP_ASSIGN_OR_RETURN(const Json json, Parse(text));
+  if (!json.is_array()) return Broken("is no list of matches");
+  std::set<std::string> uids;
+  for (const Json& match : json) {
+    const std::string uid = TextOf(match, kSopInstance);
+    if (!IsUid(uid)) return Broken("holds a match without the UID of an instance");
+    uids.insert(uid);
+  }
+  return std::vector<std::string>(uids.begin(), uids.end());
 }
 
 absl::StatusOr<StoredInstances> ParseStoredInstances(absl::string_view text) {

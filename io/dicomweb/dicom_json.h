@@ -23,7 +23,7 @@ namespace intrawarp::dicomweb {
 inline constexpr int kMaxJsonDepth = 32;
 inline constexpr int64_t kMaxJsonValues = 1 << 20;
 
-// One to 64 digits and dots, as PS3.5, section 9.1, wants them at least.
+// As IsOid (engine/base/oid.h).
 bool IsUid(absl::string_view text);
 
 // The identifiers are pseudonyms of a patient, and texts may name one: neither goes into messages or logs. Texts are
@@ -52,6 +52,10 @@ struct FoundSeriesList {
   int64_t unusable = 0;
 };
 absl::StatusOr<FoundSeriesList> ParseFoundSeries(absl::string_view text);
+
+// The answer to a search for the instances of a series: their UIDs, each once. DATA_LOSS "json: ..." also for a match
+// without one, since instances could be missing in the list then.
+absl::StatusOr<std::vector<std::string>> ParseFoundInstances(absl::string_view text);
 
 // The answer to a store request (PS3.18, section 10.5.3).
 struct StoredInstances {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/oid.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::dimse {
@@ -190,9 +191,7 @@ std::string UserInformation(uint32_t max_pdu_bytes, const std::vector<RoleSelect
 
 }  // namespace
 
-bool IsUid(absl::string_view text) {
-  return !text.empty() && text.size() <= 64 && text.find_first_not_of("0123456789.") == absl::string_view::npos;
-}
+bool IsUid(absl::string_view text) { return IsOid(text); }
 
 bool IsAeTitle(absl::string_view text) {
   return !text.empty() && text.size() <= kAeBytes && std::all_of(text.begin(), text.end(), [](char c) {

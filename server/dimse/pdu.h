@@ -111,7 +111,7 @@ struct Fragment {
 // The fragments of a data unit's body, which must outlive them. INVALID_ARGUMENT "pdu: ...".
 absl::StatusOr<std::vector<Fragment>> ParseFragments(absl::string_view body);
 
-// 1 to 64 digits and dots.
+// As IsOid (engine/base/oid.h).
 bool IsUid(absl::string_view text);
 // A name of an application entity as files of configuration may hold it: 1 to 16 letters, digits, '_', '-' and '.'.
 bool IsAeTitle(absl::string_view text);

@@ -8,7 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/process.h"
+#include "tests/io/dicom/dicom_maker.h"
+#include "tests/io/dicomweb/http_peer.h"
 #include "tests/io/dicomweb/orthanc_fixture.h"
+#include "tests/io/io_test.h"
 
 namespace intrawarp::dicomweb {
 namespace {
@@ -90,6 +93,67 @@ TEST_F(OrthancCliTest, TheCommandLineSendsAndGets) {
                  "token_file");
   expect_failure({"dicom", "send", Path("in"), web, "--ae_title=ME"}, 2, "--ae_title");
   expect_failure({"dicom", "send", Path("in"), "--to=A@127.0.0.1:104", credentials[1]}, 2, "--token_file");
+}
+
+// An archive of a test's own, whose answers end well and lack something.
+class GetCliTest : public io::FileTest {
+ protected:
+  GetCliTest() {
+    std::filesystem::create_directories(Path("in"));
+    io::DicomMaker maker(Path("in"));
+    for (int k = 0; k < 4; ++k) files_.push_back(Get(maker.Save(*maker.Slice({.z = 1.0 * k}), absl::StrCat(k))));
+  }
+  // What `dicom get` says of an archive that answers so and announces no number of instances.
+  client::ProcessResult GetFrom(int status, const std::vector<std::string>& parts,
+                                const std::string& end = "\r\n--xyz--") {
+    HttpPeer peer([&](const PeerRequest& request, HttpPeer::Wire& wire) {
+      if (request.target.find("/series?") != std::string::npos) {
+        return wire.Reply(200, "Content-Type: application/dicom+json\r\n",
+                          absl::StrCat(R"([{"0020000D":{"vr":"UI","Value":["1.2.3"]},"0020000E":{"vr":"UI","Value":[")",
+                                       io::kSeriesUid, "\"]}}]"));
+      }
+      if (request.target.find("/instances?") != std::string::npos) return wire.Reply(404, "", "");
+      std::string body;
+      for (const std::string& part : parts) {
+        absl::StrAppend(&body, body.empty() ? "" : "\r\n", "--xyz\r\nContent-Type: application/dicom\r\n\r\n", part);
+      }
+      return wire.Reply(status, "Content-Type: multipart/related; type=\"application/dicom\"; boundary=xyz\r\n",
+                        body + end);
+    });
+    std::filesystem::remove_all(Path("out"));
+    return RunCli({"dicom", "get", absl::StrCat("--from=", peer.url(), "/dicom-web"), "--study=1.2.3",
+                   absl::StrCat("--series=", io::kSeriesUid), absl::StrCat("--out=", Path("out"))});
+  }
+
+  std::vector<std::string> files_;
+};
+
+TEST_F(GetCliTest, ASeriesIsWholeOrNotThere) {
+  const client::ProcessResult whole = GetFrom(200, files_);
+  EXPECT_EQ(whole.exit_status, 0) << whole.err;
+  EXPECT_EQ(whole.out, "files: 4\n");
+  const auto expect_refusal = [&](const client::ProcessResult& result, const std::string& text) {
+    EXPECT_EQ(result.exit_status, 1) << text;
+    EXPECT_NE(result.err.find("DATA_LOSS"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(Path("out")));
+  };
+  expect_refusal(GetFrom(206, {files_[0], files_[1], files_[3]}), "HTTP 206");
+  expect_refusal(GetFrom(202, {files_[0], files_[1], files_[3]}), "HTTP 202");
+  expect_refusal(GetFrom(200, {files_[0], files_[1], files_[1], files_[3]}), "twice");
+  std::string changed = files_[1];
+  changed.back() = static_cast<char>(changed.back() + 1);
+  expect_refusal(GetFrom(200, {files_[0], files_[1], changed, files_[3]}), "different content");
+  for (const size_t less : {1, 9, 100, 240}) {
+    std::vector<std::string> cut = files_;
+    cut[2].resize(cut[2].size() - less);
+    expect_refusal(GetFrom(200, cut), "not whole");
+    cut = files_;
+    cut[3].resize(cut[3].size() - less);
+    expect_refusal(GetFrom(200, cut), "not whole");
+  }
+  expect_refusal(GetFrom(200, files_, ""), "closing delimiter");
+  expect_refusal(GetFrom(200, {files_[0], "no DICOM"}), "no DICOM file");
 }
 
 }  // namespace

@@ -139,6 +139,34 @@ TEST_F(ArchiveTest, FewerInstancesThanTheArchiveHasAreNoSeries) {
   EXPECT_THAT(Make(Options(peer))->Retrieve(series, {}, sink), Fails(StatusCode::kDataLoss, "2 of the 3"));
 }
 
+TEST_F(ArchiveTest, AnAnswerThatSaysItIsAPartIsNoSeries) {
+  for (const int status : {202, 203, 206}) {
+    HttpPeer peer([&](const PeerRequest&, HttpPeer::Wire& wire) {
+      return wire.Reply(status, kMultipart, MultipartOf({"a", "b"}));
+    });
+    Instances sink;
+    EXPECT_THAT(Retrieve(peer, sink), Fails(StatusCode::kDataLoss, absl::StrCat("HTTP ", status)));
+    EXPECT_EQ(sink.whole, 0u);
+  }
+}
+
+TEST_F(ArchiveTest, InstancesAreListedInPagesOfAnySize) {
+  HttpPeer peer([&](const PeerRequest& request, HttpPeer::Wire& wire) {
+    const size_t at = request.target.find("offset=");
+    const int offset = std::atoi(request.target.c_str() + at + 7);
+    std::string body;
+    for (int i = offset; i < std::min(offset + 3, 8); ++i) {
+      absl::StrAppend(&body, body.empty() ? "" : ",", R"({"00080018":{"vr":"UI","Value":["1.2.)", i, R"("]}})");
+    }
+    return wire.Reply(200, kJson, absl::StrCat("[", body, "]"));
+  });
+  const auto listed = Make(Options(peer))->ListInstances(kSeries, 100);
+  ASSERT_THAT(listed, Succeeds());
+  EXPECT_EQ(listed->size(), 8u);
+  EXPECT_THAT(Make(Options(peer))->ListInstances(kSeries, 7).status(), Fails(StatusCode::kResourceExhausted, ""));
+  EXPECT_TRUE(absl::StrContains(peer.requests()[0].target, "/studies/1.2.3/series/1.2.3.4/instances?"));
+}
+
 TEST_F(ArchiveTest, UidsThatWouldChangeThePathAreRefused) {
   HttpPeer peer([&](const PeerRequest&, HttpPeer::Wire& wire) { return wire.Reply(404, "", ""); });
   Instances sink;

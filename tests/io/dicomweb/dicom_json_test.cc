@@ -70,6 +70,21 @@ TEST(DicomJson, IdentifiersThatAreNoUidsAreCountedAndPassedOver) {
   EXPECT_EQ(ParseFoundSeries("[1,null,[],\"x\",{}]")->unusable, 5);
 }
 
+TEST(DicomJson, FindsInstances) {
+  const auto instance = [](const std::string& uid) {
+    return absl::StrCat(R"({"00080018":{"vr":"UI","Value":[")", uid, R"("]}})");
+  };
+  const auto found =
+      ParseFoundInstances(absl::StrCat("[", instance("1.2.4"), ",", instance("1.2.3"), ",", instance("1.2.4"), "]"));
+  ASSERT_THAT(found, io::Succeeds());
+  EXPECT_EQ(*found, (std::vector<std::string>{"1.2.3", "1.2.4"}));
+  EXPECT_THAT(ParseFoundInstances("[]"), io::Succeeds());
+  for (const std::string& wrong : {instance(".."), std::string("{}"), std::string("")}) {
+    EXPECT_THAT(ParseFoundInstances(absl::StrCat("[", instance("1.2.3"), ",", wrong, "]")),
+                io::Fails(absl::StatusCode::kDataLoss, "json"));
+  }
+}
+
 TEST(DicomJson, ValuesOfOtherKindsCountAsAbsent) {
   for (const char* value : {"-3", "1e3", "2.5", "18446744073709551615", "\"x\"", "{}", "null", "true", "1,2"}) {
     const std::string more =

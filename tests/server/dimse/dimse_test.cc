@@ -211,6 +211,10 @@ TEST(NamesTest, OfUidsAndApplicationEntities) {
   EXPECT_FALSE(IsUid(""));
   EXPECT_FALSE(IsUid("1.2/../../x"));
   EXPECT_FALSE(IsUid(std::string(65, '1')));
+  EXPECT_TRUE(IsUid(std::string(64, '1')));
+  EXPECT_TRUE(IsUid("1.0.2"));
+  for (const char* wrong : {"..", ".", "1.", ".1", "1..2", "1.02", "00", "1.2 ", "1.2a"})
+    EXPECT_FALSE(IsUid(wrong)) << wrong;
   EXPECT_TRUE(IsAeTitle("ORTHANC_1"));
   EXPECT_FALSE(IsAeTitle(""));
   EXPECT_FALSE(IsAeTitle("TOO LONG OR SPACED"));
