@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "engine/image/pyramid.h"
 #include "io/dicom/dicom.h"
@@ -100,6 +103,50 @@ std::string IdentityDigest(const std::string& content_digest, const VolumeConten
   return hash.Finish();
 }
 
+// The whole numbers that float32, which volumes are made of, holds without gaps; and those of float64.
+constexpr double kFloatWhole = 16777216;           // 2^24
+constexpr double kDoubleWhole = 9007199254740992;  // 2^53
+
+// Whether whole numbers stay whole numbers, so that a rounded one would be another label.
+bool KeepsWhole(const Rescale& rescale) {
+  return rescale.slope == std::trunc(rescale.slope) && rescale.intercept == std::trunc(rescale.intercept);
+}
+
+template <typename T>
+absl::Status CheckExactAs(const void* data, const char* type, const VolumeContent& content) {
+  const int64_t voxels = content.geometry.voxels();
+  const auto* const bytes = static_cast<const uint8_t*>(data);
+  for (int64_t i = 0; i < voxels; ++i) {
+    T stored;
+    std::memcpy(&stored, bytes + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    const double value = content.rescale.slope * static_cast<double>(stored) + content.rescale.intercept;
+    const double size = std::abs(value);
+    if (!(size > kFloatWhole) || size > kDoubleWhole || value != std::trunc(value)) continue;
+    if (static_cast<double>(static_cast<float>(value)) == value) continue;
+    const double rounded = static_cast<double>(static_cast<float>(value));
+    return InvalidField("voxels",
+                        absl::StrFormat("a voxel of type %s is %.0f and would become %.0f: voxels are kept as "
+                                        "float32, which does not hold this whole number",
+                                        type, value, rounded));
+  }
+  return absl::OkStatus();
+}
+
+// A label that is rounded is another label. Values that are measured, not counted, may be rounded.
+absl::Status CheckExact(const void* data, const VolumeContent& content) {
+  if (!KeepsWhole(content.rescale)) return absl::OkStatus();
+  switch (content.pixel_type) {
+    case PixelType::kInt32:
+      return CheckExactAs<int32_t>(data, "int32", content);
+    case PixelType::kUint32:
+      return CheckExactAs<uint32_t>(data, "uint32", content);
+    case PixelType::kFloat64:
+      return CheckExactAs<double>(data, "float64", content);
+    default:
+      return absl::OkStatus();
+  }
+}
+
 class VolumeKind final : public UploadKind {
  public:
   VolumeKind(UploadSpec spec, const VolumeContent& content) : UploadKind(std::move(spec)), content_(content) {}
@@ -116,7 +163,7 @@ class VolumeKind final : public UploadKind {
     if (resident == nullptr) return std::nullopt;
     return Answer(*resident, /*already_resident=*/true);
   }
-  absl::Status Validate(const void*) const override { return absl::OkStatus(); }
+  absl::Status Validate(const void* data) const override { return CheckExact(data, content_); }
   std::optional<int64_t> JobWorkspaceBytes() const override { return spec().workspace_bytes; }
   absl::Status Make(const ExecContext& ctx, StagedUpload& upload) override {
     if (!ctx.is_cuda()) return Prepare(ctx, upload.data());

@@ -422,6 +422,33 @@ TEST_F(VolumeServiceTest, VoxelsThatAreNotFiniteAreRefused) {
   }
 }
 
+// An atlas' labels, of which float32 would make others.
+TEST_F(VolumeServiceTest, WholeNumbersThatFloatCannotHoldAreRefused) {
+  int uploads = 0;
+  const auto put = [&](auto value, double slope = 1) {
+    using T = decltype(value);
+    UploadData volume = MakeVolume(BoxGeometry(3, 1, 1), std::vector<T>{1, value, 2}, absl::StrCat("u", ++uploads));
+    volume.header.mutable_volume()->mutable_rescale()->set_slope(slope);
+    volume.header.mutable_volume()->mutable_rescale()->set_intercept(0);
+    return Upload(*bulk_, volume);
+  };
+  for (const int32_t label : {16777217, -16777217, 614454277}) {
+    const grpc::Status refused = put(label);
+    EXPECT_EQ(refused.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_EQ(DetailsOf(refused).field, "voxels");
+    EXPECT_THAT(refused.error_message(), HasSubstr(absl::StrCat("int32 is ", label)));
+    EXPECT_THAT(put(static_cast<double>(label)).error_message(), HasSubstr(absl::StrCat("float64 is ", label)));
+  }
+  EXPECT_THAT(put(uint32_t{4294967295}).error_message(), HasSubstr("uint32 is 4294967295"));
+  EXPECT_THAT(put(int32_t{5000001}, 7).error_message(), HasSubstr("int32 is 35000007"));
+  EXPECT_TRUE(Names().empty());
+  // Exact ones, and measured values, of which the last digit may be rounded.
+  EXPECT_TRUE(put(int32_t{16777216}).ok());
+  EXPECT_TRUE(put(uint32_t{2147483648}).ok());
+  EXPECT_TRUE(put(uint32_t{4294967295}, 1e-7).ok());
+  EXPECT_TRUE(put(614454277.25).ok());
+}
+
 TEST_F(VolumeServiceTest, BrokenUploadResumes) {
   const Geometry geometry = BoxGeometry(60, 50, 40);
   const std::vector<int16_t> voxels = RandomVoxels<int16_t>(geometry, 9);
