@@ -190,7 +190,7 @@ std::vector<Command> PacsCommands() {
        .run = Echo},
       {.name = "pacs find",
        .summary = "list series of an archive: study, series, modality, date, images, descriptions",
-       .syntax = {.flags = {Text("patient_id", "ID", "of this patient; * and ? stand for other characters"),
+       .syntax = {.flags = {Text("patient_id", "ID", "of this patient; * and ? stand for other characters, if you may see patients"),
                             Text("patient_name", "NAME", "of this patient, as Family^Given"),
                             Text("accession_number", "NUMBER", "of this accession number"),
                             Text("study", "UID", "of this study"),

@@ -106,6 +106,16 @@ void FillMatch(const SeriesMatch& from, v1::SeriesMatch& to) {
   to.set_patient_birth_date(from.patient_birth_date);
 }
 
+// Keyed hashes of the keys: who knows a value finds its searches, and nobody reads it there.
+void AuditKeys(const SeriesQuery& query, CallAudit& audit) {
+  for (const auto& [role, value] : {std::pair<const char*, const std::string&>{"study_uid", query.study},
+                                    {"patient_id", query.patient_id},
+                                    {"patient_name", query.patient_name},
+                                    {"accession_number", query.accession_number}}) {
+    if (!value.empty()) audit.Name(role, value);
+  }
+}
+
 // The audit's part of a request: no UID and no key of a query.
 v1::FindSeriesRequest Audited(const v1::FindSeriesRequest& request) {
   v1::FindSeriesRequest kept;
@@ -143,6 +153,21 @@ grpc::ServerUnaryReactor* PacsService::EchoRemote(grpc::CallbackServerContext* c
                       [source = (*archive)->source.get()](const SourceCall& bounds) { return source->Echo(bounds); });
 }
 
+absl::Status PacsService::CheckSearch(const grpc::CallbackServerContext& call, const Archive& archive,
+                                      const SeriesQuery& query) {
+  const Identity caller = CallerOf(call);
+  const bool sees_patients = MaySeePatients(caller, archive.remote);
+  if (query.with_patient && !sees_patients) {
+    return WithReason(absl::PermissionDeniedError("with_patient: the role does not suffice"), v1::ROLE_MISSING,
+                      {{"roles", RolesText(archive.remote.patients)}});
+  }
+  INTRAWARP_RETURN_IF_ERROR(CheckQuery(query, sees_patients));
+  if (searches_.Take(caller.name, sees_patients, context_.seams.steady_now())) return absl::OkStatus();
+  const int most = sees_patients ? kSearchesAMinute : kBlindSearchesAMinute;
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat("at most ", most, " searches a minute")), v1::CALL_RATE,
+                    {{"capacity", absl::StrCat(most / 60.0)}});
+}
+
 grpc::ServerUnaryReactor* PacsService::FindSeries(grpc::CallbackServerContext* call,
                                                   const v1::FindSeriesRequest* request,
                                                   v1::FindSeriesResponse* response) {
@@ -150,12 +175,9 @@ grpc::ServerUnaryReactor* PacsService::FindSeries(grpc::CallbackServerContext* c
   const absl::StatusOr<const Archive*> archive = ArchiveOf(request->remote());
   if (!archive.ok()) return Finished(call, archive.status());
   const SeriesQuery query = QueryOf(*request);
-  const absl::Status good = CheckQuery(query);
+  AuditKeys(query, *AuditOf(*call));
+  const absl::Status good = CheckSearch(*call, **archive, query);
   if (!good.ok()) return Finished(call, good);
-  if (query.with_patient && !MaySeePatients(CallerOf(*call), (*archive)->remote)) {
-    return Finished(call, WithReason(absl::PermissionDeniedError("with_patient: the role does not suffice"),
-                                     v1::ROLE_MISSING, {{"roles", RolesText((*archive)->remote.patients)}}));
-  }
   return new Question(*call, *importer_, context_.seams,
                       [source = (*archive)->source.get(), query, response](const SourceCall& bounds) -> absl::Status {
                         INTRAWARP_ASSIGN_OR_RETURN(const SeriesMatches matches, source->Find(query, bounds));

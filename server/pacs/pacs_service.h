@@ -5,6 +5,7 @@
 
 #include "intrawarp/v1/pacs.grpc.pb.h"
 #include "server/pacs/importer.h"
+#include "server/pacs/search_rate.h"
 #include "server/server_context.h"
 
 namespace intrawarp::server {
@@ -27,9 +28,11 @@ class PacsService final : public v1::PacsService::CallbackService {
   absl::StatusOr<const Archive*> ArchiveOf(const std::string& name) const;
   absl::StatusOr<OperationTable::Begun> BeginImport(const grpc::CallbackServerContext& call,
                                                     const v1::ImportSeriesRequest& request, SeriesImport& import);
+  absl::Status CheckSearch(const grpc::CallbackServerContext& call, const Archive& archive, const SeriesQuery& query);
 
   ServerContext& context_;
   Importer* const importer_;
+  SearchRate searches_;
 };
 
 }  // namespace intrawarp::server

@@ -35,14 +35,36 @@ absl::Status CheckDate(const char* field, const std::string& date) {
 }
 
 absl::Status CheckUid(const char* field, const std::string& uid) {
-  return dimse::IsUid(uid) ? absl::OkStatus() : InvalidField(field, "must be 1 to 64 digits and dots");
+  return dimse::IsUid(uid)
+             ? absl::OkStatus()
+             : InvalidField(field,
+                            "must be a UID: 1 to 64 digits and dots, no number of it empty or with a leading zero");
 }
 
 bool Narrows(const std::string& text) { return text.find_first_not_of("*?^ ") != std::string::npos; }
 
+// Whether the key could read the value of a known study letter by letter.
+absl::Status CheckHiddenKeys(const SeriesQuery& query) {
+  bool is_narrowed = !query.study.empty();
+  for (const auto& [field, value] : {std::pair<const char*, const std::string&>{"patient_id", query.patient_id},
+                                     {"patient_name", query.patient_name},
+                                     {"accession_number", query.accession_number}}) {
+    if (value.empty()) continue;
+    if (value.find_first_of("*?") != std::string::npos) {
+      return InvalidField(field, "must be a whole value, without wildcards, for callers who may not see patients");
+    }
+    if (is_narrowed) {
+      return InvalidField(field,
+                          "must stand without study_uid and other such keys for callers who may not see patients");
+    }
+    is_narrowed = true;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckQuery(const SeriesQuery& query) {
+absl::Status CheckQuery(const SeriesQuery& query, bool sees_patients) {
   if (!query.study.empty()) INTRAWARP_RETURN_IF_ERROR(CheckUid("study_uid", query.study));
   INTRAWARP_RETURN_IF_ERROR(CheckText("patient_id", query.patient_id));
   INTRAWARP_RETURN_IF_ERROR(CheckText("patient_name", query.patient_name));
@@ -57,6 +79,7 @@ absl::Status CheckQuery(const SeriesQuery& query) {
   if (query.max_series < 1 || query.max_series > kMaxSeriesMatches) {
     return InvalidField("max_series", absl::StrCat("must be 1 to ", kMaxSeriesMatches));
   }
+  if (!sees_patients) INTRAWARP_RETURN_IF_ERROR(CheckHiddenKeys(query));
   const bool narrows = !query.study.empty() || Narrows(query.patient_id) || Narrows(query.patient_name) ||
                        Narrows(query.accession_number) || !query.date_from.empty();
   if (narrows) return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "io/dicom/dicom.h"
 #include "server/pacs/dicom_text.h"
 #include "server/pacs/running_moves.h"
+#include "server/pacs/search_rate.h"
 #include "server/pacs/series_intake.h"
 #include "server/pacs/series_query.h"
 #include "tests/io/io_test.h"
@@ -111,36 +112,87 @@ TEST(RemotesTest, AMoveNeedsThePortAndThePeer) {
 }
 
 TEST(SeriesQueryTest, ListsNoWholeArchive) {
-  EXPECT_FALSE(CheckQuery({}).ok());
+  EXPECT_FALSE(CheckQuery({}, true).ok());
   SeriesQuery query;
   query.modality = "CT";
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.date_to = "20200101";
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.date_from = "20191301";
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.date_from = "20191231";
-  EXPECT_THAT(CheckQuery(query), Succeeds());
+  EXPECT_THAT(CheckQuery(query, true), Succeeds());
   for (const char* wrong : {"*", "**", "?", "* *", "^*"}) {
     SeriesQuery vague;
     vague.patient_id = wrong;
-    EXPECT_FALSE(CheckQuery(vague).ok()) << wrong;
+    EXPECT_FALSE(CheckQuery(vague, true).ok()) << wrong;
     vague.patient_id = absl::StrCat(wrong, "1");
-    EXPECT_THAT(CheckQuery(vague), Succeeds()) << wrong;
+    EXPECT_THAT(CheckQuery(vague, true), Succeeds()) << wrong;
   }
   query.patient_name = std::string("a\0b", 3);
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.patient_name = std::string(257, 'a');
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.patient_name = "";
   query.modality = "CT\\MR";
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   query.modality = "";
   query.max_series = kMaxSeriesMatches + 1;
-  EXPECT_FALSE(CheckQuery(query).ok());
+  EXPECT_FALSE(CheckQuery(query, true).ok());
   EXPECT_FALSE(CheckSeriesName({"1.2", ""}).ok());
   EXPECT_FALSE(CheckSeriesName({"1.2", "1.2*"}).ok());
-  EXPECT_THAT(CheckSeriesName({"1.2", "1.3"}), Succeeds());
+  for (const char* wrong : {"..", "1..2", "1.02", ".1", "1.", "1.2/3"})
+    EXPECT_FALSE(CheckSeriesName({"1.2", wrong}).ok());
+  EXPECT_THAT(CheckSeriesName({"1.2", "1.0.3"}), Succeeds());
+}
+
+// Who may not see patients must not read their names by asking which letter comes next.
+TEST(SeriesQueryTest, HiddenKeysAreWholeValuesAndStandAlone) {
+  const std::vector<std::pair<const char*, std::string SeriesQuery::*>> keys = {
+      {"patient_id", &SeriesQuery::patient_id},
+      {"patient_name", &SeriesQuery::patient_name},
+      {"accession_number", &SeriesQuery::accession_number}};
+  for (const auto& [field, key] : keys) {
+    for (const char* wild : {"M*", "*1", "MUELLE?^ANNA", "M*R^A??A"}) {
+      SeriesQuery query;
+      query.*key = wild;
+      EXPECT_THAT(CheckQuery(query, true), Succeeds()) << field << wild;
+      EXPECT_THAT(CheckQuery(query, false), Fails(absl::StatusCode::kInvalidArgument, field)) << wild;
+    }
+    SeriesQuery query;
+    query.*key = "MUELLER^ANNA";
+    EXPECT_THAT(CheckQuery(query, false), Succeeds()) << field;
+    query.date_from = "20260101";
+    query.modality = "CT";
+    EXPECT_THAT(CheckQuery(query, false), Succeeds()) << field;
+    query.study = "1.2.3";
+    EXPECT_THAT(CheckQuery(query, false), Fails(absl::StatusCode::kInvalidArgument, field));
+    EXPECT_THAT(CheckQuery(query, true), Succeeds());
+    query.study = "";
+    for (const auto& [other_field, other] : keys) {
+      if (other == key) continue;
+      query.*other = "4711";
+      EXPECT_THAT(CheckQuery(query, false), Fails(absl::StatusCode::kInvalidArgument, "must stand without"));
+      query.*other = "";
+    }
+  }
+}
+
+TEST(SearchRateTest, ACallerWhoMayNotSeePatientsAsksSeldom) {
+  SearchRate rate;
+  SearchRate::Time now{std::chrono::hours(1)};
+  const auto asked = [&](const std::string& who, bool sees) {
+    int count = 0;
+    while (count < 1000 && rate.Take(who, sees, now)) ++count;
+    return count;
+  };
+  EXPECT_EQ(asked("stage", false), kBlindSearchesAMinute);
+  EXPECT_EQ(asked("other", false), kBlindSearchesAMinute);
+  EXPECT_EQ(asked("admin", true), kSearchesAMinute);
+  now += std::chrono::seconds(20);
+  EXPECT_EQ(asked("stage", false), kBlindSearchesAMinute / 3);
+  now += std::chrono::hours(20);
+  EXPECT_EQ(asked("stage", false), kBlindSearchesAMinute);
 }
 
 TEST(DicomTextTest, BecomesUtf8) {
