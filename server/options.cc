@@ -246,7 +246,7 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.timeout); }},
       {"dicom_idle_timeout", "DURATION", "a DICOM association without a message is ended after this (1m)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.idle_timeout); }},
-      {"dicom_quiet", "DURATION", "a series becomes volumes when no image of it has come for so long (2s)",
+      {"dicom_quiet", "DURATION", "a series that does not say how many images it has becomes volumes after this time without one (30s)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.dicom.quiet); }},
       {"resident_bytes", "BYTES",
        "memory of each device for resident objects (60 % of a GPU's, 35 % of the host's on the CPU)",

@@ -31,6 +31,7 @@ inline constexpr Tag kMoveDestination = 0x00000600;
 inline constexpr Tag kPriority = 0x00000700;
 inline constexpr Tag kDataSetType = 0x00000800;
 inline constexpr Tag kStatus = 0x00000900;
+inline constexpr Tag kErrorComment = 0x00000902;  // at most 64 characters
 inline constexpr Tag kAffectedSopInstance = 0x00001000;
 // Counts of the sub-operations of a retrieval.
 inline constexpr Tag kRemaining = 0x00001020;
@@ -47,6 +48,7 @@ enum Status : uint16_t {
   kSopClassNotSupported = 0x0122,
   kNotAuthorized = 0x0124,
   kOutOfResources = 0xa700,
+  kDataSetDoesNotMatch = 0xa900,
   kCancelled = 0xfe00,
   kPending = 0xff00,
   kPendingWithWarning = 0xff01,  // optional keys were not matched

@@ -93,6 +93,10 @@ struct DicomMetrics::Impl {
   Gauge* const spool = NewGauge("intrawarp_dicom_spool_used_bytes", "DICOM instances that are no volumes yet.");
   Gauge* const spool_most = NewGauge("intrawarp_dicom_spool_capacity_bytes", "Bytes that the DICOM spool may hold.");
   Gauge* const spooled = NewGauge("intrawarp_dicom_spool_instances", "DICOM instances that are no volumes yet.");
+  Gauge* const made =
+      NewGauge("intrawarp_dicom_spool_made_instances", "DICOM instances of volumes, which late images may complete.");
+  Gauge* const unmade =
+      NewGauge("intrawarp_dicom_spool_unmade_instances", "DICOM instances of which no volume could be made.");
 };
 
 DicomMetrics::DicomMetrics() : impl_(std::make_unique<Impl>()) {}
@@ -134,6 +138,8 @@ std::string DicomMetrics::Scrape(const DicomSample& sample) const {
   impl_->spool->Set(static_cast<double>(sample.spool_bytes));
   impl_->spool_most->Set(static_cast<double>(sample.max_spool_bytes));
   impl_->spooled->Set(static_cast<double>(sample.spool_instances));
+  impl_->made->Set(static_cast<double>(sample.made_instances));
+  impl_->unmade->Set(static_cast<double>(sample.unmade_instances));
   impl_->importing->Set(static_cast<double>(sample.imports_running));
   impl_->waiting->Set(static_cast<double>(sample.imports_waiting));
   std::ostringstream out;

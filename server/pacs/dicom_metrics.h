@@ -15,7 +15,8 @@ namespace intrawarp::server {
 // Values of the label outcome of associations: released, broken off, refused (unknown, over a limit), too slow or
 // idle, of a broken protocol.
 enum class AssociationOutcome { kReleased, kBroken, kRefused, kTimeout, kProtocol };
-// Of instances: stored in the spool; no room; no image that the reader takes; not what was negotiated.
+// Of instances: stored in the spool; no room; no image that the reader takes; not what was negotiated, or another image
+// than one of the same UID.
 enum class InstanceOutcome { kStored, kNoRoom, kUnreadable, kRefused };
 // Of volumes: resident; refused by the rules of the reader; refused for another reason, as no memory; given up because
 // instances may be missing; waiting for memory, the disk or the device, once for a series.
@@ -38,6 +39,8 @@ struct DicomSample {
   int64_t spool_bytes = 0;
   int64_t max_spool_bytes = 0;
   int64_t spool_instances = 0;
+  int64_t made_instances = 0;
+  int64_t unmade_instances = 0;
   int64_t imports_running = 0;
   int64_t imports_waiting = 0;
 };

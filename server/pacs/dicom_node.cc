@@ -180,6 +180,12 @@ absl::Status DicomNode::OpenSpool(const std::string& state_dir) {
   absl::StatusOr<std::unique_ptr<InstanceSpool>> opened = InstanceSpool::Open(std::move(spool));
   if (!opened.ok()) return ForFlag("dicom_spool", opened.status());
   spool_ = *std::move(opened);
+  if (spool_->unknown_instances() > 0) {
+    // Their senders think that they are here: a slip in the list must not cost them.
+    Log(Severity::kWarning, "dicom_unlisted",
+        {{"instances", absl::StrCat(spool_->unknown_instances())},
+         {"cause", "their peers are not listed; they stay until these are, or until somebody removes them"}});
+  }
   return absl::OkStatus();
 }
 
@@ -231,8 +237,9 @@ void DicomNode::Stop(std::chrono::steady_clock::time_point end) {
   if (maker_ == nullptr) return;
   maker_->Stop();
   // Their senders think that they are here.
-  const std::string instances = absl::StrCat(spool_->instances());
-  if (spool_->instances() == 0) return;
+  const int64_t left = spool_->instances() + spool_->unmade_instances();
+  const std::string instances = absl::StrCat(left);
+  if (left == 0) return;
   if (temporary_folder_.empty()) return Log(Severity::kInfo, "dicom_kept", {{"instances", instances}});
   Log(Severity::kWarning, "dicom_dropped", {{"instances", instances}});
 }
@@ -248,6 +255,8 @@ std::string DicomNode::Scrape() const {
   sample.spool_bytes = spool_->bytes();
   sample.max_spool_bytes = spool_->max_bytes();
   sample.spool_instances = spool_->instances();
+  sample.made_instances = spool_->made_instances();
+  sample.unmade_instances = spool_->unmade_instances();
   return metrics_.Scrape(sample);
 }
 

@@ -146,6 +146,7 @@ class IntakeSink final : public dicomweb::InstanceSink {
     if (!meta.ok()) return absl::DataLossError("an instance of the archive is no DICOM file");
     if (!IsImage(meta->sop_class)) return absl::UnimplementedError("the series holds objects that are no images");
     const absl::Status added = intake_.Add(meta->sop_instance, std::move(file_));
+    if (absl::IsAlreadyExists(added)) return absl::DataLossError("an instance came twice, with different content");
     if (!absl::IsInvalidArgument(added)) return added;
     return absl::DataLossError("an instance of the archive cannot be read, or is of another series");
   }
@@ -220,10 +221,28 @@ absl::Status DicomwebSource::Retrieve(SeriesIntake& intake) {
   if (series.instances > limits_.max_instances) {
     return absl::ResourceExhaustedError("the series has too many instances");
   }
+  std::vector<std::string> listed;
+  if (series.instances < 0) {
+    INTRAWARP_ASSIGN_OR_RETURN(listed, ListOf(**searched, series));
+    if (!listed.empty()) series.instances = static_cast<int64_t>(listed.size());
+  }
   if (series.instances >= 0) intake.set_total(series.instances);
   const auto archive = Open(call);
   if (!archive.ok()) return OfSearch(archive.status());
-  return Bring(**archive, series, intake);
+  INTRAWARP_RETURN_IF_ERROR(Bring(**archive, series, intake));
+  const bool is_whole =
+      std::all_of(listed.begin(), listed.end(), [&](const std::string& uid) { return intake.Has(uid); });
+  return is_whole ? absl::OkStatus() : absl::DataLossError("the archive sent other instances than it lists");
+}
+
+// The instances of a series whose number the archive does not say; none where it does not list them either.
+absl::StatusOr<std::vector<std::string>> DicomwebSource::ListOf(dicomweb::Archive& archive,
+                                                                const dicomweb::FoundSeries& series) const {
+  absl::StatusOr<std::vector<std::string>> listed = archive.ListInstances(series, limits_.max_instances);
+  const bool counts = absl::IsResourceExhausted(listed.status()) || absl::IsCancelled(listed.status()) ||
+                      absl::IsDeadlineExceeded(listed.status());
+  if (listed.ok() || counts) return listed;
+  return std::vector<std::string>();
 }
 
 absl::Status DicomwebSource::Bring(dicomweb::Archive& archive, const dicomweb::FoundSeries& series,
@@ -232,11 +251,13 @@ absl::Status DicomwebSource::Bring(dicomweb::Archive& archive, const dicomweb::F
   dicomweb::RetrieveLimits limits;
   limits.max_instances = limits_.max_instances;
   limits.max_bytes = limits_.max_bytes;
-  const absl::Status retrieved = archive.Retrieve(series, limits, sink).status();
-  metrics_.CountWebRequest(WebRequest::kRetrieve, OutcomeOf(retrieved));
+  const absl::StatusOr<dicomweb::Retrieved> retrieved = archive.Retrieve(series, limits, sink);
+  metrics_.CountWebRequest(WebRequest::kRetrieve, OutcomeOf(retrieved.status()));
   if (!sink.status().ok()) return sink.status();
-  INTRAWARP_RETURN_IF_ERROR(OfArchive(retrieved));
-  if (intake.progress().received >= series.instances) return absl::OkStatus();
+  INTRAWARP_RETURN_IF_ERROR(OfArchive(retrieved.status()));
+  // Without a number, an instance that comes twice may stand in the place of another.
+  const int64_t expected = series.instances < 0 ? retrieved->instances : series.instances;
+  if (intake.progress().received >= expected) return absl::OkStatus();
   return absl::DataLossError("the archive sent instances twice in the place of others");
 }
 

@@ -42,6 +42,8 @@ class DicomwebSource final : public SeriesSource {
   absl::StatusOr<dicomweb::SeriesFound> Search(dicomweb::Archive& archive, const dicomweb::SeriesQuery& query) const;
   // The instances of a series that was found.
   absl::Status Bring(dicomweb::Archive& archive, const dicomweb::FoundSeries& series, SeriesIntake& intake) const;
+  absl::StatusOr<std::vector<std::string>> ListOf(dicomweb::Archive& archive,
+                                                  const dicomweb::FoundSeries& series) const;
 
   const dicomweb::HttpOptions http_;
   const DicomPeer limits_;

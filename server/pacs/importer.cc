@@ -181,6 +181,7 @@ absl::StatusOr<std::vector<std::string>> Importer::Bring(Job& job, IntakeProgres
   const absl::Status retrieved = import.archive->source->Retrieve(*intake);
   progress = intake->progress();
   INTRAWARP_RETURN_IF_ERROR(ForCaller(retrieved));
+  INTRAWARP_RETURN_IF_ERROR(ForCaller(intake->contradiction()));
   return MakeVolumes(job, *intake);
 }
 
@@ -191,6 +192,7 @@ absl::StatusOr<std::vector<std::string>> Importer::MakeVolumes(Job& job, SeriesI
   SeriesOrder order;
   order.owner = job.import.owner;
   order.source = v1::PROVENANCE_SOURCE_RETRIEVED;
+  order.is_complete = progress.total >= 0;
   order.cancelled = [&job] { return job.cancelled.load(); };
   order.done = [&made](const SeriesOutcome& outcome) { made.set_value(outcome); };
   maker_.Make(intake.Take(), std::move(order));

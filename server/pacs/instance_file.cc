@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kImplementationUid[] = "2.25.250133310374419385241720383124083871733";
 constexpr int kReadAtOnce = 2;
+constexpr size_t kSubjectDigits = 16;
 
 void PutLittle(size_t value, int count, std::string& to) {
   for (int i = 0; i < count; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 0xff));
@@ -59,12 +60,28 @@ InstanceDescription DescribeInstance(const std::string& path, const io::DicomRoo
   options.limits.max_file_bytes = kMaxInstanceBytes;
   options.limits.room = reading;
   const absl::StatusOr<io::DicomListing> listing = io::ListDicom(path, options);
-  if (!listing.ok()) return {"", true, !absl::IsResourceExhausted(listing.status()), listing.status()};
-  if (listing->volumes.empty()) return {"", false, true, absl::InvalidArgumentError("holds no image")};
-  InstanceDescription described{listing->volumes.front().provenance.series, true, true, absl::OkStatus()};
+  InstanceDescription described;
+  if (!listing.ok()) {
+    described.has_room = !absl::IsResourceExhausted(listing.status());
+    described.status = listing.status();
+    return described;
+  }
+  if (listing->volumes.empty()) {
+    described.is_slice = false;
+    described.status = absl::InvalidArgumentError("holds no image");
+    return described;
+  }
+  const io::DicomEntry& first = listing->volumes.front();
+  described.series = first.provenance.series;
+  if (!described.series.empty()) {
+    described.group = described.series + first.provenance.subject.substr(0, kSubjectDigits);
+  }
+  described.instance = first.instance;
+  described.announced = first.announced_images;
+  described.status = first.uids;
   for (const io::DicomEntry& entry : listing->volumes) described.status.Update(entry.status);
   if (described.series.empty()) described.status.Update(absl::InvalidArgumentError("has no series"));
-  described.is_slice = !listing->volumes.front().is_colour;
+  described.is_slice = !first.is_colour;
   return described;
 }
 

@@ -21,6 +21,12 @@ std::string FileHeader(const std::string& sop_class, const std::string& instance
 struct InstanceDescription {
   // The hash of its series, as io::DicomProvenance has it; empty: unknown.
   std::string series;
+  // SeriesKey::series: that hash, and a part of the hash of study and patient. Empty with an empty `series`.
+  std::string group;
+  // InstanceHash of the SOP instance UID in the data set; empty: it has none.
+  std::string instance;
+  // The images that it says its series has; -1: it does not say.
+  int64_t announced = -1;
   // Whether it may be a slice of a series.
   bool is_slice = true;
   // Whether there was memory to read it; otherwise the status is RESOURCE_EXHAUSTED.
@@ -29,8 +35,8 @@ struct InstanceDescription {
   absl::Status status;
 };
 
-// Describes a file whose end may be missing. At most two files are read at once. `reading`: memory to read one; empty:
-// there is enough.
+// Describes a file whose end may be missing. A UID in it that is none is one of the reasons. At most two files are read
+// at once. `reading`: memory to read one; empty: there is enough.
 InstanceDescription DescribeInstance(const std::string& path, const io::DicomRoomFn& reading);
 
 // The name of an instance in the spool: a hash of its UID.

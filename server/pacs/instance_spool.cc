@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,8 +37,13 @@ absl::Status DiskError() {
   return absl::UnavailableError("the DICOM spool cannot be written");
 }
 
-// In the folder of a series: none of its instances is missing.
+// In the folder of a series: none of its instances is missing; it is settled, with volumes or without.
 constexpr char kWhole[] = "whole";
+constexpr char kMade[] = "made";
+constexpr char kUnmade[] = "unmade";
+// Instances of series that have gone, which are remembered.
+constexpr int64_t kMaxGone = 100000;
+constexpr size_t kCompareStep = 256 << 10;
 
 // Takes the digits at the begin of a name; false when there are none.
 bool ConsumeNumber(absl::string_view* name, int64_t* number) {
@@ -100,6 +107,19 @@ std::vector<KeptFile> KeptFilesOf(const std::string& folder) {
   return files;
 }
 
+// False where either cannot be read.
+bool AreEqual(const std::string& a, const std::string& b) {
+  std::ifstream left(a, std::ios::binary), right(b, std::ios::binary);
+  std::string x(kCompareStep, '\0'), y(kCompareStep, '\0');
+  while (left && right) {
+    left.read(x.data(), static_cast<std::streamsize>(x.size()));
+    right.read(y.data(), static_cast<std::streamsize>(y.size()));
+    if (left.gcount() != right.gcount() || !std::equal(x.begin(), x.begin() + left.gcount(), y.begin())) return false;
+    if (left.gcount() == 0) return left.eof() && right.eof();
+  }
+  return left.eof() && right.eof();
+}
+
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return DiskError();
@@ -139,7 +159,11 @@ absl::Status SpooledFile::Append(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return DiskError();
+    if (put < 0) {
+      const absl::Status error = DiskError();
+      if (absl::IsResourceExhausted(error) && spool_.MakeRoom(nullptr)) continue;
+      return error;
+    }
     bytes.remove_prefix(static_cast<size_t>(put));
   }
   return absl::OkStatus();
@@ -158,6 +182,7 @@ GatheredSeries::~GatheredSeries() {
     unlink(absl::StrCat(folder, "/", kWhole).c_str());
     (void)SyncFolder(folder);
   }
+  if (settled_ != nullptr && !stays) unlink(absl::StrCat(folder, "/", settled_).c_str());
   files.clear();
   if (!folder.empty() && !stays) rmdir(folder.c_str());
 }
@@ -180,13 +205,10 @@ absl::Status InstanceSpool::Recover() {
   INTRAWARP_ASSIGN_OR_RETURN(const auto entries, OwnEntries(options_.folder));
   for (const auto& [path, name] : entries) next_name_ = std::max(next_name_, name.number + 1);
   for (const auto& [path, name] : entries) {
-    const bool has_key = options_.keep && !name.key.series.empty();
-    if (has_key && !options_.peer) {
-      CountSeries(path);
-      continue;
-    }
-    if (const DicomPeer* const peer = has_key ? options_.peer(name.key.peer) : nullptr) {
-      RecoverSeries(path, name.key, *peer);
+    if (options_.keep && !name.key.series.empty()) {
+      const DicomPeer* const peer = options_.peer ? options_.peer(name.key.peer) : nullptr;
+      if (peer == nullptr) CountSeries(path);
+      if (peer != nullptr) RecoverSeries(path, name.key, *peer);
       continue;
     }
     std::error_code error;
@@ -203,6 +225,9 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
   series->key = key;
   std::error_code error;
   series->is_marked_ = std::filesystem::exists(absl::StrCat(folder, "/", kWhole), error);
+  for (const char* mark : {kMade, kUnmade}) {
+    if (std::filesystem::exists(absl::StrCat(folder, "/", mark), error)) series->settled_ = mark;
+  }
   std::map<std::string, int64_t> numbers;
   for (const KeptFile& kept : KeptFilesOf(folder)) {
     next_name_ = std::max(next_name_, kept.number + 1);
@@ -217,8 +242,11 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
     }
   }
   if (series->files.empty()) return;
+  const char* const settled = series->settled_;
   const bool is_marked = series->is_marked_;
   const auto it = gatherings_.find(key);
+  if (settled != nullptr && it == gatherings_.end()) return Settle(std::move(series), settled == kMade);
+  if (settled != nullptr) MarkSettled(*series, nullptr);
   const bool was_marked = it == gatherings_.end() || it->second.series->is_marked_;
   PutBack(std::move(series), options_.now());
   Gathering& gathering = gatherings_[key];
@@ -229,14 +257,50 @@ void InstanceSpool::RecoverSeries(const std::string& folder, const SeriesKey& ke
 
 void InstanceSpool::CountSeries(const std::string& folder) {
   for (const KeptFile& kept : KeptFilesOf(folder)) {
-    use_.bytes += kept.bytes;
-    ++use_.instances;
+    for (Use* use : {&use_, &unknown_}) use->bytes += kept.bytes, ++use->instances;
   }
 }
 
 absl::Status InstanceSpool::Take(const DicomPeer& peer, int64_t bytes, int64_t instances) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  for (;;) {
+    bool is_of_peer = false;
+    absl::Status taken;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      taken = TryTake(peer, bytes, instances, &is_of_peer);
+    }
+    if (taken.ok() || !MakeRoom(is_of_peer ? &peer.ae_title : nullptr)) return taken;
+  }
+}
+
+// The files of the series go outside of the mutex, which they take.
+bool InstanceSpool::MakeRoom(const std::string* peer) {
+  std::unique_ptr<GatheredSeries> gone;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto now = options_.now();
+    auto first = gatherings_.end();
+    const auto goes_before = [](const Gathering& a, const Gathering& b) {
+      return std::tuple(!a.has_volumes, a.settled_at) < std::tuple(!b.has_volumes, b.settled_at);
+    };
+    for (auto it = gatherings_.begin(); it != gatherings_.end(); ++it) {
+      const Gathering& gathering = it->second;
+      const bool may_go = gathering.is_settled && (peer == nullptr || it->first.peer == *peer) &&
+                          (gathering.has_volumes || now - gathering.settled_at >= options_.unmade_stays);
+      if (may_go && (first == gatherings_.end() || goes_before(gathering, first->second))) first = it;
+    }
+    if (first == gatherings_.end()) return false;
+    if (!first->second.has_volumes) dropped_ += static_cast<int64_t>(first->second.series->files.size());
+    gone = std::move(first->second.series);
+    Remember(*gone);
+    gatherings_.erase(first);
+  }
+  return true;
+}
+
+absl::Status InstanceSpool::TryTake(const DicomPeer& peer, int64_t bytes, int64_t instances, bool* is_of_peer) {
   Use& own = peers_[peer.ae_title];
+  *is_of_peer = bytes > peer.max_bytes - own.bytes || instances > peer.max_instances - own.instances;
   if (bytes > options_.max_bytes - use_.bytes) return Full("its bytes");
   if (bytes > peer.max_bytes - own.bytes) return Full("the peer's bytes");
   if (instances > options_.max_instances - use_.instances) return Full("its instances");
@@ -301,21 +365,80 @@ absl::Status InstanceSpool::MoveInto(GatheredSeries& series, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
-                                int64_t association) {
-  std::unique_ptr<SpooledFile> replaced;  // goes after the lock, which it takes
-  std::string folder;
+// With the mutex held: the files of the instance that the peer has sent. `is_elsewhere`: one of them is of another
+// series.
+std::vector<std::string> InstanceSpool::PathsOf(const std::string& peer, const std::string& instance,
+                                                const SeriesKey& key, bool* is_elsewhere) const {
+  std::vector<std::string> paths;
+  const auto note = [&](const SeriesKey& of, const std::string& path) {
+    paths.push_back(path);
+    *is_elsewhere = *is_elsewhere || of != key;
+  };
+  for (auto it = gatherings_.lower_bound({peer, ""}); it != gatherings_.end() && it->first.peer == peer; ++it) {
+    const auto found = it->second.series->files.find(instance);
+    if (found != it->second.series->files.end()) note(it->first, found->second->path());
+  }
+  for (auto it = taken_.lower_bound({peer, ""}); it != taken_.end() && it->first.peer == peer; ++it) {
+    const auto found = it->second.find(instance);
+    if (found != it->second.end() && access(found->second.c_str(), F_OK) == 0) note(it->first, found->second);
+  }
+  return paths;
+}
+
+// Files are compared without the mutex. One that has gone meanwhile is none.
+absl::Status InstanceSpool::CheckInstance(const SeriesKey& key, const std::string& instance,
+                                          const SpooledFile& file) const {
+  std::vector<std::string> paths;
+  bool is_elsewhere = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    INTRAWARP_ASSIGN_OR_RETURN(Gathering * gathering, Find(key));
-    GatheredSeries& series = *gathering->series;
+    paths = PathsOf(key.peer, instance, key, &is_elsewhere);
+  }
+  if (is_elsewhere) return absl::AlreadyExistsError("the instance is there, in another series or of another patient");
+  for (const std::string& path : paths) {
+    if (!AreEqual(path, file.path()) && access(path.c_str(), F_OK) == 0) {
+      return absl::AlreadyExistsError("the instance is there, with other content");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// More of a settled series has come.
+void InstanceSpool::Awaken(Gathering& gathering, bool is_new) {
+  GatheredSeries& series = *gathering.series;
+  if (is_new && std::exchange(series.was_settled_, false)) ++series.rounds_;
+  gathering.is_settled = false;
+  gathering.series->made.clear();
+  gathering.series->given_up = false;
+  gathering.series->was_put_back = false;
+  MarkSettled(*gathering.series, nullptr);
+}
+
+absl::Status InstanceSpool::Add(const SeriesKey& key, const std::string& instance, std::unique_ptr<SpooledFile> file,
+                                int64_t association, int64_t announced) {
+  INTRAWARP_RETURN_IF_ERROR(CheckInstance(key, instance, *file));
+  std::unique_ptr<SpooledFile> replaced;  // goes after the lock, which it takes
+  std::string folder;
+  for (;;) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const absl::StatusOr<Gathering*> found = Find(key);
+    if (!found.ok()) {
+      lock.unlock();
+      if (MakeRoom(nullptr)) continue;
+      return found.status();
+    }
+    Gathering& gathering = **found;
+    GatheredSeries& series = *gathering.series;
     INTRAWARP_RETURN_IF_ERROR(MoveInto(series, instance, *file));
     Unmark(series);
+    Awaken(gathering, /*is_new=*/!series.files.contains(instance));
     replaced = std::exchange(series.files[instance], std::move(file));
     expected_[key.peer].Erase(instance);
-    gathering->open.insert(association);
-    gathering->last = options_.now();
+    gathering.open.insert(association);
+    gathering.last = options_.now();
+    gathering.announced = std::max(gathering.announced, announced);
     folder = series.folder;
+    break;
   }
   // The association is open, so that nobody takes the series meanwhile.
   return options_.keep ? SyncFolder(folder) : absl::OkStatus();
@@ -328,6 +451,11 @@ absl::StatusOr<std::unique_ptr<GatheredSeries>> InstanceSpool::NewSeries(const S
 
 absl::Status InstanceSpool::AddTo(GatheredSeries& series, const std::string& instance,
                                   std::unique_ptr<SpooledFile> file) {
+  const auto there = series.files.find(instance);
+  if (there != series.files.end()) {
+    if (AreEqual(there->second->path(), file->path())) return absl::OkStatus();
+    return absl::AlreadyExistsError("the instance is there, with other content");
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     INTRAWARP_RETURN_IF_ERROR(MoveInto(series, instance, *file));
@@ -339,7 +467,32 @@ absl::Status InstanceSpool::AddTo(GatheredSeries& series, const std::string& ins
 bool InstanceSpool::IsWhole(const SeriesKey& key, const Gathering& gathering) const {
   const auto expected = expected_.find(key.peer);
   const bool may_miss = expected != expected_.end() && expected->second.Holds(key.series);
-  return gathering.open.empty() && !gathering.incomplete && !may_miss;
+  return gathering.open.empty() && !gathering.incomplete && !may_miss && !MayLack(key, gathering);
+}
+
+// Whether images are missing by what others say: fewer are here than they announce, or some of a series that was here.
+bool InstanceSpool::MayLack(const SeriesKey& key, const Gathering& gathering) const {
+  const auto count = static_cast<int64_t>(gathering.series->files.size());
+  if (count < gathering.announced) return true;
+  const bool is_counted = gathering.announced > 1 && count == gathering.announced;
+  const auto gone = gone_.find(key);
+  if (gone == gone_.end() || is_counted) return false;
+  const auto& files = gathering.series->files;
+  return !std::all_of(gone->second.begin(), gone->second.end(),
+                      [&](const std::string& instance) { return files.contains(instance); });
+}
+
+// With the mutex held. The files of a settled series go, and its instances are known.
+void InstanceSpool::Remember(const GatheredSeries& series) {
+  std::set<std::string>& instances = gone_[series.key];
+  if (instances.empty()) gone_order_.push_back(series.key);
+  for (const auto& [instance, file] : series.files) gone_instances_ += instances.insert(instance).second ? 1 : 0;
+  while (gone_instances_ > kMaxGone && gone_order_.size() > 1) {
+    const auto oldest = gone_.find(gone_order_.front());
+    gone_instances_ -= static_cast<int64_t>(oldest->second.size());
+    gone_.erase(oldest);
+    gone_order_.pop_front();
+  }
 }
 
 // Without the mark the series waits for its peer after a restart.
@@ -349,6 +502,19 @@ void InstanceSpool::Mark(GatheredSeries& series) {
   if (fd < 0) return;
   close(fd);
   series.is_marked_ = true;
+  (void)SyncFolder(series.folder);
+}
+
+void InstanceSpool::MarkSettled(GatheredSeries& series, const char* mark) {
+  if (!options_.keep || series.settled_ == mark) return;
+  const std::string before = series.settled_ == nullptr ? "" : absl::StrCat(series.folder, "/", series.settled_);
+  if (mark != nullptr) {
+    const int fd = open(absl::StrCat(series.folder, "/", mark).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    close(fd);
+  }
+  if (!before.empty()) unlink(before.c_str());
+  series.settled_ = mark;
   (void)SyncFolder(series.folder);
 }
 
@@ -429,7 +595,8 @@ void InstanceSpool::DropOverdue(std::chrono::steady_clock::time_point now) {
     for (const auto& [instance, series] : overdue) {
       expected.Erase(instance);
       for (auto& [key, gathering] : gatherings_) {
-        if (key.peer != peer || !(series.empty() || key.series == series)) continue;
+        const bool is_of_it = key.peer == peer && (series.empty() || key.series == series);
+        if (!is_of_it || gathering.is_settled) continue;
         gathering.incomplete = true;
         Unmark(*gathering.series);
       }
@@ -437,29 +604,81 @@ void InstanceSpool::DropOverdue(std::chrono::steady_clock::time_point now) {
   }
 }
 
+std::chrono::nanoseconds InstanceSpool::QuietOf(const GatheredSeries& series) const {
+  std::chrono::nanoseconds quiet = options_.quiet;
+  for (int round = 1; round < series.rounds_ && quiet < options_.patience; ++round) quiet *= 2;
+  return std::max(options_.quiet, std::min(quiet, options_.patience));
+}
+
 std::unique_ptr<GatheredSeries> InstanceSpool::TakeReady() {
+  std::vector<std::unique_ptr<GatheredSeries>> old;  // their files go after the lock, which they take
   std::lock_guard<std::mutex> lock(mutex_);
   const auto now = options_.now();
   DropOverdue(now);
+  old = TakeOld(now);
   for (auto it = gatherings_.begin(); it != gatherings_.end(); ++it) {
     Gathering& gathering = it->second;
-    if (!gathering.open.empty() || now < gathering.not_before) continue;
-    const bool given_up = gathering.incomplete && now - gathering.last >= options_.patience;
+    if (gathering.is_settled || !gathering.open.empty() || now < gathering.not_before) continue;
+    const bool lacks = gathering.incomplete || MayLack(it->first, gathering);
+    const bool given_up = lacks && now - gathering.last >= options_.patience;
     const bool is_whole = IsWhole(it->first, gathering);
     if (is_whole) Mark(*gathering.series);
-    const bool is_quiet = is_whole && now - gathering.last >= options_.quiet;
-    if (!given_up && !is_quiet) continue;
+    const bool is_counted =
+        static_cast<int64_t>(gathering.series->files.size()) == gathering.announced && gathering.announced > 1;
+    const bool is_ready = is_whole && (is_counted || now - gathering.last >= QuietOf(*gathering.series));
+    if (!given_up && !is_ready) continue;
     std::unique_ptr<GatheredSeries> series = std::move(gathering.series);
     series->given_up = given_up;
+    std::map<std::string, std::string>& paths = taken_[it->first];
+    paths.clear();
+    for (const auto& [instance, file] : series->files) paths[instance] = file->path();
     gatherings_.erase(it);
     return series;
   }
   return nullptr;
 }
 
+// With the mutex held: settled series whose time is over.
+std::vector<std::unique_ptr<GatheredSeries>> InstanceSpool::TakeOld(std::chrono::steady_clock::time_point now) {
+  std::vector<std::unique_ptr<GatheredSeries>> old;
+  for (auto it = gatherings_.begin(); it != gatherings_.end();) {
+    Gathering& gathering = it->second;
+    const auto age = gathering.has_volumes ? options_.made_age : options_.unmade_age;
+    if (!gathering.is_settled || now - gathering.settled_at < age) {
+      ++it;
+      continue;
+    }
+    if (!gathering.has_volumes) dropped_ += static_cast<int64_t>(gathering.series->files.size());
+    Remember(*gathering.series);
+    old.push_back(std::move(gathering.series));
+    it = gatherings_.erase(it);
+  }
+  return old;
+}
+
+void InstanceSpool::Settle(std::unique_ptr<GatheredSeries> series, bool has_volumes) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!gatherings_.contains(series->key)) {
+      taken_.erase(series->key);
+      MarkSettled(*series, has_volumes ? kMade : kUnmade);
+      Gathering& gathering = gatherings_[series->key];
+      gathering.is_settled = true;
+      gathering.has_volumes = has_volumes;
+      gathering.settled_at = options_.now();
+      series->was_settled_ = true;
+      gathering.series = std::move(series);
+      return;
+    }
+  }
+  // More of it has come meanwhile: all together are the series.
+  PutBack(std::move(series), options_.now());
+}
+
 void InstanceSpool::PutBack(std::unique_ptr<GatheredSeries> series, std::chrono::steady_clock::time_point not_before) {
   series->was_put_back = true;
   std::lock_guard<std::mutex> lock(mutex_);
+  taken_.erase(series->key);
   Gathering& gathering = gatherings_[series->key];
   gathering.not_before = not_before;
   if (gathering.series == nullptr) {
@@ -468,29 +687,45 @@ void InstanceSpool::PutBack(std::unique_ptr<GatheredSeries> series, std::chrono:
     return;
   }
   GatheredSeries& there = *gathering.series;
+  if (gathering.is_settled) Awaken(gathering, /*is_new=*/true);
   for (auto& [instance, file] : series->files) {
     if (there.files.contains(instance) || !MoveInto(there, instance, *file).ok()) continue;
     there.files[instance] = std::move(file);
   }
   std::erase_if(series->files, [](const auto& file) { return file.second == nullptr; });
-  there.made.merge(series->made);
+  there.rounds_ = std::max(there.rounds_, series->rounds_ + 1);
+  // What was made of a part is no volume of the whole.
+  there.made.clear();
   there.was_put_back = true;
   if (options_.keep) (void)SyncFolder(there.folder);
 }
 
-int64_t InstanceSpool::bytes() const {
+InstanceSpool::Use InstanceSpool::Settled(bool has_volumes) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return use_.bytes;
+  Use settled;
+  for (const auto& [key, gathering] : gatherings_) {
+    if (!gathering.is_settled || gathering.has_volumes != has_volumes) continue;
+    settled.instances += static_cast<int64_t>(gathering.series->files.size());
+    for (const auto& [instance, file] : gathering.series->files) settled.bytes += file->bytes();
+  }
+  return settled;
 }
 
-int64_t InstanceSpool::instances() const {
+InstanceSpool::Use InstanceSpool::InUse() const {
+  const Use made = Settled(true), unmade = Settled(false);
   std::lock_guard<std::mutex> lock(mutex_);
-  return use_.instances;
+  return {use_.bytes - made.bytes - unmade.bytes, use_.instances - made.instances - unmade.instances};
+}
+
+int64_t InstanceSpool::unknown_instances() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return unknown_.instances;
 }
 
 int64_t InstanceSpool::series() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return static_cast<int64_t>(gatherings_.size());
+  return std::count_if(gatherings_.begin(), gatherings_.end(),
+                       [](const auto& entry) { return !entry.second.is_settled; });
 }
 
 }  // namespace intrawarp::server

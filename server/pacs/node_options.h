@@ -28,8 +28,8 @@ struct NodeOptions {
   // A peer that owes something, and one that owes nothing.
   std::chrono::milliseconds timeout{30000};
   std::chrono::milliseconds idle_timeout{60000};
-  // A series is complete when none of its instances has come for so long.
-  std::chrono::milliseconds quiet{2000};
+  // A series whose images do not say how many they are is taken for complete when none has come for so long.
+  std::chrono::milliseconds quiet{30000};
 
   bool is_used() const { return !listen.empty() || !remotes.empty(); }
 };

@@ -95,7 +95,7 @@ absl::Status Wait(std::future<absl::Status> made, const NewVolume& volume, Devic
 v1::UploadHeader HeaderOf(const NewVolume& volume, const io::HostVolume& read) {
   v1::UploadHeader header;
   header.set_id(volume.id);
-  header.set_upload_id(volume.id);
+  header.set_upload_id(volume.is_provisional ? kProvisionalUpload : volume.id);
   header.set_total_bytes(static_cast<int64_t>(read.pixels.size()));
   header.set_sha256(io::Sha256Of(read.pixels.data(), read.pixels.size()));
   v1::VolumeUpload& content = *header.mutable_volume();
@@ -191,6 +191,7 @@ absl::StatusOr<PutResult> PutVolume(ServerContext& context, const NewVolume& vol
   making->pixels = std::move(read.pixels);
   INTRAWARP_ASSIGN_OR_RETURN(making->kind, ParseVolumeUpload(header, context));
   making->kind->set_owner(volume.owner);
+  INTRAWARP_RETURN_IF_ERROR(making->kind->Validate(making->pixels.data()));
   const UploadSpec& spec = making->kind->spec();
   INTRAWARP_ASSIGN_OR_RETURN(const std::optional<v1::UploadResponse> resident, making->kind->FindResident(context));
   if (resident) return PutResult{resident->volume().name(), spec.content_digest, spec.identity_digest};

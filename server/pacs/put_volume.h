@@ -20,6 +20,8 @@ struct NewVolume {
   std::string owner;
   std::string id;
   v1::Provenance provenance;
+  // More images of it may come (volume.proto).
+  bool is_provisional = false;
   // Before any memory is taken for the voxels.
   Geometry geometry;
   // Reads the voxels, once there is room for them.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "server/dimse/pdu.h"
 #include "server/pacs/instance_file.h"
 
 namespace intrawarp::server {
@@ -12,6 +13,7 @@ namespace {
 
 InstanceOutcome OutcomeOf(const absl::Status& kept) {
   if (kept.ok()) return InstanceOutcome::kStored;
+  if (absl::IsAlreadyExists(kept)) return InstanceOutcome::kRefused;
   return absl::IsInvalidArgument(kept) ? InstanceOutcome::kUnreadable : InstanceOutcome::kNoRoom;
 }
 
@@ -58,9 +60,18 @@ absl::Status SeriesIntake::Keep(const std::string& uid, std::unique_ptr<SpooledF
   if (!described.has_room) return described.status;
   if (!described.status.ok()) return absl::InvalidArgumentError("the reader cannot use it");
   if (described.series != hash_) return absl::InvalidArgumentError("is of another series than was asked for");
+  if (!dimse::IsUid(uid) || (!described.instance.empty() && described.instance != InstanceHash(uid))) {
+    return absl::InvalidArgumentError("is another instance than its name says, or its name is no UID");
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   if (series_ == nullptr) return absl::CancelledError("nobody waits for the series any more");
-  INTRAWARP_RETURN_IF_ERROR(spool_.AddTo(*series_, InstanceHash(uid), std::move(file)));
+  if (!group_.empty() && group_ != described.group) {
+    return absl::InvalidArgumentError("is of another study or patient than the other instances");
+  }
+  group_ = described.group;
+  const absl::Status added = spool_.AddTo(*series_, InstanceHash(uid), std::move(file));
+  is_contradicted_ = is_contradicted_ || absl::IsAlreadyExists(added);
+  INTRAWARP_RETURN_IF_ERROR(added);
   progress_.received = static_cast<int64_t>(series_->files.size());
   progress_.total = progress_.total < 0 ? -1 : std::max(progress_.total, progress_.received);
   return absl::OkStatus();
@@ -69,6 +80,11 @@ absl::Status SeriesIntake::Keep(const std::string& uid, std::unique_ptr<SpooledF
 bool SeriesIntake::Has(const std::string& uid) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return series_ != nullptr && series_->files.count(InstanceHash(uid)) != 0;
+}
+
+absl::Status SeriesIntake::contradiction() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return is_contradicted_ ? absl::DataLossError("an instance came twice, with different content") : absl::OkStatus();
 }
 
 void SeriesIntake::set_total(int64_t instances) {

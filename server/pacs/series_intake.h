@@ -46,11 +46,14 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
 
   // A file for an instance that begins to come. RESOURCE_EXHAUSTED, UNAVAILABLE.
   absl::StatusOr<std::unique_ptr<SpooledFile>> NewFile();
-  // Takes a whole file (PS3.10) of the instance `uid`, in the place of one of the same instance, and counts it in the
-  // metrics. INVALID_ARGUMENT when the reader can make nothing of it, or when it is of another series;
-  // RESOURCE_EXHAUSTED when there is no memory to read it; then, and after other errors, the intake is not whole.
+  // Takes a whole file (PS3.10) of the instance `uid`, and counts it in the metrics. INVALID_ARGUMENT when the reader
+  // can make nothing of it, or when it is of another series, study, patient or instance; ALREADY_EXISTS when the
+  // instance has come with other content, which contradiction() then tells; RESOURCE_EXHAUSTED when there is no memory
+  // to read it; then, and after other errors, the intake is not whole.
   absl::Status Add(const std::string& uid, std::unique_ptr<SpooledFile> file);
   bool Has(const std::string& uid) const;
+  // DATA_LOSS once an instance has come twice, with different content: nobody knows which one is right.
+  absl::Status contradiction() const;
 
   void set_total(int64_t instances);
   IntakeProgress progress() const;
@@ -82,6 +85,8 @@ class SeriesIntake : public std::enable_shared_from_this<SeriesIntake> {
   std::atomic<bool> cancelled_{false};
   mutable std::mutex mutex_;
   IntakeProgress progress_;
+  std::string group_;  // of the first instance
+  bool is_contradicted_ = false;
   std::unique_ptr<GatheredSeries> series_;  // null once it was taken
 };
 

@@ -121,6 +121,7 @@ uint16_t ResponseStatus(bool is_agreed, const absl::Status& kept) {
   if (!is_agreed) return dimse::kSopClassNotSupported;
   if (absl::IsPermissionDenied(kept)) return dimse::kNotAuthorized;
   if (absl::IsInvalidArgument(kept)) return dimse::kCannotUnderstand;
+  if (absl::IsAlreadyExists(kept)) return dimse::kDataSetDoesNotMatch;
   return kept.ok() ? dimse::kSuccess : dimse::kOutOfResources;
 }
 
@@ -169,9 +170,12 @@ absl::Status ReceiveStore(Association& association, const dimse::ReceivedCommand
   }
   if (!is_agreed) ++tally.unknown;
   if (!kept.ok()) target.Refused(kept);
+  if (absl::IsAlreadyExists(kept)) ++tally.contradicting;
   tally.bytes += bytes;
   ++(kept.ok() ? tally.stored : tally.refused);
-  return association.Send(request.context, dimse::ResponseTo(command, ResponseStatus(is_agreed, kept)));
+  Command response = dimse::ResponseTo(command, ResponseStatus(is_agreed, kept));
+  if (absl::IsAlreadyExists(kept)) response.elements.SetText(dimse::kErrorComment, "another instance has this UID");
+  return association.Send(request.context, response);
 }
 
 absl::StatusOr<std::unique_ptr<StorageScp>> StorageScp::Start(Options options, const DicomPeers& peers,
@@ -381,7 +385,7 @@ class StorageScp::PeerTarget final : public StoreTarget {
   void BrokeOff(const std::string& uid, std::unique_ptr<SpooledFile> part) override {
     if (intake_ != nullptr || part == nullptr || !part->Close().ok()) return;
     const InstanceDescription described = DescribeInstance(part->path(), scp_.options_.reading);
-    if (!described.series.empty()) scp_.spool_.Attribute({peer_.ae_title, described.series}, InstanceHash(uid));
+    if (!described.group.empty()) scp_.spool_.Attribute({peer_.ae_title, described.group}, InstanceHash(uid));
   }
 
   absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) override {
@@ -390,7 +394,12 @@ class StorageScp::PeerTarget final : public StoreTarget {
     const int64_t bytes = file->bytes();
     const InstanceDescription described = DescribeInstance(file->path(), scp_.options_.reading);
     if (!described.status.ok()) return Refuse(instance, described, bytes);
-    const SeriesKey key{peer_.ae_title, described.series};
+    const SeriesKey key{peer_.ae_title, described.group};
+    if (!described.instance.empty() && described.instance != instance) {
+      scp_.spool_.Attribute(key, instance);
+      scp_.metrics_.CountInstance(InstanceOutcome::kRefused, bytes);
+      return absl::AlreadyExistsError("the data set is another instance than the request says");
+    }
     const RunningMoves::Owner owner = scp_.moves_.Of(peer_.ae_title, described.series, association_);
     if (owner.intake != nullptr) {
       scp_.spool_.Divert(key, instance);
@@ -401,9 +410,15 @@ class StorageScp::PeerTarget final : public StoreTarget {
       scp_.metrics_.CountInstance(InstanceOutcome::kRefused, bytes);
       return absl::PermissionDeniedError("belongs to a move that has ended");
     }
-    const absl::Status added = scp_.spool_.Add(key, instance, std::move(file), association_);
-    if (!added.ok()) scp_.spool_.Attribute(key, instance);
-    scp_.metrics_.CountInstance(added.ok() ? InstanceOutcome::kStored : InstanceOutcome::kNoRoom, bytes);
+    const absl::Status added = scp_.spool_.Add(key, instance, std::move(file), association_, described.announced);
+    // The first one of two that differ is there.
+    const bool contradicts = absl::IsAlreadyExists(added);
+    if (contradicts) scp_.spool_.Unexpect(peer_, instance);
+    if (!added.ok() && !contradicts) scp_.spool_.Attribute(key, instance);
+    scp_.metrics_.CountInstance(added.ok()    ? InstanceOutcome::kStored
+                                : contradicts ? InstanceOutcome::kRefused
+                                              : InstanceOutcome::kNoRoom,
+                                bytes);
     return added;
   }
 
@@ -413,8 +428,8 @@ class StorageScp::PeerTarget final : public StoreTarget {
   absl::Status Refuse(const std::string& instance, const InstanceDescription& described, int64_t bytes) {
     scp_.metrics_.CountInstance(described.has_room ? InstanceOutcome::kUnreadable : InstanceOutcome::kNoRoom, bytes);
     if (!described.has_room && MayPass(described.status)) return described.status;
-    if (described.is_slice && !described.series.empty()) {
-      scp_.spool_.Attribute({peer_.ae_title, described.series}, instance);
+    if (described.is_slice && !described.group.empty()) {
+      scp_.spool_.Attribute({peer_.ae_title, described.group}, instance);
     } else {
       tally_.unknown += described.is_slice ? 1 : 0;
       scp_.spool_.Unexpect(peer_, instance);
@@ -460,6 +475,7 @@ void StorageScp::Report(const DicomPeer& peer, const std::string& address, const
        {"outcome", word},
        {"stored", stored},
        {"refused", refused},
+       {"contradicting", absl::StrCat(tally.contradicting)},
        {"bytes", absl::StrCat(tally.bytes)}});
   audit::AuditRecord record;
   record.action = "dicom.Associate";

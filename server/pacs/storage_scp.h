@@ -52,6 +52,8 @@ struct StoreTally {
   int64_t refused = 0;
   // Those of the refused that may be slices of any series.
   int64_t unknown = 0;
+  // Those of the refused that are other instances than their UIDs say.
+  int64_t contradicting = 0;
   int64_t bytes = 0;
 };
 
@@ -61,7 +63,8 @@ class StoreTarget {
   virtual ~StoreTarget() = default;
   // An instance of this UID begins to come. An error refuses it, and nothing of it is kept.
   virtual absl::StatusOr<std::unique_ptr<SpooledFile>> Begin(const dimse::Command& request, const std::string& uid) = 0;
-  // Takes a whole file of it, and counts it. INVALID_ARGUMENT: it cannot be understood; other errors: no room.
+  // Takes a whole file of it, and counts it. INVALID_ARGUMENT: it cannot be understood; ALREADY_EXISTS: its UID is that
+  // of another instance; other errors: no room.
   virtual absl::Status Keep(const std::string& uid, std::unique_ptr<SpooledFile> file) = 0;
   // No more than this part of it was taken: the association has ended, or there was no room. Null: none.
   virtual void BrokeOff(const std::string& uid, std::unique_ptr<SpooledFile> part) { (void)uid, (void)part; }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/memory_guard.h"
 #include "engine/base/status_macros.h"
 #include "proto/convert.h"
 #include "server/monitor/log.h"
@@ -26,6 +27,7 @@ constexpr std::chrono::seconds kPause{30};
 constexpr std::chrono::seconds kImportPause{5};
 constexpr std::chrono::seconds kImportPatience{60};
 constexpr size_t kShortHash = 16;
+constexpr int kMaxVersions = 20;
 
 std::string IdOf(const io::DicomEntry& entry, size_t index) {
   const std::string& modality = entry.provenance.modality;
@@ -36,8 +38,16 @@ std::string IdOf(const io::DicomEntry& entry, size_t index) {
 }
 
 // The reader's refusals, by its rules; anything else is the server's.
+bool LacksImages(const io::DicomEntry& entry) { return entry.series_images < entry.announced_images; }
+
+// More images may follow. A number of one is that of an acquisition for each image.
+bool IsProvisional(const SeriesOrder& order, const io::DicomEntry& entry) {
+  return !order.is_complete && entry.announced_images <= 1;
+}
+
 DicomVolumeOutcome OutcomeOf(const io::DicomEntry& entry, const absl::Status& status) {
   if (status.ok()) return DicomVolumeOutcome::kResident;
+  if (entry.status.ok() && absl::IsDataLoss(status)) return DicomVolumeOutcome::kIncomplete;
   return entry.status.ok() ? DicomVolumeOutcome::kFailed : DicomVolumeOutcome::kRefused;
 }
 
@@ -93,11 +103,20 @@ std::optional<VolumeMaker::Ordered> VolumeMaker::Next() {
   }
   if (stopping_) return std::nullopt;
   std::unique_ptr<GatheredSeries> ready = spool_.TakeReady();
+  TellDropped();
   if (ready == nullptr) return std::nullopt;
   SeriesOrder order;
   order.owner = owner_(ready->key).value_or("");
   order.cancelled = [this, key = ready->key] { return !owner_(key).has_value(); };
   return Ordered{std::move(ready), std::move(order), /*is_of_spool=*/true};
+}
+
+void VolumeMaker::TellDropped() {
+  const int64_t dropped = spool_.dropped_instances();
+  const int64_t more = dropped - std::exchange(dropped_, dropped);
+  if (more == 0) return;
+  Log(Severity::kWarning, "dicom_dropped",
+      {{"instances", absl::StrCat(more)}, {"cause", "they became no volume, and are too old"}});
 }
 
 void VolumeMaker::Loop() {
@@ -129,7 +148,11 @@ void VolumeMaker::Serve(Ordered ordered) {
        {"instances", absl::StrCat(series.files.size())},
        {"volumes", absl::StrCat(outcome.volumes.size())},
        {"cause", outcome.status.ok() ? "" : outcome.status.ToString()}});
-  ordered.series.reset();
+  if (ordered.is_of_spool) {
+    spool_.Settle(std::move(ordered.series), outcome.status.ok());
+  } else {
+    ordered.series.reset();
+  }
   if (ordered.order.done) ordered.order.done(outcome);
 }
 
@@ -205,12 +228,15 @@ absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const SeriesOrder& ord
   absl::StatusOr<PutResult> put = absl::CancelledError("nobody wants the series any more");
   NewVolume volume;
   volume.id = IdOf(entry, index);
-  if (series.made.contains(volume.id)) {
-    attempt.outcome.volumes.push_back(VolumeName(volume.id));
+  const std::string first_id = volume.id;
+  if (const auto made = series.made.find(first_id); made != series.made.end()) {
+    attempt.outcome.volumes.push_back(made->second);
     return absl::OkStatus();
   }
   if (!entry.status.ok()) {
     put = entry.status;
+  } else if (LacksImages(entry)) {
+    put = absl::DataLossError("slices: fewer images have come than they say that their series has");
   } else if (!IsUnwanted(order)) {
     volume.owner = order.owner;
     volume.geometry = entry.geometry;
@@ -221,8 +247,9 @@ absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const SeriesOrder& ord
       if (!made.ok()) return made.status();
       return std::move(made->volume);
     };
+    volume.is_provisional = IsProvisional(order, entry);
     volume.cancelled = [&] { return IsUnwanted(order); };
-    put = PutVolume(context_, volume, kPatience);
+    put = Put(volume);
   }
   const std::chrono::nanoseconds elapsed = steady_clock::now() - begin;
   if (MayPass(put.status())) {
@@ -231,11 +258,21 @@ absl::Status VolumeMaker::MakeOne(GatheredSeries& series, const SeriesOrder& ord
   }
   metrics_.CountVolume(OutcomeOf(entry, put.status()));
   if (put.ok()) {
-    series.made.insert(volume.id);
+    series.made[first_id] = put->name;
     attempt.outcome.volumes.push_back(put->name);
   }
   Record(series, order.owner, volume.id, put, elapsed);
   return put.status();
+}
+
+// The volume that has the id stays: somebody may use it.
+absl::StatusOr<PutResult> VolumeMaker::Put(NewVolume& volume) {
+  const std::string id = volume.id;
+  for (int version = 2;; ++version) {
+    absl::StatusOr<PutResult> put = GuardMemory([&] { return PutVolume(context_, volume, kPatience); });
+    if (!absl::IsAlreadyExists(put.status()) || version > kMaxVersions) return put;
+    volume.id = absl::StrCat(id, "-v", version);
+  }
 }
 
 void VolumeMaker::Record(const GatheredSeries& series, const std::string& owner, const std::string& id,

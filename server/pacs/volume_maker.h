@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // VolumeMaker: turns series of the spool that are ready into resident volumes, one series at a time, on a thread of its
-// own, of lower priority than the rest of the server. The files go with the series. A series for which there is no
-// memory now, or whose making a stop ends, goes back into the spool: what a sender was told to be stored stays.
+// own, of lower priority than the rest of the server. The files of an import go with it; others are settled in the
+// spool (instance_spool.h). A series for which there is no memory now, or whose making a stop ends, goes back into the
+// spool: what a sender was told to be stored stays.
 //
 // A series that an import has gathered is handed over whole, and does not wait to be quiet. Where there is no memory
 // for it now, it is tried again for a minute, while others have their turn; then the import has the error.
 //
 // A volume's id is dicom-MODALITY-HASH, where HASH is the first 16 digits of the hash of its series' UID; further
 // volumes of the series (phases, orientations) have -2, -3 and so on behind it, in the order of io::ListDicom. A series
-// that comes again makes the same ids: the same volume is no error, another one is RESOURCE_EXISTS.
+// that comes again makes the same ids: the same volume is no error. Where another volume has the id, since more images
+// of the series have come or another patient has its UID, -v2, -v3 and so on stand behind it, and the volume that is
+// there stays as it is.
+//
+// No volume is made of fewer images than they announce themselves. Where neither they nor an archive say how many there
+// are, the volume is provisional (volume.proto).
 //
 // Thread safety: safe for concurrent use, except that Stop and destruction are the owner's.
 #ifndef INTRAWARP_SERVER_PACS_VOLUME_MAKER_H_
@@ -50,6 +56,8 @@ struct SeriesOutcome {
 struct SeriesOrder {
   std::string owner;
   v1::ProvenanceSource source = v1::PROVENANCE_SOURCE_STORAGE;
+  // Whether somebody has said how many images there are, and all have come.
+  bool is_complete = false;
   // Asked now and then: whether nobody wants the volumes any more. Empty: never.
   std::function<bool()> cancelled;
   // Called once. Empty: nobody waits.
@@ -103,7 +111,9 @@ class VolumeMaker {
   Attempt MakeAll(GatheredSeries& series, const SeriesOrder& order);
   absl::Status MakeOne(GatheredSeries& series, const SeriesOrder& order, size_t index, const io::DicomEntry& entry,
                        const std::function<absl::StatusOr<io::DicomVolume>()>& read, Attempt& attempt);
+  absl::StatusOr<PutResult> Put(NewVolume& volume);
   bool Defer(Ordered& ordered, const absl::Status& why);
+  void TellDropped();
   void Record(const GatheredSeries& series, const std::string& owner, const std::string& id,
               const absl::StatusOr<PutResult>& put, std::chrono::nanoseconds elapsed);
 
@@ -117,6 +127,7 @@ class VolumeMaker {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false;
+  int64_t dropped_ = 0;  // instances of the spool, told so far
   std::deque<Ordered> ordered_;
   std::thread thread_;
 };

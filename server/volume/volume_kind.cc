@@ -223,6 +223,9 @@ absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHe
   absl::StatusOr<int64_t> bytes = ImageBytes(content->geometry, BytesPerPixel(content->pixel_type));
   if (!bytes.ok()) return Within("volume.geometry", bytes.status());
   INTRAWARP_ASSIGN_OR_RETURN(UploadSpec spec, ParseUploadSpec(header, *bytes, context.limits.max_volume_bytes));
+  const v1::ProvenanceSource source = content->provenance.source();
+  const bool is_own = source == v1::PROVENANCE_SOURCE_STORAGE || source == v1::PROVENANCE_SOURCE_RETRIEVED;
+  if (is_own && header.upload_id() == kProvisionalUpload) SetProvisional(content->provenance);
   spec.identity_digest = IdentityDigest(spec.content_digest, *content);
   spec.resident_bytes = ChargedBytes(PreparedImage::Bytes(content->geometry));
   spec.workspace_bytes = VolumeKind::WorkspaceBytes(context.devices[0].device, *content, *bytes);

@@ -12,6 +12,10 @@
 
 namespace intrawarp::server {
 
+// The upload id in the header of a provisional volume (volume.proto) that the server has made itself of DICOM images.
+// Its kept header tells so after a restart. No client may upload a volume of such a source.
+inline constexpr char kProvisionalUpload[] = "provisional";
+
 // A header whose content is a volume. INVALID_ARGUMENT, with paths relative to the header, when it is wrong or
 // announces more than the limits allow. Allocates nothing of the sizes it reads.
 absl::StatusOr<std::unique_ptr<UploadKind>> ParseVolumeUpload(const v1::UploadHeader& header,

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "io/dicom/file_meta.h"
 #include "server/pacs/dicomweb_remote.h"
 #include "tests/io/dicom/dicom_maker.h"
 #include "tests/io/dicomweb/http_peer.h"
@@ -133,6 +134,59 @@ TEST_F(DicomwebSourceTest, InstancesThatAreMissingMakeNoSeries) {
   twice.push_back(twice.front());
   EXPECT_THAT(Retrieve(4, twice), Fails(StatusCode::kDataLoss, "twice"));
   EXPECT_THAT(Retrieve(3, twice), Succeeds());
+  // An archive that says no number: one instance may stand in the place of another.
+  EXPECT_THAT(Retrieve(-1, twice), Fails(StatusCode::kDataLoss, "twice"));
+}
+
+// An archive that says no number, and lists the instances.
+TEST_F(DicomwebSourceTest, InstancesThatAreListedMustCome) {
+  const std::vector<std::string> files = Slices(4);
+  std::string list;
+  for (size_t k = 0; k < files.size(); ++k) {
+    const auto meta = io::ReadFileMeta(Path(absl::StrCat("in/f", k)));
+    ASSERT_THAT(meta, Succeeds());
+    absl::StrAppend(&list, list.empty() ? "" : ",", R"({"00080018":{"vr":"UI","Value":[")", meta->sop_instance,
+                    R"("]}})");
+  }
+  const auto retrieve = [&](const std::vector<std::string>& parts) {
+    HttpPeer peer([&](const PeerRequest& request, HttpPeer::Wire& wire) {
+      if (IsSearch(request)) return ReplyJson(wire, Match(-1));
+      if (absl::StrContains(request.target, "/instances?")) return ReplyJson(wire, absl::StrCat("[", list, "]"));
+      return ReplyParts(wire, parts);
+    });
+    const auto intake = Intake();
+    const absl::Status status = Source(peer)->Retrieve(*intake);
+    EXPECT_EQ(intake->progress().total, 4);
+    return status;
+  };
+  EXPECT_THAT(retrieve(files), Succeeds());
+  EXPECT_THAT(retrieve({files[0], files[1], files[2]}), Fails(StatusCode::kDataLoss, "3 of the 4"));
+  EXPECT_THAT(retrieve({files[0], files[1], files[1], files[3]}), Fails(StatusCode::kDataLoss, "twice"));
+}
+
+// Each part ends as it should, and a file does not.
+TEST_F(DicomwebSourceTest, AFileThatIsCutMakesNoSeries) {
+  for (const int64_t said : {-1, 3}) {
+    std::vector<std::string> files = Slices(3);
+    files[1].resize(files[1].size() - 9);
+    EXPECT_THAT(Retrieve(said, files), Fails(StatusCode::kDataLoss, "cannot be read"));
+  }
+}
+
+TEST_F(DicomwebSourceTest, AnInstanceHasOneContentAndASeriesOnePatient) {
+  std::vector<std::string> files = Slices(3);
+  std::string other = files[1];
+  other.back() = static_cast<char>(other.back() + 1);
+  files.push_back(other);
+  EXPECT_THAT(Retrieve(3, files), Fails(StatusCode::kDataLoss, "different content"));
+  files = Slices(3);
+  for (std::string& file : files) {
+    const size_t at = file.find("Planted^Name");
+    ASSERT_NE(at, std::string::npos);
+    file.replace(at, 7, "Another");
+    EXPECT_THAT(Retrieve(3, files), Fails(StatusCode::kDataLoss, ""));
+    break;
+  }
 }
 
 TEST_F(DicomwebSourceTest, WhatIsNoImageOfTheSeriesIsRefused) {

@@ -77,8 +77,8 @@ class PacsTest : public io::FileTest {
     return line.substr(begin, line.find_first_of(" \n", begin) - begin);
   }
 
-  // `count` slices of a series in a folder of its own.
-  std::string Series(const std::string& name, const std::string& uid, int count, int side = 12) {
+  // `count` slices of a series in a folder of its own. `announced`: the images that each says there are; 0: none.
+  std::string Series(const std::string& name, const std::string& uid, int count, int side = 12, int announced = 0) {
     io::DicomMaker maker(MakeFolder(name));
     io::SliceSpec spec;
     spec.series = uid;
@@ -87,6 +87,9 @@ class PacsTest : public io::FileTest {
       spec.z = 2 * k;
       const auto file = maker.Slice(spec);
       file->getDataset()->putAndInsertString(DCM_SOPInstanceUID, absl::StrCat(uid, ".", k + 1).c_str());
+      if (announced > 0) {
+        file->getDataset()->putAndInsertString(DCM_ImagesInAcquisition, absl::StrCat(announced).c_str());
+      }
       maker.Save(*file, absl::StrCat("slice", k));
     }
     return Path(name);

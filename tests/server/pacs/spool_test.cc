@@ -101,11 +101,28 @@ class InstanceSpoolTest : public io::FileTest {
   void Add(const std::string& series, const std::string& instance, int64_t association) {
     EXPECT_THAT(spool_->Add({"PEER", series}, instance, File("x"), association), Succeeds());
   }
+  // Instances "1" to `count` in one association, of a series that says how many it has.
+  void AddAll(const std::string& series, int count, int64_t announced = -1) {
+    const int64_t association = ++associations_;
+    for (int k = 1; k <= count; ++k) {
+      EXPECT_THAT(spool_->Add({"PEER", series}, absl::StrCat(series, k), File("x"), association, announced),
+                  Succeeds());
+    }
+    spool_->EndAssociation(association, true, association);
+  }
+  // A series that is ready `later`.
+  std::unique_ptr<GatheredSeries> Ready(std::chrono::nanoseconds later) {
+    Advance(later);
+    auto series = spool_->TakeReady();
+    EXPECT_NE(series, nullptr);
+    return series;
+  }
   void Advance(std::chrono::nanoseconds by) { now_ += std::chrono::duration_cast<decltype(now_)::duration>(by); }
 
   DicomPeer peer_{"PEER", "127.0.0.1", ""};
   bool knows_peers_ = true;
   std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
+  int64_t associations_ = 100;
   std::unique_ptr<InstanceSpool> spool_;
 };
 
@@ -335,14 +352,198 @@ TEST_F(InstanceSpoolTest, ASeriesThatGoesIsNoWholeOneFromTheFirstFileOn) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_F(InstanceSpoolTest, ImagesOfAPeerThatIsNotListedAnyMoreGo) {
+// A slip in the list of peers costs no image: they come back with their peer's line.
+TEST_F(InstanceSpoolTest, ImagesOfAPeerThatIsNotListedAnyMoreStay) {
   Open(100, 100, /*keep=*/true);
-  Add("a", "1", 1);
+  AddAll("a", 3);
   spool_.reset();
   peer_.ae_title = "OTHER";
+  for (int restart = 0; restart < 2; ++restart) {
+    Open(4, 100, /*keep=*/true);
+    EXPECT_EQ(spool_->unknown_instances(), 3);
+    Advance(std::chrono::hours(24 * 365));
+    EXPECT_EQ(spool_->TakeReady(), nullptr);
+    // They count for the bounds, and give way to nothing.
+    auto file = spool_->NewFile(peer_);
+    ASSERT_THAT(file, Succeeds());
+    EXPECT_THAT((*file)->Append("12"), Fails(absl::StatusCode::kResourceExhausted, "its bytes"));
+    file->reset();
+    spool_.reset();
+  }
+  peer_.ae_title = "PEER";
   Open(100, 100, /*keep=*/true);
-  EXPECT_EQ(spool_->instances(), 0);
+  EXPECT_EQ(spool_->unknown_instances(), 0);
+  EXPECT_EQ(Ready(std::chrono::seconds(5))->files.size(), 3);
+}
+
+// ---- Content --------------------------------------------------------------------------------------------------------
+
+TEST_F(InstanceSpoolTest, AnInstanceHasOneContent) {
+  for (const bool is_taken : {false, true}) {
+    Open(100);
+    AddAll("a", 2);
+    std::unique_ptr<GatheredSeries> taken = is_taken ? Ready(std::chrono::seconds(5)) : nullptr;
+    EXPECT_THAT(spool_->Add({"PEER", "a"}, "a1", File("y"), 1),
+                Fails(absl::StatusCode::kAlreadyExists, "other content"));
+    EXPECT_THAT(spool_->Add({"PEER", "b"}, "a1", File("x"), 1),
+                Fails(absl::StatusCode::kAlreadyExists, "another series"));
+    EXPECT_THAT(spool_->Add({"PEER", "a"}, "a1", File("x"), 1), Succeeds());
+    // Another peer has instances of its own.
+    EXPECT_THAT(spool_->Add({"OTHER", "a"}, "a1", File("y"), 1), Succeeds());
+    taken.reset();
+    spool_.reset();
+  }
+  Open(100);
+  const auto import = spool_->NewSeries({"PEER", "c"});
+  ASSERT_THAT(import, Succeeds());
+  EXPECT_THAT(spool_->AddTo(**import, "1", File("x")), Succeeds());
+  EXPECT_THAT(spool_->AddTo(**import, "1", File("x")), Succeeds());
+  EXPECT_THAT(spool_->AddTo(**import, "1", File("y")), Fails(absl::StatusCode::kAlreadyExists, "other content"));
+  EXPECT_EQ(Get((*import)->files["1"]->path()), "x");
+}
+
+TEST_F(InstanceSpoolTest, ASeriesWithAllItsAnnouncedImagesWaitsForNothing) {
+  Open(100);
+  AddAll("a", 5, 5);
+  EXPECT_EQ(Ready(std::chrono::seconds(0))->files.size(), 5);
+  // One that lacks some waits for them, and is given up.
+  AddAll("b", 3, 4);
+  Advance(std::chrono::minutes(9));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  EXPECT_TRUE(Ready(std::chrono::minutes(1))->given_up);
+  AddAll("c", 3, 4);
+  Advance(std::chrono::minutes(1));
+  AddAll("c", 4, 4);
+  const auto series = Ready(std::chrono::seconds(0));
+  EXPECT_EQ(series->files.size(), 4);
+  EXPECT_FALSE(series->given_up);
+}
+
+// ---- Settled series -------------------------------------------------------------------------------------------------
+
+TEST_F(InstanceSpoolTest, ALateInstanceMakesAWholeSeriesOnceMore) {
+  for (const bool keep : {false, true}) {
+    for (const bool has_volumes : {false, true}) {
+      Open(100, 100, keep);
+      AddAll("a", 6);
+      auto series = Ready(std::chrono::seconds(5));
+      series->made["id"] = "volumes/id";
+      spool_->Settle(std::move(series), has_volumes);
+      EXPECT_EQ(spool_->instances(), 0);
+      EXPECT_EQ(spool_->series(), 0);
+      EXPECT_EQ(has_volumes ? spool_->made_instances() : spool_->unmade_instances(), 6);
+      Advance(std::chrono::minutes(30));
+      EXPECT_EQ(spool_->TakeReady(), nullptr);
+      if (keep) {
+        spool_.reset();
+        Open(100, 100, keep);
+        EXPECT_EQ(has_volumes ? spool_->made_instances() : spool_->unmade_instances(), 6);
+        Advance(std::chrono::minutes(30));
+        EXPECT_EQ(spool_->TakeReady(), nullptr);
+      }
+      AddAll("a", 10);
+      EXPECT_EQ(spool_->instances(), 10);
+      series = Ready(std::chrono::seconds(5));
+      EXPECT_EQ(series->files.size(), 10);
+      EXPECT_TRUE(series->made.empty());
+      series.reset();
+      EXPECT_TRUE(std::filesystem::is_empty(folder_));
+      spool_.reset();
+    }
+  }
+}
+
+TEST_F(InstanceSpoolTest, ASlowSenderMakesFewVolumes) {
+  Open(1000, 1000);
+  int made = 0;
+  for (int count = 1; count <= 60; ++count) {
+    AddAll("a", count);
+    for (int second = 0; second < 3; ++second) {  // longer than `quiet`
+      Advance(std::chrono::seconds(1));
+      if (auto series = spool_->TakeReady()) {
+        ++made;
+        spool_->Settle(std::move(series), true);
+      }
+    }
+  }
+  EXPECT_LT(made, 10);
+  EXPECT_EQ(Ready(std::chrono::minutes(10))->files.size(), 60);
+}
+
+TEST_F(InstanceSpoolTest, WhatComesWhileASeriesIsMadeIsPartOfIt) {
+  for (const bool settles : {false, true}) {
+    Open(100);
+    AddAll("a", 6);
+    auto series = Ready(std::chrono::seconds(5));
+    AddAll("a", 10);
+    series->made["id"] = "volumes/id";
+    settles ? spool_->Settle(std::move(series), true) : spool_->PutBack(std::move(series), now_);
+    series = Ready(std::chrono::seconds(5));
+    EXPECT_EQ(series->files.size(), 10);
+    // Made of a part.
+    EXPECT_TRUE(series->made.empty());
+    series.reset();
+    spool_.reset();
+  }
+}
+
+TEST_F(InstanceSpoolTest, SettledSeriesGiveWay) {
+  Open(20);
+  AddAll("a", 6);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/false);
+  AddAll("b", 6);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/true);
+  AddAll("c", 6);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/true);
+  // The oldest one with volumes goes first, and one without stays for a day.
+  AddAll("d", 6);
+  EXPECT_EQ(spool_->made_instances(), 6);
+  EXPECT_EQ(spool_->unmade_instances(), 6);
+  AddAll("e", 6);
+  EXPECT_EQ(spool_->made_instances(), 0);
+  EXPECT_EQ(spool_->unmade_instances(), 6);
+  auto file = spool_->NewFile(peer_);
+  ASSERT_THAT(file, Succeeds());
+  EXPECT_THAT((*file)->Append("123"), Fails(absl::StatusCode::kResourceExhausted, "its bytes"));
+  EXPECT_EQ(spool_->dropped_instances(), 0);
+  Advance(std::chrono::hours(24));
+  EXPECT_THAT((*file)->Append("123"), Succeeds());
+  EXPECT_EQ(spool_->dropped_instances(), 6);
+  EXPECT_EQ(spool_->unmade_instances(), 0);
+}
+
+TEST_F(InstanceSpoolTest, SettledSeriesGoOneDay) {
+  Open(100);
+  AddAll("a", 2);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/true);
+  AddAll("b", 3);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/false);
+  Advance(std::chrono::hours(1));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  EXPECT_EQ(spool_->made_instances(), 0);
+  EXPECT_EQ(spool_->unmade_instances(), 3);
+  Advance(std::chrono::hours(24 * 7));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  EXPECT_EQ(spool_->unmade_instances(), 0);
+  EXPECT_EQ(spool_->dropped_instances(), 3);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// The files of a series have gone: what comes later is no series without them.
+TEST_F(InstanceSpoolTest, TheRestOfASeriesThatWentIsNoSeries) {
+  Open(100);
+  AddAll("a", 6);
+  spool_->Settle(Ready(std::chrono::seconds(5)), /*has_volumes=*/true);
+  Advance(std::chrono::hours(1));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  Add("a", "a7", 1);
+  spool_->EndAssociation(1, true, 1);
+  Advance(std::chrono::minutes(5));
+  EXPECT_EQ(spool_->TakeReady(), nullptr);
+  AddAll("a", 6);
+  const auto series = Ready(std::chrono::seconds(5));
+  EXPECT_EQ(series->files.size(), 7);
+  EXPECT_FALSE(series->given_up);
 }
 
 TEST_F(InstanceSpoolTest, ASpoolThatKnowsNoPeersLeavesWhatWasKept) {

@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <random>
 #include <set>
 
@@ -27,9 +29,56 @@ constexpr char kUnreadable[] = "intrawarp_dicom_instances_total{outcome=\"unread
 constexpr char kTimeouts[] = "intrawarp_dicom_associations_total{outcome=\"timeout\"}";
 constexpr char kProtocol[] = "intrawarp_dicom_associations_total{outcome=\"protocol\"}";
 constexpr char kBroken[] = "intrawarp_dicom_associations_total{outcome=\"broken\"}";
+constexpr char kContradicting[] = "intrawarp_dicom_instances_total{outcome=\"refused\"}";
 constexpr char kRefusedVolumes[] = "intrawarp_dicom_volumes_total{outcome=\"refused\"}";
 
-using StorageTest = PacsTest;
+class StorageTest : public PacsTest {
+ protected:
+  static void Change(const std::string& path, const DcmTagKey& tag, const std::string& value) {
+    DcmFileFormat file;
+    ASSERT_TRUE(file.loadFile(path.c_str()).good());
+    file.getDataset()->putAndInsertString(tag, value.c_str());
+    ASSERT_TRUE(file.saveFile(path.c_str(), EXS_LittleEndianExplicit).good());
+  }
+  // The number of slices of each volume.
+  std::map<std::string, int64_t> SizesByName() const {
+    std::map<std::string, int64_t> sizes;
+    for (const v1::Volume& volume : Volumes()) sizes[volume.name()] = volume.geometry().size(2);
+    return sizes;
+  }
+  std::multiset<int64_t> SizesOfAll() const {
+    std::multiset<int64_t> sizes;
+    for (const auto& [name, size] : SizesByName()) sizes.insert(size);
+    return sizes;
+  }
+  // The status of the answer.
+  uint16_t StoreOne(const std::string& instance, const std::string& data) const {
+    auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
+    EXPECT_TRUE(association.ok()) << association.status();
+    EXPECT_TRUE((*association)->Send(1, StoreCommand(instance), data).ok());
+    const auto response = (*association)->ReceiveCommand();
+    EXPECT_TRUE(response.ok()) << response.status();
+    (*association)->Release();
+    return response.ok() ? response->command.status() : dimse::kCancelled;
+  }
+  // Those of the slices of `Series`; `other`: with another last pixel.
+  std::vector<uint16_t> StoreAll(const std::string& folder, const std::string& series, int count,
+                                 bool other = false) const {
+    auto association = dimse::Association::Request(Connect(), {}, RequestFor(kCtStorage));
+    EXPECT_TRUE(association.ok()) << association.status();
+    std::vector<uint16_t> statuses;
+    for (int k = 0; k < count; ++k) {
+      std::string data = DataSetOf(absl::StrCat(folder, "/slice", k));
+      if (other) data.back() = static_cast<char>(data.back() + 1);
+      EXPECT_TRUE((*association)->Send(1, StoreCommand(absl::StrCat(series, ".", k + 1)), data).ok());
+      const auto response = (*association)->ReceiveCommand();
+      EXPECT_TRUE(response.ok()) << response.status();
+      statuses.push_back(response->command.status());
+    }
+    (*association)->Release();
+    return statuses;
+  }
+};
 
 TEST_F(StorageTest, AnAssociationBecomesAVolume) {
   StartServer();
@@ -48,19 +97,125 @@ TEST_F(StorageTest, AnAssociationBecomesAVolume) {
   const std::vector<float> values = io::ToFloat(read->volume);
   EXPECT_EQ(volume.minimum(), *std::min_element(values.begin(), values.end()));
   EXPECT_EQ(volume.maximum(), *std::max_element(values.begin(), values.end()));
+  // Nobody has said how many images there are.
+  EXPECT_TRUE(volume.provisional());
   EXPECT_TRUE(SpoolIsEmpty());
-  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "spool"));
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_made_instances"), 5);
   EXPECT_EQ(Metric(kStored), 5);
 
   // Sent again it is the same volume.
   EXPECT_EQ(Store(folder).exit_status, 0);
   EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"resident\"}") == 2; }));
   EXPECT_EQ(Volumes().size(), 1);
-  // Other images under the UID of its series are refused, and the volume stays.
+  // More images make another volume of all, and the first one stays.
   Series("ct", "1.2.3.1", 7);
   EXPECT_EQ(Store(folder).exit_status, 0);
-  EXPECT_TRUE(Eventually([&] { return Metric("intrawarp_dicom_volumes_total{outcome=\"failed\"}") == 1; }));
-  EXPECT_THAT(Volumes()[0].geometry().size(), testing::ElementsAre(12, 12, 5));
+  ASSERT_TRUE(HasVolumes(2));
+  EXPECT_THAT(SizesByName(),
+              testing::ElementsAre(testing::Pair(volume.name(), 5), testing::Pair(volume.name() + "-v2", 7)));
+  // Other images under their UIDs are refused, and change nothing.
+  EXPECT_THAT(StoreAll(folder, "1.2.3.1", 7, /*other=*/true), testing::Each(dimse::kDataSetDoesNotMatch));
+  EXPECT_EQ(Metric(kContradicting), 7);
+  EXPECT_EQ(Volumes().size(), 2);
+  EXPECT_THAT(StopServer(), HasSubstr("contradicting=7"));
+}
+
+// A scanner that pauses longer than the quiet time, with an association for each image.
+TEST_F(StorageTest, APauseMakesNoHalfVolumeTheLastWord) {
+  const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
+  StartServer(flags);
+  const std::string folder = Series("ct", "1.2.3.40", 10);
+  const auto store = [&](int begin, int end) {
+    for (int k = begin; k < end; ++k) {
+      EXPECT_EQ(client::RunProcess({"/usr/bin/storescu", "-aet", "SCU", "-aec", "INTRAWARP", "127.0.0.1", port_,
+                                    absl::StrCat(folder, "/slice", k)})
+                    .exit_status,
+                0);
+    }
+  };
+  store(0, 6);
+  ASSERT_TRUE(Eventually([&] { return SizesOfAll().contains(6); }));
+  store(6, 8);
+  // The late images outlive a restart with those that have a volume.
+  StopServer();
+  StartServer(flags);
+  store(8, 10);
+  ASSERT_TRUE(Eventually([&] { return SizesOfAll().contains(10); })) << StopServer();
+  for (const v1::Volume& volume : Volumes()) EXPECT_TRUE(volume.provisional()) << volume.name();
+  EXPECT_FALSE(SizesOfAll().contains(4));
+  EXPECT_FALSE(SizesOfAll().contains(2));
+}
+
+// Images that say how many they are: no volume before all are there, and no wait once they are.
+TEST_F(StorageTest, ASeriesIsCompleteByWhatItsImagesSay) {
+  StartServer({"--dicom_quiet=1h"});
+  const std::string folder = Series("ct", "1.2.3.41", 6, 12, /*announced=*/6);
+  const std::string rest = MakeFolder("rest");
+  for (int k = 4; k < 6; ++k) {
+    std::filesystem::rename(absl::StrCat(folder, "/slice", k), absl::StrCat(rest, "/slice", k));
+  }
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 4);
+  EXPECT_TRUE(Volumes().empty());
+  EXPECT_EQ(Store(rest).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1));
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 6);
+  EXPECT_FALSE(Volumes()[0].provisional());
+}
+
+// A slice that is missing in the middle, and comes when the rules have refused the rest.
+TEST_F(StorageTest, ALateSliceFillsItsGap) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.42", 6);
+  const std::string rest = MakeFolder("rest");
+  std::filesystem::rename(folder + "/slice2", rest + "/slice2");
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  EXPECT_TRUE(Eventually([&] { return Metric(kRefusedVolumes) == 1; }));
+  EXPECT_EQ(Store(rest).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(1));
+  EXPECT_THAT(SizesOfAll(), testing::ElementsAre(6));
+}
+
+TEST_F(StorageTest, NoVolumeIsOfTwoPatients) {
+  StartServer();
+  // One series, frame of reference and association; the first five slices of one patient, the others of another.
+  const std::string folder = Series("ct", "1.2.3.43", 10);
+  for (int k = 0; k < 10; ++k) Change(absl::StrCat(folder, "/slice", k), DCM_PatientID, k < 5 ? "P1" : "P2");
+  EXPECT_EQ(Store(folder).exit_status, 0);
+  ASSERT_TRUE(HasVolumes(2));
+  for (const v1::Volume& volume : Volumes()) EXPECT_EQ(volume.geometry().size(2), 5);
+  // The same instances, said to be of a third patient.
+  for (int k = 0; k < 10; ++k) Change(absl::StrCat(folder, "/slice", k), DCM_PatientID, "P3");
+  EXPECT_THAT(StoreAll(folder, "1.2.3.43", 10), testing::Each(dimse::kDataSetDoesNotMatch));
+  EXPECT_EQ(Volumes().size(), 2);
+}
+
+TEST_F(StorageTest, AnInstanceIsNamedByAUid) {
+  StartServer();
+  const std::string folder = Series("ct", "1.2.3.44", 1);
+  const std::string data = DataSetOf(folder + "/slice0");
+  for (const char* wrong : {"..", "1.2.3.044.1", "1..2", "1.2.", "a.b"}) {
+    EXPECT_NE(StoreOne(wrong, data), dimse::kSuccess) << wrong;
+  }
+  // Another instance than the request says, and a UID in the data set that is none.
+  EXPECT_EQ(StoreOne("1.2.3.44.2", data), dimse::kDataSetDoesNotMatch);
+  Change(folder + "/slice0", DCM_SeriesInstanceUID, "1.2.3.044");
+  EXPECT_EQ(StoreOne("1.2.3.44.1", DataSetOf(folder + "/slice0")), dimse::kCannotUnderstand);
+  EXPECT_EQ(StoreOne("1.2.3.44.1", data), dimse::kSuccess);
+}
+
+// The AE title of a peer is mistyped at one start.
+TEST_F(StorageTest, ImagesOutliveASlipInTheListOfPeers) {
+  const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state")), "--dicom_quiet=1h"};
+  StartServer(flags);
+  EXPECT_EQ(Store(Series("ct", "1.2.3.45", 5)).exit_status, 0);
+  StopServer();
+  StartServer(flags, "SCV 127.0.0.1 -\n");
+  EXPECT_EQ(Metric("intrawarp_dicom_spool_instances"), 5);
+  EXPECT_THAT(StopServer(), HasSubstr("dicom_unlisted"));
+  StartServer({flags[0]});
+  ASSERT_TRUE(HasVolumes(1));
+  EXPECT_EQ(Volumes()[0].geometry().size(2), 5);
 }
 
 TEST_F(StorageTest, ASeriesMayComeInSeveralAssociations) {
@@ -526,7 +681,8 @@ TEST_F(StorageTest, VolumesAreKeptOverARestart) {
   EXPECT_EQ(Volumes()[0].provenance().SerializeAsString(), volume.provenance().SerializeAsString());
 }
 
-// Images that were answered 0x0000 are there after a stop and after a kill, and becomes a volume if it was whole.
+// Images that were answered 0x0000 are there after a stop and after a kill, and a series becomes a volume if it was
+// whole.
 TEST_F(StorageTest, ImagesThatAreNoVolumesYetOutliveARestart) {
   const std::vector<std::string> flags = {absl::StrCat("--state_dir=", MakeFolder("state"))};
   std::vector<std::string> slow = flags;
