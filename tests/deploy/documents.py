@@ -42,6 +42,31 @@ def check_alerts():
         expect(len(entry.split()) >= 25, f"docs/runbook.md: {name} says too little")
 
 
+def unit_of(expression):
+    """What a query counts, by the names and the form of its metrics: enough to find two units on one axis."""
+    if re.search(r"[:_]ratio(_rate\d+m)?\{|process_open_fds\{.*\} / |_held_seconds_total", expression):
+        return "percentunit"
+    if re.search(r"_bytes(\{|$)", expression) and "rate(" not in expression:
+        return "bytes"
+    if re.search(r"_seconds(\{|$)|_seconds_bucket|^\(time\(\)|:p\d\d_rate1m", expression):
+        return "s"
+    return None
+
+
+def check_units(path, panel):
+    field = panel["fieldConfig"]
+    overridden = {override["matcher"]["options"]: {p["id"]: p["value"] for p in override["properties"]}
+                  for override in field.get("overrides", []) if override["matcher"]["id"] == "byFrameRefID"}
+    for target in panel["targets"]:
+        shown = overridden.get(target["refId"], {}).get("unit", field["defaults"].get("unit"))
+        wanted = unit_of(target["expr"])
+        expect(wanted is None or shown == wanted,
+               f"{path}: {panel['title']}: {target['refId']} counts in {wanted} and is shown in {shown}")
+    units = {overridden.get(target["refId"], {}).get("unit", field["defaults"].get("unit")) for target in panel["targets"]}
+    expect(len(units) == 1 or any("custom.axisPlacement" in each for each in overridden.values()),
+           f"{path}: {panel['title']}: two units on one axis")
+
+
 def check_dashboard(path):
     board = json.loads(text(path))
     panels = board["panels"]
@@ -57,12 +82,24 @@ def check_dashboard(path):
         if panel["type"] == "row":
             continue
         expect(panel["targets"], f"{path}: {panel['title']} shows nothing")
+        expect(len(panel.get("description", "").split()) >= 2, f"{path}: {panel['title']} has no description")
+        check_units(path, panel)
         for target in panel["targets"]:
             expect(target["datasource"]["uid"] == "prometheus", f"{path}: {panel['title']}: another data source")
     return board["uid"]
 
 
+def check_demo():
+    """The demonstration routes as a site does, and tells nobody."""
+    def routes(name):
+        return re.search(r"^route:\n.*?(?=^receivers:)", text(f"deploy/alertmanager/{name}"), re.S | re.M).group(0)
+    expect(routes("demo.yml") == routes("alertmanager.yml"), "alertmanager/demo.yml routes otherwise than alertmanager.yml")
+    expect("_configs:" not in text("deploy/alertmanager/demo.yml"), "alertmanager/demo.yml tells somebody")
+    expect("alertmanager/demo.yml" in text("deploy/compose.yaml"), "compose.yaml: alerts go to a host that is not there")
+
+
 check_alerts()
+check_demo()
 paths = sorted(glob.glob("deploy/grafana/dashboards/*.json", root_dir=SOURCE))
 uids = [check_dashboard(path) for path in paths]
 expect(len(uids) >= 2 and len(set(uids)) == len(uids), "dashboards: too few, or two with one uid")

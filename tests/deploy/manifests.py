@@ -17,7 +17,7 @@ import tempfile
 import yaml
 
 SOURCE, INTRAWARPD = sys.argv[1:3]
-OVERLAYS = ("base", "gpu", "monitoring")
+OVERLAYS = ("base", "gpu", "monitoring", "monitoring-cpu")
 errors = []
 
 
@@ -85,6 +85,15 @@ def check_pod(where, pod, configuration):
     return container, ports, volumes
 
 
+def shipped_rules():
+    """Of each group, as deploy/prometheus has them."""
+    rules = []
+    for name in ("recording.yml", "alerts.yml"):
+        with open(f"{SOURCE}/deploy/prometheus/{name}", encoding="utf-8") as file:
+            rules += [group["rules"] for group in yaml.safe_load(file)["groups"]]
+    return rules
+
+
 def check_overlay(overlay):
     documents = render(overlay)
     names = {(document["kind"], document["metadata"]["name"]) for document in documents}
@@ -124,14 +133,18 @@ def check_overlay(overlay):
         for port in rule["ports"]:
             expect(port["port"] in ports, f"{overlay}: the policy names another port")
     gpus = container["resources"]["limits"].get("nvidia.com/gpu", 0)
-    expect(gpus == (0 if overlay == "base" else 1), f"{overlay}: {gpus} GPUs")
+    expect(gpus == (0 if overlay in ("base", "monitoring-cpu") else 1), f"{overlay}: {gpus} GPUs")
     for monitor in of_kind(documents, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         found = [service for service in services if wanted <= service["metadata"]["labels"].items()]
         expect(len(found) == 1, f"{overlay}: the monitor finds {len(found)} services")
         for endpoint in monitor["spec"]["endpoints"]:
             expect(endpoint["port"] in [port["name"] for port in found[0]["spec"]["ports"]], f"{overlay}: wrong endpoint")
-    expect(bool(of_kind(documents, "ServiceMonitor")) == (overlay == "monitoring"), f"{overlay}: monitor or none")
+    is_watched = overlay.startswith("monitoring")
+    expect(bool(of_kind(documents, "ServiceMonitor")) == is_watched, f"{overlay}: monitor or none")
+    rules = [group["rules"] for rule in of_kind(documents, "PrometheusRule") for group in rule["spec"]["groups"]]
+    expect(rules == (shipped_rules() if is_watched else []), f"{overlay}: its rules are not those of deploy/prometheus: run "
+           "deploy/prometheus/make_prometheusrule")
 
 
 def check_orthanc(services):
