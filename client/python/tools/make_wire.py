@@ -22,10 +22,22 @@ PROTO = HERE.parents[2] / "proto"
 Field = descriptor_pb2.FieldDescriptorProto
 
 SCALARS = {
-    Field.TYPE_DOUBLE: "float", Field.TYPE_FLOAT: "float", Field.TYPE_INT64: "int", Field.TYPE_UINT64: "int",
-    Field.TYPE_INT32: "int", Field.TYPE_FIXED64: "int", Field.TYPE_FIXED32: "int", Field.TYPE_BOOL: "bool",
-    Field.TYPE_STRING: "str", Field.TYPE_BYTES: "bytes", Field.TYPE_UINT32: "int", Field.TYPE_ENUM: "int",
-    Field.TYPE_SFIXED32: "int", Field.TYPE_SFIXED64: "int", Field.TYPE_SINT32: "int", Field.TYPE_SINT64: "int",
+    Field.TYPE_DOUBLE: "float",
+    Field.TYPE_FLOAT: "float",
+    Field.TYPE_INT64: "int",
+    Field.TYPE_UINT64: "int",
+    Field.TYPE_INT32: "int",
+    Field.TYPE_FIXED64: "int",
+    Field.TYPE_FIXED32: "int",
+    Field.TYPE_BOOL: "bool",
+    Field.TYPE_STRING: "str",
+    Field.TYPE_BYTES: "bytes",
+    Field.TYPE_UINT32: "int",
+    Field.TYPE_ENUM: "int",
+    Field.TYPE_SFIXED32: "int",
+    Field.TYPE_SFIXED64: "int",
+    Field.TYPE_SINT32: "int",
+    Field.TYPE_SINT64: "int",
 }
 
 STUB_HEAD = '''# SPDX-License-Identifier: Apache-2.0
@@ -84,8 +96,17 @@ def make_descriptors(protoc: str) -> bytes:
     files = sorted(str(path.relative_to(PROTO)) for path in PROTO.glob("intrawarp/v1/*.proto"))
     files.append("google/rpc/error_details.proto")
     with tempfile.NamedTemporaryFile(suffix=".binpb") as out:
-        subprocess.run([protoc, f"-I{PROTO}", f"-I{'/usr/include'}", "--include_imports",
-                        f"--descriptor_set_out={out.name}", *files], check=True)
+        subprocess.run(
+            [
+                protoc,
+                f"-I{PROTO}",
+                f"-I{'/usr/include'}",
+                "--include_imports",
+                f"--descriptor_set_out={out.name}",
+                *files,
+            ],
+            check=True,
+        )
         made = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out.name).read_bytes())
     for file in made.file:
         file.ClearField("source_code_info")
@@ -148,9 +169,11 @@ class StubWriter:
             self.lines += [f"    {value.name}: int" for value in enum.value]
         self.lines += [f"    {field.name}: {self.attribute(field)}" for field in message.field]
         if message.field:
-            self.lines.append("    def __init__(self, *, " +
-                              ", ".join(f"{field.name}: {self.argument(field)}" for field in message.field) +
-                              ") -> None: ...")
+            self.lines.append(
+                "    def __init__(self, *, "
+                + ", ".join(f"{field.name}: {self.argument(field)}" for field in message.field)
+                + ") -> None: ..."
+            )
         else:
             self.lines.append("    def __init__(self) -> None: ...")
         self.lines.append("")

@@ -100,8 +100,12 @@ async def test_a_cancelled_task_cancels_on_the_server(fake, pair, method):
         volume = await server.put(pair.fixed)
         result = await server.register(volume, volume, method="rigid")
         fake.rule(method, late=30.0)
-        calls = {"Register": lambda: server.register(volume, volume), "Download": volume.download,
-                 "Upload": lambda: server.put(pair.moving), "MapPoints": lambda: result.map_points([0, 0, 0])}
+        calls = {
+            "Register": lambda: server.register(volume, volume),
+            "Download": volume.download,
+            "Upload": lambda: server.put(pair.moving),
+            "MapPoints": lambda: result.map_points([0, 0, 0]),
+        }
         before = fake.cancelled(method)
         task = asyncio.ensure_future(calls[method]())
         await asyncio.sleep(0.2)

@@ -23,9 +23,21 @@ class RealServer:
         self.socket = str(folder / "shared_memory.sock")
         self.log = open(folder / "log", "wb")
         self._process = subprocess.Popen(
-            [os.environ["INTRAWARPD"], f"--listen={listen}", "--http=127.0.0.1:0", "--device=cpu",
-             f"--shared_memory={self.socket}", "--log_level=warning", "--resident_bytes=512MiB",
-             "--workspace_bytes=1GiB", "--pinned_bytes=512MiB", *flags], stdout=subprocess.PIPE, stderr=self.log)
+            [
+                os.environ["INTRAWARPD"],
+                f"--listen={listen}",
+                "--http=127.0.0.1:0",
+                "--device=cpu",
+                f"--shared_memory={self.socket}",
+                "--log_level=warning",
+                "--resident_bytes=512MiB",
+                "--workspace_bytes=1GiB",
+                "--pinned_bytes=512MiB",
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+        )
         line = self._process.stdout.readline().decode()
         assert line.startswith("ready "), (folder / "log").read_text()
         self.address = line.split("grpc=")[1].split()[0]
@@ -58,7 +70,9 @@ def pair():
     def blobs(shift):
         out = np.zeros(z.shape)
         for cx, cy, cz, width, height in ((20, 20, 20, 8, 900), (32, 16, 24, 5, 600), (14, 28, 14, 5, -300)):
-            out += height * np.exp(-((x - cx - shift)**2 + (y - cy - shift)**2 + (z - cz - shift)**2) / (2 * width**2))
+            out += height * np.exp(
+                -((x - cx - shift) ** 2 + (y - cy - shift) ** 2 + (z - cz - shift) ** 2) / (2 * width**2)
+            )
         return out.astype(np.int16)
 
     keys = {"axes": "zyx", "space": "LPS", "spacing_xyz": (spacing,) * 3, "origin_xyz": (-20.0, -15.0, 30.0)}

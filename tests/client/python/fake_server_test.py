@@ -45,8 +45,15 @@ def eventually(condition, seconds=10.0):
 def test_every_reason_has_a_class(fake, server, reason):
     """A reason without an entry would be taken for its status code alone."""
     assert reason in iw.errors._BY_REASON
-    fake.rule("GetServerInfo", refuse=reason, message="no", field="a.b", resource="volumes/x",
-              numbers={"asked": 5, "in_use": 2.5, "text": "x"}, retry_after=1.5)
+    fake.rule(
+        "GetServerInfo",
+        refuse=reason,
+        message="no",
+        field="a.b",
+        resource="volumes/x",
+        numbers={"asked": 5, "in_use": 2.5, "text": "x"},
+        retry_after=1.5,
+    )
     with pytest.raises(iw.errors._BY_REASON[reason]) as caught:
         server.info()
     error = caught.value
@@ -73,6 +80,7 @@ def test_bases_group_what_is_handled_alike():
 
 def test_errors_survive_pickling():
     import pickle
+
     error = iw.errors.Busy("full", reason="QUEUE_FULL", metadata={"in_use": "3"}, retry_after=2.0, call_id="ab")
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error) and back.__dict__ == error.__dict__ and str(back) == str(error)
@@ -91,8 +99,12 @@ def test_details_that_are_no_message_are_left_out():
 def test_nobody_there():
     begin = time.monotonic()
     with iw.connect("127.0.0.1:1") as server:
-        for call in (server.info, lambda: server.put(iw.phantom((8, 8, 8)).fixed), lambda: server.volume("x"),
-                     lambda: server.register("volumes/a", "volumes/b")):
+        for call in (
+            server.info,
+            lambda: server.put(iw.phantom((8, 8, 8)).fixed),
+            lambda: server.volume("x"),
+            lambda: server.register("volumes/a", "volumes/b"),
+        ):
             with pytest.raises(iw.errors.ConnectionLost) as caught:
                 call()
             assert caught.value.retry_after == 1.0 and caught.value.reason == ""
@@ -103,11 +115,20 @@ def test_nobody_there():
 # ---- options ----
 
 
-@pytest.mark.parametrize("arguments,field", [
-    ({"address": ""}, "address"), ({"address": "a:1,,b:2"}, "address"), ({"address": "a:1,b"}, "address"),
-    ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"), ({"chunk_bytes": 0}, "chunk_bytes"),
-    ({"stall_timeout": -1}, "stall_timeout"), ({"token": "secret"}, "token_file"),
-    ({"token": "two words", "tls_ca": "CA"}, "token_file")])
+@pytest.mark.parametrize(
+    "arguments,field",
+    [
+        ({"address": ""}, "address"),
+        ({"address": "a:1,,b:2"}, "address"),
+        ({"address": "a:1,b"}, "address"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"chunk_bytes": 0}, "chunk_bytes"),
+        ({"stall_timeout": -1}, "stall_timeout"),
+        ({"token": "secret"}, "token_file"),
+        ({"token": "two words", "tls_ca": "CA"}, "token_file"),
+    ],
+)
 def test_options_out_of_range(tmp_path, arguments, field):
     if "tls_ca" in arguments:
         (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----\n")
@@ -156,6 +177,7 @@ def test_names_of_several_servers():
 def test_the_order_of_servers_is_the_cpp_clients():
     """tests/client/server_set_test.cc: the weight is the first 8 bytes of SHA-256(address + newline + key)."""
     import hashlib
+
     servers = [f"server{i}:50051" for i in range(5)]
     for key in ("", "a", "0f" * 32):
         order = rendezvous(servers, key)
@@ -215,8 +237,12 @@ def test_an_object_that_changes_within_a_download(fake, server, large):
     volume = server.put(large)
     fake.rule("Download", broken=True, after=1, times=1)
     stored = fake._objects[volume.name]
-    fake.rule("Download", when=lambda request: request.offset > 0 and bool(
-        setattr(stored, "image", iw.phantom((96, 96, 80), seed=9).fixed)) or False)
+    fake.rule(
+        "Download",
+        when=lambda request: request.offset > 0
+        and bool(setattr(stored, "image", iw.phantom((96, 96, 80), seed=9).fixed))
+        or False,
+    )
     with pytest.raises(iw.errors.ContentChanged):
         volume.download()
 
@@ -228,6 +254,7 @@ def test_a_silent_connection_is_left(fake, large):
         fake.rule("Download", silent=True, after=1, times=1)
         hang = threading.Event()
         from intrawarp._link import Link
+
         plain = Link.is_serving
         asked = []
 
@@ -275,11 +302,18 @@ def test_every_call_has_a_timeout(fake, large):
         volume = server.put(large)
         result = server.register(volume, volume)
         fake.rule("*", late=30.0)
-        for call in (server.info, server.volumes, lambda: volume.download(timeout=0.2),
-                     lambda: server.put(iw.phantom((8, 8, 8)).fixed, timeout=0.2),
-                     lambda: server.register(volume, volume, timeout=0.2), lambda: result.map_points([0, 0, 0]),
-                     lambda: result.warp(timeout=0.2), lambda: result.field(timeout=0.2),
-                     lambda: server.navigate(fixed=volume, timeout=0.2), volume.delete):
+        for call in (
+            server.info,
+            server.volumes,
+            lambda: volume.download(timeout=0.2),
+            lambda: server.put(iw.phantom((8, 8, 8)).fixed, timeout=0.2),
+            lambda: server.register(volume, volume, timeout=0.2),
+            lambda: result.map_points([0, 0, 0]),
+            lambda: result.warp(timeout=0.2),
+            lambda: result.field(timeout=0.2),
+            lambda: server.navigate(fixed=volume, timeout=0.2),
+            volume.delete,
+        ):
             begin = time.monotonic()
             with pytest.raises(iw.errors.DeadlineExceeded):
                 call()
@@ -297,11 +331,13 @@ def test_cancellation_reaches_the_server(fake, server, large, method):
     fake.rule(method, late=30.0)
     cancellation = iw.Cancellation()
     threading.Timer(0.2, cancellation.cancel).start()
-    calls = {"Register": lambda: server.register(volume, volume, cancel=cancellation),
-             "Download": lambda: volume.download(cancel=cancellation),
-             "Upload": lambda: server.put(iw.phantom((8, 8, 8)).fixed, cancel=cancellation),
-             "MapPoints": lambda: result.map_points([0, 0, 0], cancel=cancellation),
-             "WarpVolume": lambda: result.warp(cancel=cancellation)}
+    calls = {
+        "Register": lambda: server.register(volume, volume, cancel=cancellation),
+        "Download": lambda: volume.download(cancel=cancellation),
+        "Upload": lambda: server.put(iw.phantom((8, 8, 8)).fixed, cancel=cancellation),
+        "MapPoints": lambda: result.map_points([0, 0, 0], cancel=cancellation),
+        "WarpVolume": lambda: result.warp(cancel=cancellation),
+    }
     before = fake.cancelled(method)
     with pytest.raises(iw.errors.Cancelled):
         calls[method]()
@@ -353,6 +389,7 @@ def test_what_a_result_fetches_it_fetches_when_asked(fake, server):
 
 def test_report_is_plain_values(fake, server):
     import json
+
     pair = iw.phantom((16, 16, 16))
     report = server.register(pair.fixed, pair.moving).report
     parsed = json.loads(report.to_json())
@@ -404,17 +441,29 @@ def test_an_exception_of_a_callback_ends_the_call(fake, server):
 
     def callback(step):
         raise KeyError("mine")
+
     with pytest.raises(KeyError, match="mine"):
         server.register(pair.fixed, pair.moving, progress=callback)
     assert server.register(pair.fixed, pair.moving).ok
 
 
-@pytest.mark.parametrize("arguments,field", [
-    ({"method": "thin-plate"}, "method"), ({"method": []}, "method"), ({"method": "ffd", "spacing": 5}, "spacing"),
-    ({"method": "ffd", "metric": "sad"}, "metric"), ({"method": "ffd", "iterations": "many"}, "iterations"),
-    ({"iterations": 5}, "iterations"), ({"initial": np.eye(3)}, "initial"), ({"budget": -1}, "budget"),
-    ({"method": "rigid", "initial": np.full((4, 4), np.nan)}, "initial"), ({"error_at": [1, 2]}, "points"),
-    ({"field": "double"}, "field"), ({"ttl": "a day"}, "ttl")])
+@pytest.mark.parametrize(
+    "arguments,field",
+    [
+        ({"method": "thin-plate"}, "method"),
+        ({"method": []}, "method"),
+        ({"method": "ffd", "spacing": 5}, "spacing"),
+        ({"method": "ffd", "metric": "sad"}, "metric"),
+        ({"method": "ffd", "iterations": "many"}, "iterations"),
+        ({"iterations": 5}, "iterations"),
+        ({"initial": np.eye(3)}, "initial"),
+        ({"budget": -1}, "budget"),
+        ({"method": "rigid", "initial": np.full((4, 4), np.nan)}, "initial"),
+        ({"error_at": [1, 2]}, "points"),
+        ({"field": "double"}, "field"),
+        ({"ttl": "a day"}, "ttl"),
+    ],
+)
 def test_options_are_checked_before_a_call(fake, server, arguments, field):
     pair = iw.phantom((8, 8, 8))
     with pytest.raises(ValueError) as caught:
@@ -425,8 +474,19 @@ def test_options_are_checked_before_a_call(fake, server, arguments, field):
 
 def test_options_reach_the_server_as_the_command_line_sends_them(fake, server):
     pair = iw.phantom((8, 8, 8))
-    server.register(pair.fixed, pair.moving, method="affine,ffd", metric="lncc", spacing_vox=4, budget=2.5,
-                    best_effort=True, error_limit_mm=3, optimizer="cg", initial=np.eye(4), fixed_mask=pair.fixed)
+    server.register(
+        pair.fixed,
+        pair.moving,
+        method="affine,ffd",
+        metric="lncc",
+        spacing_vox=4,
+        budget=2.5,
+        best_effort=True,
+        error_limit_mm=3,
+        optimizer="cg",
+        initial=np.eye(4),
+        fixed_mask=pair.fixed,
+    )
     options = next(call.request for call in fake.calls if call.method == "Register").options
     assert options.stages[0].affine.metric == v1.METRIC_NGF and options.stages[1].ffd.metric == v1.METRIC_LNCC
     assert options.stages[1].ffd.spacing_vox == 4 and options.stages[1].ffd.optimizer == v1.OPTIMIZER_CONJUGATE_GRADIENT
@@ -481,6 +541,7 @@ def test_deleting_by_handle_and_by_name(fake, server):
 
 def test_lists_have_all_pages(fake, server):
     from intrawarp import _core
+
     small = iw.phantom((4, 4, 4)).fixed
     names = {server.put(small, id=f"v{i:02}").name for i in range(7)}
     old, _core._PAGE = _core._PAGE, 3
@@ -515,6 +576,7 @@ def test_products(fake, server):
 
 def test_a_matrix_that_is_none_is_refused():
     from intrawarp._sparse import decode, encode
+
     sparse = pytest.importorskip("scipy.sparse", reason="python3-scipy is not installed")
     shape, view = encode(sparse.eye(4, format="csr"))
     data = np.frombuffer(view, np.uint8).copy()
@@ -534,7 +596,9 @@ def test_an_operation_outlives_its_call(fake, server):
     assert operation.name == "operations/night-1"
     result = operation.wait(timeout=10)
     assert result.verdict == "OK" and result.fixed.geometry == pair.fixed.geometry
-    assert server.operation("night-1").state == "DONE" and [each.name for each in server.operations()] == [operation.name]
+    assert server.operation("night-1").state == "DONE" and [each.name for each in server.operations()] == [
+        operation.name
+    ]
 
 
 def test_transforms_come_back_as_they_went(fake, server):
@@ -613,7 +677,9 @@ def test_nothing_grows(fake):
 
     for _ in range(2):
         work()
-    eventually(lambda: not any(each.name in ("intrawarp-answers", "intrawarp-frames") for each in threading.enumerate()))
+    eventually(
+        lambda: not any(each.name in ("intrawarp-answers", "intrawarp-frames") for each in threading.enumerate())
+    )
     before = count()
     for _ in range(8):
         work()

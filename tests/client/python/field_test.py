@@ -122,7 +122,7 @@ def test_inverse_points():
 def basis(x):
     """The centred cubic B-spline."""
     x = abs(x)
-    return (4 - 6 * x**2 + 3 * x**3) / 6 if x < 1 else (2 - x)**3 / 6 if x < 2 else 0.0
+    return (4 - 6 * x**2 + 3 * x**3) / 6 if x < 1 else (2 - x) ** 3 / 6 if x < 2 else 0.0
 
 
 def test_a_control_grid_is_the_sum_of_its_splines():
@@ -141,8 +141,11 @@ def test_a_control_grid_is_the_sum_of_its_splines():
     outside = geometry.index_to_physical([0.5, 3, 2])
     assert np.allclose(field.map_points(outside), MATRIX @ outside + SHIFT)
     dense = field.displacement(grid((4, 4, 4)))
-    assert dense.is_dense and np.allclose(dense.array[1, 2, 3] + dense.geometry.index_to_physical([3, 2, 1]),
-                                          field.map_points(dense.geometry.index_to_physical([3, 2, 1])), atol=1e-4)
+    assert dense.is_dense and np.allclose(
+        dense.array[1, 2, 3] + dense.geometry.index_to_physical([3, 2, 1]),
+        field.map_points(dense.geometry.index_to_physical([3, 2, 1])),
+        atol=1e-4,
+    )
 
 
 def test_a_slice_has_one_control_point_in_z():
@@ -166,11 +169,17 @@ def test_a_velocity_flows():
 
 def test_headers_that_contradict_themselves():
     from intrawarp.field import field_bytes
+
     geometry = grid().to_proto()
     good = v1.FieldHeader(geometry=geometry, encoding=v1.FIELD_ENCODING_FLOAT32, total_bytes=6 * 5 * 4 * 12)
     assert field_bytes(good) == good.total_bytes
-    for change in ({"total_bytes": 5}, {"total_bytes": 2**60}, {"encoding": 77}, {"geometry": v1.Geometry()},
-                   {"encoding": v1.FIELD_ENCODING_INT16, "total_bytes": 6 * 5 * 4 * 6, "scale": float("nan")}):
+    for change in (
+        {"total_bytes": 5},
+        {"total_bytes": 2**60},
+        {"encoding": 77},
+        {"geometry": v1.Geometry()},
+        {"encoding": v1.FIELD_ENCODING_INT16, "total_bytes": 6 * 5 * 4 * 6, "scale": float("nan")},
+    ):
         bad = v1.FieldHeader()
         bad.CopyFrom(good)
         for name, value in change.items():

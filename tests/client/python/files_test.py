@@ -21,8 +21,15 @@ def some_image(dtype="int16", *, left_handed=False, rescale=None, seed=1):
     if (np.linalg.det(direction) < 0) != left_handed:
         direction[:, 2] *= -1
     voxels = (random.normal(size=(4, 5, 6)) * 50 + 100).astype(dtype)
-    return Image(voxels, axes="zyx", space="LPS", spacing_xyz=(0.5, 1.25, 3.0), origin_xyz=(-10.5, 20.25, -300.0),
-                 direction_xyz=direction, rescale=rescale)
+    return Image(
+        voxels,
+        axes="zyx",
+        space="LPS",
+        spacing_xyz=(0.5, 1.25, 3.0),
+        origin_xyz=(-10.5, 20.25, -300.0),
+        direction_xyz=direction,
+        rescale=rescale,
+    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -104,8 +111,15 @@ encoding: raw
 """
 
 
-def write_nrrd(path, *, space="space: left-posterior-superior", data=None,
-               directions="space directions: (1,0,0) (0,2,0) (0,0,3)", origin="space origin: (5,6,7)", **replace):
+def write_nrrd(
+    path,
+    *,
+    space="space: left-posterior-superior",
+    data=None,
+    directions="space directions: (1,0,0) (0,2,0) (0,0,3)",
+    origin="space origin: (5,6,7)",
+    **replace,
+):
     text = NRRD.format(space=space, directions=directions, origin=origin)
     for old, new in replace.items():
         old_line = next(line for line in text.splitlines() if line.startswith(old.replace("_", " ") + ":"))
@@ -120,8 +134,9 @@ def test_spaces_of_nrrd(tmp_path):
         image = Image.read(write_nrrd(tmp_path / "a.nrrd", space=f"space: {space}"))
         assert image.origin_xyz == (5 * signs[0], 6 * signs[1], 7)
         assert (image.geometry.direction_xyz == np.diag([*signs, 1])).all() and image.spacing_xyz == (1, 2, 3)
-    image = Image.read(write_nrrd(tmp_path / "a.nrrd", space="content: x", directions="spacings: 1 2 3",
-                                  origin="# none"))
+    image = Image.read(
+        write_nrrd(tmp_path / "a.nrrd", space="content: x", directions="spacings: 1 2 3", origin="# none")
+    )
     assert image.spacing_xyz == (1, 2, 3)
 
 
@@ -130,8 +145,15 @@ def test_detached_files_lie_in_the_same_folder(tmp_path):
     (tmp_path / "a.raw").write_bytes(data)
     header = NRRD.format(space="space: LPS", directions="spacings: 1 1 1", origin="data file: {}")
     (tmp_path / "folder").mkdir()
-    for name, good in (("a.raw", True), ("../a.raw", False), (str(tmp_path / "a.raw"), False), ("..", False),
-                       ("a%d.raw 1 3 1", False), ("LIST", False), ("", False)):
+    for name, good in (
+        ("a.raw", True),
+        ("../a.raw", False),
+        (str(tmp_path / "a.raw"), False),
+        ("..", False),
+        ("a%d.raw 1 3 1", False),
+        ("LIST", False),
+        ("", False),
+    ):
         for where in (tmp_path, tmp_path / "folder"):
             path = where / "a.nhdr"
             path.write_text(header.format(name))
@@ -149,37 +171,66 @@ def test_detached_files_lie_in_the_same_folder(tmp_path):
             Image.read(tmp_path / "a.mhd")
 
 
-@pytest.mark.parametrize("change,field", [
-    ({"type": "block"}, "type"), ({"type": "long long"}, "type"), ({"dimension": "99"}, "dimension"),
-    ({"sizes": "2 3"}, "sizes"), ({"sizes": "2 3 0"}, "sizes"), ({"sizes": "2 3 99999999999"}, "sizes"),
-    ({"endian": "middle"}, "endian"), ({"encoding": "bzip2"}, "encoding"), ({"encoding": "hex"}, "encoding"),
-    ({"space": "space: scanner-xyz"}, "space"), ({"directions": "space directions: (1,0,0) (0,1,0)"}, "space directions"),
-    ({"directions": "space directions: (1,0) (0,1) (1,1)"}, "space directions"),
-    ({"directions": "space directions: (1,0,0) (0,nan,0) (0,0,1)"}, "space directions"),
-    ({"directions": "space directions: (1,0,0) (1,1,0) (0,0,1)"}, "direction"),
-    ({"directions": "space directions: none (0,1,0) (0,0,1)"}, "sizes"),
-    ({"directions": "axis mins: 0 0 0"}, "axis mins"), ({"origin": "space origin: (1,2)"}, "space origin"),
-    ({"origin": "space origin: (1e9,2,3)"}, "origin"),
-    ({"origin": "measurement frame: (0,1,0) (1,0,0) (0,0,1)"}, "measurement frame"),
-    ({"origin": "byte skip: -5"}, "byte skip"), ({"origin": "line skip: 3"}, "line skip"),
-    ({"origin": "type: short"}, "header"), ({"origin": "nonsense"}, "header"),
-    ({"data": b"short"}, "data"), ({"data": bytes(49)}, "data"),
-])
+@pytest.mark.parametrize(
+    "change,field",
+    [
+        ({"type": "block"}, "type"),
+        ({"type": "long long"}, "type"),
+        ({"dimension": "99"}, "dimension"),
+        ({"sizes": "2 3"}, "sizes"),
+        ({"sizes": "2 3 0"}, "sizes"),
+        ({"sizes": "2 3 99999999999"}, "sizes"),
+        ({"endian": "middle"}, "endian"),
+        ({"encoding": "bzip2"}, "encoding"),
+        ({"encoding": "hex"}, "encoding"),
+        ({"space": "space: scanner-xyz"}, "space"),
+        ({"directions": "space directions: (1,0,0) (0,1,0)"}, "space directions"),
+        ({"directions": "space directions: (1,0) (0,1) (1,1)"}, "space directions"),
+        ({"directions": "space directions: (1,0,0) (0,nan,0) (0,0,1)"}, "space directions"),
+        ({"directions": "space directions: (1,0,0) (1,1,0) (0,0,1)"}, "direction"),
+        ({"directions": "space directions: none (0,1,0) (0,0,1)"}, "sizes"),
+        ({"directions": "axis mins: 0 0 0"}, "axis mins"),
+        ({"origin": "space origin: (1,2)"}, "space origin"),
+        ({"origin": "space origin: (1e9,2,3)"}, "origin"),
+        ({"origin": "measurement frame: (0,1,0) (1,0,0) (0,0,1)"}, "measurement frame"),
+        ({"origin": "byte skip: -5"}, "byte skip"),
+        ({"origin": "line skip: 3"}, "line skip"),
+        ({"origin": "type: short"}, "header"),
+        ({"origin": "nonsense"}, "header"),
+        ({"data": b"short"}, "data"),
+        ({"data": bytes(49)}, "data"),
+    ],
+)
 def test_nrrd_headers_that_are_refused(tmp_path, change, field):
     with pytest.raises(iw.FileError) as caught:
         Image.read(write_nrrd(tmp_path / "a.nrrd", **change))
     assert caught.value.field == field
 
 
-META = {"ObjectType": "Image", "NDims": "3", "BinaryData": "True", "CompressedData": "False", "DimSize": "2 3 4",
-        "ElementSpacing": "1 2 3", "Offset": "5 6 7", "TransformMatrix": "0 1 0 1 0 0 0 0 1",
-        "ElementType": "MET_SHORT", "ElementDataFile": "LOCAL"}
+META = {
+    "ObjectType": "Image",
+    "NDims": "3",
+    "BinaryData": "True",
+    "CompressedData": "False",
+    "DimSize": "2 3 4",
+    "ElementSpacing": "1 2 3",
+    "Offset": "5 6 7",
+    "TransformMatrix": "0 1 0 1 0 0 0 0 1",
+    "ElementType": "MET_SHORT",
+    "ElementDataFile": "LOCAL",
+}
 
 
 def write_meta(path, data=None, **change):
-    lines = [f"{key} = {value}" for key, value in {**META, **change}.items() if value is not None and key != "ElementDataFile"]
+    lines = [
+        f"{key} = {value}"
+        for key, value in {**META, **change}.items()
+        if value is not None and key != "ElementDataFile"
+    ]
     lines.append(f"ElementDataFile = {change.get('ElementDataFile', 'LOCAL')}")
-    path.write_bytes(("\n".join(lines) + "\n").encode() + (np.arange(24, dtype="<i2").tobytes() if data is None else data))
+    path.write_bytes(
+        ("\n".join(lines) + "\n").encode() + (np.arange(24, dtype="<i2").tobytes() if data is None else data)
+    )
     return path
 
 
@@ -193,15 +244,28 @@ def test_metaimages_matrix_states_one_axis_after_the_other(tmp_path):
     assert (big.array.reshape(-1) == np.arange(24)).all()
 
 
-@pytest.mark.parametrize("change,field", [
-    ({"ObjectType": "Tube"}, "ObjectType"), ({"NDims": "4"}, "NDims"), ({"NDims": None}, "NDims"),
-    ({"DimSize": "2 3"}, "DimSize"), ({"DimSize": "2 3 -4"}, "DimSize"), ({"DimSize": "2 3 4.5"}, "DimSize"),
-    ({"ElementSpacing": "1 0 1"}, "ElementSpacing"), ({"ElementSpacing": "1 inf 1"}, "ElementSpacing"),
-    ({"TransformMatrix": "1 0 0 1 0 0 0 0 1"}, "direction"), ({"ElementType": "MET_LONG_LONG"}, "ElementType"),
-    ({"ElementNumberOfChannels": "3"}, "ElementNumberOfChannels"), ({"BinaryData": "False"}, "BinaryData"),
-    ({"BinaryData": "perhaps"}, "BinaryData"), ({"DistanceUnits": "inch"}, "DistanceUnits"),
-    ({"HeaderSize": "-7"}, "HeaderSize"), ({"CompressedData": "True"}, "data"),
-    ({"ElementToIntensityFunctionSlope": "0"}, "ElementToIntensityFunctionSlope")])
+@pytest.mark.parametrize(
+    "change,field",
+    [
+        ({"ObjectType": "Tube"}, "ObjectType"),
+        ({"NDims": "4"}, "NDims"),
+        ({"NDims": None}, "NDims"),
+        ({"DimSize": "2 3"}, "DimSize"),
+        ({"DimSize": "2 3 -4"}, "DimSize"),
+        ({"DimSize": "2 3 4.5"}, "DimSize"),
+        ({"ElementSpacing": "1 0 1"}, "ElementSpacing"),
+        ({"ElementSpacing": "1 inf 1"}, "ElementSpacing"),
+        ({"TransformMatrix": "1 0 0 1 0 0 0 0 1"}, "direction"),
+        ({"ElementType": "MET_LONG_LONG"}, "ElementType"),
+        ({"ElementNumberOfChannels": "3"}, "ElementNumberOfChannels"),
+        ({"BinaryData": "False"}, "BinaryData"),
+        ({"BinaryData": "perhaps"}, "BinaryData"),
+        ({"DistanceUnits": "inch"}, "DistanceUnits"),
+        ({"HeaderSize": "-7"}, "HeaderSize"),
+        ({"CompressedData": "True"}, "data"),
+        ({"ElementToIntensityFunctionSlope": "0"}, "ElementToIntensityFunctionSlope"),
+    ],
+)
 def test_metaimage_headers_that_are_refused(tmp_path, change, field):
     with pytest.raises(iw.FileError) as caught:
         Image.read(write_meta(tmp_path / "a.mha", **change))
@@ -212,21 +276,37 @@ def nifti_with(offset, form, *values):
     some = some_image()
     path_bytes = bytearray()
     from intrawarp._files import _nifti_header
+
     path_bytes += _nifti_header(some.geometry, "int16", None, 1) + some.array.astype("<i2").tobytes()
     struct.pack_into("<" + form, path_bytes, offset, *values)
     return bytes(path_bytes)
 
 
-@pytest.mark.parametrize("content,field", [
-    (b"", "header"), (b"nonsense" * 100, "header"), (nifti_with(344, "4s", b"xxxx"), "header"),
-    (nifti_with(40, "h", 9), "size"), (nifti_with(42, "h", -3), "size"), (nifti_with(42, "3h", 32767, 32767, 32767), "size"),
-    (nifti_with(40, "5h", 4, 6, 5, 4, 7), "size"), (nifti_with(70, "h", 1792), "datatype"),
-    (nifti_with(70, "h", 999), "datatype"), (nifti_with(72, "h", 8), "bitpix"), (nifti_with(108, "f", 3.5), "vox_offset"),
-    (nifti_with(108, "f", -1.0), "vox_offset"), (nifti_with(108, "f", float("nan")), "vox_offset"),
-    (nifti_with(108, "f", 1e30), "vox_offset"), (nifti_with(123, "B", 7), "units"),
-    (nifti_with(280, "f", float("nan")), "direction"), (nifti_with(280, "4f", 5, 5, 5, 0), "direction"),
-    (nifti_with(112, "f", float("inf")), "rescale"), (nifti_with(0, "i", 348) + b"x", "data"),
-    (nifti_with(0, "i", 348)[:-1], "data")])
+@pytest.mark.parametrize(
+    "content,field",
+    [
+        (b"", "header"),
+        (b"nonsense" * 100, "header"),
+        (nifti_with(344, "4s", b"xxxx"), "header"),
+        (nifti_with(40, "h", 9), "size"),
+        (nifti_with(42, "h", -3), "size"),
+        (nifti_with(42, "3h", 32767, 32767, 32767), "size"),
+        (nifti_with(40, "5h", 4, 6, 5, 4, 7), "size"),
+        (nifti_with(70, "h", 1792), "datatype"),
+        (nifti_with(70, "h", 999), "datatype"),
+        (nifti_with(72, "h", 8), "bitpix"),
+        (nifti_with(108, "f", 3.5), "vox_offset"),
+        (nifti_with(108, "f", -1.0), "vox_offset"),
+        (nifti_with(108, "f", float("nan")), "vox_offset"),
+        (nifti_with(108, "f", 1e30), "vox_offset"),
+        (nifti_with(123, "B", 7), "units"),
+        (nifti_with(280, "f", float("nan")), "direction"),
+        (nifti_with(280, "4f", 5, 5, 5, 0), "direction"),
+        (nifti_with(112, "f", float("inf")), "rescale"),
+        (nifti_with(0, "i", 348) + b"x", "data"),
+        (nifti_with(0, "i", 348)[:-1], "data"),
+    ],
+)
 def test_nifti_headers_that_are_refused(tmp_path, content, field):
     (tmp_path / "a.nii").write_bytes(content)
     with pytest.raises(iw.FileError) as caught:
@@ -257,7 +337,7 @@ def test_damaged_files_are_refused_or_read_as_images(tmp_path, suffix):
     for round in range(400):
         bad = bytearray(good)
         if round % 4 == 0:
-            bad = bad[:random.integers(len(bad))]
+            bad = bad[: random.integers(len(bad))]
         else:
             for place in random.integers(0, min(len(bad), 400), random.integers(1, 4)):
                 bad[place] = random.integers(256)
@@ -294,6 +374,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     def fails(*arguments):
         raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError):
         some_image(seed=2).write(path)

@@ -61,9 +61,15 @@ def test_strides_never_count(name, array, axes):
     assert image.array_xyz[4, 2, 1] == voxels()[1, 2, 4]
 
 
-@pytest.mark.parametrize("missing,sentence", [
-    ("axes", "give axes='zyx'"), ("space", "give space='LPS'"), ("spacing_xyz", "give spacing_xyz"),
-    ("origin_xyz", "give origin_xyz")])
+@pytest.mark.parametrize(
+    "missing,sentence",
+    [
+        ("axes", "give axes='zyx'"),
+        ("space", "give space='LPS'"),
+        ("spacing_xyz", "give spacing_xyz"),
+        ("origin_xyz", "give origin_xyz"),
+    ],
+)
 def test_an_array_without_geometry_or_space_is_refused(missing, sentence):
     arguments = {"axes": "zyx", **KEYS}
     del arguments[missing]
@@ -79,34 +85,67 @@ def test_a_bare_array_is_refused_wherever_it_is_given():
             Image.of(source)
 
 
-@pytest.mark.parametrize("change,field", [
-    ({"spacing_xyz": (1, 0, 1)}, "spacing"), ({"spacing_xyz": (1, -1, 1)}, "spacing"),
-    ({"spacing_xyz": (1, np.nan, 1)}, "spacing"), ({"spacing_xyz": 1.0}, "spacing"),
-    ({"origin_xyz": (0, 0, np.inf)}, "origin"), ({"origin_xyz": (1e9, 0, 0)}, "origin"),
-    ({"direction_xyz": np.eye(3) * 2}, "direction"), ({"direction_xyz": [[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]}, "direction"),
-    ({"direction_xyz": np.zeros((3, 3))}, "direction"), ({"size_xyz": (3, 4, 5)}, "size"), ({"axes": "zzx"}, "axes"),
-    ({"axes": "yx"}, "axes"), ({"axes": "tzyx"}, "axes"), ({"space": "RAS+"}, "space"), ({"space": "scanner"}, "space"),
-    ({"spacing": (1, 1, 1)}, "spacing"), ({"affine": np.eye(4)}, "affine"), ({"rescale": (0, 1)}, "rescale"),
-    ({"rescale": (np.nan, 1)}, "rescale"), ({"spacing_zyx": (1, 1, 1)}, "spacing"),
-])
+@pytest.mark.parametrize(
+    "change,field",
+    [
+        ({"spacing_xyz": (1, 0, 1)}, "spacing"),
+        ({"spacing_xyz": (1, -1, 1)}, "spacing"),
+        ({"spacing_xyz": (1, np.nan, 1)}, "spacing"),
+        ({"spacing_xyz": 1.0}, "spacing"),
+        ({"origin_xyz": (0, 0, np.inf)}, "origin"),
+        ({"origin_xyz": (1e9, 0, 0)}, "origin"),
+        ({"direction_xyz": np.eye(3) * 2}, "direction"),
+        ({"direction_xyz": [[1, 0.1, 0], [0, 1, 0], [0, 0, 1]]}, "direction"),
+        ({"direction_xyz": np.zeros((3, 3))}, "direction"),
+        ({"size_xyz": (3, 4, 5)}, "size"),
+        ({"axes": "zzx"}, "axes"),
+        ({"axes": "yx"}, "axes"),
+        ({"axes": "tzyx"}, "axes"),
+        ({"space": "RAS+"}, "space"),
+        ({"space": "scanner"}, "space"),
+        ({"spacing": (1, 1, 1)}, "spacing"),
+        ({"affine": np.eye(4)}, "affine"),
+        ({"rescale": (0, 1)}, "rescale"),
+        ({"rescale": (np.nan, 1)}, "rescale"),
+        ({"spacing_zyx": (1, 1, 1)}, "spacing"),
+    ],
+)
 def test_what_contradicts_itself_is_refused_by_name(change, field):
     with pytest.raises(iw.GeometryError) as caught:
         Image(voxels(), **{"axes": "zyx", **KEYS, **change})
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("array", [np.zeros((2, 3, 4, 3), np.uint8), np.zeros(5), np.zeros((2, 2, 2), complex),
-                                   np.zeros((2, 2, 2), object), np.array([[["a"]]]),
-                                   np.full((2, 2, 2), 2**40), np.full((2, 2, 2), -2**31 - 1),
-                                   np.ma.masked_array(np.zeros((2, 2, 2)), True)])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 3, 4, 3), np.uint8),
+        np.zeros(5),
+        np.zeros((2, 2, 2), complex),
+        np.zeros((2, 2, 2), object),
+        np.array([[["a"]]]),
+        np.full((2, 2, 2), 2**40),
+        np.full((2, 2, 2), -(2**31) - 1),
+        np.ma.masked_array(np.zeros((2, 2, 2)), True),
+    ],
+)
 def test_arrays_that_are_no_scalar_volume_are_refused(array):
     with pytest.raises(iw.GeometryError):
         Image(array, axes="zyx", **KEYS)
 
 
-@pytest.mark.parametrize("given,stored", [
-    (bool, "uint8"), (np.float16, "float32"), (np.int64, "int32"), (np.uint64, "int32"), (">f8", "float64"),
-    ("<u2", "uint16"), (np.int8, "int8")])
+@pytest.mark.parametrize(
+    "given,stored",
+    [
+        (bool, "uint8"),
+        (np.float16, "float32"),
+        (np.int64, "int32"),
+        (np.uint64, "int32"),
+        (">f8", "float64"),
+        ("<u2", "uint16"),
+        (np.int8, "int8"),
+    ],
+)
 def test_types_that_do_not_travel_become_ones_that_hold_every_value(given, stored):
     array = (voxels() % 2).astype(given)
     image = Image(array, axes="zyx", **KEYS)
@@ -116,9 +155,9 @@ def test_types_that_do_not_travel_become_ones_that_hold_every_value(given, store
 def test_the_ten_keys_are_itks_and_simpleitks():
     direction = rotation(3)
     image = Image(voxels(), axes="zyx", direction_xyz=direction, **KEYS)
-    assert sorted(image.keys()) == sorted(f"{name}_{order}" for name in
-                                          ("origin", "spacing", "direction", "index", "size")
-                                          for order in ("xyz", "zyx"))
+    assert sorted(image.keys()) == sorted(
+        f"{name}_{order}" for name in ("origin", "spacing", "direction", "index", "size") for order in ("xyz", "zyx")
+    )
     for name in ("origin", "spacing", "size", "index"):
         assert (image[f"{name}_xyz"] == image[f"{name}_zyx"][::-1]).all()
     assert np.allclose(image["direction_xyz"], direction)
@@ -132,8 +171,9 @@ def test_the_ten_keys_are_itks_and_simpleitks():
 def test_keys_of_either_order_make_the_same_image():
     image = Image(voxels(), axes="zyx", direction_xyz=rotation(4), **KEYS)
     for order in ("xyz", "zyx"):
-        keys = {f"{name}_{order}": image[f"{name}_{order}"] for name in
-                ("origin", "spacing", "direction", "size", "index")}
+        keys = {
+            f"{name}_{order}": image[f"{name}_{order}"] for name in ("origin", "spacing", "direction", "size", "index")
+        }
         assert Image(voxels(), axes="zyx", space="LPS", **keys).geometry == image.geometry
 
 
@@ -150,8 +190,14 @@ def test_a_start_index_moves_the_origin():
 def test_lps_and_ras_name_the_same_place(direction):
     lps = Image(voxels(), axes="zyx", direction_xyz=direction, **KEYS)
     flip = np.diag([-1.0, -1.0, 1.0])
-    ras = Image(voxels(), axes="zyx", space="RAS", spacing_xyz=SPACING, origin_xyz=flip @ np.array(ORIGIN),
-                direction_xyz=flip @ direction)
+    ras = Image(
+        voxels(),
+        axes="zyx",
+        space="RAS",
+        spacing_xyz=SPACING,
+        origin_xyz=flip @ np.array(ORIGIN),
+        direction_xyz=flip @ direction,
+    )
     assert ras.geometry.same_grid(lps.geometry, 1e-9)
     again = Image(voxels(), axes="zyx", affine=lps.affine("RAS"), space="RAS")
     assert again.geometry.same_grid(lps.geometry, 1e-9)
@@ -181,8 +227,11 @@ def test_nibabel_in_any_order_and_with_rescaling(tmp_path):
     back = Image.of(loaded)
     assert back.dtype == np.int16 and back.rescale == (0.5, -3.0) and np.allclose(back.values, image.values)
     for code in ("RAS", "LPI", "PSR", "SAL"):
-        turned = loaded.as_reoriented(nibabel.orientations.ornt_transform(
-            nibabel.orientations.io_orientation(loaded.affine), nibabel.orientations.axcodes2ornt(code)))
+        turned = loaded.as_reoriented(
+            nibabel.orientations.ornt_transform(
+                nibabel.orientations.io_orientation(loaded.affine), nibabel.orientations.axcodes2ornt(code)
+            )
+        )
         other = Image.of(turned)
         index = np.array([[1.0, 1.0, 1.0]])
         place = other.geometry.physical_to_index(image.geometry.index_to_physical(index))[0]
@@ -382,6 +431,7 @@ def test_geometry_does_not_change():
         geometry.direction_xyz[0, 0] = 2
     assert Geometry.from_proto(geometry.to_proto()) == geometry
     import pickle
+
     assert pickle.loads(pickle.dumps(geometry)).same_grid(geometry, 1e-12)
 
 

@@ -22,8 +22,22 @@ def wheel(tmp_path_factory):
     source = tmp_path_factory.mktemp("source") / "python"
     shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
     out = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation",
-                    f"--wheel-dir={out}", str(source)], check=True, cwd=out)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--no-build-isolation",
+            f"--wheel-dir={out}",
+            str(source),
+        ],
+        check=True,
+        cwd=out,
+    )
     return next(out.glob("*.whl"))
 
 
@@ -33,37 +47,68 @@ def test_the_wheel_is_pure_and_whole(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(f"intrawarp-{iw.__version__}.dist-info/METADATA").decode()
-    wanted = {str(path.relative_to(PACKAGE / "src")) for path in (PACKAGE / "src").rglob("*")
-              if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path)}
+    wanted = {
+        str(path.relative_to(PACKAGE / "src"))
+        for path in (PACKAGE / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path)
+    }
     assert wanted <= names
     assert {"intrawarp/py.typed", "intrawarp/wire.binpb", "intrawarp/v1.pyi"} <= names
     assert all(name.startswith("intrawarp") for name in names)
-    needs = sorted(line.split(": ")[1].split()[0].split(">")[0] for line in metadata.splitlines()
-                   if line.startswith("Requires-Dist"))
+    needs = sorted(
+        line.split(": ")[1].split()[0].split(">")[0]
+        for line in metadata.splitlines()
+        if line.startswith("Requires-Dist")
+    )
     assert needs == ["grpcio", "numpy", "protobuf"]
     assert not any("<" in line or "==" in line for line in metadata.splitlines() if line.startswith("Requires-Dist"))
 
 
 def test_a_fresh_environment_passes_the_self_test(wheel, tmp_path):
     """Debian's numpy, grpcio and protobuf, and nothing of the source tree."""
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(tmp_path / "venv")],
-                   check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(tmp_path / "venv")], check=True
+    )
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet", "--no-deps", "--no-index",
-                    str(wheel)], check=True) if pip_knows_python() else install_by_hand(wheel, tmp_path / "venv")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            f"--python={python}",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            str(wheel),
+        ],
+        check=True,
+    ) if pip_knows_python() else install_by_hand(wheel, tmp_path / "venv")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with testing.FakeServer() as fake:
-        made = subprocess.run([str(python), "-m", "intrawarp", "selftest", fake.address], cwd=tmp_path, env=environment,
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            [str(python), "-m", "intrawarp", "selftest", fake.address],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         assert made.returncode == 0, made.stdout + made.stderr
         assert made.stdout.count("ok ") == 6 and fake.names() == []
-    where = subprocess.run([str(python), "-c", "import intrawarp; print(intrawarp.__file__)"], cwd=tmp_path,
-                           env=environment, capture_output=True, text=True, check=True).stdout
+    where = subprocess.run(
+        [str(python), "-c", "import intrawarp; print(intrawarp.__file__)"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert str(tmp_path / "venv") in where
 
 
 def pip_knows_python():
     import pip
+
     return tuple(int(each) for each in pip.__version__.split(".")[:2]) >= (22, 3)
 
 
@@ -74,8 +119,12 @@ def install_by_hand(wheel, venv):
 
 
 def run_self_test(*arguments):
-    return subprocess.run([sys.executable, "-m", "intrawarp", *arguments], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")})
+    return subprocess.run(
+        [sys.executable, "-m", "intrawarp", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")},
+    )
 
 
 def test_the_self_test_finds_what_is_wrong():
@@ -98,6 +147,7 @@ def test_the_self_test_finds_what_is_wrong():
 
 def test_html_is_escaped():
     from intrawarp import _display
+
     assert "<script>" not in _display.rows_html("<script>", [("<b>", "<img onerror=x>")])
     with testing.FakeServer() as fake, iw.connect(fake.address) as server:
         pair = iw.phantom((12, 12, 12))
@@ -121,7 +171,9 @@ def test_the_montage_shows_the_planes():
         for axis, shape in (("x", (16, 18)), ("y", (16, 20)), ("z", (18, 20))):
             figure = result.plot(axis=axis, index=5)
             panels = [axes for axes in figure.axes if axes.get_title()]
-            assert len(panels) == 6 and panels[0].get_title() == "fixed" and result.verdict in figure._suptitle.get_text()
+            assert (
+                len(panels) == 6 and panels[0].get_title() == "fixed" and result.verdict in figure._suptitle.get_text()
+            )
             assert panels[0].images[0].get_array().shape == shape
             matplotlib.pyplot.close(figure)
         for bad in ({"axis": "t"}, {"index": 99}, {"index": -1}):

@@ -65,8 +65,9 @@ def test_errors_have_reason_field_and_call(server, pair):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_session_answers_every_frame(server, pair, shared):
-    with server.navigate(fixed=pair[0], method="affine", iterations=3, levels=1, field="int16",
-                         shared_memory=shared) as session:
+    with server.navigate(
+        fixed=pair[0], method="affine", iterations=3, levels=1, field="int16", shared_memory=shared
+    ) as session:
         numbers = [session.send(pair[1]) for _ in range(3)]
         answers = [session.receive(timeout=60) for _ in numbers]
         assert [answer.number for answer in answers] == numbers
@@ -101,12 +102,18 @@ def command_line(address, *arguments, check=True):
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".nrrd", ".mha"])
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_command_line_reads_our_files_as_we_do(server, real, pair, tmp_path, suffix, exact):
-    """A volume is known by its bytes and its grid: where no number is rounded, the same name says that both clients mean
-    the same."""
+    """A volume is known by its bytes and its grid: where no number is rounded, the same name says that both clients
+    mean the same."""
     rotated, _ = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))
     direction = np.array([[0, -1, 0], [0, 0, 1.0], [1, 0, 0]]) if exact else rotated
-    image = iw.Image(pair[0].array, axes="zyx", space="LPS", spacing_xyz=(1.5, 2.0, 2.25), origin_xyz=(-12.5, 4.25, 100.0),
-                     direction_xyz=direction)
+    image = iw.Image(
+        pair[0].array,
+        axes="zyx",
+        space="LPS",
+        spacing_xyz=(1.5, 2.0, 2.25),
+        origin_xyz=(-12.5, 4.25, 100.0),
+        direction_xyz=direction,
+    )
     image.write(tmp_path / f"a{suffix}")
     name = command_line(real, "volume", "put", str(tmp_path / f"a{suffix}")).stdout.strip()
     found = server.volume(name)
@@ -126,8 +133,9 @@ def test_the_same_points_by_every_way(server, real, pair, tmp_path):
     points = grid.index_to_physical(np.random.default_rng(5).uniform(0, np.array(grid.size_xyz) - 1, (2000, 3)))
     there = result.map_points(points)
     np.savetxt(tmp_path / "p.csv", points, delimiter=",", header="x,y,z", comments="", fmt="%.17g")
-    command_line(real, "points", f"--transform={result.name}", f"--in={tmp_path / 'p.csv'}",
-                 f"--out={tmp_path / 'q.csv'}")
+    command_line(
+        real, "points", f"--transform={result.name}", f"--in={tmp_path / 'p.csv'}", f"--out={tmp_path / 'q.csv'}"
+    )
     by_hand = np.loadtxt(tmp_path / "q.csv", delimiter=",", skiprows=1)
     assert np.abs(by_hand - there).max() < 1e-6
     assert np.abs(result.field("control").map_points(points) - there).max() < 1e-4
@@ -206,26 +214,76 @@ def certificates(tmp_path_factory):
     """An authority, a server "localhost", a client, and a stranger's authority."""
     folder = tmp_path_factory.mktemp("certificates")
     for authority in ("ca", "stranger"):
-        openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem")
+        openssl(
+            folder,
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={authority}",
+            "-keyout",
+            f"{authority}.key",
+            "-out",
+            f"{authority}.pem",
+        )
     (folder / "server.ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
     (folder / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
     for name in ("server", "client"):
-        openssl(folder, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
-                "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
+        openssl(
+            folder,
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.csr",
+        )
+        openssl(
+            folder,
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            f"{name}.ext",
+            "-out",
+            f"{name}.pem",
+        )
     return folder
 
 
 def test_tls_and_tokens(certificates, tmp_path, pair):
-    made = subprocess.run([CLI, "token", "new", "--name=or3", "--roles=frame,stage"], check=True, capture_output=True,
-                          text=True).stdout.splitlines()
+    made = subprocess.run(
+        [CLI, "token", "new", "--name=or3", "--roles=frame,stage"], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     (tmp_path / "token").write_text(made[0] + "\n")
     (tmp_path / "tokens").write_text(made[1] + "\n")
     (tmp_path / "tokens").chmod(0o600)
-    server = RealServer(tmp_path, f"--tls_cert={certificates}/server.pem", f"--tls_key={certificates}/server.key",
-                        f"--tokens={tmp_path}/tokens")
+    server = RealServer(
+        tmp_path,
+        f"--tls_cert={certificates}/server.pem",
+        f"--tls_key={certificates}/server.key",
+        f"--tokens={tmp_path}/tokens",
+    )
     try:
         address = "localhost:" + server.address.rpartition(":")[2]
         ca = certificates / "ca.pem"
@@ -234,6 +292,7 @@ def test_tls_and_tokens(certificates, tmp_path, pair):
             with pytest.raises(iw.PermissionDenied):
                 from intrawarp import v1
                 from intrawarp._io import run
+
                 run(known._core.call("SetLogLevel", v1.SetLogLevelRequest(level=v1.LOG_LEVEL_INFO)))
             with known.navigate(fixed=pair[0], method="rigid", iterations=1, levels=1) as session:
                 session.send(pair[1])
@@ -251,13 +310,19 @@ def test_tls_and_tokens(certificates, tmp_path, pair):
 
 def test_client_certificates(certificates, tmp_path):
     (tmp_path / "identities").write_text("or3 frame,stage cn:client\n")
-    server = RealServer(tmp_path, f"--tls_cert={certificates}/server.pem", f"--tls_key={certificates}/server.key",
-                        f"--tls_client_ca={certificates}/ca.pem", f"--identities={tmp_path}/identities")
+    server = RealServer(
+        tmp_path,
+        f"--tls_cert={certificates}/server.pem",
+        f"--tls_key={certificates}/server.key",
+        f"--tls_client_ca={certificates}/ca.pem",
+        f"--identities={tmp_path}/identities",
+    )
     try:
         address = "localhost:" + server.address.rpartition(":")[2]
         options = {"tls_ca": certificates / "ca.pem"}
-        with iw.connect(address, tls_cert=certificates / "client.pem", tls_key=certificates / "client.key",
-                        **options) as known:
+        with iw.connect(
+            address, tls_cert=certificates / "client.pem", tls_key=certificates / "client.key", **options
+        ) as known:
             assert known.volumes() == []
         with iw.connect(address, timeout=10, **options) as nobody, pytest.raises((iw.Unavailable, iw.NotAuthenticated)):
             nobody.volumes()
@@ -274,8 +339,9 @@ def test_a_session_survives_the_death_of_its_server(tmp_path, pair):
     servers = {each.address: each for each in (RealServer(tmp_path / "a"), RealServer(tmp_path / "b"))}
     try:
         with iw.connect(",".join(servers)) as both:
-            with both.navigate(fixed=pair[0], method="affine", iterations=3, levels=1, field="float32",
-                               rate=5) as session:
+            with both.navigate(
+                fixed=pair[0], method="affine", iterations=3, levels=1, field="float32", rate=5
+            ) as session:
                 session.send(pair[1])
                 assert session.receive(timeout=60).error is None
                 first = session.address
@@ -300,8 +366,9 @@ def test_a_session_outlives_its_connection(real, pair, tmp_path):
     relay = Relay(real)
     try:
         with iw.connect(relay.address) as server:
-            with server.navigate(fixed=pair[0], method="rigid", iterations=1, levels=1, resume=60, field="int16",
-                                 shared_memory=False) as session:
+            with server.navigate(
+                fixed=pair[0], method="rigid", iterations=1, levels=1, resume=60, field="int16", shared_memory=False
+            ) as session:
                 session.send(pair[1])
                 assert session.receive(timeout=60).error is None
                 name = session.name
@@ -397,8 +464,9 @@ async def test_asyncio(real, pair):
     async with iw.aio.connect(real) as server:
         result = await server.register(pair[0], pair[1], method="affine", metric="ssd", field="int16")
         assert np.allclose((await result.field("int16")).map_points([[0.0, 0.0, 50.0]]), [[2.0, 2.0, 52.0]], atol=0.2)
-        async with await server.navigate(fixed=pair[0], method="rigid", iterations=1, levels=1, field="float32",
-                                         shared_memory=True) as session:
+        async with await server.navigate(
+            fixed=pair[0], method="rigid", iterations=1, levels=1, field="float32", shared_memory=True
+        ) as session:
             for _ in range(4):
                 await session.send(pair[1])
             await session.done()
@@ -407,8 +475,12 @@ async def test_asyncio(real, pair):
 
 
 def test_the_self_test_passes(real):
-    made = subprocess.run([sys.executable, "-m", "intrawarp", "selftest", real], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")})
+    made = subprocess.run(
+        [sys.executable, "-m", "intrawarp", "selftest", real],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")},
+    )
     assert made.returncode == 0 and made.stdout.count("ok ") == 6, made.stdout + made.stderr
 
 
@@ -419,8 +491,9 @@ def test_sessions_and_calls_leave_nothing(real, pair):
             server.info()
         before = len(os.listdir("/proc/self/fd")), threading.active_count()
         for shared in (True, False) * 3:
-            with server.navigate(fixed=fixed, method="rigid", iterations=1, levels=1, field="int16",
-                                 shared_memory=shared) as session:
+            with server.navigate(
+                fixed=fixed, method="rigid", iterations=1, levels=1, field="int16", shared_memory=shared
+            ) as session:
                 session.send(pair[1])
                 assert session.receive(timeout=60).error is None
             session.newest.field.map_points([0.0, 0.0, 50.0])

@@ -34,8 +34,9 @@ def frames_of(pair, count):
     for k in range(count):
         image = pair.moving
         origin = np.array(image.origin_xyz) + (k, 0, 0)
-        out.append(iw.Image(image.array, axes="zyx", geometry=iw.Geometry(image.geometry.size_xyz, image.spacing_xyz,
-                                                                         origin)))
+        out.append(
+            iw.Image(image.array, axes="zyx", geometry=iw.Geometry(image.geometry.size_xyz, image.spacing_xyz, origin))
+        )
     return out
 
 
@@ -195,6 +196,7 @@ def test_points_from_many_threads_while_frames_come(server, pair):
 def test_callbacks_get_every_answer_in_order(server, pair):
     seen = []
     with server.navigate(fixed=pair.fixed, method="rigid") as session:
+
         @session.on_answer
         def show(answer):
             seen.append(answer.number)
@@ -239,8 +241,9 @@ def test_a_frame_may_change_after_send(fake, server, pair):
     """With latest the frame is copied; without, it has gone when send returns."""
     fake.rule("Frame", late=0.05)
     for latest in (False, True):
-        with server.navigate(fixed=pair.fixed, method="rigid", latest=latest, frame_geometry=pair.moving,
-                             frame_axes="zyx") as session:
+        with server.navigate(
+            fixed=pair.fixed, method="rigid", latest=latest, frame_geometry=pair.moving, frame_axes="zyx"
+        ) as session:
             buffer = pair.moving.array.copy()
             session.send(buffer)
             buffer[:] = 0
@@ -248,23 +251,51 @@ def test_a_frame_may_change_after_send(fake, server, pair):
             assert answer.error is None, answer.error
 
 
-@pytest.mark.parametrize("arguments,field", [
-    ({}, "fixed"), ({"fixed": 1, "moving": 2}, "fixed"), ({"stride": 4}, "field"), ({"coarse_field": True}, "field"),
-    ({"field": "int16", "stride": (1, 2)}, "stride"), ({"late": "never"}, "late"), ({"deadline": -1}, "deadline")])
+@pytest.mark.parametrize(
+    "arguments,field",
+    [
+        ({}, "fixed"),
+        ({"fixed": 1, "moving": 2}, "fixed"),
+        ({"stride": 4}, "field"),
+        ({"coarse_field": True}, "field"),
+        ({"field": "int16", "stride": (1, 2)}, "stride"),
+        ({"late": "never"}, "late"),
+        ({"deadline": -1}, "deadline"),
+    ],
+)
 def test_arguments_are_checked(server, pair, arguments, field):
     volume = server.put(pair.fixed)
-    arguments = {"fixed": volume, **arguments} if "fixed" not in arguments and field != "fixed" else (
-        {key: volume for key in arguments})
+    arguments = (
+        {"fixed": volume, **arguments}
+        if "fixed" not in arguments and field != "fixed"
+        else ({key: volume for key in arguments})
+    )
     with pytest.raises(ValueError) as caught:
         server.navigate(**arguments)
     assert caught.value.field == field
 
 
 def test_the_configuration_reaches_the_server(fake, server, pair):
-    with server.navigate(moving=pair.moving, method="ffd", iterations=3, field="int16", stride=2, region=((0, 0, 0), (8, 8, 8)),
-                         latest=True, cancel_running=True, deadline=1.5, late="deliver", rate=5, resume=30, id="room-3",
-                         idle_timeout=60, max_pending=3, coarse_field=True, frame_geometry=pair.fixed,
-                         error_limit_mm=2) as session:
+    with server.navigate(
+        moving=pair.moving,
+        method="ffd",
+        iterations=3,
+        field="int16",
+        stride=2,
+        region=((0, 0, 0), (8, 8, 8)),
+        latest=True,
+        cancel_running=True,
+        deadline=1.5,
+        late="deliver",
+        rate=5,
+        resume=30,
+        id="room-3",
+        idle_timeout=60,
+        max_pending=3,
+        coarse_field=True,
+        frame_geometry=pair.fixed,
+        error_limit_mm=2,
+    ) as session:
         config = session.status().config
         assert session.name == "sessions/room-3"
     assert config.moving and not config.fixed and config.options.stages[0].ffd.iterations == 3

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages: up to date with proto/, in a pool of their own, with any API of protobuf; and the package's own sources."""
+"""The messages: up to date with proto/, in a pool of their own, with any API of protobuf; and the package's own
+sources."""
+
 import ast
 import os
 import pathlib
@@ -20,7 +22,9 @@ PROTOC = os.environ.get("INTRAWARP_PROTOC", "protoc")
 
 @pytest.mark.parametrize("tool", [["make_wire.py", "--check", f"--protoc={PROTOC}"], ["make_sync.py", "--check"]])
 def test_what_is_made_is_up_to_date(tool):
-    made = subprocess.run([sys.executable, "-B", str(PACKAGE / "tools" / tool[0]), *tool[1:]], capture_output=True, text=True)
+    made = subprocess.run(
+        [sys.executable, "-B", str(PACKAGE / "tools" / tool[0]), *tool[1:]], capture_output=True, text=True
+    )
     assert made.returncode == 0, made.stderr
 
 
@@ -29,8 +33,15 @@ def test_mypy_strict():
         import mypy.api
     except ImportError:
         pytest.fail("mypy is not installed")
-    out, problems, status = mypy.api.run(["--config-file", str(PACKAGE / "pyproject.toml"), "--cache-dir", os.devnull,
-                                          str(PACKAGE / "src" / "intrawarp")])
+    out, problems, status = mypy.api.run(
+        [
+            "--config-file",
+            str(PACKAGE / "pyproject.toml"),
+            "--cache-dir",
+            os.devnull,
+            str(PACKAGE / "src" / "intrawarp"),
+        ]
+    )
     assert status == 0, out + problems
 
 
@@ -43,10 +54,17 @@ def test_the_oldest_python_can_parse_it():
 
 
 def test_importing_needs_only_numpy_grpcio_and_protobuf():
-    code = ("import sys; before = set(sys.modules); import intrawarp, intrawarp.aio, intrawarp.testing; "
-            "print(' '.join(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))")
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
-                         env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")}).stdout.split()
+    code = (
+        "import sys; before = set(sys.modules); import intrawarp, intrawarp.aio, intrawarp.testing; "
+        "print(' '.join(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE / "src")},
+    ).stdout.split()
     assert "intrawarp" in out
     for package in ("scipy", "nibabel", "pydicom", "matplotlib", "SimpleITK", "itk", "torch", "tqdm", "rich"):
         assert package not in out
@@ -73,10 +91,12 @@ def test_both_apis_of_protobuf(monkeypatch):
     tried = 0
     for use_new in (True, False):
         if use_new and not hasattr(message_factory, "GetMessageClass"):
+
             class Modern:
                 @staticmethod
                 def GetMessageClass(descriptor):
                     return message_factory.MessageFactory(descriptor.file.pool).GetPrototype(descriptor)
+
             monkeypatch.setattr(_wire, "message_factory", Modern)
         elif not use_new:
             monkeypatch.setattr(_wire, "message_factory", message_factory)
@@ -122,8 +142,9 @@ def test_beside_generated_code_of_another_version(tmp_path, order, implementatio
     proto.mkdir(parents=True)
     text = (ROOT / "proto" / "intrawarp" / "v1" / "common.proto").read_text()
     (proto / "common.proto").write_text(text.replace("repeated int64 size = 1;", "repeated int64 lengths = 1;"))
-    subprocess.run([PROTOC, f"-I{tmp_path / 'proto'}", f"--python_out={tmp_path}", "intrawarp/v1/common.proto"],
-                   check=True)
+    subprocess.run(
+        [PROTOC, f"-I{tmp_path / 'proto'}", f"--python_out={tmp_path}", "intrawarp/v1/common.proto"], check=True
+    )
     # A package of that name would hide ours; the descriptors keep their names.
     (tmp_path / "intrawarp_generated").mkdir()
     (tmp_path / "intrawarp_generated" / "__init__.py").write_text("")
@@ -131,8 +152,9 @@ def test_beside_generated_code_of_another_version(tmp_path, order, implementatio
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE / "src")}
     if implementation:
         environment["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = implementation
-    out = subprocess.run([sys.executable, "-B", "-c", BESIDE, str(tmp_path), order], capture_output=True, text=True,
-                         env=environment)
+    out = subprocess.run(
+        [sys.executable, "-B", "-c", BESIDE, str(tmp_path), order], capture_output=True, text=True, env=environment
+    )
     assert out.stdout == "both\n", out.stderr
 
 
@@ -164,8 +186,14 @@ def bitwise(data, crc=0):
 
 def test_crc32c_vectors():
     """RFC 3720, appendix B.4, and the check value."""
-    for data, crc in ((b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43),
-                      (bytes(range(32)), 0x46DD794E), (bytes(range(31, -1, -1)), 0x113FDB5C), (b"", 0)):
+    for data, crc in (
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (b"", 0),
+    ):
         assert _crc32c.crc32c(data) == _crc32c._extend_numpy(0, memoryview(data)) == crc
 
 
@@ -179,7 +207,7 @@ def test_crc32c_of_every_length_and_in_pieces():
         whole = _crc32c._extend_numpy(0, memoryview(large[:size]))
         state = 0
         for first in range(0, size, 40):
-            state = _crc32c._extend_numpy(state, memoryview(large[first:min(size, first + 40)]))
+            state = _crc32c._extend_numpy(state, memoryview(large[first : min(size, first + 40)]))
         assert whole == state, size
 
 

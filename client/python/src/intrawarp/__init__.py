@@ -28,14 +28,43 @@ from .image import Image
 from .progress import Progress, steps
 from .report import ErrorMap, Reason, Report
 
-__all__ = ["Answer", "Cancellation", "ErrorMap", "Field", "Geometry", "Image", "IntrawarpError", "MappedPoints", "Matrix",
-           "Operation", "Progress", "Reason", "Report", "Result", "Server", "Session", "StaleField", "Transform", "Volume",
-           "__version__", "aio", "connect", "errors", "phantom", "stage", "steps", "testing", "v1", *errors.__all__]
+__all__ = [
+    "Answer",
+    "Cancellation",
+    "ErrorMap",
+    "Field",
+    "Geometry",
+    "Image",
+    "IntrawarpError",
+    "MappedPoints",
+    "Matrix",
+    "Operation",
+    "Progress",
+    "Reason",
+    "Report",
+    "Result",
+    "Server",
+    "Session",
+    "StaleField",
+    "Transform",
+    "Volume",
+    "__version__",
+    "aio",
+    "connect",
+    "errors",
+    "phantom",
+    "stage",
+    "steps",
+    "testing",
+    "v1",
+    *errors.__all__,
+]
 
 
 def __getattr__(name: str) -> object:
     """`intrawarp.aio`, `intrawarp.testing` and `intrawarp.phantom` are imported when they are first used."""
     import importlib
+
     if name in ("aio", "testing"):
         return importlib.import_module(f".{name}", __name__)
     if name == "phantom":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m intrawarp selftest HOST:PORT: asks a running server for things whose answers are known.
 
-It uploads a phantom, downloads it, registers it, and compares points, fields and images with the truth; it opens a session
-and streams frames. Everything that it makes is deleted. The exit status is 0 when every check holds, 1 when one fails, and
-2 for a wrong command line. It must not run beside patients' sessions.
+It uploads a phantom, downloads it, registers it, and compares points, fields and images with the truth; it opens a
+session and streams frames. Everything that it makes is deleted. The exit status is 0 when every check holds, 1 when one
+fails, and 2 for a wrong command line. It must not run beside patients' sessions.
 """
 import argparse
 import os
@@ -37,8 +37,14 @@ class SelfTest:
         self._pair = phantom((48, 44, 40), (3.0, 3.0, 3.0), bend_mm=0.0)
 
     def checks(self) -> List[Tuple[str, Callable[[], str]]]:
-        return [("server", self.server), ("volumes", self.volumes), ("registration", self.registration),
-                ("points and fields", self.points), ("warp", self.warp), ("session", self.session)]
+        return [
+            ("server", self.server),
+            ("volumes", self.volumes),
+            ("registration", self.registration),
+            ("points and fields", self.points),
+            ("warp", self.warp),
+            ("session", self.session),
+        ]
 
     def server(self) -> str:
         info = self._server.info()
@@ -63,8 +69,12 @@ class SelfTest:
         there = self._result.map_points(self._pair.points)
         here = self._result.field("float32").map_points(self._pair.points)
         back = self._result.inverse_points(there)
-        return ", ".join((expect("field against server, mm,", float(np.abs(here - there).max()), 0.01),
-                          expect("there and back, mm,", float(np.abs(back - self._pair.points).max()), 0.01)))
+        return ", ".join(
+            (
+                expect("field against server, mm,", float(np.abs(here - there).max()), 0.01),
+                expect("there and back, mm,", float(np.abs(back - self._pair.points).max()), 0.01),
+            )
+        )
 
     def warp(self) -> str:
         inner = (slice(8, -8),) * 3
@@ -106,15 +116,22 @@ def main() -> int:
     parser.add_argument("--version", action="version", version=f"{__version__} (CRC32C by {_crc32c.IMPLEMENTATION})")
     commands = parser.add_subparsers(dest="command", required=True)
     test = commands.add_parser("selftest", help="ask a running server for things whose answers are known")
-    test.add_argument("address", nargs="?", default=None, help="HOST:PORT; otherwise the environment's INTRAWARP_SERVER")
+    test.add_argument(
+        "address", nargs="?", default=None, help="HOST:PORT; otherwise the environment's INTRAWARP_SERVER"
+    )
     for name in ("tls_ca", "tls_cert", "tls_key", "token_file"):
         test.add_argument(f"--{name}", default=None, metavar="PATH")
     options = parser.parse_args()
     if not (options.address or os.environ.get("INTRAWARP_SERVER")):
         parser.error("give HOST:PORT, or set INTRAWARP_SERVER")
     try:
-        with connect(options.address, tls_ca=options.tls_ca, tls_cert=options.tls_cert, tls_key=options.tls_key,
-                     token_file=options.token_file) as server:
+        with connect(
+            options.address,
+            tls_ca=options.tls_ca,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+            token_file=options.token_file,
+        ) as server:
             return self_test(server)
     except (IntrawarpError, OSError) as error:
         print(f"intrawarp: {error}", file=sys.stderr)

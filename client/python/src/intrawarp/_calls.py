@@ -13,7 +13,7 @@ from ._core import Core, digest_of
 from ._geometry import Geometry, space_signs
 from ._io import Cancellation
 from ._link import Link
-from ._options import (duration, field_request, interpolation_of, make_stages, refuse, registration_options)
+from ._options import duration, field_request, interpolation_of, make_stages, refuse, registration_options
 from ._session import SessionCore, SessionSettings
 from ._sparse import decode, encode
 from .field import Field, affine_of, points_of
@@ -24,8 +24,13 @@ from .report import Report
 _OVERLOAD = {False: v1.OVERLOAD_POLICY_KEEP_ALL, True: v1.OVERLOAD_POLICY_LATEST_WINS}
 _LATE = {"drop": v1.LATE_FRAMES_DROP, "deliver": v1.LATE_FRAMES_DELIVER}
 _SEMIRINGS = {"plus-times": v1.SEMIRING_PLUS_TIMES, "or-and": v1.SEMIRING_OR_AND, "min-plus": v1.SEMIRING_MIN_PLUS}
-_PRECISIONS = {"fp16": v1.PRECISION_FP16, "bf16": v1.PRECISION_BF16, "tf32": v1.PRECISION_TF32,
-               "fp32": v1.PRECISION_FP32, "fp64": v1.PRECISION_FP64}
+_PRECISIONS = {
+    "fp16": v1.PRECISION_FP16,
+    "bf16": v1.PRECISION_BF16,
+    "tf32": v1.PRECISION_TF32,
+    "fp32": v1.PRECISION_FP32,
+    "fp64": v1.PRECISION_FP64,
+}
 
 
 class VolumeState:
@@ -52,8 +57,14 @@ class VolumeState:
 
 
 class TransformState:
-    def __init__(self, address: str, name: str, report: Optional[Report], fixed: Optional[VolumeState] = None,
-                 moving: Optional[VolumeState] = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        report: Optional[Report],
+        fixed: Optional[VolumeState] = None,
+        moving: Optional[VolumeState] = None,
+    ) -> None:
         self.address = address
         self.name = name
         self.report = report
@@ -86,8 +97,13 @@ class MatrixState:
 
 
 class OperationState:
-    def __init__(self, address: str, proto: v1.Operation, fixed: Optional[VolumeState] = None,
-                 moving: Optional[VolumeState] = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        proto: v1.Operation,
+        fixed: Optional[VolumeState] = None,
+        moving: Optional[VolumeState] = None,
+    ) -> None:
         self.address = address
         self.proto = proto
         self.fixed = fixed
@@ -104,9 +120,17 @@ def choice(table: Mapping[Any, int], value: Any, field: str) -> int:
 class Calls(Core):
     # ---- volumes ----
 
-    async def put(self, source: Any, how: Dict[str, Any], id: str, pinned: bool, ttl: Optional[float],
-                  progress: ProgressArgument, timeout: Optional[float],
-                  cancellation: Optional[Cancellation]) -> VolumeState:
+    async def put(
+        self,
+        source: Any,
+        how: Dict[str, Any],
+        id: str,
+        pinned: bool,
+        ttl: Optional[float],
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> VolumeState:
         image = await self.image_of(source, how)
         digest = await self.io.blocking(digest_of, image.buffer())
         reporter = Reporter("upload", progress)
@@ -133,8 +157,14 @@ class Calls(Core):
             return VolumeState(address, proto, None)
         return await self.put(source, {}, "", False, None, None, None, cancellation)
 
-    async def name_at(self, link: Link, state: Optional[VolumeState], cancellation: Optional[Cancellation] = None,
-                      *, again: bool = False) -> str:
+    async def name_at(
+        self,
+        link: Link,
+        state: Optional[VolumeState],
+        cancellation: Optional[Cancellation] = None,
+        *,
+        again: bool = False,
+    ) -> str:
         """The volume's name on a server, where it is staged if it is not there; "" for None. With `again` it is staged
         also where it was: a server that was started anew has forgotten it, and one that has it sends nothing again."""
         if state is None:
@@ -142,17 +172,26 @@ class Calls(Core):
         if link.address in state.places and not (again and state.image is not None):
             return state.places[link.address]
         if state.image is None:
-            raise errors.NotFound(f"{state.name} lies on {state.address} alone, and this client does not have its voxels",
-                                  resource=state.name)
-        proto = await self.put_volume(link, state.image, "", False, None, Reporter("upload", None), None, cancellation,
-                                      state.digest)
+            raise errors.NotFound(
+                f"{state.name} lies on {state.address} alone, and this client does not have its voxels",
+                resource=state.name,
+            )
+        proto = await self.put_volume(
+            link, state.image, "", False, None, Reporter("upload", None), None, cancellation, state.digest
+        )
         state.places[link.address] = proto.name
         return proto.name
 
-    async def download_volume(self, state: VolumeState, progress: ProgressArgument, timeout: Optional[float],
-                              cancellation: Optional[Cancellation]) -> Image:
-        return await self.get_volume(self.link_at(state.address), state.name, Reporter("download", progress), timeout,
-                                     cancellation)
+    async def download_volume(
+        self,
+        state: VolumeState,
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Image:
+        return await self.get_volume(
+            self.link_at(state.address), state.name, Reporter("download", progress), timeout, cancellation
+        )
 
     async def delete_state(self, state: Any, timeout: Optional[float], cancellation: Optional[Cancellation]) -> None:
         if isinstance(state, VolumeState):
@@ -185,36 +224,59 @@ class Calls(Core):
             entries = await self.pages("ListVolumes", v1.ListVolumesRequest(), "volumes", timeout, cancellation)
             return [VolumeState(address, proto, None) for address, proto in entries]
         if kind == "transforms":
-            entries = await self.pages("ListTransforms", v1.ListTransformsRequest(), "transforms", timeout, cancellation)
+            entries = await self.pages(
+                "ListTransforms", v1.ListTransformsRequest(), "transforms", timeout, cancellation
+            )
             return [transform_state(address, proto) for address, proto in entries]
         if kind == "matrices":
-            entries = await self.pages("ListSparseMatrices", v1.ListSparseMatricesRequest(), "sparse_matrices", timeout,
-                                       cancellation)
+            entries = await self.pages(
+                "ListSparseMatrices", v1.ListSparseMatricesRequest(), "sparse_matrices", timeout, cancellation
+            )
             return [MatrixState(address, proto) for address, proto in entries]
         entries = await self.pages("ListOperations", v1.ListOperationsRequest(), "operations", timeout, cancellation)
         return [OperationState(address, proto) for address, proto in entries]
 
     # ---- registration ----
 
-    async def _register_request(self, link: Link, fixed: VolumeState, moving: VolumeState,
-                                masks: Tuple[Optional[VolumeState], Optional[VolumeState]],
-                                arguments: Dict[str, Any], cancellation: Optional[Cancellation],
-                                again: bool = False) -> v1.RegisterRequest:
+    async def _register_request(
+        self,
+        link: Link,
+        fixed: VolumeState,
+        moving: VolumeState,
+        masks: Tuple[Optional[VolumeState], Optional[VolumeState]],
+        arguments: Dict[str, Any],
+        cancellation: Optional[Cancellation],
+        again: bool = False,
+    ) -> v1.RegisterRequest:
         names = [await self.name_at(link, each, cancellation, again=again) for each in (fixed, moving, *masks)]
         options = registration_options(
-            stages=arguments["stages"], fixed_mask=names[2], moving_mask=names[3], initial=arguments["initial"],
-            budget=arguments["budget"], best_effort=arguments["best_effort"],
-            error_limit_mm=arguments["error_limit_mm"], error_map=arguments["error_map"],
-            error_at=arguments["error_at"], keep_deformation=arguments["keep_deformation"])
-        request = v1.RegisterRequest(fixed=names[0], moving=names[1], options=options, transform_id=arguments["id"], request_id=arguments["request_id"])
+            stages=arguments["stages"],
+            fixed_mask=names[2],
+            moving_mask=names[3],
+            initial=arguments["initial"],
+            budget=arguments["budget"],
+            best_effort=arguments["best_effort"],
+            error_limit_mm=arguments["error_limit_mm"],
+            error_map=arguments["error_map"],
+            error_at=arguments["error_at"],
+            keep_deformation=arguments["keep_deformation"],
+        )
+        request = v1.RegisterRequest(
+            fixed=names[0],
+            moving=names[1],
+            options=options,
+            transform_id=arguments["id"],
+            request_id=arguments["request_id"],
+        )
         if arguments["ttl"] is not None:
             request.ttl.CopyFrom(duration(arguments["ttl"], "ttl"))
         if arguments.get("field"):
             request.field.CopyFrom(field_request(arguments["field"]))
         return request
 
-    async def _sources(self, fixed: Any, moving: Any, arguments: Dict[str, Any],
-                       cancellation: Optional[Cancellation]) -> Any:
+    async def _sources(
+        self, fixed: Any, moving: Any, arguments: Dict[str, Any], cancellation: Optional[Cancellation]
+    ) -> Any:
         masks = []
         states = [await self.volume_of(each, cancellation) for each in (fixed, moving)]
         for key in ("fixed_mask", "moving_mask"):
@@ -226,14 +288,22 @@ class Calls(Core):
         arguments["stages"] = make_stages(arguments.pop("method"), arguments.pop("stage_options"))
         return states[0], states[1], (masks[0], masks[1])
 
-    async def register_images(self, fixed: Any, moving: Any, arguments: Dict[str, Any], progress: ProgressArgument,
-                              timeout: Optional[float], cancellation: Optional[Cancellation]) -> TransformState:
+    async def register_images(
+        self,
+        fixed: Any,
+        moving: Any,
+        arguments: Dict[str, Any],
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> TransformState:
         fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
         reporter = Reporter("register", progress)
 
         async def work(link: Link, again: bool = False) -> TransformState:
-            request = await self._register_request(link, fixed_state, moving_state, masks, arguments, cancellation,
-                                                   again)
+            request = await self._register_request(
+                link, fixed_state, moving_state, masks, arguments, cancellation, again
+            )
             try:
                 result, field = await self.register(link, request, reporter, timeout, cancellation)
             except errors.NotFound as error:
@@ -243,18 +313,30 @@ class Calls(Core):
                 return await work(link, again=True)
             state = TransformState(link.address, result.transform, Report(result.report), fixed_state, moving_state)
             if field is not None:
-                state.field = Field(field.raw, field.geometry, field.encoding, scale=field.scale,
-                                    max_error_mm=field.max_error_mm,
-                                    affine=field.affine if field.affine is not None else state.affine,
-                                    domain=field.domain or fixed_state.geometry)
+                state.field = Field(
+                    field.raw,
+                    field.geometry,
+                    field.encoding,
+                    scale=field.scale,
+                    max_error_mm=field.max_error_mm,
+                    affine=field.affine if field.affine is not None else state.affine,
+                    domain=field.domain or fixed_state.geometry,
+                )
             return state
 
-        state: TransformState = await self.run(work, key=fixed_state.key, first=fixed_state.address,
-                                               cancellation=cancellation)
+        state: TransformState = await self.run(
+            work, key=fixed_state.key, first=fixed_state.address, cancellation=cancellation
+        )
         return state
 
-    async def start_register(self, fixed: Any, moving: Any, arguments: Dict[str, Any], timeout: Optional[float],
-                             cancellation: Optional[Cancellation]) -> OperationState:
+    async def start_register(
+        self,
+        fixed: Any,
+        moving: Any,
+        arguments: Dict[str, Any],
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> OperationState:
         fixed_state, moving_state, masks = await self._sources(fixed, moving, arguments, cancellation)
 
         async def work(link: Link) -> OperationState:
@@ -262,12 +344,14 @@ class Calls(Core):
             operation = await self.start(link, "Register", request, timeout, cancellation)
             return OperationState(link.address, operation, fixed_state, moving_state)
 
-        state: OperationState = await self.run(work, key=fixed_state.key, first=fixed_state.address,
-                                               cancellation=cancellation)
+        state: OperationState = await self.run(
+            work, key=fixed_state.key, first=fixed_state.address, cancellation=cancellation
+        )
         return state
 
-    async def finish_operation(self, state: OperationState, timeout: Optional[float],
-                               cancellation: Optional[Cancellation]) -> List[Any]:
+    async def finish_operation(
+        self, state: OperationState, timeout: Optional[float], cancellation: Optional[Cancellation]
+    ) -> List[Any]:
         """Waits; the states of what was made. Raises the operation's error."""
         link = self.link_at(state.address)
         state.proto = await self.wait_operation(link, state.proto.name, timeout, cancellation)
@@ -308,12 +392,14 @@ class Calls(Core):
 
     # ---- transforms ----
 
-    async def load_transform(self, state: TransformState, timeout: Optional[float] = None,
-                             cancellation: Optional[Cancellation] = None) -> TransformState:
+    async def load_transform(
+        self, state: TransformState, timeout: Optional[float] = None, cancellation: Optional[Cancellation] = None
+    ) -> TransformState:
         """Asks for what is not known of the transform: its kind, domain and report."""
         if state.proto is None:
             response = await self.link_at(state.address).unary(
-                "GetTransform", v1.GetTransformRequest(name=state.name), timeout, cancellation)
+                "GetTransform", v1.GetTransformRequest(name=state.name), timeout, cancellation
+            )
             state.proto = response.transform
             if state.report is None and state.proto.HasField("report"):
                 state.report = Report(state.proto.report)
@@ -328,9 +414,17 @@ class Calls(Core):
             return transform_state(address, proto)
         raise refuse("transform", "must be a result, a transform, or its name \"transforms/ID\"")
 
-    async def field_of(self, source: Any, encoding: str, stride: Any, region: Any, like: Any,
-                       progress: ProgressArgument, timeout: Optional[float],
-                       cancellation: Optional[Cancellation]) -> Field:
+    async def field_of(
+        self,
+        source: Any,
+        encoding: str,
+        stride: Any,
+        region: Any,
+        like: Any,
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Field:
         state = await self.transform_of(source, cancellation)
         whole = stride is None and region is None and like is None
         if whole and state.field is not None and state.field.encoding == encoding:
@@ -344,8 +438,15 @@ class Calls(Core):
             request.geometry.CopyFrom(grid.to_proto())
             domain = grid
         affine = None if encoding in ("control", "velocity") else state.affine
-        field = await self.get_field(self.link_at(state.address), request, Reporter("download", progress), timeout,
-                                     cancellation, affine, None if region is not None else domain)
+        field = await self.get_field(
+            self.link_at(state.address),
+            request,
+            Reporter("download", progress),
+            timeout,
+            cancellation,
+            affine,
+            None if region is not None else domain,
+        )
         if whole:
             state.field = field
         return field
@@ -362,17 +463,31 @@ class Calls(Core):
             return (await self.volume_of(like, cancellation)).geometry
         return Image.of(like).geometry
 
-    async def warp_volume(self, source: Any, moving: Any, like: Any, inverse: bool, fill: float, interpolation: str,
-                          progress: ProgressArgument, timeout: Optional[float],
-                          cancellation: Optional[Cancellation]) -> Image:
+    async def warp_volume(
+        self,
+        source: Any,
+        moving: Any,
+        like: Any,
+        inverse: bool,
+        fill: float,
+        interpolation: str,
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Image:
         state = await self.transform_of(source, cancellation)
         default_moving, default_like = (state.fixed, state.moving) if inverse else (state.moving, state.fixed)
         link = self.link_at(state.address)
         if moving is None and default_moving is None:
             raise refuse("moving", "this transform does not come from a registration of this client: give the volume")
         volume = default_moving if moving is None else await self.volume_of(moving, cancellation)
-        request = v1.WarpVolumeRequest(transform=state.name, moving=await self.name_at(link, volume, cancellation),
-                                       inverse=inverse, fill=fill, interpolation=interpolation_of(interpolation))
+        request = v1.WarpVolumeRequest(
+            transform=state.name,
+            moving=await self.name_at(link, volume, cancellation),
+            inverse=inverse,
+            fill=fill,
+            interpolation=interpolation_of(interpolation),
+        )
         grid = None if like is None else await self.grid_of(like, cancellation)
         if grid is None and default_like is not None:
             grid = default_like.geometry
@@ -384,17 +499,32 @@ class Calls(Core):
         request.like_geometry.CopyFrom(grid.to_proto())
         return await self.warp(link, request, Reporter("download", progress), timeout, cancellation)
 
-    async def map_through(self, source: Any, points: Any, space: str, inverse: bool, timeout: Optional[float],
-                          cancellation: Optional[Cancellation]) -> Any:
+    async def map_through(
+        self,
+        source: Any,
+        points: Any,
+        space: str,
+        inverse: bool,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Any:
         flat, shape = points_of(points)
         signs = space_signs(space)
         state = await self.transform_of(source, cancellation)
-        mapped = await self.map_points(self.link_at(state.address), state.name, flat * signs, inverse, timeout,
-                                       cancellation)
+        mapped = await self.map_points(
+            self.link_at(state.address), state.name, flat * signs, inverse, timeout, cancellation
+        )
         return (mapped * signs).reshape(shape)
 
-    async def put_transform(self, source: Any, id: str, ttl: Optional[float], first: Any, timeout: Optional[float],
-                            cancellation: Optional[Cancellation]) -> TransformState:
+    async def put_transform(
+        self,
+        source: Any,
+        id: str,
+        ttl: Optional[float],
+        first: Any,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> TransformState:
         """Of a 4 x 4 matrix (fixed to moving, LPS mm) or a Field."""
         header = v1.UploadHeader(id=id)
         view = memoryview(b"")
@@ -403,8 +533,11 @@ class Calls(Core):
             view = memoryview(np.ascontiguousarray(dense.raw, dtype="<f4").data).cast("B")
             field = header.transform.field
             field.geometry.CopyFrom(dense.geometry.to_proto())
-            field.encoding = {"float32": v1.FIELD_ENCODING_FLOAT32, "control": v1.FIELD_ENCODING_CONTROL_POINTS,
-                              "velocity": v1.FIELD_ENCODING_VELOCITY}[dense.encoding]
+            field.encoding = {
+                "float32": v1.FIELD_ENCODING_FLOAT32,
+                "control": v1.FIELD_ENCODING_CONTROL_POINTS,
+                "velocity": v1.FIELD_ENCODING_VELOCITY,
+            }[dense.encoding]
             field.total_bytes = len(view)
             if not dense.is_dense:
                 field.affine.values.extend((np.eye(4) if dense.affine is None else dense.affine).reshape(-1).tolist())
@@ -412,6 +545,7 @@ class Calls(Core):
                 field.domain.CopyFrom(dense.domain.to_proto())
         else:
             from ._options import affine_message
+
             header.transform.affine.CopyFrom(affine_message(source, "transform"))
         if ttl is not None:
             header.ttl.CopyFrom(duration(ttl, "ttl"))
@@ -426,9 +560,16 @@ class Calls(Core):
 
     # ---- matrices ----
 
-    async def put_matrix(self, matrix: Any, id: str, ttl: Optional[float], progress: ProgressArgument,
-                         timeout: Optional[float], cancellation: Optional[Cancellation],
-                         first: str = "") -> MatrixState:
+    async def put_matrix(
+        self,
+        matrix: Any,
+        id: str,
+        ttl: Optional[float],
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+        first: str = "",
+    ) -> MatrixState:
         shape, view = await self.io.blocking(encode, matrix)
         header = v1.UploadHeader(id=id)
         header.sparse_matrix.shape.CopyFrom(shape)
@@ -443,8 +584,9 @@ class Calls(Core):
         state: MatrixState = await self.run(work, first=first, cancellation=cancellation)
         return state
 
-    async def _matrix_of(self, source: Any, first: str, temporary: List[MatrixState],
-                         cancellation: Optional[Cancellation]) -> MatrixState:
+    async def _matrix_of(
+        self, source: Any, first: str, temporary: List[MatrixState], cancellation: Optional[Cancellation]
+    ) -> MatrixState:
         state = getattr(source, "_state", source)
         if isinstance(state, MatrixState):
             return state
@@ -457,9 +599,16 @@ class Calls(Core):
             temporary.append(made)
         return made
 
-    async def multiply_matrices(self, a: Any, b: Any, arguments: Dict[str, Any], keep: Any,
-                                progress: ProgressArgument, timeout: Optional[float],
-                                cancellation: Optional[Cancellation]) -> Tuple[Any, v1.MultiplyReport]:
+    async def multiply_matrices(
+        self,
+        a: Any,
+        b: Any,
+        arguments: Dict[str, Any],
+        keep: Any,
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Tuple[Any, v1.MultiplyReport]:
         """A scipy matrix, or the MatrixState of a product that is kept; and the report. Matrices that were uploaded for
         the product alone are deleted."""
         temporary: List[MatrixState] = []
@@ -486,8 +635,9 @@ class Calls(Core):
                 request.keep.id = keep if isinstance(keep, str) else ""
                 request.keep.SetInParent()  # type: ignore[attr-defined]
             link = self.link_at(first.address)
-            result, header, data = await self.multiply(link, request, Reporter("multiply", progress), timeout,
-                                                       cancellation)
+            result, header, data = await self.multiply(
+                link, request, Reporter("multiply", progress), timeout, cancellation
+            )
             if header is None:
                 return MatrixState(link.address, result.sparse_matrix), result.report
             return decode(header.shape, data), result.report
@@ -498,21 +648,30 @@ class Calls(Core):
                 except errors.IntrawarpError:
                     pass
 
-    async def download_matrix(self, state: MatrixState, progress: ProgressArgument, timeout: Optional[float],
-                              cancellation: Optional[Cancellation]) -> Any:
-        header, data = await self.get_bytes(self.link_at(state.address), state.name, Reporter("download", progress),
-                                            timeout, cancellation)
+    async def download_matrix(
+        self,
+        state: MatrixState,
+        progress: ProgressArgument,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Any:
+        header, data = await self.get_bytes(
+            self.link_at(state.address), state.name, Reporter("download", progress), timeout, cancellation
+        )
         return decode(header.sparse_matrix.shape, data)
 
     # ---- sessions ----
 
-    async def open_session(self, fixed: Any, moving: Any, arguments: Dict[str, Any],
-                           cancellation: Optional[Cancellation]) -> SessionCore:
+    async def open_session(
+        self, fixed: Any, moving: Any, arguments: Dict[str, Any], cancellation: Optional[Cancellation]
+    ) -> SessionCore:
         if (fixed is None) == (moving is None):
             raise refuse("fixed", "give fixed or moving: the resident image; each frame is the other one")
         resident = await self.volume_of(fixed if fixed is not None else moving, cancellation)
-        masks = [None if arguments[key] is None else await self.volume_of(arguments[key], cancellation)
-                 for key in ("fixed_mask", "moving_mask")]
+        masks = [
+            None if arguments[key] is None else await self.volume_of(arguments[key], cancellation)
+            for key in ("fixed_mask", "moving_mask")
+        ]
         initial = getattr(arguments["initial"], "_state", arguments["initial"])
         initial = initial.name if isinstance(initial, TransformState) else initial
         stages = make_stages(arguments["method"], arguments["stage_options"])
@@ -530,21 +689,38 @@ class Calls(Core):
                 made.fixed = names[0]
             else:
                 made.moving = names[0]
-            made.options.CopyFrom(registration_options(
-                stages=stages, fixed_mask=names[1], moving_mask=names[2], initial=initial,
-                budget=arguments["budget"], best_effort=arguments["best_effort"],
-                error_limit_mm=arguments["error_limit_mm"], error_map=arguments["error_map"],
-                error_at=arguments["error_at"], keep_deformation=arguments["keep_deformation"]))
+            made.options.CopyFrom(
+                registration_options(
+                    stages=stages,
+                    fixed_mask=names[1],
+                    moving_mask=names[2],
+                    initial=initial,
+                    budget=arguments["budget"],
+                    best_effort=arguments["best_effort"],
+                    error_limit_mm=arguments["error_limit_mm"],
+                    error_map=arguments["error_map"],
+                    error_at=arguments["error_at"],
+                    keep_deformation=arguments["keep_deformation"],
+                )
+            )
             return made
 
         last = stages[-1].WhichOneof("method") if stages else ""
         settings = SessionSettings(
-            latest=bool(arguments["latest"]), recovers=self.has_several or config.HasField("resume_window") and (
-                config.resume_window.seconds > 0 or config.resume_window.nanos > 0) or bool(config.session_id),
-            shared_memory=arguments["shared_memory"], max_answers=arguments["max_answers"],
+            latest=bool(arguments["latest"]),
+            recovers=self.has_several
+            or config.HasField("resume_window")
+            and (config.resume_window.seconds > 0 or config.resume_window.nanos > 0)
+            or bool(config.session_id),
+            shared_memory=arguments["shared_memory"],
+            max_answers=arguments["max_answers"],
             frame_geometry=frame_geometry or (resident.geometry if arguments["frame_axes"] else None),
-            frame_axes=arguments["frame_axes"], fixed_geometry=resident.geometry if fixed is not None else None,
-            timeout=arguments["timeout"], key=resident.key, affine_only=last in ("rigid", "affine"))
+            frame_axes=arguments["frame_axes"],
+            fixed_geometry=resident.geometry if fixed is not None else None,
+            timeout=arguments["timeout"],
+            key=resident.key,
+            affine_only=last in ("rigid", "affine"),
+        )
         session = SessionCore(self, stage, settings, cancellation)
         await session.open()
         return session

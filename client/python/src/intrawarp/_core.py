@@ -41,8 +41,13 @@ Work = Callable[[Link], Awaitable[Any]]
 def _split(address: str) -> Tuple[str, str]:
     host, colon, port = address.rpartition(":")
     brackets = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdigit() or not 1 <= int(port) <= 65535 or not host.strip("[]") or (
-            ":" in host and not brackets):
+    if (
+        not colon
+        or not port.isdigit()
+        or not 1 <= int(port) <= 65535
+        or not host.strip("[]")
+        or (":" in host and not brackets)
+    ):
         raise refuse("address", f"'{address}' is not HOST:PORT")
     return host.strip("[]"), port
 
@@ -52,15 +57,15 @@ def parse_names(target: str) -> Tuple[List[str], str]:
     if not target:
         raise refuse("address", "is empty: give HOST:PORT, or set INTRAWARP_SERVER")
     for prefix in ("dns:///", "dns:"):
-        if target.startswith(prefix) and not target[len(prefix):].startswith("//"):
-            _split(target[len(prefix):])
-            return [], target[len(prefix):]
+        if target.startswith(prefix) and not target[len(prefix) :].startswith("//"):
+            _split(target[len(prefix) :])
+            return [], target[len(prefix) :]
     if "," not in target:
         return [target], ""
     scheme, rest = "", target
     for each in ("ipv4:", "ipv6:"):
         if target.startswith(each):
-            scheme, rest = each, target[len(each):]
+            scheme, rest = each, target[len(each) :]
             rest = rest[3:] if rest.startswith("///") else rest
     targets = []
     for address in rest.split(","):
@@ -89,19 +94,25 @@ def look_up(name: str, timeout: float) -> List[str]:
     if not found:
         raise errors.DeadlineExceeded(f"{name}: the resolver does not answer", code="DEADLINE_EXCEEDED")
     if isinstance(found[0], OSError):
-        raise errors.ConnectionLost(f"{name}: {found[0].strerror or 'is not known'}", code="UNAVAILABLE",
-                                    retry_after=1.0)
+        raise errors.ConnectionLost(
+            f"{name}: {found[0].strerror or 'is not known'}", code="UNAVAILABLE", retry_after=1.0
+        )
     addresses = {ipaddress.ip_address(each[4][0].partition("%")[0]) for each in found[0]}
     version = min(each.version for each in addresses)
-    targets = sorted(f"ipv4:{each}:{port}" if version == 4 else f"ipv6:[{each}]:{port}" for each in addresses
-                     if each.version == version)
+    targets = sorted(
+        f"ipv4:{each}:{port}" if version == 4 else f"ipv6:[{each}]:{port}"
+        for each in addresses
+        if each.version == version
+    )
     return targets[:_MAX_SERVERS]
 
 
 def rendezvous(addresses: List[str], key: str) -> List[str]:
     """All addresses; the first one owns the key. Weights are the first 8 bytes of SHA-256(address + "\\n" + key)."""
+
     def weight(address: str) -> int:
         return int.from_bytes(hashlib.sha256(f"{address}\n{key}".encode()).digest()[:8], "big")
+
     return sorted(sorted(set(addresses)), key=weight, reverse=True)
 
 
@@ -162,6 +173,7 @@ class Core:
                 options = self.options
                 if self._dns_name and len(self._targets) > 1 and not options.authority:
                     import dataclasses
+
                     options = dataclasses.replace(options, authority=self._dns_name)
                 link = self._links[address] = Link(self.io, address, options)
             return link
@@ -173,10 +185,9 @@ class Core:
             order.insert(0, first)
         return order
 
-    async def run(self, work: Work, key: str = "", first: str = "",
-                  cancellation: Optional[Cancellation] = None) -> Any:
-        """Calls work(link) for the servers in their order, passing over those that are not well, until it ends otherwise
-        than by a server's fault."""
+    async def run(self, work: Work, key: str = "", first: str = "", cancellation: Optional[Cancellation] = None) -> Any:
+        """Calls work(link) for the servers in their order, passing over those that are not well, until it ends
+        otherwise than by a server's fault."""
         order = await self.order(key, first)
         if len(order) == 1:
             return await work(self.link_at(order[0]))
@@ -196,8 +207,9 @@ class Core:
         await self.refresh()
         if last is not None:
             raise last
-        raise errors.ConnectionLost(f"no server is left of {len(order)}: none of them is well", code="UNAVAILABLE",
-                                    retry_after=1.0)
+        raise errors.ConnectionLost(
+            f"no server is left of {len(order)}: none of them is well", code="UNAVAILABLE", retry_after=1.0
+        )
 
     async def close(self) -> None:
         with self._lock:
@@ -242,14 +254,27 @@ class Core:
 
     # ---- small calls ----
 
-    async def call(self, name: str, request: v1.Message, timeout: Optional[float] = None,
-                   cancellation: Optional[Cancellation] = None, first: str = "") -> Any:
+    async def call(
+        self,
+        name: str,
+        request: v1.Message,
+        timeout: Optional[float] = None,
+        cancellation: Optional[Cancellation] = None,
+        first: str = "",
+    ) -> Any:
         async def work(link: Link) -> Any:
             return await link.unary(name, request, timeout, cancellation)
+
         return await self.run(work, first=first, cancellation=cancellation)
 
-    async def pages(self, name: str, request: Any, member: str, timeout: Optional[float] = None,
-                    cancellation: Optional[Cancellation] = None) -> List[Tuple[str, Any]]:
+    async def pages(
+        self,
+        name: str,
+        request: Any,
+        member: str,
+        timeout: Optional[float] = None,
+        cancellation: Optional[Cancellation] = None,
+    ) -> List[Tuple[str, Any]]:
         """All entries of all servers that are well: (address, message)."""
         entries: List[Tuple[str, Any]] = []
         addresses = await self.addresses()
@@ -267,21 +292,25 @@ class Core:
                 request.page_token = response.next_page_token
         return entries
 
-    async def delete(self, link: Link, name: str, timeout: Optional[float] = None,
-                     cancellation: Optional[Cancellation] = None) -> None:
+    async def delete(
+        self, link: Link, name: str, timeout: Optional[float] = None, cancellation: Optional[Cancellation] = None
+    ) -> None:
         collection = name.partition("/")[0]
         kinds: Dict[str, Tuple[str, Any]] = {
-            "volumes": ("DeleteVolume", v1.DeleteVolumeRequest), "transforms": ("DeleteTransform", v1.DeleteTransformRequest),
+            "volumes": ("DeleteVolume", v1.DeleteVolumeRequest),
+            "transforms": ("DeleteTransform", v1.DeleteTransformRequest),
             "sparseMatrices": ("DeleteSparseMatrix", v1.DeleteSparseMatrixRequest),
-            "sessions": ("CloseSession", v1.CloseSessionRequest)}
+            "sessions": ("CloseSession", v1.CloseSessionRequest),
+        }
         if collection not in kinds:
             raise refuse("name", f"'{name}' is none of volumes/ID, transforms/ID, sparseMatrices/ID, sessions/ID")
         method, request = kinds[collection]
         await link.unary(method, request(name=name), timeout, cancellation)
         self.forget(link.address, name)
 
-    async def find(self, name: str, timeout: Optional[float] = None,
-                   cancellation: Optional[Cancellation] = None) -> Tuple[str, Any]:
+    async def find(
+        self, name: str, timeout: Optional[float] = None, cancellation: Optional[Cancellation] = None
+    ) -> Tuple[str, Any]:
         """Where an object is, and what the server says of it."""
         collection = name.partition("/")[0]
         kinds: Dict[str, Tuple[str, Any, str]] = {
@@ -289,10 +318,12 @@ class Core:
             "transforms": ("GetTransform", v1.GetTransformRequest, "transform"),
             "sparseMatrices": ("GetSparseMatrix", v1.GetSparseMatrixRequest, "sparse_matrix"),
             "sessions": ("GetSession", v1.GetSessionRequest, "session"),
-            "operations": ("GetOperation", v1.GetOperationRequest, "operation")}
+            "operations": ("GetOperation", v1.GetOperationRequest, "operation"),
+        }
         if collection not in kinds:
-            raise refuse("name", f"'{name}' is none of volumes/ID, transforms/ID, sparseMatrices/ID, sessions/ID, "
-                                 "operations/ID")
+            raise refuse(
+                "name", f"'{name}' is none of volumes/ID, transforms/ID, sparseMatrices/ID, sessions/ID, operations/ID"
+            )
         method, request, member = kinds[collection]
         addresses = await self.addresses()
         last: Optional[errors.IntrawarpError] = None
@@ -309,8 +340,16 @@ class Core:
 
     # ---- uploads ----
 
-    async def put_object(self, link: Link, header: v1.UploadHeader, view: memoryview, reporter: Reporter,
-                         timeout: Optional[float], cancellation: Optional[Cancellation], sha256: bytes = b"") -> Any:
+    async def put_object(
+        self,
+        link: Link,
+        header: v1.UploadHeader,
+        view: memoryview,
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+        sha256: bytes = b"",
+    ) -> Any:
         """Uploads what `header.content` announces; the answer. Remembers what was stored."""
         header.upload_id = new_id()
         header.total_bytes = len(view)
@@ -326,9 +365,18 @@ class Core:
             self.remember(link.address, stored.name)
         return answer
 
-    async def put_volume(self, link: Link, image: Image, id: str, pinned: bool, ttl: Optional[float],
-                         reporter: Reporter, timeout: Optional[float], cancellation: Optional[Cancellation],
-                         sha256: bytes = b"") -> v1.Volume:
+    async def put_volume(
+        self,
+        link: Link,
+        image: Image,
+        id: str,
+        pinned: bool,
+        ttl: Optional[float],
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+        sha256: bytes = b"",
+    ) -> v1.Volume:
         header = v1.UploadHeader(id=id)
         volume = header.volume
         volume.geometry.CopyFrom(image.geometry.to_proto())
@@ -346,8 +394,9 @@ class Core:
 
     # ---- downloads ----
 
-    async def get_volume(self, link: Link, name: str, reporter: Reporter, timeout: Optional[float],
-                         cancellation: Optional[Cancellation]) -> Image:
+    async def get_volume(
+        self, link: Link, name: str, reporter: Reporter, timeout: Optional[float], cancellation: Optional[Cancellation]
+    ) -> Image:
         receiver = Receiver(self.options.max_answer_bytes)
         geometry: List[Geometry] = []
 
@@ -355,14 +404,29 @@ class Core:
             geometry.append(checked_grid(header.volume.geometry, header.total_bytes))
 
         try:
-            await download(link, "Download", v1.DownloadRequest(name=name), 2, begin, receiver, reporter.bytes, timeout,
-                           cancellation)
+            await download(
+                link,
+                "Download",
+                v1.DownloadRequest(name=name),
+                2,
+                begin,
+                receiver,
+                reporter.bytes,
+                timeout,
+                cancellation,
+            )
         finally:
             reporter.close()
         return float_image(receiver.data, geometry[0])
 
-    async def warp(self, link: Link, request: v1.WarpVolumeRequest, reporter: Reporter, timeout: Optional[float],
-                   cancellation: Optional[Cancellation]) -> Image:
+    async def warp(
+        self,
+        link: Link,
+        request: v1.WarpVolumeRequest,
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Image:
         receiver = Receiver(self.options.max_answer_bytes)
         geometry: List[Geometry] = []
 
@@ -375,8 +439,16 @@ class Core:
             reporter.close()
         return float_image(receiver.data, geometry[0])
 
-    async def get_field(self, link: Link, request: v1.DownloadRequest, reporter: Reporter, timeout: Optional[float],
-                        cancellation: Optional[Cancellation], affine: Any, domain: Optional[Geometry]) -> Field:
+    async def get_field(
+        self,
+        link: Link,
+        request: v1.DownloadRequest,
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+        affine: Any,
+        domain: Optional[Geometry],
+    ) -> Field:
         receiver = Receiver(self.options.max_answer_bytes)
 
         def begin(header: v1.DownloadHeader) -> None:
@@ -384,26 +456,44 @@ class Core:
                 raise errors.InternalError("the server's header contradicts itself", code="INTERNAL")
 
         try:
-            header = await download(link, "Download", request, 2, begin, receiver, reporter.bytes, timeout, cancellation)
+            header = await download(
+                link, "Download", request, 2, begin, receiver, reporter.bytes, timeout, cancellation
+            )
         finally:
             reporter.close()
         return Field.from_wire(header.field, receiver.data, affine=affine, domain=domain)
 
-    async def get_bytes(self, link: Link, name: str, reporter: Reporter, timeout: Optional[float],
-                        cancellation: Optional[Cancellation]) -> Tuple[Any, Any]:
+    async def get_bytes(
+        self, link: Link, name: str, reporter: Reporter, timeout: Optional[float], cancellation: Optional[Cancellation]
+    ) -> Tuple[Any, Any]:
         """A DownloadHeader and its bytes (sparse matrices)."""
         receiver = Receiver(self.options.max_answer_bytes)
         try:
-            header = await download(link, "Download", v1.DownloadRequest(name=name), 2, lambda header: None, receiver,
-                                    reporter.bytes, timeout, cancellation)
+            header = await download(
+                link,
+                "Download",
+                v1.DownloadRequest(name=name),
+                2,
+                lambda header: None,
+                receiver,
+                reporter.bytes,
+                timeout,
+                cancellation,
+            )
         finally:
             reporter.close()
         return header, receiver.data
 
     # ---- work ----
 
-    async def register(self, link: Link, request: v1.RegisterRequest, reporter: Reporter, timeout: Optional[float],
-                       cancellation: Optional[Cancellation]) -> Tuple[v1.RegisterResult, Optional[Field]]:
+    async def register(
+        self,
+        link: Link,
+        request: v1.RegisterRequest,
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Tuple[v1.RegisterResult, Optional[Field]]:
         deadline = Deadline(timeout)
         stream = link.stream("Register", request.SerializeToString(), deadline.left(), cancellation)
         receiver = Receiver(self.options.max_answer_bytes)
@@ -443,8 +533,14 @@ class Core:
             return result, None
         return result, Field.from_wire(header, receiver.finish(), affine=None)
 
-    async def multiply(self, link: Link, request: v1.MultiplyRequest, reporter: Reporter, timeout: Optional[float],
-                       cancellation: Optional[Cancellation]) -> Tuple[v1.MultiplyResult, Any, Any]:
+    async def multiply(
+        self,
+        link: Link,
+        request: v1.MultiplyRequest,
+        reporter: Reporter,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Tuple[v1.MultiplyResult, Any, Any]:
         """The result, and the header and bytes of the product; None for a product that is kept."""
         deadline = Deadline(timeout)
         stream = link.stream("Multiply", request.SerializeToString(), deadline.left(), cancellation)
@@ -482,10 +578,11 @@ class Core:
             self.remember(link.address, result.sparse_matrix.name)
         return result, header, receiver.finish() if header is not None else None
 
-    async def start(self, link: Link, name: str, request: Any, timeout: Optional[float],
-                    cancellation: Optional[Cancellation]) -> v1.Operation:
-        """Begins work that goes on without its call. A request is repeated over a connection that broke: its id finds the
-        operation, or begins it."""
+    async def start(
+        self, link: Link, name: str, request: Any, timeout: Optional[float], cancellation: Optional[Cancellation]
+    ) -> v1.Operation:
+        """Begins work that goes on without its call. A request is repeated over a connection that broke: its id finds
+        the operation, or begins it."""
         request.detach = True
         if not request.request_id:
             request.request_id = new_id()
@@ -508,15 +605,17 @@ class Core:
             finally:
                 stream.close()
             if operation is None:
-                raise errors.InternalError("the server ended without an operation: is it an older one?",
-                                           code="INTERNAL")
+                raise errors.InternalError(
+                    "the server ended without an operation: is it an older one?", code="INTERNAL"
+                )
             return operation
 
         begun: v1.Operation = await resume(link, transfer, deadline, cancellation, attempt)
         return begun
 
-    async def wait_operation(self, link: Link, name: str, timeout: Optional[float],
-                             cancellation: Optional[Cancellation]) -> v1.Operation:
+    async def wait_operation(
+        self, link: Link, name: str, timeout: Optional[float], cancellation: Optional[Cancellation]
+    ) -> v1.Operation:
         """The operation once it has ended, however it did; over new connections where one breaks."""
         deadline = Deadline(timeout)
         transfer = Transfer()
@@ -526,8 +625,9 @@ class Core:
             while True:
                 left = deadline.left()
                 if deadline.passed:
-                    raise errors.DeadlineExceeded("the operation has not ended in time", code="DEADLINE_EXCEEDED",
-                                                  resource=name)
+                    raise errors.DeadlineExceeded(
+                        "the operation has not ended in time", code="DEADLINE_EXCEEDED", resource=name
+                    )
                 wait = _ONE_WAIT if left is None else min(_ONE_WAIT, left)
                 request = v1.WaitOperationRequest(name=name, timeout=duration(wait, "timeout"))
                 response = await link.unary("WaitOperation", request, wait + self.options.timeout, cancellation)
@@ -539,20 +639,29 @@ class Core:
         ended: v1.Operation = await resume(link, transfer, deadline, cancellation, attempt)
         return ended
 
-    async def map_points(self, link: Link, transform: str, points: Any, inverse: bool, timeout: Optional[float],
-                         cancellation: Optional[Cancellation]) -> Any:
+    async def map_points(
+        self,
+        link: Link,
+        transform: str,
+        points: Any,
+        inverse: bool,
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+    ) -> Any:
         """(N, 3) LPS mm; sent in batches."""
         deadline = Deadline(timeout)
         mapped = np.empty_like(points)
         for first in range(0, len(points), _MAX_POINTS):
-            batch = points[first:first + _MAX_POINTS]
+            batch = points[first : first + _MAX_POINTS]
             request = v1.MapPointsRequest(transform=transform, inverse=inverse, points=batch.reshape(-1).tolist())
-            response = await link.unary("MapPoints", request, deadline.left(), cancellation,
-                                        bulk=len(points) > _CONTROL_POINTS)
+            response = await link.unary(
+                "MapPoints", request, deadline.left(), cancellation, bulk=len(points) > _CONTROL_POINTS
+            )
             if len(response.points) != batch.size:
-                raise errors.InternalError(f"the server answered {len(response.points)} numbers for {len(batch)} points",
-                                           code="INTERNAL")
-            mapped[first:first + len(batch)] = np.array(response.points).reshape(-1, 3)
+                raise errors.InternalError(
+                    f"the server answered {len(response.points)} numbers for {len(batch)} points", code="INTERNAL"
+                )
+            mapped[first : first + len(batch)] = np.array(response.points).reshape(-1, 3)
         return mapped
 
 
@@ -575,10 +684,13 @@ def checked_grid(message: v1.Geometry, total_bytes: int) -> Geometry:
     try:
         geometry = Geometry.from_proto(message)
     except errors.GeometryError as error:
-        raise errors.InternalError(f"the server sent a grid that is not one: {error.message}", code="INTERNAL") from None
+        raise errors.InternalError(
+            f"the server sent a grid that is not one: {error.message}", code="INTERNAL"
+        ) from None
     if total_bytes != 4 * geometry.voxels:
-        raise errors.InternalError(f"the server announced {total_bytes} bytes for {geometry.voxels} voxels",
-                                   code="INTERNAL")
+        raise errors.InternalError(
+            f"the server announced {total_bytes} bytes for {geometry.voxels} voxels", code="INTERNAL"
+        )
     return geometry
 
 

@@ -2,9 +2,9 @@
 """CRC32C (Castagnoli, RFC 3720) without compiled code of this package's own.
 
 google-crc32c (or the package crc32c) is used where it is installed. Otherwise numpy computes it: a checksum is linear
-over GF(2), so a message is folded. Its rows of 64 KiB are added up, each sum multiplied by x^(8 * 65536) before the next
-row is added, and what is left is halved until one word remains. A multiplication of 32 bits by a constant is two lookups
-in tables of 65536. Thread-safe; numpy gives up the interpreter's lock in the lookups.
+over GF(2), so a message is folded. Its rows of 64 KiB are added up, each sum multiplied by x^(8 * 65536) before the
+next row is added, and what is left is halved until one word remains. A multiplication of 32 bits by a constant is two
+lookups in tables of 65536. Thread-safe; numpy gives up the interpreter's lock in the lookups.
 """
 import importlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -66,7 +66,7 @@ def _tables(columns: _Columns, bits: int) -> List[Any]:
     tables = []
     for first in range(0, 32, bits):
         table = np.zeros(1, np.uint32)
-        for column in columns[first:first + bits]:
+        for column in columns[first : first + bits]:
             table = np.concatenate([table, table ^ np.uint32(column)])
         tables.append(table)
     return tables
@@ -124,15 +124,15 @@ def _extend_numpy(crc: int, data: memoryview) -> int:
         rows = -(-count // _ROW_WORDS)
         padded_first = np.zeros(_ROW_WORDS, np.uint32)
         head = count - (rows - 1) * _ROW_WORDS
-        padded_first[_ROW_WORDS - head:] = words[:head]
+        padded_first[_ROW_WORDS - head :] = words[:head]
         padded_first[_ROW_WORDS - head] ^= np.uint32(state)
         rest = words[head:].reshape(rows - 1, _ROW_WORDS)
         total = _fold_rows([padded_first, *rest])
     else:
         total = np.zeros(1 << (count - 1).bit_length(), np.uint32)
-        total[len(total) - count:] = words
+        total[len(total) - count :] = words
         total[len(total) - count] ^= np.uint32(state)
-    return _scalar(_fold_halves(total), data[4 * count:]) ^ 0xFFFFFFFF
+    return _scalar(_fold_halves(total), data[4 * count :]) ^ 0xFFFFFFFF
 
 
 _Extend = Callable[[int, Any], int]

@@ -12,23 +12,33 @@ _COLOURS = {"OK": "#1a7f37", "REVIEW": "#9a6700"}
 
 
 def rows_html(title: str, rows: List[Tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><th style='text-align:left'>{html.escape(key)}</th><td style='text-align:left'>"
-                    f"{html.escape(str(value))}</td></tr>" for key, value in rows)
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(key)}</th><td style='text-align:left'>"
+        f"{html.escape(str(value))}</td></tr>"
+        for key, value in rows
+    )
     return f"<table><caption style='text-align:left'><b>{html.escape(title)}</b></caption>{cells}</table>"
 
 
 def image_html(image: Any) -> str:
     geometry = image.geometry
-    return rows_html("Image", [("voxels", f"{image.dtype.name}, {' x '.join(map(str, geometry.size_xyz))} (x, y, z)"),
-                               ("spacing", " x ".join(f"{each:.6g}" for each in geometry.spacing_xyz) + " mm"),
-                               ("origin (LPS)", ", ".join(f"{each:.6g}" for each in geometry.origin_xyz) + " mm"),
-                               ("direction (LPS)", np.array2string(geometry.direction_xyz, precision=4))])
+    return rows_html(
+        "Image",
+        [
+            ("voxels", f"{image.dtype.name}, {' x '.join(map(str, geometry.size_xyz))} (x, y, z)"),
+            ("spacing", " x ".join(f"{each:.6g}" for each in geometry.spacing_xyz) + " mm"),
+            ("origin (LPS)", ", ".join(f"{each:.6g}" for each in geometry.origin_xyz) + " mm"),
+            ("direction (LPS)", np.array2string(geometry.direction_xyz, precision=4)),
+        ],
+    )
 
 
 def report_html(name: str, report: Any) -> str:
     rows = [("transform", name)]
     if report.error is not None:
-        rows.append(("expected error", f"{report.error.expected_mm:.2f} mm (95 % below {report.error.bound_mm:.2f} mm)"))
+        rows.append(
+            ("expected error", f"{report.error.expected_mm:.2f} mm (95 % below {report.error.bound_mm:.2f} mm)")
+        )
     rows.append(("overlap", f"{report.overlap:.0%}"))
     rows.append(("time", f"{report.proto.latency.total_ms:.0f} ms on {report.proto.device}"))
     rows += [("reason", str(each)) for each in report.reasons]
@@ -77,8 +87,9 @@ def _error_plane(report: Any, fixed: Any, axis: int, index: int) -> Optional[Any
     return errors.bound.array[at[..., 2], at[..., 1], at[..., 0]]
 
 
-def plot_result(fixed: Any, warped: Any, field: Any, report: Any, axis: str, index: Optional[int],
-                figure: Optional[Any]) -> Any:
+def plot_result(
+    fixed: Any, warped: Any, field: Any, report: Any, axis: str, index: Optional[int], figure: Optional[Any]
+) -> Any:
     if axis not in _AXES:
         raise InvalidArgument(f"axis: {axis!r} is none of x, y, z", fields=(("axis", "is unknown"),))
     normal = _AXES[axis]
@@ -88,6 +99,7 @@ def plot_result(fixed: Any, warped: Any, field: Any, report: Any, axis: str, ind
         raise InvalidArgument(f"index: must be 0 to {sizes[normal] - 1}", fields=(("index", "is outside"),))
     if figure is None:
         from matplotlib import pyplot
+
         figure = pyplot.figure(figsize=(11, 7), constrained_layout=True)
     others = [each for each in range(3) if each != normal]
     spacing = fixed.geometry.spacing_xyz
@@ -95,9 +107,12 @@ def plot_result(fixed: Any, warped: Any, field: Any, report: Any, axis: str, ind
     first, second = (_to_unit(plane_of(np.asarray(each.values, np.float32), normal, place)) for each in (fixed, warped))
     motion = np.linalg.norm(plane_of(field.array, normal, place), axis=-1)
     panels: List[Tuple[str, Any, str, Optional[str]]] = [
-        ("fixed", first, "gray", None), ("moving, warped", second, "gray", None),
+        ("fixed", first, "gray", None),
+        ("moving, warped", second, "gray", None),
         ("checkerboard", _checkerboard(first, second), "gray", None),
-        ("difference", second - first, "coolwarm", None), ("displacement, mm", motion, "viridis", "mm")]
+        ("difference", second - first, "coolwarm", None),
+        ("displacement, mm", motion, "viridis", "mm"),
+    ]
     bound = _error_plane(report, fixed, normal, place)
     if bound is not None:
         panels.append(("95 % of errors are below, mm", bound, "cividis", "mm"))

@@ -2,9 +2,9 @@
 """NIfTI, NRRD and MetaImage without dependencies.
 
 Files are taken for hostile. All of a header is checked before memory is taken for the voxels, a plain file must hold
-exactly the bytes that its header says, memory for a compressed one grows with the bytes that have really come out, and a
-data file that a header names lies in the header's folder. Messages hold no free text of a file. What is taken and what
-is refused is what io/nifti.h, io/nrrd.h and io/metaimage.h of the project say.
+exactly the bytes that its header says, memory for a compressed one grows with the bytes that have really come out, and
+a data file that a header names lies in the header's folder. Messages hold no free text of a file. What is taken and
+what is refused is what io/nifti.h, io/nrrd.h and io/metaimage.h of the project say.
 """
 import contextlib
 import gzip
@@ -87,8 +87,9 @@ def _count(sizes: Sequence[int], dtype: Any, max_bytes: int) -> int:
     return total
 
 
-def _image(data: bytes, dtype: Any, sizes: Sequence[int], geometry: Geometry,
-           rescale: Optional[Tuple[float, float]]) -> Image:
+def _image(
+    data: bytes, dtype: Any, sizes: Sequence[int], geometry: Geometry, rescale: Optional[Tuple[float, float]]
+) -> Image:
     voxels = np.frombuffer(data, dtype).reshape(geometry.size_zyx)
     return Image(voxels.astype(dtype.newbyteorder("="), copy=False), axes="zyx", geometry=geometry, rescale=rescale)
 
@@ -106,8 +107,11 @@ def _grid(sizes: Sequence[int], columns: Any, origin: Sequence[float]) -> Geomet
 
 def read_image(path: str, max_bytes: int) -> Image:
     if os.path.isdir(path):
-        raise _refuse("file", "is a folder: DICOM series are read by `intrawarp volume put FOLDER` (or sent to the server's "
-                              "DICOM port), or give their pydicom datasets")
+        raise _refuse(
+            "file",
+            "is a folder: DICOM series are read by `intrawarp volume put FOLDER` (or sent to the server's "
+            "DICOM port), or give their pydicom datasets",
+        )
     name = path.lower()
     for endings, read in _READERS:
         if name.endswith(endings):
@@ -125,8 +129,16 @@ def _looks_like_dicom(path: str) -> bool:
 # ---- NIfTI ----------------------------------------------------------------------------------------------------------
 
 _NIFTI_TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4"}
-_NIFTI_CODES = {"uint8": 2, "int16": 4, "int32": 8, "float32": 16, "float64": 64, "int8": 256, "uint16": 512,
-                "uint32": 768}
+_NIFTI_CODES = {
+    "uint8": 2,
+    "int16": 4,
+    "int32": 8,
+    "float32": 16,
+    "float64": 64,
+    "int8": 256,
+    "uint16": 512,
+    "uint32": 768,
+}
 _NIFTI_OTHERS = {1, 32, 128, 1024, 1280, 1536, 1792, 2048, 2304}
 _NIFTI_UNITS = {0: 1.0, 1: 1e3, 2: 1.0, 3: 1e-3}
 
@@ -198,7 +210,7 @@ class _Nifti:
     def sizes(self) -> List[int]:
         if not 1 <= self.dim[0] <= 7:
             raise _refuse("size", "dim[0] must be 1 to 7")
-        sizes = list(self.dim[1:1 + self.dim[0]])
+        sizes = list(self.dim[1 : 1 + self.dim[0]])
         if any(each < 1 for each in sizes):
             raise _refuse("size", "every length must be above 0")
         if any(each > 1 for each in sizes[3:]):
@@ -237,9 +249,13 @@ class _Nifti:
         if rest <= 0:
             scale = 1.0 / math.sqrt(1.0 - rest)
             b, c, d = b * scale, c * scale, d * scale
-        rotation = np.array([[a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
-                             [2 * (b * c + a * d), a * a + c * c - b * b - d * d, 2 * (c * d - a * b)],
-                             [2 * (b * d - a * c), 2 * (c * d + a * b), a * a + d * d - b * b - c * c]])
+        rotation = np.array(
+            [
+                [a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
+                [2 * (b * c + a * d), a * a + c * c - b * b - d * d, 2 * (c * d - a * b)],
+                [2 * (b * d - a * c), 2 * (c * d + a * b), a * a + d * d - b * b - c * c],
+            ]
+        )
         if self.pixdim[0] < 0:
             rotation[:, 2] *= -1
         flip = np.array([-1.0, -1.0, 1.0])
@@ -262,7 +278,7 @@ class _Nifti:
 def _sibling(path: str, old: str, new: str) -> Optional[str]:
     for zipped in ("", ".gz"):
         if path.lower().endswith(old + zipped):
-            return path[:len(path) - len(old) - len(zipped)] + new + path[len(path) - len(zipped):]
+            return path[: len(path) - len(old) - len(zipped)] + new + path[len(path) - len(zipped) :]
     return None
 
 
@@ -325,14 +341,20 @@ def _quaternion(rotation: Any) -> Tuple[float, Tuple[float, float, float]]:
     qfac = 1.0 if np.linalg.det(rotation) > 0 else -1.0
     r = rotation * np.array([1.0, 1.0, qfac])
     # The largest of the four squares is safe to divide by.
-    squares = [1 + r[0, 0] + r[1, 1] + r[2, 2], 1 + r[0, 0] - r[1, 1] - r[2, 2], 1 - r[0, 0] + r[1, 1] - r[2, 2],
-               1 - r[0, 0] - r[1, 1] + r[2, 2]]
+    squares = [
+        1 + r[0, 0] + r[1, 1] + r[2, 2],
+        1 + r[0, 0] - r[1, 1] - r[2, 2],
+        1 - r[0, 0] + r[1, 1] - r[2, 2],
+        1 - r[0, 0] - r[1, 1] + r[2, 2],
+    ]
     best = int(np.argmax(squares))
     s = 2.0 * math.sqrt(squares[best])
-    q = [[s / 4, (r[2, 1] - r[1, 2]) / s, (r[0, 2] - r[2, 0]) / s, (r[1, 0] - r[0, 1]) / s],
-         [(r[2, 1] - r[1, 2]) / s, s / 4, (r[0, 1] + r[1, 0]) / s, (r[0, 2] + r[2, 0]) / s],
-         [(r[0, 2] - r[2, 0]) / s, (r[0, 1] + r[1, 0]) / s, s / 4, (r[1, 2] + r[2, 1]) / s],
-         [(r[1, 0] - r[0, 1]) / s, (r[0, 2] + r[2, 0]) / s, (r[1, 2] + r[2, 1]) / s, s / 4]][best]
+    q = [
+        [s / 4, (r[2, 1] - r[1, 2]) / s, (r[0, 2] - r[2, 0]) / s, (r[1, 0] - r[0, 1]) / s],
+        [(r[2, 1] - r[1, 2]) / s, s / 4, (r[0, 1] + r[1, 0]) / s, (r[0, 2] + r[2, 0]) / s],
+        [(r[0, 2] - r[2, 0]) / s, (r[0, 1] + r[1, 0]) / s, s / 4, (r[1, 2] + r[2, 1]) / s],
+        [(r[1, 0] - r[0, 1]) / s, (r[0, 2] + r[2, 0]) / s, (r[1, 2] + r[2, 1]) / s, s / 4],
+    ][best]
     sign = -1.0 if q[0] < 0 else 1.0
     return qfac, (sign * q[1], sign * q[2], sign * q[3])
 
@@ -376,15 +398,49 @@ _NRRD_TYPES: Dict[str, str] = {
     **dict.fromkeys(("short", "short int", "signed short", "signed short int", "int16", "int16_t"), "i2"),
     **dict.fromkeys(("ushort", "unsigned short", "unsigned short int", "uint16", "uint16_t"), "u2"),
     **dict.fromkeys(("int", "signed int", "int32", "int32_t"), "i4"),
-    **dict.fromkeys(("uint", "unsigned int", "uint32", "uint32_t"), "u4"), "float": "f4", "double": "f8"}
-_NRRD_NAMES = {"int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16", "int32": "int32",
-               "uint32": "uint32", "float32": "float", "float64": "double"}
-_NRRD_SPACES = {"left-posterior-superior": (1, 1, 1), "lps": (1, 1, 1), "right-anterior-superior": (-1, -1, 1),
-                "ras": (-1, -1, 1), "left-anterior-superior": (1, -1, 1), "las": (1, -1, 1)}
-_NRRD_UNITS = {"mm": 1.0, "millimeter": 1.0, "millimeters": 1.0, "millimetre": 1.0, "cm": 10.0, "m": 1e3, "um": 1e-3,
-               "micron": 1e-3, "microns": 1e-3, "\xc2\xb5m": 1e-3, "nm": 1e-6}
-_NRRD_ALIASES = {"datafile": "data file", "lineskip": "line skip", "byteskip": "byte skip", "axismins": "axis mins",
-                 "axismaxs": "axis maxs", "centers": "centerings"}
+    **dict.fromkeys(("uint", "unsigned int", "uint32", "uint32_t"), "u4"),
+    "float": "f4",
+    "double": "f8",
+}
+_NRRD_NAMES = {
+    "int8": "int8",
+    "uint8": "uint8",
+    "int16": "int16",
+    "uint16": "uint16",
+    "int32": "int32",
+    "uint32": "uint32",
+    "float32": "float",
+    "float64": "double",
+}
+_NRRD_SPACES = {
+    "left-posterior-superior": (1, 1, 1),
+    "lps": (1, 1, 1),
+    "right-anterior-superior": (-1, -1, 1),
+    "ras": (-1, -1, 1),
+    "left-anterior-superior": (1, -1, 1),
+    "las": (1, -1, 1),
+}
+_NRRD_UNITS = {
+    "mm": 1.0,
+    "millimeter": 1.0,
+    "millimeters": 1.0,
+    "millimetre": 1.0,
+    "cm": 10.0,
+    "m": 1e3,
+    "um": 1e-3,
+    "micron": 1e-3,
+    "microns": 1e-3,
+    "\xc2\xb5m": 1e-3,
+    "nm": 1e-6,
+}
+_NRRD_ALIASES = {
+    "datafile": "data file",
+    "lineskip": "line skip",
+    "byteskip": "byte skip",
+    "axismins": "axis mins",
+    "axismaxs": "axis maxs",
+    "centers": "centerings",
+}
 _MAX_NRRD_HEADER = 1 << 20
 
 
@@ -397,7 +453,7 @@ def _nrrd_header(path: str) -> Tuple[Dict[str, str], int]:
     at = text.index("\n") + 1
     while at < len(text):
         end = text.find("\n", at)
-        line = text[at:len(text) if end < 0 else end].rstrip()
+        line = text[at : len(text) if end < 0 else end].rstrip()
         at = len(text) if end < 0 else end + 1
         if not line:
             return fields, at
@@ -435,7 +491,7 @@ def _nrrd_vectors(text: str, field: str, count: int, length: int) -> List[Option
         if len(vector) != length:
             raise _refuse(field, f"every vector must have {length} numbers")
         vectors.append(vector)
-        rest = rest[close + 1:].lstrip()
+        rest = rest[close + 1 :].lstrip()
     if len(vectors) != count:
         raise _refuse(field, f"must have {count} vectors")
     return vectors
@@ -561,10 +617,28 @@ def _read_nrrd(path: str, max_bytes: int) -> Image:
 
 # ---- MetaImage ------------------------------------------------------------------------------------------------------
 
-_META_TYPES = {"MET_UCHAR": "u1", "MET_CHAR": "i1", "MET_USHORT": "u2", "MET_SHORT": "i2", "MET_UINT": "u4",
-               "MET_INT": "i4", "MET_ULONG": "u4", "MET_LONG": "i4", "MET_FLOAT": "f4", "MET_DOUBLE": "f8"}
-_META_NAMES = {"uint8": "MET_UCHAR", "int8": "MET_CHAR", "uint16": "MET_USHORT", "int16": "MET_SHORT",
-               "uint32": "MET_UINT", "int32": "MET_INT", "float32": "MET_FLOAT", "float64": "MET_DOUBLE"}
+_META_TYPES = {
+    "MET_UCHAR": "u1",
+    "MET_CHAR": "i1",
+    "MET_USHORT": "u2",
+    "MET_SHORT": "i2",
+    "MET_UINT": "u4",
+    "MET_INT": "i4",
+    "MET_ULONG": "u4",
+    "MET_LONG": "i4",
+    "MET_FLOAT": "f4",
+    "MET_DOUBLE": "f8",
+}
+_META_NAMES = {
+    "uint8": "MET_UCHAR",
+    "int8": "MET_CHAR",
+    "uint16": "MET_USHORT",
+    "int16": "MET_SHORT",
+    "uint32": "MET_UINT",
+    "int32": "MET_INT",
+    "float32": "MET_FLOAT",
+    "float64": "MET_DOUBLE",
+}
 _META_UNITS = {"": 1.0, "mm": 1.0, "?": 1.0, "cm": 10.0, "um": 1e-3}
 _MAX_META_HEADER = 1 << 16
 
@@ -576,7 +650,7 @@ class _Meta:
         at = 0
         while at < len(text):
             end = text.find("\n", at)
-            line = text[at:len(text) if end < 0 else end].strip()
+            line = text[at : len(text) if end < 0 else end].strip()
             at = len(text) if end < 0 else end + 1
             if not line:
                 continue
@@ -627,8 +701,11 @@ def _read_meta(path: str, max_bytes: int) -> Image:
     unit = _META_UNITS.get(values.get("DistanceUnits", ""))
     if unit is None:
         raise _refuse("DistanceUnits", "must be um, mm or cm")
-    matrix = header.numbers(header.one_of("TransformMatrix", "Rotation", "Orientation"), dimension * dimension,
-                            np.eye(dimension).reshape(-1).tolist())
+    matrix = header.numbers(
+        header.one_of("TransformMatrix", "Rotation", "Orientation"),
+        dimension * dimension,
+        np.eye(dimension).reshape(-1).tolist(),
+    )
     offset = header.numbers(header.one_of("Offset", "Position", "Origin"), dimension, [0.0] * dimension)
     spacing_key = header.one_of("ElementSpacing", "ElementSize")
     spacing = header.numbers(spacing_key, dimension, [1.0] * dimension)
@@ -636,8 +713,9 @@ def _read_meta(path: str, max_bytes: int) -> Image:
         raise _refuse(spacing_key, "must be above 0")
     # The matrix states one axis after the other.
     columns = np.zeros((3, 3))
-    columns[:dimension, :dimension] = unit * (np.array(matrix).reshape(dimension, dimension) *
-                                              np.array(spacing)[:, None]).T
+    columns[:dimension, :dimension] = (
+        unit * (np.array(matrix).reshape(dimension, dimension) * np.array(spacing)[:, None]).T
+    )
     sizes += [1] * (3 - dimension)
     geometry = _grid(sizes, columns, [unit * each for each in offset] + [0.0] * (3 - dimension))
     dtype = np.dtype(code)
@@ -723,10 +801,18 @@ def _write_nrrd(path: str, geometry: Geometry, name: str, data: Any, vectors: bo
     columns = geometry.affine("LPS")[:3, :3].T
     directions = " ".join(_vector(each) for each in columns)
     sizes = " ".join(str(each) for each in geometry.size_xyz)
-    lines = ["NRRD0004", f"type: {name}", f"dimension: {4 if vectors else 3}", "space: left-posterior-superior",
-             f"sizes: {'3 ' if vectors else ''}{sizes}", f"space directions: {'none ' if vectors else ''}{directions}",
-             f"kinds: {'vector ' if vectors else ''}domain domain domain", "endian: little", "encoding: gzip",
-             f"space origin: {_vector(geometry.origin_xyz)}"]
+    lines = [
+        "NRRD0004",
+        f"type: {name}",
+        f"dimension: {4 if vectors else 3}",
+        "space: left-posterior-superior",
+        f"sizes: {'3 ' if vectors else ''}{sizes}",
+        f"space directions: {'none ' if vectors else ''}{directions}",
+        f"kinds: {'vector ' if vectors else ''}domain domain domain",
+        "endian: little",
+        "encoding: gzip",
+        f"space origin: {_vector(geometry.origin_xyz)}",
+    ]
     if vectors:
         lines.append("displacement field type:=resampling")
     with _replacing(path) as file:
@@ -738,11 +824,19 @@ def _write_nrrd(path: str, geometry: Geometry, name: str, data: Any, vectors: bo
 def _write_meta(path: str, geometry: Geometry, name: str, data: Any, channels: int) -> None:
     def numbers(values: Any) -> str:
         return " ".join(repr(float(each)) for each in values)
-    lines = ["ObjectType = Image", "NDims = 3", "BinaryData = True", "BinaryDataByteOrderMSB = False",
-             "CompressedData = False", f"TransformMatrix = {numbers(geometry.direction_xyz.T.reshape(-1))}",
-             f"Offset = {numbers(geometry.origin_xyz)}", "CenterOfRotation = 0 0 0",
-             f"ElementSpacing = {numbers(geometry.spacing_xyz)}",
-             f"DimSize = {' '.join(str(each) for each in geometry.size_xyz)}"]
+
+    lines = [
+        "ObjectType = Image",
+        "NDims = 3",
+        "BinaryData = True",
+        "BinaryDataByteOrderMSB = False",
+        "CompressedData = False",
+        f"TransformMatrix = {numbers(geometry.direction_xyz.T.reshape(-1))}",
+        f"Offset = {numbers(geometry.origin_xyz)}",
+        "CenterOfRotation = 0 0 0",
+        f"ElementSpacing = {numbers(geometry.spacing_xyz)}",
+        f"DimSize = {' '.join(str(each) for each in geometry.size_xyz)}",
+    ]
     if channels > 1:
         lines.append(f"ElementNumberOfChannels = {channels}")
     lines += [f"ElementType = {name}", "ElementDataFile = LOCAL"]
@@ -787,5 +881,7 @@ def write_field(path: str, field: Any) -> None:
 
 
 _READERS: List[Tuple[Tuple[str, ...], Callable[[str, int], Image]]] = [
-    ((".nii", ".nii.gz", ".hdr", ".hdr.gz", ".img", ".img.gz"), _read_nifti), ((".nrrd", ".nhdr"), _read_nrrd),
-    ((".mha", ".mhd"), _read_meta)]
+    ((".nii", ".nii.gz", ".hdr", ".hdr.gz", ".img", ".img.gz"), _read_nifti),
+    ((".nrrd", ".nhdr"), _read_nrrd),
+    ((".mha", ".mhd"), _read_meta),
+]

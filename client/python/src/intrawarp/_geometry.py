@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grids in physical space. The package's own frame is LPS in millimetres, as the server's; RAS is converted at the edge.
+"""Grids in physical space. The package's own frame is LPS in millimetres, as the server's; RAS is converted at the
+edge.
 
-Every name says the order of its axes: `_xyz` is x, y, z with x fastest in memory, and `_zyx` is the order of the axes of
-a C-ordered numpy array. The keys are the ones that ITK and SimpleITK agreed on in 2026: origin, spacing, direction,
+Every name says the order of its axes: `_xyz` is x, y, z with x fastest in memory, and `_zyx` is the order of the axes
+of a C-ordered numpy array. The keys are the ones that ITK and SimpleITK agreed on in 2026: origin, spacing, direction,
 index and size, each with `_xyz` or `_zyx`. A key without its order is refused.
 """
 import math
@@ -17,8 +18,9 @@ Vector = Tuple[float, float, float]
 
 MAX_AXIS = 32767
 _DIRECTION_TOLERANCE = 1e-3
-KEYS = tuple(f"{name}_{order}" for name in ("origin", "spacing", "direction", "index", "size")
-             for order in ("xyz", "zyx"))
+KEYS = tuple(
+    f"{name}_{order}" for name in ("origin", "spacing", "direction", "index", "size") for order in ("xyz", "zyx")
+)
 
 # The sign of each physical axis relative to LPS.
 _SPACES: Dict[str, Vector] = {"LPS": (1.0, 1.0, 1.0), "RAS": (-1.0, -1.0, 1.0)}
@@ -29,8 +31,11 @@ def space_signs(space: Any, what: str = "space") -> Any:
     """What turns coordinates of a space into LPS, and back."""
     name = _SPACE_NAMES.get(str(space).lower(), str(space).upper())
     if name not in _SPACES:
-        raise GeometryError(f"{what}: give the frame of the coordinates, space='LPS' (DICOM, ITK, SimpleITK) or "
-                            f"space='RAS' (NIfTI, nibabel, Slicer's scene)", fields=((what, "must be LPS or RAS"),))
+        raise GeometryError(
+            f"{what}: give the frame of the coordinates, space='LPS' (DICOM, ITK, SimpleITK) or "
+            f"space='RAS' (NIfTI, nibabel, Slicer's scene)",
+            fields=((what, "must be LPS or RAS"),),
+        )
     return np.array(_SPACES[name])
 
 
@@ -69,8 +74,11 @@ def orthonormal(direction: Any) -> Any:
     """The nearest rotation or reflection; GeometryError for a shear."""
     deviation = np.abs(direction.T @ direction - np.eye(3)).max()
     if not deviation <= _DIRECTION_TOLERANCE:
-        raise _refuse("direction", "its columns are not perpendicular unit vectors (a shear, or spacing that is left in "
-                                   "it): resample the image onto a rectangular grid")
+        raise _refuse(
+            "direction",
+            "its columns are not perpendicular unit vectors (a shear, or spacing that is left in "
+            "it): resample the image onto a rectangular grid",
+        )
     if deviation < 1e-12:  # of rounding: a grid that came over the wire stays as it is
         return direction
     u, _, v = np.linalg.svd(direction)
@@ -97,8 +105,13 @@ class Geometry:
     origin_xyz: Vector
     _direction: Any
 
-    def __init__(self, size_xyz: Sequence[int], spacing_xyz: Sequence[float], origin_xyz: Sequence[float],
-                 direction_xyz: Any = None) -> None:
+    def __init__(
+        self,
+        size_xyz: Sequence[int],
+        spacing_xyz: Sequence[float],
+        origin_xyz: Sequence[float],
+        direction_xyz: Any = None,
+    ) -> None:
         sizes = [int(each) for each in size_xyz]
         if len(sizes) == 2:
             sizes.append(1)
@@ -114,9 +127,12 @@ class Geometry:
         # -0.0, which a change of sign makes, prints differently from 0.
         direction = direction + 0.0
         direction.setflags(write=False)
-        for name, value in (("size_xyz", (sizes[0], sizes[1], sizes[2])), ("spacing_xyz", spacing),
-                            ("origin_xyz", (origin[0] + 0.0, origin[1] + 0.0, origin[2] + 0.0)),
-                            ("_direction", direction)):
+        for name, value in (
+            ("size_xyz", (sizes[0], sizes[1], sizes[2])),
+            ("spacing_xyz", spacing),
+            ("origin_xyz", (origin[0] + 0.0, origin[1] + 0.0, origin[2] + 0.0)),
+            ("_direction", direction),
+        ):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -142,8 +158,12 @@ class Geometry:
         spacing = np.linalg.norm(columns, axis=0)
         if not (spacing > 0).all():
             raise _refuse("affine", "a column is 0, so an axis has no length")
-        return cls(size_xyz, [float(each) for each in spacing], [float(each) for each in signs * matrix[:3, 3]],
-                   columns / spacing)
+        return cls(
+            size_xyz,
+            [float(each) for each in spacing],
+            [float(each) for each in signs * matrix[:3, 3]],
+            columns / spacing,
+        )
 
     @property
     def direction_xyz(self) -> Any:
@@ -213,22 +233,35 @@ class Geometry:
         return Geometry(size, [d * s for d, s in zip(self.spacing_xyz, stride_xyz)], self.origin_xyz, self._direction)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Geometry) and self.size_xyz == other.size_xyz and (
-            self.spacing_xyz == other.spacing_xyz and self.origin_xyz == other.origin_xyz
-            and bool((self._direction == other._direction).all()))
+        return (
+            isinstance(other, Geometry)
+            and self.size_xyz == other.size_xyz
+            and (
+                self.spacing_xyz == other.spacing_xyz
+                and self.origin_xyz == other.origin_xyz
+                and bool((self._direction == other._direction).all())
+            )
+        )
 
     def __hash__(self) -> int:
         return hash((self.size_xyz, self.spacing_xyz, self.origin_xyz))
 
     def __repr__(self) -> str:
-        direction = "" if (self._direction == np.eye(3)).all() else (
-            f", direction_xyz={np.round(self._direction, 6).tolist()}")
-        return (f"Geometry(size_xyz={self.size_xyz}, spacing_xyz={_short(self.spacing_xyz)}, "
-                f"origin_xyz={_short(self.origin_xyz)}{direction})")
+        direction = (
+            "" if (self._direction == np.eye(3)).all() else (f", direction_xyz={np.round(self._direction, 6).tolist()}")
+        )
+        return (
+            f"Geometry(size_xyz={self.size_xyz}, spacing_xyz={_short(self.spacing_xyz)}, "
+            f"origin_xyz={_short(self.origin_xyz)}{direction})"
+        )
 
     def to_proto(self) -> v1.Geometry:
-        return v1.Geometry(size=self.size_xyz, spacing=self.spacing_xyz, origin=self.origin_xyz,
-                           direction=self._direction.reshape(-1).tolist())
+        return v1.Geometry(
+            size=self.size_xyz,
+            spacing=self.spacing_xyz,
+            origin=self.origin_xyz,
+            direction=self._direction.reshape(-1).tolist(),
+        )
 
     @classmethod
     def from_proto(cls, message: v1.Geometry) -> "Geometry":
@@ -267,8 +300,9 @@ def _one_of(keys: Mapping[str, Any], name: str, dims: int) -> Any:
     return value[::-1]
 
 
-def geometry_from_keys(size_xyz: Sequence[int], keys: Mapping[str, Any], *, space: Optional[str],
-                       affine: Any = None) -> Geometry:
+def geometry_from_keys(
+    size_xyz: Sequence[int], keys: Mapping[str, Any], *, space: Optional[str], affine: Any = None
+) -> Geometry:
     """The grid of an array from what its caller says; GeometryError with a sentence that says what is missing."""
     unknown = [key for key in keys if key not in KEYS and keys[key] is not None]
     if unknown:
@@ -276,8 +310,11 @@ def geometry_from_keys(size_xyz: Sequence[int], keys: Mapping[str, Any], *, spac
     dims = len(size_xyz)
     given = {name: _one_of(keys, name, dims) for name in ("origin", "spacing", "direction", "index", "size")}
     if space is None:
-        raise _refuse("space", "an array says nothing about its frame: give space='LPS' (DICOM, ITK, SimpleITK) or "
-                               "space='RAS' (NIfTI, nibabel)")
+        raise _refuse(
+            "space",
+            "an array says nothing about its frame: give space='LPS' (DICOM, ITK, SimpleITK) or "
+            "space='RAS' (NIfTI, nibabel)",
+        )
     if given["size"] is not None and [int(each) for each in given["size"]][:dims] != [int(n) for n in size_xyz]:
         raise _refuse("size", f"says {[int(each) for each in given['size']]}, the array has {list(size_xyz)} (x, y, z)")
     if affine is not None:
@@ -287,17 +324,25 @@ def geometry_from_keys(size_xyz: Sequence[int], keys: Mapping[str, Any], *, spac
     else:
         missing = [f"{name}_xyz" for name in ("spacing", "origin") if given[name] is None]
         if missing:
-            raise _refuse(missing[0], f"an array has no geometry: give {' and '.join(missing)} (mm; or their _zyx), "
-                                      "direction_xyz where the axes are not those of the space, or affine (4 x 4, voxel "
-                                      "to mm)")
+            raise _refuse(
+                missing[0],
+                f"an array has no geometry: give {' and '.join(missing)} (mm; or their _zyx), "
+                "direction_xyz where the axes are not those of the space, or affine (4 x 4, voxel "
+                "to mm)",
+            )
         signs = space_signs(space)
         direction = np.eye(3) if given["direction"] is None else _matrix_of(given["direction"], "direction")
         origin = np.array(vector_of(given["origin"], "origin"))
-        grid = Geometry(size_xyz, vector_of(given["spacing"], "spacing", 1.0),
-                        [float(each) for each in signs * origin], signs[:, None] * direction)
+        grid = Geometry(
+            size_xyz,
+            vector_of(given["spacing"], "spacing", 1.0),
+            [float(each) for each in signs * origin],
+            signs[:, None] * direction,
+        )
     if given["index"] is None:
         return grid
     # ITK's start index: the origin is the place of index 0, which need not be a voxel of the array.
     start = vector_of(given["index"], "index")
-    return Geometry(grid.size_xyz, grid.spacing_xyz, [float(each) for each in grid.index_to_physical(start)],
-                    grid.direction_xyz)
+    return Geometry(
+        grid.size_xyz, grid.spacing_xyz, [float(each) for each in grid.index_to_physical(start)], grid.direction_xyz
+    )

@@ -150,12 +150,28 @@ class Io:
     async def close_channel(self, channel: Any) -> None:
         raise NotImplementedError
 
-    async def unary(self, channel: Any, method: str, request: bytes, timeout: Optional[float], metadata: Metadata,
-                    cancellation: Optional[Cancellation], context: Dict[str, Any]) -> bytes:
+    async def unary(
+        self,
+        channel: Any,
+        method: str,
+        request: bytes,
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> bytes:
         raise NotImplementedError
 
-    def stream(self, channel: Any, method: str, request: Optional[bytes], timeout: Optional[float], metadata: Metadata,
-               cancellation: Optional[Cancellation], context: Dict[str, Any]) -> Stream:
+    def stream(
+        self,
+        channel: Any,
+        method: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> Stream:
         """Begins a call: `request` is its only request; None: requests are written."""
         raise NotImplementedError
 
@@ -178,7 +194,8 @@ class Io:
 
 
 class _Requests:
-    """The iterator that gRPC's thread takes requests from; holds one message, so that a writer waits for the network."""
+    """The iterator that gRPC's thread takes requests from; holds one message, so that a writer waits for the
+    network."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -227,8 +244,16 @@ class _Requests:
 
 
 class _SyncStream(Stream):
-    def __init__(self, channel: Any, method: str, request: Optional[bytes], timeout: Optional[float],
-                 metadata: Metadata, cancellation: Optional[Cancellation], context: Dict[str, Any]) -> None:
+    def __init__(
+        self,
+        channel: Any,
+        method: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> None:
         self._context = context
         self._requests: Optional[_Requests] = None
         if request is not None:
@@ -315,8 +340,16 @@ class SyncIo(Io):
     async def close_channel(self, channel: Any) -> None:
         channel.close()
 
-    async def unary(self, channel: Any, method: str, request: bytes, timeout: Optional[float], metadata: Metadata,
-                    cancellation: Optional[Cancellation], context: Dict[str, Any]) -> bytes:
+    async def unary(
+        self,
+        channel: Any,
+        method: str,
+        request: bytes,
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> bytes:
         stub = channel.unary_unary(method)
         try:
             if cancellation is None:
@@ -335,8 +368,16 @@ class SyncIo(Io):
         except grpc.RpcError as error:
             raise _error_of(error, context) from None
 
-    def stream(self, channel: Any, method: str, request: Optional[bytes], timeout: Optional[float], metadata: Metadata,
-               cancellation: Optional[Cancellation], context: Dict[str, Any]) -> Stream:
+    def stream(
+        self,
+        channel: Any,
+        method: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> Stream:
         return _SyncStream(channel, method, request, timeout, metadata, cancellation, context)
 
     async def sleep(self, seconds: float, cancellation: Optional[Cancellation] = None) -> None:
@@ -359,8 +400,16 @@ class SyncIo(Io):
 
 
 class _AioStream(Stream):
-    def __init__(self, channel: Any, method: str, request: Optional[bytes], timeout: Optional[float],
-                 metadata: Metadata, cancellation: Optional[Cancellation], context: Dict[str, Any]) -> None:
+    def __init__(
+        self,
+        channel: Any,
+        method: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> None:
         self._context = context
         if request is not None:
             self._call = channel.unary_stream(method)(request, timeout=timeout, metadata=tuple(metadata))
@@ -413,9 +462,13 @@ class _AioStream(Stream):
             if await self._call.code() == grpc.StatusCode.OK:
                 return None
             raise errors.from_call(
-                (await self._call.code()).value[0], await self._call.details() or "",
-                next((value for key, value in (await self._call.trailing_metadata() or ()) if key == _DETAILS_KEY),
-                     None), **self._context)
+                (await self._call.code()).value[0],
+                await self._call.details() or "",
+                next(
+                    (value for key, value in (await self._call.trailing_metadata() or ()) if key == _DETAILS_KEY), None
+                ),
+                **self._context
+            )
         except grpc.aio.AioRpcError as error:
             raise _error_of(error, self._context) from None
         except asyncio.CancelledError:
@@ -484,8 +537,16 @@ class AioIo(Io):
     async def close_channel(self, channel: Any) -> None:
         await channel.close()
 
-    async def unary(self, channel: Any, method: str, request: bytes, timeout: Optional[float], metadata: Metadata,
-                    cancellation: Optional[Cancellation], context: Dict[str, Any]) -> bytes:
+    async def unary(
+        self,
+        channel: Any,
+        method: str,
+        request: bytes,
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> bytes:
         call = channel.unary_unary(method)(request, timeout=timeout, metadata=tuple(metadata))
         loop = asyncio.get_running_loop()
 
@@ -508,8 +569,16 @@ class AioIo(Io):
             if cancellation is not None:
                 cancellation._remove(cancel)
 
-    def stream(self, channel: Any, method: str, request: Optional[bytes], timeout: Optional[float], metadata: Metadata,
-               cancellation: Optional[Cancellation], context: Dict[str, Any]) -> Stream:
+    def stream(
+        self,
+        channel: Any,
+        method: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        metadata: Metadata,
+        cancellation: Optional[Cancellation],
+        context: Dict[str, Any],
+    ) -> Stream:
         return _AioStream(channel, method, request, timeout, metadata, cancellation, context)
 
     async def sleep(self, seconds: float, cancellation: Optional[Cancellation] = None) -> None:
@@ -528,5 +597,3 @@ class AioIo(Io):
 
     async def blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
-
-

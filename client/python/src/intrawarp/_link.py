@@ -21,9 +21,7 @@ from ._wire import WIRE, WireChunk, decode_chunk, encode_chunk
 
 
 HEALTH = "/grpc.health.v1.Health/Check"
-_SERVICE = {  # the short names of methods
-    method.rpartition("/")[2]: method for method in WIRE.methods
-}
+_SERVICE = {method.rpartition("/")[2]: method for method in WIRE.methods}  # the short names of methods
 _FIRST_BACKOFF = 0.1
 _MAX_FILE = 1 << 20
 
@@ -165,8 +163,10 @@ class Receiver:
         if self.data is not None:
             raise errors.InternalError("the server sent a second header")
         if total < 0 or total > self._max_bytes:
-            raise errors.OutOfCapacity(f"the answer has {total} bytes, more than max_answer_bytes ({self._max_bytes})",
-                                       metadata={"asked": str(total), "capacity": str(self._max_bytes)})
+            raise errors.OutOfCapacity(
+                f"the answer has {total} bytes, more than max_answer_bytes ({self._max_bytes})",
+                metadata={"asked": str(total), "capacity": str(self._max_bytes)},
+            )
         # The system gives memory as it is written to.
         self.data = np.empty(total, np.uint8)
 
@@ -182,15 +182,16 @@ class Receiver:
             raise _wrong_chunk("it has no checksum")
         if crc32c(chunk.data) != chunk.crc32c:
             raise _wrong_chunk("its bytes do not have its checksum")
-        self.data[self.received:self.received + size] = np.frombuffer(chunk.data, np.uint8)
+        self.data[self.received : self.received + size] = np.frombuffer(chunk.data, np.uint8)
         self.received += size
 
     def finish(self) -> Any:
         if self.data is None:
             raise errors.DataLoss("the server sent no header", code="DATA_LOSS")
         if self.received != len(self.data):
-            raise errors.DataLoss(f"the server sent {self.received} of {len(self.data)} announced bytes",
-                                  code="DATA_LOSS")
+            raise errors.DataLoss(
+                f"the server sent {self.received} of {len(self.data)} announced bytes", code="DATA_LOSS"
+            )
         return self.data
 
 
@@ -249,31 +250,62 @@ class Link:
             metadata.append(("intrawarp-routing-key", self.options.routing_key))
         return metadata, {"call_id": call_id, "method": method, "address": self.address}
 
-    async def unary(self, name: str, request: v1.Message, timeout: Optional[float] = None,
-                    cancellation: Optional[Cancellation] = None, *, bulk: bool = False) -> Any:
+    async def unary(
+        self,
+        name: str,
+        request: v1.Message,
+        timeout: Optional[float] = None,
+        cancellation: Optional[Cancellation] = None,
+        *,
+        bulk: bool = False,
+    ) -> Any:
         """The answer to a small question; `name` is the method's, without its service."""
         method = _SERVICE[name]
         metadata, context = self.call(method)
         limit = self.options.timeout if timeout is None else Deadline(timeout).left()
-        answer = await self.io.unary(self.bulk if bulk else self.control, method, request.SerializeToString(), limit,
-                                     metadata, cancellation, context)
+        answer = await self.io.unary(
+            self.bulk if bulk else self.control,
+            method,
+            request.SerializeToString(),
+            limit,
+            metadata,
+            cancellation,
+            context,
+        )
         return parse(WIRE.methods[method][1], answer)
 
-    def stream(self, name: str, request: Optional[bytes], timeout: Optional[float],
-               cancellation: Optional[Cancellation], channel: Any = None) -> Stream:
+    def stream(
+        self,
+        name: str,
+        request: Optional[bytes],
+        timeout: Optional[float],
+        cancellation: Optional[Cancellation],
+        channel: Any = None,
+    ) -> Stream:
         method = _SERVICE[name]
         metadata, context = self.call(method)
         return self.io.stream(channel or self.bulk, method, request, timeout, metadata, cancellation, context)
 
-    async def is_serving(self, service: str = "", timeout: Optional[float] = None,
-                         cancellation: Optional[Cancellation] = None, channel: Any = None) -> bool:
+    async def is_serving(
+        self,
+        service: str = "",
+        timeout: Optional[float] = None,
+        cancellation: Optional[Cancellation] = None,
+        channel: Any = None,
+    ) -> bool:
         """grpc.health.v1: True when SERVING."""
         name = service.encode()
         request = b"\x0a" + bytes((len(name),)) + name if name else b""
         metadata, context = self.call(HEALTH)
-        answer = await self.io.unary(channel or self.control, HEALTH, request,
-                                     self.options.timeout if timeout is None else timeout, metadata, cancellation,
-                                     context)
+        answer = await self.io.unary(
+            channel or self.control,
+            HEALTH,
+            request,
+            self.options.timeout if timeout is None else timeout,
+            metadata,
+            cancellation,
+            context,
+        )
         return answer == b"\x08\x01"
 
     async def is_well(self) -> bool:
@@ -340,8 +372,9 @@ class StallWatch:
 
 
 def silent(link: Link) -> errors.ConnectionLost:
-    return errors.ConnectionLost("the connection has gone silent", code="UNAVAILABLE", address=link.address,
-                                 retry_after=1.0)
+    return errors.ConnectionLost(
+        "the connection has gone silent", code="UNAVAILABLE", address=link.address, retry_after=1.0
+    )
 
 
 class Transfer:
@@ -357,8 +390,9 @@ def _backoff(failures: int) -> float:
     return 0.0 if failures == 1 else _FIRST_BACKOFF * (1 << min(failures - 1, 4))
 
 
-async def resume(link: Link, transfer: Transfer, deadline: Deadline, cancellation: Optional[Cancellation],
-                 attempt: Callable[[], Any]) -> Any:
+async def resume(
+    link: Link, transfer: Transfer, deadline: Deadline, cancellation: Optional[Cancellation], attempt: Callable[[], Any]
+) -> Any:
     """Makes `attempt` again and again, as long as it ends UNAVAILABLE.
 
     It gives up after `transfer_attempts` attempts in a row that brought nothing further, and at once when the server
@@ -383,13 +417,19 @@ def chunks_of(field_number: int, view: memoryview, offset: int, chunk_bytes: int
     """The messages with the bytes from `offset` on, and how far each of them gets."""
     total = len(view)
     while offset < total:
-        piece = view[offset:offset + chunk_bytes]
+        piece = view[offset : offset + chunk_bytes]
         yield encode_chunk(field_number, offset, crc32c(piece), piece), offset + len(piece)
         offset += len(piece)
 
 
-async def upload(link: Link, header: v1.UploadHeader, view: memoryview, report: Callable[[int, int], None],
-                 timeout: Optional[float], cancellation: Optional[Cancellation]) -> v1.UploadResponse:
+async def upload(
+    link: Link,
+    header: v1.UploadHeader,
+    view: memoryview,
+    report: Callable[[int, int], None],
+    timeout: Optional[float],
+    cancellation: Optional[Cancellation],
+) -> v1.UploadResponse:
     """Uploads `view`; `header` has its upload_id, total_bytes and sha256."""
     deadline = Deadline(timeout)
     transfer = Transfer()
@@ -407,21 +447,29 @@ async def _committed(link: Link, header: v1.UploadHeader, cancellation: Optional
     """Not found stands for 0: the upload was dropped, or it was complete and only its answer got lost; then sending the
     header again gets the answer, since uploads are idempotent."""
     try:
-        status = await link.unary("GetUploadStatus", v1.GetUploadStatusRequest(upload_id=header.upload_id), None,
-                                  cancellation, bulk=True)
+        status = await link.unary(
+            "GetUploadStatus", v1.GetUploadStatusRequest(upload_id=header.upload_id), None, cancellation, bulk=True
+        )
     except errors.NotFound:
         return 0
     if not 0 <= status.committed_bytes <= header.total_bytes:
-        raise errors.InternalError(f"the server committed {status.committed_bytes} of {header.total_bytes} bytes",
-                                   code="INTERNAL")
+        raise errors.InternalError(
+            f"the server committed {status.committed_bytes} of {header.total_bytes} bytes", code="INTERNAL"
+        )
     return int(status.committed_bytes)
 
 
-async def _send_from(link: Link, header: v1.UploadHeader, view: memoryview, transfer: Transfer,
-                     report: Callable[[int, int], None], deadline: Deadline,
-                     cancellation: Optional[Cancellation]) -> v1.UploadResponse:
-    """A write that is not taken means that the server has answered already, well or badly, or that the stream broke: the
-    read knows."""
+async def _send_from(
+    link: Link,
+    header: v1.UploadHeader,
+    view: memoryview,
+    transfer: Transfer,
+    report: Callable[[int, int], None],
+    deadline: Deadline,
+    cancellation: Optional[Cancellation],
+) -> v1.UploadResponse:
+    """A write that is not taken means that the server has answered already, well or badly, or that the stream broke:
+    the read knows."""
     channel = link.bulk
     stream = link.stream("Upload", None, deadline.left(), cancellation, channel)
     watch = StallWatch(link, channel, stream, link.options.stall_timeout)
@@ -453,9 +501,17 @@ async def _send_from(link: Link, header: v1.UploadHeader, view: memoryview, tran
         await watch.end()
 
 
-async def download(link: Link, name: str, request: Any, chunk_field: int, begin: Callable[[Any], None],
-                   receiver: Receiver, report: Callable[[int, int], None], timeout: Optional[float],
-                   cancellation: Optional[Cancellation]) -> Any:
+async def download(
+    link: Link,
+    name: str,
+    request: Any,
+    chunk_field: int,
+    begin: Callable[[Any], None],
+    receiver: Receiver,
+    report: Callable[[int, int], None],
+    timeout: Optional[float],
+    cancellation: Optional[Cancellation],
+) -> Any:
     """The header of a Download or a WarpVolume, whose bytes `receiver` gets; `begin` checks the first header."""
     deadline = Deadline(timeout)
     transfer = Transfer()
@@ -508,4 +564,3 @@ async def download(link: Link, name: str, request: Any, chunk_field: int, begin:
             await watch.end()
 
     return await resume(link, transfer, deadline, cancellation, attempt)
-

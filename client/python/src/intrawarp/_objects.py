@@ -19,13 +19,15 @@ def image_of(source: Any, how: Dict[str, Any]) -> Image:
         return _without_arguments(source, how)
     if isinstance(source, (str, os.PathLike)):
         from ._files import read_image
+
         return _without_arguments(read_image(os.fspath(source), 4 << 30), how)
     if hasattr(source, "dataobj") and hasattr(source, "affine") and hasattr(source, "header"):
         return _without_arguments(_of_nibabel(source), how)
     if hasattr(source, "GetDirection") and hasattr(source, "GetSpacing") and hasattr(source, "GetOrigin"):
         return _without_arguments(_of_itk_like(source), how)
-    if hasattr(source, "PixelData") or (isinstance(source, (list, tuple)) and source and all(
-            hasattr(each, "PixelData") for each in source)):
+    if hasattr(source, "PixelData") or (
+        isinstance(source, (list, tuple)) and source and all(hasattr(each, "PixelData") for each in source)
+    ):
         return _without_arguments(of_datasets(source if isinstance(source, (list, tuple)) else [source]), how)
     if isinstance(source, tuple) and len(source) == 2 and np.shape(source[1]) == (4, 4):
         if how.get("affine") is not None:
@@ -33,8 +35,11 @@ def image_of(source: Any, how: Dict[str, Any]) -> Image:
         return Image(source[0], **{**how, "affine": source[1]})
     if isinstance(source, np.ndarray) or hasattr(source, "__array__") or hasattr(source, "__array_interface__"):
         return Image(source, **how)
-    raise _refuse("source", f"a {type(source).__name__} is none of what can be taken: an Image, a SimpleITK, ITK, nibabel or "
-                            "pydicom object, a path, or an array with its geometry")
+    raise _refuse(
+        "source",
+        f"a {type(source).__name__} is none of what can be taken: an Image, a SimpleITK, ITK, nibabel or "
+        "pydicom object, a path, or an array with its geometry",
+    )
 
 
 def _without_arguments(image: Image, how: Dict[str, Any]) -> Image:
@@ -65,15 +70,22 @@ def _of_itk_like(source: Any) -> Image:
         if get is not None:
             matrix = get()
             direction = [[matrix.get(r, c) for c in range(dimension)] for r in range(dimension)]
-    return Image(array, axes="zyx"[3 - dimension:], space="LPS", spacing_xyz=_numbers(source.GetSpacing()),
-                 origin_xyz=_numbers(source.GetOrigin()),
-                 direction_xyz=np.asarray(direction, dtype=np.float64).reshape(dimension, dimension), index_xyz=start)
+    return Image(
+        array,
+        axes="zyx"[3 - dimension :],
+        space="LPS",
+        spacing_xyz=_numbers(source.GetSpacing()),
+        origin_xyz=_numbers(source.GetOrigin()),
+        direction_xyz=np.asarray(direction, dtype=np.float64).reshape(dimension, dimension),
+        index_xyz=start,
+    )
 
 
 def _itk_array(source: Any) -> Any:
     """The voxels, and the index of the first one (None for SimpleITK, whose images begin at 0)."""
     if hasattr(source, "GetPixelIDValue") or hasattr(source, "GetPixelIDTypeAsString"):
         import SimpleITK
+
         return SimpleITK.GetArrayFromImage(source), None
     start = None
     if hasattr(source, "GetBufferedRegion"):
@@ -82,11 +94,13 @@ def _itk_array(source: Any) -> Any:
     if interface is not None:
         return np.asarray(source), start
     import itk
+
     return itk.array_from_image(source), start
 
 
 def to_sitk(image: Image) -> Any:
     import SimpleITK
+
     made = SimpleITK.GetImageFromArray(np.ascontiguousarray(image.values))
     made.SetSpacing(image.geometry.spacing_xyz)
     made.SetOrigin(image.geometry.origin_xyz)
@@ -96,6 +110,7 @@ def to_sitk(image: Image) -> Any:
 
 def to_itk(image: Image) -> Any:
     import itk
+
     values = image.values
     if values.dtype == np.float64 and image.dtype != np.float64:
         values = values.astype(np.float32)
@@ -108,6 +123,7 @@ def to_itk(image: Image) -> Any:
 
 def field_to_sitk(field: Any) -> Any:
     import SimpleITK
+
     made = SimpleITK.GetImageFromArray(np.ascontiguousarray(field.array, dtype=np.float64), isVector=True)
     made.SetSpacing(field.geometry.spacing_xyz)
     made.SetOrigin(field.geometry.origin_xyz)
@@ -154,6 +170,7 @@ def _nibabel_voxels(source: Any) -> Any:
 
 def to_nibabel(image: Image) -> Any:
     import nibabel
+
     return nibabel.Nifti1Image(np.asarray(image.values).transpose(2, 1, 0), image.affine("RAS"))
 
 
@@ -161,8 +178,8 @@ def to_nibabel(image: Image) -> Any:
 
 
 def of_datasets(datasets: Any) -> Image:
-    """The slices of one series, as pydicom datasets, sorted along their normal. What is not a plain stack is refused: the
-    reader of the command line (`intrawarp volume put FOLDER`) knows far more of DICOM."""
+    """The slices of one series, as pydicom datasets, sorted along their normal. What is not a plain stack is refused:
+    the reader of the command line (`intrawarp volume put FOLDER`) knows far more of DICOM."""
     first = datasets[0]
     if int(getattr(first, "NumberOfFrames", 1) or 1) != 1:
         raise _refuse("source", "is a multi-frame DICOM image: use `intrawarp volume put FILE`, which reads it")
@@ -174,8 +191,9 @@ def of_datasets(datasets: Any) -> Image:
     if len({str(each.SeriesInstanceUID) for each in datasets if hasattr(each, "SeriesInstanceUID")}) > 1:
         raise _refuse("SeriesInstanceUID", "the slices are of several series")
     rows = np.array([[float(v) for v in each.ImageOrientationPatient] for each in datasets])
-    if np.abs(rows - rows[0]).max() > 1e-4 or any(list(each.PixelSpacing) != list(first.PixelSpacing)
-                                                  for each in datasets):
+    if np.abs(rows - rows[0]).max() > 1e-4 or any(
+        list(each.PixelSpacing) != list(first.PixelSpacing) for each in datasets
+    ):
         raise _refuse("ImageOrientationPatient", "the slices do not lie parallel on one grid")
     x, y = rows[0][:3], rows[0][3:]
     normal = np.cross(x, y)
@@ -186,22 +204,33 @@ def of_datasets(datasets: Any) -> Image:
     origins = np.array([[float(v) for v in each.ImagePositionPatient] for each in sorted_sets])
     expected = origins[0] + np.arange(len(order))[:, None] * step * normal
     if np.abs(origins - expected).max() > 0.01 * step + 1e-3:
-        raise _refuse("ImagePositionPatient", "the slices are not stacked evenly along their normal (a gantry tilt, a gap "
-                                              "or a doubled slice): use `intrawarp volume put FOLDER`, which tells what it is")
-    scales = {(float(getattr(each, "RescaleSlope", 1)), float(getattr(each, "RescaleIntercept", 0)))
-              for each in sorted_sets}
+        raise _refuse(
+            "ImagePositionPatient",
+            "the slices are not stacked evenly along their normal (a gantry tilt, a gap "
+            "or a doubled slice): use `intrawarp volume put FOLDER`, which tells what it is",
+        )
+    scales = {
+        (float(getattr(each, "RescaleSlope", 1)), float(getattr(each, "RescaleIntercept", 0))) for each in sorted_sets
+    }
     pixels = [each.pixel_array for each in sorted_sets]
     rescale: Optional[Any] = None
     if len(scales) == 1:
         rescale = next(iter(scales))
         stack = np.stack(pixels)
     else:  # every slice has its own, as PET has
-        stack = np.stack([(plane * float(getattr(each, "RescaleSlope", 1)) + float(
-            getattr(each, "RescaleIntercept", 0))).astype(np.float32) for plane, each in zip(pixels, sorted_sets)])
+        stack = np.stack(
+            [
+                (plane * float(getattr(each, "RescaleSlope", 1)) + float(getattr(each, "RescaleIntercept", 0))).astype(
+                    np.float32
+                )
+                for plane, each in zip(pixels, sorted_sets)
+            ]
+        )
     # PixelSpacing is the distance of the rows first, then of the columns.
     spacing = (float(first.PixelSpacing[1]), float(first.PixelSpacing[0]), step)
-    geometry = Geometry(stack.shape[::-1], spacing, [float(each) for each in origins[0]],
-                        np.stack([x, y, normal], axis=1))
+    geometry = Geometry(
+        stack.shape[::-1], spacing, [float(each) for each in origins[0]], np.stack([x, y, normal], axis=1)
+    )
     return Image(stack, axes="zyx", geometry=geometry, rescale=rescale)
 
 

@@ -11,15 +11,22 @@ from .field import encoding_of, points_of
 
 # The members of Stage.method by the name that people write.
 _METHODS: Dict[str, Tuple[str, Any]] = {
-    "rigid": ("rigid", v1.RigidStage), "affine": ("affine", v1.AffineStage), "ffd": ("ffd", v1.FfdStage),
-    "log-demons": ("log_demons", v1.LogDemonsStage), "log_demons": ("log_demons", v1.LogDemonsStage),
+    "rigid": ("rigid", v1.RigidStage),
+    "affine": ("affine", v1.AffineStage),
+    "ffd": ("ffd", v1.FfdStage),
+    "log-demons": ("log_demons", v1.LogDemonsStage),
+    "log_demons": ("log_demons", v1.LogDemonsStage),
 }
 _ENUMS: Dict[str, Tuple[Any, str]] = {
-    "metric": (v1.Metric, "METRIC_"), "optimizer": (v1.Optimizer, "OPTIMIZER_"),
+    "metric": (v1.Metric, "METRIC_"),
+    "optimizer": (v1.Optimizer, "OPTIMIZER_"),
     "velocity_update": (v1.VelocityUpdate, "VELOCITY_UPDATE_"),
 }
-_INTERPOLATIONS = {"linear": v1.INTERPOLATION_LINEAR, "nearest": v1.INTERPOLATION_NEAREST,
-                   "cubic": v1.INTERPOLATION_CUBIC}
+_INTERPOLATIONS = {
+    "linear": v1.INTERPOLATION_LINEAR,
+    "nearest": v1.INTERPOLATION_NEAREST,
+    "cubic": v1.INTERPOLATION_CUBIC,
+}
 _BILLION = 1_000_000_000
 _TEN_YEARS = 10 * 366 * 86400.0
 
@@ -44,7 +51,11 @@ def seconds_of(message: v1.GoogleProtobufDuration) -> float:
 
 def timestamp(seconds: float, field: str) -> v1.GoogleProtobufTimestamp:
     """Of seconds since 1970."""
-    if not isinstance(seconds, (int, float, np.floating, np.integer)) or not math.isfinite(seconds) or abs(seconds) > 2e11:
+    if (
+        not isinstance(seconds, (int, float, np.floating, np.integer))
+        or not math.isfinite(seconds)
+        or abs(seconds) > 2e11
+    ):
         raise refuse(field, "must be seconds since 1970, as time.time() gives them")
     nanos = round(float(seconds) * _BILLION)
     return v1.GoogleProtobufTimestamp(seconds=nanos // _BILLION, nanos=nanos % _BILLION)
@@ -56,7 +67,7 @@ def timestamp_seconds(message: v1.GoogleProtobufTimestamp) -> float:
 
 def _enum(name: str, value: Any) -> int:
     enum, prefix = _ENUMS[name]
-    known = {key[len(prefix):].lower(): number for key, number in enum.items() if number}
+    known = {key[len(prefix) :].lower(): number for key, number in enum.items() if number}
     number: Optional[int] = known.get(str(value).lower().replace("-", "_"))
     if number is None and name == "optimizer" and value == "cg":
         number = v1.OPTIMIZER_CONJUGATE_GRADIENT
@@ -146,10 +157,19 @@ def affine_message(matrix: Any, field: str) -> v1.AffineMap:
     return v1.AffineMap(values=values.reshape(-1).tolist())
 
 
-def registration_options(*, stages: List[v1.Stage], fixed_mask: str = "", moving_mask: str = "", initial: Any = None,
-                         budget: Optional[float] = None, best_effort: Optional[bool] = None,
-                         error_limit_mm: Optional[float] = None, error_map: bool = False, error_at: Any = None,
-                         keep_deformation: Optional[bool] = None) -> v1.RegistrationOptions:
+def registration_options(
+    *,
+    stages: List[v1.Stage],
+    fixed_mask: str = "",
+    moving_mask: str = "",
+    initial: Any = None,
+    budget: Optional[float] = None,
+    best_effort: Optional[bool] = None,
+    error_limit_mm: Optional[float] = None,
+    error_map: bool = False,
+    error_at: Any = None,
+    keep_deformation: Optional[bool] = None,
+) -> v1.RegistrationOptions:
     """`initial`: "transforms/ID", or a 4 x 4 matrix."""
     options = v1.RegistrationOptions(stages=stages, fixed_mask=fixed_mask, moving_mask=moving_mask)
     if isinstance(initial, str):

@@ -2,8 +2,8 @@
 """SessionCore: a stream of frames and its answers, over threads or an event loop. Internal.
 
 A reader takes answers off the stream for as long as it lives, so that a caller who only sends never hangs. Every frame
-gets exactly one answer: the server's; "superseded" for one that `latest` has overtaken before it was sent; or "lost" for
-one that was under way when the stream broke.
+gets exactly one answer: the server's; "superseded" for one that `latest` has overtaken before it was sent; or "lost"
+for one that was under way when the stream broke.
 
 After a break the session is taken up again where it was, or opened anew on the next server, as the C++ client does it
 (routed_session.h): what the session names is staged there again, and its first frame starts from the last good answer.
@@ -54,8 +54,19 @@ class Answer:
         shared: whether the field came through shared memory.
     """
 
-    __slots__ = ("number", "error", "report", "field", "coarse", "transform", "acquired", "shared", "lost", "_taken",
-                 "_received")
+    __slots__ = (
+        "number",
+        "error",
+        "report",
+        "field",
+        "coarse",
+        "transform",
+        "acquired",
+        "shared",
+        "lost",
+        "_taken",
+        "_received",
+    )
 
     def __init__(self, number: int, taken: float, acquired: Optional[float]) -> None:
         self.number = number
@@ -77,7 +88,7 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """"OK", "REVIEW", or "" for a frame that was not registered."""
+        """ "OK", "REVIEW", or "" for a frame that was not registered."""
         return self.report.verdict if self.report is not None else ""
 
     @property
@@ -137,17 +148,29 @@ class MappedPoints:
         return self.points if dtype is None else self.points.astype(dtype)
 
     def __repr__(self) -> str:
-        return f"MappedPoints({len(np.atleast_2d(self.points))} points, frame {self.number}, {self.verdict}, " \
-               f"age={1000 * self.age:.0f} ms)"
+        return (
+            f"MappedPoints({len(np.atleast_2d(self.points))} points, frame {self.number}, {self.verdict}, "
+            f"age={1000 * self.age:.0f} ms)"
+        )
 
 
 class SessionSettings:
     """What the calling side of a session is told, apart from the config."""
 
-    def __init__(self, *, latest: bool = False, recovers: bool = False, shared_memory: Optional[bool] = None,
-                 max_answers: int = 32, frame_geometry: Optional[Geometry] = None, frame_axes: Optional[str] = None,
-                 fixed_geometry: Optional[Geometry] = None, timeout: Optional[float] = None, key: str = "",
-                 affine_only: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        latest: bool = False,
+        recovers: bool = False,
+        shared_memory: Optional[bool] = None,
+        max_answers: int = 32,
+        frame_geometry: Optional[Geometry] = None,
+        frame_axes: Optional[str] = None,
+        fixed_geometry: Optional[Geometry] = None,
+        timeout: Optional[float] = None,
+        key: str = "",
+        affine_only: bool = False,
+    ) -> None:
         self.latest = latest
         self.recovers = recovers
         self.shared_memory = shared_memory
@@ -163,8 +186,9 @@ class SessionSettings:
 class _Frame:
     __slots__ = ("number", "header", "view", "keep", "taken", "acquired")
 
-    def __init__(self, number: int, header: v1.FrameHeader, view: memoryview, keep: Any, taken: float,
-                 acquired: Optional[float]) -> None:
+    def __init__(
+        self, number: int, header: v1.FrameHeader, view: memoryview, keep: Any, taken: float, acquired: Optional[float]
+    ) -> None:
         self.number = number
         self.header = header
         self.view = view
@@ -182,8 +206,9 @@ class _Good:
 
 
 class SessionCore:
-    def __init__(self, core: Core, stage: Stage, settings: SessionSettings,
-                 cancellation: Optional[Cancellation]) -> None:
+    def __init__(
+        self, core: Core, stage: Stage, settings: SessionSettings, cancellation: Optional[Cancellation]
+    ) -> None:
         self._core = core
         self._io = core.io
         self._stage = stage
@@ -239,6 +264,7 @@ class SessionCore:
     async def open(self) -> None:
         async def work(link: Link) -> None:
             await self._open_at(link, again=False)
+
         await self._core.run(work, key=self.settings.key, cancellation=self._cancellation)
         self._reader = self._io.spawn(self._read_loop(), "intrawarp-answers")
         if self.settings.latest:
@@ -267,8 +293,12 @@ class SessionCore:
             await stream.write(v1.NavigateRequest(config=config).SerializeToString())
             message = await stream.read()
             if message is None:
-                raise errors.ConnectionLost("the stream ended before its session was opened", code="UNAVAILABLE",
-                                            address=link.address, retry_after=1.0)
+                raise errors.ConnectionLost(
+                    "the stream ended before its session was opened",
+                    code="UNAVAILABLE",
+                    address=link.address,
+                    retry_after=1.0,
+                )
             response = parse(v1.NavigateResponse, message)
             if response.WhichOneof("payload") != "opened":
                 raise errors.InternalError("the server did not open the session first", code="INTERNAL")
@@ -311,7 +341,8 @@ class SessionCore:
             self.shared_memory_error = error
 
     async def _set_start(self, link: Link, config: v1.NavigateConfig) -> str:
-        """Makes a new session start from the last good answer; the name of a transform that was staged for it, or ""."""
+        """Makes a new session start from the last good answer; the name of a transform that was staged for it, or
+        ""."""
         good = self._good
         if good is None:
             return ""
@@ -328,28 +359,34 @@ class SessionCore:
         if header.encoding == v1.FIELD_ENCODING_CONTROL_POINTS and header.HasField("domain"):
             field.domain.CopyFrom(header.domain)
         from .progress import Reporter
-        answer = await self._core.put_object(link, upload, memoryview(data).cast("B"), Reporter("upload", None), None,
-                                             self._cancellation)
+
+        answer = await self._core.put_object(
+            link, upload, memoryview(data).cast("B"), Reporter("upload", None), None, self._cancellation
+        )
         config.options.initial_transform = answer.transform.name
         return str(answer.transform.name)
 
     # ---- frames out ----
 
-    def _make_frame(self, frame: Any, number: Optional[int], acquired: Optional[float], deadline: Optional[float],
-                    copy: bool) -> _Frame:
+    def _make_frame(
+        self, frame: Any, number: Optional[int], acquired: Optional[float], deadline: Optional[float], copy: bool
+    ) -> _Frame:
         image = self._image_of(frame)
         if number is None:
             number = (self._last_number if self._last_number is not None else self._first_number() - 1) + 1
         elif self._last_number is not None and number <= self._last_number:
-            raise errors.InvalidArgument(f"number: {number} does not grow from {self._last_number}",
-                                         fields=(("number", "must grow from frame to frame"),))
+            raise errors.InvalidArgument(
+                f"number: {number} does not grow from {self._last_number}",
+                fields=(("number", "must grow from frame to frame"),),
+            )
         view = image.buffer()
         keep: Any = image
         if copy:
             keep = bytes(view)
             view = memoryview(keep)
-        header = v1.FrameHeader(frame_number=number, geometry=image.geometry.to_proto(), pixel_type=image.pixel_type,
-                                total_bytes=len(view))
+        header = v1.FrameHeader(
+            frame_number=number, geometry=image.geometry.to_proto(), pixel_type=image.pixel_type, total_bytes=len(view)
+        )
         if image.rescale is not None:
             header.rescale.slope, header.rescale.intercept = image.rescale
         taken = time.monotonic()
@@ -372,12 +409,16 @@ class SessionCore:
             settings = self.settings
             if settings.frame_geometry is None or settings.frame_axes is None:
                 raise errors.GeometryError(
-                    "frame: an array says neither which axis is which nor where it lies: send an Image, or give navigate() "
-                    "frame_geometry= and frame_axes= once", fields=(("frame", "needs a geometry"),))
+                    "frame: an array says neither which axis is which nor where it lies: send an Image, or give "
+                    "navigate() frame_geometry= and frame_axes= once",
+                    fields=(("frame", "needs a geometry"),),
+                )
             return Image(frame, axes=settings.frame_axes, geometry=settings.frame_geometry)
         return Image.of(frame)
 
-    async def send(self, frame: Any, number: Optional[int], acquired: Optional[float], deadline: Optional[float]) -> int:
+    async def send(
+        self, frame: Any, number: Optional[int], acquired: Optional[float], deadline: Optional[float]
+    ) -> int:
         if self.settings.latest:
             return await self._leave_in_mailbox(frame, number, acquired, deadline)
         async with self._sending:
@@ -385,8 +426,9 @@ class SessionCore:
             await self._send_now(made)
             return made.number
 
-    async def _leave_in_mailbox(self, frame: Any, number: Optional[int], acquired: Optional[float],
-                                deadline: Optional[float]) -> int:
+    async def _leave_in_mailbox(
+        self, frame: Any, number: Optional[int], acquired: Optional[float], deadline: Optional[float]
+    ) -> int:
         overtaken = None
         async with self._changed:
             self._raise_if_over()
@@ -396,8 +438,11 @@ class SessionCore:
         if overtaken is not None:
             answer = Answer(overtaken.number, overtaken.taken, overtaken.acquired)
             answer.error = errors.Superseded(
-                f"frame {made.number} took the place of this one before it was sent", code="ABORTED",
-                reason="FRAME_SUPERSEDED", metadata={"superseded_by": str(made.number)})
+                f"frame {made.number} took the place of this one before it was sent",
+                code="ABORTED",
+                reason="FRAME_SUPERSEDED",
+                metadata={"superseded_by": str(made.number)},
+            )
             await self._deliver(answer)
         return made.number
 
@@ -462,8 +507,12 @@ class SessionCore:
             except errors.IntrawarpError as error:
                 broken = error
                 if self._watch is not None and self._watch.stalled and self._link is not None:
-                    broken = errors.ConnectionLost("the connection has gone silent", code="UNAVAILABLE",
-                                                   address=self._link.address, retry_after=1.0)
+                    broken = errors.ConnectionLost(
+                        "the connection has gone silent",
+                        code="UNAVAILABLE",
+                        address=self._link.address,
+                        retry_after=1.0,
+                    )
             except BaseException as error:  # of a callback
                 await self._finish(error)
                 return
@@ -485,14 +534,20 @@ class SessionCore:
         for frame in lost:
             answer = Answer(frame.number, frame.taken, frame.acquired)
             answer.lost = True
-            answer.error = cause if isinstance(cause, errors.IntrawarpError) else errors.SessionEnded(
-                "the session ended before this frame was answered", code="ABORTED")
+            answer.error = (
+                cause
+                if isinstance(cause, errors.IntrawarpError)
+                else errors.SessionEnded("the session ended before this frame was answered", code="ABORTED")
+            )
             await self._deliver(answer)
 
     async def _finish(self, error: Optional[BaseException]) -> None:
         if self._in_flight:
-            await self._lose_frames(error if error is not None else errors.SessionEnded(
-                "the session ended before this frame was answered", code="ABORTED"))
+            await self._lose_frames(
+                error
+                if error is not None
+                else errors.SessionEnded("the session ended before this frame was answered", code="ABORTED")
+            )
         async with self._changed:
             stream, self._stream = self._stream, None
             self._ended = True
@@ -563,8 +618,9 @@ class SessionCore:
             elif kind == "closed":
                 self.closed = response.closed
 
-    async def _take_result(self, result: v1.FrameResult, headers: List[v1.FrameField], data: List[Any],
-                           shared: bool) -> None:
+    async def _take_result(
+        self, result: v1.FrameResult, headers: List[v1.FrameField], data: List[Any], shared: bool
+    ) -> None:
         async with self._changed:
             frame = self._in_flight.pop(result.frame_number, None)
         taken = frame.taken if frame is not None else time.monotonic()
@@ -666,12 +722,16 @@ class SessionCore:
         if newest is None or newest.report is None:
             if self._config.HasField("field") or self.settings.affine_only:
                 raise StaleField("no frame of this session has been registered yet")
-            raise StaleField("this session asks for no field: give navigate() field='int16', say, so that points can be "
-                             "mapped here")
+            raise StaleField(
+                "this session asks for no field: give navigate() field='int16', say, so that points can be "
+                "mapped here"
+            )
         age = newest.age
         if max_age is not None and age > max_age:
-            raise StaleField(f"the newest field is {age:.3f} s old, more than max_age ({max_age:.3f} s)",
-                             metadata={"age": f"{age:.6f}", "max_age": f"{max_age:.6f}"})
+            raise StaleField(
+                f"the newest field is {age:.3f} s old, more than max_age ({max_age:.3f} s)",
+                metadata={"age": f"{age:.6f}", "max_age": f"{max_age:.6f}"},
+            )
         if newest.field is not None:
             field = newest.field
             mapped = field.inverse_points(points, space=space) if inverse else field.map_points(points, space=space)
@@ -719,8 +779,12 @@ class SessionCore:
 
     async def _close_session(self) -> None:
         """A session with a resume window would outlive its stream."""
-        if self._link is None or not self.name or not self._config.HasField("resume_window") and not (
-                self._config.session_id):
+        if (
+            self._link is None
+            or not self.name
+            or not self._config.HasField("resume_window")
+            and not (self._config.session_id)
+        ):
             return
         try:
             await self._link.unary("CloseSession", v1.CloseSessionRequest(name=self.name), 2.0)
@@ -742,5 +806,3 @@ class SessionCore:
         stream = self._stream
         if stream is not None:
             stream.cancel()
-
-

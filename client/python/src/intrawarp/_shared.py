@@ -93,12 +93,13 @@ def _descriptors(control: List[Tuple[int, int, bytes]]) -> List[int]:
     found = array.array("i")
     for level, kind, data in control:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[:len(data) - len(data) % found.itemsize])
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
     return list(found)
 
 
 def _is_sealed(descriptor: int, size: int) -> bool:
     import fcntl
+
     try:
         seals = fcntl.fcntl(descriptor, _F_GET_SEALS)
     except OSError:
@@ -112,11 +113,12 @@ class SharedSlots:
     def __init__(self, offer: v1.SharedMemoryOffer) -> None:
         slots = offer.slots
         counts = (slots.frame_slots, slots.field_slots)
-        sizes = [size if count else 0
-                 for count, size in zip(counts, (slots.frame_slot_bytes, slots.field_slot_bytes))]
-        if not all(0 <= count <= _MAX_SLOTS for count in counts) or not all(
-                size % _PAGE == 0 and 0 <= size < _MOST_BYTES for size in sizes) or any(
-                count and not size for count, size in zip(counts, sizes)):
+        sizes = [size if count else 0 for count, size in zip(counts, (slots.frame_slot_bytes, slots.field_slot_bytes))]
+        if (
+            not all(0 <= count <= _MAX_SLOTS for count in counts)
+            or not all(size % _PAGE == 0 and 0 <= size < _MOST_BYTES for size in sizes)
+            or any(count and not size for count, size in zip(counts, sizes))
+        ):
             raise _contradiction()
         self._frame_slots, self._field_slots = counts
         self._frame_bytes, self._field_bytes = sizes
@@ -142,7 +144,7 @@ class SharedSlots:
         self._lock = threading.Lock()
 
     def _words(self, offset: int) -> Any:
-        return self._bytes[offset:offset + 8 * _MAX_SLOTS].view(np.uint64)
+        return self._bytes[offset : offset + 8 * _MAX_SLOTS].view(np.uint64)
 
     def fits(self, size: int) -> bool:
         return self._frame_slots > 0 and size <= self._frame_bytes
@@ -156,7 +158,7 @@ class SharedSlots:
         """Fills the next slot, which is ours, and gives it to the server."""
         slot = self._next
         start = _PAGE + slot * self._frame_bytes
-        self._bytes[start:start + len(view)] = np.frombuffer(view, np.uint8)
+        self._bytes[start : start + len(view)] = np.frombuffer(view, np.uint8)
         self._next = (slot + 1) % self._frame_slots
         generation = int(self._frame_generation[slot])
         self._sent[slot] = generation
@@ -168,11 +170,12 @@ class SharedSlots:
         if not (0 <= slot.slot < self._field_slots and 0 <= size <= self._field_bytes):
             raise _contradiction()
         start = _PAGE + self._frame_slots * self._frame_bytes + slot.slot * self._field_bytes
-        data = self._bytes[start:start + size].copy()
+        data = self._bytes[start : start + size].copy()
         _barrier()
         if int(self._field_generation[slot.slot]) != slot.generation:
-            raise errors.DataLoss("shared memory: the server took the memory back while a field was read",
-                                  code="DATA_LOSS")
+            raise errors.DataLoss(
+                "shared memory: the server took the memory back while a field was read", code="DATA_LOSS"
+            )
         self._field_released[slot.slot] = slot.generation
         return data
 

@@ -31,15 +31,20 @@ def encode(matrix: Any) -> Tuple[v1.SparseMatrixShape, memoryview]:
         raise refuse("matrix", "has more than 2^31 - 1 rows or columns")
     value_type = v1.VALUE_TYPE_FLOAT32 if csr.dtype in (np.float32, np.float16) else v1.VALUE_TYPE_FLOAT64
     shape = v1.SparseMatrixShape(rows=rows, columns=columns, entries=int(csr.nnz), value_type=value_type)
-    data = b"".join((np.ascontiguousarray(csr.indptr, dtype="<i8").tobytes(),
-                     np.ascontiguousarray(csr.indices[:csr.nnz], dtype="<i4").tobytes(),
-                     np.ascontiguousarray(csr.data[:csr.nnz], dtype=_DTYPES[value_type]).tobytes()))
+    data = b"".join(
+        (
+            np.ascontiguousarray(csr.indptr, dtype="<i8").tobytes(),
+            np.ascontiguousarray(csr.indices[: csr.nnz], dtype="<i4").tobytes(),
+            np.ascontiguousarray(csr.data[: csr.nnz], dtype=_DTYPES[value_type]).tobytes(),
+        )
+    )
     return shape, memoryview(data)
 
 
 def decode(shape: v1.SparseMatrixShape, data: Any) -> Any:
     """A scipy.sparse.csr_matrix; InternalError for bytes that are not the CSR that the shape announces."""
     from scipy import sparse
+
     dtype = _DTYPES.get(shape.value_type)
     if dtype is None or min(shape.rows, shape.columns, shape.entries) < 0:
         raise InternalError("the server sent a matrix of a kind that this version does not know")
@@ -50,10 +55,15 @@ def decode(shape: v1.SparseMatrixShape, data: Any) -> Any:
     offsets = np.frombuffer(data, "<i8", shape.rows + 1)
     columns = np.frombuffer(data, "<i4", shape.entries, offsets_end)
     values = np.frombuffer(data, dtype, shape.entries, columns_end)
-    good = offsets[0] == 0 and offsets[-1] == shape.entries and bool((np.diff(offsets) >= 0).all()) and (
-        shape.entries == 0 or (int(columns.min()) >= 0 and int(columns.max()) < shape.columns))
+    good = (
+        offsets[0] == 0
+        and offsets[-1] == shape.entries
+        and bool((np.diff(offsets) >= 0).all())
+        and (shape.entries == 0 or (int(columns.min()) >= 0 and int(columns.max()) < shape.columns))
+    )
     if not good:
         raise InternalError("the server sent bytes that are not a matrix in compressed rows")
     index = np.int64 if shape.entries > 2**31 - 1 else np.int32
-    return sparse.csr_matrix((values, columns.astype(index, copy=False), offsets.astype(index)),
-                             shape=(shape.rows, shape.columns))
+    return sparse.csr_matrix(
+        (values, columns.astype(index, copy=False), offsets.astype(index)), shape=(shape.rows, shape.columns)
+    )

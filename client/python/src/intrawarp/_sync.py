@@ -24,8 +24,8 @@ __all__ = ['Matrix', 'Operation', 'Result', 'Server', 'Session', 'Transform', 'V
 PathLike = Union[str, 'os.PathLike[str]']
 
 def connect(address: Optional[str]=None, *, timeout: float=30.0, tls_ca: Optional[PathLike]=None, tls_cert: Optional[PathLike]=None, tls_key: Optional[PathLike]=None, token_file: Optional[PathLike]=None, token: Optional[str]=None, delete_at_end: bool=True, chunk_bytes: int=1 << 20, max_answer_bytes: int=16 << 30, transfer_attempts: int=6, stall_timeout: float=0.5, keepalive: float=20.0, probe_timeout: float=2.0, recovery_timeout: float=30.0, routing_key: str='', authority: str='') -> 'Server':
-    """A server, or several behind one name. It connects with the first call, so that this never waits or fails for want of
-    a server.
+    """A server, or several behind one name. It connects with the first call, so that this never waits or fails for want
+    of a server.
 
     Args:
         address: HOST:PORT, "unix:/path", several as "A:1,B:2", or "dns:///NAME:PORT" for every address of a name. None:
@@ -33,8 +33,8 @@ def connect(address: Optional[str]=None, *, timeout: float=30.0, tls_ca: Optiona
             next one when that fails.
         timeout: seconds for calls with a small answer that give none of their own. Uploads, downloads, registrations
             and products have no limit unless their call gives one.
-        tls_ca, tls_cert, tls_key: PEM files: the authorities of the server's certificate, and the client's own chain and
-            key. None: INTRAWARP_TLS_CA, INTRAWARP_TLS_CERT, INTRAWARP_TLS_KEY; without an authority, plain text.
+        tls_ca, tls_cert, tls_key: PEM files: the authorities of the server's certificate, and the client's own chain
+            and key. None: INTRAWARP_TLS_CA, INTRAWARP_TLS_CERT, INTRAWARP_TLS_KEY; without an authority, plain text.
         token_file, token: a file whose only word is a bearer token, or the token. None: INTRAWARP_TOKEN_FILE. A token
             needs tls_ca.
         delete_at_end: leaving the `with` block deletes the volumes, results and matrices that were made through this
@@ -42,8 +42,8 @@ def connect(address: Optional[str]=None, *, timeout: float=30.0, tls_ca: Optiona
         chunk_bytes: of what is sent; at most the server's limits.max_chunk_bytes.
         max_answer_bytes: a volume or field larger than this is refused (OutOfCapacity) before memory is taken.
         transfer_attempts: a transfer gives up after this many streams in a row that brought nothing further.
-        stall_timeout: seconds after which an upload or download takes a silent connection for broken, and goes on over a
-            new one; 0: keepalive alone decides.
+        stall_timeout: seconds after which an upload or download takes a silent connection for broken, and goes on over
+            a new one; 0: keepalive alone decides.
         keepalive: seconds of silence after which a connection is probed.
         probe_timeout: how long one of several servers may take to say that it is well.
         recovery_timeout: for so long a session whose server failed asks all servers again.
@@ -71,8 +71,8 @@ class Server:
     Arguments that many methods share:
         timeout: seconds for the whole call; DeadlineExceeded after that.
         cancel: an `intrawarp.Cancellation`; its `cancel()` ends the call here and on the server.
-        progress: True for a bar (tqdm or rich where they are installed), a callback that gets `Progress`, or the class or
-            module tqdm.
+        progress: True for a bar (tqdm or rich where they are installed), a callback that gets `Progress`, or the class
+            or module tqdm.
 
     Every call can raise Unavailable (no connection, or the server stops), DeadlineExceeded, Cancelled, Busy (try again
     after `retry_after`), NotAuthenticated and PermissionDenied. A method's own errors are listed with it.
@@ -216,8 +216,8 @@ class Server:
             deadline: seconds after which a frame without an answer fails; late="deliver" answers it all the same,
                 marked LATE.
             rate: frames a second that will come; the server then tells its load.
-            resume: seconds for which the session waits on the server after its connection broke. The session is then taken
-                up again by itself; frames under way are answered as lost.
+            resume: seconds for which the session waits on the server after its connection broke. The session is then
+                taken up again by itself; frames under way are answered as lost.
             id: the session's wanted id.
             idle_timeout: a session without a frame for so long is closed; None: 15 minutes.
             max_pending: frames that the server reads ahead; None: 2.
@@ -273,8 +273,8 @@ class Server:
         """C = alpha op(A) B + beta D over a semiring and under a mask.
 
         Args:
-            a, b, mask, addend: scipy.sparse matrices (uploaded for the product and deleted after it), Matrix handles, or
-                names "sparseMatrices/ID".
+            a, b, mask, addend: scipy.sparse matrices (uploaded for the product and deleted after it), Matrix handles,
+                or names "sparseMatrices/ID".
             precision: "fp64" (the default for float64 matrices), "fp32", "tf32", "bf16", "fp16".
             semiring: "plus-times", "or-and", "min-plus".
 
@@ -334,7 +334,7 @@ class Volume:
 
     @property
     def name(self) -> str:
-        """"volumes/ID"."""
+        """ "volumes/ID"."""
         return self._state.name
 
     @property
@@ -378,7 +378,7 @@ class Transform:
 
     @property
     def name(self) -> str:
-        """"transforms/ID"."""
+        """ "transforms/ID"."""
         return self._state.name
 
     @property
@@ -446,7 +446,8 @@ class Transform:
         return f'{type(self).__name__}({self.name})'
 
 class Result(Transform):
-    """What `register` gives: the transform, and how good it is. Fields and images are fetched when they are asked for."""
+    """What `register` gives: the transform, and how good it is. Fields and images are fetched when they are asked
+    for."""
 
     @property
     def report(self) -> Report:
@@ -455,7 +456,7 @@ class Result(Transform):
 
     @property
     def verdict(self) -> str:
-        """"OK", or "REVIEW": a person should look before the result is used."""
+        """ "OK", or "REVIEW": a person should look before the result is used."""
         return self.report.verdict
 
     @property
@@ -503,8 +504,8 @@ class Result(Transform):
         return self.warp(fill=fill, interpolation=interpolation, timeout=timeout, cancel=cancel)
 
     def plot(self, *, axis: str='z', index: Optional[int]=None, figure: Any=None) -> Any:
-        """Draws a montage with matplotlib: fixed, warped, a checkerboard of both, their difference, the displacement and
-        the predicted error, in one plane.
+        """Draws a montage with matplotlib: fixed, warped, a checkerboard of both, their difference, the displacement
+        and the predicted error, in one plane.
 
         Args:
             axis: the plane's normal, "x", "y" or "z". index: the voxel along it; None: the middle.
@@ -544,7 +545,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """"sessions/ID"."""
+        """ "sessions/ID"."""
         return self._core.name
 
     @property
@@ -586,9 +587,9 @@ class Session:
         return answer
 
     def on_answer(self, callback: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
-        """Calls `callback(answer)` for every answer, on the thread (or loop) that reads them, in order; one that a newer
-        frame has overtaken before it was sent is told of by the thread that sends. An exception ends the session. Usable
-        as a decorator."""
+        """Calls `callback(answer)` for every answer, on the thread (or loop) that reads them, in order; one that a
+        newer frame has overtaken before it was sent is told of by the thread that sends. An exception ends the session.
+        Usable as a decorator."""
         self._core.callbacks.append(callback)
         return callback
 
@@ -669,7 +670,7 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """"sparseMatrices/ID"."""
+        """ "sparseMatrices/ID"."""
         return self._state.name
 
     @property
@@ -703,7 +704,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """"operations/ID"."""
+        """ "operations/ID"."""
         return self._state.proto.name
 
     @property
@@ -713,7 +714,7 @@ class Operation:
 
     @property
     def state(self) -> str:
-        """"QUEUED", "RUNNING", "DONE" or "FAILED", as last heard of."""
+        """ "QUEUED", "RUNNING", "DONE" or "FAILED", as last heard of."""
         return enum_name(v1.OperationState, self._state.proto.state, 'OPERATION_STATE_')
 
     def refresh(self, *, timeout: Optional[float]=None) -> str:

@@ -58,7 +58,9 @@ class Wire:
         for service in file.services_by_name.values():
             for method in service.methods:
                 self.methods[f"/{service.full_name}/{method.name}"] = (
-                    self._class_of(method.input_type), self._class_of(method.output_type))
+                    self._class_of(method.input_type),
+                    self._class_of(method.output_type),
+                )
 
     def _add_enum(self, enum: Any) -> None:
         self.names[python_name(enum.full_name)] = enum_type_wrapper.EnumTypeWrapper(enum)
@@ -137,12 +139,12 @@ def _fields(data: memoryview) -> Iterator[Tuple[int, int, Any]]:
             size, at = _read_varint(data, at)
             if size > len(data) - at:
                 raise ValueError("a field is longer than its message")
-            value, at = data[at:at + size], at + size
+            value, at = data[at : at + size], at + size
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
             if size > len(data) - at:
                 raise ValueError("a field is longer than its message")
-            value, at = int.from_bytes(data[at:at + size], "little"), at + size
+            value, at = int.from_bytes(data[at : at + size], "little"), at + size
         else:
             raise ValueError("a field of an unknown wire type")
         yield tag >> 3, kind, value

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for asyncio. The synchronous client (`intrawarp.connect`) has the same classes and methods, without `await`:
-tools/make_sync.py makes it of this file, and everything below the methods is shared.
+"""The client for asyncio. The synchronous client (`intrawarp.connect`) has the same classes and methods, without
+`await`: tools/make_sync.py makes it of this file, and everything below the methods is shared.
 
     async with intrawarp.aio.connect("or3:50051") as server:
         preop = await server.put("preop.nii.gz")
@@ -30,14 +30,28 @@ __all__ = ["Matrix", "Operation", "Result", "Server", "Session", "Transform", "V
 PathLike = Union[str, "os.PathLike[str]"]
 
 
-def connect(address: Optional[str] = None, *, timeout: float = 30.0, tls_ca: Optional[PathLike] = None,
-            tls_cert: Optional[PathLike] = None, tls_key: Optional[PathLike] = None,
-            token_file: Optional[PathLike] = None, token: Optional[str] = None, delete_at_end: bool = True,
-            chunk_bytes: int = 1 << 20, max_answer_bytes: int = 16 << 30, transfer_attempts: int = 6,
-            stall_timeout: float = 0.5, keepalive: float = 20.0, probe_timeout: float = 2.0,
-            recovery_timeout: float = 30.0, routing_key: str = "", authority: str = "") -> "Server":
-    """A server, or several behind one name. It connects with the first call, so that this never waits or fails for want of
-    a server.
+def connect(
+    address: Optional[str] = None,
+    *,
+    timeout: float = 30.0,
+    tls_ca: Optional[PathLike] = None,
+    tls_cert: Optional[PathLike] = None,
+    tls_key: Optional[PathLike] = None,
+    token_file: Optional[PathLike] = None,
+    token: Optional[str] = None,
+    delete_at_end: bool = True,
+    chunk_bytes: int = 1 << 20,
+    max_answer_bytes: int = 16 << 30,
+    transfer_attempts: int = 6,
+    stall_timeout: float = 0.5,
+    keepalive: float = 20.0,
+    probe_timeout: float = 2.0,
+    recovery_timeout: float = 30.0,
+    routing_key: str = "",
+    authority: str = "",
+) -> "Server":
+    """A server, or several behind one name. It connects with the first call, so that this never waits or fails for want
+    of a server.
 
     Args:
         address: HOST:PORT, "unix:/path", several as "A:1,B:2", or "dns:///NAME:PORT" for every address of a name. None:
@@ -45,8 +59,8 @@ def connect(address: Optional[str] = None, *, timeout: float = 30.0, tls_ca: Opt
             next one when that fails.
         timeout: seconds for calls with a small answer that give none of their own. Uploads, downloads, registrations
             and products have no limit unless their call gives one.
-        tls_ca, tls_cert, tls_key: PEM files: the authorities of the server's certificate, and the client's own chain and
-            key. None: INTRAWARP_TLS_CA, INTRAWARP_TLS_CERT, INTRAWARP_TLS_KEY; without an authority, plain text.
+        tls_ca, tls_cert, tls_key: PEM files: the authorities of the server's certificate, and the client's own chain
+            and key. None: INTRAWARP_TLS_CA, INTRAWARP_TLS_CERT, INTRAWARP_TLS_KEY; without an authority, plain text.
         token_file, token: a file whose only word is a bearer token, or the token. None: INTRAWARP_TOKEN_FILE. A token
             needs tls_ca.
         delete_at_end: leaving the `with` block deletes the volumes, results and matrices that were made through this
@@ -54,8 +68,8 @@ def connect(address: Optional[str] = None, *, timeout: float = 30.0, tls_ca: Opt
         chunk_bytes: of what is sent; at most the server's limits.max_chunk_bytes.
         max_answer_bytes: a volume or field larger than this is refused (OutOfCapacity) before memory is taken.
         transfer_attempts: a transfer gives up after this many streams in a row that brought nothing further.
-        stall_timeout: seconds after which an upload or download takes a silent connection for broken, and goes on over a
-            new one; 0: keepalive alone decides.
+        stall_timeout: seconds after which an upload or download takes a silent connection for broken, and goes on over
+            a new one; 0: keepalive alone decides.
         keepalive: seconds of silence after which a connection is probed.
         probe_timeout: how long one of several servers may take to say that it is well.
         recovery_timeout: for so long a session whose server failed asks all servers again.
@@ -67,20 +81,39 @@ def connect(address: Optional[str] = None, *, timeout: float = 30.0, tls_ca: Opt
         OSError: a file cannot be read.
     """
     environment = os.environ.get
-    security = read_security(tls_ca or environment("INTRAWARP_TLS_CA"), tls_cert or environment("INTRAWARP_TLS_CERT"),
-                             tls_key or environment("INTRAWARP_TLS_KEY"),
-                             token_file or (None if token else environment("INTRAWARP_TOKEN_FILE")), token)
-    for name, value in (("timeout", timeout), ("chunk_bytes", chunk_bytes), ("transfer_attempts", transfer_attempts),
-                        ("keepalive", keepalive), ("probe_timeout", probe_timeout),
-                        ("recovery_timeout", recovery_timeout), ("max_answer_bytes", max_answer_bytes)):
+    security = read_security(
+        tls_ca or environment("INTRAWARP_TLS_CA"),
+        tls_cert or environment("INTRAWARP_TLS_CERT"),
+        tls_key or environment("INTRAWARP_TLS_KEY"),
+        token_file or (None if token else environment("INTRAWARP_TOKEN_FILE")),
+        token,
+    )
+    for name, value in (
+        ("timeout", timeout),
+        ("chunk_bytes", chunk_bytes),
+        ("transfer_attempts", transfer_attempts),
+        ("keepalive", keepalive),
+        ("probe_timeout", probe_timeout),
+        ("recovery_timeout", recovery_timeout),
+        ("max_answer_bytes", max_answer_bytes),
+    ):
         if not value > 0:
             raise errors.InvalidArgument(f"{name}: must be above 0", fields=((name, "must be above 0"),))
     if not stall_timeout >= 0:
         raise errors.InvalidArgument("stall_timeout: must be 0 or more", fields=(("stall_timeout", "is negative"),))
-    options = Options(security=security, timeout=timeout, chunk_bytes=chunk_bytes, max_answer_bytes=max_answer_bytes,
-                      transfer_attempts=transfer_attempts, stall_timeout=stall_timeout, keepalive=keepalive,
-                      probe_timeout=probe_timeout, recovery_timeout=recovery_timeout, routing_key=routing_key,
-                      authority=authority)
+    options = Options(
+        security=security,
+        timeout=timeout,
+        chunk_bytes=chunk_bytes,
+        max_answer_bytes=max_answer_bytes,
+        transfer_attempts=transfer_attempts,
+        stall_timeout=stall_timeout,
+        keepalive=keepalive,
+        probe_timeout=probe_timeout,
+        recovery_timeout=recovery_timeout,
+        routing_key=routing_key,
+        authority=authority,
+    )
     target = environment("INTRAWARP_SERVER", "") if address is None else address
     return Server(Calls(AioIo(), target, options), delete_at_end)
 
@@ -91,8 +124,8 @@ class Server:
     Arguments that many methods share:
         timeout: seconds for the whole call; DeadlineExceeded after that.
         cancel: an `intrawarp.Cancellation`; its `cancel()` ends the call here and on the server.
-        progress: True for a bar (tqdm or rich where they are installed), a callback that gets `Progress`, or the class or
-            module tqdm.
+        progress: True for a bar (tqdm or rich where they are installed), a callback that gets `Progress`, or the class
+            or module tqdm.
 
     Every call can raise Unavailable (no connection, or the server stops), DeadlineExceeded, Cancelled, Busy (try again
     after `retry_after`), NotAuthenticated and PermissionDenied. A method's own errors are listed with it.
@@ -151,10 +184,22 @@ class Server:
 
     # ---- volumes ----
 
-    async def put(self, source: Any, *, axes: Optional[str] = None, space: Optional[str] = None, affine: Any = None,
-                  geometry: Optional[Geometry] = None, id: str = "", pinned: bool = False,
-                  ttl: Optional[float] = None, progress: ProgressArgument = None, timeout: Optional[float] = None,
-                  cancel: Optional[Cancellation] = None, **keys: Any) -> "Volume":
+    async def put(
+        self,
+        source: Any,
+        *,
+        axes: Optional[str] = None,
+        space: Optional[str] = None,
+        affine: Any = None,
+        geometry: Optional[Geometry] = None,
+        id: str = "",
+        pinned: bool = False,
+        ttl: Optional[float] = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+        **keys: Any,
+    ) -> "Volume":
         """Uploads a volume, where it stays resident. A stream that breaks is resumed where it got to.
 
         Args:
@@ -175,28 +220,50 @@ class Server:
         how = {name: value for name, value in how.items() if value is not None}
         return Volume(self._core, await self._core.put(source, how, id, pinned, ttl, progress, timeout, cancel))
 
-    async def volumes(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> List["Volume"]:
+    async def volumes(
+        self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> List["Volume"]:
         """Every volume of the caller, in order of name; of all servers that are well."""
         return [Volume(self._core, each) for each in await self._core.list_states("volumes", timeout, cancel)]
 
-    async def volume(self, name: str, *, timeout: Optional[float] = None,
-                     cancel: Optional[Cancellation] = None) -> "Volume":
+    async def volume(
+        self, name: str, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> "Volume":
         """A resident volume by its name "volumes/ID". Raises NotFound."""
         return Volume(self._core, await self._core.get(_named("volumes", name), timeout, cancel))
 
-    async def delete(self, what: Any, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> None:
+    async def delete(
+        self, what: Any, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> None:
         """Deletes a volume, a result, a transform or a matrix, by its handle or its name. Raises NotFound."""
         await self._core.delete_state(getattr(what, "_state", what), timeout, cancel)
 
     # ---- registration ----
 
-    async def register(self, fixed: Any, moving: Any, *, method: Method = "auto", fixed_mask: Any = None,
-                       moving_mask: Any = None, initial: Any = None, budget: Optional[float] = None,
-                       best_effort: Optional[bool] = None, error_limit_mm: Optional[float] = None,
-                       error_map: bool = True, error_at: Any = None, keep_deformation: Optional[bool] = None,
-                       field: Optional[str] = None, id: str = "", request_id: str = "", ttl: Optional[float] = None,
-                       progress: ProgressArgument = None, timeout: Optional[float] = None,
-                       cancel: Optional[Cancellation] = None, **stage_options: Any) -> "Result":
+    async def register(
+        self,
+        fixed: Any,
+        moving: Any,
+        *,
+        method: Method = "auto",
+        fixed_mask: Any = None,
+        moving_mask: Any = None,
+        initial: Any = None,
+        budget: Optional[float] = None,
+        best_effort: Optional[bool] = None,
+        error_limit_mm: Optional[float] = None,
+        error_map: bool = True,
+        error_at: Any = None,
+        keep_deformation: Optional[bool] = None,
+        field: Optional[str] = None,
+        id: str = "",
+        request_id: str = "",
+        ttl: Optional[float] = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+        **stage_options: Any,
+    ) -> "Result":
         """Registers a moving volume to a fixed one.
 
         Args:
@@ -229,40 +296,103 @@ class Server:
             Diverged: no finite, invertible transform was found.
             DeadlineExceeded: the budget was used up without best_effort.
         """
-        arguments = {"method": method, "stage_options": stage_options, "fixed_mask": fixed_mask,
-                     "moving_mask": moving_mask, "initial": initial, "budget": budget, "best_effort": best_effort,
-                     "error_limit_mm": error_limit_mm, "error_map": error_map, "error_at": error_at,
-                     "keep_deformation": keep_deformation, "field": field, "id": id, "request_id": request_id,
-                     "ttl": ttl}
+        arguments = {
+            "method": method,
+            "stage_options": stage_options,
+            "fixed_mask": fixed_mask,
+            "moving_mask": moving_mask,
+            "initial": initial,
+            "budget": budget,
+            "best_effort": best_effort,
+            "error_limit_mm": error_limit_mm,
+            "error_map": error_map,
+            "error_at": error_at,
+            "keep_deformation": keep_deformation,
+            "field": field,
+            "id": id,
+            "request_id": request_id,
+            "ttl": ttl,
+        }
         return Result(self._core, await self._core.register_images(fixed, moving, arguments, progress, timeout, cancel))
 
-    async def start_register(self, fixed: Any, moving: Any, *, method: Method = "auto", fixed_mask: Any = None,
-                             moving_mask: Any = None, initial: Any = None, budget: Optional[float] = None,
-                             best_effort: Optional[bool] = None, error_limit_mm: Optional[float] = None,
-                             error_map: bool = True, error_at: Any = None, keep_deformation: Optional[bool] = None,
-                             id: str = "", request_id: str = "", ttl: Optional[float] = None,
-                             timeout: Optional[float] = None, cancel: Optional[Cancellation] = None,
-                             **stage_options: Any) -> "Operation":
+    async def start_register(
+        self,
+        fixed: Any,
+        moving: Any,
+        *,
+        method: Method = "auto",
+        fixed_mask: Any = None,
+        moving_mask: Any = None,
+        initial: Any = None,
+        budget: Optional[float] = None,
+        best_effort: Optional[bool] = None,
+        error_limit_mm: Optional[float] = None,
+        error_map: bool = True,
+        error_at: Any = None,
+        keep_deformation: Optional[bool] = None,
+        id: str = "",
+        request_id: str = "",
+        ttl: Optional[float] = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+        **stage_options: Any,
+    ) -> "Operation":
         """Begins a registration that goes on without this call, whatever becomes of the connection. Arguments as of
         `register`; returns once the work is admitted. `Operation.wait` gives the Result."""
-        arguments = {"method": method, "stage_options": stage_options, "fixed_mask": fixed_mask,
-                     "moving_mask": moving_mask, "initial": initial, "budget": budget, "best_effort": best_effort,
-                     "error_limit_mm": error_limit_mm, "error_map": error_map, "error_at": error_at,
-                     "keep_deformation": keep_deformation, "id": id, "request_id": request_id, "ttl": ttl}
+        arguments = {
+            "method": method,
+            "stage_options": stage_options,
+            "fixed_mask": fixed_mask,
+            "moving_mask": moving_mask,
+            "initial": initial,
+            "budget": budget,
+            "best_effort": best_effort,
+            "error_limit_mm": error_limit_mm,
+            "error_map": error_map,
+            "error_at": error_at,
+            "keep_deformation": keep_deformation,
+            "id": id,
+            "request_id": request_id,
+            "ttl": ttl,
+        }
         return Operation(self._core, await self._core.start_register(fixed, moving, arguments, timeout, cancel))
 
-    async def navigate(self, fixed: Any = None, moving: Any = None, *, method: Method = "auto",
-                       field: Optional[str] = None, stride: Any = None, region: Any = None, latest: bool = False,
-                       cancel_running: Optional[bool] = None, deadline: Optional[float] = None,
-                       late: Optional[str] = None, rate: Optional[float] = None, resume: Optional[float] = None,
-                       id: str = "", idle_timeout: Optional[float] = None, max_pending: Optional[int] = None,
-                       coarse_field: bool = False, frame_geometry: Any = None, frame_axes: Optional[str] = None,
-                       shared_memory: Optional[bool] = None, max_answers: int = 32, fixed_mask: Any = None,
-                       moving_mask: Any = None, initial: Any = None, budget: Optional[float] = None,
-                       best_effort: Optional[bool] = None, error_limit_mm: Optional[float] = None,
-                       error_map: bool = False, error_at: Any = None, keep_deformation: Optional[bool] = None,
-                       timeout: Optional[float] = None, cancel: Optional[Cancellation] = None,
-                       **stage_options: Any) -> "Session":
+    async def navigate(
+        self,
+        fixed: Any = None,
+        moving: Any = None,
+        *,
+        method: Method = "auto",
+        field: Optional[str] = None,
+        stride: Any = None,
+        region: Any = None,
+        latest: bool = False,
+        cancel_running: Optional[bool] = None,
+        deadline: Optional[float] = None,
+        late: Optional[str] = None,
+        rate: Optional[float] = None,
+        resume: Optional[float] = None,
+        id: str = "",
+        idle_timeout: Optional[float] = None,
+        max_pending: Optional[int] = None,
+        coarse_field: bool = False,
+        frame_geometry: Any = None,
+        frame_axes: Optional[str] = None,
+        shared_memory: Optional[bool] = None,
+        max_answers: int = 32,
+        fixed_mask: Any = None,
+        moving_mask: Any = None,
+        initial: Any = None,
+        budget: Optional[float] = None,
+        best_effort: Optional[bool] = None,
+        error_limit_mm: Optional[float] = None,
+        error_map: bool = False,
+        error_at: Any = None,
+        keep_deformation: Optional[bool] = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+        **stage_options: Any,
+    ) -> "Session":
         """Opens a session: a stream of frames, each registered to the resident volume from the last good result.
 
         Args:
@@ -276,8 +406,8 @@ class Server:
             deadline: seconds after which a frame without an answer fails; late="deliver" answers it all the same,
                 marked LATE.
             rate: frames a second that will come; the server then tells its load.
-            resume: seconds for which the session waits on the server after its connection broke. The session is then taken
-                up again by itself; frames under way are answered as lost.
+            resume: seconds for which the session waits on the server after its connection broke. The session is then
+                taken up again by itself; frames under way are answered as lost.
             id: the session's wanted id.
             idle_timeout: a session without a frame for so long is closed; None: 15 minutes.
             max_pending: frames that the server reads ahead; None: 2.
@@ -293,36 +423,77 @@ class Server:
         Raises:
             Those of `register`; Busy with TOO_MANY_SESSIONS; SharedMemoryUnavailable with shared_memory=True.
         """
-        arguments = {"method": method, "stage_options": stage_options, "field": field, "stride": stride,
-                     "region": region, "latest": latest, "cancel_running": cancel_running, "deadline": deadline,
-                     "late": late, "rate": rate, "resume": resume, "id": id, "idle_timeout": idle_timeout,
-                     "max_pending": max_pending, "coarse_field": coarse_field, "frame_geometry": frame_geometry,
-                     "frame_axes": frame_axes, "shared_memory": shared_memory, "max_answers": max_answers,
-                     "fixed_mask": fixed_mask, "moving_mask": moving_mask, "initial": initial, "budget": budget,
-                     "best_effort": best_effort, "error_limit_mm": error_limit_mm, "error_map": error_map,
-                     "error_at": error_at, "keep_deformation": keep_deformation, "timeout": timeout}
+        arguments = {
+            "method": method,
+            "stage_options": stage_options,
+            "field": field,
+            "stride": stride,
+            "region": region,
+            "latest": latest,
+            "cancel_running": cancel_running,
+            "deadline": deadline,
+            "late": late,
+            "rate": rate,
+            "resume": resume,
+            "id": id,
+            "idle_timeout": idle_timeout,
+            "max_pending": max_pending,
+            "coarse_field": coarse_field,
+            "frame_geometry": frame_geometry,
+            "frame_axes": frame_axes,
+            "shared_memory": shared_memory,
+            "max_answers": max_answers,
+            "fixed_mask": fixed_mask,
+            "moving_mask": moving_mask,
+            "initial": initial,
+            "budget": budget,
+            "best_effort": best_effort,
+            "error_limit_mm": error_limit_mm,
+            "error_map": error_map,
+            "error_at": error_at,
+            "keep_deformation": keep_deformation,
+            "timeout": timeout,
+        }
         return Session(await self._core.open_session(fixed, moving, arguments, cancel))
 
     # ---- transforms ----
 
-    async def put_transform(self, source: Any, *, id: str = "", ttl: Optional[float] = None, beside: Any = None,
-                            timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> "Transform":
+    async def put_transform(
+        self,
+        source: Any,
+        *,
+        id: str = "",
+        ttl: Optional[float] = None,
+        beside: Any = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> "Transform":
         """Uploads a transform: a 4 x 4 matrix (fixed to moving, LPS mm) or a Field. With several servers, `beside` says
         on whose server (a volume)."""
         return Transform(self._core, await self._core.put_transform(source, id, ttl, beside, timeout, cancel))
 
-    async def transforms(self, *, timeout: Optional[float] = None,
-                         cancel: Optional[Cancellation] = None) -> List["Transform"]:
+    async def transforms(
+        self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> List["Transform"]:
         """Every stored transform of the caller, in order of name."""
         return [Transform(self._core, each) for each in await self._core.list_states("transforms", timeout, cancel)]
 
-    async def transform(self, name: str, *, timeout: Optional[float] = None,
-                        cancel: Optional[Cancellation] = None) -> "Transform":
+    async def transform(
+        self, name: str, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> "Transform":
         """A stored transform by its name "transforms/ID", with its report. Raises NotFound."""
         return Transform(self._core, await self._core.get(_named("transforms", name), timeout, cancel))
 
-    async def map_points(self, transform: Any, points: Any, *, space: str = "LPS", inverse: bool = False,
-                         timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> Any:
+    async def map_points(
+        self,
+        transform: Any,
+        points: Any,
+        *,
+        space: str = "LPS",
+        inverse: bool = False,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Any:
         """Points through a stored transform, on the server: fixed to moving, or back with inverse=True.
 
         Args:
@@ -335,27 +506,48 @@ class Server:
 
     # ---- sparse matrices ----
 
-    async def put_matrix(self, matrix: Any, *, id: str = "", ttl: Optional[float] = None,
-                         progress: ProgressArgument = None, timeout: Optional[float] = None,
-                         cancel: Optional[Cancellation] = None) -> "Matrix":
+    async def put_matrix(
+        self,
+        matrix: Any,
+        *,
+        id: str = "",
+        ttl: Optional[float] = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> "Matrix":
         """Uploads a scipy.sparse matrix of any format, where it stays resident. float32 stays so; everything else real
         travels as float64. Duplicates are summed."""
         return Matrix(self._core, await self._core.put_matrix(matrix, id, ttl, progress, timeout, cancel))
 
-    async def matrices(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> List["Matrix"]:
+    async def matrices(
+        self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> List["Matrix"]:
         """Every resident matrix of the caller, in order of name."""
         return [Matrix(self._core, each) for each in await self._core.list_states("matrices", timeout, cancel)]
 
-    async def multiply(self, a: Any, b: Any, *, precision: Optional[str] = None, semiring: Optional[str] = None,
-                       transpose_a: Optional[bool] = None, mask: Any = None, complement_mask: Optional[bool] = None,
-                       alpha: Optional[float] = None, addend: Any = None, beta: Optional[float] = None,
-                       progress: ProgressArgument = None, timeout: Optional[float] = None,
-                       cancel: Optional[Cancellation] = None) -> Any:
+    async def multiply(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        precision: Optional[str] = None,
+        semiring: Optional[str] = None,
+        transpose_a: Optional[bool] = None,
+        mask: Any = None,
+        complement_mask: Optional[bool] = None,
+        alpha: Optional[float] = None,
+        addend: Any = None,
+        beta: Optional[float] = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Any:
         """C = alpha op(A) B + beta D over a semiring and under a mask.
 
         Args:
-            a, b, mask, addend: scipy.sparse matrices (uploaded for the product and deleted after it), Matrix handles, or
-                names "sparseMatrices/ID".
+            a, b, mask, addend: scipy.sparse matrices (uploaded for the product and deleted after it), Matrix handles,
+                or names "sparseMatrices/ID".
             precision: "fp64" (the default for float64 matrices), "fp32", "tf32", "bf16", "fp16".
             semiring: "plus-times", "or-and", "min-plus".
 
@@ -365,54 +557,97 @@ class Server:
         Raises:
             Busy or OutOfCapacity: the product does not fit; `numbers` has the estimate.
         """
-        arguments = {"precision": precision, "semiring": semiring, "transpose_a": transpose_a, "mask": mask,
-                     "complement_mask": complement_mask, "alpha": alpha, "addend": addend, "beta": beta}
+        arguments = {
+            "precision": precision,
+            "semiring": semiring,
+            "transpose_a": transpose_a,
+            "mask": mask,
+            "complement_mask": complement_mask,
+            "alpha": alpha,
+            "addend": addend,
+            "beta": beta,
+        }
         product, _ = await self._core.multiply_matrices(a, b, arguments, None, progress, timeout, cancel)
         return product
 
-    async def multiply_resident(self, a: Any, b: Any, *, id: str = "", precision: Optional[str] = None,
-                                semiring: Optional[str] = None, transpose_a: Optional[bool] = None, mask: Any = None,
-                                complement_mask: Optional[bool] = None, alpha: Optional[float] = None,
-                                addend: Any = None, beta: Optional[float] = None, progress: ProgressArgument = None,
-                                timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> "Matrix":
+    async def multiply_resident(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        id: str = "",
+        precision: Optional[str] = None,
+        semiring: Optional[str] = None,
+        transpose_a: Optional[bool] = None,
+        mask: Any = None,
+        complement_mask: Optional[bool] = None,
+        alpha: Optional[float] = None,
+        addend: Any = None,
+        beta: Optional[float] = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> "Matrix":
         """As `multiply`, but the product stays on the server, under `id` where one is given."""
-        arguments = {"precision": precision, "semiring": semiring, "transpose_a": transpose_a, "mask": mask,
-                     "complement_mask": complement_mask, "alpha": alpha, "addend": addend, "beta": beta}
+        arguments = {
+            "precision": precision,
+            "semiring": semiring,
+            "transpose_a": transpose_a,
+            "mask": mask,
+            "complement_mask": complement_mask,
+            "alpha": alpha,
+            "addend": addend,
+            "beta": beta,
+        }
         product, _ = await self._core.multiply_matrices(a, b, arguments, id or True, progress, timeout, cancel)
         return Matrix(self._core, product)
 
     # ---- operations and archives ----
 
-    async def operations(self, *, timeout: Optional[float] = None,
-                         cancel: Optional[Cancellation] = None) -> List["Operation"]:
+    async def operations(
+        self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> List["Operation"]:
         """Work that goes on without its call, or has ended not long ago."""
         return [Operation(self._core, each) for each in await self._core.list_states("operations", timeout, cancel)]
 
-    async def operation(self, name: str, *, timeout: Optional[float] = None,
-                        cancel: Optional[Cancellation] = None) -> "Operation":
+    async def operation(
+        self, name: str, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> "Operation":
         """By its name "operations/ID". Raises NotFound."""
         return Operation(self._core, await self._core.get(_named("operations", name), timeout, cancel))
 
-    async def remotes(self, *, timeout: Optional[float] = None,
-                      cancel: Optional[Cancellation] = None) -> List[v1.Remote]:
+    async def remotes(
+        self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> List[v1.Remote]:
         """The archives (PACS) that series can be imported from."""
         response = await self._core.call("ListRemotes", v1.ListRemotesRequest(), timeout, cancel)
         return list(response.remotes)
 
-    async def find_series(self, remote: str, *, timeout: Optional[float] = None,
-                          cancel: Optional[Cancellation] = None, **keys: Any) -> List[v1.SeriesMatch]:
+    async def find_series(
+        self, remote: str, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None, **keys: Any
+    ) -> List[v1.SeriesMatch]:
         """Series of an archive. Keys are the fields of FindSeriesRequest: study_uid, patient_id, patient_name,
         accession_number, date_from, date_to, modality, with_patient, max_series. Raises ArchiveError, NotFound."""
         request = v1.FindSeriesRequest(remote=remote, **keys)
         response = await self._core.call("FindSeries", request, timeout, cancel)
         return list(response.series)
 
-    async def import_series(self, remote: str, study_uid: str, series_uid: str, *, request_id: str = "",
-                            timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> "Operation":
+    async def import_series(
+        self,
+        remote: str,
+        study_uid: str,
+        series_uid: str,
+        *,
+        request_id: str = "",
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> "Operation":
         """Begins to bring a series of an archive as volumes; `Operation.wait_all` gives them."""
         from ._core import new_id
-        request = v1.ImportSeriesRequest(remote=remote, study_uid=study_uid, series_uid=series_uid,
-                                         request_id=request_id or new_id())
+
+        request = v1.ImportSeriesRequest(
+            remote=remote, study_uid=study_uid, series_uid=series_uid, request_id=request_id or new_id()
+        )
         address = (await self._core.order())[0]
         response = await self._core.link_at(address).unary("ImportSeries", request, timeout, cancel)
         return Operation(self._core, OperationState(address, response.operation))
@@ -431,7 +666,7 @@ class Volume:
 
     @property
     def name(self) -> str:
-        """"volumes/ID"."""
+        """ "volumes/ID"."""
         return self._state.name
 
     @property
@@ -453,8 +688,13 @@ class Volume:
         """What it was uploaded from; None for a volume that this client did not upload."""
         return self._state.image
 
-    async def download(self, *, progress: ProgressArgument = None, timeout: Optional[float] = None,
-                       cancel: Optional[Cancellation] = None) -> Image:
+    async def download(
+        self,
+        *,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Image:
         """The voxels as float32."""
         return await self._core.download_volume(self._state, progress, timeout, cancel)
 
@@ -465,8 +705,14 @@ class Volume:
         return f"Volume({self.name}, {self.geometry!r})"
 
     def _repr_html_(self) -> str:
-        return _display.rows_html("Volume", [("name", self.name), ("grid", repr(self.geometry)),
-                                             ("range", f"{self.proto.minimum:g} to {self.proto.maximum:g}")])
+        return _display.rows_html(
+            "Volume",
+            [
+                ("name", self.name),
+                ("grid", repr(self.geometry)),
+                ("range", f"{self.proto.minimum:g} to {self.proto.maximum:g}"),
+            ],
+        )
 
 
 class Transform:
@@ -478,7 +724,7 @@ class Transform:
 
     @property
     def name(self) -> str:
-        """"transforms/ID"."""
+        """ "transforms/ID"."""
         return self._state.name
 
     @property
@@ -501,9 +747,17 @@ class Transform:
         assert state.proto is not None
         return state.proto
 
-    async def field(self, encoding: str = "float32", *, stride: Any = None, region: Any = None, like: Any = None,
-                    progress: ProgressArgument = None, timeout: Optional[float] = None,
-                    cancel: Optional[Cancellation] = None) -> Field:
+    async def field(
+        self,
+        encoding: str = "float32",
+        *,
+        stride: Any = None,
+        region: Any = None,
+        like: Any = None,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Field:
         """Fetches the deformation, once for each encoding of the whole field.
 
         Args:
@@ -518,19 +772,30 @@ class Transform:
         """
         return await self._core.field_of(self._state, encoding, stride, region, like, progress, timeout, cancel)
 
-    async def map_points(self, points: Any, *, space: str = "LPS", timeout: Optional[float] = None,
-                         cancel: Optional[Cancellation] = None) -> Any:
+    async def map_points(
+        self, points: Any, *, space: str = "LPS", timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> Any:
         """(N, 3) points of the fixed image to points of the moving image, on the server; mm in `space`."""
         return await self._core.map_through(self._state, points, space, False, timeout, cancel)
 
-    async def inverse_points(self, points: Any, *, space: str = "LPS", timeout: Optional[float] = None,
-                             cancel: Optional[Cancellation] = None) -> Any:
+    async def inverse_points(
+        self, points: Any, *, space: str = "LPS", timeout: Optional[float] = None, cancel: Optional[Cancellation] = None
+    ) -> Any:
         """The other way; a point whose inverse was not found is NaN NaN NaN."""
         return await self._core.map_through(self._state, points, space, True, timeout, cancel)
 
-    async def warp(self, moving: Any = None, *, like: Any = None, inverse: bool = False, fill: float = 0.0,
-                   interpolation: str = "linear", progress: ProgressArgument = None, timeout: Optional[float] = None,
-                   cancel: Optional[Cancellation] = None) -> Image:
+    async def warp(
+        self,
+        moving: Any = None,
+        *,
+        like: Any = None,
+        inverse: bool = False,
+        fill: float = 0.0,
+        interpolation: str = "linear",
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Image:
         """Resamples a volume through the transform, on the server.
 
         Args:
@@ -543,8 +808,9 @@ class Transform:
         Returns:
             A float32 Image.
         """
-        return await self._core.warp_volume(self._state, moving, like, inverse, fill, interpolation, progress, timeout,
-                                            cancel)
+        return await self._core.warp_volume(
+            self._state, moving, like, inverse, fill, interpolation, progress, timeout, cancel
+        )
 
     async def delete(self, *, timeout: Optional[float] = None, cancel: Optional[Cancellation] = None) -> None:
         await self._core.delete_state(self._state, timeout, cancel)
@@ -554,7 +820,8 @@ class Transform:
 
 
 class Result(Transform):
-    """What `register` gives: the transform, and how good it is. Fields and images are fetched when they are asked for."""
+    """What `register` gives: the transform, and how good it is. Fields and images are fetched when they are asked
+    for."""
 
     @property
     def report(self) -> Report:
@@ -563,7 +830,7 @@ class Result(Transform):
 
     @property
     def verdict(self) -> str:
-        """"OK", or "REVIEW": a person should look before the result is used."""
+        """ "OK", or "REVIEW": a person should look before the result is used."""
         return self.report.verdict
 
     @property
@@ -594,8 +861,9 @@ class Result(Transform):
     def raise_if_not_ok(self) -> None:
         """Raises ReviewNeeded, with the reasons, unless the verdict is OK."""
         if not self.ok:
-            raise errors.ReviewNeeded("; ".join(str(each) for each in self.reasons) or "the verdict is not OK",
-                                      resource=self.name)
+            raise errors.ReviewNeeded(
+                "; ".join(str(each) for each in self.reasons) or "the verdict is not OK", resource=self.name
+            )
 
     @property
     def fixed(self) -> "Volume":
@@ -607,14 +875,20 @@ class Result(Transform):
         assert self._state.moving is not None
         return Volume(self._core, self._state.moving)
 
-    async def warped(self, *, fill: float = 0.0, interpolation: str = "linear", timeout: Optional[float] = None,
-                     cancel: Optional[Cancellation] = None) -> Image:
+    async def warped(
+        self,
+        *,
+        fill: float = 0.0,
+        interpolation: str = "linear",
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Image:
         """The moving image on the fixed grid."""
         return await self.warp(fill=fill, interpolation=interpolation, timeout=timeout, cancel=cancel)
 
     async def plot(self, *, axis: str = "z", index: Optional[int] = None, figure: Any = None) -> Any:
-        """Draws a montage with matplotlib: fixed, warped, a checkerboard of both, their difference, the displacement and
-        the predicted error, in one plane.
+        """Draws a montage with matplotlib: fixed, warped, a checkerboard of both, their difference, the displacement
+        and the predicted error, in one plane.
 
         Args:
             axis: the plane's normal, "x", "y" or "z". index: the voxel along it; None: the middle.
@@ -655,7 +929,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """"sessions/ID"."""
+        """ "sessions/ID"."""
         return self._core.name
 
     @property
@@ -663,8 +937,14 @@ class Session:
         """The server that carries it now."""
         return self._core.address
 
-    async def send(self, frame: Any, *, number: Optional[int] = None, acquired: Optional[float] = None,
-                   deadline: Optional[float] = None) -> int:
+    async def send(
+        self,
+        frame: Any,
+        *,
+        number: Optional[int] = None,
+        acquired: Optional[float] = None,
+        deadline: Optional[float] = None,
+    ) -> int:
         """Sends a frame. Without `latest` this waits until the connection takes it; with it never.
 
         Args:
@@ -698,14 +978,15 @@ class Session:
         return answer
 
     def on_answer(self, callback: Callable[[Answer], Any]) -> Callable[[Answer], Any]:
-        """Calls `callback(answer)` for every answer, on the thread (or loop) that reads them, in order; one that a newer
-        frame has overtaken before it was sent is told of by the thread that sends. An exception ends the session. Usable
-        as a decorator."""
+        """Calls `callback(answer)` for every answer, on the thread (or loop) that reads them, in order; one that a
+        newer frame has overtaken before it was sent is told of by the thread that sends. An exception ends the session.
+        Usable as a decorator."""
         self._core.callbacks.append(callback)
         return callback
 
-    def map_points(self, points: Any, *, space: str = "LPS", inverse: bool = False,
-                   max_age: Optional[float] = None) -> MappedPoints:
+    def map_points(
+        self, points: Any, *, space: str = "LPS", inverse: bool = False, max_age: Optional[float] = None
+    ) -> MappedPoints:
         """Points through the newest field, here and now, without a call. Thread-safe.
 
         Args:
@@ -737,8 +1018,12 @@ class Session:
     @property
     def transfers(self) -> Dict[str, int]:
         """How frames and fields have travelled."""
-        return {"frames_shared": self._core.frames_shared, "frames_in_chunks": self._core.frames_in_chunks,
-                "fields_shared": self._core.fields_shared, "fields_in_chunks": self._core.fields_in_chunks}
+        return {
+            "frames_shared": self._core.frames_shared,
+            "frames_in_chunks": self._core.frames_in_chunks,
+            "fields_shared": self._core.fields_shared,
+            "fields_in_chunks": self._core.fields_in_chunks,
+        }
 
     @property
     def dropped_answers(self) -> int:
@@ -784,7 +1069,7 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """"sparseMatrices/ID"."""
+        """ "sparseMatrices/ID"."""
         return self._state.name
 
     @property
@@ -799,8 +1084,13 @@ class Matrix:
     def proto(self) -> v1.SparseMatrix:
         return self._state.proto
 
-    async def download(self, *, progress: ProgressArgument = None, timeout: Optional[float] = None,
-                       cancel: Optional[Cancellation] = None) -> Any:
+    async def download(
+        self,
+        *,
+        progress: ProgressArgument = None,
+        timeout: Optional[float] = None,
+        cancel: Optional[Cancellation] = None,
+    ) -> Any:
         """scipy.sparse.csr_matrix."""
         return await self._core.download_matrix(self._state, progress, timeout, cancel)
 
@@ -820,7 +1110,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """"operations/ID"."""
+        """ "operations/ID"."""
         return self._state.proto.name
 
     @property
@@ -830,7 +1120,7 @@ class Operation:
 
     @property
     def state(self) -> str:
-        """"QUEUED", "RUNNING", "DONE" or "FAILED", as last heard of."""
+        """ "QUEUED", "RUNNING", "DONE" or "FAILED", as last heard of."""
         return enum_name(v1.OperationState, self._state.proto.state, "OPERATION_STATE_")
 
     async def refresh(self, *, timeout: Optional[float] = None) -> str:

@@ -40,9 +40,20 @@ class IntrawarpError(Exception):
         address: the server.
     """
 
-    def __init__(self, message: str, *, code: str = "", reason: str = "", fields: Tuple[Tuple[str, str], ...] = (),
-                 resource: str = "", metadata: Optional[Mapping[str, str]] = None,
-                 retry_after: Optional[float] = None, call_id: str = "", method: str = "", address: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        reason: str = "",
+        fields: Tuple[Tuple[str, str], ...] = (),
+        resource: str = "",
+        metadata: Optional[Mapping[str, str]] = None,
+        retry_after: Optional[float] = None,
+        call_id: str = "",
+        method: str = "",
+        address: str = "",
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
@@ -223,44 +234,115 @@ class ReviewNeeded(IntrawarpError):
 
 
 _BY_REASON: Dict[str, Type[IntrawarpError]] = {
-    "INVALID_FIELD": InvalidArgument, "MALFORMED_MESSAGE": InvalidArgument, "NOT_IMPLEMENTED": NotImplementedByServer,
-    "RESOURCE_NOT_FOUND": NotFound, "RESOURCE_EXISTS": AlreadyExists, "REQUEST_ID_REUSED": AlreadyExists,
-    "REQUEST_IN_PROGRESS": TryAgain, "PRECONDITION_NOT_MET": PreconditionFailed, "OPTIMIZER_DIVERGED": Diverged,
-    "BUDGET_USED_UP": DeadlineExceeded, "DEADLINE_PASSED": DeadlineExceeded, "CALL_CANCELLED": Cancelled,
-    "EXCEEDS_CAPACITY": OutOfCapacity, "RESIDENT_MEMORY": Busy, "PINNED_MEMORY": Busy, "DEVICE_MEMORY": Busy,
-    "MULTIPLY_MEMORY": Busy, "QUEUE_FULL": Busy, "TOO_MANY_STREAMS": Busy, "TOO_MANY_UPLOADS": Busy,
-    "TOO_MANY_TRANSFORMS": OutOfCapacity, "CHUNK_OUT_OF_ORDER": DataLoss, "CHUNK_CHECKSUM": DataLoss,
-    "DIGEST_MISMATCH": DataLoss, "UPLOAD_TAKEN_OVER": AlreadyExists, "CONTENT_CHANGED": ContentChanged,
-    "SERVER_STOPPING": Unavailable, "DEVICE_LOST": Unavailable, "DEVICE_HUNG": Unavailable,
-    "INTERNAL_ERROR": InternalError, "UPLOAD_INCOMPLETE": InvalidArgument, "STREAM_STALLED": ConnectionLost,
-    "DEADLINE_UNREACHABLE": DeadlineExceeded, "SESSION_NOT_RESUMABLE": SessionEnded, "FRAME_SUPERSEDED": Superseded,
-    "TOO_MANY_SESSIONS": Busy, "SESSION_ENDED": SessionEnded, "SHARED_MEMORY_UNAVAILABLE": SharedMemoryUnavailable,
-    "WORKSPACE_MEMORY": Busy, "STATE_FULL": OutOfCapacity, "STATE_UNAVAILABLE": Unavailable,
-    "OBJECT_DAMAGED": DataLoss, "SERVER_RESTARTED": Unavailable, "NOT_AUTHENTICATED": NotAuthenticated,
-    "ROLE_MISSING": PermissionDenied, "TOO_MANY_CALLS": Busy, "CALL_RATE": Busy, "OWNER_QUOTA": OutOfCapacity,
-    "TOO_MANY_OPERATIONS": Busy, "MESSAGE_RATE": Busy, "RUN_TIME_USED_UP": DeadlineExceeded,
-    "AUDIT_UNAVAILABLE": Unavailable, "ARCHIVE_UNAVAILABLE": Unavailable, "ARCHIVE_TOO_SLOW": DeadlineExceeded,
-    "ARCHIVE_IDENTITY_REFUSED": ArchiveError, "ARCHIVE_REFUSED": ArchiveError, "RETRIEVAL_INCOMPLETE": ArchiveError,
-    "RETRIEVAL_TOO_LARGE": ArchiveError, "SPOOL_FULL": Busy, "SPOOL_UNAVAILABLE": Unavailable,
+    "INVALID_FIELD": InvalidArgument,
+    "MALFORMED_MESSAGE": InvalidArgument,
+    "NOT_IMPLEMENTED": NotImplementedByServer,
+    "RESOURCE_NOT_FOUND": NotFound,
+    "RESOURCE_EXISTS": AlreadyExists,
+    "REQUEST_ID_REUSED": AlreadyExists,
+    "REQUEST_IN_PROGRESS": TryAgain,
+    "PRECONDITION_NOT_MET": PreconditionFailed,
+    "OPTIMIZER_DIVERGED": Diverged,
+    "BUDGET_USED_UP": DeadlineExceeded,
+    "DEADLINE_PASSED": DeadlineExceeded,
+    "CALL_CANCELLED": Cancelled,
+    "EXCEEDS_CAPACITY": OutOfCapacity,
+    "RESIDENT_MEMORY": Busy,
+    "PINNED_MEMORY": Busy,
+    "DEVICE_MEMORY": Busy,
+    "MULTIPLY_MEMORY": Busy,
+    "QUEUE_FULL": Busy,
+    "TOO_MANY_STREAMS": Busy,
+    "TOO_MANY_UPLOADS": Busy,
+    "TOO_MANY_TRANSFORMS": OutOfCapacity,
+    "CHUNK_OUT_OF_ORDER": DataLoss,
+    "CHUNK_CHECKSUM": DataLoss,
+    "DIGEST_MISMATCH": DataLoss,
+    "UPLOAD_TAKEN_OVER": AlreadyExists,
+    "CONTENT_CHANGED": ContentChanged,
+    "SERVER_STOPPING": Unavailable,
+    "DEVICE_LOST": Unavailable,
+    "DEVICE_HUNG": Unavailable,
+    "INTERNAL_ERROR": InternalError,
+    "UPLOAD_INCOMPLETE": InvalidArgument,
+    "STREAM_STALLED": ConnectionLost,
+    "DEADLINE_UNREACHABLE": DeadlineExceeded,
+    "SESSION_NOT_RESUMABLE": SessionEnded,
+    "FRAME_SUPERSEDED": Superseded,
+    "TOO_MANY_SESSIONS": Busy,
+    "SESSION_ENDED": SessionEnded,
+    "SHARED_MEMORY_UNAVAILABLE": SharedMemoryUnavailable,
+    "WORKSPACE_MEMORY": Busy,
+    "STATE_FULL": OutOfCapacity,
+    "STATE_UNAVAILABLE": Unavailable,
+    "OBJECT_DAMAGED": DataLoss,
+    "SERVER_RESTARTED": Unavailable,
+    "NOT_AUTHENTICATED": NotAuthenticated,
+    "ROLE_MISSING": PermissionDenied,
+    "TOO_MANY_CALLS": Busy,
+    "CALL_RATE": Busy,
+    "OWNER_QUOTA": OutOfCapacity,
+    "TOO_MANY_OPERATIONS": Busy,
+    "MESSAGE_RATE": Busy,
+    "RUN_TIME_USED_UP": DeadlineExceeded,
+    "AUDIT_UNAVAILABLE": Unavailable,
+    "ARCHIVE_UNAVAILABLE": Unavailable,
+    "ARCHIVE_TOO_SLOW": DeadlineExceeded,
+    "ARCHIVE_IDENTITY_REFUSED": ArchiveError,
+    "ARCHIVE_REFUSED": ArchiveError,
+    "RETRIEVAL_INCOMPLETE": ArchiveError,
+    "RETRIEVAL_TOO_LARGE": ArchiveError,
+    "SPOOL_FULL": Busy,
+    "SPOOL_UNAVAILABLE": Unavailable,
 }
 
 # The names of gRPC's status codes, by number.
-CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-         "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-         "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED")
+CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
 
 _BY_CODE: Dict[str, Type[IntrawarpError]] = {
-    "CANCELLED": Cancelled, "UNKNOWN": InternalError, "INVALID_ARGUMENT": InvalidArgument,
-    "DEADLINE_EXCEEDED": DeadlineExceeded, "NOT_FOUND": NotFound, "ALREADY_EXISTS": AlreadyExists,
-    "PERMISSION_DENIED": PermissionDenied, "RESOURCE_EXHAUSTED": OutOfCapacity,
-    "FAILED_PRECONDITION": PreconditionFailed, "ABORTED": IntrawarpError, "OUT_OF_RANGE": InvalidArgument,
-    "UNIMPLEMENTED": NotImplementedByServer, "INTERNAL": InternalError, "UNAVAILABLE": Unavailable,
-    "DATA_LOSS": DataLoss, "UNAUTHENTICATED": NotAuthenticated,
+    "CANCELLED": Cancelled,
+    "UNKNOWN": InternalError,
+    "INVALID_ARGUMENT": InvalidArgument,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "NOT_FOUND": NotFound,
+    "ALREADY_EXISTS": AlreadyExists,
+    "PERMISSION_DENIED": PermissionDenied,
+    "RESOURCE_EXHAUSTED": OutOfCapacity,
+    "FAILED_PRECONDITION": PreconditionFailed,
+    "ABORTED": IntrawarpError,
+    "OUT_OF_RANGE": InvalidArgument,
+    "UNIMPLEMENTED": NotImplementedByServer,
+    "INTERNAL": InternalError,
+    "UNAVAILABLE": Unavailable,
+    "DATA_LOSS": DataLoss,
+    "UNAUTHENTICATED": NotAuthenticated,
 }
 
 _PREFIX = "type.googleapis.com/"
-_DETAILS: Dict[str, Any] = {"google.rpc.ErrorInfo": v1.GoogleRpcErrorInfo, "google.rpc.BadRequest": v1.GoogleRpcBadRequest,
-            "google.rpc.ResourceInfo": v1.GoogleRpcResourceInfo, "google.rpc.RetryInfo": v1.GoogleRpcRetryInfo}
+_DETAILS: Dict[str, Any] = {
+    "google.rpc.ErrorInfo": v1.GoogleRpcErrorInfo,
+    "google.rpc.BadRequest": v1.GoogleRpcBadRequest,
+    "google.rpc.ResourceInfo": v1.GoogleRpcResourceInfo,
+    "google.rpc.RetryInfo": v1.GoogleRpcRetryInfo,
+}
 
 
 def _details_of(status: v1.GoogleRpcStatus) -> Dict[str, Any]:
@@ -275,8 +357,9 @@ def _details_of(status: v1.GoogleRpcStatus) -> Dict[str, Any]:
     return details
 
 
-def from_status(status: v1.GoogleRpcStatus, *, call_id: str = "", method: str = "",
-                address: str = "") -> IntrawarpError:
+def from_status(
+    status: v1.GoogleRpcStatus, *, call_id: str = "", method: str = "", address: str = ""
+) -> IntrawarpError:
     """The error that a google.rpc.Status of another code than OK stands for."""
     details = _details_of(status)
     info = details.get("google.rpc.ErrorInfo")
@@ -289,15 +372,23 @@ def from_status(status: v1.GoogleRpcStatus, *, call_id: str = "", method: str = 
     retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9 if retry is not None else None
     if retry_after is None and reason not in _BY_REASON and code == "UNAVAILABLE":
         retry_after = 1.0
-    return cls(status.message, code=code, reason=reason,
-               fields=tuple((each.field, each.description) for each in bad.field_violations) if bad is not None else (),
-               resource=resource.resource_name if resource is not None else "",
-               metadata=dict(info.metadata) if info is not None else None, retry_after=retry_after, call_id=call_id,
-               method=method, address=address)
+    return cls(
+        status.message,
+        code=code,
+        reason=reason,
+        fields=tuple((each.field, each.description) for each in bad.field_violations) if bad is not None else (),
+        resource=resource.resource_name if resource is not None else "",
+        metadata=dict(info.metadata) if info is not None else None,
+        retry_after=retry_after,
+        call_id=call_id,
+        method=method,
+        address=address,
+    )
 
 
-def from_call(code: int, message: str, details: Optional[bytes], *, call_id: str = "", method: str = "",
-              address: str = "") -> IntrawarpError:
+def from_call(
+    code: int, message: str, details: Optional[bytes], *, call_id: str = "", method: str = "", address: str = ""
+) -> IntrawarpError:
     """The error of a call that ended with a gRPC status; `details` is its trailer grpc-status-details-bin."""
     if details:
         status = v1.GoogleRpcStatus()
@@ -311,23 +402,39 @@ def from_call(code: int, message: str, details: Optional[bytes], *, call_id: str
             return from_status(status, call_id=call_id, method=method, address=address)
     status = v1.GoogleRpcStatus(code=code, message=message)
     if CODES[code if 0 <= code < len(CODES) else 2] == "UNAVAILABLE":
-        return ConnectionLost(message or "the connection broke", code="UNAVAILABLE", retry_after=1.0, call_id=call_id,
-                              method=method, address=address)
+        return ConnectionLost(
+            message or "the connection broke",
+            code="UNAVAILABLE",
+            retry_after=1.0,
+            call_id=call_id,
+            method=method,
+            address=address,
+        )
     if code == 12 and not message:
         status.message = "the server does not have this call"
     return from_status(status, call_id=call_id, method=method, address=address)
 
 
 def is_broken(error: BaseException) -> bool:
-    """The connection broke or could not be made, the server stops or has lost its device, or a proxy lost the server."""
+    """The connection broke or could not be made, the server stops or has lost its device, or a proxy lost the
+    server."""
     if not isinstance(error, IntrawarpError):
         return False
-    return isinstance(error, Unavailable) and error.reason != "STATE_UNAVAILABLE" or (
-        error.code in ("INTERNAL", "UNKNOWN", "CANCELLED") and not error.reason and bool(error.method))
+    return (
+        isinstance(error, Unavailable)
+        and error.reason != "STATE_UNAVAILABLE"
+        or (error.code in ("INTERNAL", "UNKNOWN", "CANCELLED") and not error.reason and bool(error.method))
+    )
 
 
-_NO_ROOM = {"RESIDENT_MEMORY", "PINNED_MEMORY", "DEVICE_MEMORY", "WORKSPACE_MEMORY", "TOO_MANY_STREAMS",
-            "TOO_MANY_SESSIONS"}
+_NO_ROOM = {
+    "RESIDENT_MEMORY",
+    "PINNED_MEMORY",
+    "DEVICE_MEMORY",
+    "WORKSPACE_MEMORY",
+    "TOO_MANY_STREAMS",
+    "TOO_MANY_SESSIONS",
+}
 
 
 def is_servers_fault(error: BaseException) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deformations on this side of the wire, and points through them without a call.
 
-A transform T maps points of the fixed image to points of the moving image, LPS mm. To warp an image one therefore samples
-the moving image at T(p) for each voxel centre p of the fixed grid.
+A transform T maps points of the fixed image to points of the moving image, LPS mm. To warp an image one therefore
+samples the moving image at T(p) for each voxel centre p of the fixed grid.
 """
 import os
 from typing import Any, Dict, Optional, Tuple, Union
@@ -16,13 +16,18 @@ from .errors import GeometryError, InternalError, InvalidArgument
 Path = Union[str, "os.PathLike[str]"]
 
 ENCODINGS: Dict[str, int] = {
-    "float32": v1.FIELD_ENCODING_FLOAT32, "float16": v1.FIELD_ENCODING_FLOAT16, "int16": v1.FIELD_ENCODING_INT16,
-    "control": v1.FIELD_ENCODING_CONTROL_POINTS, "velocity": v1.FIELD_ENCODING_VELOCITY,
+    "float32": v1.FIELD_ENCODING_FLOAT32,
+    "float16": v1.FIELD_ENCODING_FLOAT16,
+    "int16": v1.FIELD_ENCODING_INT16,
+    "control": v1.FIELD_ENCODING_CONTROL_POINTS,
+    "velocity": v1.FIELD_ENCODING_VELOCITY,
 }
 ENCODING_NAMES = {number: name for name, number in ENCODINGS.items()}
 _WIRE_DTYPES: Dict[int, Any] = {
-    v1.FIELD_ENCODING_FLOAT32: np.dtype("<f4"), v1.FIELD_ENCODING_FLOAT16: np.dtype("<f2"),
-    v1.FIELD_ENCODING_INT16: np.dtype("<i2"), v1.FIELD_ENCODING_CONTROL_POINTS: np.dtype("<f4"),
+    v1.FIELD_ENCODING_FLOAT32: np.dtype("<f4"),
+    v1.FIELD_ENCODING_FLOAT16: np.dtype("<f2"),
+    v1.FIELD_ENCODING_INT16: np.dtype("<i2"),
+    v1.FIELD_ENCODING_CONTROL_POINTS: np.dtype("<f4"),
     v1.FIELD_ENCODING_VELOCITY: np.dtype("<f4"),
 }
 # A spline counts as defined this far beyond its domain, in node distances: rounding of geometries must not decide.
@@ -43,8 +48,10 @@ def points_of(points: Any) -> Tuple[Any, Tuple[int, ...]]:
     """(N, 3) float64, and the shape that was given: (3,) or (..., 3)."""
     array = np.asarray(points, dtype=np.float64)
     if array.ndim == 0 or array.shape[-1] != 3:
-        raise GeometryError("points: must have the shape (N, 3), or (3,) for one point: x, y, z in mm",
-                            fields=(("points", "must have three coordinates each"),))
+        raise GeometryError(
+            "points: must have the shape (N, 3), or (3,) for one point: x, y, z in mm",
+            fields=(("points", "must have three coordinates each"),),
+        )
     return array.reshape(-1, 3), array.shape
 
 
@@ -85,8 +92,8 @@ class Field:
         encoding: "float32", "float16", "int16" (dense displacements T(p) - p, affine part included), "control" or
             "velocity".
         max_error_mm: no component is farther than this from the one that float32 would have had.
-        affine: 4 x 4, the affine part A: T(x) = A(x + u(x)) for "control", A(exp(v)(x)) for "velocity". For a dense field
-            it is what points outside the field are mapped by, None where it is not known.
+        affine: 4 x 4, the affine part A: T(x) = A(x + u(x)) for "control", A(exp(v)(x)) for "velocity". For a dense
+            field it is what points outside the field are mapped by, None where it is not known.
         domain: the fixed image's grid, None where it is not known.
 
     Immutable, so safe to use from several threads.
@@ -94,8 +101,17 @@ class Field:
 
     __slots__ = ("geometry", "encoding", "scale", "max_error_mm", "affine", "domain", "_raw", "_decoded", "_steps")
 
-    def __init__(self, raw: Any, geometry: Geometry, encoding: str, *, scale: float = 0.0, max_error_mm: float = 0.0,
-                 affine: Any = None, domain: Optional[Geometry] = None) -> None:
+    def __init__(
+        self,
+        raw: Any,
+        geometry: Geometry,
+        encoding: str,
+        *,
+        scale: float = 0.0,
+        max_error_mm: float = 0.0,
+        affine: Any = None,
+        domain: Optional[Geometry] = None,
+    ) -> None:
         self._raw = raw.reshape(*geometry.size_zyx, 3)
         self._raw.setflags(write=False)
         self.geometry = geometry
@@ -108,16 +124,24 @@ class Field:
         self._steps = 0
 
     @classmethod
-    def from_wire(cls, header: v1.FieldHeader, data: Any, *, affine: Any = None,
-                  domain: Optional[Geometry] = None) -> "Field":
+    def from_wire(
+        cls, header: v1.FieldHeader, data: Any, *, affine: Any = None, domain: Optional[Geometry] = None
+    ) -> "Field":
         """From a checked header (`field_bytes`) and its bytes, a numpy array of uint8 that is not copied."""
         geometry = Geometry.from_proto(header.geometry)
         if header.HasField("affine"):
             affine = affine_of(header.affine)
         if header.HasField("domain"):
             domain = Geometry.from_proto(header.domain)
-        return cls(data.view(_WIRE_DTYPES[header.encoding]), geometry, ENCODING_NAMES[header.encoding],
-                   scale=header.scale, max_error_mm=header.max_error_mm, affine=affine, domain=domain)
+        return cls(
+            data.view(_WIRE_DTYPES[header.encoding]),
+            geometry,
+            ENCODING_NAMES[header.encoding],
+            scale=header.scale,
+            max_error_mm=header.max_error_mm,
+            affine=affine,
+            domain=domain,
+        )
 
     @property
     def array(self) -> Any:
@@ -162,15 +186,16 @@ class Field:
             space: "LPS" or "RAS", of the points and of the answer.
 
         Returns:
-            float64 of the same shape. Outside the deformation the affine part maps; where that is not known the answer is
-            NaN NaN NaN.
+            float64 of the same shape. Outside the deformation the affine part maps; where that is not known the answer
+            is NaN NaN NaN.
         """
         flat, shape = points_of(points)
         signs = space_signs(space)
         return (self._map(flat * signs) * signs).reshape(shape)
 
-    def inverse_points(self, points: Any, *, space: str = "LPS", tolerance_mm: float = 1e-4,
-                       iterations: int = 100) -> Any:
+    def inverse_points(
+        self, points: Any, *, space: str = "LPS", tolerance_mm: float = 1e-4, iterations: int = 100
+    ) -> Any:
         """Points of the moving image to points of the fixed image, by fixed-point iteration.
 
         A point that does not converge to `tolerance_mm` (the transform is not invertible there, or maps outside) is NaN
@@ -221,8 +246,8 @@ class Field:
         return ((index >= -0.5) & (index <= sizes - 0.5)).all(axis=1)
 
     def _linear(self, points: Any) -> Tuple[Any, Any, Any]:
-        """The trilinear value at the nearest point within the samples, whether the point itself is within the domain, and
-        that nearest point."""
+        """The trilinear value at the nearest point within the samples, whether the point itself is within the domain,
+        and that nearest point."""
         sizes = np.array(self.geometry.size_xyz)
         index = self.geometry.physical_to_index(points)
         inside = self._inside(points)
@@ -260,7 +285,7 @@ class Field:
             t = clamped - (base + 1)
             s = 1.0 - t
             bases.append(base)
-            weights.append(np.stack([s ** 3, 4 + t * t * (3 * t - 6), 4 + s * s * (3 * s - 6), t ** 3]) / 6.0)
+            weights.append(np.stack([s**3, 4 + t * t * (3 * t - 6), 4 + s * s * (3 * s - 6), t**3]) / 6.0)
         flat = self._raw.reshape(-1, 3)
         total = np.zeros((len(points), 3))
         for k in range(len(weights[2])):
@@ -307,15 +332,17 @@ class Field:
     # ---- other objects and files ----
 
     def write(self, path: Path) -> None:
-        """A dense field as .nii, .nii.gz (intent 1007, LPS components, as ITK and ANTs), .nrrd (Slicer's grid transform)
-        or .mha. InvalidArgument for a control grid or a velocity: write `displacement()`."""
+        """A dense field as .nii, .nii.gz (intent 1007, LPS components, as ITK and ANTs), .nrrd (Slicer's grid
+        transform) or .mha. InvalidArgument for a control grid or a velocity: write `displacement()`."""
         from ._files import write_field
+
         self._require_dense("write")
         write_field(os.fspath(path), self)
 
     def to_sitk(self) -> Any:
         """A SimpleITK DisplacementFieldTransform (a copy)."""
         from ._objects import field_to_sitk
+
         self._require_dense("to_sitk")
         return field_to_sitk(self)
 

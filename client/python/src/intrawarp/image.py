@@ -7,8 +7,8 @@
     Image.read("preop.nii.gz")    # NIfTI, NRRD, MetaImage
 
 An array says neither which of its axes is which, nor where it lies. So `axes` and `space` have no default, and an array
-without them is refused with a sentence that says what to give. Strides never count: voxel [k, j, i] of the axes "zyx" is
-the voxel at z = k, whether the array is C-ordered, Fortran-ordered or a flipped view.
+without them is refused with a sentence that says what to give. Strides never count: voxel [k, j, i] of the axes "zyx"
+is the voxel at z = k, whether the array is C-ordered, Fortran-ordered or a flipped view.
 """
 import os
 from typing import Any, Dict, Optional, Tuple, Union
@@ -22,9 +22,14 @@ from .errors import GeometryError
 Path = Union[str, "os.PathLike[str]"]
 
 PIXEL_TYPES: Dict[str, int] = {
-    "uint8": v1.PIXEL_TYPE_UINT8, "int8": v1.PIXEL_TYPE_INT8, "uint16": v1.PIXEL_TYPE_UINT16,
-    "int16": v1.PIXEL_TYPE_INT16, "uint32": v1.PIXEL_TYPE_UINT32, "int32": v1.PIXEL_TYPE_INT32,
-    "float32": v1.PIXEL_TYPE_FLOAT32, "float64": v1.PIXEL_TYPE_FLOAT64,
+    "uint8": v1.PIXEL_TYPE_UINT8,
+    "int8": v1.PIXEL_TYPE_INT8,
+    "uint16": v1.PIXEL_TYPE_UINT16,
+    "int16": v1.PIXEL_TYPE_INT16,
+    "uint32": v1.PIXEL_TYPE_UINT32,
+    "int32": v1.PIXEL_TYPE_INT32,
+    "float32": v1.PIXEL_TYPE_FLOAT32,
+    "float64": v1.PIXEL_TYPE_FLOAT64,
 }
 DTYPES: Dict[int, Any] = {number: np.dtype(name) for name, number in PIXEL_TYPES.items()}
 
@@ -36,16 +41,26 @@ def _refuse(field: str, message: str) -> GeometryError:
 def _to_zyx(array: Any, axes: Optional[str]) -> Any:
     """A view with the axes z, y, x."""
     if axes is None:
-        raise _refuse("axes", "an array does not say which axis is which: give axes='zyx' where array[k, j, i] is the voxel "
-                              "at x = i (SimpleITK, ITK, pydicom stacks), or axes='xyz' where array[i, j, k] is "
-                              "(nibabel)")
+        raise _refuse(
+            "axes",
+            "an array does not say which axis is which: give axes='zyx' where array[k, j, i] is the voxel "
+            "at x = i (SimpleITK, ITK, pydicom stacks), or axes='xyz' where array[i, j, k] is "
+            "(nibabel)",
+        )
     name = str(axes).lower()
     if array.ndim not in (2, 3):
-        raise _refuse("array", f"has {array.ndim} axes, must have 3 (or 2 for a slice): choose one time point, and one "
-                               "channel of a colour image")
-    if sorted(name) != ["x", "y", "z"][:array.ndim]:
-        raise _refuse("axes", f"is {axes!r}, must name each of the array's {array.ndim} axes once, 'zyx' say"
-                      if array.ndim == 3 else f"is {axes!r}, must be 'yx' or 'xy' for an array of two axes")
+        raise _refuse(
+            "array",
+            f"has {array.ndim} axes, must have 3 (or 2 for a slice): choose one time point, and one "
+            "channel of a colour image",
+        )
+    if sorted(name) != ["x", "y", "z"][: array.ndim]:
+        raise _refuse(
+            "axes",
+            f"is {axes!r}, must name each of the array's {array.ndim} axes once, 'zyx' say"
+            if array.ndim == 3
+            else f"is {axes!r}, must be 'yx' or 'xy' for an array of two axes",
+        )
     order = [name.index(axis) for axis in ("zyx" if array.ndim == 3 else "yx")]
     view = array.transpose(order)
     return view if array.ndim == 3 else view[np.newaxis]
@@ -68,8 +83,9 @@ def _to_wire_type(array: Any) -> Any:
             if limits.min <= low and high <= limits.max:
                 return array.astype(smaller)
         raise _refuse("array", f"is {dtype.name} with values beyond 32 bits: convert it to float64 if that will do")
-    raise _refuse("array", f"has the type {dtype}, must be a real number of 8 to 64 bits: give the magnitude, or one "
-                           "channel")
+    raise _refuse(
+        "array", f"has the type {dtype}, must be a real number of 8 to 64 bits: give the magnitude, or one channel"
+    )
 
 
 class Image:
@@ -95,9 +111,17 @@ class Image:
     rescale: Optional[Tuple[float, float]]
     provenance: Optional[v1.Provenance]
 
-    def __init__(self, array: Any, *, axes: Optional[str] = None, space: Optional[str] = None, affine: Any = None,
-                 geometry: Optional[Geometry] = None, rescale: Optional[Tuple[float, float]] = None,
-                 **keys: Any) -> None:
+    def __init__(
+        self,
+        array: Any,
+        *,
+        axes: Optional[str] = None,
+        space: Optional[str] = None,
+        affine: Any = None,
+        geometry: Optional[Geometry] = None,
+        rescale: Optional[Tuple[float, float]] = None,
+        **keys: Any,
+    ) -> None:
         if isinstance(array, np.ma.MaskedArray):
             raise _refuse("array", "is a masked array, whose masked voxels would count: fill it first")
         voxels = _to_zyx(np.asarray(array), axes)
@@ -191,6 +215,7 @@ class Image:
 
     def _repr_html_(self) -> str:
         from ._display import image_html
+
         return image_html(self)
 
     # ---- other objects and files ----
@@ -210,6 +235,7 @@ class Image:
             FileError: the path is not a readable image.
         """
         from ._objects import image_of
+
         return image_of(source, how)
 
     @classmethod
@@ -217,29 +243,35 @@ class Image:
         """A file: .nii, .nii.gz, .hdr/.img, .nrrd, .nhdr, .mha, .mhd. A DICOM folder is the command line's.
 
         Raises:
-            FileError: the file is damaged, of another kind, or larger than `max_bytes`; `field` names the header's field.
+            FileError: the file is damaged, of another kind, or larger than `max_bytes`; `field` names the header's
+                field.
             OSError: the file cannot be opened.
         """
         from ._files import read_image
+
         return read_image(os.fspath(path), max_bytes)
 
     def write(self, path: Path) -> None:
-        """A file of the suffix's kind: .nii, .nii.gz, .nrrd, .mha. It replaces the file at once or leaves it as it was."""
+        """A file of the suffix's kind: .nii, .nii.gz, .nrrd, .mha. It replaces the file at once or leaves it as it
+        was."""
         from ._files import write_image
+
         write_image(os.fspath(path), self)
 
     def to_sitk(self) -> Any:
         """A SimpleITK image (a copy), with the rescaling applied. ImportError where SimpleITK is not installed."""
         from ._objects import to_sitk
+
         return to_sitk(self)
 
     def to_itk(self) -> Any:
         """An ITK image (a copy), with the rescaling applied. ImportError where ITK is not installed."""
         from ._objects import to_itk
+
         return to_itk(self)
 
     def to_nibabel(self) -> Any:
         """A nibabel Nifti1Image in RAS (a view of the voxels), with the rescaling applied."""
         from ._objects import to_nibabel
-        return to_nibabel(self)
 
+        return to_nibabel(self)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of long calls: a callback, or a bar of tqdm, rich or plain text.
 
-The fraction of a Progress never falls, whatever levels a registration goes through and however often a transfer resumes.
+The fraction of a Progress never falls, whatever levels a registration goes through and however often a transfer
+resumes.
 """
 import queue
 import sys
@@ -25,8 +26,9 @@ class Progress:
 
     __slots__ = ("phase", "fraction", "text", "done", "total", "value")
 
-    def __init__(self, phase: str, fraction: float, text: str, done: int, total: int,
-                 value: Optional[float] = None) -> None:
+    def __init__(
+        self, phase: str, fraction: float, text: str, done: int, total: int, value: Optional[float] = None
+    ) -> None:
         self.phase = phase
         self.fraction = fraction
         self.text = text
@@ -50,8 +52,12 @@ class _TqdmBar:
 
     def __call__(self, progress: Progress) -> None:
         if self._bar is None:
-            self._bar = self._make(total=1000, desc=progress.phase, leave=False,
-                                   bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}")
+            self._bar = self._make(
+                total=1000,
+                desc=progress.phase,
+                leave=False,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}",
+            )
         self._bar.set_postfix_str(progress.text, refresh=False)
         self._bar.update(round(1000 * progress.fraction) - self._bar.n)
         if progress.fraction >= 1:
@@ -112,11 +118,13 @@ class _TextBar:
 def _find_bar() -> Any:
     try:
         from tqdm.auto import tqdm
+
         return _TqdmBar(tqdm)
     except ImportError:
         pass
     try:
         import rich.progress
+
         return _RichBar(rich.progress)
     except ImportError:
         return _TextBar()
@@ -144,8 +152,9 @@ class Reporter:
     def wanted(self) -> bool:
         return self._callback is not None
 
-    def __call__(self, fraction: float, text: str, done: int = 0, total: int = 0,
-                 value: Optional[float] = None) -> None:
+    def __call__(
+        self, fraction: float, text: str, done: int = 0, total: int = 0, value: Optional[float] = None
+    ) -> None:
         if self._callback is None:
             return
         self._highest = max(self._highest, min(1.0, fraction))
@@ -161,8 +170,9 @@ class Reporter:
             close()
 
 
-def stage_fraction(stage: int, stages: int, level: int, levels: int, iteration: int,
-                   iterations: int) -> Tuple[float, str]:
+def stage_fraction(
+    stage: int, stages: int, level: int, levels: int, iteration: int, iterations: int
+) -> Tuple[float, str]:
     """An estimate of how much of a registration is done, and its step in words, counted from 1."""
     within = min(1.0, iteration / iterations) if iterations else 0.5
     of_stage = (level + within) / max(1, levels)
@@ -188,8 +198,9 @@ class Steps:
         self._outcome: Any = None
         self._error: Optional[BaseException] = None
         self._ended = False
-        self._thread = threading.Thread(target=self._run, args=(call, arguments, keywords), name="intrawarp-steps",
-                                        daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(call, arguments, keywords), name="intrawarp-steps", daemon=True
+        )
         self._thread.start()
 
     def _run(self, call: Callable[..., Any], arguments: Tuple[Any, ...], keywords: Any) -> None:

@@ -15,7 +15,7 @@ from .image import Image
 def enum_name(enum: Any, number: int, prefix: str) -> str:
     """Without its prefix; a number that this version does not know as itself."""
     try:
-        return str(enum.Name(number))[len(prefix):]
+        return str(enum.Name(number))[len(prefix) :]
     except ValueError:
         return str(number)
 
@@ -40,7 +40,8 @@ class Reason:
 
 
 class ErrorMap:
-    """The predicted error block by block, mm; NaN where there is too little structure, or nothing in common, to judge by.
+    """The predicted error block by block, mm; NaN where there is too little structure, or nothing in common, to judge
+    by.
 
     Attributes:
         expected: an Image of the expected error.

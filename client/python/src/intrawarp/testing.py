@@ -10,9 +10,10 @@
         assert fake.count("Register") == 2
 
 It speaks the whole protocol: uploads with checksums, digests and resumption, downloads from an offset, registrations,
-sessions with LATEST_WINS, deadlines and resumption, warps, points, sparse products (with scipy), operations. It does not
-register: a result is the translation between the images' centres of mass, or what `FakeServer.transform` says. Rules make
-it late, refuse, ask for a review, or break.
+sessions with LATEST_WINS, deadlines and resumption, warps, points, sparse products (with scipy), operations. It does
+not
+register: a result is the translation between the images' centres of mass, or what `FakeServer.transform` says. Rules
+make it late, refuse, ask for a review, or break.
 """
 import collections
 import concurrent.futures
@@ -42,22 +43,48 @@ _OPEN = 3600.0
 
 # The status code of each reason (error.proto).
 _CODE_OF: Dict[str, str] = {
-    "INVALID_FIELD": "INVALID_ARGUMENT", "MALFORMED_MESSAGE": "INVALID_ARGUMENT", "NOT_IMPLEMENTED": "UNIMPLEMENTED",
-    "RESOURCE_NOT_FOUND": "NOT_FOUND", "RESOURCE_EXISTS": "ALREADY_EXISTS", "REQUEST_ID_REUSED": "ALREADY_EXISTS",
-    "REQUEST_IN_PROGRESS": "ABORTED", "PRECONDITION_NOT_MET": "FAILED_PRECONDITION",
-    "OPTIMIZER_DIVERGED": "FAILED_PRECONDITION", "BUDGET_USED_UP": "DEADLINE_EXCEEDED",
-    "DEADLINE_PASSED": "DEADLINE_EXCEEDED", "CALL_CANCELLED": "CANCELLED", "EXCEEDS_CAPACITY": "FAILED_PRECONDITION",
-    "CHUNK_OUT_OF_ORDER": "OUT_OF_RANGE", "CHUNK_CHECKSUM": "DATA_LOSS", "DIGEST_MISMATCH": "DATA_LOSS",
-    "UPLOAD_TAKEN_OVER": "ABORTED", "CONTENT_CHANGED": "ABORTED", "SERVER_STOPPING": "UNAVAILABLE",
-    "DEVICE_LOST": "UNAVAILABLE", "INTERNAL_ERROR": "INTERNAL", "UPLOAD_INCOMPLETE": "INVALID_ARGUMENT",
-    "STREAM_STALLED": "ABORTED", "DEVICE_HUNG": "UNAVAILABLE", "DEADLINE_UNREACHABLE": "DEADLINE_EXCEEDED",
-    "SESSION_NOT_RESUMABLE": "FAILED_PRECONDITION", "FRAME_SUPERSEDED": "ABORTED", "SESSION_ENDED": "ABORTED",
-    "SHARED_MEMORY_UNAVAILABLE": "FAILED_PRECONDITION", "STATE_UNAVAILABLE": "UNAVAILABLE",
-    "OBJECT_DAMAGED": "DATA_LOSS", "SERVER_RESTARTED": "UNAVAILABLE", "NOT_AUTHENTICATED": "UNAUTHENTICATED",
-    "ROLE_MISSING": "PERMISSION_DENIED", "RUN_TIME_USED_UP": "DEADLINE_EXCEEDED", "AUDIT_UNAVAILABLE": "UNAVAILABLE",
-    "ARCHIVE_UNAVAILABLE": "UNAVAILABLE", "ARCHIVE_TOO_SLOW": "DEADLINE_EXCEEDED",
-    "ARCHIVE_IDENTITY_REFUSED": "FAILED_PRECONDITION", "ARCHIVE_REFUSED": "FAILED_PRECONDITION",
-    "RETRIEVAL_INCOMPLETE": "DATA_LOSS", "SPOOL_UNAVAILABLE": "UNAVAILABLE",
+    "INVALID_FIELD": "INVALID_ARGUMENT",
+    "MALFORMED_MESSAGE": "INVALID_ARGUMENT",
+    "NOT_IMPLEMENTED": "UNIMPLEMENTED",
+    "RESOURCE_NOT_FOUND": "NOT_FOUND",
+    "RESOURCE_EXISTS": "ALREADY_EXISTS",
+    "REQUEST_ID_REUSED": "ALREADY_EXISTS",
+    "REQUEST_IN_PROGRESS": "ABORTED",
+    "PRECONDITION_NOT_MET": "FAILED_PRECONDITION",
+    "OPTIMIZER_DIVERGED": "FAILED_PRECONDITION",
+    "BUDGET_USED_UP": "DEADLINE_EXCEEDED",
+    "DEADLINE_PASSED": "DEADLINE_EXCEEDED",
+    "CALL_CANCELLED": "CANCELLED",
+    "EXCEEDS_CAPACITY": "FAILED_PRECONDITION",
+    "CHUNK_OUT_OF_ORDER": "OUT_OF_RANGE",
+    "CHUNK_CHECKSUM": "DATA_LOSS",
+    "DIGEST_MISMATCH": "DATA_LOSS",
+    "UPLOAD_TAKEN_OVER": "ABORTED",
+    "CONTENT_CHANGED": "ABORTED",
+    "SERVER_STOPPING": "UNAVAILABLE",
+    "DEVICE_LOST": "UNAVAILABLE",
+    "INTERNAL_ERROR": "INTERNAL",
+    "UPLOAD_INCOMPLETE": "INVALID_ARGUMENT",
+    "STREAM_STALLED": "ABORTED",
+    "DEVICE_HUNG": "UNAVAILABLE",
+    "DEADLINE_UNREACHABLE": "DEADLINE_EXCEEDED",
+    "SESSION_NOT_RESUMABLE": "FAILED_PRECONDITION",
+    "FRAME_SUPERSEDED": "ABORTED",
+    "SESSION_ENDED": "ABORTED",
+    "SHARED_MEMORY_UNAVAILABLE": "FAILED_PRECONDITION",
+    "STATE_UNAVAILABLE": "UNAVAILABLE",
+    "OBJECT_DAMAGED": "DATA_LOSS",
+    "SERVER_RESTARTED": "UNAVAILABLE",
+    "NOT_AUTHENTICATED": "UNAUTHENTICATED",
+    "ROLE_MISSING": "PERMISSION_DENIED",
+    "RUN_TIME_USED_UP": "DEADLINE_EXCEEDED",
+    "AUDIT_UNAVAILABLE": "UNAVAILABLE",
+    "ARCHIVE_UNAVAILABLE": "UNAVAILABLE",
+    "ARCHIVE_TOO_SLOW": "DEADLINE_EXCEEDED",
+    "ARCHIVE_IDENTITY_REFUSED": "FAILED_PRECONDITION",
+    "ARCHIVE_REFUSED": "FAILED_PRECONDITION",
+    "RETRIEVAL_INCOMPLETE": "DATA_LOSS",
+    "SPOOL_UNAVAILABLE": "UNAVAILABLE",
 }
 
 
@@ -67,8 +94,8 @@ _CODE_OF: Dict[str, str] = {
 class Phantom(NamedTuple):
     """Two images of one anatomy, and the truth between them.
 
-    fixed, moving: int16 Images. truth: the dense displacement T(p) - p on the fixed grid, LPS mm. points: (24, 3) LPS mm
-    in the fixed image; `moving_points` are T of them.
+    fixed, moving: int16 Images. truth: the dense displacement T(p) - p on the fixed grid, LPS mm. points: (24, 3) LPS
+    mm in the fixed image; `moving_points` are T of them.
     """
 
     fixed: Image
@@ -78,8 +105,14 @@ class Phantom(NamedTuple):
     moving_points: Any
 
 
-def phantom(size_xyz: Tuple[int, int, int] = (64, 64, 48), spacing_xyz: Tuple[float, float, float] = (2.0, 2.0, 2.0),
-            *, shift_mm: Tuple[float, float, float] = (3.0, -2.0, 1.5), bend_mm: float = 3.0, seed: int = 1) -> Phantom:
+def phantom(
+    size_xyz: Tuple[int, int, int] = (64, 64, 48),
+    spacing_xyz: Tuple[float, float, float] = (2.0, 2.0, 2.0),
+    *,
+    shift_mm: Tuple[float, float, float] = (3.0, -2.0, 1.5),
+    bend_mm: float = 3.0,
+    seed: int = 1,
+) -> Phantom:
     """A pair with a known map: moving(y) = anatomy(y) and fixed(x) = anatomy(T(x)), both sampled from one function of
     position. T is a shift and a smooth bend of `bend_mm`. Equal arguments give equal bytes."""
     random = np.random.default_rng(seed)
@@ -93,19 +126,21 @@ def phantom(size_xyz: Tuple[int, int, int] = (64, 64, 48), spacing_xyz: Tuple[fl
         inside = 1.0 / (1.0 + np.exp((np.linalg.norm(points / (0.42 * extent), axis=-1) - 1.0) * 25.0))
         values = 1000.0 * inside - 1000.0
         for centre, width, height in zip(centres, widths, heights):
-            values = values + inside * height * np.exp(-((points - centre)**2).sum(axis=-1) / (2.0 * width * width))
+            values = values + inside * height * np.exp(-((points - centre) ** 2).sum(axis=-1) / (2.0 * width * width))
         return values
 
     def move(points: Any) -> Any:
-        bend = np.stack([np.sin(np.pi * points[..., (axis + 1) % 3] / extent[(axis + 1) % 3]) for axis in range(3)],
-                        axis=-1)
+        bend = np.stack(
+            [np.sin(np.pi * points[..., (axis + 1) % 3] / extent[(axis + 1) % 3]) for axis in range(3)], axis=-1
+        )
         return points + np.array(shift_mm) + bend_mm * bend
 
     nx, ny, nz = size_xyz
     k, j, i = np.meshgrid(np.arange(nz), np.arange(ny), np.arange(nx), indexing="ij")
     points = geometry.index_to_physical(np.stack([i, j, k], axis=-1))
-    images = [Image(np.rint(anatomy(at)).astype(np.int16), axes="zyx", geometry=geometry)
-              for at in (move(points), points)]
+    images = [
+        Image(np.rint(anatomy(at)).astype(np.int16), axes="zyx", geometry=geometry) for at in (move(points), points)
+    ]
     marks = random.uniform(-0.25, 0.25, (24, 3)) * extent
     truth = Field((move(points) - points).astype(np.float32), geometry, "float32", domain=geometry)
     return Phantom(images[0], images[1], truth, marks, move(marks))
@@ -150,8 +185,15 @@ class _Refusal(Exception):
         self.details = details
 
 
-def refusal(reason: str, message: str = "", *, field: str = "", resource: str = "",
-            numbers: Optional[Dict[str, Any]] = None, retry_after: Optional[float] = None) -> v1.GoogleRpcStatus:
+def refusal(
+    reason: str,
+    message: str = "",
+    *,
+    field: str = "",
+    resource: str = "",
+    numbers: Optional[Dict[str, Any]] = None,
+    retry_after: Optional[float] = None,
+) -> v1.GoogleRpcStatus:
     """The status that the server gives for a reason."""
     code = _CODE_OF.get(reason, "RESOURCE_EXHAUSTED")
     status = v1.GoogleRpcStatus(code=errors.CODES.index(code), message=message or f"by a rule: {reason}")
@@ -170,8 +212,12 @@ def refusal(reason: str, message: str = "", *, field: str = "", resource: str = 
         add("ResourceInfo", v1.GoogleRpcResourceInfo(resource_name=resource))
     if retry_after is not None:
         nanos = round(retry_after * 1e9)
-        add("RetryInfo", v1.GoogleRpcRetryInfo(retry_delay=v1.GoogleProtobufDuration(
-            seconds=nanos // 10**9, nanos=nanos % 10**9)))
+        add(
+            "RetryInfo",
+            v1.GoogleRpcRetryInfo(
+                retry_delay=v1.GoogleProtobufDuration(seconds=nanos // 10**9, nanos=nanos % 10**9)
+            ),
+        )
     return status
 
 
@@ -235,8 +281,16 @@ def _center_of_mass(image: Image) -> Any:
     total = values.sum()
     if not total > 0:
         raise _refuse("PRECONDITION_NOT_MET", "the image is constant", field="fixed")
-    index = [float((values.sum(axis=tuple(each for each in range(3) if each != 2 - axis)) *
-                    np.arange(values.shape[2 - axis])).sum() / total) for axis in range(3)]
+    index = [
+        float(
+            (
+                values.sum(axis=tuple(each for each in range(3) if each != 2 - axis))
+                * np.arange(values.shape[2 - axis])
+            ).sum()
+            / total
+        )
+        for axis in range(3)
+    ]
     return image.geometry.index_to_physical(index)
 
 
@@ -279,9 +333,14 @@ class FakeServer:
 
     def start(self) -> "FakeServer":
         self._executor = concurrent.futures.ThreadPoolExecutor(self._workers, thread_name_prefix="intrawarp-fake")
-        self._grpc = grpc.server(self._executor, options=[("grpc.max_receive_message_length", 17 << 20),
-                                                          ("grpc.max_send_message_length", 17 << 20),
-                                                          ("grpc.so_reuseport", 0)])
+        self._grpc = grpc.server(
+            self._executor,
+            options=[
+                ("grpc.max_receive_message_length", 17 << 20),
+                ("grpc.max_send_message_length", 17 << 20),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
         self._grpc.add_generic_rpc_handlers((_Handler(self),))
         host = self.address or self._wanted_address
         port = self._grpc.add_insecure_port(host)
@@ -317,11 +376,25 @@ class FakeServer:
 
     # ---- rules and what came ----
 
-    def rule(self, method: str, *, late: float = 0.0, refuse: str = "", message: str = "", field: str = "",
-             resource: str = "", numbers: Optional[Dict[str, Any]] = None, retry_after: Optional[float] = None,
-             review: Union[str, Tuple[str, ...]] = (), broken: bool = False, corrupt: bool = False,
-             silent: bool = False, after: int = 0, times: Optional[int] = None,
-             when: Optional[Callable[[Any], bool]] = None) -> Rule:
+    def rule(
+        self,
+        method: str,
+        *,
+        late: float = 0.0,
+        refuse: str = "",
+        message: str = "",
+        field: str = "",
+        resource: str = "",
+        numbers: Optional[Dict[str, Any]] = None,
+        retry_after: Optional[float] = None,
+        review: Union[str, Tuple[str, ...]] = (),
+        broken: bool = False,
+        corrupt: bool = False,
+        silent: bool = False,
+        after: int = 0,
+        times: Optional[int] = None,
+        when: Optional[Callable[[Any], bool]] = None,
+    ) -> Rule:
         """Sets what becomes of calls. Rules are tried in the order in which they were set; the first that fits counts.
 
         Args:
@@ -338,8 +411,23 @@ class FakeServer:
             when: only for requests for which this is true; it gets the first request (of Frame the header).
         """
         reasons = (review,) if isinstance(review, str) else tuple(review)
-        made = Rule(method, late, refuse, message, field, resource, dict(numbers or {}), retry_after,
-                    tuple(each for each in reasons if each), broken, corrupt, silent, after, times, when)
+        made = Rule(
+            method,
+            late,
+            refuse,
+            message,
+            field,
+            resource,
+            dict(numbers or {}),
+            retry_after,
+            tuple(each for each in reasons if each),
+            broken,
+            corrupt,
+            silent,
+            after,
+            times,
+            when,
+        )
         with self._lock:
             self._rules.append(made)
         return made
@@ -390,8 +478,14 @@ class FakeServer:
         if rule.broken and rule.after == 0:
             raise _Refusal(_BROKEN, details=False)
         if rule.refuse:
-            raise _refuse(rule.refuse, rule.message, field=rule.field, resource=rule.resource, numbers=rule.numbers,
-                          retry_after=rule.retry_after)
+            raise _refuse(
+                rule.refuse,
+                rule.message,
+                field=rule.field,
+                resource=rule.resource,
+                numbers=rule.numbers,
+                retry_after=rule.retry_after,
+            )
 
     def _new_name(self, collection: str, wanted: str) -> str:
         self._next_id += 1
@@ -410,17 +504,35 @@ class FakeServer:
         return getattr(self, "_on_" + method)(request)
 
     def _on_GetServerInfo(self, request: Any) -> Any:
-        limits = v1.Limits(max_chunk_bytes=1 << 20, max_volume_bytes=4 << 30, max_points=32768, max_pending_frames=16,
-                           max_stages=8, max_sessions=8)
+        limits = v1.Limits(
+            max_chunk_bytes=1 << 20,
+            max_volume_bytes=4 << 30,
+            max_points=32768,
+            max_pending_frames=16,
+            max_stages=8,
+            max_sessions=8,
+        )
         with self._lock:
             kinds = collections.Counter(each.kind for each in self._objects.values())
-            usage = v1.Usage(volumes=kinds["volumes"], transforms=kinds["transforms"], uploads=len(self._uploads),
-                             sparse_matrices=kinds["sparseMatrices"])
+            usage = v1.Usage(
+                volumes=kinds["volumes"],
+                transforms=kinds["transforms"],
+                uploads=len(self._uploads),
+                sparse_matrices=kinds["sparseMatrices"],
+            )
         device = v1.Device(name="cpu", model="intrawarp.testing", healthy=True)
-        return v1.GetServerInfoResponse(info=v1.ServerInfo(
-            version="0.0.0", revision="fake", devices=[device], limits=limits, usage=usage,
-            methods=["rigid", "affine", "ffd", "log_demons"], pixel_types=sorted(DTYPES),
-            field_encodings=sorted(ENCODING_NAMES)))
+        return v1.GetServerInfoResponse(
+            info=v1.ServerInfo(
+                version="0.0.0",
+                revision="fake",
+                devices=[device],
+                limits=limits,
+                usage=usage,
+                methods=["rigid", "affine", "ffd", "log_demons"],
+                pixel_types=sorted(DTYPES),
+                field_encodings=sorted(ENCODING_NAMES),
+            )
+        )
 
     def _on_SetLogLevel(self, request: Any) -> Any:
         return v1.SetLogLevelResponse()
@@ -450,8 +562,9 @@ class FakeServer:
     def _page(self, kind: str, request: Any) -> Tuple[List[Any], str]:
         size = min(request.page_size or 100, 1000)
         with self._lock:
-            names = sorted(name for name, each in self._objects.items()
-                           if each.kind == kind and name > request.page_token)
+            names = sorted(
+                name for name, each in self._objects.items() if each.kind == kind and name > request.page_token
+            )
             protos = [self._objects[name].proto for name in names[:size]]
         return protos, names[size - 1] if len(names) > size else ""
 
@@ -522,8 +635,9 @@ class FakeServer:
         with self._lock:
             upload = self._uploads.get(request.upload_id)
             if upload is not None:
-                return v1.GetUploadStatusResponse(committed_bytes=len(upload.data),
-                                                  total_bytes=upload.header.total_bytes)
+                return v1.GetUploadStatusResponse(
+                    committed_bytes=len(upload.data), total_bytes=upload.header.total_bytes
+                )
         raise _refuse("RESOURCE_NOT_FOUND", "there is no such upload", resource=f"uploads/{request.upload_id}")
 
     def _on_MapPoints(self, request: Any) -> Any:
@@ -559,8 +673,11 @@ class FakeServer:
             self._take_chunk(upload, turn, message)
             chunks += 1
         if len(upload.data) < header.total_bytes:
-            raise _refuse("UPLOAD_INCOMPLETE", "the stream ended before all bytes", numbers={
-                "received": len(upload.data), "total": header.total_bytes})
+            raise _refuse(
+                "UPLOAD_INCOMPLETE",
+                "the stream ended before all bytes",
+                numbers={"received": len(upload.data), "total": header.total_bytes},
+            )
         with self._lock:
             self._uploads.pop(header.upload_id, None)
         if hashlib.sha256(upload.data).digest() != header.sha256:
@@ -586,30 +703,45 @@ class FakeServer:
             if chunk is None or not len(chunk.data):
                 problem = _refuse("INVALID_FIELD", "chunk: must not be empty", field="chunk")
             elif chunk.crc32c is None or crc32c(chunk.data) != chunk.crc32c:
-                problem = _refuse("CHUNK_CHECKSUM", "a chunk does not have its checksum",
-                                  numbers={"offset": chunk.offset})
+                problem = _refuse(
+                    "CHUNK_CHECKSUM", "a chunk does not have its checksum", numbers={"offset": chunk.offset}
+                )
             elif chunk.offset > len(upload.data) or chunk.offset + len(chunk.data) > upload.header.total_bytes:
-                problem = _refuse("CHUNK_OUT_OF_ORDER", "a chunk is out of order", field="chunk.offset",
-                                  numbers={"offset": chunk.offset, "expected": len(upload.data)})
+                problem = _refuse(
+                    "CHUNK_OUT_OF_ORDER",
+                    "a chunk is out of order",
+                    field="chunk.offset",
+                    numbers={"offset": chunk.offset, "expected": len(upload.data)},
+                )
             if problem is not None:
                 self._uploads.pop(upload.header.upload_id, None)
                 raise problem
-            upload.data += chunk.data[len(upload.data) - chunk.offset:]
+            upload.data += chunk.data[len(upload.data) - chunk.offset :]
 
     def _store(self, header: v1.UploadHeader, key: bytes, data: bytes) -> _Stored:
         with self._lock:
             name = self._new_name(_collection(header), header.id)
             kind = header.WhichOneof("content")
             if kind == "volume":
-                stored = _Stored("volumes", v1.Volume(name=name, geometry=header.volume.geometry, digest=header.sha256,
-                                                      pixel_type=header.volume.pixel_type,
-                                                      residency=v1.RESIDENCY_RESIDENT), key, bool(header.id))
+                stored = _Stored(
+                    "volumes",
+                    v1.Volume(
+                        name=name,
+                        geometry=header.volume.geometry,
+                        digest=header.sha256,
+                        pixel_type=header.volume.pixel_type,
+                        residency=v1.RESIDENCY_RESIDENT,
+                    ),
+                    key,
+                    bool(header.id),
+                )
                 stored.image = _image_of(header.volume.geometry, header.volume.pixel_type, header.volume, data)
                 values = stored.image.values
                 stored.proto.minimum, stored.proto.maximum = float(values.min()), float(values.max())
             elif kind == "sparse_matrix":
-                proto = v1.SparseMatrix(name=name, shape=header.sparse_matrix.shape, digest=header.sha256,
-                                        resident_bytes=len(data))
+                proto = v1.SparseMatrix(
+                    name=name, shape=header.sparse_matrix.shape, digest=header.sha256, resident_bytes=len(data)
+                )
                 stored = _Stored("sparseMatrices", proto, key, bool(header.id))
                 stored.data = data
             else:
@@ -643,7 +775,7 @@ class FakeServer:
                 raise _Refusal(_BROKEN, details=False)
             if rule.silent and number == rule.after:
                 _wait(context, _OPEN)
-            piece = view[at:at + _CHUNK]
+            piece = view[at : at + _CHUNK]
             check = crc32c(piece) ^ (1 if rule.corrupt and number == rule.after else 0)
             yield encode_chunk(chunk_field, at, check, piece)
 
@@ -664,8 +796,9 @@ class FakeServer:
             header.field.CopyFrom(field)
         yield from self._stream_from(header, data, request, v1.DownloadResponse, rule, context)
 
-    def _stream_from(self, header: Any, data: bytes, request: Any, response: Any, rule: Rule,
-                     context: Any) -> Iterator[bytes]:
+    def _stream_from(
+        self, header: Any, data: bytes, request: Any, response: Any, rule: Rule, context: Any
+    ) -> Iterator[bytes]:
         header.total_bytes = len(data)
         header.etag = hashlib.sha256(data).hexdigest()[:16]
         if request.etag and request.etag != header.etag:
@@ -679,15 +812,17 @@ class FakeServer:
         stored = self._get(request.transform, "transforms")
         moving = self._get(request.moving, "volumes").image
         assert moving is not None
-        geometry = Geometry.from_proto(self._get(request.like_volume, "volumes").proto.geometry
-                                       if request.like_volume else request.like_geometry)
+        geometry = Geometry.from_proto(
+            self._get(request.like_volume, "volumes").proto.geometry if request.like_volume else request.like_geometry
+        )
         points = _voxel_centres(geometry)
         mapped = stored.inverse(points) if request.inverse else stored.map(points)
         nearest = request.interpolation == v1.INTERPOLATION_NEAREST
         values = _sample(moving, mapped, request.fill, nearest)
         header = v1.WarpHeader(geometry=geometry.to_proto())
-        yield from self._stream_from(header, values.astype("<f4").tobytes(), request, v1.WarpVolumeResponse, rule,
-                                     context)
+        yield from self._stream_from(
+            header, values.astype("<f4").tobytes(), request, v1.WarpVolumeResponse, rule, context
+        )
 
     # ---- work ----
 
@@ -708,10 +843,17 @@ class FakeServer:
         stored.proto.affine.values.extend(stored.affine.reshape(-1).tolist())
         return stored
 
-    def _report(self, fixed: Image, stored: _Stored, options: v1.RegistrationOptions, rule: Rule,
-                begin: float) -> v1.Report:
-        report = v1.Report(device="cpu", options=options, stop_reason=v1.STOP_REASON_CONVERGED, overlap=1.0,
-                           affine=stored.proto.affine, verdict=v1.VERDICT_OK)
+    def _report(
+        self, fixed: Image, stored: _Stored, options: v1.RegistrationOptions, rule: Rule, begin: float
+    ) -> v1.Report:
+        report = v1.Report(
+            device="cpu",
+            options=options,
+            stop_reason=v1.STOP_REASON_CONVERGED,
+            overlap=1.0,
+            affine=stored.proto.affine,
+            verdict=v1.VERDICT_OK,
+        )
         report.error.quantile, report.error.expected_mm = 0.95, self.expected_mm
         report.error.bound_mm, report.error.bound_p95_mm = 2 * self.expected_mm, 3 * self.expected_mm
         report.error.bound_max_mm = 4 * self.expected_mm
@@ -724,8 +866,9 @@ class FakeServer:
             report.error_at.add(expected_mm=self.expected_mm, bound_mm=2 * self.expected_mm)
         for cause in rule.review:
             report.verdict = v1.VERDICT_REVIEW
-            report.reasons.add(cause=v1.VerdictCause.Value("VERDICT_CAUSE_" + cause),
-                               message=rule.message or f"by a rule: {cause}")
+            report.reasons.add(
+                cause=v1.VerdictCause.Value("VERDICT_CAUSE_" + cause), message=rule.message or f"by a rule: {cause}"
+            )
         report.latency.total_ms = 1000 * (time.monotonic() - begin)
         return report
 
@@ -750,9 +893,11 @@ class FakeServer:
             for stage in range(max(1, len(request.options.stages))):
                 for level in range(2):
                     for iteration in range(0, 20, 10):
-                        yield v1.RegisterResponse(progress=v1.Progress(
-                            stage=stage, level=level, levels=2, iteration=iteration,
-                            value=1.0 / (1 + iteration))).SerializeToString()
+                        yield v1.RegisterResponse(
+                            progress=v1.Progress(
+                                stage=stage, level=level, levels=2, iteration=iteration, value=1.0 / (1 + iteration)
+                            )
+                        ).SerializeToString()
         stored = self._solve(fixed, moving)
         stored.proto.report.CopyFrom(self._report(fixed, stored, request.options, rule, begin))
         with self._lock:
@@ -765,8 +910,12 @@ class FakeServer:
         if request.request_id:
             self._requests[request.request_id] = result
         if request.detach:
-            operation = v1.Operation(name=f"operations/{request.request_id}", kind=v1.OPERATION_KIND_REGISTER,
-                                     state=v1.OPERATION_STATE_DONE, results=[name])
+            operation = v1.Operation(
+                name=f"operations/{request.request_id}",
+                kind=v1.OPERATION_KIND_REGISTER,
+                state=v1.OPERATION_STATE_DONE,
+                results=[name],
+            )
             self._operations[operation.name] = operation
             yield v1.RegisterResponse(operation=operation).SerializeToString()
             return
@@ -778,6 +927,7 @@ class FakeServer:
 
     def _multiply(self, request: Any, rule: Rule, context: Any) -> Iterator[bytes]:
         from ._sparse import decode, encode
+
         try:
             from scipy import sparse
         except ImportError:
@@ -853,11 +1003,13 @@ class FakeServer:
                 else:
                     session.proto.state = v1.SESSION_STATE_DETACHED
 
-    def _answer_frames(self, session: _Session, turn: int, messages: Iterator[bytes], rule: Rule,
-                       context: Any) -> Iterator[bytes]:
+    def _answer_frames(
+        self, session: _Session, turn: int, messages: Iterator[bytes], rule: Rule, context: Any
+    ) -> Iterator[bytes]:
         frames: "queue.Queue[Any]" = queue.Queue(maxsize=16)
-        reader = threading.Thread(target=_read_frames, args=(messages, frames), daemon=True,
-                                  name="intrawarp-fake-frames")
+        reader = threading.Thread(
+            target=_read_frames, args=(messages, frames), daemon=True, name="intrawarp-fake-frames"
+        )
         reader.start()
         config = session.proto.config
         latest = config.overload_policy == v1.OVERLOAD_POLICY_LATEST_WINS
@@ -879,7 +1031,7 @@ class FakeServer:
                     if rule.silent:
                         _wait(context, _OPEN)
                     raise _Refusal(_BROKEN, details=False)
-                newer = [each for each in batch[place + 1:] if isinstance(each, _Frame)]
+                newer = [each for each in batch[place + 1 :] if isinstance(each, _Frame)]
                 yield from self._answer_frame(session, item, newer, context)
                 done += 1
 
@@ -894,8 +1046,11 @@ class FakeServer:
         try:
             if newer:
                 statistics.frames_superseded += 1
-                raise _refuse("FRAME_SUPERSEDED", "a newer frame took the place of this one",
-                              numbers={"superseded_by": newer[-1].header.frame_number})
+                raise _refuse(
+                    "FRAME_SUPERSEDED",
+                    "a newer frame took the place of this one",
+                    numbers={"superseded_by": newer[-1].header.frame_number},
+                )
             if frame.error is not None:
                 raise _Refusal(frame.error)
             self._apply(rule, context)
@@ -919,8 +1074,9 @@ class FakeServer:
         if deadline and late_ms > 0:
             statistics.frames_late += 1
             result.report.verdict = v1.VERDICT_REVIEW
-            result.report.reasons.add(cause=v1.VERDICT_CAUSE_LATE, message="the answer is late", value=late_ms,
-                                      limit=1000 * deadline)
+            result.report.reasons.add(
+                cause=v1.VERDICT_CAUSE_LATE, message="the answer is late", value=late_ms, limit=1000 * deadline
+            )
         else:
             statistics.frames_ok += 1
         with self._lock:
@@ -932,9 +1088,10 @@ class FakeServer:
         session.proto.start_frame_number = header.frame_number
         if config.HasField("field"):
             field, data = _encode_field(stored, config.field, fixed.geometry)
-            for coarse in ((True, False) if config.coarse_field else (False,)):
-                yield v1.NavigateResponse(field=v1.FrameField(frame_number=header.frame_number, field=field,
-                                                              coarse=coarse)).SerializeToString()
+            for coarse in (True, False) if config.coarse_field else (False,):
+                yield v1.NavigateResponse(
+                    field=v1.FrameField(frame_number=header.frame_number, field=field, coarse=coarse)
+                ).SerializeToString()
                 yield from self._send(data, 0, 2, rule, context)
         yield v1.NavigateResponse(result=result).SerializeToString()
 
@@ -988,7 +1145,9 @@ def _take(frames: "queue.Queue[Any]", session: _Session, turn: int, context: Any
             if session.closed.is_set():
                 raise _refuse("SESSION_ENDED", "the session was closed", numbers={"cause": "closed"}) from None
             if session.turn != turn:
-                raise _refuse("SESSION_ENDED", "another stream took the session", numbers={"cause": "resumed"}) from None
+                raise _refuse(
+                    "SESSION_ENDED", "another stream took the session", numbers={"cause": "resumed"}
+                ) from None
             if not context.is_active():
                 raise _Refusal(_BROKEN, details=False) from None
 
@@ -1011,8 +1170,9 @@ def _parse(cls: Any, message: bytes) -> Any:
 
 
 def _collection(header: v1.UploadHeader) -> str:
-    return {"volume": "volumes", "sparse_matrix": "sparseMatrices"}.get(header.WhichOneof("content") or "",
-                                                                        "transforms")
+    return {"volume": "volumes", "sparse_matrix": "sparseMatrices"}.get(
+        header.WhichOneof("content") or "", "transforms"
+    )
 
 
 def _key_of(header: v1.UploadHeader) -> bytes:
@@ -1040,8 +1200,9 @@ def _image_of(geometry: v1.Geometry, pixel_type: int, holder: Any, data: bytes) 
     if dtype is None or grid.voxels * dtype.itemsize != len(data):
         raise _refuse("INVALID_FIELD", "total_bytes: is not what grid and pixel type take", field="total_bytes")
     rescale = (holder.rescale.slope, holder.rescale.intercept) if holder.HasField("rescale") else None
-    return Image(np.frombuffer(data, dtype.newbyteorder("<")).reshape(grid.size_zyx), axes="zyx", geometry=grid,
-                 rescale=rescale)
+    return Image(
+        np.frombuffer(data, dtype.newbyteorder("<")).reshape(grid.size_zyx), axes="zyx", geometry=grid, rescale=rescale
+    )
 
 
 def _voxel_centres(geometry: Geometry) -> Any:
@@ -1108,8 +1269,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Every method of the services, and health."""
 
     _STREAMS = {"Upload": "_upload", "Navigate": "_navigate"}
-    _SERVER_STREAMS = {"Download": "_download", "WarpVolume": "_warp", "Register": "_register",
-                       "Multiply": "_multiply"}
+    _SERVER_STREAMS = {"Download": "_download", "WarpVolume": "_warp", "Register": "_register", "Multiply": "_multiply"}
 
     def __init__(self, fake: FakeServer) -> None:
         self._fake = fake
@@ -1118,21 +1278,25 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         method = details.method
         if method == "/grpc.health.v1.Health/Check":
             return grpc.unary_unary_rpc_method_handler(
-                lambda request, context: b"\x08\x01" if self._fake.serving else b"\x08\x02")
+                lambda request, context: b"\x08\x01" if self._fake.serving else b"\x08\x02"
+            )
         name = method.rpartition("/")[2]
         if method not in WIRE.methods:
             return None
         metadata = {key: value for key, value in details.invocation_metadata or () if isinstance(value, str)}
         if name in self._STREAMS:
             return grpc.stream_stream_rpc_method_handler(
-                lambda messages, context: self._stream(name, metadata, messages, context))
+                lambda messages, context: self._stream(name, metadata, messages, context)
+            )
         if name in self._SERVER_STREAMS:
             return grpc.unary_stream_rpc_method_handler(
-                lambda message, context: self._server_stream(name, method, metadata, message, context))
+                lambda message, context: self._server_stream(name, method, metadata, message, context)
+            )
         if not hasattr(self._fake, "_on_" + name):
             return None
         return grpc.unary_unary_rpc_method_handler(
-            lambda message, context: self._unary(name, method, metadata, message, context))
+            lambda message, context: self._unary(name, method, metadata, message, context)
+        )
 
     def _note(self, ending: "_Ending", request: Any, metadata: Dict[str, str], context: Any) -> None:
         with self._fake._lock:
@@ -1153,8 +1317,9 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             ending.complete = refused.details
             _abort(context, refused)
 
-    def _server_stream(self, name: str, method: str, metadata: Dict[str, str], message: bytes,
-                       context: Any) -> Iterator[bytes]:
+    def _server_stream(
+        self, name: str, method: str, metadata: Dict[str, str], message: bytes, context: Any
+    ) -> Iterator[bytes]:
         ending = _Ending(self._fake, name)
         try:
             request = _parse(WIRE.methods[method][0], message)
@@ -1167,8 +1332,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             ending.complete = refused.details
             _abort(context, refused)
 
-    def _stream(self, name: str, metadata: Dict[str, str], messages: Iterator[bytes],
-                context: Any) -> Iterator[bytes]:
+    def _stream(self, name: str, metadata: Dict[str, str], messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         ending = _Ending(self._fake, name)
         try:
             self._note(ending, None, metadata, context)
