@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "engine/base/checked.h"
+#include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 #include "server/audit/audit_chain.h"
 #include "server/config_file.h"
@@ -39,12 +40,7 @@ struct Flag {
 };
 
 absl::Status ParseAddress(absl::string_view value, std::string* to) {
-  const size_t colon = value.rfind(':');
-  int port = 0;
-  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(value.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError("must be HOST:PORT");
-  }
+  INTRAWARP_RETURN_IF_ERROR(ParseHostPort(value).status());
   *to = std::string(value);
   return absl::OkStatus();
 }
@@ -280,7 +276,8 @@ const std::vector<Flag>& Flags() {
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.result_ttl); }},
       {"operation_ttl", "DURATION", "an operation that has ended is remembered for this long (24h)",
        [](absl::string_view v, CommandLine& c) { return ParseDuration(v, &c.options.limits.operation_ttl); }},
-      {"max_connections", "N", "connections to the gRPC port (256); one more is closed",
+      {"max_connections", "N",
+       "connections of known callers to the gRPC port (256); one more is closed; strangers have half as many",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_connections); }},
       {"max_calls", "N", "calls of all kinds under way (1024), besides as many that only ask for health or information",
        [](absl::string_view v, CommandLine& c) { return ParseCount(v, &c.options.limits.max_calls); }},

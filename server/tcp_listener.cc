@@ -14,12 +14,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "engine/base/host_port.h"
 
 namespace intrawarp::server {
 namespace {
 
-constexpr int kBacklog = 1024;
+// In a flood, whoever comes waits behind those that came before instead of being lost.
+constexpr int kBacklog = 4096;
 
 int PortOf(int fd) {
   sockaddr_storage name{};
@@ -47,20 +48,22 @@ Fd::~Fd() {
 }
 
 absl::StatusOr<TcpListener> TcpListener::Bind(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const std::string outer = address.substr(0, colon);
-  const std::string host(absl::StripSuffix(absl::StripPrefix(outer, "["), "]"));
+  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", parsed.status().message()));
+  }
+  HostPort to_serve = *std::move(parsed);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  const int error = getaddrinfo(to_serve.host.c_str(), absl::StrCat(to_serve.port).c_str(), &hints, &found);
   if (error != 0) return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, freeaddrinfo);
   for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
     if (Fd fd = Listen(*to)) {
-      const int port = PortOf(fd.get());
-      return TcpListener(std::move(fd), absl::StrCat(outer, ":", port));
+      to_serve.port = PortOf(fd.get());
+      return TcpListener(std::move(fd), FormatHostPort(to_serve));
     }
   }
   return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": ", std::strerror(errno)));

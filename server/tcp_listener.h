@@ -33,8 +33,8 @@ class Fd {
 
 class TcpListener {
  public:
-  // `address` is HOST:PORT, with an IPv6 address in brackets; port 0 takes a free one. UNAVAILABLE when it cannot be
-  // bound.
+  // `address` is HOST:PORT, with an IPv6 address in brackets; port 0 takes a free one. INVALID_ARGUMENT for another
+  // form; UNAVAILABLE when it cannot be bound.
   static absl::StatusOr<TcpListener> Bind(const std::string& address);
 
   // HOST:PORT with the real port.

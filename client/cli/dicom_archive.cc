@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 #include "io/atomic_folder.h"
 #include "io/dicom/dicom.h"
@@ -231,19 +232,16 @@ absl::StatusOr<DicomFiles> FindDicomFiles(const std::string& path) {
 absl::StatusOr<StorePeer> ParseStorePeer(const std::string& text) {
   StorePeer peer;
   const size_t at = text.find('@');
-  const size_t colon = text.rfind(':');
-  const bool has_parts = at != std::string::npos && colon != std::string::npos && at < colon;
   peer.called_ae = text.substr(0, std::min(at, text.size()));
-  if (!has_parts || !dimse::IsAeTitle(peer.called_ae) || !absl::SimpleAtoi(text.substr(colon + 1), &peer.port) ||
-      peer.port < 1 || peer.port > 65535) {
-    return absl::InvalidArgumentError("must be https://HOST/PATH, or AE_TITLE@HOST:PORT");
+  const absl::StatusOr<HostPort> to = ParseHostPort(at == std::string::npos ? "" : text.substr(at + 1));
+  if (!to.ok() || to->port == 0 || !dimse::IsAeTitle(peer.called_ae)) {
+    return absl::InvalidArgumentError(
+        "must be https://HOST/PATH, or AE_TITLE@HOST:PORT with an IPv6 address in brackets");
   }
-  peer.host = text.substr(at + 1, colon - at - 1);
-  const bool has_brackets = peer.host.size() > 2 && peer.host.front() == '[' && peer.host.back() == ']';
-  if (has_brackets) peer.host = peer.host.substr(1, peer.host.size() - 2);
-  unsigned char address[sizeof(in6_addr)];
-  const bool is_numeric = inet_pton(has_brackets ? AF_INET6 : AF_INET, peer.host.c_str(), address) == 1;
-  if (is_numeric) return peer;
+  peer.host = to->host;
+  peer.port = to->port;
+  in_addr address;
+  if (to->is_ipv6 || inet_pton(AF_INET, peer.host.c_str(), &address) == 1) return peer;
   return absl::InvalidArgumentError("HOST must be a numeric address, an IPv6 one in brackets");
 }
 

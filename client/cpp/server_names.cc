@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <future>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::client {
@@ -29,18 +31,19 @@ struct HostAndPort {
 };
 
 absl::StatusOr<HostAndPort> Split(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  const absl::string_view port = colon == absl::string_view::npos ? "" : address.substr(colon + 1);
-  int number = 0;
-  if (!absl::SimpleAtoi(port, &number) || number < 1 || number > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("target: '", address, "' is not HOST:PORT"));
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok() || parsed->port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("target: '", address, "' is not HOST:PORT, with an IPv6 address in brackets"));
   }
-  absl::string_view host = address.substr(0, colon);
-  const bool has_brackets = absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
-  if (host.empty() || (!has_brackets && absl::StrContains(host, ":"))) {
-    return absl::InvalidArgumentError(absl::StrCat("target: '", address, "' is not HOST:PORT"));
-  }
-  return HostAndPort{std::string(host), std::string(port)};
+  return HostAndPort{parsed->host, absl::StrCat(parsed->port)};
+}
+
+// An IPv6 address, or one and a port, without brackets.
+bool IsBareIpv6(absl::string_view target) {
+  in6_addr address;
+  const std::string whole(target), outer(target.substr(0, target.rfind(':')));
+  return inet_pton(AF_INET6, whole.c_str(), &address) == 1 || inet_pton(AF_INET6, outer.c_str(), &address) == 1;
 }
 
 // "ipv4:///a" and "ipv4:a" are the same to gRPC.
@@ -107,6 +110,8 @@ absl::StatusOr<ServerNames> ParseServerNames(const std::string& target) {
   }
   rest = target;
   if (!absl::StrContains(rest, ",")) {
+    // gRPC would take it for an address without a port.
+    if (IsBareIpv6(rest)) INTRAWARP_RETURN_IF_ERROR(Split(rest).status());
     names.targets = {target};
     return names;
   }

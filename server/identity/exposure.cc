@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 
 namespace intrawarp::server {
@@ -31,14 +31,14 @@ absl::Status CheckFiles(const AccessFiles& files) {
 }  // namespace
 
 bool IsLoopback(absl::string_view address) {
-  absl::string_view host = address.substr(0, address.rfind(':'));
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) return false;
+  const std::string& host = parsed->host;
   if (host == "localhost") return true;
-  const std::string text(host);
   in_addr v4;
-  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
   in6_addr v6;
-  return inet_pton(AF_INET6, text.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 absl::Status CheckExposure(const AccessFiles& files, absl::string_view listen, bool allow_insecure) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "engine/base/host_port.h"
 #include "engine/base/status_macros.h"
 #include "server/dimse/pdu.h"
 #include "server/pacs/dicomweb_remote.h"
@@ -31,14 +32,11 @@ bool IsRemoteName(absl::string_view name) {
 }
 
 absl::Status ParseAddress(absl::string_view text, Remote& to) {
-  const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(text.substr(colon + 1), &to.port) || to.port < 1 ||
-      to.port > 65535) {
-    return Wrong("the address must be HOST:PORT");
-  }
-  const absl::string_view host = text.substr(0, colon);
-  if (absl::StartsWith(host, "[") != absl::EndsWith(host, "]")) return Wrong("an address has half of its brackets");
-  INTRAWARP_ASSIGN_OR_RETURN(to.host, ParseNumericHost(host));
+  const absl::StatusOr<HostPort> address = ParseHostPort(text);
+  if (!address.ok()) return Wrong(absl::StrCat("the address ", address.status().message()));
+  if (address->port == 0) return Wrong("the address must have a port of 1 to 65535");
+  to.port = address->port;
+  INTRAWARP_ASSIGN_OR_RETURN(to.host, ParseNumericHost(address->host));
   return absl::OkStatus();
 }
 
