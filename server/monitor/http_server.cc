@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "server/fair_places.h"
+#include "server/peer_address.h"
 #include "server/tcp_listener.h"
 
 namespace intrawarp::server {
@@ -29,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kHeaderEnd[] = "\r\n\r\n";
 // How long a full table of descriptors keeps the listener from being polled.
 constexpr std::chrono::milliseconds kNoDescriptorPause{100};
+// Then the connections that are there have their turn.
+constexpr int kAcceptsAtOnce = 256;
 
 const char* ReasonPhrase(int status) {
   switch (status) {
@@ -76,8 +80,24 @@ std::optional<Request> ParseRequestLine(const std::string& text) {
 // left, and what the client still sends is thrown away, since closing before would destroy the answer.
 enum class State { kReading, kMaking, kWriting, kDraining };
 
+// Who gives way first.
+int RankOf(State state) {
+  switch (state) {
+    case State::kDraining:
+      return 0;
+    case State::kReading:
+      return 1;
+    case State::kMaking:
+    case State::kWriting:
+      break;
+  }
+  return 2;
+}
+
 struct Connection {
   Fd fd;
+  std::string network;
+  int rank = RankOf(State::kReading);
   State state = State::kReading;
   Clock::time_point deadline;  // not while kMaking
   std::string text;            // the header so far, then the answer
@@ -148,6 +168,25 @@ class HttpServer::Loop {
     connections_.clear();
   }
 
+  void Enter(Id id, Connection connection) {
+    places_.Enter(connection.network, id, connection.rank);
+    connections_.emplace(id, std::move(connection));
+  }
+  void Drop(Connections::iterator it) {
+    places_.Leave(it->second.network, it->first, it->second.rank);
+    connections_.erase(it);
+  }
+  void KeepRank(Id id, Connection& connection) {
+    const int rank = RankOf(connection.state);
+    if (rank == connection.rank) return;
+    places_.Leave(connection.network, id, connection.rank);
+    places_.Enter(connection.network, id, rank);
+    connection.rank = rank;
+  }
+  void MakeRoomFor(const std::string& network) {
+    if (const std::optional<Id> id = places_.GivesWayFor(network)) Drop(connections_.find(*id));
+  }
+
   // Waits for something to do; false when the server stops.
   bool Poll() {
     polled_.clear();
@@ -187,16 +226,32 @@ class HttpServer::Loop {
 
   void Accept() {
     if (accept_after_ > Clock::now()) return;
-    while (Fd fd = listener_.Accept()) {
-      if (connections_.size() >= limits_.connections) connections_.erase(connections_.begin());
-      Connection& connection = connections_[next_id_++];
-      connection.fd = std::move(fd);
-      connection.deadline = Clock::now() + limits_.header_timeout;
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      Fd fd = listener_.Accept();
+      if (!fd) return EndAccepting();
+      Admit(std::move(fd));
     }
+  }
+
+  void EndAccepting() {
     if (errno != EMFILE && errno != ENFILE) return;
-    // The one that waits is not lost; the oldest one makes room for it.
-    if (!connections_.empty()) connections_.erase(connections_.begin());
+    // The one that waits is not lost; another one makes room for it.
+    MakeRoomFor("");
     accept_after_ = Clock::now() + kNoDescriptorPause;
+  }
+
+  void Admit(Fd fd) {
+    const std::optional<PeerAddress> peer = PeerOf(fd.get());
+    if (!peer) return;  // it has gone again
+    const Id id = next_id_++;
+    Connection connection;
+    connection.fd = std::move(fd);
+    connection.network = NetworkOf(*peer);
+    connection.deadline = Clock::now() + limits_.header_timeout;
+    if (!Read(id, connection)) return;
+    if (connections_.size() >= limits_.connections) MakeRoomFor(connection.network);
+    connection.rank = RankOf(connection.state);
+    Enter(id, std::move(connection));
   }
 
   void Serve(Id id, int16_t events) {
@@ -213,7 +268,7 @@ class HttpServer::Loop {
     } else {
       goes_on = (events & (POLLHUP | POLLERR)) == 0;
     }
-    if (!goes_on) connections_.erase(it);
+    goes_on ? KeepRank(id, connection) : Drop(it);
   }
 
   bool Read(Id id, Connection& connection) {
@@ -254,7 +309,8 @@ class HttpServer::Loop {
     }
     for (Made& page : made) {
       const auto it = connections_.find(page.id);
-      if (it != connections_.end() && !Send(it->second, std::move(page.text))) connections_.erase(it);
+      if (it == connections_.end()) continue;
+      Send(it->second, std::move(page.text)) ? KeepRank(it->first, it->second) : Drop(it);
     }
   }
 
@@ -286,8 +342,9 @@ class HttpServer::Loop {
   void DropExpired() {
     const Clock::time_point now = Clock::now();
     for (auto it = connections_.begin(); it != connections_.end();) {
-      const bool expired = it->second.state != State::kMaking && it->second.deadline <= now;
-      it = expired ? connections_.erase(it) : std::next(it);
+      const auto next = std::next(it);
+      if (it->second.state != State::kMaking && it->second.deadline <= now) Drop(it);
+      it = next;
     }
   }
 
@@ -304,6 +361,7 @@ class HttpServer::Loop {
 
   // The network's thread's alone.
   Connections connections_;
+  FairPlaces places_;  // theirs
   std::vector<pollfd> polled_;
   std::vector<std::pair<Id, int16_t>> ready_;
   Id next_id_ = 0;

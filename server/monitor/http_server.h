@@ -3,7 +3,11 @@
 // and HEAD 405. Plain HTTP, for the inner network; each connection serves one request.
 //
 // One thread polls all connections, so that one that is slow or says nothing costs a descriptor, not a thread, and a
-// probe is answered at once, whatever the others do. Slow pages are made one at a time on a thread of their own.
+// probe is answered at once, whatever the others do: as a rule its request is there when the connection is accepted,
+// and the answer leaves before anybody else's turn. Slow pages are made one at a time on a thread of their own.
+//
+// Beyond the limit a connection of the network that has most of them gives way (FairPlaces): the oldest one that has
+// its answer, else the oldest one that has not asked, else the oldest one.
 //
 // Thread safety: safe for concurrent use.
 #ifndef INTRAWARP_SERVER_MONITOR_HTTP_SERVER_H_
@@ -34,8 +38,7 @@ struct HttpRoute {
 };
 
 struct HttpLimits {
-  // The oldest connection gives way to one beyond these.
-  size_t connections = 128;
+  size_t connections = 256;
   // Slow pages that are made or wait; one more is 503.
   size_t slow_pages = 8;
   size_t header_bytes = 8192;
@@ -47,7 +50,7 @@ struct HttpLimits {
 
 class HttpServer {
  public:
-  // `address` is HOST:PORT, port 0 takes a free one. UNAVAILABLE when it cannot be bound.
+  // `address` is HOST:PORT, port 0 takes a free one. The errors of TcpListener::Bind.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address, std::vector<HttpRoute> routes,
                                                            const HttpLimits& limits = {});
   // Waits for the page that is being made, and drops the connections.

@@ -22,8 +22,8 @@ struct HttpAnswer {
 
 class HttpConnection {
  public:
-  // `address` is IPV4:PORT.
-  explicit HttpConnection(const std::string& address) {
+  // `address` is IPV4:PORT; `from` another IPv4 address of this machine than the usual one.
+  explicit HttpConnection(const std::string& address, const std::string& from = "") {
     const size_t colon = address.rfind(':');
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -32,6 +32,10 @@ class HttpConnection {
     fd_ = socket(AF_INET, SOCK_STREAM, 0);
     const timeval limit{60, 0};  // guards against a hang
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    const bool is_bound = !from.empty() && inet_pton(AF_INET, from.c_str(), &own.sin_addr) == 1;
+    if (is_bound) (void)bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own));
     connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
   }
   HttpConnection(const HttpConnection&) = delete;

@@ -91,17 +91,47 @@ TEST(HttpServer, AnswersBesideHalfSentRequests) {
   EXPECT_EQ(HttpGet(server->address(), "/quick").status, 200);
 }
 
-TEST(HttpServer, TheOldestConnectionGivesWayBeyondTheLimit) {
-  const auto server = Serve({Quick()}, {.connections = 4, .header_timeout = std::chrono::minutes(10)});
+std::vector<std::unique_ptr<HttpConnection>> HalfSent(const HttpServer& server, int count,
+                                                      const std::string& from = "127.0.0.1") {
   std::vector<std::unique_ptr<HttpConnection>> held;
-  for (int i = 0; i < 5; ++i) {
-    held.push_back(std::make_unique<HttpConnection>(server->address()));
+  for (int i = 0; i < count; ++i) {
+    held.push_back(std::make_unique<HttpConnection>(server.address(), from));
     held.back()->Send("GET /quick HT");
   }
+  return held;
+}
+
+TEST(HttpServer, TheOldestOfTheFullestNetworkGivesWay) {
+  const auto server = Serve({Quick()}, {.connections = 4, .header_timeout = std::chrono::minutes(10)});
+  const auto held = HalfSent(*server, 5);
   EXPECT_EQ(HttpGet(server->address(), "/quick").status, 200);
   EXPECT_EQ(held.front()->Read().status, 0);
   held.back()->Send("TP/1.1\r\n\r\n");
   EXPECT_EQ(held.back()->Read().status, 200);
+}
+
+// Far more connections than there are places.
+TEST(HttpServer, AFloodClosesItsOwnConnections) {
+  const auto server = Serve({Quick()}, {.connections = 8, .header_timeout = std::chrono::minutes(10)});
+  const auto others = HalfSent(*server, 8, "127.0.0.2");
+  const auto half = HalfSent(*server, 2, "127.0.0.3");
+  const auto flood = HalfSent(*server, 40, "127.0.0.2");
+  EXPECT_EQ(HttpGet(server->address(), "/quick").status, 200);
+  for (const auto& connection : half) {
+    connection->Send("TP/1.1\r\n\r\n");
+    EXPECT_EQ(connection->Read().status, 200);
+  }
+}
+
+TEST(HttpServer, WhoWaitsForASlowPageGivesWayLast) {
+  SlowPage slow;
+  const auto server = Serve({Quick(), slow.route()}, {.connections = 3, .header_timeout = std::chrono::minutes(10)});
+  std::future<HttpAnswer> page = std::async(std::launch::async, [&] { return HttpGet(server->address(), "/slow"); });
+  while (!slow.begun()) std::this_thread::yield();
+  const auto flood = HalfSent(*server, 20);
+  EXPECT_EQ(HttpGet(server->address(), "/quick").status, 200);
+  slow.Release();
+  EXPECT_EQ(page.get().body, "slow\n");
 }
 
 TEST(HttpServer, ASlowPageHoldsUpNobodyAndABusyMakerRefuses) {
