@@ -31,9 +31,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr size_t kMostConnections = 16;
+constexpr size_t kMostConnections = 128;
 constexpr std::chrono::seconds kPatience{1};
-constexpr int kBacklog = 16;
+// In a loop of connects, whoever comes waits instead of being told to come again.
+constexpr int kBacklog = 1024;
+constexpr int kAcceptsAtOnce = 64;
+// How long a full table of descriptors keeps the listener from being polled.
+constexpr std::chrono::milliseconds kNoDescriptorPause{50};
 constexpr size_t kMostKept = 64;
 
 absl::Status BadFlag(absl::string_view why) {
@@ -260,64 +264,87 @@ SharedSegment::Use SharedMemory::use() const {
 std::string SharedMemory::Scrape() const { return metrics_.Scrape(static_cast<int64_t>(Segments().size()), use()); }
 
 void SharedMemory::Loop() {
-  std::list<Connection> open;
+  Connections open;
   std::vector<pollfd> polled;
   while (true) {
     const auto now = steady_clock::now();
-    std::erase_if(open, [now](const Connection& connection) { return now >= connection.until; });
-    // The oldest one goes first.
-    const auto wait = open.empty() ? std::chrono::milliseconds(-1)
-                                   : std::chrono::ceil<std::chrono::milliseconds>(open.front().until - now);
-    polled = {{stop_.fd(), POLLIN, 0}, {open.size() < kMostConnections ? listener_.get() : -1, POLLIN, 0}};
-    for (const Connection& connection : open) polled.push_back({connection.fd.get(), POLLIN, 0});
-    (void)poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
+    Expire(open, now);
+    Time wake = open.empty() ? Time::max() : open.begin()->second.until;
+    if (accept_after_ > now) wake = std::min(wake, accept_after_);
+    const int wait =
+        wake == Time::max() ? -1 : static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wake - now).count());
+    polled = {{stop_.fd(), POLLIN, 0}, {accept_after_ > now ? -1 : listener_.get(), POLLIN, 0}};
+    for (const auto& [id, connection] : open) polled.push_back({connection.fd.get(), POLLIN, 0});
+    (void)poll(polled.data(), polled.size(), wait);
     if (polled[0].revents != 0) return;
     size_t place = 2;
-    std::erase_if(open, [&](const Connection& connection) {
-      if (polled[place++].revents == 0) return false;
-      Serve(connection);
-      return true;
-    });
-    if (polled[1].revents != 0) Accept(open);
+    for (auto it = open.begin(); it != open.end();) {
+      const auto next = std::next(it);
+      if (polled[place++].revents != 0 && Serve(it->second.fd.get())) Drop(open, it);
+      it = next;
+    }
+    if (polled[1].revents != 0) AcceptSome(open);
   }
 }
 
-void SharedMemory::Accept(std::list<Connection>& open) {
-  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!fd) {
+void SharedMemory::Expire(Connections& open, Time now) {
+  while (!open.empty() && now >= open.begin()->second.until) Drop(open, open.begin());
+}
+
+void SharedMemory::Drop(Connections& open, Connections::iterator it) {
+  places_.Leave(it->second.user, it->first);
+  open.erase(it);
+}
+
+void SharedMemory::AcceptSome(Connections& open) {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
+      Accept(std::move(fd), open);
+      continue;
+    }
     // No descriptor is left: the connection stays in the backlog, and the listener ready.
-    if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (errno == EMFILE || errno == ENFILE) accept_after_ = steady_clock::now() + kNoDescriptorPause;
     return;
   }
-  if (!MayFetch(fd.get())) {
+}
+
+void SharedMemory::Accept(Fd fd, Connections& open) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  if (!MayFetch(peer.uid)) {
     metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUserRefused);
     wire::AnswerFetch(fd.get(), wire::FetchAnswer::kUserRefused, -1);
     return;
   }
-  open.push_back({std::move(fd), steady_clock::now() + kPatience});
+  // As a rule a client has asked by now.
+  if (Serve(fd.get())) return;
+  std::string user = absl::StrCat(peer.uid);
+  if (open.size() >= kMostConnections) Drop(open, open.find(*places_.GivesWayFor(user)));
+  places_.Enter(user, next_id_);
+  open.emplace(next_id_++, Connection{std::move(fd), std::move(user), steady_clock::now() + kPatience});
 }
 
-bool SharedMemory::MayFetch(int connection) const {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == geteuid() ||
-         std::find(options_.users.begin(), options_.users.end(), peer.uid) != options_.users.end();
+bool SharedMemory::MayFetch(uid_t user) const {
+  return user == geteuid() || std::find(options_.users.begin(), options_.users.end(), user) != options_.users.end();
 }
 
-void SharedMemory::Serve(const Connection& connection) {
+bool SharedMemory::Serve(int connection) {
   // One byte more than a token has, so that a longer message is none.
   std::array<char, wire::kSharedTokenBytes + 1> message;
-  const ssize_t got = recv(connection.fd.get(), message.data(), message.size(), MSG_DONTWAIT);
-  if (got <= 0) return;
+  const ssize_t got = recv(connection, message.data(), message.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got <= 0) return true;
   const std::shared_ptr<SharedSegment> segment = Take(std::string(message.data(), static_cast<size_t>(got)));
   if (segment == nullptr) {
     metrics_.CountFetch(SharedMemoryMetrics::Fetch::kUnknownToken);
-    wire::AnswerFetch(connection.fd.get(), wire::FetchAnswer::kUnknownToken, -1);
-    return;
+    wire::AnswerFetch(connection, wire::FetchAnswer::kUnknownToken, -1);
+    return true;
   }
   metrics_.CountFetch(SharedMemoryMetrics::Fetch::kGiven);
-  wire::AnswerFetch(connection.fd.get(), wire::FetchAnswer::kGiven, segment->fd());
+  wire::AnswerFetch(connection, wire::FetchAnswer::kGiven, segment->fd());
+  return true;
 }
 
 }  // namespace intrawarp::server

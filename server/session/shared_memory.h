@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/fair_places.h"
 #include "server/server_context.h"
 #include "server/session/shared_segment.h"
 #include "server/tcp_listener.h"
@@ -97,15 +99,23 @@ class SharedMemory {
  private:
   struct Connection {
     Fd fd;
+    std::string user;
     std::chrono::steady_clock::time_point until;
   };
+  // By the order of their coming, which is the order of their ends, too.
+  using Connections = std::map<FairPlaces::Id, Connection>;
 
   SharedMemory(SharedMemoryOptions options, Fd listener)
       : options_(std::move(options)), listener_(std::move(listener)) {}
   void Loop();
-  void Accept(std::list<Connection>& open);
-  void Serve(const Connection& connection);
-  bool MayFetch(int connection) const;
+  // All that follow on the thread.
+  void Expire(Connections& open, Time now);
+  void AcceptSome(Connections& open);
+  void Accept(Fd fd, Connections& open);
+  void Drop(Connections& open, Connections::iterator it);
+  // Answers a client that has asked, or gone; false: it has done neither.
+  bool Serve(int connection);
+  bool MayFetch(uid_t user) const;
   // Null when there is none of this token. Forgets the token.
   std::shared_ptr<SharedSegment> Take(const std::string& token);
   std::vector<std::shared_ptr<SharedSegment>> Segments() const;
@@ -123,6 +133,11 @@ class SharedMemory {
   std::unordered_map<std::string, std::weak_ptr<SharedSegment>> offers_;  // by token
   mutable std::list<std::weak_ptr<SharedSegment>> segments_;
   std::vector<Kept> kept_;  // in the order of their ends
+
+  // The thread's alone: who has not asked yet, by user.
+  FairPlaces places_;
+  FairPlaces::Id next_id_ = 1;
+  Time accept_after_;
   std::thread thread_;
 };
 
