@@ -34,6 +34,10 @@ struct ServerOptions {
   AccessFiles access;
   CallLimitOptions call_limits;
   MessageLimitOptions message_limits;
+  // A connection on which nobody made a call in this time is closed.
+  std::chrono::milliseconds first_call_timeout{10000};
+  // So is one that brought more than belongs to its calls, for so long.
+  std::chrono::milliseconds unaccounted_timeout{2000};
   // Serves callers without an identity, also in plain text, on an address that is no loopback one.
   bool allow_no_identity = false;
   // As ParseDevices takes it.

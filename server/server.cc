@@ -5,6 +5,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -41,9 +42,15 @@ constexpr milliseconds kKeepaliveTimeout{5000};
 constexpr milliseconds kHandshakeTimeout{10000};
 // A connection without calls; clients connect again when they need it.
 constexpr milliseconds kConnectionIdle = std::chrono::minutes(30);
-constexpr int kMaxHeaderBytes = 8192;
+// A larger header ends its whole connection, with the calls of others that share it through a proxy (gRPC 1.51 knows no
+// refusal of the call alone). Proxies refuse such a header themselves: nginx passes 32 KiB, Envoy 60.
+constexpr int kMaxHeaderBytes = 64 << 10;
 // On one connection, beside the calls allowed in all: health and information get through.
 constexpr int kAskingStreams = 64;
+// Connections and calls that strangers have at least, whatever the limits of known callers.
+constexpr int kLeastStrangers = 8;
+// In a flood of connections, a probe keeps its own for the longer the more there are.
+constexpr size_t kMostHttpConnections = 1024;
 
 // Hashing is faster than any one stream is sent; the rest of the cores is the engine's.
 int WorkerThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8); }
@@ -158,6 +165,20 @@ class ReflectionOption final : public grpc::ServerBuilderOption {
   const bool enabled_;
 };
 
+int StrangersOf(int known) { return std::max(kLeastStrangers, known / 2); }
+
+GateLimits MakeGateLimits(const ServerOptions& options) {
+  const ServerLimits& limits = options.limits;
+  GateLimits gate;
+  gate.known = limits.max_connections;
+  gate.strangers = StrangersOf(limits.max_connections);
+  gate.silence = kKeepaliveTimeout;
+  gate.first_call = options.first_call_timeout;
+  gate.held = options.unaccounted_timeout;
+  gate.message_bytes = limits.max_chunk_bytes + kMessageSlack;
+  return gate;
+}
+
 // Dead clients free what they hold within seconds, quiet ones may stay a while; no connection is closed for its age,
 // which would end the streams in it.
 void SetTransportArguments(grpc::ServerBuilder& builder, const ServerLimits& limits) {
@@ -201,6 +222,11 @@ void LogFindings(const state::StartFindings& found) {
        {"removed", absl::StrCat(found.removed.files)},
        {"payloads", absl::StrCat(found.orphans.files)},
        {"bytes", absl::StrCat(found.orphans.bytes)}});
+}
+
+size_t MostDescriptors() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 0;
 }
 
 // The shutdown of the whole library, with its last user, can wait ten seconds for a poller of its own that a blocked
@@ -254,7 +280,8 @@ Server::Server(const ServerOptions& options, ServedDevices served)
       workers_(WorkerThreads()),
       receivers_(WorkerThreads()),
       stream_watch_(limits_.stream_idle_timeout),
-      monitor_(metrics_, access_, audit_, limits_.max_calls) {}
+      gate_(MakeGateLimits(options_), metrics_),
+      monitor_(metrics_, access_, audit_, gate_, limits_.max_calls, StrangersOf(limits_.max_calls)) {}
 
 absl::Status Server::OpenAudit() {
   if (options_.audit_dir.empty()) {
@@ -328,6 +355,7 @@ absl::Status Server::ServeGrpc() {
   grpc::EnableDefaultHealthCheckService(true);
   services_ = MakeServices(*context_, dicom_ == nullptr ? nullptr : dicom_->importer());
   INTRAWARP_ASSIGN_OR_RETURN(TcpListener listener, TcpListener::Bind(options_.listen));
+  ConnectionGate::Prepare(listener);
   grpc_address_ = listener.address();
   grpc::ServerBuilder builder;
   using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -348,20 +376,21 @@ absl::Status Server::ServeGrpc() {
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::UnavailableError(absl::StrCat("cannot serve gRPC on ", options_.listen));
   for (const NamedService& service : services_) grpc_->GetHealthCheckService()->SetServingStatus(service.name, true);
-  gate_ = std::make_unique<ConnectionGate>(std::move(listener), std::move(acceptor), limits_.max_connections,
-                                           kKeepaliveTimeout, metrics_);
+  gate_.Start(std::move(listener), std::move(acceptor));
   return absl::OkStatus();
 }
 
 absl::Status Server::ServeHttp() {
   const HttpRoute health = {"/healthz", /*slow=*/false, [this] { return HealthPage(); }};
   const HttpRoute metrics = {"/metrics", /*slow=*/true, [this] {
-                               std::string text = metrics_.Scrape();
+                               std::string text = metrics_.Scrape() + gate_.Scrape();
                                if (shared_memory_ != nullptr) text += shared_memory_->Scrape();
                                if (dicom_ != nullptr) text += dicom_->Scrape();
                                return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
                              }};
-  INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}));
+  HttpLimits limits;
+  limits.connections = std::clamp(MostDescriptors() / 4, limits.connections, kMostHttpConnections);
+  INTRAWARP_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, {health, metrics}, limits));
   return absl::OkStatus();
 }
 
@@ -453,7 +482,9 @@ void Server::SampleResources(MetricsSample& sample) const {
     sample.tables.push_back(ToMetrics(resource, ledger_.use(resource)));
   }
   sample.tables.push_back({"calls", monitor_.calls(), limits_.max_calls});
-  sample.tables.push_back({"connections", gate_->connections(), limits_.max_connections});
+  const int64_t strangers = gate_.strangers();
+  sample.tables.push_back({"connections", gate_.connections() - strangers, limits_.max_connections});
+  sample.tables.push_back({"stranger_connections", strangers, StrangersOf(limits_.max_connections)});
   if (options_.state_dir.empty()) return;
   std::error_code error;
   const std::filesystem::space_info disk = std::filesystem::space(options_.state_dir, error);
@@ -529,7 +560,7 @@ void Server::Stop() {
     housekeeping_.join();
   }
   access_.Stop();
-  if (gate_ != nullptr) gate_->Stop();
+  gate_.Stop();
   // Beside the calls under way: both have the same time.
   const std::future<void> dicom_stopped = std::async(std::launch::async, [this] {
     if (dicom_ != nullptr) dicom_->Stop(steady_clock::now() + options_.drain_timeout);
@@ -549,7 +580,6 @@ void Server::Stop() {
   audit_.Close();
   http_.reset();
   dicom_.reset();
-  gate_.reset();
   grpc_.reset();
   WaitForTransport();
 }

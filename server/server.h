@@ -131,10 +131,10 @@ class Server {
   std::atomic<bool> serving_{false};  // started, and not stopping
   std::unique_ptr<ServerContext> context_;
   std::unique_ptr<SharedMemory> shared_memory_;  // null: none is shared
+  ConnectionGate gate_;
   RpcMonitor monitor_;
   std::vector<NamedService> services_;
   std::unique_ptr<grpc::Server> grpc_;
-  std::unique_ptr<ConnectionGate> gate_;
   std::string grpc_address_;
   std::unique_ptr<DicomNode> dicom_;  // null: there is none
   std::unique_ptr<HttpServer> http_;

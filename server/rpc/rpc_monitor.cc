@@ -41,6 +41,27 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
+// What a header has beside the metadata: its path, its authority, frames and padding; and the answer to it.
+constexpr int64_t kHeaderBytes = 256;
+constexpr int64_t kEntryBytes = 32;
+// Around a message: its length, frames of HTTP/2 and records of TLS, of which each has 16 KiB at most; and what a
+// client says to a message that was sent.
+constexpr int64_t kMessageBytes = 128;
+
+int64_t HeaderBytes(const grpc::ServerContextBase& call) {
+  int64_t bytes = kHeaderBytes;
+  for (const auto& [key, value] : call.client_metadata()) {
+    bytes += static_cast<int64_t>(key.size() + value.size()) + kEntryBytes;
+  }
+  return bytes;
+}
+
+ConnectionGate::Brings BringsOf(grpc::experimental::ServerRpcInfo::Type type) {
+  using Type = grpc::experimental::ServerRpcInfo::Type;
+  const bool streams = type == Type::CLIENT_STREAMING || type == Type::BIDI_STREAMING;
+  return streams ? ConnectionGate::Brings::kStream : ConnectionGate::Brings::kOneMessage;
+}
+
 bool OnlyAsks(absl::string_view method) {
   return method == "grpc.health.v1.Health/Check" || method == "intrawarp.v1.ServerService/GetServerInfo";
 }
@@ -74,23 +95,22 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
         own_(absl::StartsWith(method_, "intrawarp.")),
         only_asks_(OnlyAsks(method_)),
         unary_(info->type() == grpc::experimental::ServerRpcInfo::Type::UNARY),
+        brings_(BringsOf(info->type())),
         begin_(std::chrono::steady_clock::now()),
         context_(*info->server_context()),
+        connection_(monitor.gate_.Find(context_.peer())),
         logged_{RuleOf(method_) == nullptr ? "other" : absl::string_view(method_), "", false} {
     monitor_.metrics_.RpcStarted(method_);
+    if (!own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
-    if (own_) ++monitor_.own_calls_;
-    if (++Calls() <= monitor_.max_calls_) return;
-    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
-    refusal_ = WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
-                          InUse(monitor_.max_calls_, monitor_.max_calls_));
+    ++monitor_.own_calls_;
   }
 
-  // A call that gRPC gave up before its handler could answer.
   ~Interceptor() override {
-    if (!handled_) Handled(grpc::Status::CANCELLED);
+    if (!handled_) GivenUp();
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
-    --Calls();
+    if (counted_ != nullptr) --*counted_;
+    ForgetStranger();
     monitor_.identified_.erase(this);
     if (!own_) return;
     --monitor_.own_calls_;
@@ -99,14 +119,17 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      ConnectionGate::Account(connection_, HeaderBytes(context_));
       NoteTrace();
       LetIn();
+      if (!refusal_.ok()) monitor_.gate_.CountRefused(connection_);
     }
     if (!refusal_.ok()) Refuse(*methods);
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       Received(methods->GetRecvMessage());
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
+      ConnectionGate::Account(connection_, kMessageBytes);
       const grpc::ByteBuffer* message = methods->GetSerializedSendMessage();
       if (message != nullptr) monitor_.metrics_.RpcSent(method_, static_cast<int64_t>(message->Length()));
     }
@@ -137,12 +160,16 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     logged_.is_trace_malformed = begin != end && logged_.trace_id.empty();
     LogCallBegin(logged_);
   }
+  // A call that gRPC gave up before its handler could answer.
+  void GivenUp() {
+    monitor_.gate_.CountRefused(connection_);
+    Handled(grpc::Status::CANCELLED);
+  }
   // Finds out who calls, and whether that one may.
   void LetIn() {
-    if (!refusal_.ok()) return;
     const MethodRule* const rule = RuleOf(method_);
     if (rule != nullptr && rule->is_open) {
-      refusal_ = monitor_.access_.AdmitAnyone(context_, place_);
+      refusal_ = LetAnyoneIn();
       return;
     }
     absl::StatusOr<Identity> caller = monitor_.access_.Identify(context_);
@@ -150,13 +177,70 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (!caller.ok()) return;
     caller_ = *caller;
     SetCaller(context_, *caller);
-    refusal_ = monitor_.access_.Admit(method_, *caller, context_, place_);
+    refusal_ = Count();
+    if (refusal_.ok()) refusal_ = TakeConnection();
+    if (refusal_.ok()) refusal_ = monitor_.access_.Admit(method_, *caller, context_, place_);
     if (refusal_.ok() && IsAudited(method_)) refusal_ = monitor_.audit_.Available();
     if (!refusal_.ok() || !own_) return;
     std::lock_guard<std::mutex> lock(monitor_.mutex_);
     monitor_.identified_.insert(this);
     // The files may have changed since, and whoever looked for revoked calls did not see this one.
     if (IsRevoked()) refusal_ = WithReason(absl::UnauthenticatedError(kRevoked), v1::NOT_AUTHENTICATED);
+  }
+  absl::Status LetAnyoneIn() {
+    call_ = monitor_.gate_.BeginOpen(connection_);
+    if (monitor_.gate_.IsKnown(connection_)) {
+      if (absl::Status status = Count(); !status.ok()) return status;
+    } else {
+      CountStranger();
+    }
+    return monitor_.access_.AdmitAnyone(context_, place_);
+  }
+  // Takes a place among the calls of known callers.
+  absl::Status Count() {
+    std::lock_guard<std::mutex> lock(monitor_.mutex_);
+    int64_t& calls = only_asks_ ? monitor_.asking_calls_ : monitor_.calls_;
+    counted_ = &calls;
+    if (++calls <= monitor_.max_calls_) return absl::OkStatus();
+    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+    return WithReason(absl::ResourceExhaustedError(kTooManyCalls), v1::TOO_MANY_STREAMS,
+                      InUse(monitor_.max_calls_, monitor_.max_calls_));
+  }
+  // Takes a place among the calls of strangers, if need be of another one.
+  void CountStranger() {
+    grpc_call* gives_way = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(monitor_.mutex_);
+      const std::string network = ConnectionGate::NetworkOf(connection_);
+      if (monitor_.strangers_.size() >= monitor_.stranger_calls_) {
+        Interceptor& oldest = *monitor_.stranger_of_.at(*monitor_.strangers_.GivesWayFor(network));
+        gives_way = oldest.Ref();
+        oldest.ForgetStranger();
+      }
+      stranger_ = monitor_.next_stranger_++;
+      monitor_.strangers_.Enter(network, stranger_);
+      monitor_.stranger_of_[stranger_] = this;
+    }
+    if (gives_way == nullptr) return;
+    // The end of a call may come on this thread, and takes the mutex.
+    monitor_.metrics_.CountRejection(v1::TOO_MANY_STREAMS);
+    grpc_call_cancel_with_status(gives_way, GRPC_STATUS_RESOURCE_EXHAUSTED, kTooManyCalls, nullptr);
+    grpc_call_unref(gives_way);
+  }
+  // With the monitor's mutex held.
+  void ForgetStranger() {
+    if (stranger_ == 0) return;
+    monitor_.strangers_.Leave(ConnectionGate::NetworkOf(connection_), stranger_);
+    monitor_.stranger_of_.erase(std::exchange(stranger_, 0));
+  }
+  absl::Status TakeConnection() {
+    std::optional<ConnectionGate::Call> call = monitor_.gate_.BeginKnown(connection_, brings_);
+    if (call) {
+      call_ = *std::move(call);
+      return absl::OkStatus();
+    }
+    return WithReason(absl::ResourceExhaustedError("as many connections are open as are allowed"),
+                      v1::TOO_MANY_STREAMS);
   }
   void Refuse(grpc::experimental::InterceptorBatchMethods& methods) {
     if (methods.QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
@@ -211,14 +295,21 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     };
     AuditOf(context_)->Close(Audited(), status, std::chrono::steady_clock::now() - begin_, synced);
   }
-  int64_t& Calls() { return only_asks_ ? monitor_.asking_calls_ : monitor_.calls_; }
   void Received(void* message) {
-    if (message == nullptr) return;
+    if (message == nullptr) return call_.Arrived();
     monitor_.metrics_.RpcMessageReceived(method_);
-    if (!unary_ || !own_) return;
-    // The unary methods of intrawarp.v1 are typed: the message is a protobuf one.
-    const auto bytes = static_cast<const google::protobuf::Message*>(message)->ByteSizeLong();
-    monitor_.metrics_.RpcReceivedBytes(method_, static_cast<int64_t>(bytes));
+    const int64_t bytes = BytesOf(message);
+    // Frames and records are a small part of what they hold.
+    ConnectionGate::Account(connection_, bytes + bytes / 128 + kMessageBytes);
+    if (brings_ == ConnectionGate::Brings::kOneMessage) call_.Arrived();
+    if (unary_ && own_) monitor_.metrics_.RpcReceivedBytes(method_, bytes);
+  }
+  // The unary methods of intrawarp.v1 are typed, so that the message is a protobuf one; its others are raw. The
+  // messages of gRPC's own services are small.
+  int64_t BytesOf(const void* message) const {
+    if (!own_) return kHeaderBytes;
+    return static_cast<int64_t>(unary_ ? static_cast<const google::protobuf::Message*>(message)->ByteSizeLong()
+                                       : static_cast<const grpc::ByteBuffer*>(message)->Length());
   }
   void Handled(const grpc::Status& status) {
     handled_ = true;
@@ -232,12 +323,17 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   const bool own_;
   const bool only_asks_;
   const bool unary_;
+  const ConnectionGate::Brings brings_;
   const std::chrono::steady_clock::time_point begin_;
   grpc::ServerContextBase& context_;
-  LoggedCall logged_;     // a stranger's words are not logged, nor recorded
-  Identity caller_;       // once it is let in
-  absl::Status refusal_;  // OK: the call may begin
+  const ConnectionGate::ConnectionPtr connection_;  // null: the gate does not know it
+  LoggedCall logged_;                               // a stranger's words are not logged, nor recorded
+  Identity caller_;                                 // once it is let in
+  absl::Status refusal_;                            // OK: the call may begin
   CallLimits::Place place_;
+  ConnectionGate::Call call_;
+  int64_t* counted_ = nullptr;   // with the monitor's mutex held
+  FairPlaces::Id stranger_ = 0;  // so, too; 0: no stranger's call
   bool handled_ = false;
 };
 

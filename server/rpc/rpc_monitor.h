@@ -9,6 +9,10 @@
 // Calls that only ask (health, server information) have a limit of their own, so that others do not keep
 // them out.
 //
+// A call counts among these once it is known who makes it. Calls of health on a connection that no known caller has
+// used (ConnectionGate) have places of their own; when these are taken, the oldest call of the network that has most of
+// them ends RESOURCE_EXHAUSTED.
+//
 // A call that has an audit record (IsAudited) ends once its record is synced.
 //
 // Bytes received are counted here for unary methods; raw streaming methods count their own (Metrics::RpcReceivedBytes).
@@ -22,16 +26,20 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "server/fair_places.h"
 #include "server/monitor/metrics.h"
 #include "server/rpc/access_control.h"
 #include "server/rpc/audit_trail.h"
+#include "server/rpc/connection_gate.h"
 
 namespace intrawarp::server {
 
@@ -40,9 +48,15 @@ std::vector<RpcMethod> AllMethods();
 
 class RpcMonitor {
  public:
-  // At most `max_calls` under way, and as many again that only ask.
-  RpcMonitor(Metrics& metrics, AccessControl& access, AuditTrail& audit, int64_t max_calls)
-      : metrics_(metrics), access_(access), audit_(audit), max_calls_(max_calls) {}
+  // At most `max_calls` under way, as many again that only ask, and `stranger_calls` of strangers.
+  RpcMonitor(Metrics& metrics, AccessControl& access, AuditTrail& audit, ConnectionGate& gate, int64_t max_calls,
+             int64_t stranger_calls)
+      : metrics_(metrics),
+        access_(access),
+        audit_(audit),
+        gate_(gate),
+        max_calls_(max_calls),
+        stranger_calls_(static_cast<size_t>(stranger_calls)) {}
 
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptorFactory();
 
@@ -62,13 +76,18 @@ class RpcMonitor {
   Metrics& metrics_;
   AccessControl& access_;
   AuditTrail& audit_;
+  ConnectionGate& gate_;
   const int64_t max_calls_;
+  const size_t stranger_calls_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int64_t own_calls_ = 0;
   int64_t calls_ = 0;                  // but for those that only ask
   int64_t asking_calls_ = 0;           // those
   std::set<Interceptor*> identified_;  // calls of our services that were let in
+  FairPlaces strangers_;
+  std::map<FairPlaces::Id, Interceptor*> stranger_of_;
+  FairPlaces::Id next_stranger_ = 1;
 };
 
 }  // namespace intrawarp::server

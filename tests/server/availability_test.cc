@@ -3,8 +3,11 @@
 // and limits to what one client can take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +19,7 @@
 #include "intrawarp/v1/volume.grpc.pb.h"
 #include "tests/server/gated_device.h"
 #include "tests/server/health_client.h"
+#include "tests/server/http2_client.h"
 #include "tests/server/http_client.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
@@ -39,6 +43,21 @@ bool Eventually(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;
+}
+
+std::shared_ptr<grpc::Channel> NewConnection(const TestServer& test) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(test.server->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
+  RawCall call(channel, kInfo);
+  call.Write(std::string());
+  call.WritesDone();
+  while (call.Read().has_value()) {
+  }
+  return call.Finish().error_code();
 }
 
 ServerOptions OnGatedDevice(DeviceGates& gates) {
@@ -184,6 +203,7 @@ TEST(Availability, CallsBeyondTheLimitAreRefusedAndQuestionsAreNot) {
   ServerOptions options = TestServer::DefaultOptions();
   options.limits.max_calls = 3;
   TestServer test(options);
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);  // a known connection
   std::vector<std::unique_ptr<RawCall>> watches;
   for (int i = 0; i < 3; ++i) {
     watches.push_back(std::make_unique<RawCall>(test.channel, "/grpc.health.v1.Health/Watch"));
@@ -230,6 +250,7 @@ TEST(Availability, ARefusedCallDoesNothing) {
   TestServer test(options);
   StoredTransform stored{"t", {}, {}, {}, Transform(AffineMap::Identity())};
   ASSERT_TRUE(test.server->context().transforms.Insert(std::make_shared<StoredTransform>(std::move(stored))).ok());
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);  // a known connection
   RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
   watch.Write(HealthRequest(""));
   EXPECT_EQ(watch.Read(), kServing);
@@ -258,37 +279,61 @@ TEST(Availability, PointsCountAmongTheStreams) {
   EXPECT_EQ(DetailsOf(status).reason, "TOO_MANY_STREAMS");
 }
 
-std::shared_ptr<grpc::Channel> NewConnection(const TestServer& test) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(test.server->grpc_address(), grpc::InsecureChannelCredentials(), arguments);
+bool IsClosedConnectionCounted(const TestServer& test, const std::string& reason) {
+  const std::string text = HttpGet(test.server->http_address(), "/metrics").body;
+  return text.find(absl::StrCat("intrawarp_connections_closed_total{reason=\"", reason, "\"} 0\n")) ==
+         std::string::npos;
 }
 
-grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
-  RawCall call(channel, kInfo);
-  call.Write(std::string());
-  call.WritesDone();
-  while (call.Read().has_value()) {
-  }
-  return call.Finish().error_code();
-}
-
-TEST(Availability, ConnectionsBeyondTheLimitAreClosed) {
+TEST(Availability, ConnectionsWithCallsKeepTheirPlaces) {
   ServerOptions options = TestServer::DefaultOptions();
   options.limits.max_connections = 2;
   TestServer test(options);
   auto first = NewConnection(test);
   auto second = NewConnection(test);
-  EXPECT_EQ(Ask(first), grpc::StatusCode::OK);
-  EXPECT_EQ(Ask(second), grpc::StatusCode::OK);
-  EXPECT_EQ(Ask(NewConnection(test)), grpc::StatusCode::UNAVAILABLE);
+  RawCall first_call(first, kUpload), second_call(second, kUpload);
+  const Ledger& ledger = test.server->context().ledger;
+  ASSERT_TRUE(Eventually([&] { return ledger.in_use(Resource::kStreams) == 2; }));
+  EXPECT_NE(Ask(NewConnection(test)), grpc::StatusCode::OK);
   EXPECT_EQ(Ask(first), grpc::StatusCode::OK);
   const std::string text = HttpGet(test.server->http_address(), "/metrics").body;
   EXPECT_THAT(text, HasSubstr("intrawarp_table_used{table=\"connections\"} 2\n"));
   EXPECT_THAT(text, testing::ContainsRegex("reason=\"too_many_connections\"} [1-9]"));
-  // A place that is free again serves the next one.
-  second.reset();
+  // One without calls gives way.
+  second_call.Cancel();
   EXPECT_TRUE(Eventually([&] { return Ask(NewConnection(test)) == grpc::StatusCode::OK; }));
+  EXPECT_EQ(ledger.in_use(Resource::kStreams), 1);
+}
+
+// More connections that say nothing than strangers, or all together, have places.
+TEST(Availability, StrangersKeepNobodyOut) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.limits.max_connections = 16;
+  TestServer test(options);
+  std::vector<std::unique_ptr<Http2Connection>> held;
+  for (int i = 0; i < 60; ++i) held.push_back(std::make_unique<Http2Connection>(test.server->grpc_address()));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Ask(NewConnection(test)), grpc::StatusCode::OK);
+    EXPECT_EQ(CheckHealth(NewConnection(test)), kServing);
+    held.push_back(std::make_unique<Http2Connection>(test.server->grpc_address()));
+  }
+  EXPECT_TRUE(held.front()->AwaitEnd());
+}
+
+TEST(Availability, AConnectionWithoutACallIsClosedAndOneThatWatchesHealthIsNot) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.first_call_timeout = std::chrono::milliseconds(100);
+  TestServer test(options);
+  RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest(""));
+  EXPECT_EQ(watch.Read(), kServing);
+  Http2Connection silent(test.server->grpc_address());
+  EXPECT_TRUE(silent.AwaitEnd());
+  EXPECT_TRUE(IsClosedConnectionCounted(test, "not_identified"));
+  test.server->Stop();  // ends the watch
+  while (watch.Read().has_value()) {
+  }
+  EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(Availability, HeadersAreBounded) {
@@ -300,10 +345,126 @@ TEST(Availability, HeadersAreBounded) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// A header that never ends: how it begins, what follows over and over, and the MiB that the server may grow by.
+struct EndlessHeader {
+  const char* name;
+  std::string begin;
+  std::string more;
+  int64_t most_mib = 8;
+};
+
+std::vector<EndlessHeader> EndlessHeaders() {
+  using Http2 = Http2Connection;
+  std::string small;
+  for (int i = 0; i < 180; ++i) small += Http2::Field("a", "b");
+  const std::string scheme = "\x83\x86";
+  const std::string named = scheme + "\x40\x01" + "a\x01" + "b";  // and a field to refer to
+  return {{"whole fields", scheme, Http2::Field("a", std::string(4000, 'b'))},
+          {"small fields", scheme, small},
+          // Each byte of these takes the memory of a field.
+          {"references", named, std::string(240, '\xbe'), 48},
+          {"a string", scheme + "\x10\x7f\x80\xff\xff\xff\x07", std::string(1 << 20, 'a')},
+          {"a length", scheme + "\x10\x7f", std::string(4096, '\x80')}};
+}
+
+// Sends 64 MiB of it, unless the server closes the connection.
+void SendEndless(Http2Connection& connection, uint32_t stream, const EndlessHeader& header) {
+  using Http2 = Http2Connection;
+  std::string more = Http2::Frame(Http2::kContinuation, 0, stream, header.more);
+  while (more.size() < 1 << 16) more += more;
+  bool goes_on = connection.Send(Http2::Frame(Http2::kHeaders, 0, stream, header.begin));
+  for (size_t sent = 0; goes_on && sent < 64 << 20; sent += more.size()) goes_on = connection.Send(more);
+  EXPECT_FALSE(goes_on);
+}
+
+TEST(Availability, HeadersThatNeverEndAreBounded) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.unaccounted_timeout = std::chrono::milliseconds(50);
+  TestServer test(options);
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+  for (const EndlessHeader& header : EndlessHeaders()) {
+    SCOPED_TRACE(header.name);
+    const int64_t before = ResidentBytes();
+    Http2Connection connection(test.server->grpc_address());
+    SendEndless(connection, 1, header);
+    EXPECT_LE(ResidentBytes() - before, header.most_mib << 20);
+    EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+  }
+  EXPECT_TRUE(IsClosedConnectionCounted(test, "unaccounted"));
+}
+
+TEST(Availability, HeadersThatNeverEndOnManyConnectionsAreBounded) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.unaccounted_timeout = std::chrono::milliseconds(50);
+  TestServer test(options);
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+  const EndlessHeader header = EndlessHeaders().front();
+  const int64_t before = ResidentBytes();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 32; ++i) {
+    threads.emplace_back([&] {
+      Http2Connection connection(test.server->grpc_address());
+      SendEndless(connection, 1, header);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(ResidentBytes() - before, 32 << 20);  // of 2 GiB; a connection has buffers of its own
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+}
+
+// Whoever has made a call may send more at once, and is watched instead of bounded from the beginning.
+TEST(Availability, HeadersThatNeverEndAreBoundedAfterACall) {
+  using Http2 = Http2Connection;
+  ServerOptions options = TestServer::DefaultOptions();
+  options.unaccounted_timeout = std::chrono::milliseconds(50);
+  TestServer test(options);
+  for (const EndlessHeader& header : {EndlessHeaders().front(), EndlessHeaders()[3]}) {
+    SCOPED_TRACE(header.name);
+    Http2Connection connection(test.server->grpc_address());
+    connection.Send(Http2::Frame(Http2::kHeaders, Http2::kEndHeaders, 1, Http2::CallHeader(kInfo)) +
+                    Http2::Frame(Http2::kData, 1, 1, std::string(5, '\0')));
+    ASSERT_TRUE(Eventually([&] {
+      return HttpGet(test.server->http_address(), "/metrics").body.find("{table=\"stranger_connections\"} 0\n") !=
+             std::string::npos;
+    }));
+    const int64_t before = ResidentBytes();
+    SendEndless(connection, 3, header);
+    EXPECT_LE(ResidentBytes() - before, 24 << 20);
+  }
+  EXPECT_EQ(Ask(test.channel), grpc::StatusCode::OK);
+}
+
+// What a good caller sends is never taken for such a header, however much it is, and whether or not it is refused.
+TEST(Availability, NothingThatBelongsToCallsIsHeld) {
+  ServerOptions options = TestServer::DefaultOptions();
+  options.unaccounted_timeout = std::chrono::milliseconds(50);
+  TestServer test(options);
+  const std::string chunk(1 << 20, 'x');
+  for (int i = 0; i < 20; ++i) {
+    RawCall refused(test.channel, kUpload);
+    (void)refused.Write(chunk);  // no header
+    EXPECT_FALSE(refused.Finish().ok());
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(Upload(*test.Stub<v1::BulkService>(), SmallVolume(absl::StrCat("v", i))).ok());
+  }
+  EXPECT_EQ(test.Info().usage().streams(), 0);
+  EXPECT_FALSE(IsClosedConnectionCounted(test, "unaccounted"));
+  EXPECT_FALSE(IsClosedConnectionCounted(test, "refused_calls"));
+}
+
+// More than there are places.
 TEST(Availability, HealthBesideHalfSentRequests) {
   TestServer test;
   std::vector<std::unique_ptr<HttpConnection>> held;
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 330; ++i) {
     held.push_back(std::make_unique<HttpConnection>(test.server->http_address()));
     held.back()->Send("GET /metrics HTTP/1.1\r\n");
   }

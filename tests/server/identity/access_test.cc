@@ -475,6 +475,49 @@ TEST(MessageLimitsTest, BucketsFillAndGo) {
   EXPECT_EQ(MessageLimits({0, 0}).Enter("c", "ann", now).Take(now), Limit::kNone);
 }
 
+// Strangers' calls have places of their own, and the oldest of them gives way.
+TEST_F(AccessTest, CallsOfStrangersTakeNobodysPlaces) {
+  const std::string token = AddToken("ann", Role::kFrame);
+  StartWithTokens([](ServerOptions& options) { options.limits.max_calls = 2; });
+  const std::shared_ptr<grpc::Channel> stranger = NewChannel({.trusts = authority_.certificate});
+  std::vector<std::unique_ptr<RawCall>> watches;
+  for (int i = 0; i < 20; ++i) {
+    watches.push_back(std::make_unique<RawCall>(stranger, "/grpc.health.v1.Health/Watch"));
+    watches.back()->Write(HealthRequest(""));
+    EXPECT_EQ(watches.back()->Read(), kServing);
+  }
+  EXPECT_EQ(Code(WithToken(token)), grpc::OK);
+  EXPECT_EQ(CheckHealth(NewChannel({.trusts = authority_.certificate})), kServing);
+  EXPECT_EQ(watches.front()->Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
+  // Calls that are refused take none, either.
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Code(WithToken("wrong")), grpc::UNAUTHENTICATED);
+  EXPECT_EQ(Code(WithToken(token)), grpc::OK);
+}
+
+// A connection on which calls are refused over and over is closed; a good caller's goes on.
+TEST_F(AccessTest, AFloodOfRefusedCallsEndsItsConnection) {
+  const std::string token = AddToken("ann", Role::kFrame);
+  StartWithTokens();
+  const std::shared_ptr<grpc::Channel> good = NewChannel(WithToken(token));
+  EXPECT_TRUE(Ask(good).ok());
+  const std::shared_ptr<grpc::Channel> stranger = NewChannel({.trusts = authority_.certificate});
+  const auto is_closed = [this] {
+    return HttpGet(server_->http_address(), "/metrics")
+               .body.find("intrawarp_connections_closed_total{reason=\"refused_calls\"} 0\n") == std::string::npos;
+  };
+  bool closed = false;
+  for (int round = 0; round < 100 && !closed; ++round) {
+    std::vector<std::unique_ptr<RawCall>> calls;
+    for (int i = 0; i < 200; ++i) {
+      calls.push_back(std::make_unique<RawCall>(stranger, "/intrawarp.v1.BulkService/Upload"));
+    }
+    for (const auto& call : calls) EXPECT_FALSE(call->Finish().ok());
+    closed = is_closed();
+  }
+  EXPECT_TRUE(closed);
+  EXPECT_TRUE(Ask(good).ok());
+}
+
 class ExposureTest : public AccessTest {
  protected:
   absl::Status StartAt(const char* address, const AccessFiles& files, bool allow = false) {

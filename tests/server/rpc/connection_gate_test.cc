@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/connection_gate.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/rpc_monitor.h"
+#include "server/version.h"
+#include "tests/server/http2_client.h"
+
+namespace intrawarp::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A gRPC server behind a gate that nobody but the test tells of calls.
+class ConnectionGateTest : public testing::Test {
+ protected:
+  void Start(const GateLimits& limits) {
+    gate_ = std::make_unique<ConnectionGate>(limits, metrics_);
+    absl::StatusOr<TcpListener> listener = TcpListener::Bind("127.0.0.1:0");
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    ConnectionGate::Prepare(*listener);
+    address_ = listener->address();
+    grpc::ServerBuilder builder;
+    using Connections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    ConnectionGate::Acceptor acceptor =
+        builder.experimental().AddExternalConnectionAcceptor(Connections::FROM_FD, grpc::InsecureServerCredentials());
+    builder.RegisterCallbackGenericService(&nobody_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    gate_->Start(*std::move(listener), std::move(acceptor));
+  }
+  ~ConnectionGateTest() override {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+  }
+
+  // Waits until the gate has accepted it.
+  std::unique_ptr<Http2Connection> Connect(const std::string& from = "127.0.0.1") {
+    auto connection = std::make_unique<Http2Connection>(address_, from);
+    while (Of(*connection, from) == nullptr && !connection->has_ended()) std::this_thread::yield();
+    return connection;
+  }
+  ConnectionGate::ConnectionPtr Of(const Http2Connection& connection, const std::string& from = "127.0.0.1") const {
+    return gate_->Find(absl::StrCat("ipv4:", from, ":", connection.port()));
+  }
+  std::vector<std::unique_ptr<Http2Connection>> Connect(int count, const std::string& from) {
+    std::vector<std::unique_ptr<Http2Connection>> connections;
+    for (int i = 0; i < count; ++i) connections.push_back(Connect(from));
+    return connections;
+  }
+  ConnectionGate::Call Begin(const Http2Connection& connection) {
+    std::optional<ConnectionGate::Call> call = gate_->BeginKnown(Of(connection), ConnectionGate::Brings::kOneMessage);
+    EXPECT_TRUE(call.has_value());
+    return call ? *std::move(call) : ConnectionGate::Call();
+  }
+  bool Closed(const char* reason) const {
+    return metrics_.Scrape().find(absl::StrCat("intrawarp_connections_closed_total{reason=\"", reason, "\"} 0\n")) ==
+           std::string::npos;
+  }
+
+  Metrics metrics_{ThisBuild(), {"cpu"}, AllMethods(), std::chrono::system_clock::now()};
+  std::unique_ptr<ConnectionGate> gate_;
+  grpc::CallbackGenericService nobody_;  // answers UNIMPLEMENTED
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+TEST_F(ConnectionGateTest, AFloodClosesItsOwnConnections) {
+  Start({.known = 4, .strangers = 4});
+  const auto other = Connect("127.0.0.3");
+  const auto flood = Connect(40, "127.0.0.2");
+  EXPECT_FALSE(other->has_ended());
+  EXPECT_TRUE(flood.front()->AwaitEnd());
+  EXPECT_FALSE(flood.back()->has_ended());
+  EXPECT_EQ(gate_->strangers(), 4);
+  EXPECT_TRUE(Closed("gave_way"));
+  // It has a place also when its calls begin late.
+  ConnectionGate::Call call = *gate_->BeginKnown(Of(*other, "127.0.0.3"), ConnectionGate::Brings::kStream);
+  EXPECT_EQ(gate_->connections() - gate_->strangers(), 1);
+}
+
+TEST_F(ConnectionGateTest, WhoAskedForHealthGivesWayAfterWhoSaysNothing) {
+  Start({.known = 4, .strangers = 3});
+  const auto asks = Connect();
+  { const ConnectionGate::Call health = gate_->BeginOpen(Of(*asks)); }
+  const auto silent = Connect(10, "127.0.0.1");
+  EXPECT_FALSE(asks->has_ended());
+}
+
+TEST_F(ConnectionGateTest, KnownConnectionsDoNotGiveWayToStrangers) {
+  Start({.known = 2, .strangers = 2});
+  const auto known = Connect();
+  { const ConnectionGate::Call call = Begin(*known); }
+  const auto flood = Connect(20, "127.0.0.1");
+  EXPECT_FALSE(known->has_ended());
+}
+
+TEST_F(ConnectionGateTest, AnIdleKnownConnectionGivesWayAndABusyOneDoesNot) {
+  Start({.known = 2, .strangers = 8});
+  const auto connections = Connect(4, "127.0.0.1");
+  ConnectionGate::Call first = Begin(*connections[0]);
+  const ConnectionGate::Call second = Begin(*connections[1]);
+  EXPECT_FALSE(gate_->BeginKnown(Of(*connections[2]), ConnectionGate::Brings::kStream).has_value());
+  EXPECT_TRUE(connections[2]->AwaitEnd());
+  first = ConnectionGate::Call();
+  const ConnectionGate::Call fourth = Begin(*connections[3]);
+  EXPECT_TRUE(connections[0]->AwaitEnd());
+  EXPECT_FALSE(connections[1]->has_ended());
+  EXPECT_FALSE(connections[3]->has_ended());
+}
+
+TEST_F(ConnectionGateTest, OneNetworkDoesNotKeepAnotherOut) {
+  Start({.known = 4, .strangers = 8});
+  const auto many = Connect(4, "127.0.0.2");
+  std::vector<ConnectionGate::Call> calls;
+  for (const auto& each : many) {
+    calls.push_back(*gate_->BeginKnown(Of(*each, "127.0.0.2"), ConnectionGate::Brings::kStream));
+  }
+  const auto other = Connect();
+  const ConnectionGate::Call call = Begin(*other);
+  EXPECT_FALSE(other->has_ended());
+  EXPECT_TRUE(many.back()->AwaitEnd());
+  EXPECT_FALSE(many.front()->has_ended());
+}
+
+TEST_F(ConnectionGateTest, AStrangerWithoutACallGoes) {
+  Start({.first_call = milliseconds(50)});
+  const auto watches = Connect();
+  const ConnectionGate::Call health = gate_->BeginOpen(Of(*watches));
+  const auto known = Connect();
+  const ConnectionGate::Call call = Begin(*known);
+  const auto silent = Connect();
+  EXPECT_TRUE(silent->AwaitEnd());
+  EXPECT_FALSE(watches->has_ended());
+  EXPECT_FALSE(known->has_ended());
+  EXPECT_TRUE(Closed("not_identified"));
+}
+
+TEST_F(ConnectionGateTest, ManyRefusedCallsEndTheConnection) {
+  Start({.refused_calls_a_second = 3});
+  const auto stranger = Connect(), known = Connect();
+  const ConnectionGate::Call call = Begin(*known);
+  // Found before, as calls under way have.
+  const ConnectionGate::ConnectionPtr at_stranger = Of(*stranger), at_known = Of(*known);
+  for (int i = 0; i < 30; ++i) gate_->CountRefused(at_stranger);
+  for (int i = 0; i < 30; ++i) gate_->CountRefused(at_known);
+  EXPECT_TRUE(stranger->AwaitEnd());
+  EXPECT_FALSE(known->has_ended());
+  EXPECT_TRUE(Closed("refused_calls"));
+}
+
+TEST_F(ConnectionGateTest, BytesThatBelongToNoCallEndTheConnection) {
+  Start({.held = milliseconds(50)});
+  const auto stranger = Connect();
+  ASSERT_TRUE(stranger->Send(Http2Connection::Frame(Http2Connection::kHeaders, 0, 1, "\x83\x86")));
+  const std::string more =
+      Http2Connection::Frame(Http2Connection::kContinuation, 0, 1, Http2Connection::Field("a", std::string(4000, 'b')));
+  int frames = 0;
+  while (frames < 10000 && stranger->Send(more)) ++frames;
+  EXPECT_LT(frames, 10000);
+  EXPECT_TRUE(Closed("unaccounted"));
+}
+
+// Bytes that come again and again, and are accounted for, are never held.
+TEST_F(ConnectionGateTest, BytesOfCallsDoNotEndTheConnection) {
+  Start({.held = milliseconds(50)});
+  const auto connection = Connect();
+  const ConnectionGate::ConnectionPtr at = Of(*connection);
+  // Whole headers, of calls that nobody serves.
+  for (int i = 0; i < 2000; ++i) {
+    const std::string header =
+        Http2Connection::CallHeader("/none/None") + Http2Connection::Field("a", std::string(1000, 'b'));
+    ConnectionGate::Account(at, static_cast<int64_t>(header.size()) + 512);
+    ASSERT_TRUE(connection->Send(Http2Connection::Frame(Http2Connection::kHeaders, 5, 2 * i + 1, header))) << i;
+  }
+  EXPECT_FALSE(Closed("unaccounted"));
+}
+
+}  // namespace
+}  // namespace intrawarp::server
