@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "engine/base/status_macros.h"
 #include "server/audit/audit_verify.h"
@@ -35,6 +36,10 @@ absl::Status Verify(const ParsedFlags& flags, Session&) {
   for (const std::string& error : found.errors) std::printf("damaged: %s\n", error.c_str());
   if (found.torn_bytes > 0) {
     std::printf("%lld bytes of a record that was never acknowledged\n", static_cast<long long>(found.torn_bytes));
+  }
+  if (!found.unfinished.empty()) {
+    std::printf("calls that began to send and have no record of their end began with record%s %s\n",
+                found.unfinished.size() == 1 ? "" : "s", absl::StrJoin(found.unfinished, ", ").c_str());
   }
   std::printf("%lld records, head %s\n", static_cast<long long>(found.records),
               audit::FormatPosition(found.end).c_str());

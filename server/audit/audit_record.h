@@ -13,6 +13,9 @@
 
 namespace intrawarp::audit {
 
+// The outcome of a call that has begun to send content; its end has a record with the same note "call".
+inline constexpr char kBegun[] = "BEGUN";
+
 struct AuditRecord {
   std::chrono::system_clock::time_point time;
   // "intrawarp.v1.BulkService/Upload", "frame", "start".
@@ -32,7 +35,7 @@ struct AuditRecord {
   std::string quality;
   std::string device;
   std::optional<int64_t> frame;
-  // A gRPC status code by its name, and the reason of a failure.
+  // A gRPC status code by its name, or kBegun, and the reason of a failure.
   std::string outcome;
   std::string reason;
   std::optional<double> milliseconds;

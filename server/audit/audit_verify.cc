@@ -2,11 +2,16 @@
 #include "server/audit/audit_verify.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "server/audit/audit_record.h"
 
 namespace intrawarp::audit {
 namespace {
@@ -63,6 +68,9 @@ class Verifier {
                          " names the last of them"));
       }
     }
+    for (const auto& [call, seq] : begun_) found_.unfinished.push_back(seq);
+    std::sort(found_.unfinished.begin(), found_.unfinished.end());
+    if (found_.unfinished.size() > kMaxUnfinished) found_.unfinished.resize(kMaxUnfinished);
     return std::move(found_);
   }
 
@@ -77,11 +85,25 @@ class Verifier {
     if (!line) return Error("is no record");
     ++found_.records;
     Chain(*line);
+    Pair(*line);
     found_.end = {line->seq, std::string(line->hash)};
     for (const Expected& expected : expected_) {
       if (expected.position.seq == line->seq && expected.position.hash != line->hash) {
         Error(absl::StrCat("record ", line->seq, " is not the one that ", expected.name, " names"));
       }
+    }
+  }
+
+  // A call's begin and end.
+  void Pair(const Line& line) {
+    if (!absl::StrContains(line.json, "\"call\":")) return;
+    const nlohmann::json record = nlohmann::json::parse(line.json, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("call") || !record["call"].is_string()) return;
+    const std::string call = record["call"];
+    if (record.contains("outcome") && record["outcome"] == kBegun) {
+      begun_[call] = line.seq;
+    } else {
+      begun_.erase(call);
     }
   }
 
@@ -104,6 +126,7 @@ class Verifier {
   const std::string directory_;
   const ChainHash& hash_;
   std::vector<Expected> expected_;
+  std::map<std::string, int64_t> begun_;  // calls without an end so far, and the record of their begin
   AuditFindings found_;
   std::string name_;
   int64_t line_ = 0;

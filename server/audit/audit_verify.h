@@ -23,10 +23,14 @@ struct AuditFindings {
   Position end;
   // The bytes of a last line without its end, which a crash left; its record was never acknowledged.
   int64_t torn_bytes = 0;
+  // The numbers of the first records of calls that began to send content and have no record of their end, at most
+  // kMaxUnfinished: they go on, or the server ended before they did.
+  std::vector<int64_t> unfinished;
   // One a line, each naming file and line; at most kMaxErrors.
   std::vector<std::string> errors;
 };
 inline constexpr size_t kMaxErrors = 100;
+inline constexpr size_t kMaxUnfinished = 100;
 
 struct AuditExpectations {
   // The last record whose file was moved away. Default: none was, and the log begins with record 1.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/monitor/log.h"
+#include "server/peer_address.h"
 #include "server/rpc/errors.h"
 
 namespace intrawarp::server {
@@ -42,6 +44,14 @@ constexpr std::array<absl::string_view, 15> kAudited = {
     "intrawarp.v1.TransformService/MapPoints",
     "intrawarp.v1.TransformService/WarpVolume",
     "intrawarp.v1.VolumeService/DeleteVolume",
+};
+
+// In order.
+constexpr std::array<absl::string_view, 4> kExports = {
+    "intrawarp.v1.BulkService/Download",
+    "intrawarp.v1.RegistrationService/Register",
+    "intrawarp.v1.SparseMatrixService/Multiply",
+    "intrawarp.v1.TransformService/WarpVolume",
 };
 
 double Milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
@@ -76,6 +86,12 @@ std::string QualityText(const v1::Report& report) {
   return ToJsonText(quality);
 }
 
+// What counts together: the network of a peer in gRPC's words, else the peer.
+std::string NetworkIn(const std::string& peer) {
+  const std::optional<PeerAddress> address = ParsePeer(peer);
+  return address ? NetworkOf(*address) : peer;
+}
+
 audit::AuditRecord RecordOf(const AuditedCall& call, const grpc::Status& status) {
   audit::AuditRecord record;
   record.action = call.method;
@@ -100,6 +116,8 @@ std::string ErrorReasonIn(const grpc::Status& status) {
   return "";
 }
 
+bool IsExport(absl::string_view method) { return std::binary_search(kExports.begin(), kExports.end(), method); }
+
 bool IsAudited(absl::string_view method) { return std::binary_search(kAudited.begin(), kAudited.end(), method); }
 
 absl::Status AuditTrail::Open(state::FileLayer& files, audit::AuditOptions options,
@@ -118,6 +136,7 @@ absl::Status AuditTrail::Open(state::FileLayer& files, audit::AuditOptions optio
 
 void AuditTrail::Close() {
   if (log_ == nullptr) return;
+  RecordUnrecorded();
   audit::AuditRecord record;
   record.action = "stop";
   Append(std::move(record));
@@ -146,20 +165,50 @@ void AuditTrail::Append(audit::AuditRecord record, audit::AuditLog::DoneFn done)
   log_->Append(std::move(record), std::move(done));
 }
 
-void AuditTrail::AppendRefusal(const AuditedCall& call, const grpc::Status& status) {
-  if (log_ == nullptr) return;
-  audit::AuditRecord record = RecordOf(call, status);
+void AuditTrail::AppendRefusal(const AuditedCall& call, const grpc::Status& status, audit::AuditLog::DoneFn done) {
+  bool is_recorded = log_ != nullptr;
+  if (is_recorded) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_recorded = TakeRefusal(call.who.empty() ? Source("", NetworkIn(call.peer)) : Source(call.who, ""));
+  }
+  if (is_recorded) return Append(RecordOf(call, status), std::move(done));
+  if (done) done(absl::OkStatus());
+}
+
+bool AuditTrail::TakeRefusal(const Source& source) {
+  if (refused_.size() >= kRefusedSources && refused_.count(source) == 0) {
+    ++refused_[Source()].unrecorded;
+    return false;
+  }
+  Refused& refused = refused_[source];
+  const bool is_stranger = source.first.empty();
+  const bool is_scarce = stranger_refusals_ >= kStrangerRefusals;
+  const int most = !is_stranger ? kKnownRefusals : is_scarce ? kScarceRefusals : kRefusalsAMinute;
+  if (refused.recorded >= most) {
+    ++refused.unrecorded;
+    return false;
+  }
+  ++refused.recorded;
+  stranger_refusals_ += is_stranger ? 1 : 0;
+  return true;
+}
+
+void AuditTrail::RecordUnrecorded() {
+  std::map<Source, Refused> refused;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (refusals_ >= kRefusalsAMinute) {
-      ++unrecorded_refusals_;
-      return;
-    }
-    ++refusals_;
-    const int64_t before = std::exchange(unrecorded_refusals_, 0);
-    if (before > 0) record.notes.push_back({"unrecorded_refusals", absl::StrCat(before)});
+    refused.swap(refused_);
+    stranger_refusals_ = 0;
   }
-  Append(std::move(record));
+  for (const auto& [source, each] : refused) {
+    if (each.unrecorded == 0) continue;
+    audit::AuditRecord record;
+    record.action = "refusals";
+    record.who = source.first;
+    record.peer = source.second;
+    record.notes = {{"unrecorded_refusals", absl::StrCat(each.unrecorded)}};
+    Append(std::move(record));
+  }
 }
 
 std::string AuditTrail::NameDigest(absl::string_view name) const {
@@ -169,10 +218,12 @@ std::string AuditTrail::NameDigest(absl::string_view name) const {
 void AuditTrail::Check(std::chrono::steady_clock::time_point now) {
   if (log_ == nullptr) return;
   log_->Check(now);
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (now - minute_ < std::chrono::minutes(1)) return;
-  minute_ = now;
-  refusals_ = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (now - minute_ < std::chrono::minutes(1)) return;
+    minute_ = now;
+  }
+  RecordUnrecorded();
 }
 
 audit::Position AuditTrail::head() const { return log_ == nullptr ? audit::Position() : log_->head(); }
@@ -182,7 +233,7 @@ int64_t AuditTrail::lost() const { return log_ == nullptr ? 0 : log_->lost(); }
 void CallAudit::Trace(const std::string& trace_id) {
   if (trail_ == nullptr) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  record_.notes = {{"trace", trace_id}};
+  record_.notes.emplace_back("trace", trace_id);
 }
 
 void CallAudit::Digest(absl::string_view role, const std::string& sha256) {
@@ -217,19 +268,33 @@ void CallAudit::Report(const v1::Report& report) {
   record_.quality = QualityText(report);
 }
 
+audit::AuditRecord CallAudit::NewRecord(const AuditedCall& call, const grpc::Status& status) {
+  audit::AuditRecord record = RecordOf(call, status);
+  std::lock_guard<std::mutex> lock(mutex_);
+  record.digests = record_.digests;
+  record.names = record_.names;
+  record.options = record_.options;
+  record.device = record_.device;
+  record.quality = record_.quality;
+  record.notes = record_.notes;
+  return record;
+}
+
+void CallAudit::Begin(const AuditedCall& call, audit::AuditLog::DoneFn done) {
+  if (trail_ == nullptr) return done(absl::OkStatus());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    record_.notes.emplace_back("call", trail_->NewCallId());
+  }
+  audit::AuditRecord record = NewRecord(call, grpc::Status::OK);
+  record.outcome = audit::kBegun;
+  trail_->Append(std::move(record), std::move(done));
+}
+
 void CallAudit::Close(const AuditedCall& call, const grpc::Status& status, std::chrono::nanoseconds elapsed,
                       audit::AuditLog::DoneFn done) {
   if (trail_ == nullptr) return done(absl::OkStatus());
-  audit::AuditRecord record = RecordOf(call, status);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    record.digests = record_.digests;
-    record.names = record_.names;
-    record.options = record_.options;
-    record.device = record_.device;
-    record.quality = record_.quality;
-    record.notes = record_.notes;
-  }
+  audit::AuditRecord record = NewRecord(call, status);
   record.milliseconds = Milliseconds(elapsed);
   trail_->Append(std::move(record), std::move(done));
 }

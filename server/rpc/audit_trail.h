@@ -2,8 +2,9 @@
 // AuditTrail: the audit log of a server, which may have none. CallAudit: what becomes the record of one call.
 //
 // A call that brings, makes, sends or takes away something has one record, which is synced before its status is sent,
-// and so has a call that was refused for its identity; a frame has one that is written soon after its answer. A server
-// whose log cannot be written refuses new calls of these kinds (AUDIT_UNAVAILABLE); the frames of open sessions go on.
+// and so has a call that was refused for its identity; a frame has one that is written soon after its answer. A call
+// that streams content to its client has another one, which is synced before the first of it is sent. A server whose
+// log cannot be written refuses new calls of these kinds (AUDIT_UNAVAILABLE); the frames of open sessions go on.
 //
 // Thread safety: safe for concurrent use after Open.
 #ifndef INTRAWARP_SERVER_RPC_AUDIT_TRAIL_H_
@@ -12,8 +13,10 @@
 #include <grpcpp/server_context.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,6 +33,9 @@ namespace intrawarp::server {
 
 // Whether calls of the method have records ("intrawarp.v1.BulkService/Upload").
 bool IsAudited(absl::string_view method);
+
+// Whether calls of the method stream content to their client.
+bool IsExport(absl::string_view method);
 
 // UNAVAILABLE (AUDIT_UNAVAILABLE): for a call whose record cannot be written, whatever it has done.
 absl::Status Unrecorded();
@@ -64,9 +70,13 @@ class AuditTrail {
   absl::Status Available() const;
   // With the time of now. `done` as of AuditLog::Append; within this call on a server without a log.
   void Append(audit::AuditRecord record, audit::AuditLog::DoneFn done = nullptr);
-  // Records a caller that was refused: at most kRefusalsAMinute, the others as a number in the next such record, so
-  // that nobody fills the disk.
-  void AppendRefusal(const AuditedCall& call, const grpc::Status& status);
+  // Records a caller that was refused. So that nobody fills the disk, a network of strangers has kRefusalsAMinute
+  // records a minute, kScarceRefusals once all strangers together have kStrangerRefusals, and an identity has
+  // kKnownRefusals; a record a minute, and one at the end, tells of each how many more there were.
+  // `done` as of Append; within this call for one that has no record.
+  void AppendRefusal(const AuditedCall& call, const grpc::Status& status, audit::AuditLog::DoneFn done = nullptr);
+  // A name for a call in its records.
+  std::string NewCallId() const { return RandomId(seams_); }
   // The text that stands for a resource's name in records: 32 digits of its digest, by the log's key where it has one.
   std::string NameDigest(absl::string_view name) const;
 
@@ -76,15 +86,32 @@ class AuditTrail {
   int64_t lost() const;
 
   static constexpr int kRefusalsAMinute = 60;
+  static constexpr int kScarceRefusals = 6;
+  static constexpr int kStrangerRefusals = 600;
+  static constexpr int kKnownRefusals = 6000;
+  // Networks and identities of which refusals are counted one by one.
+  static constexpr size_t kRefusedSources = 256;
 
  private:
+  // Who was refused in this minute, and how often.
+  struct Refused {
+    int recorded = 0;
+    int64_t unrecorded = 0;
+  };
+  // Identity and network, of which one is empty; both are, of those beyond kRefusedSources.
+  using Source = std::pair<std::string, std::string>;
+  // With the mutex held.
+  bool TakeRefusal(const Source& source);
+  // Begins a new minute.
+  void RecordUnrecorded();
+
   const Seams& seams_;
   std::unique_ptr<audit::ChainHash> names_;
   std::unique_ptr<audit::AuditLog> log_;
   std::mutex mutex_;
   std::chrono::steady_clock::time_point minute_;  // that counts
-  int refusals_ = 0;                              // in it
-  int64_t unrecorded_refusals_ = 0;
+  std::map<Source, Refused> refused_;             // in it
+  int stranger_refusals_ = 0;                     // recorded in it
 };
 
 struct AuditedFrame {
@@ -112,6 +139,8 @@ class CallAudit {
   // The options, device and quality of the report.
   void Report(const v1::Report& report);
 
+  // Writes the record that the call has begun to send content. Once, before Close.
+  void Begin(const AuditedCall& call, audit::AuditLog::DoneFn done);
   // Writes the record of the call. Once.
   void Close(const AuditedCall& call, const grpc::Status& status, std::chrono::nanoseconds elapsed,
              audit::AuditLog::DoneFn done);
@@ -120,6 +149,9 @@ class CallAudit {
   void Frame(absl::string_view session, const AuditedFrame& frame, const v1::Report* report);
 
  private:
+  // With what the call has told so far.
+  audit::AuditRecord NewRecord(const AuditedCall& call, const grpc::Status& status);
+
   AuditTrail* const trail_;
   std::mutex mutex_;
   audit::AuditRecord record_;

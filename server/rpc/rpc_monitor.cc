@@ -134,6 +134,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       if (message != nullptr) monitor_.metrics_.RpcSent(method_, static_cast<int64_t>(message->Length()));
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) return End(*methods);
+    if (BeginsToSend(*methods)) return RecordBegin(*methods);
     methods->Proceed();
   }
 
@@ -268,6 +269,20 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
     if (answer != nullptr) static_cast<google::protobuf::Message*>(const_cast<void*>(answer))->Clear();
   }
   AuditedCall Audited() const { return {std::string(logged_.method), caller_.name, context_.peer()}; }
+  bool BeginsToSend(grpc::experimental::InterceptorBatchMethods& methods) {
+    if (!refusal_.ok() || !IsExport(method_)) return false;
+    return methods.QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE) && !std::exchange(sends_, true);
+  }
+  // The first message goes on its way once the record is synced. Without a record the call ends, and nothing goes.
+  void RecordBegin(grpc::experimental::InterceptorBatchMethods& methods) {
+    AuditOf(context_)->Begin(Audited(), [this, &methods](const absl::Status& record) {
+      if (!record.ok()) {
+        grpc_call_cancel_with_status(context_.c_call(), GRPC_STATUS_UNAVAILABLE, std::string(record.message()).c_str(),
+                                     nullptr);
+      }
+      methods.Proceed();  // may end the call, and this
+    });
+  }
   // The status goes on its way once the call's record is synced.
   void End(grpc::experimental::InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
@@ -276,10 +291,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       std::lock_guard<std::mutex> lock(monitor_.mutex_);
       monitor_.identified_.erase(this);
     }
-    if (!refusal_.ok()) {
-      const bool is_stranger = absl::IsUnauthenticated(refusal_) || absl::IsPermissionDenied(refusal_);
-      if (is_stranger) monitor_.audit_.AppendRefusal(Audited(), status);
-    }
+    if (absl::IsUnauthenticated(refusal_) || absl::IsPermissionDenied(refusal_)) return EndRefused(methods, status);
     if (!refusal_.ok() || !IsAudited(method_)) {
       Handled(status);
       return methods.Proceed();
@@ -294,6 +306,16 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
       methods.Proceed();  // may end the call, and this
     };
     AuditOf(context_)->Close(Audited(), status, std::chrono::steady_clock::now() - begin_, synced);
+  }
+  // Of a caller that the server knows, once the record is synced; strangers get no such work for nothing.
+  void EndRefused(grpc::experimental::InterceptorBatchMethods& methods, const grpc::Status& status) {
+    const auto end = [this, &methods, status](const absl::Status&) {
+      Handled(status);
+      methods.Proceed();  // may end the call, and this
+    };
+    if (!caller_.name.empty()) return monitor_.audit_.AppendRefusal(Audited(), status, end);
+    monitor_.audit_.AppendRefusal(Audited(), status);
+    end(absl::OkStatus());
   }
   void Received(void* message) {
     if (message == nullptr) return call_.Arrived();
@@ -334,6 +356,7 @@ class RpcMonitor::Interceptor final : public grpc::experimental::Interceptor {
   ConnectionGate::Call call_;
   int64_t* counted_ = nullptr;   // with the monitor's mutex held
   FairPlaces::Id stranger_ = 0;  // so, too; 0: no stranger's call
+  bool sends_ = false;           // content, and its record is written
   bool handled_ = false;
 };
 

@@ -120,6 +120,25 @@ TEST(AuditLogTest, ARecordIsOneLineOfTheChain) {
   EXPECT_THAT(ToJson(record, 7, "before"), HasSubstr(R"("previous":"before"})"));
 }
 
+TEST(AuditLogTest, VerificationTellsWhatBeganAndHasNoEnd) {
+  MemoryDisk disk;
+  auto log = AuditLog::Open(disk, Options());
+  ASSERT_TRUE(log.ok()) << log.status();
+  const std::pair<const char*, const char*> calls[] = {
+      {"a", kBegun}, {"b", kBegun}, {"a", "OK"}, {"c", "UNAVAILABLE"}, {"d", kBegun}};
+  for (const auto& [call, outcome] : calls) {
+    AuditRecord record = Record(0);
+    record.outcome = outcome;
+    record.notes = {{"call", call}};
+    Answers answers;
+    (*log)->Append(std::move(record), answers.Next());
+    answers.WaitForAll();
+  }
+  const AuditFindings found = Verify(disk);
+  EXPECT_TRUE(found.errors.empty());
+  EXPECT_THAT(found.unfinished, testing::ElementsAre(2, 5));
+}
+
 TEST(AuditLogTest, TheChainIsWhatItsHeaderSays) {
   MemoryDisk disk;
   WriteLog(disk, 2);

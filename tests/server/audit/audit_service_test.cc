@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -23,6 +24,7 @@
 #include "tests/server/identity/access_fixture.h"
 #include "tests/server/matrix_client.h"
 #include "tests/server/navigate_frames.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/state/test_files.h"
 #include "tests/server/test_server.h"
 
@@ -68,8 +70,13 @@ class AuditServiceTest : public testing::Test {
     std::ifstream file(folder_ + "/audit-00000001.log");
     return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   }
-  // The records of an action, after the server has stopped.
+  // The records of an action, but for those of a begin, after the server has stopped.
   std::vector<json> Records(const std::string& action) const {
+    std::vector<json> records = AllRecords(action);
+    std::erase_if(records, [](const json& record) { return record.value("outcome", "") == audit::kBegun; });
+    return records;
+  }
+  std::vector<json> AllRecords(const std::string& action) const {
     std::vector<json> records;
     for (const absl::string_view line : absl::StrSplit(Text(), '\n', absl::SkipEmpty())) {
       json record = json::parse(line.substr(audit::kHashDigits + 1));
@@ -172,6 +179,14 @@ TEST_F(AuditServiceTest, EveryCallHasItsRecordAndNoneTellsAnId) {
   EXPECT_EQ(OnlyRecord("WarpVolume")["sha256"]["moving"], Hex(Bytes(moving)));
   EXPECT_EQ(OnlyRecord("MapPoints")["names"]["transform"], transform);
   EXPECT_EQ(OnlyRecord("DeleteTransform")["names"]["object"], transform);
+  for (const char* const action : {"Register", "Download", "WarpVolume"}) {
+    const std::vector<json> both = AllRecords(action);
+    ASSERT_EQ(both.size(), 2u) << action;
+    EXPECT_EQ(both[0]["outcome"], "BEGUN") << action;
+    EXPECT_EQ(both[0]["call"], both[1]["call"]) << action;
+    EXPECT_EQ(both[1]["outcome"], "OK") << action;
+  }
+  EXPECT_EQ(AllRecords("Download")[0]["names"]["object"], volume);
   const std::vector<json> deletions = Records("DeleteVolume");
   ASSERT_EQ(deletions.size(), 2u);
   EXPECT_EQ(deletions[0]["names"]["object"], volume);
@@ -324,26 +339,123 @@ TEST(AuditTrailTest, EveryMethodThatDoesMoreThanAskIsRecorded) {
   EXPECT_EQ(recorded, 15);
 }
 
-TEST(AuditTrailTest, StrangersDoNotFillTheDisk) {
-  state::MemoryDisk disk;
-  const Seams seams = SystemSeams();
-  AuditTrail trail(seams);
-  audit::AuditOptions options;
-  options.directory = "audit";
-  ASSERT_TRUE(trail.Open(disk, options, {}).ok());
-  const auto refuse = [&] { trail.AppendRefusal({"a/method", "", "a peer"}, {grpc::UNAUTHENTICATED, ""}); };
-  for (int i = 0; i < AuditTrail::kRefusalsAMinute + 15; ++i) refuse();
-  trail.Check(std::chrono::steady_clock::now());
-  refuse();
-  refuse();
-  trail.Close();
-  const auto file = disk.Open("audit/audit-00000001.log", state::OpenMode::kRead);
-  std::string text(static_cast<size_t>(*(*file)->Size()), ' ');
-  ASSERT_TRUE((*file)->ReadAt(0, text.data(), text.size()).ok());
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-  ASSERT_EQ(lines.size(), 1u + AuditTrail::kRefusalsAMinute + 2 + 1);
-  EXPECT_THAT(lines[1 + AuditTrail::kRefusalsAMinute], HasSubstr(R"("unrecorded_refusals":"15")"));
-  EXPECT_THAT(lines[2 + AuditTrail::kRefusalsAMinute], testing::Not(HasSubstr("unrecorded")));
+// What has been sent must not be gone when the server is: the record is there before the first byte is.
+TEST_F(AuditServiceTest, ADownloadHasARecordBeforeItsFirstByte) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  RawCall download(test_->channel, "/intrawarp.v1.BulkService/Download");
+  v1::DownloadRequest request;
+  request.set_name("volumes/resident");
+  download.Write(request.SerializeAsString());
+  ASSERT_TRUE(download.Read().has_value());
+  const std::vector<json> begun = AllRecords("Download");
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0]["outcome"], "BEGUN");
+  EXPECT_EQ(begun[0]["names"]["object"], Records("Upload")[0]["names"]["object"]);
+  const auto found = audit::VerifyAudit(state::PosixFiles(), folder_, audit::ChainHash(""));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(found->unfinished, ElementsAre(begun[0]["seq"].get<int64_t>()));
+}
+
+TEST_F(AuditServiceTest, WithoutARecordOfItsBeginNothingIsSent) {
+  ASSERT_TRUE(Put("resident", ResidentImage()).ok());
+  RawCall download(test_->channel, "/intrawarp.v1.BulkService/Download");
+  disk_.Unplug();
+  v1::DownloadRequest request;
+  request.set_name("volumes/resident");
+  download.Write(request.SerializeAsString());
+  EXPECT_FALSE(download.Read().has_value());
+  EXPECT_EQ(download.Finish().error_code(), grpc::UNAVAILABLE);
+  disk_.Replug();
+}
+
+class RefusalsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    audit::AuditOptions options;
+    options.directory = "audit";
+    ASSERT_TRUE(trail_.Open(disk_, options, {}).ok());
+  }
+  void Refuse(const std::string& who, const std::string& peer, int times) {
+    for (int i = 0; i < times; ++i) trail_.AppendRefusal({"a/method", who, peer}, {grpc::UNAUTHENTICATED, ""});
+  }
+  static std::string StrangerOf(int network) {
+    return absl::StrCat("ipv4:10.0.", network / 250, ".", network % 250, ":1");
+  }
+  void EndMinute() {
+    now_ += std::chrono::minutes(1);
+    trail_.Check(now_);
+  }
+  // The records but for those of start and stop.
+  std::vector<json> Records() {
+    trail_.Close();
+    const auto file = disk_.Open("audit/audit-00000001.log", state::OpenMode::kRead);
+    std::string text(static_cast<size_t>(*(*file)->Size()), ' ');
+    EXPECT_TRUE((*file)->ReadAt(0, text.data(), text.size()).ok());
+    std::vector<json> records;
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      json record = json::parse(line.substr(audit::kHashDigits + 1));
+      if (record["action"] != "start" && record["action"] != "stop") records.push_back(std::move(record));
+    }
+    return records;
+  }
+  static int64_t CountOf(const std::vector<json>& records, const std::string& who, absl::string_view peer) {
+    return std::count_if(records.begin(), records.end(), [&](const json& record) {
+      return record["action"] == "a/method" && record.value("who", "") == who &&
+             absl::StartsWith(record.value("peer", ""), peer);
+    });
+  }
+  // How many refusals of a source are told without a record of their own.
+  static int64_t UnrecordedOf(const std::vector<json>& records, const std::string& who, const std::string& peer) {
+    int64_t unrecorded = 0;
+    for (const json& record : records) {
+      if (record["action"] != "refusals" || record.value("who", "") != who || record.value("peer", "") != peer)
+        continue;
+      unrecorded += std::stoll(record["unrecorded_refusals"].get<std::string>());
+    }
+    return unrecorded;
+  }
+
+  state::MemoryDisk disk_;
+  const Seams seams_ = SystemSeams();
+  AuditTrail trail_{seams_};
+  std::chrono::steady_clock::time_point now_ = std::chrono::steady_clock::now();
+};
+
+TEST_F(RefusalsTest, StrangersDoNotFillTheDisk) {
+  Refuse("", "ipv4:10.0.0.1:7", AuditTrail::kRefusalsAMinute + 15);
+  EndMinute();
+  Refuse("", "ipv4:10.0.0.1:8", AuditTrail::kRefusalsAMinute + 4);
+  const std::vector<json> records = Records();
+  EXPECT_EQ(CountOf(records, "", "ipv4:10.0.0.1:"), 2 * AuditTrail::kRefusalsAMinute);
+  EXPECT_EQ(UnrecordedOf(records, "", "10.0.0.1"), 19);
+  EXPECT_EQ(records.size(), 2u * AuditTrail::kRefusalsAMinute + 2);
+}
+
+TEST_F(RefusalsTest, AStrangerSpendsNobodyElsesRecords) {
+  Refuse("", StrangerOf(0), 10000);
+  Refuse("insider", StrangerOf(0), 3 * AuditTrail::kRefusalsAMinute);
+  Refuse("", StrangerOf(1), AuditTrail::kRefusalsAMinute);
+  const std::vector<json> records = Records();
+  EXPECT_EQ(CountOf(records, "insider", ""), 3 * AuditTrail::kRefusalsAMinute);
+  EXPECT_EQ(CountOf(records, "", StrangerOf(1)), AuditTrail::kRefusalsAMinute);
+  EXPECT_EQ(UnrecordedOf(records, "insider", ""), 0);
+}
+
+TEST_F(RefusalsTest, ManyNetworksAreBoundedTogether) {
+  constexpr int kNetworks = 400;
+  for (int i = 0; i < kNetworks; ++i) Refuse("", StrangerOf(i), 100);
+  Refuse("insider", StrangerOf(0), 10);
+  const std::vector<json> records = Records();
+  const int64_t recorded = CountOf(records, "", "");
+  EXPECT_GE(recorded, AuditTrail::kStrangerRefusals);
+  EXPECT_LE(recorded, AuditTrail::kStrangerRefusals +
+                          AuditTrail::kScarceRefusals * static_cast<int64_t>(AuditTrail::kRefusedSources));
+  int64_t all = recorded;
+  for (const json& record : records) {
+    if (record["action"] == "refusals") all += std::stoll(record["unrecorded_refusals"].get<std::string>());
+  }
+  EXPECT_EQ(all, 100 * kNetworks + 10 - CountOf(records, "insider", ""));
+  EXPECT_EQ(CountOf(records, "insider", ""), 10);
 }
 
 class AuditedAccessTest : public AccessTest {
