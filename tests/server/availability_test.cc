@@ -3,6 +3,7 @@
 // and limits to what one client can take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -460,8 +461,25 @@ TEST(Availability, NothingThatBelongsToCallsIsHeld) {
   EXPECT_FALSE(IsClosedConnectionCounted(test, "refused_calls"));
 }
 
-// More than there are places.
+// The process may open this many descriptors while one lives.
+class MostDescriptors {
+ public:
+  explicit MostDescriptors(rlim_t most) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = most;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  MostDescriptors(const MostDescriptors&) = delete;
+  ~MostDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// More than there are places, which a process with few descriptors has few of.
 TEST(Availability, HealthBesideHalfSentRequests) {
+  const MostDescriptors most(1024);
   TestServer test;
   std::vector<std::unique_ptr<HttpConnection>> held;
   for (int i = 0; i < 330; ++i) {
