@@ -180,8 +180,8 @@ TEST_F(ConnectionGateTest, BytesOfCallsDoNotEndTheConnection) {
   for (int i = 0; i < 2000; ++i) {
     const std::string header =
         Http2Connection::CallHeader("/none/None") + Http2Connection::Field("a", std::string(1000, 'b'));
-    ConnectionGate::Account(at, static_cast<int64_t>(header.size()) + 512);
     ASSERT_TRUE(connection->Send(Http2Connection::Frame(Http2Connection::kHeaders, 5, 2 * i + 1, header))) << i;
+    ConnectionGate::Account(at, static_cast<int64_t>(header.size()) + 512);
   }
   EXPECT_FALSE(Closed("unaccounted"));
 }
