@@ -52,6 +52,9 @@ constexpr int kUnseenMessages = 3;
 // A refused call may have sent that much of a message, which is thrown away unseen.
 constexpr int64_t kRefusedBytes = 64 << 10;
 constexpr milliseconds kRefusedPeriod{250};
+// What a busy connection of a known caller is forgiven beside answers: messages of calls that nobody counted.
+constexpr int64_t kForgivenBytes = 16 << 10;
+constexpr milliseconds kForgivingPeriod{100};
 // What a known caller sends of calls that are not seen yet, since a call is seen with its first message: held after
 // kPatience, or beyond the second number at once. More while it has calls under way.
 constexpr int64_t kKnownBytes = 3 << 20;
@@ -62,6 +65,8 @@ constexpr milliseconds kPatience{3};
 constexpr int64_t kStreamBytes = 32 << 20;
 // Acknowledgements of what was sent: window updates and pings of HTTP/2, in records of TLS.
 constexpr int64_t kAckedPerByte = 64;
+// Credit that a known caller's connection may have for what is still to come.
+constexpr int64_t kSpareBytes = 1 << 20;
 // Pings and their answers on a quiet connection.
 constexpr int64_t kQuietBytesASecond = 64;
 
@@ -143,7 +148,7 @@ class ConnectionGate::Connection {
 
   int refused = 0;
   Time refused_since;
-  Time forgiven;  // what a refused call may have sent
+  Time forgiven;  // what calls that nobody counted may have sent
 };
 
 ConnectionGate::Call& ConnectionGate::Call::operator=(Call&& other) noexcept {
@@ -475,15 +480,12 @@ void ConnectionGate::Check(Connection& connection, Time now) {
     connection.ended = {0, connection.ended[0]};
     connection.ended_since = now;
   }
-  // Without a call to answer, the server speaks because frames of messages came (window updates), and no header was
-  // open.
   const bool has_answered = traffic->answers != std::exchange(connection.answers, traffic->answers);
   const int64_t before = std::exchange(connection.received, traffic->received);
-  connection.accounted = std::min(traffic->received, connection.accounted + credit);
-  if (has_answered && connection.is_known && connection.known_calls == 0) {
-    connection.accounted = std::max(connection.accounted, before);
-  }
-  if (has_answered && !connection.is_known) TakeForMessages(connection);
+  // What a client says to messages that were sent comes after them: some credit waits for it.
+  const int64_t spare = connection.is_known ? kSpareBytes : 0;
+  connection.accounted = std::min(traffic->received + spare, connection.accounted + credit);
+  if (has_answered) TakeForAnswers(connection, before, now);
   const int64_t excess = traffic->received - connection.accounted - Budget(connection);
   if (excess >= 0) return Hold(connection, traffic->received, now);
   connection.excess_since.reset();
@@ -492,11 +494,22 @@ void ConnectionGate::Check(Connection& connection, Time now) {
   Bound(connection, connection.accounted + kStrangerBytes + connection.unseen);
 }
 
-// The first call of a stranger is seen once its message has come.
-void ConnectionGate::TakeForMessages(Connection& connection) {
-  const int64_t taken = std::min(connection.received - connection.accounted, connection.unseen);
-  connection.unseen -= taken;
-  connection.accounted += taken;
+// While a header is open, nothing else can come, and the server has little to say: as a rule it speaks since frames of
+// messages came (window updates), or calls that nobody counted were refused.
+void ConnectionGate::TakeForAnswers(Connection& connection, int64_t before, Time now) {
+  const int64_t excess = connection.received - connection.accounted;
+  if (excess <= 0) return;
+  if (!connection.is_known) {
+    // The first call of a stranger is seen once its message has come.
+    const int64_t taken = std::min(excess, connection.unseen);
+    connection.unseen -= taken;
+    connection.accounted += taken;
+  } else if (connection.known_calls == 0) {
+    connection.accounted = std::max(connection.accounted, before);
+  } else if (now - connection.forgiven >= kForgivingPeriod) {
+    connection.forgiven = now;
+    connection.accounted += std::min(excess, kForgivenBytes);
+  }
 }
 
 void ConnectionGate::Hold(Connection& connection, int64_t received, Time now) {

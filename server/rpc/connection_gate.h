@@ -152,7 +152,7 @@ class ConnectionGate {
   // Something came, or the client ended its side.
   void Watch(Id id, bool goes_on, Time now);
   void Check(Connection& connection, Time now);
-  void TakeForMessages(Connection& connection);
+  void TakeForAnswers(Connection& connection, int64_t before, Time now);
   void Hold(Connection& connection, int64_t received, Time now);
   void Release(Connection& connection);
   void Bound(Connection& connection, int64_t bytes);
