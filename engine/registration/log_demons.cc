@@ -22,6 +22,9 @@ constexpr int kCoarsestAxis = 8;
 // costs another look of the host; a squaring that is not needed costs an empty kernel in every iteration.
 constexpr int kLeastSquarings = 1;
 
+// The coarsest level of at least so many voxels shows whether intensities are to be matched.
+constexpr int64_t kLeastMatchingVoxels = 4096;
+
 int64_t Floats(Int3 size) { return int64_t{3} * size.x * size.y * size.z; }
 // A force is a field and its denominator (demons_step.h).
 int64_t ForceFloats(Int3 size) { return int64_t{4} * size.x * size.y * size.z; }
@@ -127,7 +130,7 @@ absl::StatusOr<Level> MakeLevel(const ExecContext& ctx, const RegistrationImages
   INTRAWARP_ASSIGN_OR_RETURN(const double deviation, Deviation(ctx, *images.fixed, images.fixed_masks[index],
                                                                level.step.fixed, fixed.geometry.voxels(), of_fixed));
   double of_moving = deviation;
-  if (!options.match_intensities) {
+  if (!options.match_intensities.value_or(false)) {
     INTRAWARP_ASSIGN_OR_RETURN(of_moving, Deviation(ctx, *images.moving, images.moving_masks[moving_index],
                                                     level.step.moving.data, moving.geometry.voxels(), of_fixed));
   }
@@ -167,23 +170,35 @@ absl::Status WarpByVelocity(const ExecContext& ctx, const Level& level, const Fi
   return WarpSource(ctx, level.step.moving, fields.work, level.grid.size, level.step.warped);
 }
 
-// Brings the moving image to the mean and standard deviation of the fixed one, over the samples that both have at the
-// velocity; waits for the stream.
-absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const Fields& fields) {
+// Mean and standard deviation of both images over the samples that both have.
+struct PairStatistics {
+  double samples = 0;
+  double fixed_mean = 0, fixed_deviation = 0, moving_mean = 0, moving_deviation = 0;
+};
+
+// At the velocity, with the moving image in level.step.warped; waits for the stream.
+absl::StatusOr<PairStatistics> MeasureStatistics(const ExecContext& ctx, const Level& level, const Fields& fields) {
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
   INTRAWARP_RETURN_IF_ERROR(MeasurePair(ctx, level.step.fixed, level.step.warped, level.grid.voxels(), fields.moments));
   PairMoments sums;
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Copy(&sums, fields.moments, sizeof(sums), ctx.stream()));
   INTRAWARP_RETURN_IF_ERROR(ctx.device().Synchronize(ctx.stream()));
   const double n = sums.samples, fixed = sums.fixed / n, moving = sums.moving / n;
-  const double scale =
-      std::sqrt((sums.fixed_squares / n - fixed * fixed) / (sums.moving_squares / n - moving * moving));
+  return PairStatistics{n, fixed, std::sqrt(sums.fixed_squares / n - fixed * fixed), moving,
+                        std::sqrt(sums.moving_squares / n - moving * moving)};
+}
+
+// Brings the moving image to the mean and standard deviation of the fixed one, over the samples that both have at the
+// velocity; waits for the stream.
+absl::Status MatchIntensities(const ExecContext& ctx, const Level& level, const Fields& fields) {
+  INTRAWARP_ASSIGN_OR_RETURN(const PairStatistics s, MeasureStatistics(ctx, level, fields));
+  const double scale = s.fixed_deviation / s.moving_deviation;
   // With too few samples or a flat image there is nothing to match.
-  if (!(n >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
+  if (!(s.samples >= level.min_samples && scale > 0 && std::isfinite(scale))) return absl::OkStatus();
   Geometry grid;
   grid.size = level.step.moving.size;
   return PrepareDemonsImage(ctx, {level.step.moving.data, grid}, {}, static_cast<float>(scale),
-                            static_cast<float>(fixed - scale * moving), level.step.moving.data);
+                            static_cast<float>(s.fixed_mean - scale * s.moving_mean), level.step.moving.data);
 }
 
 struct LevelRun {
@@ -232,7 +247,7 @@ absl::StatusOr<LevelRun> RunLevel(const ExecContext& ctx, const Level& level, co
   LevelRun run;
   Fields fields = level_fields;
   INTRAWARP_ASSIGN_OR_RETURN(run.state, BeginLevel(ctx, level, options, fields));
-  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  if (*options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   if (options.symmetric) {
     INTRAWARP_RETURN_IF_ERROR(WarpSource(ctx, level.step.moving, nullptr, level.grid.size, level.step.moving_on_fixed));
   }
@@ -299,7 +314,7 @@ absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const Registrat
   INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
   INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
   INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
-  if (options.match_intensities) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
+  if (options.match_intensities.value_or(false)) INTRAWARP_RETURN_IF_ERROR(MatchIntensities(ctx, level, fields));
   INTRAWARP_RETURN_IF_ERROR(WarpByVelocity(ctx, level, fields));
   DemonsForceTask task = level.step.force;
   task.fixed = level.step.fixed;
@@ -310,6 +325,24 @@ absl::StatusOr<SampledValue> ObjectiveAt(const ExecContext& ctx, const Registrat
     return SampledValue();
   }
   return SampledValue{state.value, state.samples};
+}
+
+// The squared difference of the images that matching would take away at a level, in variances of the fixed image there.
+absl::StatusOr<double> MatchableAt(const ExecContext& ctx, const RegistrationImages& images,
+                                   const LogDemonsOptions& options, int index, const AffineMap& affine,
+                                   const ConstVelocityView& velocity) {
+  ArenaScope scope(ctx.arena());
+  const Int3 size = images.fixed->levels()[index].volume.geometry.size;
+  INTRAWARP_ASSIGN_OR_RETURN(const Fields fields, AllocateFields(ctx, size));
+  INTRAWARP_ASSIGN_OR_RETURN(const Level level, MakeLevel(ctx, images, options, index, affine));
+  INTRAWARP_RETURN_IF_ERROR(SetStart(ctx, velocity, size, fields));
+  INTRAWARP_RETURN_IF_ERROR(BeginLevel(ctx, level, options, fields).status());
+  INTRAWARP_ASSIGN_OR_RETURN(const PairStatistics s, MeasureStatistics(ctx, level, fields));
+  if (!(s.samples >= level.min_samples && s.fixed_deviation > 0 && s.moving_deviation > 0)) return 0.0;
+  const double offset = s.fixed_mean - s.moving_mean, gain = s.fixed_deviation - s.moving_deviation;
+  const double matchable = offset * offset + gain * gain;
+  const bool is_worth_it = matchable >= kLeastMatched * s.fixed_deviation * s.fixed_deviation;
+  return is_worth_it ? matchable : 0.0;
 }
 
 }  // namespace
@@ -342,14 +375,28 @@ LogDemonsOptions Resolved(LogDemonsOptions options, bool warm) {
   return Resolved(options);
 }
 
+absl::StatusOr<bool> AskForMatching(const ExecContext& ctx, const RegistrationImages& images,
+                                    const LogDemonsOptions& given, const AffineMap& affine,
+                                    const ConstVelocityView& velocity) {
+  LogDemonsOptions options = Resolved(given, /*warm=*/false);
+  options.match_intensities = false;
+  options.levels.reset();
+  int index = Levels(images, options, /*warm=*/false) - 1;
+  while (index > 0 && images.fixed->levels()[index].volume.geometry.voxels() < kLeastMatchingVoxels) --index;
+  INTRAWARP_ASSIGN_OR_RETURN(const double matchable, MatchableAt(ctx, images, options, index, affine, velocity));
+  INTRAWARP_ASSIGN_OR_RETURN(const SampledValue whole, ObjectiveAt(ctx, images, options, index, affine, velocity));
+  return matchable > 0 && whole.value.has_value() && matchable >= kLeastMatchedPart * *whole.value;
+}
+
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
                                                        const LogDemonsOptions& given, int stage,
                                                        const AffineMap& affine, const ConstVelocityView& initial,
                                                        const VelocityFn& on_coarse) {
   INTRAWARP_RETURN_IF_ERROR(ValidateLogDemons(given));
-  const LogDemonsOptions options = Resolved(given, /*warm=*/initial.data != nullptr);
+  LogDemonsOptions options = Resolved(given, /*warm=*/initial.data != nullptr);
   const Int3 finest = images.fixed->geometry().size;
   const int levels = Levels(images, options, initial.data != nullptr);
+  options.match_intensities = options.match_intensities.value_or(false);
   LogDemonsStageResult result;
   result.report.options = WithLevels(options, levels);
   ArenaScope scope(ctx.arena());

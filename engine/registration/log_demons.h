@@ -10,8 +10,9 @@
 // sizes are in voxels of the level. The value of a level is the mean squared difference in variances of the fixed
 // image. On request the moving image is brought to the fixed image's mean and standard deviation at the start of every
 // level, over the samples that both have there. This matching serves images of different gain and offset. It harms
-// images of the same background (0 around a brain, say): it moves one background against the other, and the difference
-// drives the velocity.
+// images of the same background (0 around a brain, say) and of other content: it moves one background against the
+// other, and the difference drives the velocity. Without a word the method of a pipeline therefore does it where the
+// images ask for it (AskForMatching), which images of equal gain do not, however far apart they are.
 //
 // With momentum an iteration ends beyond the velocity that it came to, in the direction from where the one before came
 // to (Nesterov 1983). This reaches far from edges, where a force smoothed by the fluid sigma spreads a few voxels an
@@ -36,9 +37,10 @@
 
 namespace intrawarp {
 
-// The method of a pipeline (log_demons_method.cc): chooses a start, runs the stage below, and smooths its velocity
-// until neither exponential folds between any voxels (velocity_unfolding.h). The same holds for the transform that a
-// coarse hook gets. The result's value is absent when the last value of the stage does not stand for it.
+// The method of a pipeline (log_demons_method.cc): chooses a start and whether intensities are matched, runs the stage
+// below, and smooths its velocity until neither exponential folds between any voxels (velocity_unfolding.h). The same
+// holds for the transform that a coarse hook gets. The result's value is absent when the last value of the stage does
+// not stand for it.
 extern const Method kLogDemonsMethod;
 
 // A velocity in voxels of `size` (index units, three float32 a voxel) on the fixed image's domain; device memory.
@@ -46,6 +48,16 @@ struct ConstVelocityView {
   const float* data = nullptr;
   Int3 size;
 };
+
+// Matching is asked for where the images' means and standard deviations, over what both have, differ by kLeastMatched
+// of the fixed image's variance or more (a gain of 1 +- 0.07, or an offset of 0.07 standard deviations), in squares,
+// and this is kLeastMatchedPart or more of the mean squared difference of the images; at the start, at the coarsest
+// level of some thousand voxels. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
+inline constexpr double kLeastMatched = 0.005;
+inline constexpr double kLeastMatchedPart = 0.1;
+absl::StatusOr<bool> AskForMatching(const ExecContext& ctx, const RegistrationImages& images,
+                                    const LogDemonsOptions& options, const AffineMap& affine,
+                                    const ConstVelocityView& velocity);
 
 struct LogDemonsStageResult {
   // On the fixed image's grid; freed in the order of the context's stream.
@@ -57,11 +69,11 @@ struct LogDemonsStageResult {
 using VelocityFn = std::function<absl::Status(const ConstVelocityView&)>;
 
 // Keeps `affine`, and starts from `initial`: a velocity on any grid over the fixed image's domain (data may be null:
-// none), the result of the frame before, for example. Unset options have their defaults. Looks at ctx.Checkpoint every
-// few iterations: kStop returns the velocity so far, kCancel CANCELLED. `on_coarse` is called once, with the velocity
-// before the finest level, if another level ran before and the stage was not stopped; its error is returned.
-// INVALID_ARGUMENT "fluid_sigma: ..." and so on; FAILED_PRECONDITION when the images (masks) do not overlap enough or
-// differences overflow. Waits for the stream. Workspace: LogDemonsWorkspaceBytes, and not less than
+// none), the result of the frame before, for example. Unset options have their defaults, match_intensities false. Looks
+// at ctx.Checkpoint every few iterations: kStop returns the velocity so far, kCancel CANCELLED. `on_coarse` is called
+// once, with the velocity before the finest level, if another level ran before and the stage was not stopped; its error
+// is returned. INVALID_ARGUMENT "fluid_sigma: ..." and so on; FAILED_PRECONDITION when the images (masks) do not
+// overlap enough or differences overflow. Waits for the stream. Workspace: LogDemonsWorkspaceBytes, and not less than
 // LogDemonsCoarseBytes plus that of on_coarse.
 absl::StatusOr<LogDemonsStageResult> RunLogDemonsStage(const ExecContext& ctx, const RegistrationImages& images,
                                                        const LogDemonsOptions& options, int stage,
@@ -74,14 +86,15 @@ int64_t LogDemonsCoarseBytes(const PreparedImage& fixed);
 // INVALID_ARGUMENT, naming the field: a value that is set is out of its range (stage.h).
 absl::Status ValidateLogDemons(const LogDemonsOptions& options);
 
-// Every default filled in but those of levels, iterations and momentum, which depend on where the stage starts; and
-// the last two as well, for one that starts from a velocity (`warm`) or not.
+// Every default filled in but those of levels, iterations, momentum and match_intensities, which depend on the images
+// and on where the stage starts; and iterations and momentum as well, for one that starts from a velocity (`warm`) or
+// not.
 LogDemonsOptions Resolved(LogDemonsOptions options);
 LogDemonsOptions Resolved(LogDemonsOptions options, bool warm);
 
 // The mean squared difference in variances of the fixed image at the finest level, with `velocity` (on the fixed
-// image's grid; data may be null: none) and intensities matched there when the options say so; absent with too little
-// overlap. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
+// image's grid; data may be null: none) and intensities matched there when the options say so (unset: not); absent with
+// too little overlap. Waits for the stream. Workspace: LogDemonsWorkspaceBytes.
 absl::StatusOr<std::optional<double>> FinestLogDemonsObjective(const ExecContext& ctx, const RegistrationImages& images,
                                                                const LogDemonsOptions& options, const AffineMap& affine,
                                                                const ConstVelocityView& velocity);

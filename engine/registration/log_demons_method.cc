@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-demons as a method of the pipeline: velocities in mm, and a result that does not fold.
+// Log-demons as a method of the pipeline: velocities in mm, intensities that are matched where the images ask for it,
+// and a result that does not fold.
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -54,11 +55,15 @@ Progress AtTheEnd(int stage, const StageReport& report) {
 }
 
 absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
-  const LogDemonsOptions& options = OptionsOf(task.options);
+  LogDemonsOptions options = OptionsOf(task.options);
   const Geometry& domain = task.images.fixed->geometry();
   ArenaScope scope(ctx.arena());
   StageResult result;
   INTRAWARP_ASSIGN_OR_RETURN(const ConstVelocityView initial, VelocityOn(ctx, task.initial, domain));
+  if (!options.match_intensities.has_value()) {
+    INTRAWARP_ASSIGN_OR_RETURN(options.match_intensities,
+                               AskForMatching(ctx, task.images, options, task.start, initial));
+  }
   VelocityFn on_coarse;
   if (task.coarse != nullptr) {
     on_coarse = [&](const ConstVelocityView& velocity) {
@@ -73,7 +78,7 @@ absl::StatusOr<StageResult> Run(const ExecContext& ctx, const StageTask& task) {
   INTRAWARP_ASSIGN_OR_RETURN(UnfoldedTransform unfolded,
                              MakeUnfoldedTransform(ctx, task.start, std::move(stage.velocity), domain, &progress));
   result.transform = std::move(unfolded.transform);
-  result.value = ValueAtResult(stage.report, options.match_intensities, unfolded.rounds > 0);
+  result.value = ValueAtResult(stage.report, *options.match_intensities, unfolded.rounds > 0);
   result.report = std::move(stage.report);
   return result;
 }

@@ -61,7 +61,8 @@ struct Method {
   // Finds what is wrong before work starts. INVALID_ARGUMENT: a value out of range; UNIMPLEMENTED: a metric that the
   // method lacks. Both name their field ("levels").
   absl::Status (*validate)(const StageOptions& options, const Geometry& fixed);
-  // Fills in the defaults, but for those that masks and starts decide: levels, and efforts of log-demons.
+  // Fills in the defaults, but for those that masks, images and starts decide: levels, and efforts and the matching of
+  // log-demons.
   StageOptions (*resolved)(const StageOptions& options, const Geometry& fixed);
   // Device memory that run and objective take from the arena.
   int64_t (*workspace_bytes)(const Device& device, const PreparedImage& fixed, const PreparedImage& moving,

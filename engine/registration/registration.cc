@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/registration/automatic.h"
+#include "engine/registration/log_demons.h"
 #include "engine/registration/mask_levels.h"
 #include "engine/registration/method.h"
 #include "engine/registration/validate.h"
@@ -24,9 +25,8 @@ std::vector<StageOptions> ResolvedStages(const RegistrationInput& input) {
 }
 
 // A rigid stage that takes the workspace of the search of a start.
-StageOptions SearchOptions(const RegistrationInput& input) {
-  const RigidOptions search{.metric = StartMetric(MetricOf(input.stages.front()))};
-  return Resolved(search, input.fixed->geometry());
+StageOptions SearchOptions(MetricKind metric, const Geometry& fixed) {
+  return Resolved(RigidOptions{.metric = StartMetric(metric)}, fixed);
 }
 
 // The state between stages.
@@ -45,8 +45,30 @@ struct Pipeline {
   int last = 0;
 };
 
-// Sets where the first stage starts.
-absl::Status ChooseStart(const ExecContext& ctx, Pipeline* pipeline) {
+// The stages with every SSD of a linear one replaced by NGF, which serves images of unlike intensities.
+std::vector<StageOptions> ForUnlikeIntensities(std::vector<StageOptions> stages) {
+  for (StageOptions& stage : stages) {
+    const auto replace = [](auto& options) {
+      if (options.metric == MetricKind::kSsd) options.metric = MetricKind::kNgf;
+    };
+    if (auto* rigid = std::get_if<RigidOptions>(&stage)) replace(*rigid);
+    if (auto* affine = std::get_if<AffineOptions>(&stage)) replace(*affine);
+  }
+  return stages;
+}
+
+// Linear stages, and the search of a start, prepare log-demons that is to find out by itself whether the images differ
+// in gain and offset. SSD, with which they would compare intensities as they are, gives way where the images do.
+bool MayGiveWay(const RegistrationInput& input) {
+  const auto* demons = std::get_if<LogDemonsOptions>(&input.stages.back());
+  const Int3 n = input.fixed->geometry().size;
+  const bool has_gradients = n.x != 2 && n.y != 2 && n.z != 2;
+  const bool has_more = input.stages.size() > 1 || !IsGivenAStart(input);
+  return has_more && demons != nullptr && !demons->match_intensities.has_value() && has_gradients;
+}
+
+// Sets where the first stage starts; `metric` is that of a search.
+absl::Status ChooseStart(const ExecContext& ctx, MetricKind metric, Pipeline* pipeline) {
   const RegistrationInput& input = pipeline->input;
   if (input.initial_transform != nullptr) {
     pipeline->start = input.initial_transform->affine();
@@ -59,12 +81,21 @@ absl::Status ChooseStart(const ExecContext& ctx, Pipeline* pipeline) {
     return absl::OkStatus();
   }
   const StageOptions& first = pipeline->stages.front();
-  INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx, pipeline->images, MetricOf(first)));
+  INTRAWARP_ASSIGN_OR_RETURN(StartSearch search, SearchStart(ctx, pipeline->images, metric));
   const bool as_proposed = MethodOf(first).is_deformable && search.kind != StartKind::kRotation;
   pipeline->start = as_proposed ? search.start : search.found;
   pipeline->first_start = Transform(search.start);
   pipeline->result.starts = std::move(search.report);
   return absl::OkStatus();
+}
+
+absl::Status AdaptToIntensities(const ExecContext& ctx, Pipeline* pipeline) {
+  const auto& demons = std::get<LogDemonsOptions>(pipeline->stages.back());
+  INTRAWARP_ASSIGN_OR_RETURN(const bool differ,
+                             AskForMatching(ctx, pipeline->images, demons, pipeline->first_start->affine(), {}));
+  if (!differ) return absl::OkStatus();
+  pipeline->stages = ForUnlikeIntensities(std::move(pipeline->stages));
+  return ChooseStart(ctx, MetricKind::kNgf, pipeline);
 }
 
 absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
@@ -75,6 +106,8 @@ absl::Status RunStage(const ExecContext& ctx, int index, Pipeline* pipeline) {
   const CoarseHook* coarse = is_last && pipeline->input.coarse ? &*pipeline->input.coarse : nullptr;
   INTRAWARP_ASSIGN_OR_RETURN(StageResult stage, MethodOf(options).run(ctx, {pipeline->images, options, index,
                                                                             pipeline->start, initial, coarse}));
+  // The objective is that of the stage as it ran: what it chose by the images stays.
+  pipeline->stages[index] = stage.report.options;
   pipeline->start = stage.transform.affine();
   pipeline->value = stage.value;
   pipeline->last = index;
@@ -99,16 +132,25 @@ absl::StatusOr<bool> IsWorse(const ExecContext& ctx, const Pipeline& pipeline) {
   return IsClearlyWorse(before, after);
 }
 
-// This is for an input with named stages, without masks.
-int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+// The workspace of these stages, which are resolved, and of the search of their start with such a metric.
+int64_t StagesWorkspaceBytes(const Device& device, const RegistrationInput& input,
+                             const std::vector<StageOptions>& stages, MetricKind search_metric) {
   int64_t bytes = 0;
-  const std::vector<StageOptions> stages = ResolvedStages(input);
   for (const StageOptions& stage : stages) {
     bytes = std::max(bytes, MethodOf(stage).workspace_bytes(device, *input.fixed, *input.moving, stage));
   }
-  if (!IsGivenAStart(input)) {
-    const StageOptions search = SearchOptions(input);
-    bytes = std::max(bytes, MethodOf(search).workspace_bytes(device, *input.fixed, *input.moving, search));
+  if (IsGivenAStart(input)) return bytes;
+  const StageOptions search = SearchOptions(search_metric, input.fixed->geometry());
+  return std::max(bytes, MethodOf(search).workspace_bytes(device, *input.fixed, *input.moving, search));
+}
+
+// This is for an input with named stages, without masks.
+int64_t NamedWorkspaceBytes(const Device& device, const RegistrationInput& input) {
+  const std::vector<StageOptions> stages = ResolvedStages(input);
+  int64_t bytes = StagesWorkspaceBytes(device, input, stages, MetricOf(stages.front()));
+  if (MayGiveWay(input)) {
+    const std::vector<StageOptions> unlike = ForUnlikeIntensities(stages);
+    bytes = std::max(bytes, StagesWorkspaceBytes(device, input, unlike, MetricKind::kNgf));
   }
   const Method& last = MethodOf(stages.back());
   if (input.coarse && last.is_deformable) {
@@ -157,7 +199,8 @@ absl::StatusOr<RegistrationResult> Register(const ExecContext& ctx, const Regist
   INTRAWARP_RETURN_IF_ERROR(ValidateSamples(input, "moving_mask", images.moving_masks[0].count));
   if (input.automatic) return RegisterAutomatically(ctx, input, images);
   Pipeline pipeline{input, ResolvedStages(input), std::move(images), {}, std::nullopt, {}, std::nullopt, 0};
-  INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, &pipeline));
+  INTRAWARP_RETURN_IF_ERROR(ChooseStart(ctx, MetricOf(pipeline.stages.front()), &pipeline));
+  if (MayGiveWay(input)) INTRAWARP_RETURN_IF_ERROR(AdaptToIntensities(ctx, &pipeline));
   RegistrationResult& result = pipeline.result;
   for (int index = 0; index < static_cast<int>(input.stages.size()); ++index) {
     const bool out_of_time = result.stop_reason == StopReason::kBudget;

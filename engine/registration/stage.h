@@ -131,8 +131,9 @@ struct LogDemonsOptions {
   VelocityUpdate update = VelocityUpdate::kCompose;
   // Exchanging the images then gives the inverse.
   bool symmetric = false;
-  // The moving image is brought to the fixed one's mean and standard deviation in their overlap at every level.
-  bool match_intensities = false;
+  // The moving image is brought to the fixed one's mean and standard deviation in their overlap at every level. Unset:
+  // in a pipeline, where the images differ by that at the start (AskForMatching, log_demons.h).
+  std::optional<bool> match_intensities = std::nullopt;
   // On CUDA the displacements within an exponential are held in float16, to 2^-11 of themselves; the velocity is not.
   bool half_fields = false;
 };
@@ -147,8 +148,8 @@ std::optional<StageOptions> StageNamed(absl::string_view name);
 // The metric that the stage uses: its own, or the method's default.
 MetricKind MetricOf(const StageOptions& options);
 
-// The options with every default filled in, for a fixed image on `fixed`, but for those that depend on masks and start,
-// too: levels, and of log-demons iterations and momentum.
+// The options with every default filled in, for a fixed image on `fixed`, but for those that depend on masks, images
+// and start, too: levels, and of log-demons iterations, momentum and match_intensities.
 StageOptions Resolved(const StageOptions& options, const Geometry& fixed);
 
 // Why a stage ended, at its finest level: its value is within the tolerances; it is out of iterations; it is out of

@@ -122,7 +122,7 @@ absl::StatusOr<StageOptions> LogDemonsFromProto(const v1::LogDemonsStage& from) 
   if (from.has_weak_gradient()) to.weak_gradient = from.weak_gradient();
   INTRAWARP_ASSIGN_OR_RETURN(to.update, UpdateFromProto(from.velocity_update()));
   to.symmetric = from.symmetric();
-  to.match_intensities = from.match_intensities();
+  if (from.has_match_intensities()) to.match_intensities = from.match_intensities();
   return to;
 }
 
@@ -150,7 +150,7 @@ struct ToMessage {
     if (from.weak_gradient) to.set_weak_gradient(*from.weak_gradient);
     to.set_velocity_update(UpdateToProto(from.update));
     to.set_symmetric(from.symmetric);
-    to.set_match_intensities(from.match_intensities);
+    if (from.match_intensities) to.set_match_intensities(*from.match_intensities);
   }
 
   template <typename Options, typename Message>

@@ -237,6 +237,55 @@ TEST_P(LogDemonsTest, IntensitiesAreMatched) {
   EXPECT_GT(MeanError(pair, unmatched->velocity.as<float>()), 2);
 }
 
+// Without a word a pipeline matches where gain or offset differ: 0.8 to 2, and 0.5 standard deviations. An affine stage
+// before it leaves SSD then.
+TEST_P(LogDemonsTest, APipelineMatchesIntensitiesThatDiffer) {
+  for (const auto& [gain, offset] :
+       {std::pair{0.5f, 0.0f}, {0.8f, 30.0f}, {1.25f, -40.0f}, {2.0f, 0.0f}, {1.0f, 25.0f}}) {
+    Pair pair = MakePair(5);
+    for (float& v : pair.moving) v = gain * v + offset;
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, {LogDemonsOptions()}, pair.affine};
+    SCOPED_TRACE(gain);
+    const absl::StatusOr<RegistrationResult> alone = RunInput(input);
+    ASSERT_OK(alone) << alone.status();
+    EXPECT_EQ(std::get<LogDemonsOptions>(alone->stages[0].options).match_intensities, true);
+    EXPECT_LT(MeanError(pair, alone->transform), 1);
+    EXPECT_FALSE(alone->worse_than_start);
+    input.stages = {AffineOptions{.metric = MetricKind::kSsd}, LogDemonsOptions()};
+    const absl::StatusOr<RegistrationResult> after_affine = RunInput(input);
+    ASSERT_OK(after_affine) << after_affine.status();
+    EXPECT_EQ(MetricOf(after_affine->stages[0].options), MetricKind::kNgf);
+    EXPECT_LT(MeanError(pair, after_affine->transform), 1);
+    // Who asks for intensities as they are gets them.
+    input.stages[1] = LogDemonsOptions{.match_intensities = false};
+    const absl::StatusOr<RegistrationResult> as_they_are = RunInput(input);
+    ASSERT_OK(as_they_are) << as_they_are.status();
+    EXPECT_EQ(MetricOf(as_they_are->stages[0].options), MetricKind::kSsd);
+    EXPECT_EQ(std::get<LogDemonsOptions>(as_they_are->stages[1].options).match_intensities, false);
+  }
+}
+
+// Images of equal gain, 5 mm and 12 mm apart, with noise in one of them: the same bits as without matching.
+TEST_P(LogDemonsTest, APipelineLeavesIntensitiesOfEqualGain) {
+  const std::vector<float> noise = RandomFloats(MakePair(5).fixed.size(), 3);
+  for (const double amplitude : {0.0, 5.0, 12.0}) {
+    Pair pair = MakePair(amplitude);
+    for (size_t i = 0; i < pair.fixed.size(); ++i) pair.fixed[i] += 5 * (noise[i] - 0.5f);
+    const PreparedImage fixed = Prepare(pair.fixed, pair.fixed_grid), moving = Prepare(pair.moving, pair.moving_grid);
+    RegistrationInput input{&fixed, &moving, nullptr, nullptr, {AffineOptions(), LogDemonsOptions()}, pair.affine};
+    SCOPED_TRACE(amplitude);
+    const absl::StatusOr<RegistrationResult> chosen = RunInput(input);
+    input.stages[1] = LogDemonsOptions{.match_intensities = false};
+    const absl::StatusOr<RegistrationResult> as_they_are = RunInput(input);
+    ASSERT_OK(chosen) << chosen.status();
+    ASSERT_OK(as_they_are) << as_they_are.status();
+    EXPECT_EQ(std::get<LogDemonsOptions>(chosen->stages[1].options).match_intensities, false);
+    EXPECT_EQ(MetricOf(chosen->stages[0].options), MetricKind::kSsd);
+    EXPECT_EQ(FieldOn(pair, chosen->transform), FieldOn(pair, as_they_are->transform));
+  }
+}
+
 TEST_P(LogDemonsTest, MaskedVoxelsDoNotCount) {
   Pair pair = MakePair(5);
   Masks masks;
