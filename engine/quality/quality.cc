@@ -227,6 +227,8 @@ const char* ReviewText(ReviewCause cause) {
       return "not correlated";
     case ReviewCause::kPartlyVisible:
       return "partly visible";
+    case ReviewCause::kNoGain:
+      return "no gain";
   }
   return "";
 }
@@ -356,8 +358,11 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   if (report.slice_observability.value_or(1) < kLeastObservability) {
     reasons.push_back({ReviewCause::kPoseNotObserved, report.slice_observability, kLeastObservability});
   }
-  if (report.rejected_gain && !agrees) {
-    reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain});
+  if (report.rejected_gain) {
+    const bool is_told_only = agrees && !report.keeps_rejected;
+    reasons.push_back({ReviewCause::kDeformationRejected, *report.rejected_gain, kLeastGain, is_told_only});
+    const bool is_in_vain = report.keeps_rejected && !(*report.rejected_gain > 0);
+    if (is_in_vain) reasons.push_back({ReviewCause::kNoGain, *report.rejected_gain, 0.0});
   }
   reasons.insert(reasons.end(), of_error.begin(), of_error.end());
   if (!report.error && report.is_probed) reasons.push_back({ReviewCause::kErrorUnknown});
@@ -368,6 +373,10 @@ std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_
   const bool excused = ending == Ending::kUnfinished && is_sound;
   if (ending != Ending::kConverged && !excused) reasons.push_back({ReviewCause::kNotConverged});
   return reasons;
+}
+
+bool NeedsReview(const std::vector<ReviewReason>& reasons) {
+  return std::any_of(reasons.begin(), reasons.end(), [](const ReviewReason& reason) { return !reason.is_told_only; });
 }
 
 }  // namespace intrawarp

@@ -88,10 +88,12 @@ enum class ReviewCause {
   kUnitsDiffer,
   kNotCorrelated,
   kPartlyVisible,
+  kNoGain,
 };
 // In words: "worse than the start", "folding", "low overlap", "not converged", "implausible affine map", "ambiguous
 // start", "mirrored images", "error above the limit", "unrelated images", "deformation rejected", "error unknown",
-// "pose not observed", "spatially uneven", "bound above the limit", "units differ", "not correlated", "partly visible".
+// "pose not observed", "spatially uneven", "bound above the limit", "units differ", "not correlated", "partly visible",
+// "no gain".
 const char* ReviewText(ReviewCause cause);
 
 // A reason why a person should look at a result.
@@ -100,6 +102,8 @@ struct ReviewReason {
   // The number that was judged and the one that it was held against; absent where the cause has none.
   std::optional<double> value = std::nullopt;
   std::optional<double> limit = std::nullopt;
+  // It tells what was done with the result, and asks nobody to look.
+  bool is_told_only = false;
 };
 
 // The shape of the affine part: its smallest and largest singular value, and whether it mirrors space.
@@ -140,7 +144,9 @@ struct QualityReport {
   std::vector<PointError> error_at;
   // The gain of a deformation that was rejected (deformation_gate.h); absent: none was.
   std::optional<double> rejected_gain;
-  // Empty: ok.
+  // It is the answer all the same, since the caller keeps deformations.
+  bool keeps_rejected = false;
+  // The verdict is ok unless NeedsReview.
   std::vector<ReviewReason> review_reasons;
 };
 
@@ -157,11 +163,11 @@ inline constexpr double kMostStretch = 2.0;
 // 0.12 and less. Beside a right start a mirrored candidate leads by 0.016 at most (docs/accuracy.md, Starts).
 inline constexpr double kLeastStartMargin = 0.15;
 inline constexpr double kMostMirrorLead = 0.02;
-// A start without a margin, or a deformation that was rejected, is no reason where the estimate of the answer gives
-// none and so many blocks agree: a wrong start leaves few that do, and what is left of a rejected deformation is an
-// affine result that stands by itself. The blocks of a start have to be clear, too, so that no rival is as good: the
-// median of their bounds is no more than the reach. For a deformation all this is asked of its affine part, since a
-// deformation makes blocks agree.
+// A start without a margin is no reason where the estimate of the answer gives none and so many blocks agree: a wrong
+// start leaves few that do. There a deformation that was rejected is told only: what is left of it is an affine result
+// that stands by itself. The blocks of a start have to be clear, too, so that no rival is as good: the median of their
+// bounds is no more than the reach. For a deformation all this is asked of its affine part, since a deformation makes
+// blocks agree.
 inline constexpr double kCertainAgreement = 0.8;
 
 // The expected error says nothing above so many reaches (ErrorEstimate.reach_mm): unrelated images have about 1.6.
@@ -201,6 +207,8 @@ enum class Ending {
 // The absence of an estimate is a reason where is_probed.
 std::vector<ReviewReason> ReviewReasons(const QualityReport& report, bool worse_than_start, Ending ending,
                                         double error_limit_mm = kDefaultErrorLimitMm);
+// True with a reason that is more than told.
+bool NeedsReview(const std::vector<ReviewReason>& reasons);
 
 }  // namespace intrawarp
 

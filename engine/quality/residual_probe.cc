@@ -135,22 +135,29 @@ std::vector<MatchedBlock> MatchedBlocks(const ResidualProbe& probe) {
   return blocks;
 }
 
-absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
-                                            const PreparedImage& moving, ConstMaskView fixed_mask,
-                                            ConstMaskView moving_mask, const Transform& transform,
-                                            int64_t nodes_wanted) {
-  const Geometry grid = ProbeGrid(fixed.geometry(), nodes_wanted);
-  const int64_t nodes = grid.voxels();
-  ArenaScope scope(ctx.arena());
+absl::StatusOr<ProbeSamples> SampleImages(const ExecContext& ctx, const PreparedImage& fixed,
+                                          const PreparedImage& moving, ConstMaskView fixed_mask,
+                                          ConstMaskView moving_mask, const Transform& transform, const Geometry& grid) {
   ProbeSamples samples;
-  INTRAWARP_ASSIGN_OR_RETURN(samples.fixed, ctx.arena().Allocate<float>(nodes));
-  INTRAWARP_ASSIGN_OR_RETURN(samples.moving, ctx.arena().Allocate<float>(nodes));
-  INTRAWARP_ASSIGN_OR_RETURN(samples.valid, ctx.arena().Allocate<uint8_t>(nodes));
+  INTRAWARP_ASSIGN_OR_RETURN(samples.fixed, ctx.arena().Allocate<float>(grid.voxels()));
+  INTRAWARP_ASSIGN_OR_RETURN(samples.moving, ctx.arena().Allocate<float>(grid.voxels()));
+  INTRAWARP_ASSIGN_OR_RETURN(samples.valid, ctx.arena().Allocate<uint8_t>(grid.voxels()));
   const double node_mm = std::min(grid.spacing.x, grid.spacing.y);
   const AffineMap to_physical = IndexToPhysical(grid);
   const ProbeSampling sampling{grid.size, to_physical, MakeForwardMap(transform, to_physical, AffineMap::Identity()),
                                MakeProbed(fixed, fixed_mask, node_mm), MakeProbed(moving, moving_mask, node_mm)};
   INTRAWARP_RETURN_IF_ERROR(INTRAWARP_DISPATCH(ctx, SampleProbe, sampling, samples));
+  return samples;
+}
+
+absl::StatusOr<ResidualProbe> ProbeResidual(const ExecContext& ctx, const PreparedImage& fixed,
+                                            const PreparedImage& moving, ConstMaskView fixed_mask,
+                                            ConstMaskView moving_mask, const Transform& transform,
+                                            int64_t nodes_wanted) {
+  const Geometry grid = ProbeGrid(fixed.geometry(), nodes_wanted);
+  ArenaScope scope(ctx.arena());
+  INTRAWARP_ASSIGN_OR_RETURN(const ProbeSamples samples,
+                             SampleImages(ctx, fixed, moving, fixed_mask, moving_mask, transform, grid));
   INTRAWARP_ASSIGN_OR_RETURN(const DescriptorVolume fixed_descriptors,
                              Describe(ctx, fixed, samples.fixed, samples.valid, grid));
   INTRAWARP_ASSIGN_OR_RETURN(const DescriptorVolume moving_descriptors,

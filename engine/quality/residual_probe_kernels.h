@@ -8,7 +8,9 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/device/exec_context.h"
+#include "engine/image/pyramid.h"
 #include "engine/image/sample.h"
 #include "engine/transform/displacement.h"
 
@@ -65,6 +67,11 @@ INTRAWARP_HD inline void SampleNode(const ProbeSampling& in, int64_t place, Int3
 
 INTRAWARP_DECLARE_ON_DEVICES(absl::Status SampleProbe(const ExecContext& ctx, const ProbeSampling& in,
                                                       const ProbeSamples& out);)
+
+// Samples both images on `grid`, which is that of a probe; the samples stay taken from the arena. Stream-ordered.
+absl::StatusOr<ProbeSamples> SampleImages(const ExecContext& ctx, const PreparedImage& fixed,
+                                          const PreparedImage& moving, ConstMaskView fixed_mask,
+                                          ConstMaskView moving_mask, const Transform& transform, const Geometry& grid);
 
 }  // namespace intrawarp
 

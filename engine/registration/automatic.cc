@@ -209,8 +209,9 @@ absl::Status AutomaticRegistration::TryDeformation(const FfdOptions& options) {
   is_stopped_ = is_stopped_ || stage.report.stop_reason == StopReason::kBudget;
   INTRAWARP_ASSIGN_OR_RETURN(DeformationTrial trial, Judge(options, stage.transform));
   const DeformationTrial* best = best_.has_value() ? &choice_.deformations[best_->trial] : nullptr;
-  const bool is_better =
-      best == nullptr || !best->is_accepted || (trial.is_accepted && !is_stopped_ && IsAhead(trial.error, best->error));
+  // One that a budget ended is not compared with one that was accepted.
+  const bool is_comparable = best == nullptr || !best->is_accepted || !is_stopped_;
+  const bool is_better = best == nullptr || (is_comparable && TakesTheLead(trial, *best, input_.keep_deformation));
   if (is_better) best_ = Deformed{std::move(stage), options, choice_.deformations.size()};
   choice_.deformations.push_back(std::move(trial));
   return absl::OkStatus();
@@ -232,12 +233,20 @@ absl::StatusOr<DeformationTrial> AutomaticRegistration::Judge(const FfdOptions& 
   INTRAWARP_ASSIGN_OR_RETURN(const ResidualProbe probe, Probe(transform));
   trial.error = PredictError(probe);
   if (!trial.error.has_value()) return trial;
-  INTRAWARP_ASSIGN_OR_RETURN(trial.deformation_mm, MeanDeformation(ctx_, transform, probe));
-  INTRAWARP_ASSIGN_OR_RETURN(const BoundedMoves moves, CountBoundedMoves(ctx_, transform, affine_.probe));
-  return Judged(std::move(trial), moves, {affine_.error, FitsALine(choice_.intensities), NodeSide(probe)});
+  const GateImages images{*images_.fixed, *images_.moving, images_.fixed_masks[0].mask, images_.moving_masks[0].mask};
+  INTRAWARP_ASSIGN_OR_RETURN(const GateAnswer answer,
+                             JudgeDeformation(ctx_, images, transform, {affine_.probe, *affine_.error},
+                                              {probe, *trial.error}, FitsALine(choice_.intensities)));
+  trial.error = answer.error;
+  trial.gain = answer.gain();
+  trial.deformation_mm = answer.evidence.deformation_mm;
+  trial.contradicts = answer.contradicts;
+  trial.is_accepted = answer.is_accepted;
+  return trial;
 }
 
-// Makes the result of the best deformation, or, where that was rejected, of the affine part in its form.
+// Makes the result of the best deformation, or, where that was rejected and is not kept, of the affine part in its
+// form.
 absl::Status AutomaticRegistration::Answer() {
   DeformationTrial& trial = choice_.deformations[best_->trial];
   trial.is_chosen = true;
@@ -245,11 +254,11 @@ absl::Status AutomaticRegistration::Answer() {
   result_.stages.push_back(std::move(best_->stage.report));
   result_.transform = std::move(best_->stage.transform);
   choice_.stages.push_back(best_->options);
-  choice_.error = trial.is_accepted ? trial.error : affine_.error;
-  if (!trial.error.has_value()) return absl::OkStatus();
+  choice_.error = trial.is_accepted || input_.keep_deformation ? trial.error : affine_.error;
+  if (!trial.is_accepted) choice_.rejected_gain = trial.gain;
+  choice_.keeps_rejected = !trial.is_accepted && input_.keep_deformation;
+  if (trial.is_accepted || input_.keep_deformation) return absl::OkStatus();
   HoldAgainstAffine(*affine_.error, trial.deformation_mm, *choice_.error);
-  if (trial.is_accepted) return absl::OkStatus();
-  choice_.rejected_gain = trial.gain;
   best_->stage.value.reset();
   INTRAWARP_ASSIGN_OR_RETURN(result_.transform, Undeformed(ctx_, std::move(result_.transform)));
   return absl::OkStatus();

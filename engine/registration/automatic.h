@@ -10,11 +10,10 @@
 //   their metrics: their mean is the affine part, unless the probe finds it clearly worse.
 // - The deformable stage uses NMI. In 3-D, where the intensities at the affine result lie on a rising straight line
 //   (linearity of kLeastLinearity or more), it runs with LNCC, too, and the probe picks again.
-// - The deformation gate judges each deformation. Where no straight line fits the intensities (kMostLackOfFit), and the
-//   affine result agrees already, in kAgreedAlready of the blocks to within a node of the probe, a deformation whose
-//   mean length is above kContradictionNodes contradicts that, and is rejected, too, as is one that leaves the bounds
-//   of the affine errors (ContradictsBound). Where the affine result does not agree yet, NMI with kStrongBending
-//   follows on rejected deformations. Without an accepted one the answer is the affine part.
+// - The deformation gate (JudgeDeformation, deformation_gate.h) judges each deformation, and knows whether a straight
+//   line fits the intensities (kMostLackOfFit). Where the affine result does not agree yet (kAgreedAlready), NMI with
+//   kStrongBending follows on rejected deformations. Without an accepted one the answer is the affine part, or, with
+//   keep_deformation, the one that is ahead.
 // - LNCC and strong bending are optional: where such a trial has no result (FAILED_PRECONDITION), the earlier one
 // stays.
 // - A budget that ends a trial, whichever it is, leaves trials untried: the answer's stop_reason is kBudget.

@@ -61,14 +61,10 @@ AffineMap MeanOf(absl::Span<const AffineMap> maps) {
   return mean;
 }
 
-DeformationTrial Judged(DeformationTrial trial, const BoundedMoves& moves, const AffineEvidence& affine) {
-  if (!affine.error.has_value() || !trial.error.has_value()) return trial;
-  trial.gain = GainOf({affine.error->expected_mm, trial.error->expected_mm, trial.deformation_mm, affine.node_mm});
-  const bool is_long = !affine.fits_a_line && affine.error->agreement >= kAgreedAlready &&
-                       trial.deformation_mm > kContradictionNodes * affine.node_mm;
-  trial.contradicts = is_long || ContradictsBound(moves);
-  trial.is_accepted = *trial.gain >= kLeastGain && !trial.contradicts;
-  return trial;
+bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, bool keeps_rejected) {
+  if (trial.is_accepted != best.is_accepted) return trial.is_accepted;
+  const bool last_stays = !trial.is_accepted && !keeps_rejected;
+  return last_stays || IsAhead(trial.error, best.error);
 }
 
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine) {

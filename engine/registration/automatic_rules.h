@@ -26,10 +26,6 @@ inline constexpr double kLeastLinearity = 0.93;
 // IntensityRelation.lack_of_fit.
 inline constexpr double kMostLackOfFit = 0.25;
 inline constexpr double kStrongBending = 20;
-// ErrorEstimate.agreement of an affine result.
-inline constexpr double kAgreedAlready = 0.9;
-// The places in a ball of one node are 3/4 of a node from its centre in the mean.
-inline constexpr double kContradictionNodes = 0.8;
 
 // For a fixed image on this grid: the metrics of the affine trials and of those deformable ones that intensities allow,
 // in their order, and that of the search of a start. NGF is none of them where an axis of two voxels has no gradients.
@@ -53,19 +49,11 @@ inline constexpr double kOneMapNodes = 1;
 // t apart it shrinks by t^2 / 8. `maps` is not empty.
 AffineMap MeanOf(absl::Span<const AffineMap> maps);
 
-// The evidence that a deformation is judged by, beside its own numbers.
-struct AffineEvidence {
-  // At the affine result.
-  std::optional<ErrorEstimate> error;
-  bool fits_a_line = false;
-  // Side of a node of the probe.
-  double node_mm = 1;
-};
-// The trial, which moves the blocks of the affine result so, with `gain`, `contradicts` and `is_accepted` that follow
-// from its error and deformation_mm. Without either estimate it is returned as it is.
-DeformationTrial Judged(DeformationTrial trial, const BoundedMoves& moves, const AffineEvidence& affine);
+// True when a trial takes the place of the best so far. Of rejected ones the last stays, which the affine part
+// replaces; where they are kept (`keeps_rejected`), the one that is ahead.
+bool TakesTheLead(const DeformationTrial& trial, const DeformationTrial& best, bool keeps_rejected);
 
-// True when NMI with kStrongBending is tried after rejected deformations.
+// True when NMI with kStrongBending (and kAgreedAlready) is tried after rejected deformations.
 bool TakesStrongBending(const std::optional<ErrorEstimate>& affine);
 
 }  // namespace intrawarp

@@ -69,7 +69,11 @@ std::string DescribeDeformation(const DeformationTrial& trial) {
 std::string Describe(const Choice& choice) {
   std::vector<std::string> sentences = {DescribeAffine(choice), DescribeReason(choice)};
   for (const DeformationTrial& trial : choice.deformations) sentences.push_back(DescribeDeformation(trial));
-  if (choice.rejected_gain.has_value()) sentences.emplace_back("The answer is the affine part alone.");
+  if (choice.keeps_rejected) {
+    sentences.emplace_back("The caller keeps the deformation all the same.");
+  } else if (choice.rejected_gain.has_value()) {
+    sentences.emplace_back("The answer is the affine part alone.");
+  }
   return absl::StrJoin(sentences, " ");
 }
 

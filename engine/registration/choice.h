@@ -46,7 +46,7 @@ struct DeformationTrial {
   std::optional<double> gain;
   // The mean length of the deformation, mm; 0 where it was not judged.
   double deformation_mm = 0;
-  // The affine result agrees already, and the deformation moves the tissue further than that allows (automatic.h).
+  // It is rejected, and moves the tissue further than the affine result allows (Contradicts, deformation_gate.h).
   bool contradicts = false;
   // Without a gain: true with a result, which nothing speaks against, and false without one.
   bool is_accepted = true;
@@ -63,13 +63,15 @@ struct Choice {
   std::optional<IntensityRelation> intensities;
   ChoiceReason reason = ChoiceReason::kUnknownIntensities;
   // One to three, the first with a result; where the chosen one was not accepted, none was, and the answer is the
-  // affine part in its form.
+  // affine part in its form, unless the caller keeps deformations.
   std::vector<DeformationTrial> deformations;
   // The answer's; absent with too little structure. Its affine_expected_mm and deformation_mm are those of the chosen
   // deformation.
   std::optional<ErrorEstimate> error;
   // The gain of the chosen deformation where none was accepted.
   std::optional<double> rejected_gain;
+  // It is the answer all the same.
+  bool keeps_rejected = false;
   // The chosen stages as a request would name them, for images like these; of averaged affine results, the best.
   std::vector<StageOptions> stages;
 

@@ -38,6 +38,9 @@ struct RegistrationInput {
   std::optional<CoarseHook> coarse = std::nullopt;
   // Metrics and weights of `stages`, which are AutomaticStages(), are chosen by the images (automatic.h).
   bool automatic = false;
+  // With `automatic`: a deformation that the gate rejects (deformation_gate.h) is the answer all the same. Deformations
+  // of named stages are judged by the caller.
+  bool keep_deformation = false;
 };
 
 struct RegistrationResult {

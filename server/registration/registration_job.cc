@@ -129,11 +129,10 @@ absl::StatusOr<ResidualProbe> Probe(const ExecContext& ctx, const RegistrationIn
 
 int64_t ProbeNodesOf(Scrutiny scrutiny) { return scrutiny == Scrutiny::kFrame ? kFrameProbeNodes : kProbeNodes; }
 
-// Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result, and
-// `probe`, which is that of the result, with it. `report` has the estimate of `probe`.
-absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
-                              RegistrationResult& result, ResidualProbe& probe, QualityReport& report) {
-  INTRAWARP_ASSIGN_OR_RETURN(const double deformation, MeanDeformation(ctx, result.transform, probe));
+// Holds the deformation of `result` against its affine part; one that is rejected is taken out of the result unless the
+// task keeps it, and `probe`, which is that of the result, with it. `report` has the estimate of `probe`.
+absl::Status ApplyGate(const ExecContext& ctx, const RegistrationInput& in, const Masks& masks,
+                       RegistrationResult& result, ResidualProbe& probe, QualityReport& report) {
   INTRAWARP_ASSIGN_OR_RETURN(ResidualProbe before, Probe(ctx, in, masks, Transform(result.transform.affine())));
   const std::optional<ErrorEstimate> affine = PredictError(before);
   if (!affine) {
@@ -141,16 +140,18 @@ absl::Status JudgeDeformation(const ExecContext& ctx, const RegistrationInput& i
     report.error.reset();
     return absl::OkStatus();
   }
-  const double gain =
-      GainOf({affine->expected_mm, report.error->expected_mm, deformation, std::min(probe.node_mm.x, probe.node_mm.y)});
-  INTRAWARP_ASSIGN_OR_RETURN(const BoundedMoves moves, CountBoundedMoves(ctx, result.transform, before));
-  if (!(gain >= kLeastGain) || ContradictsBound(moves)) {
-    INTRAWARP_ASSIGN_OR_RETURN(result.transform, Undeformed(ctx, std::move(result.transform)));
-    report.rejected_gain = gain;
-    report.error = affine;
-    probe = std::move(before);
-  }
-  HoldAgainstAffine(*affine, deformation, *report.error);
+  const GateImages images{*in.fixed, *in.moving, masks.fixed, masks.moving};
+  INTRAWARP_ASSIGN_OR_RETURN(const GateAnswer answer, JudgeDeformation(ctx, images, result.transform, {before, *affine},
+                                                                       {probe, *report.error}));
+  report.error = answer.error;
+  if (answer.is_accepted) return absl::OkStatus();
+  report.rejected_gain = answer.gain();
+  report.keeps_rejected = in.keep_deformation;
+  if (in.keep_deformation) return absl::OkStatus();
+  INTRAWARP_ASSIGN_OR_RETURN(result.transform, Undeformed(ctx, std::move(result.transform)));
+  report.error = affine;
+  HoldAgainstAffine(*affine, answer.evidence.deformation_mm, *report.error);
+  probe = std::move(before);
   return absl::OkStatus();
 }
 
@@ -159,6 +160,7 @@ bool TakeJudgement(const RegistrationResult& result, QualityReport& report) {
   if (!result.choice.has_value() || !result.choice->error.has_value()) return false;
   report.error = result.choice->error;
   report.rejected_gain = result.choice->rejected_gain;
+  report.keeps_rejected = result.choice->keeps_rejected;
   return true;
 }
 
@@ -178,7 +180,7 @@ absl::Status Judge(const ExecContext& ctx, const RegistrationTask& task, Registr
     report.error = PredictError(probe);
     if (!report.error) return absl::OkStatus();
     if (task.scrutiny == Scrutiny::kFull && !result.transform.is_affine()) {
-      INTRAWARP_RETURN_IF_ERROR(JudgeDeformation(ctx, in, masks, result, probe, report));
+      INTRAWARP_RETURN_IF_ERROR(ApplyGate(ctx, in, masks, result, probe, report));
     }
   }
   if (task.error.map) report.error_map = MapErrors(probe);
@@ -222,7 +224,7 @@ absl::Status Assess(const ExecContext& ctx, const RegistrationTask& task, const 
     report.mirror_lead = result.starts->mirror_lead;
   }
   if (result.slice_pose) report.slice_observability = result.slice_pose->Observability();
-  report.is_deformed = !result.transform.is_affine() && !report.rejected_gain;
+  report.is_deformed = !result.transform.is_affine() && (!report.rejected_gain || report.keeps_rejected);
   const StageReport* last = result.stages.empty() ? nullptr : &result.stages.back();
   report.takes_like_intensities = last != nullptr && MetricOf(last->options) == MetricKind::kSsd;
   report.extent_ratio = ExtentRatio(in.fixed->geometry(), in.moving->geometry());

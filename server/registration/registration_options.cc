@@ -123,6 +123,7 @@ absl::StatusOr<RegistrationPlan> ResolveOptions(const v1::RegistrationOptions& o
     INTRAWARP_ASSIGN_OR_RETURN(plan.budget, DurationFromProto(options.budget(), "budget", kMaxBudget));
   }
   plan.best_effort = options.best_effort();
+  plan.keep_deformation = options.keep_deformation();
   if (options.has_error_limit_mm()) {
     // Written so that NaN fails.
     if (!(options.error_limit_mm() > 0 && options.error_limit_mm() <= kMaxErrorLimitMm)) {
@@ -172,6 +173,7 @@ RegistrationInput MakeRegistrationInput(const RegistrationPlan& plan, const Prep
   const bool is_chosen_slice = plan.automatic && IsSliceToVolume(input);
   input.stages = is_chosen_slice ? AutomaticSliceStages() : plan.stages;
   input.automatic = plan.automatic && !is_chosen_slice;
+  input.keep_deformation = plan.keep_deformation;
   input.initial = plan.initial;
   if (plan.initial_transform != nullptr) input.initial_transform = &plan.initial_transform->transform;
   return input;

@@ -46,6 +46,8 @@ struct RegistrationPlan {
   InputPrint initial_print = InputPrint::None();
   std::optional<std::chrono::nanoseconds> budget;
   bool best_effort = false;
+  // A deformation that the gate rejects is the answer all the same.
+  bool keep_deformation = false;
   double error_limit_mm = kDefaultErrorLimitMm;
   ErrorOutput error;
 };

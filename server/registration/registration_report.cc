@@ -89,6 +89,8 @@ v1::VerdictCause ToProto(ReviewCause cause) {
       return v1::VERDICT_CAUSE_NOT_CORRELATED;
     case ReviewCause::kPartlyVisible:
       return v1::VERDICT_CAUSE_PARTLY_VISIBLE;
+    case ReviewCause::kNoGain:
+      return v1::VERDICT_CAUSE_NO_GAIN;
   }
   return v1::VERDICT_CAUSE_UNSPECIFIED;
 }
@@ -159,7 +161,7 @@ void AddQuality(const QualityReport& from, v1::Report* to) {
     to->mutable_inverse_consistency()->set_max_mm(from.inverse_consistency->max_mm);
   }
   AddError(from, to);
-  to->set_verdict(from.review_reasons.empty() ? v1::VERDICT_OK : v1::VERDICT_REVIEW);
+  to->set_verdict(NeedsReview(from.review_reasons) ? v1::VERDICT_REVIEW : v1::VERDICT_OK);
   for (const ReviewReason& reason : from.review_reasons) *to->add_reasons() = ToProto(reason);
 }
 
@@ -285,6 +287,7 @@ void CountStop(StopReason reason, Metrics& metrics) {
 v1::RegistrationOptions ResolvedOptions(const RegistrationPlan& plan, const std::vector<StageReport>& stages) {
   v1::RegistrationOptions resolved = plan.asked;
   resolved.set_best_effort(plan.best_effort);
+  resolved.set_keep_deformation(plan.keep_deformation);
   resolved.set_error_limit_mm(plan.error_limit_mm);
   resolved.clear_stages();
   for (const StageReport& stage : stages) *resolved.add_stages() = StageToProto(stage.options);

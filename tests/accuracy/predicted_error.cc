@@ -380,16 +380,16 @@ void RunWay(const ExecContext& ctx, const Pair& pair, const Way& way, std::FILE*
   const ResidualProbe probe = Value(ProbeResidual(ctx, fixed, moving, {}, {}, transform));
   PrintErrors(Judge(ctx, pair, transform, probe, absl::StrCat(pair.name, "/", way.name), features));
   const std::optional<ErrorEstimate> error = PredictError(probe);
-  const std::optional<ErrorEstimate> before =
-      PredictError(Value(ProbeResidual(ctx, fixed, moving, {}, {}, Transform(transform.affine()))));
+  const ResidualProbe at_affine = Value(ProbeResidual(ctx, fixed, moving, {}, {}, Transform(transform.affine())));
+  const std::optional<ErrorEstimate> before = PredictError(at_affine);
   if (!error || !before) {
     std::printf(" too little structure | | | |\n");
     return;
   }
-  const double way_mm = Value(MeanDeformation(ctx, transform, probe));
-  const double gain = GainOf({before->expected_mm, error->expected_mm, way_mm, probe.node_mm.x});
-  std::printf(" %.2f | %.2f | %.3f | %.2f | %.2f |\n", error->expected_mm, error->bound_mm, error->agreement, way_mm,
-              gain);
+  const GateAnswer gate =
+      Value(JudgeDeformation(ctx, {fixed, moving, {}, {}}, transform, {at_affine, *before}, {probe, *error}));
+  std::printf(" %.2f | %.2f | %.3f | %.2f | %.2f |\n", error->expected_mm, error->bound_mm, error->agreement,
+              gate.evidence.deformation_mm, gate.gain());
   std::fflush(stdout);
 }
 

@@ -232,7 +232,7 @@ void PrintFrames(const Bed& bed, const BenchOptions& options) {
     sums["error mm, the largest of a frame"] = std::max(sums["error mm, the largest of a frame"], error * count);
     std::printf("%5d %6.2f %7.2f %8.2f %6.2f  %.3e  %8.4f %s%s\n", n, answer.milliseconds, ms(Phase::kPrepare),
                 ms(Phase::kOptimise), ms(Phase::kAssess), answer.outcome.result.stages.back().levels.back().value_after,
-                error, levels.c_str(), answer.outcome.quality.review_reasons.empty() ? "" : " review");
+                error, levels.c_str(), NeedsReview(answer.outcome.quality.review_reasons) ? " review" : "");
   }
   for (const auto& [name, sum] : sums) std::printf("mean %-34s %.4f\n", name.c_str(), sum / count);
   std::fflush(stdout);

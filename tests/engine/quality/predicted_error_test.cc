@@ -7,8 +7,6 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/quality/deformation_gate.h"
-
 namespace intrawarp {
 namespace {
 
@@ -175,31 +173,6 @@ TEST(PredictedErrorTest, APointHasTheFiguresOfTheNearestBlockWithStructure) {
 TEST(PredictedErrorTest, WithoutABlockThereIsNothingToSayAtAPoint) {
   EXPECT_TRUE(PredictErrorsAt(ProbeOf({BlockMatch()}, 1), {{0, 0, 0}}).empty());
   EXPECT_TRUE(MapErrors(ProbeOf({}, 1)).bound_mm.empty());
-}
-
-TEST(DeformationGateTest, AWayThatTakesTheErrorDownIsWorthIt) {
-  // 6 mm moved, 5 mm gained; the whole of it for nothing; the whole of it for the worse.
-  EXPECT_NEAR(GainOf({6, 1, 6, 2.5}), 5.0 / 6, 1e-12);
-  EXPECT_NEAR(GainOf({3, 3, 6, 2.5}), 0, 1e-12);
-  EXPECT_LT(GainOf({3, 4, 6, 2.5}), 0);
-}
-
-TEST(DeformationGateTest, AWayBeyondTheSearchCountsAsFarAsThat) {
-  EXPECT_NEAR(GainOf({7, 1, 40, 2.5}), 6 / 7.5, 1e-12);
-}
-
-// 5 % of 1000 and of 40 blocks, and two standard deviations: 63.8 and 4.8.
-TEST(DeformationGateTest, MoreBlocksBeyondTheirBoundThanMayBeAreAContradiction) {
-  EXPECT_FALSE(ContradictsBound({1000, 63}));
-  EXPECT_TRUE(ContradictsBound({1000, 64}));
-  EXPECT_FALSE(ContradictsBound({40, 4}));
-  EXPECT_TRUE(ContradictsBound({40, 5}));
-  EXPECT_FALSE(ContradictsBound({}));
-}
-
-TEST(DeformationGateTest, ASmallWayIsNotJudged) {
-  EXPECT_EQ(GainOf({1, 1.2, 1.2, 2.5}), 1);
-  EXPECT_LT(GainOf({1, 1.2, 1.3, 2.5}), 0);
 }
 
 }  // namespace

@@ -901,16 +901,38 @@ TEST(ReviewReasonsTest, ADeformationThatBeganAtNothingInCommonIsForAPersonToSee)
 TEST(ReviewReasonsTest, ADeformationThatWasRejectedIsForAPersonToSeeUnlessTheAffinePartStandsByItself) {
   QualityReport report = WithError(1, kCertainAgreement);
   report.rejected_gain = -0.5;
-  EXPECT_THAT(ReviewReasons(report, false, Ending::kConverged), IsEmpty());
+  // It is told in any case.
+  const auto expect = [&](bool needs_review) {
+    const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+    ASSERT_FALSE(reasons.empty());
+    EXPECT_EQ(reasons[0].cause, ReviewCause::kDeformationRejected);
+    EXPECT_EQ(reasons[0].value, -0.5);
+    EXPECT_EQ(reasons[0].limit, kLeastGain);
+    EXPECT_EQ(reasons[0].is_told_only, !needs_review);
+    EXPECT_EQ(NeedsReview(reasons), needs_review);
+  };
+  expect(false);
   report.error->agreement = 0.79;
-  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
-  ASSERT_EQ(reasons.size(), 1u);
-  EXPECT_EQ(reasons[0].cause, ReviewCause::kDeformationRejected);
-  EXPECT_EQ(reasons[0].value, -0.5);
-  EXPECT_EQ(reasons[0].limit, kLeastGain);
+  expect(true);
   report.error->agreement = 1;
   report.error->expected_mm = 5.1;
-  EXPECT_EQ(ReviewReasons(report, false, Ending::kConverged)[0].cause, ReviewCause::kDeformationRejected);
+  expect(true);
+}
+
+TEST(ReviewReasonsTest, ARejectedDeformationThatIsKeptIsForAPersonToSee) {
+  QualityReport report = WithError(1, 1);
+  EXPECT_FALSE(NeedsReview(ReviewReasons(report, false, Ending::kConverged)));
+  report.rejected_gain = 0.1;
+  report.keeps_rejected = true;
+  EXPECT_TRUE(NeedsReview(ReviewReasons(report, false, Ending::kConverged)));
+  EXPECT_EQ(ReviewReasons(report, false, Ending::kConverged).size(), 1u);
+  // No better than the affine part, and kept.
+  report.rejected_gain = 0.0;
+  const std::vector<ReviewReason> reasons = ReviewReasons(report, false, Ending::kConverged);
+  ASSERT_EQ(reasons.size(), 2u);
+  EXPECT_EQ(reasons[1].cause, ReviewCause::kNoGain);
+  EXPECT_EQ(reasons[1].value, 0);
+  EXPECT_EQ(reasons[1].limit, 0);
 }
 
 TEST(ReviewReasonsTest, AnErrorThatCannotBeEstimatedIsForAPersonToSee) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -174,33 +173,6 @@ TEST_P(ResidualProbeTest, MeasuresTheMeanDeformation) {
   const ResidualProbe probe = *ProbeResidual(ctx(), image, image, {}, {}, deformed);
   EXPECT_NEAR(*MeanDeformation(ctx(), deformed, probe), 3, 1e-5);
   EXPECT_EQ(*MeanDeformation(ctx(), Transform(Shift({9, 9, 9})), probe), 0);
-}
-
-TEST_P(ResidualProbeTest, CountsTheBlocksThatADeformationMovesBeyondTheirBound) {
-  const Geometry grid = Grid({40, 40, 40}, 2);
-  const PreparedImage image = Image(grid, {0, 0, 0}, 1);
-  const ResidualProbe affine = Probe(image, image, AffineMap::Identity());
-  const auto matched = static_cast<int64_t>(MatchedBlocks(affine).size());
-  ASSERT_GE(matched, kLeastBlocks);
-  double least = std::numeric_limits<double>::infinity(), most = 0;
-  for (const MatchedBlock& block : MatchedBlocks(affine)) {
-    const double bound = PredictBlockError(*block.match, affine.node_mm).bound_mm;
-    least = std::min(least, bound);
-    most = std::max(most, bound);
-  }
-  // All blocks move by the same: less than any bound, and more.
-  for (const auto& [way, beyond] : {std::pair{0.9 * least, int64_t{0}}, {1.1 * most, matched}}) {
-    std::vector<float> u(3 * grid.voxels(), 0);
-    for (int64_t i = 0; i < grid.voxels(); ++i) u[3 * i + 2] = static_cast<float>(way);
-    Buffer memory = *device().Allocate(u.size() * sizeof(float), ctx().stream());
-    ASSERT_OK(device().Copy(memory.as<float>(), u.data(), u.size() * sizeof(float), ctx().stream()));
-    const absl::StatusOr<BoundedMoves> moves = CountBoundedMoves(ctx(), Transform(std::move(memory), grid), affine);
-    ASSERT_OK(moves.status());
-    EXPECT_EQ(moves->blocks, matched);
-    EXPECT_EQ(moves->beyond, beyond) << way;
-    EXPECT_EQ(ContradictsBound(*moves), beyond > 0);
-  }
-  EXPECT_EQ(CountBoundedMoves(ctx(), Transform(Shift({9, 9, 9})), affine)->beyond, 0);
 }
 
 TEST_P(ResidualProbeTest, TakesTheWorkspaceThatItSays) {

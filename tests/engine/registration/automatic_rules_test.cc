@@ -14,9 +14,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr double kNodeMm = 4;
-constexpr BoundedMoves kWithinBounds{1000, 50}, kBeyondBounds{1000, 80};
-
 ErrorEstimate Estimate(double expected_mm, double agreement = 0.5) {
   ErrorEstimate estimate;
   estimate.expected_mm = expected_mm;
@@ -26,13 +23,6 @@ ErrorEstimate Estimate(double expected_mm, double agreement = 0.5) {
 
 IntensityRelation Relation(double correlation, double correlation_ratio) {
   return {correlation, correlation_ratio, 1000};
-}
-
-DeformationTrial Moved(double deformation_mm, std::optional<ErrorEstimate> error) {
-  DeformationTrial trial;
-  trial.deformation_mm = deformation_mm;
-  trial.error = error;
-  return trial;
 }
 
 TEST(AutomaticRulesTest, NgfNeedsGradients) {
@@ -94,55 +84,24 @@ TEST(AutomaticRulesTest, AMeanOfMapsIsTheirMatricesMean) {
   EXPECT_DOUBLE_EQ(mean.m[0][1], 0);
 }
 
-// 5 mm of way that take 2.6 and 2.4 mm off the error: gains of 0.52 and 0.48.
-TEST(AutomaticRulesTest, ADeformationHasToGain) {
-  const AffineEvidence affine{Estimate(4), /*fits_a_line=*/true, kNodeMm};
-  const DeformationTrial worth = Judged(Moved(5, Estimate(1.4)), kWithinBounds, affine),
-                         vain = Judged(Moved(5, Estimate(1.6)), kWithinBounds, affine);
-  EXPECT_NEAR(*worth.gain, 0.52, 1e-12);
-  EXPECT_TRUE(worth.is_accepted);
-  EXPECT_NEAR(*vain.gain, 0.48, 1e-12);
-  EXPECT_FALSE(vain.is_accepted);
-  EXPECT_FALSE(vain.contradicts);
-  // A way of less than half a node does little harm.
-  EXPECT_TRUE(Judged(Moved(1.9, Estimate(4.5)), kWithinBounds, affine).is_accepted);
-}
-
-// The limits are an agreement of 0.9 and a way of 0.8 nodes, 3.2 mm.
-TEST(AutomaticRulesTest, ADeformationMayNotContradictAnAffineResultThatAgrees) {
-  const auto judged = [](double deformation_mm, double agreement, bool fits_a_line) {
-    return Judged(Moved(deformation_mm, Estimate(1)), kWithinBounds, {Estimate(9, agreement), fits_a_line, kNodeMm});
+// Of trials of one fate the one that is ahead leads, and an accepted one leads before a rejected one. Of rejected ones,
+// which the affine part replaces, the last stays.
+TEST(AutomaticRulesTest, TheBestDeformationLeads) {
+  const auto trial = [](double expected_mm, bool is_accepted) {
+    DeformationTrial made;
+    made.error = Estimate(expected_mm);
+    made.is_accepted = is_accepted;
+    return made;
   };
-  const DeformationTrial contradiction = judged(3.3, 0.91, false);
-  EXPECT_TRUE(contradiction.contradicts);
-  EXPECT_FALSE(contradiction.is_accepted);
-  EXPECT_GT(*contradiction.gain, 1);
-  for (const DeformationTrial& trial : {judged(3.1, 0.91, false), judged(3.3, 0.89, false), judged(3.3, 0.91, true)}) {
-    EXPECT_FALSE(trial.contradicts);
-    EXPECT_TRUE(trial.is_accepted);
+  for (const bool keeps : {false, true}) {
+    EXPECT_TRUE(TakesTheLead(trial(1, true), trial(2, true), keeps));
+    EXPECT_FALSE(TakesTheLead(trial(2, true), trial(1, true), keeps));
+    EXPECT_TRUE(TakesTheLead(trial(9, true), trial(1, false), keeps));
+    EXPECT_FALSE(TakesTheLead(trial(1, false), trial(9, true), keeps));
+    EXPECT_TRUE(TakesTheLead(trial(1, false), trial(2, false), keeps));
   }
-}
-
-TEST(AutomaticRulesTest, ADeformationMayNotLeaveTheBoundsOfTheAffineErrors) {
-  for (const double agreement : {0.3, 0.95}) {
-    const AffineEvidence affine{Estimate(9, agreement), true, kNodeMm};
-    const DeformationTrial beyond = Judged(Moved(6, Estimate(1)), kBeyondBounds, affine);
-    EXPECT_TRUE(beyond.contradicts);
-    EXPECT_FALSE(beyond.is_accepted);
-    EXPECT_GT(*beyond.gain, 1);
-    EXPECT_TRUE(Judged(Moved(6, Estimate(1)), kWithinBounds, affine).is_accepted);
-  }
-}
-
-// A deformation can make any two images alike: its own estimate alone judges nothing.
-TEST(AutomaticRulesTest, WithoutBothEstimatesThereIsNoJudgement) {
-  for (const DeformationTrial& trial :
-       {Judged(Moved(9, Estimate(1)), kWithinBounds, {std::nullopt, false, kNodeMm}),
-        Judged(Moved(9, std::nullopt), kWithinBounds, {Estimate(1, 0.95), false, kNodeMm})}) {
-    EXPECT_FALSE(trial.gain.has_value());
-    EXPECT_TRUE(trial.is_accepted);
-    EXPECT_FALSE(trial.contradicts);
-  }
+  EXPECT_TRUE(TakesTheLead(trial(2, false), trial(1, false), false));
+  EXPECT_FALSE(TakesTheLead(trial(2, false), trial(1, false), true));
 }
 
 TEST(AutomaticRulesTest, StrongBendingFollowsWhereTheAffineResultDoesNotAgree) {

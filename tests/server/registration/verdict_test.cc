@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/phantom/phantom.h"
 #include "engine/quality/deformation_gate.h"
 #include "server/registration/registration_job.h"
@@ -16,6 +17,7 @@ namespace intrawarp::server {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Not;
 
@@ -40,9 +42,11 @@ class VerdictTest : public DeviceTest {
   }
   absl::StatusOr<RegistrationOutcome> Try(const PreparedImage& fixed, const PreparedImage& moving,
                                           std::vector<StageOptions> stages,
-                                          double error_limit_mm = kDefaultErrorLimitMm, bool automatic = false) {
+                                          double error_limit_mm = kDefaultErrorLimitMm, bool automatic = false,
+                                          bool keep = false) {
     RegistrationInput input;
     input.automatic = automatic;
+    input.keep_deformation = keep;
     input.fixed = &fixed;
     input.moving = &moving;
     input.stages = std::move(stages);
@@ -54,8 +58,9 @@ class VerdictTest : public DeviceTest {
     return RegisterAndAssess(owned.context(), task, control, latency);
   }
   RegistrationOutcome Run(const PreparedImage& fixed, const PreparedImage& moving, std::vector<StageOptions> stages,
-                          double error_limit_mm = kDefaultErrorLimitMm) {
-    absl::StatusOr<RegistrationOutcome> outcome = Try(fixed, moving, std::move(stages), error_limit_mm);
+                          double error_limit_mm = kDefaultErrorLimitMm, bool keep = false) {
+    absl::StatusOr<RegistrationOutcome> outcome =
+        Try(fixed, moving, std::move(stages), error_limit_mm, /*automatic=*/false, keep);
     EXPECT_OK(outcome.status()) << outcome.status();
     return *std::move(outcome);
   }
@@ -286,8 +291,9 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   const phantom::Phantom made = *phantom::MakePhantom(Options(6, 0, true));
   const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
   const RegistrationOutcome spoiled = Run(fixed, moving, {kNgf, FfdOptions{.metric = MetricKind::kSsd}});
-  // The answer that is left is good, so that nobody has to look; the report tells.
-  EXPECT_THAT(Causes(spoiled), IsEmpty());
+  // The answer that is left is good, so that nobody has to look; the reasons tell what was done.
+  EXPECT_THAT(Causes(spoiled), ElementsAre(ReviewCause::kDeformationRejected));
+  EXPECT_FALSE(NeedsReview(spoiled.quality.review_reasons));
   ASSERT_TRUE(spoiled.result.transform.has_control_grid());
   const ConstFieldView grid = spoiled.result.transform.control_grid();
   EXPECT_THAT(Download(grid.data, 3 * grid.geometry.voxels()), testing::Each(0.0f));
@@ -303,10 +309,98 @@ TEST_P(VerdictTest, ADeformationThatSpoilsTheAffineResultIsRejected) {
   // The measurement is that of the answer.
   EXPECT_NEAR(spoiled.quality.jacobian.min, spoiled.quality.jacobian.max, 1e-6);
 
-  const RegistrationOutcome demons = Run(fixed, moving, {kNgf, LogDemonsOptions()});
-  EXPECT_THAT(Causes(demons), IsEmpty());
+  const RegistrationOutcome demons = Run(fixed, moving, {kNgf, LogDemonsOptions{.match_intensities = false}});
+  EXPECT_THAT(Causes(demons), ElementsAre(ReviewCause::kDeformationRejected));
+  EXPECT_FALSE(NeedsReview(demons.quality.review_reasons));
   EXPECT_TRUE(demons.quality.rejected_gain.has_value());
   EXPECT_TRUE(demons.result.transform.has_velocity());
+}
+
+TEST_P(VerdictTest, ARejectedDeformationIsKeptOnDemandAndIsForReview) {
+  const phantom::Phantom made = *phantom::MakePhantom(Options(6, 0, true));
+  const PreparedImage fixed = Prepare(made.fixed), moving = Prepare(made.moving);
+  const std::vector<StageOptions> stages = {kNgf, FfdOptions{.metric = MetricKind::kSsd}};
+  const RegistrationOutcome kept = Run(fixed, moving, stages, kDefaultErrorLimitMm, /*keep=*/true);
+  EXPECT_THAT(Causes(kept), Contains(ReviewCause::kDeformationRejected));
+  EXPECT_TRUE(NeedsReview(kept.quality.review_reasons));
+  const ConstFieldView grid = kept.result.transform.control_grid();
+  EXPECT_THAT(Download(grid.data, 3 * grid.geometry.voxels()), Contains(Not(0.0f)));
+  // Its numbers are those of the deformation.
+  EXPECT_NE(kept.quality.jacobian.min, kept.quality.jacobian.max);
+  EXPECT_TRUE(kept.quality.keeps_rejected);
+  ASSERT_TRUE(kept.quality.error.has_value());
+  EXPECT_GT(*kept.quality.error->deformation_mm, 0);
+}
+
+// A texture of waves on a grid with voxels of 1 mm, seen through a map.
+std::vector<float> Waves(Int3 size, const std::function<Vec3d(Vec3d)>& map) {
+  std::vector<float> voxels;
+  for (int z = 0; z < size.z; ++z) {
+    for (int y = 0; y < size.y; ++y) {
+      for (int x = 0; x < size.x; ++x) {
+        const Vec3d p = map({double(x), double(y), double(z)});
+        double sum = 0;
+        for (int k = 0; k < 12; ++k) {
+          const double a = 1.7 * k + 1, f = 0.15 + 0.03 * k;
+          sum += std::sin(f * Dot({std::sin(a), std::sin(2 * a + 1), size.z > 1 ? std::cos(3 * a) : 0}, p) + 5 * a);
+        }
+        voxels.push_back(static_cast<float>(500 + 100 * sum));
+      }
+    }
+  }
+  return voxels;
+}
+
+// A deformable method by its name finds a shift from the headers, which are off by it; 4 mm are more than the probe
+// reaches, so that it sees nothing in common at the start.
+TEST_P(VerdictTest, ADeformationThatContradictsTheStartIsKeptWhereItIsRight) {
+  Geometry volume, slice;
+  volume.size = {48, 48, 40};
+  slice.size = {64, 96, 1};
+  for (const Geometry& grid : {volume, slice}) {
+    for (const double shift : {2.0, 4.0}) {
+      const PreparedImage fixed = Prepare(Waves(grid.size,
+                                                [&](Vec3d p) {
+                                                  return p + Vec3d{shift, 0, 0};
+                                                }),
+                                          grid),
+                          moving = Prepare(Waves(grid.size, [](Vec3d p) { return p; }), grid);
+      for (const StageOptions& stage :
+           {StageOptions(FfdOptions{.metric = MetricKind::kSsd}), StageOptions(LogDemonsOptions())}) {
+        SCOPED_TRACE(absl::StrCat(MethodName(stage), " ", grid.size.z, " ", shift));
+        const RegistrationOutcome found = Run(fixed, moving, {stage});
+        EXPECT_FALSE(found.quality.rejected_gain.has_value());
+        EXPECT_THAT(Causes(found), IsEmpty());
+        std::vector<double> middle = {0.5 * grid.size.x, 0.5 * grid.size.y, 0.5 * (grid.size.z - 1)};
+        const double before = middle[0];
+        ASSERT_OK(MapPoints(ctx(), found.result.transform, false, absl::MakeSpan(middle)));
+        EXPECT_NEAR(middle[0] - before, shift, 0.3);
+      }
+    }
+  }
+}
+
+// 2 mm of swelling around a treated tumour: a few blocks of the image move.
+TEST_P(VerdictTest, ASmallDeformationAroundALesionIsKept) {
+  Geometry grid;
+  grid.size = {56, 56, 48};
+  const Vec3d lesion{24, 30, 22};
+  const auto swelling = [&](Vec3d p) {
+    const Vec3d d = p - lesion;
+    return p + 2.0 / 8 * std::exp(0.5 - Dot(d, d) / 128) * d;
+  };
+  const PreparedImage fixed = Prepare(Waves(grid.size, swelling), grid),
+                      moving = Prepare(Waves(grid.size, [](Vec3d p) { return p; }), grid);
+  for (const StageOptions& stage : {StageOptions(FfdOptions()), StageOptions(LogDemonsOptions())}) {
+    const RegistrationOutcome found = Run(fixed, moving, {kSsd, stage});
+    SCOPED_TRACE(MethodName(stage));
+    EXPECT_FALSE(found.quality.rejected_gain.has_value()) << *found.quality.rejected_gain;
+    EXPECT_THAT(Causes(found), IsEmpty());
+    const Vec3d p = lesion + Vec3d{8, 0, 0}, truth = swelling(p);
+    std::vector<double> at = {p.x, p.y, p.z};
+    ASSERT_OK(MapPoints(ctx(), found.result.transform, false, absl::MakeSpan(at)));
+    EXPECT_NEAR(at[0], truth.x, 0.7);
+  }
 }
 
 }  // namespace
