@@ -375,8 +375,11 @@ std::vector<Command> RegisterCommands() {
            "Without --method the server chooses metrics and weights by the images; the report says which, and why.\n"
            "Options govern the last stage. A rigid or affine stage before it uses ssd when the last stage\n"
            "does, and ngf, which serves unlike intensities best, otherwise.\n"
-           "log-demons compares intensities as they are: give images of one modality, and --match_intensities\n"
-           "where gain and offset differ. Its map has an inverse, which warp and points --inverse use.\n"}};
+           "log-demons compares intensities: give images of one modality. Where their gain and offset differ it\n"
+           "matches them, and the affine stage before it takes ngf, unless --no_match_intensities is given.\n"
+           "Its map has an inverse, which warp and points --inverse use.\n"
+           "A deformation that does not bring the tissue that it moves nearer is taken out, and the reasons say so\n"
+           "(deformation rejected); --keep_deformation keeps it, with the verdict review.\n"}};
 }
 
 }  // namespace intrawarp::cli

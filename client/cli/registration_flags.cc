@@ -25,6 +25,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 constexpr char kAutomatic[] = "auto";
+constexpr char kMatching[] = "match_intensities", kNoMatching[] = "no_match_intensities";
 
 // The members of Stage.method, one a method.
 std::vector<const FieldDescriptor*> Methods() {
@@ -117,6 +118,19 @@ void SetOption(const ParsedFlags& flags, const FieldDescriptor& field, Message& 
   }
 }
 
+// --no_match_intensities, without which the server looks whether intensities are to be matched.
+absl::Status SetNoMatching(const ParsedFlags& flags, Message& options) {
+  if (!flags.Has(kNoMatching)) return absl::OkStatus();
+  const FieldDescriptor* field = options.GetDescriptor()->FindFieldByName(kMatching);
+  INTRAWARP_RETURN_IF_ERROR(
+      CheckUsed(flags, kNoMatching, field != nullptr, absl::StrCat(MethodsWith(kMatching), " as the last stage")));
+  if (flags.Has(kMatching)) {
+    return absl::InvalidArgumentError(absl::StrCat("--", kNoMatching, ": contradicts --", kMatching));
+  }
+  options.GetReflection()->SetBool(&options, field, false);
+  return absl::OkStatus();
+}
+
 // Sets the flags that are options of the stage. INVALID_ARGUMENT for a flag that only other methods have.
 absl::Status SetOptions(const ParsedFlags& flags, Message& options) {
   for (const std::string& flag : StageFlags()) {
@@ -126,7 +140,7 @@ absl::Status SetOptions(const ParsedFlags& flags, Message& options) {
         CheckUsed(flags, flag, field != nullptr, absl::StrCat(MethodsWith(flag), " as the last stage")));
     SetOption(flags, *field, options);
   }
-  return absl::OkStatus();
+  return SetNoMatching(flags, options);
 }
 
 Message& AddStage(const FieldDescriptor* method, v1::RegistrationOptions& options) {
@@ -152,6 +166,8 @@ absl::Status SetStages(const ParsedFlags& flags, const std::string& method, v1::
       INTRAWARP_RETURN_IF_ERROR(
           CheckUsed(flags, flag, false, absl::StrCat("a named --method (", MethodsWith(flag), ")")));
     }
+    INTRAWARP_RETURN_IF_ERROR(
+        CheckUsed(flags, kNoMatching, false, absl::StrCat("a named --method (", MethodsWith(kMatching), ")")));
     return absl::OkStatus();
   }
   INTRAWARP_ASSIGN_OR_RETURN(const std::vector<const FieldDescriptor*> methods, ParseMethods(method));
@@ -247,7 +263,11 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
       {.name = "match_intensities",
        .type = FlagType::kSwitch,
        .placeholder = "",
-       .help = "log-demons on images of different gain and offset"},
+       .help = "log-demons on images of different gain and offset; default: where the images show such a difference"},
+      {.name = "no_match_intensities",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "log-demons compares intensities as they are"},
       {.name = "fixed_mask", .placeholder = "X", .help = "count only fixed voxels where this volume is not 0"},
       {.name = "moving_mask", .placeholder = "X", .help = "count only moving voxels where this volume is not 0"},
       {.name = "initial",
@@ -264,6 +284,10 @@ std::vector<FlagSpec> RegistrationFlagSpecs() {
        .type = FlagType::kSwitch,
        .placeholder = "",
        .help = "with --budget_ms: the best result so far instead of an error"},
+      {.name = "keep_deformation",
+       .type = FlagType::kSwitch,
+       .placeholder = "",
+       .help = "keep a deformation that does not bring the tissue nearer, which the affine part replaces otherwise"},
       {.name = "error_limit_mm",
        .type = FlagType::kNumber,
        .placeholder = "MM",
@@ -285,6 +309,7 @@ absl::StatusOr<RegistrationFlags> ParseRegistrationFlags(const ParsedFlags& flag
     parsed.options.mutable_budget()->set_nanos(static_cast<int32_t>(ms % 1000) * 1000000);
   }
   if (flags.Has("best_effort")) parsed.options.set_best_effort(true);
+  if (flags.Has("keep_deformation")) parsed.options.set_keep_deformation(true);
   if (flags.Has("error_limit_mm")) parsed.options.set_error_limit_mm(flags.Number("error_limit_mm", 0));
   parsed.fixed_mask = flags.String("fixed_mask");
   parsed.moving_mask = flags.String("moving_mask");

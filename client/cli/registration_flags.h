@@ -14,14 +14,14 @@
 namespace intrawarp::cli {
 
 // --method, --metric, --levels, --iterations, those of ffd and of log-demons, masks, --initial, --budget_ms,
-// --best_effort, --error_limit_mm. Without --method it is auto.
+// --best_effort, --keep_deformation, --error_limit_mm. Without --method it is auto.
 std::vector<FlagSpec> RegistrationFlagSpecs();
 
 struct RegistrationFlags {
   // The words as given, "affine,ffd"; "auto" without any.
   std::string method;
-  // Stages (none for auto), budget, best_effort and error_limit_mm are filled in; masks and the start are resources
-  // that are resolved later.
+  // Stages (none for auto), budget, best_effort, keep_deformation and error_limit_mm are filled in; masks and the start
+  // are resources that are resolved later.
   v1::RegistrationOptions options;
   std::string fixed_mask;
   std::string moving_mask;

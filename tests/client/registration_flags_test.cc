@@ -68,6 +68,13 @@ TEST(RegistrationFlagsTest, AutoIsTheDefault) {
   EXPECT_THAT(std::string(Parse({"--method=auto", "--levels=2"}).status().message()), HasSubstr("--levels"));
 }
 
+TEST(RegistrationFlagsTest, DeformationsAreKeptOnDemand) {
+  EXPECT_FALSE(Parse({"--method=affine,ffd"})->options.keep_deformation());
+  for (const char* method : {"--method=affine,ffd", "--method=auto"}) {
+    EXPECT_TRUE(Parse({method, "--keep_deformation"})->options.keep_deformation());
+  }
+}
+
 TEST(RegistrationFlagsTest, OptionsGovernTheLastStage) {
   const auto parsed = Parse({"--method=rigid,affine", "--levels=3", "--iterations=20"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -93,7 +100,17 @@ TEST(RegistrationFlagsTest, OptionsOfLogDemons) {
   const v1::LogDemonsStage plain = Parse({"--method=log-demons"})->options.stages(0).log_demons();
   EXPECT_FALSE(plain.has_fluid_sigma() || plain.has_diffusion_sigma() || plain.has_max_step());
   EXPECT_EQ(plain.velocity_update(), v1::VELOCITY_UPDATE_UNSPECIFIED);
-  EXPECT_FALSE(plain.symmetric() || plain.match_intensities());
+  EXPECT_FALSE(plain.symmetric() || plain.has_match_intensities());
+  const v1::LogDemonsStage as_is =
+      Parse({"--method=log-demons", "--no_match_intensities"})->options.stages(0).log_demons();
+  EXPECT_TRUE(as_is.has_match_intensities());
+  EXPECT_FALSE(as_is.match_intensities());
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"--method=log-demons", "--match_intensities"}, {"--method=ffd"}, {"--method=auto"}}) {
+    std::vector<std::string> arguments = wrong;
+    arguments.push_back("--no_match_intensities");
+    EXPECT_THAT(std::string(Parse(arguments).status().message()), HasSubstr("--no_match_intensities"));
+  }
   EXPECT_EQ(Parse({"--method=log-demons", "--velocity_update=add"})->options.stages(0).log_demons().velocity_update(),
             v1::VELOCITY_UPDATE_ADD);
 }
