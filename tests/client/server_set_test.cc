@@ -133,9 +133,9 @@ TEST(ServerNamesTest, ListsAndNames) {
 }
 
 TEST(ServerNamesTest, WrongListsAreRefused) {
-  for (const char* target :
-       {",", "a:1,", ",a:1", "a:1,,b:2", "a,b", "a:1,b", "a:1,b:", "a:1,b:0", "a:1,b:65536", "a:1,:2", "a:1,::1:2",
-        "a:1,[::1:2", "a:1,b:2x", "dns:///", "dns:///a", "dns:///:1", "dns:///a:b"}) {
+  for (const char* target : {",",         "a:1,",        ",a:1",    "a:1,,b:2",  "a,b",        "a:1,b",     "a:1,b:",
+                             "a:1,b:0",   "a:1,b:65536", "a:1,:2",  "a:1,::1:2", "a:1,[::1:2", "a:1,b:2x",  "::1",
+                             "::1:50051", "fe80::1:2",   "dns:///", "dns:///a",  "dns:///:1",  "dns:///a:b"}) {
     const auto names = ParseServerNames(target);
     EXPECT_EQ(names.status().code(), absl::StatusCode::kInvalidArgument) << target;
     EXPECT_THAT(std::string(names.status().message()), HasSubstr("target: ")) << target;

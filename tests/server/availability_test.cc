@@ -346,6 +346,20 @@ TEST(Availability, HeadersAreBounded) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
+// Others share the connection through a proxy.
+TEST(Availability, ALargeHeaderDoesNotEndTheConnection) {
+  TestServer test;
+  RawCall watch(test.channel, "/grpc.health.v1.Health/Watch");
+  watch.Write(HealthRequest(""));
+  EXPECT_EQ(watch.Read(), kServing);
+  grpc::ClientContext context;
+  context.AddMetadata("x-large", std::string(40 << 10, 'x'));
+  v1::GetServerInfoResponse response;
+  EXPECT_TRUE(test.Stub<v1::ServerService>()->GetServerInfo(&context, {}, &response).ok());
+  watch.Cancel();
+  EXPECT_EQ(watch.Finish().error_code(), grpc::StatusCode::CANCELLED);  // until now it went on
+}
+
 int64_t ResidentBytes() {
   std::ifstream file("/proc/self/statm");
   int64_t pages = 0, resident = 0;

@@ -151,5 +151,16 @@ TEST(HttpServer, APortInUseIsUnavailable) {
   EXPECT_EQ(HttpServer::Start("256.0.0.1:0", {}).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// An address that its reader would take for another one.
+TEST(HttpServer, AnIpv6AddressStandsInBrackets) {
+  for (const char* address : {"::1:0", "::1", "[::1]"}) {
+    EXPECT_EQ(HttpServer::Start(address, {}).status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+  const auto server = HttpServer::Start("[::1]:0", {});
+  if (absl::IsUnavailable(server.status())) GTEST_SKIP() << "this machine has no IPv6";
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->address().rfind("[::1]:", 0), 0u) << (*server)->address();
+}
+
 }  // namespace
 }  // namespace intrawarp::server
