@@ -175,7 +175,7 @@ void AddQuality(const RegistrationOutcome& outcome, Line& line) {
   const QualityReport& quality = outcome.quality;
   std::vector<std::string> causes;
   for (const ReviewReason& reason : quality.review_reasons) causes.emplace_back(ReviewText(reason.cause));
-  line.Add("verdict", causes.empty() ? "ok" : "review");
+  line.Add("verdict", NeedsReview(quality.review_reasons) ? "review" : "ok");
   line.Add("reasons", absl::StrJoin(causes, ", "));
   if (quality.error) AddError(*quality.error, line);
   line.Add("rejected_gain", quality.rejected_gain);
