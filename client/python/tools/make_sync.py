@@ -44,6 +44,21 @@ def is_core(node: ast.AST) -> bool:
 
 
 class Synchronous(ast.NodeTransformer):
+    def visit_Module(self, node: ast.Module) -> Any:
+        """There is no Opening: a session is open when `navigate` returns."""
+        node.body = [each for each in node.body if not (isinstance(each, ast.ClassDef) and each.name == "Opening")]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        node = self.generic_visit(node)  # type: ignore[assignment]
+        if isinstance(node.func, ast.Name) and node.func.id == "Opening":
+            opened = ast.Call(func=ast.Name(id="run", ctx=ast.Load()), args=node.args, keywords=[])
+            return ast.Call(func=ast.Name(id="Session", ctx=ast.Load()), args=[opened], keywords=[])
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return ast.Constant("Session") if node.value == "Opening" else node
+
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         plain = ast.FunctionDef(**{field: getattr(node, field) for field in node._fields})
         plain.name = NAMES.get(node.name, node.name)

@@ -61,7 +61,7 @@ async def test_everything_once(fake, pair):
 
 async def test_a_session(fake, pair):
     async with aio.connect(fake.address) as server:
-        async with await server.navigate(fixed=pair.fixed, method="rigid", field="int16") as session:
+        async with server.navigate(fixed=pair.fixed, method="rigid", field="int16") as session:
             for _ in range(3):
                 await session.send(pair.moving)
             await session.done()
@@ -73,11 +73,25 @@ async def test_a_session(fake, pair):
         assert session.statistics.frames_ok == 3
 
 
+async def test_a_session_can_be_awaited_and_fails_to_open_by_its_error(fake, pair):
+    async with aio.connect(fake.address) as server:
+        session = await server.navigate(fixed=pair.fixed, method="rigid")
+        await session.send(pair.moving)
+        assert (await session.receive(timeout=10)).ok
+        await session.close()
+        fake.rule("Navigate", refuse="TOO_MANY_SESSIONS", retry_after=1.0)
+        with pytest.raises(iw.errors.Busy):
+            await server.navigate(fixed=pair.fixed, method="rigid")
+        with pytest.raises(iw.errors.Busy):
+            async with server.navigate(fixed=pair.fixed, method="rigid"):
+                pytest.fail("it is not open")
+
+
 async def test_latest_and_recovery(fake, pair):
     fake.rule("Navigate", broken=True, after=2, times=1)
     fake.rule("Frame", late=0.05)
     async with aio.connect(fake.address) as server:
-        async with await server.navigate(fixed=pair.fixed, method="rigid", latest=True, resume=30) as session:
+        async with server.navigate(fixed=pair.fixed, method="rigid", latest=True, resume=30) as session:
             seen = []
 
             @session.on_answer
@@ -191,7 +205,7 @@ async def test_the_loop_goes_on_meanwhile(fake, pair):
 async def test_no_task_is_left_behind(fake, pair):
     async with aio.connect(fake.address) as server:
         volume = await server.put(pair.fixed)
-        async with await server.navigate(fixed=volume, method="rigid", latest=True) as session:
+        async with server.navigate(fixed=volume, method="rigid", latest=True) as session:
             await session.send(pair.moving)
             await session.receive(timeout=10)
         await volume.download()

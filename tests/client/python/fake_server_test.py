@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client's own logic, against the fake server: errors, retries, resumption, cancellation, limits, clean-up."""
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -345,6 +349,45 @@ def test_cancellation_reaches_the_server(fake, server, large, method):
     with pytest.raises(iw.errors.Cancelled):  # for good
         calls[method]()
     fake.clear_rules()
+
+
+INTERRUPTED = """
+import sys, intrawarp
+with intrawarp.connect(sys.argv[1]) as server:
+    pair = intrawarp.phantom((8, 8, 8))
+    print("ready", flush=True)
+    try:
+        if sys.argv[2] == "Register":
+            server.register(pair.fixed, pair.moving)
+        else:
+            session = server.navigate(fixed=pair.fixed, method="rigid")
+            session.send(pair.moving)
+            with session:
+                session.receive()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", ["Register", "Navigate"])
+def test_ctrl_c_ends_the_work_on_the_server(fake, method):
+    fake.rule("Register", late=30.0)
+    fake.rule("Frame", late=30.0)
+    source = str(pathlib.Path(iw.__file__).resolve().parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-B", "-c", INTERRUPTED, fake.address, method],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert process.stdout.readline() == "ready\n"
+    eventually(lambda: fake.count("Register" if method == "Register" else "Frame") == 1)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(15) == 0
+    process.stdout.close()
+    eventually(lambda: fake.cancelled(method) == 1)
+    assert fake.names() == []
 
 
 # ---- results ----

@@ -464,7 +464,7 @@ async def test_asyncio(real, pair):
     async with iw.aio.connect(real) as server:
         result = await server.register(pair[0], pair[1], method="affine", metric="ssd", field="int16")
         assert np.allclose((await result.field("int16")).map_points([[0.0, 0.0, 50.0]]), [[2.0, 2.0, 52.0]], atol=0.2)
-        async with await server.navigate(
+        async with server.navigate(
             fixed=pair[0], method="rigid", iterations=1, levels=1, field="float32", shared_memory=True
         ) as session:
             for _ in range(4):

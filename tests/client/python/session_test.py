@@ -84,6 +84,8 @@ def test_a_failed_frame_does_not_end_the_session(fake, server, pair):
         first, second, third = take(session, 3)
     assert first.ok and first.error is None
     assert isinstance(second.error, iw.errors.Diverged) and second.verdict == "" and not second.ok
+    opened = next(call for call in fake.calls if call.method == "Navigate")
+    assert second.error.call_id in opened.metadata["traceparent"] and len(second.error.call_id) == 32
     # Code 0 with a review is not success either.
     assert third.error is None and third.verdict == "REVIEW" and not third.ok and third.reasons[0].cause == "FOLDING"
 

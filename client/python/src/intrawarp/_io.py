@@ -80,6 +80,10 @@ class Stream:
 
     _context: Dict[str, Any]
 
+    @property
+    def call_id(self) -> str:
+        return str(self._context["call_id"])
+
     def blame(self, error: errors.IntrawarpError) -> errors.IntrawarpError:
         """The error, which this side found in the call's answer, with the call's id."""
         if not error.call_id:

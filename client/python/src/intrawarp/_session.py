@@ -627,7 +627,8 @@ class SessionCore:
         acquired = timestamp_seconds(result.acquisition_time) if result.HasField("acquisition_time") else None
         answer = Answer(result.frame_number, taken, frame.acquired if frame is not None else acquired)
         if result.status.code:
-            answer.error = errors.from_status(result.status, address=self.address)
+            call_id = self._stream.call_id if self._stream is not None else ""
+            answer.error = errors.from_status(result.status, address=self.address, call_id=call_id)
             await self._deliver(answer)
             return
         answer.report = Report(result.report)

@@ -8,7 +8,7 @@
         print(result.verdict, result.expected_error_mm)
 """
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Coroutine, Dict, Generator, List, Optional, Tuple, Union
 from . import _display, errors, v1
 from ._calls import Calls, MatrixState, OperationState, TransformState, VolumeState
 from ._geometry import Geometry

@@ -11,7 +11,7 @@ A call that is cancelled with its task is cancelled on the server, too. A server
 the event loop they were first used on; `Session.map_points` may be called from any thread.
 """
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Coroutine, Dict, Generator, List, Optional, Tuple, Union
 
 from . import _display, errors, v1
 from ._calls import Calls, MatrixState, OperationState, TransformState, VolumeState
@@ -357,7 +357,7 @@ class Server:
         }
         return Operation(self._core, await self._core.start_register(fixed, moving, arguments, timeout, cancel))
 
-    async def navigate(
+    def navigate(
         self,
         fixed: Any = None,
         moving: Any = None,
@@ -392,7 +392,7 @@ class Server:
         timeout: Optional[float] = None,
         cancel: Optional[Cancellation] = None,
         **stage_options: Any,
-    ) -> "Session":
+    ) -> "Opening":
         """Opens a session: a stream of frames, each registered to the resident volume from the last good result.
 
         Args:
@@ -454,7 +454,7 @@ class Server:
             "keep_deformation": keep_deformation,
             "timeout": timeout,
         }
-        return Session(await self._core.open_session(fixed, moving, arguments, cancel))
+        return Opening(self._core.open_session(fixed, moving, arguments, cancel))
 
     # ---- transforms ----
 
@@ -909,6 +909,28 @@ class Result(Transform):
 
     def _repr_html_(self) -> str:
         return _display.report_html(self.name, self.report)
+
+
+class Opening:
+    """A session that is being opened: `async with server.navigate(...) as session`, or `session = await ...`."""
+
+    def __init__(self, opening: Coroutine[Any, Any, SessionCore]) -> None:
+        self._opening = opening
+        self._session: Optional["Session"] = None
+
+    async def _open(self) -> "Session":
+        return Session(await self._opening)
+
+    def __await__(self) -> Generator[Any, None, "Session"]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> "Session":
+        self._session = await self._open()
+        return self._session
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        assert self._session is not None
+        await self._session.__aexit__(kind, error, trace)
 
 
 class Session:
