@@ -9,6 +9,8 @@ namespace {
 
 constexpr double kMeanWeight = 1.0 / 8, kDeviationWeight = 1.0 / 4, kDeviations = 4;
 constexpr double kCellsPerOctave = 4;
+constexpr int kReachCells = static_cast<int>(kCellsPerOctave) * 2;
+static_assert(CostModel::kReach == 1 << 2);
 // One job that takes ten times as long must not keep all others away; in a row they count.
 constexpr double kMostError = 2;
 // Jobs in a row that took less than half of the mean and show that costs have changed.
@@ -59,25 +61,32 @@ std::optional<CostModel::Prediction> CostModel::Predict(absl::string_view kind, 
   if (!alone) alone = crowded;
   if (!crowded) crowded = alone;
   const auto duration = [](double ns) { return Duration(static_cast<int64_t>(std::min(ns, kMostNanoseconds))); };
-  return Prediction{duration(alone->most), duration(crowded->most), duration(std::min(alone->mean, crowded->mean))};
+  return Prediction{duration(alone->most), duration(crowded->most), duration(std::min(alone->mean, crowded->mean)),
+                    alone->sure && crowded->sure};
 }
 
 std::optional<CostModel::Estimate> CostModel::EstimateCost(const std::string& kind, int64_t size, bool crowded) {
-  const auto [below, above] = Neighbours(kind, CellOf(size), crowded);
+  const int cell = CellOf(size);
+  const auto [below, above] = Neighbours(kind, cell, crowded);
   if (below == cells_.end() && above == cells_.end()) return std::nullopt;
   const double units = static_cast<double>(std::max<int64_t>(size, 1));
-  if (below == above || above == cells_.end()) return At(below->second, crowded, units);
-  if (below == cells_.end()) return At(above->second, crowded, units);
+  const auto is_near = [this, cell](Cells::iterator at) {
+    return at != cells_.end() && std::abs(at->first.second - cell) <= kReachCells;
+  };
+  const bool sure = is_near(below) || is_near(above);
+  if (below == above || above == cells_.end()) return At(below->second, crowded, units, sure);
+  if (below == cells_.end()) return At(above->second, crowded, units, sure);
   const double low = SizeOf(below->first.second), high = SizeOf(above->first.second);
-  const Estimate at_low = At(below->second, crowded, low), at_high = At(above->second, crowded, high);
+  const Estimate at_low = At(below->second, crowded, low, sure), at_high = At(above->second, crowded, high, sure);
   const double part = (units - low) / (high - low);
-  return Estimate{at_low.most + (at_high.most - at_low.most) * part, at_low.mean + (at_high.mean - at_low.mean) * part};
+  return Estimate{at_low.most + (at_high.most - at_low.most) * part, at_low.mean + (at_high.mean - at_low.mean) * part,
+                  sure};
 }
 
-CostModel::Estimate CostModel::At(Cell& cell, bool crowded, double units) {
+CostModel::Estimate CostModel::At(Cell& cell, bool crowded, double units, bool sure) {
   cell.last_use = ++uses_;
   const Cost& cost = cell.costs[crowded ? 1 : 0];
-  return {units * (cost.mean + kDeviations * cost.deviation), units * cost.mean};
+  return {units * (cost.mean + kDeviations * cost.deviation), units * cost.mean, sure};
 }
 
 bool CostModel::MayProbe(absl::string_view kind, int64_t size, SchedulerClock::Time now, Duration interval) {

@@ -9,6 +9,9 @@
 // lies on the line between the nearest cells below and above; beyond the outermost cell the cost is in proportion to
 // the size.
 //
+// The cost of small jobs is mostly what any job takes, whatever its size, and says nothing of large ones. So only a
+// prediction for a size that is at most kReach times a learnt size away is sure. Nothing is refused by another one.
+//
 // A job beside others on the same multiprocessors takes longer than alone, so a cell keeps both costs apart.
 //
 // A prediction that is too long keeps the jobs away that would correct it. So a sample counts as three times the mean
@@ -42,6 +45,8 @@ class CostModel {
   using Duration = SchedulerClock::Duration;
   // Jobs of a cell, alone or beside others, before it predicts that cost.
   static constexpr int kMinSamples = 3;
+  // How far a size may be from the nearest learnt one, above or below, as a factor.
+  static constexpr int kReach = 4;
   // The cost that is not known equals the other one.
   struct Prediction {
     // More than nearly all jobs take.
@@ -49,6 +54,8 @@ class CostModel {
     Duration crowded{0};
     // The mean, alone or crowded, whichever is less.
     Duration expected{0};
+    // Jobs of such a size have been seen.
+    bool sure = false;
   };
 
   explicit CostModel(size_t max_cells = 1024) : max_cells_(max_cells) {}
@@ -85,6 +92,7 @@ class CostModel {
   // Nanoseconds of a job of some size.
   struct Estimate {
     double most, mean;
+    bool sure;
   };
 
   static int CellOf(int64_t size);
@@ -94,7 +102,7 @@ class CostModel {
   // The nearest cells of the kind that predict, at or below and at or above; end() where there is none.
   std::pair<Cells::iterator, Cells::iterator> Neighbours(const std::string& kind, int cell, bool crowded);
   std::optional<Estimate> EstimateCost(const std::string& kind, int64_t size, bool crowded);
-  Estimate At(Cell& cell, bool crowded, double units);
+  Estimate At(Cell& cell, bool crowded, double units, bool sure);
 
   const size_t max_cells_;
   mutable std::mutex mutex_;

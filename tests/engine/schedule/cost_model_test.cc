@@ -148,6 +148,19 @@ TEST(CostModelTest, ScalesToSizesThatItHasNotSeen) {
   EXPECT_NEAR(Predicted(costs, "log-demons", 1 << 24), 100, 0.5);
 }
 
+TEST(CostModelTest, IsSureOnlyNearSizesThatItHasSeen) {
+  CostModel costs;
+  Observe(costs, "multiply", 1, 11, 5);
+  EXPECT_TRUE(costs.Predict("multiply", 4)->sure);
+  EXPECT_FALSE(costs.Predict("multiply", 5)->sure);
+  EXPECT_FALSE(costs.Predict("multiply", 700000)->sure);
+  Observe(costs, "multiply", 1 << 20, 100, 5);
+  EXPECT_TRUE(costs.Predict("multiply", 700000)->sure);
+  EXPECT_TRUE(costs.Predict("multiply", 1 << 18)->sure);
+  EXPECT_FALSE(costs.Predict("multiply", 1 << 10)->sure) << "between two sizes that are far apart";
+  EXPECT_FALSE(costs.Predict("multiply", 1 << 23)->sure);
+}
+
 TEST(CostModelTest, SizesOfACellShareTheirCostsInProportion) {
   CostModel costs;
   Observe(costs, "ffd", 1000000, 10, 60);
