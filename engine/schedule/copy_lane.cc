@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/schedule/copy_lane.h"
 
+#include <optional>
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/device/loop_pause.h"
 
 namespace intrawarp {
 namespace {
@@ -12,15 +14,15 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CopyLane>> CopyLane::Create(Device& device) {
+absl::StatusOr<std::unique_ptr<CopyLane>> CopyLane::Create(Device& device, std::function<void()> give_way) {
   INTRAWARP_ASSIGN_OR_RETURN(Stream stream, device.CreateStream(Partition::kBatch));
-  std::unique_ptr<CopyLane> lane(new CopyLane(device, std::move(stream)));
+  std::unique_ptr<CopyLane> lane(new CopyLane(device, std::move(stream), std::move(give_way)));
   lane->ready_.get_future().wait();
   return lane;
 }
 
-CopyLane::CopyLane(Device& device, Stream stream)
-    : device_(device), stream_(std::move(stream)), thread_([this] { Loop(); }) {}
+CopyLane::CopyLane(Device& device, Stream stream, std::function<void()> give_way)
+    : device_(device), stream_(std::move(stream)), give_way_(std::move(give_way)), thread_([this] { Loop(); }) {}
 
 CopyLane::~CopyLane() { Shutdown(); }
 
@@ -53,6 +55,9 @@ void CopyLane::Loop() {
   const ExecContext ctx(device_, stream_.view(), none);
   // Kernels are launched for the thread's current GPU, which a call of the device makes this one.
   (void)device_.Synchronize(stream_.view());
+  std::optional<LoopPause> pause;
+  const bool gives_way = give_way_ && device_.kind() == DeviceKind::kCpu;
+  if (gives_way) pause.emplace(give_way_);
   ready_.set_value();
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
@@ -66,6 +71,7 @@ void CopyLane::Loop() {
     if (stopping) {
       copy(ShuttingDown());
     } else {
+      if (gives_way) give_way_();
       copy(&ctx);
     }
     copy = nullptr;  // what it holds is released before the lane counts as idle

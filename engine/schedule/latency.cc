@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/schedule/latency.h"
 
+#include <utility>
+
 #if INTRAWARP_WITH_CUDA && __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define INTRAWARP_WITH_NVTX 1
@@ -20,12 +22,16 @@ void EndRange() {}
 }  // namespace
 
 PhaseTimer::PhaseTimer(LatencyBreakdown& latency, Phase phase)
-    : latency_(latency), phase_(phase), begin_(std::chrono::steady_clock::now()) {
+    : latency_(latency),
+      phase_(phase),
+      before_(std::exchange(latency.timed_, phase)),
+      begin_(std::chrono::steady_clock::now()) {
   BeginRange(kPhaseNames[static_cast<int>(phase)]);
 }
 
 PhaseTimer::~PhaseTimer() {
   EndRange();
+  latency_.timed_ = before_;
   latency_.Add(phase_, std::chrono::steady_clock::now() - begin_);
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 
 namespace intrawarp {
 
@@ -24,13 +25,20 @@ class LatencyBreakdown {
     Add(phase, -held);
     Add(Phase::kQueue, held);
   }
+  // The same for the phase whose PhaseTimer runs; between two phases it is queueing that no phase has counted.
+  void Held(Duration held) {
+    if (timed_) Add(*timed_, -held);
+    Add(Phase::kQueue, held);
+  }
   Duration phase(Phase phase) const { return phases_[static_cast<int>(phase)]; }
   void set_total(Duration total) { total_ = total; }
   Duration total() const { return total_; }
 
  private:
+  friend class PhaseTimer;
   std::array<Duration, kPhases> phases_{};
   Duration total_{};
+  std::optional<Phase> timed_;  // of the innermost timer
 };
 
 // Adds the time until its destruction to a phase. Meanwhile the thread has an NVTX range of the phase's name, in a
@@ -44,8 +52,9 @@ class PhaseTimer {
 
  private:
   LatencyBreakdown& latency_;
-  Phase phase_;
-  std::chrono::steady_clock::time_point begin_;
+  const Phase phase_;
+  const std::optional<Phase> before_;
+  const std::chrono::steady_clock::time_point begin_;
 };
 
 }  // namespace intrawarp

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/device/loop_pause.h"
 #include "engine/schedule/retry_after.h"
 #include "engine/schedule/unreachable.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 absl::Status Validate(const Device& device, const SchedulingOptions& options) {
   for (int i = 0; i < kJobClasses; ++i) {
-    if (options.lanes[i] >= 1) continue;
+    if (options.lanes[i] - options.short_lanes[i] >= 1) continue;
     return absl::InvalidArgumentError(absl::StrCat("class ", kJobClassNames[i], " needs a lane"));
   }
   if (options.slots < 1) return absl::InvalidArgumentError("jobs need a slot to compute in");
@@ -38,10 +39,16 @@ absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutt
 
 SchedulingOptions DefaultScheduling(const Device& device) {
   SchedulingOptions options;
+  options.lanes = {1, 10, 4};
+  options.short_lanes = {0, 2, 0};
+  options.at_once = {1, 1, 1};
   if (device.kind() != DeviceKind::kCuda) return options;
-  options.lanes = {4, 2, 1};
+  options.lanes[0] = 4;
+  options.at_once = {4, 2, 1};
   options.slots = 4;
   options.partitioned = device.partitioned();
+  options.owner_turn = std::chrono::milliseconds(10);
+  options.owner_credit = std::chrono::seconds(1);
   return options;
 }
 
@@ -107,6 +114,8 @@ SchedulingPolicy::Request Scheduler::RequestOf(const Job& job, Time now) {
   request.job_class = job.job_class;
   request.deadline = job.deadline;
   request.predicted = job.predicted;
+  request.owner = job.party;
+  request.is_short = job.is_short;
   if (!job.deadline) request.due = now + kPatience;
   if (!job.predicted) AddPrediction(job, &request);
   return request;
@@ -115,7 +124,7 @@ SchedulingPolicy::Request Scheduler::RequestOf(const Job& job, Time now) {
 void Scheduler::AddPrediction(const Job& job, SchedulingPolicy::Request* request) {
   if (job.cost_kind.empty()) return;
   const std::optional<CostModel::Prediction> costs = costs_.Predict(job.cost_kind, job.cost_size);
-  if (!costs) return;
+  if (!costs || !costs->sure) return;
   request->predicted = costs->alone;
   request->crowded = costs->crowded;
   if (job.job_class != JobClass::kFrame) request->expected = costs->expected;
@@ -148,7 +157,7 @@ void Scheduler::JudgeWaiting(const std::string& cost_kind, Time now) {
   for (SchedulingPolicy::JobId id : ids) {
     Waiting& waiting = waiting_.at(id);
     AddPrediction(waiting.job, &waiting.request);
-    if (!waiting.request.predicted) return;
+    if (!waiting.request.predicted) continue;
     policy_.Remove(id, now);
     waiting.job.predicted = waiting.request.predicted;
     const absl::Status pushed = policy_.Push(id, waiting.request, now);
@@ -189,6 +198,7 @@ void Scheduler::Shutdown() {
     }
     for (const std::unique_ptr<Lane>& lane : lanes_) lane->changed.notify_one();
     clerk_changed_.notify_one();
+    frames_changed_.notify_all();
   }
   std::call_once(joined_, [this] {
     for (const std::unique_ptr<Lane>& lane : lanes_) lane->thread.join();
@@ -224,9 +234,19 @@ std::vector<RunningJob> Scheduler::running() const {
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     if (!lane->id) continue;
     const bool held = !lane->has_turn && !lane->cancelled;
-    jobs.push_back({lane->job_class, now - lane->started, held ? Duration(0) : now - lane->checkpoint, held});
+    jobs.push_back({lane->job_class, now - lane->started, held ? Duration(0) : now - lane->checkpoint, held,
+                    static_cast<int>(&lane - lanes_.data()), lane->progress});
   }
   return jobs;
+}
+
+void Scheduler::AwaitFrames(Duration most) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const Time end = clock_.Now() + most;
+  const auto is_quiet = [this] {
+    return stopping_ || policy_.computing(JobClass::kFrame) + policy_.waiting(JobClass::kFrame) == 0;
+  };
+  while (!is_quiet() && clock_.Now() < end) clock_.WaitUntil(frames_changed_, lock, end);
 }
 
 void Scheduler::LaneLoop(Lane& lane) {
@@ -252,7 +272,35 @@ void Scheduler::Run(Lane& lane) {
   Arena arena(*std::move(workspace));
   const ExecContext ctx(device_, &lane.stream, arena,
                         [this, &lane](const Progress& progress) { return Checkpoint(lane, progress); });
+  std::optional<LoopPause> pause;
+  if (device_.kind() == DeviceKind::kCpu) pause.emplace([this, &lane] { PauseLoop(lane); });
   lane.job.run(&ctx);
+}
+
+void Scheduler::PauseLoop(Lane& lane) {
+  bool unwinds = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    CheckIn(lane);
+    unwinds = lane.cancelled && lane.job_class != JobClass::kFrame;
+    if (unwinds && lane.has_turn) GiveUpTurn(lane);
+  }
+  // It computes without a turn until its next checkpoint: beside frames in a tenth of the time.
+  if (unwinds) return AwaitFrames(9 * LoopPause::kSlice);
+  (void)GiveWay(lane);
+}
+
+void Scheduler::GiveUpTurn(Lane& lane) {
+  const Time now = clock_.Now();
+  lane.has_turn = false;
+  policy_.Yield(*lane.id, now);
+  policy_.Abandon(*lane.id, now);
+  Dispatch();
+}
+
+void Scheduler::CheckIn(Lane& lane) {
+  lane.checkpoint = clock_.Now();
+  ++lane.progress;
 }
 
 void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
@@ -269,6 +317,7 @@ void Scheduler::End(Lane& lane, std::unique_lock<std::mutex>& lock) {
   lane.job = Job();  // what it holds is released before the job counts as ended
   lock.lock();
   policy_.Finish(*lane.id, clock_.Now());
+  if (lane.job_class == JobClass::kFrame) frames_changed_.notify_all();
   lane.id.reset();
   lane.has_turn = false;
   ++telling_;
@@ -324,7 +373,7 @@ Decision Scheduler::Checkpoint(Lane& lane, const Progress& progress) {
 Decision Scheduler::Ask(Lane& lane, const Progress& progress) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    lane.checkpoint = clock_.Now();
+    CheckIn(lane);
     if (lane.cancelled) return Decision::kCancel;
   }
   const Decision decision = lane.job.checkpoint ? lane.job.checkpoint(progress) : Decision::kContinue;
@@ -349,7 +398,7 @@ void Scheduler::Hold(Lane& lane, std::unique_lock<std::mutex>& lock) {
   policy_.Yield(*lane.id, begin);
   Dispatch();
   lane.changed.wait(lock, [&] { return lane.has_turn || lane.cancelled; });
-  lane.checkpoint = clock_.Now();
+  CheckIn(lane);
   const Duration held = lane.checkpoint - begin;
   lane.held += held;
   lock.unlock();
@@ -410,7 +459,8 @@ void Scheduler::Begin(Lane& lane, SchedulingPolicy::JobId id) {
   lane.cancelled = false;
   lane.outcome = JobOutcome::kDone;
   lane.submitted = waiting.submitted;
-  lane.started = lane.checkpoint = clock_.Now();
+  CheckIn(lane);
+  lane.started = lane.checkpoint;
   lane.held = Duration(0);
   ChooseStream(lane);
 }
@@ -421,6 +471,7 @@ void Scheduler::Refuse(SchedulingPolicy::JobId id, absl::Status why, JobOutcome 
   refusals_.push_back({std::move(waiting.job), std::move(why), record});
   ++telling_;
   clerk_changed_.notify_one();
+  frames_changed_.notify_all();
 }
 
 void Scheduler::RecordRefused(const Job& job) {

@@ -4,7 +4,8 @@
 // workspace, while a better one computes on another lane.
 //
 // Memory. A job's workspace is allocated when the job starts and freed when the job ends. Workspaces take no more than
-// the largest one of each class times the lanes of the class, added up.
+// the largest one of each class times the lanes of the class, added up; an owner's take no more than the largest ones
+// of twice as many jobs as compute at once (SchedulingPolicy: flows).
 //
 // Streams. Lanes of frames have a stream in Partition::kFrames, those of batch in kBatch. On a partitioned device,
 // while no frames are open (SetFramesOpen), batch and interactive jobs have the whole device instead: an interactive
@@ -23,15 +24,16 @@
 // - Graphs are captured on streams of their own in relaxed mode (Recording), so other lanes may allocate and free
 //   meanwhile. A graph refers to its job's workspace, which stays where it is while the job is held.
 //
-// On the CPU device a checkpoint inside a parallel loop (the sparse product has one) holds the thread of the job alone:
-// the loop's other threads finish the loop.
+// On the CPU device every parallel loop of a job is a row of checkpoints as well (LoopPause), where the job checks in
+// and may be held, but is not told to stop. A checkpoint inside a parallel loop (the sparse product has one) holds the
+// thread of the job only: the loop's other threads finish the loop.
 //
 // Predictions. A job that names its kind of work gets a prediction from the costs of those that ran before it. Jobs
-// that came before anything was known of their kind are admitted without one; they are judged once it is known, and
-// those whose deadline cannot be met end then. A job that ended early after more
-// than its prediction is learnt as that long. While its class has no other job, a job that its own cost forbids runs
-// all the same if the mean is in time, and otherwise now and then (CostModel::MayProbe), so that a prediction that has
-// become wrong corrects itself.
+// that came before anything was known of their kind and size are admitted without one; they are judged once it is
+// known, and those whose deadline cannot be met end then. A job that ended early after more than its prediction is
+// learnt as that long. While its class has no other job, a job that its own cost forbids runs all the same if the mean
+// is in time, and otherwise now and then (CostModel::MayProbe), so that a prediction that has become wrong corrects
+// itself.
 //
 // Patience. A job without a deadline takes the place of one whose deadline is kPatience after its arrival, so that jobs
 // with deadlines do not keep it out for ever.
@@ -76,6 +78,10 @@ struct Job {
   std::function<bool()> completed;
   // What Scheduler::Cancel names; may be null, and shared by several jobs.
   const void* owner = nullptr;
+  // Whose turn the job's time counts as (SchedulingPolicy: turns); empty: nobody's.
+  std::string party = {};
+  // Short work, which has turns and lanes of its own: an upload, a warp, points.
+  bool is_short = false;
   // Size of the arena that `run` finds in its context.
   int64_t workspace_bytes = 0;
   // What ExecContext::Checkpoint asks, before it holds the job and again after; may be empty.
@@ -96,10 +102,13 @@ struct RunningJob {
   // Since its last checkpoint, its start, or the end of its being held, whichever came last; 0 while it is held.
   SchedulerClock::Duration since_checkpoint{0};
   bool held = false;
+  // One more with each checkpoint, start and end of being held, in all jobs of the lane; names the lane, too.
+  int lane = 0;
+  int64_t progress = 0;
 };
 
 // The lanes and slots that suit a device: one job at a time on the CPU, whose operators use every core; several small
-// ones on a GPU.
+// ones on a GPU. Either has lanes for the held jobs of several owners.
 SchedulingOptions DefaultScheduling(const Device& device);
 
 class Scheduler final : public JobQueue {
@@ -128,6 +137,8 @@ class Scheduler final : public JobQueue {
   int64_t pending() const override;
   int capacity(JobClass job_class) const override { return policy_.capacity(job_class); }
   std::vector<RunningJob> running() const;
+  // Waits while a frame computes or waits, `most` at most.
+  void AwaitFrames(SchedulerClock::Duration most);
   SchedulerClock::Duration PredictedWait(JobClass job_class) override;
   CostModel& costs() override { return costs_; }
 
@@ -154,6 +165,7 @@ class Scheduler final : public JobQueue {
     bool cancelled = false;
     JobOutcome outcome = JobOutcome::kDone;
     Time submitted, started, checkpoint;
+    int64_t progress = 0;
     Duration held{0};
     std::thread thread;
   };
@@ -178,6 +190,12 @@ class Scheduler final : public JobQueue {
   void ClerkLoop();
   Decision Checkpoint(Lane& lane, const Progress& progress);
   Decision Ask(Lane& lane, const Progress& progress);
+  // With the mutex held.
+  void CheckIn(Lane& lane);
+  // Of a cancelled job that computes. With the mutex held.
+  void GiveUpTurn(Lane& lane);
+  // Between two slices of a parallel loop of the CPU device.
+  void PauseLoop(Lane& lane);
   // Holds the job while it must give way; false when it need not.
   bool GiveWay(Lane& lane);
   void Hold(Lane& lane, std::unique_lock<std::mutex>& lock);
@@ -216,6 +234,7 @@ class Scheduler final : public JobQueue {
   bool stopping_ = false;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::condition_variable clerk_changed_;
+  std::condition_variable frames_changed_;  // a frame has ended or goes
   // Tells jobs why they do not run.
   std::thread clerk_;
   std::once_flag joined_;

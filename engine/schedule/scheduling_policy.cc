@@ -2,6 +2,7 @@
 #include "engine/schedule/scheduling_policy.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -30,7 +31,8 @@ absl::Status SchedulingPolicy::Push(JobId job, const Request& request, Time now)
   if (placed.deadline) INTRAWARP_RETURN_IF_ERROR(others);
   Of(placed.job_class).waiting.insert(place);
   if (placed.deadline) lapses_.insert(LapseOf(job, placed));
-  jobs_.emplace(job, Entry{placed});
+  Flow* const flow = Enter(placed);
+  jobs_.emplace(job, Entry{std::move(placed), flow, now});
   return absl::OkStatus();
 }
 
@@ -41,8 +43,37 @@ bool SchedulingPolicy::Remove(JobId job, Time now) {
   const Request& request = found->second.request;
   Of(request.job_class).waiting.erase(PlaceOf(job, request));
   if (request.deadline) lapses_.erase(LapseOf(job, request));
+  Leave(found->second);
   jobs_.erase(found);
   return true;
+}
+
+SchedulingPolicy::Flow* SchedulingPolicy::Enter(const Request& request) {
+  Class& c = Of(request.job_class);
+  const bool any = std::any_of(c.flows.begin(), c.flows.end(), [](const auto& f) { return f.second.jobs > 0; });
+  if (!any) c.flows.clear();
+  c.level = any ? std::max(c.level, LeastCharged(c)) : Duration(0);
+  const Duration first = any ? c.level - options_.owner_credit : Duration(0);
+  // A flow that came back now would begin anew.
+  std::erase_if(c.flows, [&](const auto& f) { return f.second.jobs == 0 && f.second.charged <= first; });
+  Flow& flow = c.flows.try_emplace({request.owner, request.is_short}, Flow{first}).first->second;
+  ++flow.jobs;
+  return &flow;
+}
+
+SchedulingPolicy::Duration SchedulingPolicy::LeastCharged(const Class& c) {
+  Duration least = Duration::max();
+  for (const auto& [name, flow] : c.flows) {
+    if (flow.jobs > 0) least = std::min(least, flow.charged);
+  }
+  return least;
+}
+
+void SchedulingPolicy::Leave(const Entry& entry) {
+  --entry.flow->jobs;
+  if (entry.state == State::kWaiting) return;
+  --entry.flow->started;
+  if (!entry.request.is_short) --Of(entry.request.job_class).started_long;
 }
 
 SchedulingPolicy::Place SchedulingPolicy::LapseOf(JobId job, const Request& request) {
@@ -84,30 +115,39 @@ void SchedulingPolicy::Start(JobId job) {
   Entry& entry = jobs_.at(job);
   Class& c = Of(entry.request.job_class);
   const Place place = PlaceOf(job, entry.request);
-  if (c.waiting.erase(place) > 0) ++c.started;
+  if (c.waiting.erase(place) > 0) {
+    ++c.started;
+    ++entry.flow->started;
+    if (!entry.request.is_short) ++c.started_long;
+  }
   if (entry.request.deadline) lapses_.erase(LapseOf(job, entry.request));
   c.held.erase(place);
   ++c.computing;
   entry.state = State::kComputing;
+  entry.waited = accounted_until_ - entry.since;
 }
 
 bool SchedulingPolicy::ShouldYield(JobId job, Time now) {
   Account(now);
   const Request& request = jobs_.at(job).request;
-  if (request.job_class == JobClass::kFrame) return false;
-  if (IsBarred(request.job_class)) return true;
-  if (Computing(request.job_class) < SlotsOf(request.job_class)) return false;
-  const Rank rank = RankOf(request.job_class, PlaceOf(job, request));
-  return std::any_of(kClasses.begin(), kClasses.end(), [&](JobClass other) {
-    const std::optional<Place> next = Next(other);
-    return Share(request.job_class, other) && next && RankOf(other, *next) < rank;
-  });
+  const JobClass own = request.job_class;
+  if (own == JobClass::kFrame) return false;
+  if (IsBarred(own)) return true;
+  const bool no_slot = Computing(own) >= SlotsOf(own);
+  if ((no_slot || Of(own).computing >= AtOnce(own)) && Next(own, job)->second != job) return true;
+  const Rank rank = RankOf(own, PlaceOf(job, request));
+  return no_slot && std::any_of(kClasses.begin(), kClasses.end(), [&](JobClass other) {
+           if (other == own || !Share(own, other)) return false;
+           const std::optional<Place> next = Next(other);
+           return next && Of(other).computing < AtOnce(other) && RankOf(other, *next) < rank;
+         });
 }
 
 void SchedulingPolicy::Yield(JobId job, Time now) {
   Account(now);
   Entry& entry = jobs_.at(job);
   entry.state = State::kHeld;
+  entry.since = now;
   Class& c = Of(entry.request.job_class);
   --c.computing;
   c.held.insert(PlaceOf(job, entry.request));
@@ -126,6 +166,7 @@ void SchedulingPolicy::Finish(JobId job, Time now) {
   Class& c = Of(entry.request.job_class);
   --c.started;
   if (entry.state == State::kComputing) --c.computing;
+  Leave(entry);
   jobs_.erase(job);
 }
 
@@ -139,7 +180,12 @@ bool SchedulingPolicy::Share(JobClass a, JobClass b) const {
 
 int SchedulingPolicy::SlotsOf(JobClass job_class) const {
   const bool apart = options_.partitioned && job_class == JobClass::kBatch;
-  return apart ? options_.lanes[Index(JobClass::kBatch)] : options_.slots;
+  return apart ? AtOnce(JobClass::kBatch) : options_.slots;
+}
+
+int SchedulingPolicy::AtOnce(JobClass job_class) const {
+  const int most = options_.at_once[Index(job_class)];
+  return most > 0 ? most : options_.lanes[Index(job_class)];
 }
 
 int SchedulingPolicy::Computing(JobClass job_class) const {
@@ -156,7 +202,8 @@ bool SchedulingPolicy::IsBarred(JobClass job_class) const {
 }
 
 bool SchedulingPolicy::HasSlot(JobClass job_class) const {
-  return !IsBarred(job_class) && Computing(job_class) < SlotsOf(job_class);
+  return !IsBarred(job_class) && Computing(job_class) < SlotsOf(job_class) &&
+         Of(job_class).computing < AtOnce(job_class);
 }
 
 void SchedulingPolicy::Account(Time now) {
@@ -165,6 +212,7 @@ void SchedulingPolicy::Account(Time now) {
   for (auto& [id, entry] : jobs_) {
     if (entry.state != State::kComputing) continue;
     entry.computed += elapsed;
+    entry.flow->charged += elapsed;
     if (Computing(entry.request.job_class) > 1) entry.beside_others += elapsed;
   }
   accounted_until_ = now;
@@ -180,11 +228,74 @@ void SchedulingPolicy::Charge(JobClass job_class, int64_t elapsed_ns, int64_t in
   if (c.debt == 0) c.owed = false;
 }
 
-std::optional<SchedulingPolicy::Place> SchedulingPolicy::Next(JobClass job_class) const {
+bool SchedulingPolicy::CanStart(const Entry& entry) const {
+  const Request& request = entry.request;
+  const Class& c = Of(request.job_class);
+  const int lanes = options_.lanes[Index(request.job_class)];
+  if (c.started >= lanes || entry.flow->started >= AtOnce(request.job_class)) return false;
+  return request.is_short || c.started_long < lanes - options_.short_lanes[Index(request.job_class)];
+}
+
+std::optional<SchedulingPolicy::Place> SchedulingPolicy::Next(JobClass job_class, std::optional<JobId> also) const {
   const Class& c = Of(job_class);
-  const bool can_start = !c.waiting.empty() && c.started < options_.lanes[Index(job_class)];
-  if (!can_start) return c.held.empty() ? std::nullopt : std::make_optional(*c.held.begin());
-  return c.held.empty() ? *c.waiting.begin() : std::min(*c.held.begin(), *c.waiting.begin());
+  std::vector<Place> places;
+  places.insert(places.end(), c.held.begin(), c.held.end());
+  if (c.started < options_.lanes[Index(job_class)]) {
+    std::copy_if(c.waiting.begin(), c.waiting.end(), std::back_inserter(places),
+                 [this](const Place& place) { return CanStart(jobs_.at(place.second)); });
+  }
+  if (also) return NextTo(*also, std::move(places));
+  if (places.empty()) return std::nullopt;
+  const Place best = *std::min_element(places.begin(), places.end());
+  return c.flows.size() > 1 ? ByTurn(places, best) : best;
+}
+
+SchedulingPolicy::Place SchedulingPolicy::NextTo(JobId job, std::vector<Place> places) const {
+  const Entry& entry = jobs_.at(job);
+  Place best = PlaceOf(job, entry.request);
+  for (const Place& place : places) {
+    const Entry& other = jobs_.at(place.second);
+    if (other.request.deadline || other.flow == entry.flow) best = std::min(best, place);
+  }
+  places.push_back(PlaceOf(job, entry.request));
+  return ByTurn(places, best);
+}
+
+SchedulingPolicy::Place SchedulingPolicy::ByTurn(const std::vector<Place>& places, const Place& best) const {
+  const Duration most = jobs_.at(best.second).flow->charged - options_.owner_turn;
+  std::vector<std::pair<Duration, Place>> turns;
+  for (const Place& place : places) {
+    const Flow& flow = *jobs_.at(place.second).flow;
+    if (flow.charged <= most) turns.emplace_back(flow.charged, place);
+  }
+  std::sort(turns.begin(), turns.end());
+  const auto found =
+      std::find_if(turns.begin(), turns.end(), [this](const auto& turn) { return !IsGuarded(turn.second.second); });
+  return found == turns.end() ? best : found->second;
+}
+
+SchedulingPolicy::Duration SchedulingPolicy::Margin() const {
+  return std::max(options_.owner_turn, options_.checkpoint_interval + Duration(1));
+}
+
+bool SchedulingPolicy::IsGuarded(JobId job) const {
+  const Entry& entry = jobs_.at(job);
+  const Request& request = entry.request;
+  const bool computes = entry.state == State::kComputing;
+  if ((computes ? entry.waited : accounted_until_ - entry.since) >= options_.most_guarded) return false;
+  // A frame runs to its end, and a job that starts keeps its lane until its end.
+  const Duration whole = request.predicted ? Cost(request, IsCrowded(request.job_class, 0)) : options_.most_guarded;
+  const bool starts = entry.state == State::kWaiting;
+  const Place place = PlaceOf(job, request);
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& other) {
+    const Entry& late = other.second;
+    if (late.request.job_class != request.job_class || late.flow == entry.flow) return false;
+    if (!late.request.deadline || !late.request.predicted || late.computed >= *late.request.predicted) return false;
+    if (late.state == State::kAbandoned || place < PlaceOf(other.first, late.request)) return false;
+    const bool all = request.job_class == JobClass::kFrame || (starts && late.state == State::kWaiting);
+    const Duration delay = (all ? whole : Duration(0)) + Margin();
+    return LateEnd(other.first, late, delay, accounted_until_) > Duration(0);
+  });
 }
 
 bool SchedulingPolicy::IsBefore(JobId job, const Entry& entry, JobClass job_class, const Place& place,
@@ -216,7 +327,8 @@ SchedulingPolicy::Duration SchedulingPolicy::Remaining(const Entry& entry, bool 
 }
 
 int SchedulingPolicy::UsableSlots(JobClass job_class) const {
-  return std::min(SlotsOf(job_class), options_.lanes[Index(job_class)]);
+  const int i = Index(job_class);
+  return std::min({SlotsOf(job_class), AtOnce(job_class), options_.lanes[i] - options_.short_lanes[i]});
 }
 
 SchedulingPolicy::WaitTime SchedulingPolicy::Wait(JobClass job_class, const Place& place, bool started,
@@ -246,12 +358,27 @@ SchedulingPolicy::Duration SchedulingPolicy::PredictedWait(const Request& reques
   return Wait(request.job_class, PlaceOf(INT64_MAX, request), /*started=*/false, 1).all();
 }
 
+int SchedulingPolicy::WaitingOf(JobClass job_class, const std::string& owner) const {
+  int waiting = 0;
+  for (const bool is_short : {false, true}) {
+    const auto flow = Of(job_class).flows.find({owner, is_short});
+    if (flow != Of(job_class).flows.end()) waiting += flow->second.jobs - flow->second.started;
+  }
+  return waiting;
+}
+
 absl::Status SchedulingPolicy::CheckQueue(const Request& request, const Place& place) const {
   const int in_use = waiting(request.job_class), places = capacity(request.job_class);
-  if (in_use < places) return absl::OkStatus();
+  const int own_places = options_.owner_capacity[Index(request.job_class)];
+  const int own = own_places > 0 ? WaitingOf(request.job_class, request.owner) : 0;
+  const bool is_own = own_places > 0 && own >= own_places;
+  if (in_use < places && !is_own) return absl::OkStatus();
+  const std::string name = kJobClassNames[Index(request.job_class)];
   const absl::Status full =
-      absl::ResourceExhaustedError(absl::StrCat("the queue of class ", kJobClassNames[Index(request.job_class)],
-                                                " is full: ", in_use, " jobs wait, ", places, " may"));
+      absl::ResourceExhaustedError(in_use < places ? absl::StrCat("the caller's part of the queue of class ", name,
+                                                                  " is full: ", own, " jobs wait, ", own_places, " may")
+                                                   : absl::StrCat("the queue of class ", name, " is full: ", in_use,
+                                                                  " jobs wait, ", places, " may"));
   const Duration wait = Wait(request.job_class, place, /*started=*/false, 1).all();
   return wait > Duration(0) ? WithRetryAfter(full, wait) : full;
 }

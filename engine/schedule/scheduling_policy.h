@@ -3,19 +3,33 @@
 // simulation can drive it on virtual time; Scheduler drives it on real time.
 //
 // A job waits, then starts; a started job computes, or is held at a checkpoint with its workspace. A class (frame,
-// interactive, batch) has a queue of `capacity` jobs that wait and `lanes` for jobs that have started.
+// interactive, batch) has a queue of `capacity` jobs that wait and `lanes` for jobs that have started, of which
+// `at_once` compute at once.
+//
+// Flows. The jobs of one owner in a class are a flow, and the owner's short jobs in that class (uploads, warps, points)
+// are another one. A flow has at most `at_once` jobs started; the last `short_lanes` lanes of a class take short jobs
+// only. So an owner's long jobs hold the lane of nobody else.
 //
 // Domains. Jobs compute in `slots` at once. On a partitioned device batch is a domain of its own, which computes beside
 // the others with as many slots as it has lanes. The order of precedence within a domain is:
 // 1. a class that is owed a turn (see shares);
 // 2. frame before interactive before batch;
-// 3. within a class the earliest deadline, held and waiting jobs alike; a job without a deadline comes after those with
-//    one, and the first to come among equals. A job waits for a lane of its class even if those in the lanes are worse.
+// 3. within a class a flow whose turn it is (see turns);
+// 4. the earliest deadline, held and waiting jobs alike; a job without a deadline comes after those with one, and the
+//    first to come among equals; among flows a job without a deadline does not displace one that computes. A job waits
+//    for a lane of its class even if those in the lanes are worse.
 // Unless classes are `mixed`, a class computes only while no better one computes in its domain, or while it is owed a
 // turn: on one set of multiprocessors a product slows a frame down many times over.
 //
 // Giving way. A frame runs to its end. At a checkpoint an interactive or batch job gives way to a better job that could
 // compute in its place while no slot is free, and to a better class that keeps it from computing.
+//
+// Turns. Each flow is charged the time that its jobs compute. A flow goes before the flow of the job that would be next
+// once it has been charged less by `owner_turn`; the least charged one goes first. So the flows of a class that have
+// work compute in turns of twice `owner_turn`, each for an equal part of the time. A flow whose first job comes starts
+// `owner_credit` below what all flows with jobs were charged so far, or with its own charge where that is more: whoever
+// was idle meanwhile goes first for so long. A flow's turn waits while it would make a job of another flow late that
+// was admitted by its prediction and keeps to it, but no longer than `most_guarded`.
 //
 // Shares. While a class has jobs, it is owed `share_permille` thousandths of all the time that jobs compute in its
 // domain, less the time that it computes itself; the debt never falls below zero, and is forgotten when the class has
@@ -26,10 +40,11 @@
 // domain: that of better classes, which may all be in one slot unless classes are mixed, and that of its own class
 // (better or started) divided by the slots that the class can use. To this comes one `checkpoint_interval` until a
 // worse job gives way; with several slots one more for each better job, which may displace it. Work without a
-// prediction counts nothing, turns by share are left out. A predicted job whose deadline comes before its predicted end
-// is refused, and so is one that could make another predicted job of its class late. So a deadline that was admitted is
-// missed only when something unpredicted happens: work beyond its prediction, a job of a better class that comes later,
-// a turn by share, a cancelled job that unwinds in its lane.
+// prediction counts nothing, turns by share and by flow are left out. A predicted job whose deadline comes before its
+// predicted end is refused, and so is one that could make another predicted job of its class late. So a deadline that
+// was admitted is missed only when something unpredicted happens: work beyond its prediction, a job of a better class
+// that comes later, a turn by share, a turn of a flow that has waited for `most_guarded`, a cancelled job that unwinds
+// in its lane, and, where a class has more lanes than jobs at once, a job of the same flow that holds up its next one.
 //
 // Jobs that compute at once on the same multiprocessors slow each other down. Where a class has several slots, a job
 // counts with its crowded cost while its class has another job, waiting or started. A job alone is admitted by its cost
@@ -47,6 +62,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -61,15 +77,24 @@ namespace intrawarp {
 struct SchedulingOptions {
   // Jobs of each class that may wait.
   std::array<int, kJobClasses> capacity = {64, 64, 64};
+  // Of those, jobs of one owner; 0: as many.
+  std::array<int, kJobClasses> owner_capacity = {};
   // Jobs of each class that may have started.
   std::array<int, kJobClasses> lanes = {1, 1, 1};
-  // Jobs that compute at once; on a partitioned device those of batch come on top.
+  // Jobs of each class that compute at once, and that a flow may have started; 0: as many as lanes.
+  std::array<int, kJobClasses> at_once = {};
+  // The lanes of each class that only short jobs take.
+  std::array<int, kJobClasses> short_lanes = {};
+  // Jobs of all classes that compute at once; on a partitioned device those of batch come on top.
   int slots = 1;
   bool partitioned = false;
   // Whether jobs of several classes compute at once in a domain.
   bool mixed = false;
   std::array<int, kJobClasses> share_permille = {0, 100, 50};
   SchedulerClock::Duration turn = std::chrono::milliseconds(10);
+  SchedulerClock::Duration owner_turn = std::chrono::milliseconds(50);
+  SchedulerClock::Duration owner_credit = std::chrono::seconds(5);
+  SchedulerClock::Duration most_guarded = std::chrono::seconds(2);
   // The time between two checkpoints that admission allows for.
   SchedulerClock::Duration checkpoint_interval{0};
   // Told of every job; may be empty.
@@ -93,6 +118,10 @@ class SchedulingPolicy {
     // The place in the order of a job without a deadline, where no predicted deadline is missed for it; unset: after
     // those with a deadline.
     std::optional<Time> due = std::nullopt;
+    // Whose job it is; empty: nobody's, who counts as one more owner.
+    std::string owner = {};
+    // Short work.
+    bool is_short = false;
   };
   struct Turn {
     JobClass job_class;
@@ -102,7 +131,8 @@ class SchedulingPolicy {
 
   explicit SchedulingPolicy(const SchedulingOptions& options) : options_(options) {}
 
-  // The job waits. RESOURCE_EXHAUSTED when as many of its class wait as may; DEADLINE_EXCEEDED when the predictions say
+  // The job waits. RESOURCE_EXHAUSTED when as many of its class, or of its owner's in that class, wait as may;
+  // DEADLINE_EXCEEDED when the predictions say
   // that it or another job would be late (IsUnreachable). Both carry the predicted time until a place or the deadline
   // could be had, where there is one (RetryAfterOf). Ids are unique; among equals the smaller one goes first.
   absl::Status Push(JobId job, const Request& request, Time now);
@@ -148,13 +178,25 @@ class SchedulingPolicy {
   using Place = std::pair<Time, JobId>;
   // The order of precedence; the least is the best.
   using Rank = std::tuple<bool, JobClass, Place>;
+  using FlowName = std::pair<std::string, bool>;  // the owner, and whether its jobs are short
+  struct Flow {
+    Duration charged{0};
+    int jobs = 0;  // that wait or have started
+    int started = 0;
+  };
   struct Entry {
     Request request;
+    Flow* flow = nullptr;
+    Time since = {};  // when it began to wait or was held
     State state = State::kWaiting;
+    Duration waited{0};  // before it computed; while it computes
     Duration computed{0};
     Duration beside_others{0};  // part of `computed`
   };
   struct Class {
+    std::map<FlowName, Flow> flows;  // with jobs, and lately
+    Duration level{0};               // the most that all flows with jobs were ever charged
+    int started_long = 0;            // not short
     std::set<Place> waiting;
     std::set<Place> held;
     int started = 0;
@@ -180,6 +222,7 @@ class SchedulingPolicy {
   // Whether two classes compute in one domain.
   bool Share(JobClass a, JobClass b) const;
   int SlotsOf(JobClass job_class) const;
+  int AtOnce(JobClass job_class) const;
   // Jobs that compute in the domain of a class.
   int Computing(JobClass job_class) const;
   // Whether a better class keeps a class from computing.
@@ -189,8 +232,22 @@ class SchedulingPolicy {
   // Brings debts and computed times up to date; first in every call that changes who waits or computes.
   void Account(Time now);
   void Charge(JobClass job_class, int64_t elapsed_ns, int64_t in_domain);
-  // The next job of a class, which waits or is held.
-  std::optional<Place> Next(JobClass job_class) const;
+  // The flow of a job that comes.
+  Flow* Enter(const Request& request);
+  void Leave(const Entry& entry);
+  static Duration LeastCharged(const Class& c);
+  bool CanStart(const Entry& entry) const;
+  // The next job of a class, which waits or is held, or `also`, which computes.
+  std::optional<Place> Next(JobClass job_class, std::optional<JobId> also = std::nullopt) const;
+  // The best of a job that computes and of others in its class. One of another flow without a deadline is better by its
+  // turn only, so that flows do not change with each checkpoint.
+  Place NextTo(JobId job, std::vector<Place> places) const;
+  // Of jobs that can compute, the one whose flow has its turn; `best` where it is nobody's.
+  Place ByTurn(const std::vector<Place>& places, const Place& best) const;
+  // What a turn may take before the next look at it.
+  Duration Margin() const;
+  // Whether a job that computes out of order would make a job of another flow late that keeps to its prediction.
+  bool IsGuarded(JobId job) const;
   Rank RankOf(JobClass job_class, const Place& place) const { return {!Of(job_class).owed, job_class, place}; }
   void Start(JobId job);
 
@@ -212,6 +269,8 @@ class SchedulingPolicy {
   bool IsDelayed(JobId job, const Entry& entry, JobClass job_class, const Place& place) const;
   // The time until the end of a job that `delay` would make late; 0 when it would not.
   Duration LateEnd(JobId job, const Entry& entry, Duration delay, Time now) const;
+  // Jobs of an owner that wait.
+  int WaitingOf(JobClass job_class, const std::string& owner) const;
   absl::Status CheckQueue(const Request& request, const Place& place) const;
   absl::Status CheckDeadline(const Request& request, const Place& place, Time now) const;
   absl::Status CheckOthers(const Request& request, const Place& place, Time now) const;

@@ -243,6 +243,7 @@ WorldOptions SmallWorld() {
   options.limits.max_sessions = 2;
   options.limits.max_pending_frames = 4;
   options.ledger.lanes = options.scheduling.lanes;
+  options.ledger.at_once = options.scheduling.at_once;
   options.ledger.capacity = {.resident_bytes = 1 << 18,
                              .workspace_bytes = 1 << 22,
                              .pinned_bytes = 1 << 18,

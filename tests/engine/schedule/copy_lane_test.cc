@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/schedule/copy_lane.h"
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
 
+#include "engine/device/parallel.h"
 #include "tests/engine/device_test.h"
 
 namespace intrawarp {
@@ -53,6 +55,25 @@ TEST_P(CopyLaneTest, NoNumberOfCopiesIsRefused) {
   EXPECT_EQ(lane_->pending(), kMany + 1);
   release.set_value();
   done.get_future().wait();
+}
+
+TEST_P(CopyLaneTest, GivesWayBeforeACopyAndInsideItOnTheCpu) {
+  std::atomic<int> given = 0;
+  std::unique_ptr<CopyLane> lane = *CopyLane::Create(device(), [&] { ++given; });
+  std::promise<int> before, after;
+  EXPECT_OK(lane->Submit([&](const absl::StatusOr<const ExecContext*>&) {
+    before.set_value(given);
+    std::vector<double> sums(20000);
+    ParallelFor(static_cast<int64_t>(sums.size()), [&](int64_t i) {
+      for (int k = 1; k < 2000; ++k) sums[i] += 1.0 / (static_cast<double>(i) + k);
+    });
+    after.set_value(given);
+  }));
+  const bool is_cpu = device().kind() == DeviceKind::kCpu;
+  const int first = before.get_future().get();
+  EXPECT_EQ(first, is_cpu ? 1 : 0);
+  const int last = after.get_future().get();
+  EXPECT_EQ(last > first, is_cpu) << last;
 }
 
 TEST_P(CopyLaneTest, WhatWaitsAtTheEndIsTold) {

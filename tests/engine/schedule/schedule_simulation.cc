@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulation of the scheduling policy on virtual time: seeded runs of jobs that arrive, pass checkpoints, fail, lose
-// their deadlines and are cancelled, of sessions that open and close and of a stop, against a model of the rules that
-// shares no code with the policy. The first broken rule ends the run with its seed.
+// A simulation of the scheduling policy on virtual time: seeded runs of jobs of several owners that arrive, pass
+// checkpoints, fail, lose their deadlines and are cancelled, of sessions that open and close and of a stop, against a
+// model of the rules that shares no code with the policy. The first broken rule ends the run with its seed.
 //
 //   schedule_simulation [--seeds=N] [--first_seed=N]
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <queue>
 #include <random>
@@ -35,6 +37,7 @@ constexpr Duration kLongestSegment = microseconds(5000);
 constexpr Duration kLongestUnwinding = microseconds(1000);
 constexpr int kFrameSegments = 4;
 constexpr int kMostDomains = 2;
+constexpr int kMostOwners = 4;
 
 enum class State { kUnborn, kWaiting, kComputing, kHeld, kUnwinding, kDone, kExpired, kCancelled, kRejected, kStopped };
 
@@ -44,6 +47,10 @@ struct SimulatedJob {
   std::optional<Time> deadline;
   std::optional<Time> cancel;
   std::optional<Duration> predicted;
+  int owner = 0;
+  bool is_short = false;
+  Time since;                      // when it began to wait or was held
+  Duration waited{0};              // before it computed
   std::vector<Duration> segments;  // between checkpoints; none: the job fails where it starts
   State state = State::kUnborn;
   size_t next_segment = 0;
@@ -72,17 +79,22 @@ struct Event {
 struct Tally {
   int64_t jobs = 0, done = 0, rejected = 0, unreachable = 0, spared = 0, expired = 0, stopped = 0,
           cancelled_waiting = 0, cancelled_held = 0, holds = 0, overtaken = 0, share_turns = 0, at_once = 0, kept = 0,
-          moved = 0;
+          moved = 0, flow_turns = 0, guarded = 0, guard_ends = 0, passed_over = 0;
   bool Covers() const {
     return std::min({done, rejected, unreachable, spared, expired, stopped, cancelled_waiting, cancelled_held, holds,
-                     overtaken, share_turns, at_once, kept, moved}) > 0;
+                     overtaken, share_turns, at_once, kept, moved, flow_turns, guarded, guard_ends, passed_over}) > 0;
   }
 };
 
 class Simulation {
  public:
   Simulation(uint64_t seed, Tally& tally)
-      : random_(seed), exact_(Chance(40)), options_(RandomOptions()), policy_(options_), tally_(tally) {
+      : random_(seed),
+        exact_(Chance(40)),
+        one_flow_(Chance(50)),
+        options_(RandomOptions()),
+        policy_(options_),
+        tally_(tally) {
     const int64_t jobs = Uniform(1, 60);
     const int64_t span_us = Uniform(1, jobs * 6000);
     const int common_class = static_cast<int>(Uniform(0, kJobClasses - 1));
@@ -112,6 +124,14 @@ class Simulation {
     SchedulingOptions options;
     for (int& capacity : options.capacity) capacity = static_cast<int>(Uniform(1, 8));
     for (int& lanes : options.lanes) lanes = static_cast<int>(Uniform(1, 3));
+    for (int i = 0; i < kJobClasses; ++i) {
+      if (Chance(50)) options.at_once[i] = static_cast<int>(Uniform(1, options.lanes[i]));
+      if (Chance(30)) options.short_lanes[i] = static_cast<int>(Uniform(0, options.lanes[i] - 1));
+      if (Chance(30)) options.owner_capacity[i] = static_cast<int>(Uniform(1, 8));
+    }
+    options.owner_turn = microseconds(Uniform(1, 10000));
+    options.owner_credit = microseconds(Uniform(0, 30000));
+    options.most_guarded = microseconds(Uniform(0, 50000));
     options.slots = static_cast<int>(Uniform(1, 4));
     options.partitioned = Chance(50);
     options.mixed = Chance(50);
@@ -129,6 +149,8 @@ class Simulation {
     SimulatedJob job;
     job.job_class = static_cast<JobClass>(Chance(40) ? common_class : Uniform(0, kJobClasses - 1));
     job.arrival = Time(microseconds(arrival_us));
+    if (!one_flow_) job.owner = static_cast<int>(Uniform(0, kMostOwners - 1));
+    if (!one_flow_) job.is_short = Chance(30);
     // Few different deadlines, so that some are equal.
     if (Chance(50)) job.deadline = Time(microseconds(5000 * Uniform(0, span_us / 5000 + 20)));
     if (Chance(exact_ ? 5 : 20)) job.cancel = job.arrival + microseconds(Uniform(0, 50000));
@@ -200,10 +222,17 @@ class Simulation {
       return;
     }
     const absl::StatusCode expected = ExpectedAnswer(id);
-    const absl::Status pushed = policy_.Push(id, {job.job_class, job.deadline, job.predicted}, now_);
+    const SchedulingPolicy::Request request{.job_class = job.job_class,
+                                            .deadline = job.deadline,
+                                            .predicted = job.predicted,
+                                            .owner = std::string(1, static_cast<char>('a' + job.owner)),
+                                            .is_short = job.is_short};
+    const absl::Status pushed = policy_.Push(id, request, now_);
     if (!Check(pushed.code() == expected, "a job is admitted when there is a place and nobody will be late")) return;
     if (!pushed.ok()) return Reject(job, pushed);
-    job.promised = exact_ && job.deadline && !IsDisturbed(job.job_class);
+    EnterFlow(id);
+    job.since = now_;
+    job.promised = exact_ && one_flow_ && job.deadline && !IsDisturbed(job.job_class);
     for (int64_t other : live_) {
       const bool worse = jobs_[other].job_class > job.job_class;
       if (worse && DomainOf(other) == Domain(job.job_class)) jobs_[other].promised = false;
@@ -258,6 +287,7 @@ class Simulation {
     if (!must_yield) return Compute(id);
     policy_.Yield(id, now_);
     job.state = State::kHeld;
+    job.since = now_;
     ++tally_.holds;
   }
 
@@ -280,6 +310,7 @@ class Simulation {
   void Compute(int64_t id) {
     SimulatedJob& job = jobs_[id];
     if (job.job_class == JobClass::kBatch || job.state == State::kWaiting) Place(job);
+    if (job.state != State::kComputing) job.waited = now_ - job.since;
     job.state = State::kComputing;
     const Duration elapsed = job.segments.empty() ? Duration(0) : job.segments[job.next_segment];
     AddEvent(now_ + elapsed, What::kSegmentEnd, id);
@@ -315,6 +346,11 @@ class Simulation {
       const SimulatedJob& rival = jobs_[other];
       if (DomainOf(other) != DomainOf(id) || other == id) continue;
       if (Owed(job.job_class) && rival.job_class < job.job_class && MayBegin(other)) ++tally_.share_turns;
+      if (rival.job_class == job.job_class && MayBegin(other) && PlaceOf(other) < PlaceOf(id)) ++tally_.flow_turns;
+      if (rival.job_class == job.job_class && rival.state == State::kWaiting && !MayBegin(other) &&
+          PlaceOf(other) < PlaceOf(id)) {
+        ++tally_.passed_over;
+      }
       if (rival.job_class == job.job_class && rival.state == State::kHeld && job.state == State::kWaiting) {
         ++tally_.overtaken;
       }
@@ -342,13 +378,105 @@ class Simulation {
 
   int Domain(JobClass job_class) const { return options_.partitioned && job_class == JobClass::kBatch ? 1 : 0; }
   int DomainOf(int64_t id) const { return Domain(jobs_[id].job_class); }
-  int Slots(int domain) const { return domain == 1 ? options_.lanes[Index(JobClass::kBatch)] : options_.slots; }
+  int Slots(int domain) const { return domain == 1 ? AtOnce(JobClass::kBatch) : options_.slots; }
+  int AtOnce(JobClass job_class) const {
+    const int most = options_.at_once[Index(job_class)];
+    return most == 0 ? options_.lanes[Index(job_class)] : most;
+  }
   static int Index(JobClass job_class) { return static_cast<int>(job_class); }
   bool Owed(JobClass job_class) const { return owed_[Index(job_class)]; }
 
-  std::tuple<int, JobClass, Time, int64_t> Key(int64_t id) const {
+  std::pair<Time, int64_t> PlaceOf(int64_t id) const { return {jobs_[id].deadline.value_or(Time::max()), id}; }
+
+  // --- Flows and their turns.
+
+  static int FlowOf(const SimulatedJob& job) {
+    return (Index(job.job_class) * kMostOwners + job.owner) * 2 + (job.is_short ? 1 : 0);
+  }
+  bool SameFlow(int64_t a, int64_t b) const { return FlowOf(jobs_[a]) == FlowOf(jobs_[b]); }
+  Duration ChargeOf(int64_t id) const { return *charges_[FlowOf(jobs_[id])]; }
+
+  // Of a job that is not live yet.
+  void EnterFlow(int64_t id) {
     const SimulatedJob& job = jobs_[id];
-    return {Owed(job.job_class) ? 0 : 1, job.job_class, job.deadline.value_or(Time::max()), id};
+    std::optional<Duration> least;
+    bool is_live = false;
+    for (int64_t other : live_) {
+      if (jobs_[other].job_class != job.job_class) continue;
+      is_live = is_live || SameFlow(id, other);
+      least = std::min(least.value_or(ChargeOf(other)), ChargeOf(other));
+    }
+    std::optional<Duration>& charge = charges_[FlowOf(job)];
+    Duration& level = levels_[Index(job.job_class)];
+    level = std::max(level, least.value_or(Duration(0)));
+    if (!least) {
+      level = Duration(0);
+      const int first = Index(job.job_class) * kMostOwners * 2;
+      for (int flow = first; flow < first + kMostOwners * 2; ++flow) charges_[flow].reset();
+      charge = Duration(0);
+      return;
+    }
+    if (is_live) return;
+    const Duration credited = level - options_.owner_credit;
+    charge = std::max(charge.value_or(credited), credited);
+  }
+
+  // The job of the candidates, which are of one class, that goes first.
+  // `computing`, one of them, is displaced by another flow's deadline or turn alone.
+  int64_t First(const std::vector<int64_t>& candidates, std::optional<int64_t> computing = std::nullopt) const {
+    int64_t best = computing.value_or(candidates.front());
+    for (int64_t id : candidates) {
+      if (computing && !jobs_[id].deadline && !SameFlow(id, *computing)) continue;
+      if (PlaceOf(id) < PlaceOf(best)) best = id;
+    }
+    std::optional<int64_t> first;
+    for (int64_t id : candidates) {
+      if (ChargeOf(id) + options_.owner_turn > ChargeOf(best) || IsGuarded(id)) continue;
+      if (!first || std::pair(ChargeOf(id), PlaceOf(id)) < std::pair(ChargeOf(*first), PlaceOf(*first))) first = id;
+    }
+    return first.value_or(best);
+  }
+
+  // Whether it has to wait for its turn, so that a prediction holds.
+  bool IsGuarded(int64_t id) const {
+    const SimulatedJob& job = jobs_[id];
+    const Duration waited = job.state == State::kComputing ? job.waited : now_ - job.since;
+    const bool harms = std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
+      const SimulatedJob& rival = jobs_[other];
+      if (rival.job_class != job.job_class || SameFlow(id, other) || PlaceOf(id) < PlaceOf(other)) return false;
+      if (!rival.deadline || Left(rival) == Duration(0) || rival.state == State::kUnwinding) return false;
+      const bool whole =
+          job.job_class == JobClass::kFrame || (job.state == State::kWaiting && rival.state == State::kWaiting);
+      const Duration delay = whole ? job.predicted.value_or(options_.most_guarded) : Duration(0);
+      const Wait wait = WaitOf(other);
+      const Time earliest = now_ + wait.work + Left(rival);
+      const Duration turn = std::max(options_.owner_turn, options_.checkpoint_interval + Duration(1));
+      return earliest <= *rival.deadline && earliest + wait.giving_way + delay + turn > *rival.deadline;
+    });
+    if (harms) ++(waited < options_.most_guarded ? tally_.guarded : tally_.guard_ends);
+    return harms && waited < options_.most_guarded;
+  }
+
+  // How much longer one flow computed than another one that wanted to all the while: more than turns, what the other
+  // was ahead by, what a prediction puts off and what cannot be interrupted would mean that the other one is starved.
+  void CheckTurns(Duration elapsed) {
+    if (one_flow_) return;
+    std::map<int, int> computing;  // jobs of each flow that has one which computes or could
+    for (int64_t id : live_) {
+      const bool computes = jobs_[id].state == State::kComputing;
+      if (computes || MayBegin(id)) computing[FlowOf(jobs_[id])] += computes ? 1 : 0;
+    }
+    const Duration once =
+        2 * options_.owner_turn + options_.owner_credit + options_.most_guarded + 2 * kFrameSegments * kLongestSegment;
+    for (int f = 0; f < static_cast<int>(charges_.size()); ++f) {
+      const int first = f / (2 * kMostOwners) * 2 * kMostOwners;
+      for (int g = first; g < first + 2 * kMostOwners; ++g) {
+        Duration& lead = leads_[{f, g}];
+        lead = computing.contains(f) && computing.contains(g) ? lead + elapsed * (computing[f] - computing[g])
+                                                              : Duration(0);
+        Check(lead <= options_.slots * once, "no flow of a class starves another one");
+      }
+    }
   }
 
   int ComputingIn(int domain) const {
@@ -369,8 +497,27 @@ class Simulation {
   bool MayBegin(int64_t id) const {
     const SimulatedJob& job = jobs_[id];
     if (job.state == State::kHeld) return true;
-    return job.state == State::kWaiting && Started(job.job_class) < options_.lanes[Index(job.job_class)];
+    if (job.state != State::kWaiting) return false;
+    int started = 0, own = 0, not_short = 0;
+    for (int64_t other : live_) {
+      const SimulatedJob& rival = jobs_[other];
+      if (rival.job_class != job.job_class || rival.state == State::kWaiting) continue;
+      ++started;
+      if (SameFlow(id, other)) ++own;
+      if (!rival.is_short) ++not_short;
+    }
+    const int lanes = options_.lanes[Index(job.job_class)];
+    const bool has_long_lane = not_short < lanes - options_.short_lanes[Index(job.job_class)];
+    return started < lanes && own < AtOnce(job.job_class) && (job.is_short || has_long_lane);
   }
+  std::vector<int64_t> CandidatesOf(JobClass job_class) const {
+    std::vector<int64_t> candidates;
+    std::copy_if(live_.begin(), live_.end(), std::back_inserter(candidates),
+                 [&](int64_t id) { return jobs_[id].job_class == job_class && MayBegin(id); });
+    return candidates;
+  }
+  // A class that goes before another one.
+  bool Precedes(JobClass a, JobClass b) const { return std::pair(!Owed(a), Index(a)) < std::pair(!Owed(b), Index(b)); }
   bool IsBarred(JobClass job_class) const {
     if (options_.mixed || Owed(job_class)) return false;
     return std::any_of(live_.begin(), live_.end(), [&](int64_t id) {
@@ -382,19 +529,27 @@ class Simulation {
     const SimulatedJob& job = jobs_[id];
     if (job.job_class == JobClass::kFrame) return false;
     if (IsBarred(job.job_class)) return true;
-    if (ComputingIn(DomainOf(id)) < Slots(DomainOf(id))) return false;
-    return std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
-      return DomainOf(other) == DomainOf(id) && MayBegin(other) && Key(other) < Key(id);
-    });
+    const bool no_slot = ComputingIn(DomainOf(id)) >= Slots(DomainOf(id));
+    if (no_slot || CountOf(job.job_class, State::kComputing) >= AtOnce(job.job_class)) {
+      std::vector<int64_t> candidates = CandidatesOf(job.job_class);
+      candidates.push_back(id);
+      if (First(candidates, id) != id) return true;
+    }
+    return no_slot && std::any_of(live_.begin(), live_.end(), [&](int64_t other) {
+             const JobClass rival = jobs_[other].job_class;
+             return rival != job.job_class && DomainOf(other) == DomainOf(id) && MayBegin(other) &&
+                    CountOf(rival, State::kComputing) < AtOnce(rival) && Precedes(rival, job.job_class);
+           });
   }
   std::optional<int64_t> ExpectedTurn() const {
-    std::optional<int64_t> best;
-    for (int64_t id : live_) {
-      if (!MayBegin(id) || (best && Key(*best) < Key(id))) continue;
-      if (IsBarred(jobs_[id].job_class) || ComputingIn(DomainOf(id)) >= Slots(DomainOf(id))) continue;
-      best = id;
+    std::optional<JobClass> best;
+    for (int i = 0; i < kJobClasses; ++i) {
+      const auto job_class = static_cast<JobClass>(i);
+      if (IsBarred(job_class) || ComputingIn(Domain(job_class)) >= Slots(Domain(job_class))) continue;
+      if (CountOf(job_class, State::kComputing) >= AtOnce(job_class) || CandidatesOf(job_class).empty()) continue;
+      if (!best || Precedes(job_class, *best)) best = job_class;
     }
-    return best;
+    return best ? std::make_optional(First(CandidatesOf(*best))) : std::nullopt;
   }
 
   // --- Admission.
@@ -424,7 +579,10 @@ class Simulation {
     return {better + own / Usable(job.job_class), times * options_.checkpoint_interval};
   }
 
-  int Usable(JobClass job_class) const { return std::min(options_.lanes[Index(job_class)], Slots(Domain(job_class))); }
+  int Usable(JobClass job_class) const {
+    const int long_lanes = options_.lanes[Index(job_class)] - options_.short_lanes[Index(job_class)];
+    return std::min({AtOnce(job_class), long_lanes, Slots(Domain(job_class))});
+  }
   static Duration Left(const SimulatedJob& job) {
     return job.predicted ? std::max(*job.predicted - job.computed, Duration(0)) : Duration(0);
   }
@@ -434,6 +592,12 @@ class Simulation {
     if (CountOf(job.job_class, State::kWaiting) >= options_.capacity[Index(job.job_class)]) {
       return absl::StatusCode::kResourceExhausted;
     }
+    const auto own = std::count_if(live_.begin(), live_.end(), [&](int64_t other) {
+      const SimulatedJob& rival = jobs_[other];
+      return rival.job_class == job.job_class && rival.owner == job.owner && rival.state == State::kWaiting;
+    });
+    const int own_places = options_.owner_capacity[Index(job.job_class)];
+    if (own_places > 0 && own >= own_places) return absl::StatusCode::kResourceExhausted;
     if (!job.deadline || !job.predicted) return absl::StatusCode::kOk;
     const Wait wait = WaitOf(id);
     const bool in_time = now_ + wait.work + wait.giving_way + *job.predicted <= *job.deadline;
@@ -447,7 +611,7 @@ class Simulation {
   bool Harms(int64_t id, int64_t other) const {
     const SimulatedJob &job = jobs_[id], &rival = jobs_[other];
     if (rival.job_class != job.job_class || !rival.deadline || !rival.predicted) return false;
-    if (rival.state == State::kUnwinding || Key(other) < Key(id)) return false;
+    if (rival.state == State::kUnwinding || PlaceOf(other) < PlaceOf(id)) return false;
     if (rival.state == State::kComputing && rival.job_class == JobClass::kFrame) return false;
     const Wait wait = WaitOf(other);
     const Time earliest = now_ + wait.work + Left(rival);
@@ -477,8 +641,11 @@ class Simulation {
   void Advance(Time now) {
     const Duration elapsed = now - now_;
     now_ = now;
+    CheckTurns(elapsed);
     for (int64_t id : live_) {
-      if (jobs_[id].state == State::kComputing) jobs_[id].computed += elapsed;
+      if (jobs_[id].state != State::kComputing) continue;
+      jobs_[id].computed += elapsed;
+      *charges_[FlowOf(jobs_[id])] += elapsed;
     }
     const std::array<int, kMostDomains> computing = {ComputingIn(0), ComputingIn(1)};
     for (int i = 0; i < kJobClasses; ++i) {
@@ -524,15 +691,18 @@ class Simulation {
     for (int i = 0; i < kJobClasses; ++i) {
       const auto job_class = static_cast<JobClass>(i);
       Check(policy_.waiting(job_class) == 0 && policy_.started(job_class) == 0, "every place is given back");
-      for (int j = 0; j <= options_.capacity[i]; ++j) {
+      const int own = options_.owner_capacity[i];
+      const int places = own > 0 ? std::min(own, options_.capacity[i]) : options_.capacity[i];
+      for (int j = 0; j <= places; ++j) {
         const bool pushed = policy_.Push(1000 * (i + 1) + j, {job_class, std::nullopt, std::nullopt}, now_).ok();
-        Check(pushed == (j < options_.capacity[i]), "every place can be taken again");
+        Check(pushed == (j < places), "every place can be taken again");
       }
     }
   }
 
   std::mt19937_64 random_;
-  const bool exact_;  // every job says truly how long it computes
+  const bool exact_;     // every job says truly how long it computes
+  const bool one_flow_;  // all jobs of a class are one owner's, and none is short
   const SchedulingOptions options_;
   SchedulingPolicy policy_;
   Tally& tally_;
@@ -545,6 +715,9 @@ class Simulation {
   bool stopping_ = false;
   std::array<int64_t, kJobClasses> debts_{};
   std::array<bool, kJobClasses> owed_{};
+  std::array<std::optional<Duration>, kJobClasses * kMostOwners * 2> charges_{};
+  std::array<Duration, kJobClasses> levels_{};
+  std::map<std::pair<int, int>, Duration> leads_;
   std::string error_;
 };
 
@@ -562,7 +735,9 @@ std::string Describe(const Tally& t) {
                       " expired, ", t.stopped, " stopped, cancelled ", t.cancelled_waiting, " waiting and ",
                       t.cancelled_held, " held, ", t.holds, " holds, ", t.overtaken, " held jobs overtaken, ",
                       t.share_turns, " turns by share, ", t.at_once, " starts beside others, ", t.kept,
-                      " promises kept, ", t.moved, " moves between partitions");
+                      " promises kept, ", t.moved, " moves between partitions, ", t.flow_turns, " turns of flows, ",
+                      t.guarded, " put off for a prediction and ", t.guard_ends, " not any more, ", t.passed_over,
+                      " starts past a flow that has its lanes");
 }
 
 int Main(int argc, char** argv) {

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/device/cpu_device.h"
+#include "engine/device/parallel.h"
 #include "engine/schedule/retry_after.h"
 #include "engine/schedule/unreachable.h"
 #include "tests/engine/device_test.h"
@@ -580,6 +582,26 @@ TEST_P(LearntTest, JobsThatCameBeforeTheirCostWasKnownAreJudgedOnceItIs) {
   EXPECT_TRUE(RetryAfterOf(why).has_value());
 }
 
+// The cost of small jobs says nothing of large ones, neither before nor while they wait.
+TEST_P(LearntTest, ALargeJobIsNotRefusedByWhatSmallOnesCost) {
+  Learn(milliseconds(10));
+  const auto large = [this](const Answer& answer) {
+    Job job = answer.job(kInteractive);
+    job.cost_kind = "work";
+    job.cost_size = 100000;
+    job.deadline = clock_.Now() + milliseconds(500);
+    return job;
+  };
+  Answer alone, waiting;
+  EXPECT_OK(scheduler_->Submit(large(alone)));
+  EXPECT_OK(alone.Wait());
+  std::optional<Gate> gate(std::in_place, *scheduler_, kFrame);
+  EXPECT_OK(scheduler_->Submit(large(waiting)));
+  EXPECT_OK(scheduler_->Submit(Work(std::nullopt, milliseconds(10))));
+  gate->Go();
+  EXPECT_OK(waiting.Wait());
+}
+
 TEST_P(LearntTest, APredictionThatHasBecomeWrongCorrectsItself) {
   Learn(milliseconds(500));
   EXPECT_TRUE(IsUnreachable(scheduler_->Submit(Work(milliseconds(100), milliseconds(20)))));
@@ -754,6 +776,73 @@ TEST_P(SchedulerTest, SaysSinceWhenAJobHasPassedNoCheckpoint) {
   EXPECT_EQ(running[1].since_checkpoint, std::chrono::seconds(0));
 }
 
+SchedulingOptions WithTurns() {
+  return {.lanes = {1, 3, 1}, .at_once = {1, 1, 1}, .owner_turn = std::chrono::microseconds(1)};
+}
+
+TEST_P(SchedulerTest, AnotherOwnersJobNeedNotWaitForTheEndOfALongOne) {
+  std::unique_ptr<Scheduler> scheduler = Create(WithTurns());
+  Checker long_job;
+  Job job = long_job.job(kInteractive);
+  job.party = "alice";
+  std::atomic<int> held = 0;
+  job.on_held = [&](SchedulerClock::Duration) { ++held; };
+  ASSERT_OK(scheduler->Submit(std::move(job)));
+  long_job.started.Wait();
+  for (const char* party : {"bob", "alice"}) {
+    Answer answer;
+    Job other = answer.job(kInteractive);
+    other.party = party;
+    other.is_short = other.party == "alice";
+    ASSERT_OK(scheduler->Submit(std::move(other)));
+    EXPECT_OK(answer.Wait()) << party;
+  }
+  long_job.end = true;
+  EXPECT_EQ(long_job.decision.Wait(), Decision::kContinue);
+  EXPECT_GE(held, 1);
+}
+
+// A pass over an image without a checkpoint of its own.
+TEST(SchedulerLoopTest, OnTheCpuAJobGivesWayInsideItsLoops) {
+  const std::unique_ptr<Device> cpu = OpenCpuDevice();
+  std::unique_ptr<Scheduler> scheduler = *Scheduler::Create(*cpu, WithTurns());
+  const Signal<bool> started;
+  std::atomic<bool> end = false, ended = false;
+  ASSERT_OK(scheduler->Submit(MakeJob(kInteractive, [&](const Context&) {
+    started.Set(true);
+    ParallelFor(int64_t{1} << 22, [&](int64_t) {
+      if (!end) std::this_thread::sleep_for(std::chrono::microseconds(10));
+    });
+    ended = true;
+  })));
+  started.Wait();
+  for (JobClass job_class : {kFrame, kInteractive}) {
+    Answer answer;
+    Job job = answer.job(job_class);
+    job.party = "bob";
+    EXPECT_OK(scheduler->Submit(std::move(job)));
+    EXPECT_OK(answer.Wait());
+  }
+  EXPECT_FALSE(ended) << "the pass goes on";
+  end = true;
+  scheduler.reset();
+}
+
+TEST_P(SchedulerTest, AwaitsTheFramesThatAreThere) {
+  std::unique_ptr<Scheduler> scheduler = Create();
+  scheduler->AwaitFrames(std::chrono::hours(1));
+  Gate frame(*scheduler, kFrame);
+  scheduler->AwaitFrames(milliseconds(1));
+  std::atomic<bool> quiet = false;
+  std::thread waits([&] {
+    scheduler->AwaitFrames(std::chrono::hours(1));
+    quiet = true;
+  });
+  EXPECT_FALSE(quiet);
+  frame.Go();
+  waits.join();
+}
+
 // Jobs of all classes from several threads, cancelled at random, beside a batch job that gives way to better ones:
 // `compute` runs between checkpoints, and each job is answered once.
 void Stress(Device& device, SchedulingOptions options, const std::function<void()>& compute) {
@@ -777,6 +866,8 @@ void Stress(Device& device, SchedulingOptions options, const std::function<void(
           }
         });
         job.owner = &owners[random() % 8];
+        job.party = std::string(1, static_cast<char>('a' + random() % 3));
+        job.is_short = random() % 4 == 0;
         if (random() % 4 == 0) job.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
         EXPECT_OK(scheduler->Submit(std::move(job)));
         if (random() % 16 == 0) scheduler->Cancel(&owners[random() % 8]);

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "engine/schedule/retry_after.h"
 #include "engine/schedule/unreachable.h"
@@ -348,6 +351,139 @@ TEST_F(PartitionedTest, OthersHaveTheWholeDeviceWhileNoFramesAreOpen) {
     EXPECT_EQ(policy_.MayUseWhole(kInteractive), !open);
     EXPECT_EQ(policy_.MayUseWhole(kBatch), !open);
   }
+}
+
+// Owners "a", "b" and so on; on one slot, with more lanes than jobs at once.
+class TurnsTest : public SchedulingPolicyTest {
+ protected:
+  explicit TurnsTest(SchedulingOptions options = Options()) : SchedulingPolicyTest(options) {}
+  static SchedulingOptions Options() {
+    return {.lanes = {2, 4, 2},
+            .at_once = {1, 1, 1},
+            .short_lanes = {0, 1, 0},
+            .owner_turn = milliseconds(50),
+            .owner_credit = milliseconds(200),
+            .most_guarded = milliseconds(1000)};
+  }
+  void PushOf(const std::string& owner, int64_t job, int64_t ms, bool is_short = false) {
+    EXPECT_TRUE(policy_.Push(job, {.job_class = kInteractive, .owner = owner, .is_short = is_short}, At(ms)).ok());
+  }
+  // Lets jobs compute with a checkpoint every 5 ms; which one computed last, and for how long each.
+  std::map<int64_t, int64_t> ComputeUntil(int64_t ms) {
+    std::map<int64_t, int64_t> computed;
+    while (now_ < ms) {
+      if (!computing_) computing_ = policy_.Grant(At(now_))->job;
+      now_ += 5;
+      computed[*computing_] += 5;
+      if (!policy_.ShouldYield(*computing_, At(now_))) continue;
+      policy_.Yield(*computing_, At(now_));
+      computing_.reset();
+    }
+    return computed;
+  }
+  void End(int64_t job) {
+    policy_.Finish(job, At(now_));
+    computing_.reset();
+  }
+
+  int64_t now_ = 0;
+  std::optional<int64_t> computing_;
+};
+
+TEST_F(TurnsTest, OwnersOfAClassComputeInTurnsForEqualTimes) {
+  PushOf("a", 1, 0);
+  PushOf("b", 2, 0);
+  PushOf("c", 3, 0);
+  const std::map<int64_t, int64_t> computed = ComputeUntil(3000);
+  for (const auto& [job, ms] : computed) EXPECT_NEAR(static_cast<double>(ms), 1000, 200) << job;
+  EXPECT_EQ(computed.size(), 3);
+}
+
+TEST_F(TurnsTest, WhoeverComesGoesFirstForAsLongAsItsCredit) {
+  PushOf("a", 1, 0);
+  ComputeUntil(1000);
+  PushOf("b", 2, 1000);
+  EXPECT_THAT(ComputeUntil(1005), ElementsAre(std::pair<int64_t, int64_t>(1, 5))) << "until the next checkpoint";
+  EXPECT_THAT(ComputeUntil(1205), ElementsAre(std::pair<int64_t, int64_t>(2, 200)));
+  const std::map<int64_t, int64_t> later = ComputeUntil(3205);
+  EXPECT_NEAR(static_cast<double>(later.at(1)), 1000, 110);
+}
+
+TEST_F(TurnsTest, CreditIsNotHadTwice) {
+  PushOf("a", 1, 0);
+  ComputeUntil(1000);
+  int64_t b = 0;
+  for (int64_t job = 2; job < 42; ++job) {
+    PushOf("b", job, now_);
+    int64_t own = 0;
+    while (own < 50 || computing_ != job) own += ComputeUntil(now_ + 5)[job];
+    b += own;
+    End(job);
+  }
+  EXPECT_LE(b, (now_ - 1000) / 2 + 200 + 100) << "half of the time, its credit and a turn";
+}
+
+TEST_F(TurnsTest, AnOwnerHoldsNoMoreLanesThanItsJobsComputeAtOnce) {
+  for (int64_t job = 1; job <= 6; ++job) PushOf("a", job, 0);
+  PushOf("b", 7, 0);
+  ComputeUntil(500);
+  EXPECT_EQ(policy_.started(kInteractive), 2) << "one of each";
+}
+
+TEST_F(TurnsTest, ShortWorkOfTheSameOwnerNeedNotWaitForItsLongWork) {
+  PushOf("a", 1, 0);
+  ComputeUntil(1000);
+  PushOf("a", 2, 1000, /*is_short=*/true);
+  EXPECT_TRUE(policy_.ShouldYield(1, At(1000)));
+}
+
+TEST_F(TurnsTest, TheLastLaneIsForShortWork) {
+  for (int64_t owner = 0; owner < 5; ++owner) PushOf(std::string(1, static_cast<char>('a' + owner)), owner, 0);
+  ComputeUntil(2000);
+  EXPECT_EQ(policy_.started(kInteractive), 3);
+  PushOf("f", 10, 2000, /*is_short=*/true);
+  ComputeUntil(2100);
+  EXPECT_EQ(policy_.started(kInteractive), 4);
+}
+
+TEST_F(TurnsTest, ATurnWaitsForAPredictionThatItWouldBreakButNotForEver) {
+  ASSERT_TRUE(
+      policy_
+          .Push(1, {.job_class = kInteractive, .deadline = At(5000), .predicted = milliseconds(4990), .owner = "a"},
+                At(0))
+          .ok());
+  ComputeUntil(100);
+  PushOf("b", 2, 100);
+  EXPECT_FALSE(policy_.ShouldYield(1, At(1000)));
+  EXPECT_TRUE(policy_.ShouldYield(1, At(1100)));
+}
+
+TEST_F(TurnsTest, ATurnUsesTheTimeThatADeadlineHasToSpare) {
+  ASSERT_TRUE(
+      policy_
+          .Push(1, {.job_class = kInteractive, .deadline = At(9000), .predicted = milliseconds(1000), .owner = "a"},
+                At(0))
+          .ok());
+  ComputeUntil(100);
+  PushOf("b", 2, 100);
+  EXPECT_TRUE(policy_.ShouldYield(1, At(100)));
+}
+
+class OwnerQueueTest : public SchedulingPolicyTest {
+ protected:
+  OwnerQueueTest() : SchedulingPolicyTest({.capacity = {4, 4, 4}, .owner_capacity = {2, 2, 2}}) {}
+};
+
+TEST_F(OwnerQueueTest, AnOwnerFillsItsOwnPartOfAQueueOnly) {
+  const auto push = [this](const std::string& owner, int64_t job, bool is_short) {
+    return policy_.Push(job, {.job_class = kBatch, .owner = owner, .is_short = is_short}, At(0));
+  };
+  EXPECT_TRUE(push("a", 1, false).ok());
+  EXPECT_TRUE(push("a", 2, true).ok());
+  const absl::Status full = push("a", 3, false);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.message(), "the caller's part of the queue of class batch is full: 2 jobs wait, 2 may");
+  EXPECT_TRUE(push("b", 4, false).ok());
 }
 
 }  // namespace

@@ -42,6 +42,15 @@ SchedulingOptions RandomScheduling(Dice& dice) {
     options.slots = static_cast<int>(dice.Uniform(1, 4));
     options.mixed = dice.Chance(30);
   }
+  if (dice.Chance(70)) {
+    options.lanes[1] += static_cast<int>(dice.Uniform(1, 4));
+    options.lanes[2] += static_cast<int>(dice.Uniform(1, 4));
+    options.at_once = {options.lanes[0], static_cast<int>(dice.Uniform(1, 2)), 1};
+    options.short_lanes[1] = 1;
+  }
+  options.owner_turn = milliseconds(dice.Uniform(1, 20));
+  options.owner_credit = milliseconds(dice.Uniform(0, 50));
+  options.most_guarded = milliseconds(dice.Uniform(0, 100));
   options.checkpoint_interval = milliseconds(dice.Uniform(0, 3));
   return options;
 }
@@ -66,6 +75,7 @@ WorldOptions RandomOptions(uint64_t seed) {
   options.limits.max_sessions = static_cast<int>(dice.Uniform(1, kMostSessions));
   LedgerOptions& ledger = options.ledger;
   ledger.lanes = options.scheduling.lanes;
+  ledger.at_once = options.scheduling.at_once;
   // In half of the runs the results of a few sessions take it all.
   ledger.capacity = {.resident_bytes = dice.Chance(50) ? 1 << 20 : dice.Uniform(1, 8) << 13,
                      .workspace_bytes = int64_t{1} << 40,
@@ -129,6 +139,8 @@ class Simulation {
     job.job_class = world_.dice.Chance(50) ? JobClass::kBatch : JobClass::kInteractive;
     const int64_t owner = ++next_owner_;
     job.owner = reinterpret_cast<const void*>(owner);
+    job.party = std::string(1, static_cast<char>('a' + world_.dice.Uniform(0, 2)));
+    job.is_short = world_.dice.Chance(30);
     if (world_.dice.Chance(30)) job.deadline = world_.time.now() + world_.dice.Microseconds(1, 100000);
     const int64_t checkpoints = world_.dice.Uniform(0, 60);
     job.run = [checkpoints](const absl::StatusOr<const ExecContext*>& ctx) {

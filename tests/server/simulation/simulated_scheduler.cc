@@ -31,8 +31,10 @@ SimulatedScheduler::SimulatedScheduler(Device& device, const SchedulingOptions& 
 absl::Status SimulatedScheduler::Submit(Job job) {
   Account();
   SchedulingPolicy::Request request{job.job_class, job.deadline, job.predicted};
+  request.owner = job.party;
+  request.is_short = job.is_short;
   if (!job.predicted && !job.cost_kind.empty()) {
-    if (const auto costs = costs_.Predict(job.cost_kind, job.cost_size)) {
+    if (const auto costs = costs_.Predict(job.cost_kind, job.cost_size); costs && costs->sure) {
       request.predicted = costs->alone;
       request.crowded = costs->crowded;
     }
@@ -183,6 +185,7 @@ void SimulatedScheduler::Refuse(JobId id, absl::Status why) {
 // A class that has jobs while others compute gets its share, or is owed it.
 void SimulatedScheduler::Account() {
   const Duration elapsed = time_.now() - std::exchange(accounted_until_, time_.now());
+  CheckOwners(elapsed);
   int computing = 0;
   for (int i = 0; i < kJobClasses; ++i) computing += policy_.computing(static_cast<JobClass>(i));
   for (int i = 0; i < kJobClasses; ++i) {
@@ -201,10 +204,37 @@ void SimulatedScheduler::CheckStart(JobId id) const {
   rules_.Check(!job.deadline || time_.now() < *job.deadline, "no job starts at its deadline or later");
   for (const auto& [other_id, other] : waiting_) {
     if (other.job_class != job.job_class || other_id == id) continue;
+    if (other.party != job.party || other.is_short != job.is_short) continue;
     const auto key = [](JobId id, const Job& job) { return std::pair(job.deadline.value_or(Time::max()), id); };
-    rules_.Check(key(id, job) < key(other_id, other), "the earliest deadline of a class starts first");
+    rules_.Check(key(id, job) < key(other_id, other), "the earliest deadline of an owner starts first");
   }
   CheckOrder(job);
+}
+
+// Two owners' jobs that could compute take turns.
+void SimulatedScheduler::CheckOwners(Duration elapsed) {
+  std::map<Flow, int> computing;
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (!lane->id || lane->cancelled) continue;
+    computing[{lane->job_class, lane->job.party, lane->job.is_short}] += lane->has_turn ? 1 : 0;
+  }
+  for (const auto& [id, job] : waiting_) {
+    const int lanes = options_.lanes[Index(job.job_class)] - options_.short_lanes[Index(job.job_class)];
+    if (policy_.started(job.job_class) < lanes) computing.try_emplace({job.job_class, job.party, job.is_short}, 0);
+  }
+  const Duration most = options_.slots * (2 * options_.owner_turn + options_.owner_credit + options_.most_guarded +
+                                          options_.turn + kMostBehind);
+  std::map<std::pair<Flow, Flow>, Duration> leads;
+  for (const auto& [f, f_jobs] : computing) {
+    for (const auto& [g, g_jobs] : computing) {
+      if (std::get<JobClass>(f) != std::get<JobClass>(g) || f == g) continue;
+      const auto before = leads_.find({f, g});
+      const Duration lead = (before == leads_.end() ? Duration(0) : before->second) + elapsed * (f_jobs - g_jobs);
+      leads[{f, g}] = lead;
+      rules_.Check(lead <= most, "no owner starves another one in a class");
+    }
+  }
+  leads_ = std::move(leads);
 }
 
 // A better class that has a job and a lane for it comes first, unless this one's share is behind.
@@ -212,7 +242,8 @@ void SimulatedScheduler::CheckOrder(const Job& job) const {
   if (behind_[Index(job.job_class)] > Duration(0)) return;
   for (int better = 0; better < Index(job.job_class); ++better) {
     const auto other = static_cast<JobClass>(better);
-    const bool has_lane = policy_.started(other) < options_.lanes[better];
+    const int once = options_.at_once[better];
+    const bool has_lane = policy_.started(other) < (once > 0 ? once : options_.lanes[better]);
     rules_.Check(policy_.waiting(other) == 0 || !has_lane, "a better class starts first");
   }
 }

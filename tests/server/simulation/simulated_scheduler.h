@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SimulatedScheduler: Scheduler on virtual time. SchedulingPolicy and CostModel are the real ones, jobs run for real on
 // coroutines, and time passes where a job starts and at its checkpoints. What it grants is checked: no job starts at
-// its deadline or later, the earliest deadline of a class starts first, classes keep their order but for turns of their
-// share, and no class falls behind its share.
+// its deadline or later, the earliest deadline of an owner's jobs in a class starts first, classes keep their order but
+// for turns of their share, no class falls behind its share, and no owner's jobs starve another owner's in their class.
 //
 // Thread safety: as VirtualTime.
 #ifndef INTRAWARP_TESTS_SERVER_SIMULATION_SIMULATED_SCHEDULER_H_
@@ -14,6 +14,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -81,6 +84,7 @@ class SimulatedScheduler final : public JobQueue {
   void Account();
   void CheckStart(JobId id) const;
   void CheckOrder(const Job& job) const;
+  void CheckOwners(Duration elapsed);
 
   Device& device_;
   VirtualTime& time_;
@@ -95,6 +99,9 @@ class SimulatedScheduler final : public JobQueue {
   std::vector<std::unique_ptr<Lane>> lanes_;
   Time accounted_until_;
   std::array<Duration, kJobClasses> behind_{};  // what a class lacks of its share
+  using Flow = std::tuple<JobClass, std::string, bool>;
+  // How much longer the first computed than the second, which wanted to all the while.
+  std::map<std::pair<Flow, Flow>, Duration> leads_;
 };
 
 }  // namespace intrawarp::server
