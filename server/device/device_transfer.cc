@@ -34,7 +34,8 @@ class Transfer final : public std::enable_shared_from_this<Transfer> {
   void Start(Share share) {
     const size_t slabs = total_ > kSlabBytes ? 2 : 1;
     for (size_t i = 0; i < slabs; ++i) {
-      absl::StatusOr<std::shared_ptr<PinnedBuffer>> slab = LeasePinned(to_, std::min(kSlabBytes, total_), share);
+      absl::StatusOr<std::shared_ptr<PinnedBuffer>> slab =
+          LeasePinned(to_, std::min(kSlabBytes, total_), /*owner=*/"", share);
       if (!slab.ok()) return done_(slab.status());
       slabs_.push_back({*std::move(slab)});
     }

@@ -7,12 +7,15 @@
 #define INTRAWARP_SERVER_DEVICE_SERVED_DEVICE_H_
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 #include "engine/schedule/copy_lane.h"
 #include "engine/schedule/scheduler.h"
+#include "server/monitor/active_time.h"
 #include "server/monitor/device_probe.h"
 #include "server/monitor/watchdog.h"
 #include "server/server_context.h"
@@ -40,11 +43,16 @@ class ServedDevice {
   const Watchdog& watchdog() const { return watchdog_; }
   // The memory at the start.
   const DeviceMemory& memory() const { return memory_; }
+  // By the wall clock.
   std::vector<WatchedJob> RunningJobs() const;
   // One check of the watchdog; then asks the device for another sign of life.
   Watchdog::Finding Check(std::chrono::steady_clock::time_point now);
 
  private:
+  // Of Check: by the time that counts.
+  std::vector<WatchedJob> WatchedJobs();
+  std::optional<Watchdog::Time> ProbingSince(Watchdog::Time now);
+
   const Watchdog::RunningJobs running_jobs_;
   // Streams outlive what was made of them: the order is the order of need.
   const std::unique_ptr<Device> device_;
@@ -53,6 +61,10 @@ class ServedDevice {
   std::unique_ptr<Scheduler> jobs_;
   std::unique_ptr<CopyLane> copies_;
   Watchdog watchdog_;
+  ActiveTime active_time_;
+  ActiveTime::Duration step_{0};  // the last one
+  std::vector<Standstill> lanes_;
+  Standstill probing_;
 };
 
 }  // namespace intrawarp::server

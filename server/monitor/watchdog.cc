@@ -8,7 +8,8 @@ namespace intrawarp::server {
 std::string Watchdog::FindHung(Time now, const DeviceSigns& signs) const {
   if (options_.timeout <= std::chrono::nanoseconds(0)) return "";
   for (const WatchedJob& job : running_()) {
-    if (job.since_checkpoint > options_.timeout) return kJobClassNames[static_cast<int>(job.job_class)];
+    const std::chrono::nanoseconds still = job.active_since_checkpoint.value_or(job.since_checkpoint);
+    if (still > options_.timeout) return kJobClassNames[static_cast<int>(job.job_class)];
   }
   return signs.probing_since && now - *signs.probing_since > options_.timeout ? "probe" : "";
 }

@@ -2,8 +2,9 @@
 // Watchdog: notices a job that stops checking in, a device that does not come back, and a device that is lost.
 //
 // It holds no thread, no device and no clock. The server's housekeeping asks it with the time and with what it sees;
-// the watchdog says what that means. A hang is believed when two checks in a row see it, since after a suspension of
-// the machine everybody seems late once. A hang may pass; a loss does not.
+// the watchdog says what that means. What stands still is judged by the time in which this process could have made
+// progress (ActiveTime), not by the wall clock. A hang is believed when two checks in a row see it. A hang may pass; a
+// loss does not.
 //
 // Thread safety: thread-compatible, but state() may be called on any thread.
 #ifndef INTRAWARP_SERVER_MONITOR_WATCHDOG_H_
@@ -26,12 +27,15 @@ enum class WatchdogState { kWell, kHung, kLost };
 struct WatchedJob {
   JobClass job_class = JobClass::kInteractive;
   std::chrono::nanoseconds since_start{0};
+  // By the wall clock.
   std::chrono::nanoseconds since_checkpoint{0};
+  // Of that, the time in which the process could have made progress; unset: all of it.
+  std::optional<std::chrono::nanoseconds> active_since_checkpoint = std::nullopt;
 };
 
 // What housekeeping sees of a device.
 struct DeviceSigns {
-  // Since when the device's probe has been under way; unset: it has come back.
+  // Since when the device's probe has been under way, by the time that counts; unset: it has come back.
   std::optional<std::chrono::steady_clock::time_point> probing_since;
   // The device says that only a restart repairs it.
   bool lost = false;
